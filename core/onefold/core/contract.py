@@ -1,0 +1,252 @@
+"""What a source, a sink and the coordinator promise each other. Data crosses it as Arrow record batches.
+
+Everything that a driver sends to an executor pickles: sinks, tasks and committables.
+"""
+
+from __future__ import annotations
+
+import enum
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol, runtime_checkable
+
+import pyarrow as pa
+import sqlalchemy as sa
+
+from onefold.core.positions import Positions, Range
+
+__all__ = [
+    "Committable",
+    "Committer",
+    "Decided",
+    "EpochRecord",
+    "EpochState",
+    "Generation",
+    "Guarantee",
+    "LastResource",
+    "LedgerEntry",
+    "Member",
+    "Sink",
+    "SinkKind",
+    "SinkWriter",
+    "TaskId",
+]
+
+
+class SinkKind(enum.Enum):
+    """What kind of promise a sink's prepare makes; the protocol treats each as what it is."""
+
+    TWO_PHASE = "two-phase"  # prepare really prepares; commit can only succeed or be repeated
+    LAST_RESOURCE = "last-resource"  # merge, ledger row and decision are one transaction of the store's database
+
+
+class EpochState(enum.Enum):
+    """OPEN -> DECIDED -> COMPLETE, or OPEN -> GIVEN_UP, or DECIDED -> DAMAGED."""
+
+    OPEN = "open"
+    DECIDED = "decided"
+    COMPLETE = "complete"
+    GIVEN_UP = "given_up"
+    DAMAGED = "damaged"
+
+
+@dataclass(frozen=True, slots=True)
+class Guarantee:
+    """What a sink promises as it is set up now, which `mode` it runs in, and under which conditions."""
+
+    mode: str
+    kind: SinkKind
+    atomic_epoch: bool
+    conditions: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """Which incarnation of a pipeline: the number and the random token are compared together."""
+
+    pipeline: str
+    number: int
+    token: str
+
+
+@dataclass(frozen=True, slots=True)
+class TaskId:
+    """One attempt of one writer. `timestamp_ms` is T(N), the epoch's own time."""
+
+    pipeline: str
+    generation: int
+    epoch: int
+    timestamp_ms: int
+    attempt: uuid.UUID
+
+    def another_attempt(self) -> TaskId:
+        """The same task under a fresh attempt id: stage retries restart Spark's own attempt numbers."""
+        return replace(self, attempt=uuid.uuid4())
+
+
+@dataclass(frozen=True, slots=True)
+class Committable:
+    """What a writer's prepare left: enough for another process to finish it, or to undo it.
+
+    `kind` tells how: a manifest may be older than today's settings. `handle` is the sink's own name of the work.
+    """
+
+    sink: str
+    kind: SinkKind
+    handle: str
+    generation: int
+    epoch: int
+    rows: int
+    bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class EpochRecord:
+    """One epoch as the store has it. Batch and query id are Spark's: for people, never for matching ranges."""
+
+    pipeline: str
+    epoch: int
+    generation: int
+    state: EpochState
+    range: Range
+    timestamp_ms: int
+    query_id: str
+    batch_id: int
+    fingerprint: str
+    manifest: tuple[Committable, ...] = ()
+    sinks: tuple[str, ...] = ()
+
+    @property
+    def rows(self) -> int:
+        return sum(committable.rows for committable in self.manifest)
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """An epoch past its commit point. Only a store hands these out, and only this can be committed."""
+
+    record: EpochRecord
+
+    def __post_init__(self) -> None:
+        assert self.record.state in (EpochState.DECIDED, EpochState.COMPLETE), self.record.state
+
+    def of(self, sink: str) -> tuple[Committable, ...]:
+        """What the manifest names of one sink."""
+        return tuple(c for c in self.record.manifest if c.sink == sink)
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A committed part of an epoch, as the destination shows it: proof that the epoch was decided."""
+
+    epoch: int
+    generation: int
+    timestamp_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerEntry:
+    """What a destination itself says of a pipeline: the last epoch completed there, and members beyond it."""
+
+    epoch: int
+    generation: int
+    timestamp_ms: int
+    positions: Positions
+    store_id: str
+    members: tuple[Member, ...] = field(default=())
+
+
+class SinkWriter(Protocol):
+    """One attempt of one task, in an executor."""
+
+    def write(self, batch: pa.RecordBatch) -> None: ...
+
+    def prepare(self) -> Committable | None:
+        """After it returns, a crash of this process loses nothing. None if nothing was written."""
+        ...
+
+    def abort(self) -> None:
+        """Undo this attempt, before prepare; never another's."""
+        ...
+
+
+class Committer(Protocol):
+    """The driver's hand in the destination. Every call is idempotent, from any process, also after a crash.
+
+    Calls raise `Retriable` where nothing took effect, `InDoubt` where that is unknown, `Terminal` where asking
+    again cannot help.
+    """
+
+    def verify(self, committables: Sequence[Committable]) -> None:
+        """All still there, with enough life left; else raises `WorkLost`."""
+        ...
+
+    def commit(self, decided: Decided, committables: Sequence[Committable]) -> None:
+        """Make them visible, or find that they are. Raises `Damaged` if one never can be."""
+        ...
+
+    def abort(self, committables: Sequence[Committable]) -> None:
+        """Remove them; what is gone already is fine."""
+        ...
+
+    def leftovers(self, up_to_generation: int) -> Sequence[Committable]:
+        """Prepared work of this pipeline and sink, found by name in the destination. Rows are unknown: 0."""
+        ...
+
+    def ledger(self) -> LedgerEntry | None: ...
+
+    def record(self, entry: LedgerEntry) -> None:
+        """Write the ledger row; rows only go forward, by epoch, then generation. Raises `Fenced` on a newer one."""
+        ...
+
+    def close(self) -> None: ...
+
+
+@runtime_checkable
+class LastResource(Committer, Protocol):
+    """A committer whose database is also the checkpoint store's: it joins the decision's own transaction."""
+
+    def merge(
+        self,
+        connection: sa.Connection,
+        record: EpochRecord,
+        manifest: Sequence[Committable],
+        entry: LedgerEntry,
+    ) -> None:
+        """Inside the store's transaction: assert the row counts, move the rows, write the ledger row.
+
+        Raises `WorkLost`, which rolls the whole decision back, where fewer rows are there than the manifest says.
+        """
+        ...
+
+
+class Sink(Protocol):
+    """A destination, as a user names it. Pickles."""
+
+    @property
+    def name(self) -> str: ...
+
+    def guarantee(self) -> Guarantee:
+        """Derived from the settings and from what the server allows."""
+        ...
+
+    def store_url(self) -> str | None:
+        """A SQLAlchemy URL of the sink's own database, if a checkpoint store can live there."""
+        ...
+
+    def recover(self, pipeline: str) -> Committer:
+        """Driver, before a query starts: finish or undo earlier work; creates the ledger, touches no target."""
+        ...
+
+    def open(self, pipeline: str, schema: pa.Schema) -> Committer:
+        """Driver, before the first writers run: probe permissions and settings, create or check the target."""
+        ...
+
+    def writers_max(self) -> int | None:
+        """How many writers may prepare at once; None for no bound."""
+        ...
+
+    def writer(self, task: TaskId) -> SinkWriter:
+        """Executor: a writer for one attempt. Only after `open`."""
+        ...
