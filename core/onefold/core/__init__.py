@@ -1,4 +1,4 @@
-"""The contract between sources, sinks and the coordinator, and the epoch protocol. No Kafka, Spark, Postgres or HBase."""
+"""The contract of sources, sinks and coordinator, and the epoch protocol: no Kafka, Spark, Postgres or HBase here."""
 
 from onefold.core.contract import (
     Committable,

@@ -1,0 +1,141 @@
+"""The real driver: performs the protocol's effects on a store, committers and writers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import sqlalchemy as sa
+
+from onefold.core.contract import Committable, Committer, EpochRecord, Generation, LastResource, LedgerEntry
+from onefold.core.effects import (
+    Abort,
+    AcquireGeneration,
+    Adopt,
+    Commit,
+    Complete,
+    Decide,
+    Effect,
+    FindEpoch,
+    Freeze,
+    GiveUp,
+    ListLeftovers,
+    MarkDamaged,
+    OpenEpoch,
+    Pause,
+    ReadLedger,
+    ReadStore,
+    RunWriters,
+    Verify,
+    WriteLedger,
+)
+from onefold.core.errors import OnefoldError
+from onefold.core.failpoints import failpoint
+from onefold.core.protocol import Protocol
+from onefold.core.store import CheckpointStore
+
+__all__ = ["Driver"]
+
+T = TypeVar("T")
+RunWritersHere = Callable[[EpochRecord], tuple[Committable, ...]]
+
+
+class Driver:
+    """Runs a protocol generator to its end, in this thread.
+
+    `pause` waits before the protocol asks again, and raises the error it is given when it is out of patience.
+    `last_resource` names the one sink whose merge is part of the decision, if there is one.
+    """
+
+    def __init__(
+        self,
+        pipeline: str,
+        store: CheckpointStore,
+        committers: Mapping[str, Committer],
+        pause: Callable[[Pause], None],
+        last_resource: str | None = None,
+    ) -> None:
+        self.pipeline = pipeline
+        self.store = store
+        self.committers = dict(committers)
+        self.pause = pause
+        self.last_resource = last_resource
+
+    def run(self, protocol: Protocol[T], run_writers: RunWritersHere | None = None) -> T:
+        """Drive `protocol` and return its result. `run_writers` is needed by `epoch` alone."""
+        try:
+            effect = next(protocol)
+            while True:
+                name = type(effect).__name__
+                failpoint(f"before:{name}")
+                try:
+                    answer = self._perform(effect, run_writers)
+                except OnefoldError as error:
+                    effect = protocol.throw(error)
+                else:
+                    failpoint(f"after:{name}")
+                    effect = protocol.send(answer)
+        except StopIteration as stop:
+            result: T = stop.value
+            return result
+
+    def _perform(self, effect: Effect, run_writers: RunWritersHere | None) -> Any:
+        store, now_ms = self.store, time.time_ns() // 1_000_000
+        match effect:
+            case AcquireGeneration(above):
+                return store.acquire(self.pipeline, above)
+            case ReadLedger(sink):
+                return self.committers[sink].ledger()
+            case ReadStore():
+                return store.facts(self.pipeline)
+            case Adopt(generation, entry, sinks):
+                return store.adopt(generation, entry, sinks, now_ms)
+            case Freeze(generation, initial):
+                return store.freeze(generation, initial)
+            case FindEpoch(request):
+                return store.find(self.pipeline, request)
+            case OpenEpoch(generation, request):
+                return store.open_epoch(generation, request, now_ms)
+            case RunWriters(record):
+                assert run_writers is not None, "only the epoch protocol runs writers, and it is given some"
+                return run_writers(record)
+            case Verify(sink, committables):
+                return self.committers[sink].verify(committables)
+            case Decide(generation, record, manifest):
+                merge = self._merge(generation, record, manifest)
+                return store.decide(generation, record, manifest, now_ms, merge)
+            case Commit(sink, decided):
+                return self.committers[sink].commit(decided, decided.of(sink))
+            case WriteLedger(sink, entry):
+                return self.committers[sink].record(entry)
+            case Complete(generation, decided):
+                return store.complete(generation, decided, now_ms)
+            case GiveUp(generation, record):
+                return store.give_up(generation, record)
+            case MarkDamaged(generation, decided, evidence):
+                return store.damage(generation, decided, evidence)
+            case ListLeftovers(sink, up_to_generation):
+                return self.committers[sink].leftovers(up_to_generation)
+            case Abort(sink, committables):
+                return self.committers[sink].abort(committables)
+            case Pause():
+                return self.pause(effect)
+
+    def _merge(
+        self, generation: Generation, record: EpochRecord, manifest: tuple[Committable, ...]
+    ) -> Callable[[sa.Connection], None] | None:
+        """The last-resource sink's part of the decision: its rows and its ledger row, in the store's transaction."""
+        if self.last_resource is None:
+            return None
+        committer = self.committers[self.last_resource]
+        assert isinstance(committer, LastResource), committer
+        mine = tuple(c for c in manifest if c.sink == self.last_resource)
+        entry = LedgerEntry(
+            epoch=record.epoch,
+            generation=generation.number,
+            timestamp_ms=record.timestamp_ms,
+            positions=record.range.end,
+            store_id=self.store.id(),
+        )
+        return lambda connection: committer.merge(connection, record, mine, entry)

@@ -1,0 +1,224 @@
+"""What the protocol asks of the world, one value per request.
+
+The protocol yields these and is sent the answers; it does no I/O itself. A driver answers with the type named in each
+docstring, or throws one of the errors of `onefold.core.errors` into it: `Retriable` where nothing took effect,
+`InDoubt` where that is unknown.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from onefold.core.contract import Committable, Decided, EpochRecord, Generation, LedgerEntry
+from onefold.core.errors import OnefoldError
+from onefold.core.positions import Positions, Range
+
+__all__ = [
+    "Abort",
+    "AcquireGeneration",
+    "Adopt",
+    "Commit",
+    "Complete",
+    "Decide",
+    "Effect",
+    "EpochRequest",
+    "FindEpoch",
+    "Freeze",
+    "GiveUp",
+    "ListLeftovers",
+    "MarkDamaged",
+    "OpenEpoch",
+    "Pause",
+    "ReadLedger",
+    "ReadStore",
+    "RunWriters",
+    "StoreFacts",
+    "Verify",
+    "WriteLedger",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class EpochRequest:
+    """A range to be processed, and where it comes from."""
+
+    range: Range
+    query_id: str = ""
+    batch_id: int = 0
+    fingerprint: str = ""
+    sinks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StoreFacts:
+    """All that a pipeline's recovery needs to know of the store, read in one transaction."""
+
+    store_id: str
+    generation: int
+    last: EpochRecord | None = None  # the last epoch past its commit point: decided or complete
+    complete: EpochRecord | None = None  # the last epoch that is complete in every sink
+    unfinished: tuple[EpochRecord, ...] = field(default=())  # open, decided or damaged
+    frozen: Positions | None = None  # the source's initial positions
+
+
+@dataclass(frozen=True, slots=True)
+class AcquireGeneration:
+    """-> Generation, numbered above `above` and above every earlier one of the store."""
+
+    above: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReadLedger:
+    """-> LedgerEntry | None"""
+
+    sink: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReadStore:
+    """-> StoreFacts"""
+
+
+@dataclass(frozen=True, slots=True)
+class Freeze:
+    """-> Positions: the initial positions on record; `initial` where a partition had none."""
+
+    generation: Generation
+    initial: Positions
+
+
+@dataclass(frozen=True, slots=True)
+class Adopt:
+    """-> None: the store takes over what the destinations say was completed, on the user's word."""
+
+    generation: Generation
+    entry: LedgerEntry
+    sinks: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FindEpoch:
+    """-> EpochRecord | None: the decided or complete epoch of exactly this range."""
+
+    request: EpochRequest
+
+
+@dataclass(frozen=True, slots=True)
+class OpenEpoch:
+    """-> EpochRecord with the stored number and T. Compare-and-set; asked again, it answers with the same."""
+
+    generation: Generation
+    request: EpochRequest
+
+
+@dataclass(frozen=True, slots=True)
+class RunWriters:
+    """-> tuple[Committable, ...]: what the writers of all sinks prepared, one accepted attempt per task."""
+
+    record: EpochRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Verify:
+    """-> None; raises WorkLost where prepared work is gone or about to be."""
+
+    sink: str
+    committables: tuple[Committable, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Decide:
+    """-> Decided. THE commit point: a compare-and-set on generation, chain and state, durable when answered."""
+
+    generation: Generation
+    record: EpochRecord
+    manifest: tuple[Committable, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """-> None: all that the manifest names of this sink is visible."""
+
+    sink: str
+    decided: Decided
+
+
+@dataclass(frozen=True, slots=True)
+class WriteLedger:
+    """-> None: the sink's own row says that the epoch is complete there."""
+
+    sink: str
+    entry: LedgerEntry
+
+
+@dataclass(frozen=True, slots=True)
+class Complete:
+    """-> None. Compare-and-set on the generation, as GiveUp and MarkDamaged."""
+
+    generation: Generation
+    decided: Decided
+
+
+@dataclass(frozen=True, slots=True)
+class GiveUp:
+    """-> None: the epoch will never be decided."""
+
+    generation: Generation
+    record: EpochRecord
+
+
+@dataclass(frozen=True, slots=True)
+class MarkDamaged:
+    """-> None: decided, and a part of it can no longer be committed."""
+
+    generation: Generation
+    decided: Decided
+    evidence: str
+
+
+@dataclass(frozen=True, slots=True)
+class ListLeftovers:
+    """-> Sequence[Committable]: the sink's prepared work of this and earlier generations."""
+
+    sink: str
+    up_to_generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class Abort:
+    """-> None: the work is gone."""
+
+    sink: str
+    committables: tuple[Committable, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """-> None after a while; or the driver, out of patience, raises `because`."""
+
+    attempt: int
+    waiting_for: Effect
+    because: OnefoldError
+
+
+Effect = (
+    AcquireGeneration
+    | ReadLedger
+    | ReadStore
+    | Adopt
+    | Freeze
+    | FindEpoch
+    | OpenEpoch
+    | RunWriters
+    | Verify
+    | Decide
+    | Commit
+    | WriteLedger
+    | Complete
+    | GiveUp
+    | MarkDamaged
+    | ListLeftovers
+    | Abort
+    | Pause
+)

@@ -1,0 +1,243 @@
+"""The epoch protocol, written once: generators that yield effects and are sent the answers. No I/O.
+
+    start   before every start of a query: take over, finish or give up what earlier lives left, freeze the positions
+    epoch   one range of the source, exactly once: open, write, verify, decide, commit, complete
+    sweep   remove prepared work that nobody will ever commit; also on a timer
+
+The safety rests on two things: Decide is a compare-and-set that only the newest generation can win, and only what a
+decided manifest names is ever committed. A zombie may prepare; nobody commits it, and the sweep removes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+from onefold.core.contract import Committable, Decided, EpochRecord, Generation, LedgerEntry
+from onefold.core.effects import (
+    Abort,
+    AcquireGeneration,
+    Adopt,
+    Commit,
+    Complete,
+    Decide,
+    Effect,
+    EpochRequest,
+    FindEpoch,
+    Freeze,
+    GiveUp,
+    ListLeftovers,
+    MarkDamaged,
+    OpenEpoch,
+    Pause,
+    ReadLedger,
+    ReadStore,
+    RunWriters,
+    StoreFacts,
+    Verify,
+    WriteLedger,
+)
+from onefold.core.errors import Damaged, Fenced, InDoubt, OnefoldError, Retriable, WorkLost
+from onefold.core.positions import Positions
+from onefold.core.recovery import Replay, adoption, doomed, place, resolve
+
+__all__ = ["Initial", "Outcome", "Protocol", "Started", "epoch", "start", "sweep"]
+
+T = TypeVar("T")
+Protocol = Generator[Effect, Any, T]
+
+
+@dataclass(frozen=True, slots=True)
+class Initial:
+    """Where the source would start by its settings; with `from_ledger`, only if nothing was ever written."""
+
+    positions: Positions
+    from_ledger: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """What a start found: the generation to work under and where a new checkpoint's first batch begins."""
+
+    generation: Generation
+    store_id: str
+    start: Positions | None
+    finished: int
+    given_up: int
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a range: the epoch's record, and whether it had been decided before this call."""
+
+    record: EpochRecord
+    replayed: bool
+
+
+def start(sinks: tuple[str, ...], initial: Initial | None, adopt_ledger: bool = False) -> Protocol[Started]:
+    """Take over the pipeline. Waits for a sink that is down: no query starts beside an unfinished epoch."""
+    ledgers = yield from _read_ledgers(sinks)
+    seen = [n for e in ledgers.values() if e for n in (e.generation, *(m.generation for m in e.members))]
+    generation: Generation = yield from _insist(AcquireGeneration(above=max(seen, default=0)))
+    facts: StoreFacts = yield from _insist(ReadStore())
+    if adopt_ledger:
+        facts = yield from _adopt(generation, facts, sinks)
+    resolution = resolve(facts, (yield from _read_ledgers(sinks)))
+    for decided in resolution.finish:
+        yield from _finish(generation, facts.store_id, decided)
+    for record in resolution.give_up:
+        yield from _insist(GiveUp(generation, record))
+    if resolution.finish:
+        facts = yield from _insist(ReadStore())
+        resolve(facts, (yield from _read_ledgers(sinks)))
+    yield from sweep(generation, sinks)
+    position: Positions | None = None
+    if initial is not None and initial.from_ledger and facts.last is not None:
+        position = facts.last.range.end
+    elif initial is not None:
+        position = yield from _insist(Freeze(generation, initial.positions))
+    return Started(generation, facts.store_id, position, len(resolution.finish), len(resolution.give_up))
+
+
+def epoch(generation: Generation, store_id: str, request: EpochRequest, runs_max: int = 3) -> Protocol[Outcome]:
+    """Process one range exactly once. Writers that fail run again, at most `runs_max` times in all."""
+    facts: StoreFacts = yield from _insist(ReadStore())
+    found: EpochRecord | None = yield from _insist(FindEpoch(request))
+    match place(facts, found, request):
+        case Replay(record):
+            if record in facts.unfinished:
+                yield from _finish(generation, store_id, Decided(record))
+            return Outcome(record, replayed=True)
+    for runs_left in reversed(range(runs_max)):
+        record = yield from _insist(OpenEpoch(generation, request))
+        try:
+            manifest = yield from _prepare(record)
+            decided = yield from _decide(generation, record, manifest)
+            break
+        except InDoubt:
+            raise  # it may have been decided: no abort, no sweep, no rerun
+        except Retriable:
+            yield from _abort_run(generation, record)
+            if not runs_left:
+                raise
+        except Fenced:
+            raise  # the newer generation's recovery removes what was prepared here
+        except OnefoldError:
+            yield from _abort_run(generation, record)
+            raise
+    yield from _finish(generation, store_id, decided)
+    yield from sweep(generation, request.sinks)
+    return Outcome(decided.record, replayed=False)
+
+
+def sweep(generation: Generation, sinks: Iterable[str]) -> Protocol[int]:
+    """Remove what no manifest names: list first, then read the store, then remove. Returns how many were removed."""
+    removed = 0
+    for sink in sinks:
+        listed: tuple[Committable, ...] = tuple((yield from _insist(ListLeftovers(sink, generation.number))))
+        if not listed:
+            continue
+        facts: StoreFacts = yield from _insist(ReadStore())
+        condemned = doomed(facts, generation, listed)
+        if condemned:
+            yield from _insist(Abort(sink, condemned))
+            removed += len(condemned)
+    return removed
+
+
+def _prepare(record: EpochRecord) -> Protocol[tuple[Committable, ...]]:
+    manifest: tuple[Committable, ...] = yield RunWriters(record)
+    for sink in record.sinks:
+        yield Verify(sink, tuple(c for c in manifest if c.sink == sink))
+    return manifest
+
+
+def _decide(generation: Generation, record: EpochRecord, manifest: tuple[Committable, ...]) -> Protocol[Decided]:
+    """Send the same Decide until it is answered. Once one went unanswered, only success or Fenced is an answer:
+    the lost one may still land, whatever the store says meanwhile."""
+    attempt, in_doubt = 0, False
+    while True:
+        try:
+            decided: Decided = yield Decide(generation, record, manifest)
+            return decided
+        except (Fenced, WorkLost) as error:
+            if in_doubt and isinstance(error, WorkLost):
+                raise _undecided(record, error) from error
+            raise
+        except (Retriable, InDoubt) as error:
+            in_doubt = in_doubt or isinstance(error, InDoubt)
+            attempt += 1
+            because = _undecided(record, error) if in_doubt else error
+            yield Pause(attempt, Decide(generation, record, manifest), because)
+        except OnefoldError as error:
+            if in_doubt:
+                raise _undecided(record, error) from error
+            raise
+
+
+def _undecided(record: EpochRecord, error: OnefoldError) -> InDoubt:
+    return InDoubt(
+        f"the decision on epoch {record.epoch} of pipeline {record.pipeline!r} went unanswered, and it is not known"
+        f" whether it was made ({error}). Start the pipeline again once the checkpoint store answers: it finds out"
+    )
+
+
+def _finish(generation: Generation, store_id: str, decided: Decided) -> Protocol[None]:
+    """Past the commit point there is only forward: commit in every sink, write the ledgers, complete."""
+    record = decided.record
+    entry = LedgerEntry(
+        epoch=record.epoch,
+        generation=generation.number,
+        timestamp_ms=record.timestamp_ms,
+        positions=record.range.end,
+        store_id=store_id,
+    )
+    try:
+        for sink in record.sinks:
+            yield from _insist(Commit(sink, decided))
+        for sink in record.sinks:
+            yield from _insist(WriteLedger(sink, entry))
+    except Damaged as error:
+        yield from _insist(MarkDamaged(generation, decided, str(error)))
+        raise
+    yield from _insist(Complete(generation, decided))
+
+
+def _abort_run(generation: Generation, record: EpochRecord) -> Protocol[None]:
+    """Remove what a failed run of the writers prepared; what is prepared later still, the sweep removes."""
+    for sink in record.sinks:
+        listed: tuple[Committable, ...] = tuple((yield from _insist(ListLeftovers(sink, generation.number))))
+        mine = tuple(c for c in listed if (c.epoch, c.generation) == (record.epoch, generation.number))
+        if mine:
+            yield from _insist(Abort(sink, mine))
+
+
+def _adopt(generation: Generation, facts: StoreFacts, sinks: tuple[str, ...]) -> Protocol[StoreFacts]:
+    entry = adoption(facts, (yield from _read_ledgers(sinks)))
+    if entry is None:
+        return facts
+    yield from _insist(Adopt(generation, entry, sinks))
+    mine = replace(entry, generation=generation.number, store_id=facts.store_id, members=())
+    for sink in sinks:
+        yield from _insist(WriteLedger(sink, mine))
+    adopted: StoreFacts = yield from _insist(ReadStore())
+    return adopted
+
+
+def _read_ledgers(sinks: Iterable[str]) -> Protocol[dict[str, LedgerEntry | None]]:
+    ledgers = {}
+    for sink in sinks:
+        ledgers[sink] = yield from _insist(ReadLedger(sink))
+    return ledgers
+
+
+def _insist(effect: Effect) -> Protocol[Any]:
+    """Ask until there is an answer. Only for effects that are safe to repeat, which is all but Decide's aftermath."""
+    attempt = 0
+    while True:
+        try:
+            return (yield effect)
+        except (Retriable, InDoubt) as error:
+            attempt += 1
+            yield Pause(attempt, effect, error)

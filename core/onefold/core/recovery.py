@@ -1,0 +1,185 @@
+"""What to do with what an earlier life left behind: facts in, decision out, no I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from onefold.core.contract import Committable, Decided, EpochRecord, EpochState, Generation, LedgerEntry
+from onefold.core.effects import EpochRequest, StoreFacts
+from onefold.core.errors import CheckpointMismatch, ConfigError, Damaged, DataLoss
+from onefold.core.positions import Relation
+
+__all__ = ["Next", "Place", "Replay", "Resolution", "adoption", "doomed", "place", "resolve"]
+
+NEW_CHECKPOINT = (
+    "start the query with a new, empty checkpoint directory and startingOffsets=ledger: "
+    "it resumes exactly where the destination stands"
+)
+
+ADOPT = (
+    "start the pipeline once with adopt_ledger=True, a new checkpoint directory and startingOffsets=ledger:"
+    " it resumes exactly where the destination stands"
+)
+PAST_COMMIT_POINT = (EpochState.DECIDED, EpochState.COMPLETE)
+
+
+@dataclass(frozen=True, slots=True)
+class Resolution:
+    """What recovery does: finish what was decided, give up what was not."""
+
+    finish: tuple[Decided, ...]
+    give_up: tuple[EpochRecord, ...]
+
+
+def resolve(facts: StoreFacts, ledgers: Mapping[str, LedgerEntry | None]) -> Resolution:
+    """Decide about every unfinished epoch from the store and the sinks' own ledgers.
+
+    The ledgers must be read after the facts, and the facts after this process's generation was acquired: from then on
+    no older process decides anything.
+    """
+    for record in facts.unfinished:
+        missing = sorted({*record.sinks, *(c.sink for c in record.manifest)} - ledgers.keys())
+        if missing:
+            raise ConfigError(
+                f"epoch {record.epoch} of pipeline {record.pipeline!r} is {record.state.value} and names the sink"
+                f" {', '.join(missing)}, which today's settings do not have: put it back under its old name until"
+                " one start of the pipeline has finished that epoch, then remove it"
+            )
+        if record.state is EpochState.DAMAGED:
+            raise Damaged(
+                f"epoch {record.epoch} of pipeline {record.pipeline!r} was decided, and a part of it can no longer be"
+                " committed; the store's row of the epoch holds the evidence. Restore the missing part by hand from"
+                f" the source range {record.range.end.differences(record.range.start)}, or take the destination back"
+                " to a backup together with the store"
+            )
+    for sink, ledger in ledgers.items():
+        _check_ledger(facts, sink, ledger)
+    return Resolution(
+        finish=tuple(Decided(r) for r in facts.unfinished if r.state is EpochState.DECIDED),
+        give_up=tuple(r for r in facts.unfinished if r.state is EpochState.OPEN),
+    )
+
+
+def _check_ledger(facts: StoreFacts, sink: str, ledger: LedgerEntry | None) -> None:
+    """Hold one sink's own account against the store's. Raises unless one history explains both."""
+    complete = facts.complete
+    if complete is not None and sink not in complete.sinks:
+        raise ConfigError(
+            f"sink {sink!r} is new to pipeline {complete.pipeline!r}, which is at epoch {complete.epoch} already: it"
+            " would miss the earlier records. Give the pipeline with the new sink its own name"
+        )
+    if complete is not None and (ledger is None or ledger.epoch < complete.epoch):
+        stands = f"stands at epoch {ledger.epoch}" if ledger else "has no ledger"
+        raise DataLoss(
+            f"sink {sink!r} {stands}, but epoch {complete.epoch} was completed there: the destination was emptied, or"
+            " is an older copy (a restored backup, or a replica promoted before it had caught up). Restore the newer"
+            " copy, or start over under a new pipeline name"
+        )
+    if ledger is None:
+        return
+    if ledger.store_id != facts.store_id:
+        raise CheckpointMismatch(
+            f"sink {sink!r} was written under checkpoint store {ledger.store_id}, but this store is {facts.store_id}:"
+            f" point the pipeline to the store it had before. To go on with this one instead, {ADOPT}"
+        )
+    decided = {
+        r.epoch: r for r in (facts.complete, facts.last, *facts.unfinished) if r and r.state in PAST_COMMIT_POINT
+    }
+    shown = {ledger.epoch: ledger.timestamp_ms, **{m.epoch: m.timestamp_ms for m in ledger.members}}
+    for epoch, timestamp_ms in sorted(shown.items()):
+        if epoch not in decided:
+            raise CheckpointMismatch(
+                f"sink {sink!r} holds epoch {epoch}, which the checkpoint store never decided (it is at"
+                f" {f'epoch {facts.last.epoch}' if facts.last else 'no epoch yet'}): the store is an older copy."
+                f" Restore the newer store, or {ADOPT}"
+            )
+        if decided[epoch].timestamp_ms != timestamp_ms:
+            raise CheckpointMismatch(
+                f"sink {sink!r} has an epoch {epoch} of another time ({timestamp_ms} ms) than the store's"
+                f" ({decided[epoch].timestamp_ms} ms): store and destination have different histories. Point the"
+                f" pipeline to the store it had before, or {ADOPT}"
+            )
+
+
+def adoption(facts: StoreFacts, ledgers: Mapping[str, LedgerEntry | None]) -> LedgerEntry | None:
+    """What to take over from the destinations where the user said that they, not the store, are right.
+
+    None if there is nothing to adopt. Raises CheckpointMismatch where the destinations themselves don't agree.
+    """
+    entries = {sink: entry for sink, entry in ledgers.items() if entry is not None}
+    ahead = [
+        e for e in entries.values() if e.store_id != facts.store_id or e.epoch > (facts.last.epoch if facts.last else 0)
+    ]
+    if not ahead:
+        return None
+    accounts = {(e.epoch, e.timestamp_ms, e.positions) for e in entries.values()}
+    if len(accounts) != 1 or len(entries) != len(ledgers):
+        stand = ", ".join(f"{sink} at epoch {entry.epoch if entry else 'none'}" for sink, entry in ledgers.items())
+        raise CheckpointMismatch(f"the sinks do not agree on one epoch ({stand}): restore the store they had")
+    entry = ahead[0]
+    beyond = sorted(m.epoch for e in entries.values() for m in e.members)
+    later = [r.epoch for r in facts.unfinished if r.epoch > entry.epoch]
+    if beyond or later:
+        raise CheckpointMismatch(
+            f"epoch {(beyond or later)[0]} is half committed beyond the ledgers' epoch {entry.epoch}, and only the"
+            " store that decided it knows the rest: restore that store"
+        )
+    return entry
+
+
+@dataclass(frozen=True, slots=True)
+class Next:
+    """The range continues the chain: a new epoch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """The range was decided before: nothing of it may be written again."""
+
+    record: EpochRecord
+
+
+Place = Next | Replay
+
+
+def place(facts: StoreFacts, found: EpochRecord | None, request: EpochRequest) -> Place:
+    """Where a range belongs in the chain of epochs. Ranges are matched by position, never by Spark's batch id."""
+    asked, base = request.range, facts.last.range.end if facts.last else facts.frozen
+    if asked.end.relation_to(asked.start) is Relation.BEHIND:
+        raise DataLoss(
+            f"batch {request.batch_id} ends before it starts ({asked.end.differences(asked.start)}): the topic was"
+            " truncated or made anew. To go on with the new topic, use a new pipeline name"
+        )
+    if found is not None:
+        return Replay(found)
+    if base is None:
+        return Next()
+    match asked.start.relation_to(base):
+        case Relation.SAME:
+            return Next()
+        case Relation.AHEAD:
+            raise DataLoss(
+                f"batch {request.batch_id} of query {request.query_id} starts beyond the recorded end"
+                f" ({asked.start.differences(base)}): the records between were never written. The checkpoint belongs"
+                f" to another pipeline, or the destination and its store are an older copy; {NEW_CHECKPOINT}"
+            )
+        case _:
+            raise CheckpointMismatch(
+                f"batch {request.batch_id} of query {request.query_id} covers records that are written already"
+                f" ({asked.start.differences(base)}), in another cut: the checkpoint is new, an older copy, or another"
+                f" pipeline's. Nothing was written; {NEW_CHECKPOINT}"
+            )
+
+
+def doomed(facts: StoreFacts, generation: Generation, listed: Iterable[Committable]) -> tuple[Committable, ...]:
+    """Which leftovers a sweep removes. `listed` must have been read before `facts`.
+
+    Nothing at all if another generation has taken over. Else all but what a manifest still needs and what the running
+    epoch may yet name.
+    """
+    if facts.generation != generation.number:
+        return ()
+    needed = {(c.sink, c.handle) for r in facts.unfinished for c in r.manifest}
+    running = {(r.epoch, r.generation) for r in facts.unfinished if r.generation == generation.number}
+    return tuple(c for c in listed if (c.sink, c.handle) not in needed and (c.epoch, c.generation) not in running)

@@ -1,0 +1,401 @@
+"""The checkpoint store: generations, epochs and frozen positions in any SQL database, through SQLAlchemy Core.
+
+Every change is one short transaction that locks the pipeline's row first, so that a compare-and-set on the generation
+is simply: read, compare, write. On Postgres it runs READ COMMITTED with `synchronous_commit=on` and a lock timeout; on
+SQLite with WAL, `synchronous=FULL` and `BEGIN IMMEDIATE`.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+
+from onefold.core.contract import Committable, Decided, EpochRecord, EpochState, Generation, LedgerEntry, SinkKind
+from onefold.core.effects import EpochRequest, StoreFacts
+from onefold.core.errors import CheckpointMismatch, ConfigError, Fenced, InDoubt, OnefoldError, Retriable
+from onefold.core.positions import Positions, Range, Relation
+from onefold.core.tables import SCHEMA_VERSION, epochs, metadata, pipelines, store_info
+
+__all__ = ["CheckpointStore"]
+
+Merge = Callable[[sa.Connection], None]
+KEEP_EPOCHS = 1000
+DECIDED_STATES = (EpochState.DECIDED.value, EpochState.COMPLETE.value)
+
+
+class CheckpointStore:
+    """One store, many pipelines. Raises `Retriable` where nothing took effect, `InDoubt` where a commit is unknown."""
+
+    def __init__(self, url: str, *, lock_timeout_s: float = 30.0) -> None:
+        try:
+            self.url = sa.make_url(url)
+            self._engine = _engine(self.url, lock_timeout_s)
+        except (SQLAlchemyError, ImportError) as error:
+            raise ConfigError(f"the checkpoint store's URL is not usable: {error}") from error
+        self._id: str | None = None
+
+    @property
+    def is_local(self) -> bool:
+        """Whether only processes of this machine can use the store."""
+        return self.url.get_backend_name() == "sqlite"
+
+    def close(self) -> None:
+        self._engine.dispose()
+
+    def id(self) -> str:
+        """The store's own id, which every sink's ledger remembers. Creates the tables on first use."""
+        if self._id is None:
+            with self._transaction() as connection:
+                _lock_schema(connection)
+                metadata.create_all(connection)
+                row = connection.execute(sa.select(store_info)).one_or_none()
+                if row is None:
+                    self._id = str(uuid.uuid4())
+                    connection.execute(store_info.insert().values(store_id=self._id, version=SCHEMA_VERSION))
+                elif row.version != SCHEMA_VERSION:
+                    raise ConfigError(
+                        f"the checkpoint store at {self._name()} has version {row.version}, this onefold writes version"
+                        f" {SCHEMA_VERSION}: use the onefold that made it, or a newer one"
+                    )
+                else:
+                    self._id = row.store_id
+        return self._id
+
+    def acquire(self, pipeline: str, above: int) -> Generation:
+        """A new generation of the pipeline. From here on no older one decides, completes or gives up anything."""
+        self.id()
+        token = uuid.uuid4().hex
+        with self._transaction() as connection:
+            row = connection.execute(_pipeline_row(pipeline)).one_or_none()
+            number = max(above, row.generation if row else 0) + 1
+            if row is None:
+                connection.execute(pipelines.insert().values(pipeline=pipeline, generation=number, token=token))
+            else:
+                connection.execute(_of(pipelines, pipeline).values(generation=number, token=token))
+        return Generation(pipeline, number, token)
+
+    def facts(self, pipeline: str) -> StoreFacts:
+        store_id = self.id()
+        with self._transaction() as connection:
+            row = connection.execute(_pipeline_row(pipeline)).one_or_none()
+            return StoreFacts(
+                store_id=store_id,
+                generation=row.generation if row else 0,
+                last=_last(connection, pipeline, DECIDED_STATES),
+                complete=_last(connection, pipeline, (EpochState.COMPLETE.value,)),
+                unfinished=_unfinished(connection, pipeline),
+                frozen=Positions.from_json(row.frozen) if row and row.frozen else None,
+            )
+
+    def freeze(self, generation: Generation, initial: Positions) -> Positions:
+        """The initial positions on record; a partition's first record of them wins for good."""
+        with self._mine(generation) as (connection, row):
+            stored = dict(Positions.from_json(row.frozen).items) if row.frozen else {}
+            frozen = Positions.of({**dict(initial.items), **stored})
+            connection.execute(_of(pipelines, generation.pipeline).values(frozen=frozen.to_json()))
+            return frozen
+
+    def find(self, pipeline: str, request: EpochRequest) -> EpochRecord | None:
+        """The decided or complete epoch of exactly this range.
+
+        An empty range says nothing by itself (a stateful query runs batches without new records): there the query
+        and batch id must be the same too.
+        """
+        start, end = request.range.start.to_json(), request.range.end.to_json()
+        query = sa.select(epochs).where(
+            epochs.c.pipeline == pipeline,
+            epochs.c.state.in_(DECIDED_STATES),
+            epochs.c.range_start == start,
+            epochs.c.range_end == end,
+        )
+        if request.range.is_empty:
+            query = query.where(epochs.c.query_id == request.query_id, epochs.c.batch_id == request.batch_id)
+        with self._transaction() as connection:
+            row = connection.execute(query.order_by(epochs.c.epoch.desc()).limit(1)).one_or_none()
+        return _record(row) if row else None
+
+    def open_epoch(self, generation: Generation, request: EpochRequest, now_ms: int) -> EpochRecord:
+        """Open the next epoch over a range that continues the chain, or answer with it if it is open already."""
+        pipeline = generation.pipeline
+        with self._mine(generation) as (connection, row):
+            unfinished = _unfinished(connection, pipeline)
+            for record in unfinished:
+                same = record.range == request.range and record.generation == generation.number
+                if record.state is EpochState.OPEN and same:
+                    return record
+                raise CheckpointMismatch(
+                    f"epoch {record.epoch} of pipeline {pipeline!r} is still {record.state.value}: start the query"
+                    " anew, so that recovery finishes it first"
+                )
+            last = _last(connection, pipeline, DECIDED_STATES)
+            frozen = Positions.from_json(row.frozen) if row.frozen else None
+            base = last.range.end if last else frozen
+            if base is not None and request.range.start.relation_to(base) is not Relation.SAME:
+                raise CheckpointMismatch(
+                    f"a new epoch must start at the end of the last one"
+                    f" ({request.range.start.differences(base)}): another process has gone on meanwhile"
+                )
+            highest = connection.execute(
+                sa.select(sa.func.max(epochs.c.epoch), sa.func.max(epochs.c.timestamp_ms)).where(
+                    epochs.c.pipeline == pipeline
+                )
+            ).one()
+            opened = EpochRecord(
+                pipeline=pipeline,
+                epoch=(highest[0] or 0) + 1,
+                generation=generation.number,
+                state=EpochState.OPEN,
+                range=request.range,
+                timestamp_ms=max((highest[1] or 0) + 1, now_ms),
+                query_id=request.query_id,
+                batch_id=request.batch_id,
+                fingerprint=request.fingerprint,
+                sinks=request.sinks,
+            )
+            connection.execute(epochs.insert().values(**_values(opened), opened_at_ms=now_ms))
+            return opened
+
+    def decide(
+        self,
+        generation: Generation,
+        record: EpochRecord,
+        manifest: Sequence[Committable],
+        now_ms: int,
+        merge: Merge | None = None,
+    ) -> Decided:
+        """The commit point. `merge` is a last-resource sink's part of the same transaction."""
+        with self._mine(generation) as (connection, _):
+            stored = _epoch(connection, record)
+            if stored is not None and stored.state in (EpochState.DECIDED, EpochState.COMPLETE):
+                if stored.manifest == tuple(manifest):
+                    return Decided(stored)
+                raise CheckpointMismatch(
+                    f"epoch {record.epoch} was decided with another manifest: start the query anew"
+                )
+            last = _last(connection, record.pipeline, DECIDED_STATES)
+            continues = last is None or record.range.start.relation_to(last.range.end) is Relation.SAME
+            if stored is None or stored != record or not continues:
+                raise CheckpointMismatch(
+                    f"epoch {record.epoch} of pipeline {record.pipeline!r} can't be decided: the store has it as"
+                    f" {stored.state.value if stored else 'unknown'} at another place of the chain; start anew"
+                )
+            if merge is not None:
+                merge(connection)
+            decided = replace(stored, state=EpochState.DECIDED, manifest=tuple(manifest))
+            connection.execute(_this(decided).values(**_values(decided), decided_at_ms=now_ms))
+            return Decided(decided)
+
+    def complete(self, generation: Generation, decided: Decided, now_ms: int) -> None:
+        record = decided.record
+        with self._mine(generation) as (connection, _):
+            stored = _epoch(connection, record)
+            assert stored is not None and stored.state in (EpochState.DECIDED, EpochState.COMPLETE), stored
+            connection.execute(_this(record).values(state=EpochState.COMPLETE.value, completed_at_ms=now_ms))
+            connection.execute(
+                epochs.delete().where(
+                    epochs.c.pipeline == record.pipeline,
+                    epochs.c.epoch < record.epoch - KEEP_EPOCHS,
+                    epochs.c.state.in_((EpochState.COMPLETE.value, EpochState.GIVEN_UP.value)),
+                )
+            )
+
+    def give_up(self, generation: Generation, record: EpochRecord) -> None:
+        with self._mine(generation) as (connection, _):
+            stored = _epoch(connection, record)
+            assert stored is not None and stored.state in (EpochState.OPEN, EpochState.GIVEN_UP), stored
+            connection.execute(_this(record).values(state=EpochState.GIVEN_UP.value))
+
+    def damage(self, generation: Generation, decided: Decided, evidence: str) -> None:
+        with self._mine(generation) as (connection, _):
+            connection.execute(_this(decided.record).values(state=EpochState.DAMAGED.value, error=evidence))
+
+    def adopt(self, generation: Generation, entry: LedgerEntry, sinks: tuple[str, ...], now_ms: int) -> None:
+        """Take over, on the user's word, that the destinations completed everything up to `entry`."""
+        pipeline = generation.pipeline
+        with self._mine(generation) as (connection, _):
+            connection.execute(
+                epochs.update()
+                .where(epochs.c.pipeline == pipeline, epochs.c.state == EpochState.OPEN.value)
+                .values(state=EpochState.GIVEN_UP.value)
+            )
+            connection.execute(epochs.delete().where(epochs.c.pipeline == pipeline, epochs.c.epoch >= entry.epoch))
+            connection.execute(
+                epochs.update()
+                .where(epochs.c.pipeline == pipeline, epochs.c.state == EpochState.DECIDED.value)
+                .values(state=EpochState.COMPLETE.value)
+            )
+            adopted = EpochRecord(
+                pipeline=pipeline,
+                epoch=entry.epoch,
+                generation=generation.number,
+                state=EpochState.COMPLETE,
+                range=Range(entry.positions, entry.positions),
+                timestamp_ms=entry.timestamp_ms,
+                query_id="adopted",
+                batch_id=-1,
+                fingerprint="",
+                sinks=sinks,
+            )
+            connection.execute(epochs.insert().values(**_values(adopted), opened_at_ms=now_ms, completed_at_ms=now_ms))
+
+    def history(self, pipeline: str, limit: int = KEEP_EPOCHS) -> list[EpochRecord]:
+        """The newest epochs, oldest first, given-up ones included."""
+        self.id()
+        query = sa.select(epochs).where(epochs.c.pipeline == pipeline).order_by(epochs.c.epoch.desc()).limit(limit)
+        with self._transaction() as connection:
+            return [_record(row) for row in connection.execute(query)][::-1]
+
+    @contextmanager
+    def _mine(self, generation: Generation) -> Iterator[tuple[sa.Connection, Any]]:
+        """A transaction that holds the pipeline's row and goes on only if the generation is still this one."""
+        with self._transaction() as connection:
+            row = connection.execute(_pipeline_row(generation.pipeline).with_for_update()).one_or_none()
+            if row is None or (row.generation, row.token) != (generation.number, generation.token):
+                now = row.generation if row else "gone"
+                raise Fenced(
+                    f"generation {generation.number} of pipeline {generation.pipeline!r} was taken over (now: {now})."
+                    " Another process runs this pipeline: stop this one and do not restart it"
+                )
+            yield connection, row
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sa.Connection]:
+        try:
+            connection = self._engine.connect()
+        except SQLAlchemyError as error:
+            raise Retriable(f"the checkpoint store at {self._name()} can't be reached: {_reason(error)}") from error
+        with connection:
+            try:
+                transaction = connection.begin()
+                yield connection
+            except OnefoldError:
+                with _ignoring_a_dead_connection():
+                    connection.rollback()
+                raise
+            except SQLAlchemyError as error:
+                with _ignoring_a_dead_connection():
+                    connection.rollback()
+                raise Retriable(f"the checkpoint store at {self._name()} refused: {_reason(error)}") from error
+            try:
+                transaction.commit()
+            except SQLAlchemyError as error:
+                raise InDoubt(
+                    f"the checkpoint store at {self._name()} did not answer a commit: {_reason(error)}"
+                ) from error
+
+    def _name(self) -> str:
+        return self.url.render_as_string(hide_password=True)
+
+
+@contextmanager
+def _ignoring_a_dead_connection() -> Iterator[None]:
+    try:
+        yield
+    except SQLAlchemyError:
+        return
+
+
+def _engine(url: sa.URL, lock_timeout_s: float) -> sa.Engine:
+    if url.get_backend_name() == "sqlite":
+        engine = sa.create_engine(url, connect_args={"timeout": lock_timeout_s})
+        sa.event.listen(engine, "connect", _sqlite_settings)
+        sa.event.listen(engine, "begin", _sqlite_begin)
+        return engine
+    if url.get_backend_name() == "postgresql":
+        options = f"-c synchronous_commit=on -c lock_timeout={int(lock_timeout_s * 1000)}"
+        tcp = {"connect_timeout": 10, "keepalives_idle": 10, "tcp_user_timeout": 30_000}
+        connect_args = {"options": options, "application_name": "onefold store", **tcp}
+        return sa.create_engine(url, isolation_level="READ COMMITTED", pool_pre_ping=True, connect_args=connect_args)
+    raise ConfigError(f"a checkpoint store lives in SQLite or Postgres, not in {url.get_backend_name()!r}")
+
+
+def _sqlite_settings(connection: Any, _record: Any) -> None:
+    connection.isolation_level = None  # we begin transactions ourselves
+    connection.execute("PRAGMA journal_mode=WAL")
+    connection.execute("PRAGMA synchronous=FULL")
+
+
+def _sqlite_begin(connection: sa.Connection) -> None:
+    connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+
+def _lock_schema(connection: sa.Connection) -> None:
+    """Two drivers that create the tables at once would collide in Postgres's catalog."""
+    if connection.dialect.name == "postgresql":
+        connection.execute(sa.text("SELECT pg_advisory_xact_lock(hashtext('onefold store'))"))
+
+
+def _reason(error: SQLAlchemyError) -> str:
+    return str(error.orig if isinstance(error, DBAPIError) and error.orig else error).strip()
+
+
+def _pipeline_row(pipeline: str) -> sa.Select[Any]:
+    return sa.select(pipelines).where(pipelines.c.pipeline == pipeline)
+
+
+def _of(table: sa.Table, pipeline: str) -> sa.Update:
+    return table.update().where(table.c.pipeline == pipeline)
+
+
+def _this(record: EpochRecord) -> sa.Update:
+    return epochs.update().where(epochs.c.pipeline == record.pipeline, epochs.c.epoch == record.epoch)
+
+
+def _epoch(connection: sa.Connection, record: EpochRecord) -> EpochRecord | None:
+    query = sa.select(epochs).where(epochs.c.pipeline == record.pipeline, epochs.c.epoch == record.epoch)
+    row = connection.execute(query).one_or_none()
+    return _record(row) if row else None
+
+
+def _last(connection: sa.Connection, pipeline: str, states: tuple[str, ...]) -> EpochRecord | None:
+    query = sa.select(epochs).where(epochs.c.pipeline == pipeline, epochs.c.state.in_(states))
+    row = connection.execute(query.order_by(epochs.c.epoch.desc()).limit(1)).one_or_none()
+    return _record(row) if row else None
+
+
+def _unfinished(connection: sa.Connection, pipeline: str) -> tuple[EpochRecord, ...]:
+    states = (EpochState.OPEN.value, EpochState.DECIDED.value, EpochState.DAMAGED.value)
+    query = sa.select(epochs).where(epochs.c.pipeline == pipeline, epochs.c.state.in_(states)).order_by(epochs.c.epoch)
+    return tuple(_record(row) for row in connection.execute(query))
+
+
+def _values(record: EpochRecord) -> dict[str, Any]:
+    return {
+        "pipeline": record.pipeline,
+        "epoch": record.epoch,
+        "generation": record.generation,
+        "state": record.state.value,
+        "range_start": record.range.start.to_json(),
+        "range_end": record.range.end.to_json(),
+        "timestamp_ms": record.timestamp_ms,
+        "query_id": record.query_id,
+        "batch_id": record.batch_id,
+        "fingerprint": record.fingerprint,
+        "manifest": json.dumps([asdict(c) | {"kind": c.kind.value} for c in record.manifest]),
+        "sinks": json.dumps(record.sinks),
+        "rows": record.rows,
+        "bytes": sum(c.bytes for c in record.manifest),
+    }
+
+
+def _record(row: Any) -> EpochRecord:
+    return EpochRecord(
+        pipeline=row.pipeline,
+        epoch=row.epoch,
+        generation=row.generation,
+        state=EpochState(row.state),
+        range=Range(Positions.from_json(row.range_start), Positions.from_json(row.range_end)),
+        timestamp_ms=row.timestamp_ms,
+        query_id=row.query_id,
+        batch_id=row.batch_id,
+        fingerprint=row.fingerprint,
+        manifest=tuple(Committable(**c | {"kind": SinkKind(c["kind"])}) for c in json.loads(row.manifest)),
+        sinks=tuple(json.loads(row.sinks)),
+    )
