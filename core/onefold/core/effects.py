@@ -82,7 +82,7 @@ class ReadStore:
 
 @dataclass(frozen=True, slots=True)
 class Freeze:
-    """-> Positions: the initial positions on record; `initial` where a partition had none."""
+    """-> Positions: the initial positions on record, which are `initial` if there were none."""
 
     generation: Generation
     initial: Positions

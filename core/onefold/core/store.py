@@ -95,12 +95,12 @@ class CheckpointStore:
             )
 
     def freeze(self, generation: Generation, initial: Positions) -> Positions:
-        """The initial positions on record; a partition's first record of them wins for good."""
+        """The initial positions on record. The first ever asked for stay for good: a replay must start where they say."""
         with self._mine(generation) as (connection, row):
-            stored = dict(Positions.from_json(row.frozen).items) if row.frozen else {}
-            frozen = Positions.of({**dict(initial.items), **stored})
-            connection.execute(_of(pipelines, generation.pipeline).values(frozen=frozen.to_json()))
-            return frozen
+            if row.frozen:
+                return Positions.from_json(row.frozen)
+            connection.execute(_of(pipelines, generation.pipeline).values(frozen=initial.to_json()))
+            return initial
 
     def find(self, pipeline: str, request: EpochRequest) -> EpochRecord | None:
         """The decided or complete epoch of exactly this range.
