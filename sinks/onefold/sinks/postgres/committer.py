@@ -1,0 +1,186 @@
+"""The driver's hand in Postgres. It finishes and undoes work of both deliveries, whatever today's settings are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import psycopg
+import sqlalchemy as sa
+
+from onefold.core.contract import Committable, Decided, EpochRecord, LedgerEntry, SinkKind
+from onefold.core.errors import ConfigError, Damaged, InDoubt, OnefoldError, Retriable, WorkLost
+from onefold.core.failpoints import failpoint
+from onefold.sinks.postgres import connection as pool
+from onefold.sinks.postgres import errors, staging
+from onefold.sinks.postgres.naming import Gid, gid_prefix, literal
+from onefold.sinks.postgres.plan import Plan, Settings
+
+__all__ = ["PostgresCommitter"]
+
+
+class PostgresCommitter:
+    """Idempotent, from any process. `plan` is None before `open`: recovery touches no target, and merges nothing."""
+
+    def __init__(self, settings: Settings, pipeline: str, plan: Plan | None) -> None:
+        self._settings, self._pipeline, self._plan = settings, pipeline, plan
+        self._conninfo = settings.conninfo(pipeline)
+        self._books = settings.bookkeeping(pipeline)
+        self._prefix = gid_prefix(pipeline, settings.name)
+
+    def verify(self, committables: Sequence[Committable]) -> None:
+        gids, staged = self._split(committables)
+        with self._borrow("checking prepared work") as connection:
+            if gids:
+                there = self._prepared(connection)
+                missing = [c for c in gids if c.handle not in there]
+                if missing:
+                    raise WorkLost(
+                        f"{self._where()}, epoch {missing[0].epoch}: {len(missing)} of {len(gids)} prepared "
+                        f"transactions are gone before the decision, the first is {missing[0].handle!r}. "
+                        "Somebody rolled them back; the epoch's writers must run again"
+                    )
+            staging.verify(connection, self._books, staged)
+
+    def commit(self, decided: Decided, committables: Sequence[Committable]) -> None:
+        gids, staged = self._split(committables)
+        if gids:
+            with self._borrow(f"committing epoch {decided.record.epoch}", InDoubt) as connection:
+                for committable in gids:
+                    self._commit_prepared(connection, committable)
+                    failpoint("postgres.commit_prepared")
+        if staged:
+            # The decision moved the rows already: what is left to do is to throw the stage's copies away.
+            with self._borrow(f"clearing the stage of epoch {decided.record.epoch}") as connection:
+                staging.clear(connection, self._books, staged, self._settings.lock_timeout_s)
+
+    def abort(self, committables: Sequence[Committable]) -> None:
+        gids, staged = self._split(committables)
+        with self._borrow("aborting prepared work") as connection:
+            for committable in gids:
+                try:
+                    connection.execute(f"ROLLBACK PREPARED {literal(committable.handle)}".encode())
+                except psycopg.errors.UndefinedObject:
+                    continue
+                except psycopg.Error as error:
+                    raise self._of_prepared(error, connection, committable, "ROLLBACK PREPARED", Retriable) from error
+            staging.discard(connection, self._books, staged, self._settings.lock_timeout_s)
+
+    def leftovers(self, up_to_generation: int) -> Sequence[Committable]:
+        name = self._settings.name
+        with self._borrow("looking for leftovers") as connection:
+            gids = [Gid.parse(self._prefix, text) for text in sorted(self._prepared(connection))]
+            staged = staging.leftovers(connection, self._books, up_to_generation)
+        prepared = [
+            Committable(name, SinkKind.TWO_PHASE, str(gid), gid.generation, gid.epoch, 0)
+            for gid in gids
+            if gid is not None and gid.generation <= up_to_generation
+        ]
+        return [*prepared, *staged]
+
+    def ledger(self) -> LedgerEntry | None:
+        with self._borrow("reading the ledger") as connection:
+            return self._books.ledger(connection)
+
+    def record(self, entry: LedgerEntry) -> None:
+        with self._borrow(f"writing the ledger row of epoch {entry.epoch}", InDoubt) as connection:
+            connection.execute(pool.begin(self._settings.lock_timeout_s))
+            self._books.record(connection, entry)
+            connection.execute("COMMIT")
+
+    def merge(
+        self, connection: sa.Connection, record: EpochRecord, manifest: Sequence[Committable], entry: LedgerEntry
+    ) -> None:
+        """Inside the store's transaction, on the store's connection to this same database."""
+        assert self._plan is not None, "merge needs a committer from open(): recovery never decides"
+        assert entry.epoch == record.epoch, (entry.epoch, record.epoch)
+        raw = connection.connection.driver_connection
+        if not isinstance(raw, psycopg.Connection):
+            raise ConfigError(
+                f"{self._where()}: staged delivery decides inside the sink's own database, and the checkpoint store is "
+                "elsewhere: leave the store to its default, or use the sink's store_url()"
+            )
+        assert not raw.autocommit, "the merge and the decision must be one transaction"
+        try:
+            raw.execute(f"SET LOCAL lock_timeout = {int(self._settings.lock_timeout_s * 1000)}")
+            failpoint("staged.merge")
+            staging.merge(raw, self._books, self._plan, [c for c in manifest if c.sink == self._settings.name])
+            self._books.record(raw, entry)
+        except psycopg.Error as error:
+            # Before the store commits, nothing has taken effect: a broken connection rolls back too.
+            raise errors.translate(error, f"{self._where()}, merging epoch {record.epoch}", raw) from error
+
+    def close(self) -> None:
+        pool.close_idle(self._conninfo)
+
+    def _split(self, committables: Sequence[Committable]) -> tuple[list[Committable], list[Committable]]:
+        gids, staged = [], []
+        for committable in committables:
+            assert committable.sink == self._settings.name, committable
+            if committable.kind is SinkKind.LAST_RESOURCE:
+                staged.append(committable)
+            elif not committable.handle.startswith("committed/"):  # at least once: nothing left to do, or to undo
+                gids.append(committable)
+        return gids, staged
+
+    def _prepared(self, connection: pool.Connection) -> set[str]:
+        rows = connection.execute(
+            "SELECT gid FROM pg_prepared_xacts WHERE starts_with(gid, %s) AND database = current_database()",
+            (self._prefix,),
+        )
+        return {gid for (gid,) in rows}
+
+    def _commit_prepared(self, connection: pool.Connection, committable: Committable) -> None:
+        try:
+            connection.execute(f"COMMIT PREPARED {literal(committable.handle)}".encode())
+        except psycopg.errors.UndefinedObject as error:
+            if not self._books.is_committed(connection, committable.handle, committable.epoch):
+                raise Damaged(self._evidence(connection, committable)) from error
+        except psycopg.Error as error:
+            raise self._of_prepared(error, connection, committable, "COMMIT PREPARED", InDoubt) from error
+
+    def _evidence(self, connection: pool.Connection, committable: Committable) -> str:
+        others = sorted(self._prepared(connection))[:5]
+        return (
+            f"{self._where()}: epoch {committable.epoch} was decided, and its prepared transaction "
+            f"{committable.handle!r} ({committable.rows} rows) is neither in pg_prepared_xacts nor committed: "
+            f"no row in {self._books.schema}.onefold_parts. Somebody rolled it back, or the server came back older "
+            f"than it was. Still prepared: {', '.join(others) or 'none'}. "
+            "Restore the server, or write these rows again from the epoch's source range"
+        )
+
+    def _of_prepared(
+        self,
+        error: psycopg.Error,
+        connection: pool.Connection,
+        committable: Committable,
+        verb: str,
+        lost: type[OnefoldError],
+    ) -> OnefoldError:
+        """COMMIT and ROLLBACK PREPARED fail in their own ways (twophase.c, LockGXact)."""
+        doing = f"{self._where()}, {verb} {committable.handle!r} of epoch {committable.epoch}"
+        if error.sqlstate == "42501":
+            row = connection.execute(
+                "SELECT owner, current_user FROM pg_prepared_xacts WHERE gid = %s", (committable.handle,)
+            ).fetchone()
+            owner, user = row or ("another role", "this role")
+            return ConfigError(
+                f"{doing}: it belongs to role {owner!r}, and this session is {user!r}. Connect as {owner!r}, or "
+                f"SET ROLE to it: add options=-c%20role%3D{owner} to the sink's URL"
+            )
+        if error.sqlstate == "55000":
+            return Retriable(f"{doing}: another committer is busy with it just now: {errors.said(error)}")
+        if error.sqlstate == "0A000":
+            return ConfigError(
+                f"{doing}: it was prepared in another database: {errors.said(error)}. "
+                "Set the sink's URL back to that database, and start again"
+            )
+        return errors.translate(error, doing, connection, lost=lost)
+
+    @contextmanager
+    def _borrow(self, doing: str, lost: type[OnefoldError] = Retriable) -> Iterator[pool.Connection]:
+        with pool.borrow(self._conninfo, f"{self._where()}, {doing}", lost) as connection:
+            yield connection
+
+    def _where(self) -> str:
+        return f"sink {self._settings.name!r} of pipeline {self._pipeline!r}"

@@ -1,0 +1,119 @@
+"""Names that both sides of a crash can read: prepared transactions, stages, attempts; and SQL quoting."""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from dataclasses import dataclass
+from urllib.parse import quote
+
+from onefold.core.errors import ConfigError
+
+__all__ = ["Gid", "Table", "attempt_number", "gid_prefix", "identifier", "literal", "stage_name"]
+
+GID_BYTES_MAX = 199  # Postgres: "must be less than 200 bytes long"
+_PART_BYTES_MAX = 52
+
+
+def identifier(name: str) -> str:
+    """`name` as a quoted SQL identifier."""
+    if not name or "\0" in name:
+        raise ConfigError(f"{name!r} cannot be the name of a table or column in Postgres")
+    return '"' + name.replace('"', '""') + '"'
+
+
+def literal(text: str) -> str:
+    """`text` as an SQL string, for the statements that take no parameters (COMMIT PREPARED)."""
+    assert "\0" not in text
+    assert "\\" not in text, text
+    return "'" + text.replace("'", "''") + "'"
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table's name as the user gave it: `orders`, `shop.orders`, `"odd.schema"."odd.table"`.
+
+    Case is kept as written, with or without quotes: `Orders` is the table that SQL calls `"Orders"`.
+    """
+
+    schema: str | None
+    name: str
+
+    @classmethod
+    def parse(cls, text: str) -> Table:
+        parts, current, in_quotes = [], "", False
+        for character in text:
+            if character == '"':
+                in_quotes = not in_quotes
+            if character == "." and not in_quotes:
+                parts.append(current)
+                current = ""
+            else:
+                current += character
+        parts = [_unquoted(part) for part in (*parts, current)]
+        if len(parts) > 2 or not all(parts):
+            raise ConfigError(f"table={text!r} must be a table's name or schema.table; quote names that hold a dot")
+        return cls(parts[0] if len(parts) == 2 else None, parts[-1])
+
+    @property
+    def sql(self) -> str:
+        return identifier(self.name) if self.schema is None else f"{identifier(self.schema)}.{identifier(self.name)}"
+
+    def __str__(self) -> str:
+        return self.name if self.schema is None else f"{self.schema}.{self.name}"
+
+
+def _unquoted(part: str) -> str:
+    if len(part) >= 2 and part[0] == part[-1] == '"':
+        return part[1:-1].replace('""', '"')
+    return part
+
+
+def _part(name: str) -> str:
+    # "~" is escaped, so that a name that was cut ("...~digest") is never one that was not.
+    escaped = quote(name, safe="").replace("~", "%7E")
+    if len(escaped) <= _PART_BYTES_MAX:
+        return escaped
+    digest = hashlib.sha256(name.encode()).hexdigest()[:24]
+    return f"{escaped[: _PART_BYTES_MAX - 25]}~{digest}"
+
+
+def gid_prefix(pipeline: str, sink: str) -> str:
+    """What the names of all prepared transactions of one sink of one pipeline start with, and no others'."""
+    return f"of/{_part(pipeline)}/{_part(sink)}/"
+
+
+@dataclass(frozen=True, slots=True)
+class Gid:
+    """The name of a prepared transaction: `of/<pipeline>/<sink>/<generation>/<epoch>/<attempt>`."""
+
+    prefix: str
+    generation: int
+    epoch: int
+    attempt: uuid.UUID
+
+    def __str__(self) -> str:
+        text = f"{self.prefix}{self.generation}/{self.epoch}/{self.attempt.hex}"
+        assert len(text.encode()) <= GID_BYTES_MAX, text
+        return text
+
+    @classmethod
+    def parse(cls, prefix: str, text: str) -> Gid | None:
+        """None if `text` is not a name that starts with `prefix` and that this module made."""
+        parts = text.removeprefix(prefix).split("/")
+        if not text.startswith(prefix) or len(parts) != 3 or not (parts[0].isdigit() and parts[1].isdigit()):
+            return None
+        try:
+            return cls(prefix, int(parts[0]), int(parts[1]), uuid.UUID(hex=parts[2]))
+        except ValueError:
+            return None
+
+
+def stage_name(pipeline: str, sink: str) -> str:
+    """The name of the stage table of one sink of one pipeline."""
+    return "onefold_stage_" + hashlib.sha256(gid_prefix(pipeline, sink).encode()).hexdigest()[:32]
+
+
+def attempt_number(attempt: uuid.UUID) -> int:
+    """An attempt as a bigint that is never negative: the stage's rows carry it, and 8 bytes are half of 16."""
+    return attempt.int & (2**63 - 1)
