@@ -1,0 +1,22 @@
+"""Kafka topics as a replayable source, on confluent-kafka. Knows nothing of Spark.
+
+`KafkaSource` is what a user names; `Broker` answers where topics stand; `read` turns an `OffsetRange` into Arrow.
+"""
+
+from onefold.sources.kafka.fetch import close_consumers, fetch
+from onefold.sources.kafka.offsets import Broker, OffsetRange, limit, ranges
+from onefold.sources.kafka.reading import RAW_COLUMNS, check_schema, read
+from onefold.sources.kafka.source import KafkaSource
+
+__all__ = [
+    "RAW_COLUMNS",
+    "Broker",
+    "KafkaSource",
+    "OffsetRange",
+    "check_schema",
+    "close_consumers",
+    "fetch",
+    "limit",
+    "ranges",
+    "read",
+]

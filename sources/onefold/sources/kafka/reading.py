@@ -1,0 +1,61 @@
+"""A range of offsets as Arrow record batches: what a data source's reader and a writing task both call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from onefold.core.errors import BadRecord, ConfigError
+from onefold.sources.kafka import json, raw
+from onefold.sources.kafka import settings as client
+from onefold.sources.kafka.fetch import MESSAGES_MAX, fetch
+from onefold.sources.kafka.offsets import OffsetRange
+from onefold.sources.kafka.raw import RAW_COLUMNS
+
+__all__ = ["RAW_COLUMNS", "check_schema", "read"]
+
+
+def check_schema(format: str, schema: pa.Schema) -> None:
+    """Raise `ConfigError` if records in this format can't be read as this schema."""
+    match format:
+        case "raw":
+            raw.check(schema)
+        case "json":
+            json.check(schema)
+        case _:
+            raise ConfigError(f"format is raw or json, not {format!r}")
+
+
+def read(
+    bootstrap_servers: str,
+    settings: client.Settings,
+    format: str,
+    schema: pa.Schema,
+    wanted: OffsetRange,
+    *,
+    timeout_s: float = 60.0,
+    rows_max: int = MESSAGES_MAX,
+) -> Iterator[pa.RecordBatch]:
+    """The records of one range, in order, in batches of about `rows_max` rows with exactly this schema.
+
+    Raises `BadRecord`, `DataLoss`, `Retriable`, `ConfigError`; a range without records yields nothing.
+    """
+    for messages in fetch(bootstrap_servers, settings, wanted, timeout_s=timeout_s, messages_max=rows_max):
+        if format == "raw":
+            yield raw.to_batch(messages, schema)
+            continue
+        values = [message.value() for message in messages]
+        try:
+            yield json.parse(values, schema)
+        except json.Unparsable as error:
+            value, offset = values[error.index], messages[error.index].offset()
+            raise BadRecord(
+                f"{wanted.topic}/{wanted.partition} offset {offset}: {error.reason}. The value is {_short(value)}. "
+                "Correct the schema, or read with format=raw and deal with such records yourself"
+            ) from None
+
+
+def _short(value: bytes | None, length_max: int = 200) -> str:
+    text = repr(value)
+    return text if len(text) <= length_max else f"{text[:length_max]}... ({len(value or b'')} bytes)"
