@@ -3,7 +3,7 @@
 `KafkaSource` is what a user names; `Broker` answers where topics stand; `read` turns an `OffsetRange` into Arrow.
 """
 
-from onefold.sources.kafka.fetch import close_consumers, fetch
+from onefold.sources.kafka.fetching import close_consumers, fetch
 from onefold.sources.kafka.offsets import Broker, OffsetRange, limit, ranges
 from onefold.sources.kafka.reading import RAW_COLUMNS, check_schema, read
 from onefold.sources.kafka.source import KafkaSource

@@ -9,7 +9,7 @@ import pyarrow as pa
 from onefold.core.errors import BadRecord, ConfigError
 from onefold.sources.kafka import json, raw
 from onefold.sources.kafka import settings as client
-from onefold.sources.kafka.fetch import MESSAGES_MAX, fetch
+from onefold.sources.kafka.fetching import MESSAGES_MAX, fetch
 from onefold.sources.kafka.offsets import OffsetRange
 from onefold.sources.kafka.raw import RAW_COLUMNS
 
