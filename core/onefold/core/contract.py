@@ -207,6 +207,10 @@ class Committer(Protocol):
 class LastResource(Committer, Protocol):
     """A committer whose database is also the checkpoint store's: it joins the decision's own transaction."""
 
+    def shares_store(self, store_id: str) -> bool:
+        """Whether the checkpoint store of that id lives in this very database."""
+        ...
+
     def merge(
         self,
         connection: sa.Connection,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from typing import Any
@@ -20,12 +20,12 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from onefold.core.contract import Committable, Decided, EpochRecord, EpochState, Generation, LedgerEntry, SinkKind
 from onefold.core.effects import EpochRequest, StoreFacts
 from onefold.core.errors import CheckpointMismatch, ConfigError, Fenced, InDoubt, OnefoldError, Retriable
+from onefold.core.ports import Merge
 from onefold.core.positions import Positions, Range, Relation
 from onefold.core.tables import SCHEMA_VERSION, epochs, metadata, pipelines, store_info
 
 __all__ = ["CheckpointStore"]
 
-Merge = Callable[[sa.Connection], None]
 KEEP_EPOCHS = 1000
 DECIDED_STATES = (EpochState.DECIDED.value, EpochState.COMPLETE.value)
 
@@ -57,15 +57,16 @@ class CheckpointStore:
                 metadata.create_all(connection)
                 row = connection.execute(sa.select(store_info)).one_or_none()
                 if row is None:
-                    self._id = str(uuid.uuid4())
-                    connection.execute(store_info.insert().values(store_id=self._id, version=SCHEMA_VERSION))
+                    store_id = str(uuid.uuid4())
+                    connection.execute(store_info.insert().values(store_id=store_id, version=SCHEMA_VERSION))
                 elif row.version != SCHEMA_VERSION:
                     raise ConfigError(
                         f"the checkpoint store at {self._name()} has version {row.version}, this onefold writes version"
                         f" {SCHEMA_VERSION}: use the onefold that made it, or a newer one"
                     )
                 else:
-                    self._id = row.store_id
+                    store_id = row.store_id
+            self._id = store_id  # only now: a transaction that failed has left no such store
         return self._id
 
     def acquire(self, pipeline: str, above: int) -> Generation:
@@ -73,7 +74,7 @@ class CheckpointStore:
         self.id()
         token = uuid.uuid4().hex
         with self._transaction() as connection:
-            row = connection.execute(_pipeline_row(pipeline)).one_or_none()
+            row = connection.execute(_pipeline_row(pipeline).with_for_update()).one_or_none()
             number = max(above, row.generation if row else 0) + 1
             if row is None:
                 connection.execute(pipelines.insert().values(pipeline=pipeline, generation=number, token=token))
@@ -95,7 +96,7 @@ class CheckpointStore:
             )
 
     def freeze(self, generation: Generation, initial: Positions) -> Positions:
-        """The initial positions on record. The first ever asked for stay for good: a replay must start where they say."""
+        """The initial positions on record; the first stay for good, since a replay must start where they say."""
         with self._mine(generation) as (connection, row):
             if row.frozen:
                 return Positions.from_json(row.frozen)

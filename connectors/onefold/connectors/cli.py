@@ -1,0 +1,102 @@
+"""The `onefold` command."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from onefold.core import OnefoldError
+from onefold.core.errors import exit_code
+from onefold.local.cli import app as local_app
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    help="Exactly-once, end to end, for Python data pipelines on Spark.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+app.add_typer(local_app, name="local")
+
+
+class Delivery(StrEnum):
+    TWO_PHASE = "two_phase"
+    STAGED = "staged"
+
+
+class Promise(StrEnum):
+    EXACTLY_ONCE = "exactly-once"
+    AT_LEAST_ONCE = "at-least-once"
+
+
+@app.command()
+def demo(
+    rows: Annotated[int, typer.Option(min=10_000, help="Orders to produce.")] = 2_000_000,
+    kills: Annotated[int, typer.Option(min=8, max=200, help="How often the pipeline is killed, at least.")] = 12,
+    delivery: Annotated[Delivery, typer.Option(help="How the Postgres sink delivers.")] = Delivery.TWO_PHASE,
+    seed: Annotated[int, typer.Option(help="The same seed, the same orders and moments.")] = 1,
+    guarantee: Annotated[Promise, typer.Option(help="at-least-once: protection off.")] = Promise.EXACTLY_ONCE,
+    directory: Annotated[Path, typer.Option("--dir", help="Servers, logs and data.")] = Path(".onefold/demo"),
+) -> None:
+    """Kafka to Postgres, killed at every bad moment, then audited row by row. Exit code 1 if any row is wrong."""
+    from onefold.connectors.demo import DemoSettings, run_demo
+
+    settings = DemoSettings(rows, kills, delivery.value, seed, guarantee is Promise.EXACTLY_ONCE, directory)
+    if not run_demo(settings, Console()):
+        raise typer.Exit(1)
+
+
+@app.command()
+def verify(
+    pipeline: Annotated[str, typer.Option(help="The pipeline's name.")],
+    postgres: Annotated[str, typer.Option(help="URL of the destination's database.")],
+    table: Annotated[str, typer.Option(help="The destination's table.")],
+    topic: Annotated[str, typer.Option(help="The source's topic or topics, separated by commas.")],
+    bootstrap_servers: Annotated[str, typer.Option(help="The source's Kafka brokers.")],
+    schema: Annotated[str, typer.Option(help="The records' schema, as in the pipeline: 'id long, at timestamp'.")],
+    key: Annotated[str, typer.Option(help="The columns that name a row, separated by commas.")],
+    select: Annotated[list[str] | None, typer.Option(help="The pipeline's own columns, as SQL expressions.")] = None,
+    where: Annotated[str | None, typer.Option(help="The pipeline's own filter, as a SQL expression.")] = None,
+    store: Annotated[str | None, typer.Option(help="The checkpoint store, if it isn't in that database.")] = None,
+    sink: Annotated[str | None, typer.Option(help="The sink's name, if it isn't the table's.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+) -> None:
+    """Compare the topic, up to the ledger's positions, with the table, row by row. Exit code 1 if they differ."""
+    from onefold.connectors.verify_command import print_verification, run_verification
+
+    result = run_verification(
+        pipeline=pipeline,
+        url=postgres,
+        table=table,
+        topics=topic.split(","),
+        bootstrap_servers=bootstrap_servers,
+        schema=schema,
+        key=key.split(","),
+        select=select or [],
+        where=where,
+        store=store,
+        sink=sink,
+    )
+    if as_json:
+        json.dump({**asdict(result), "exact": result.is_exact}, sys.stdout, indent=2)
+        sys.stdout.write("\n")
+    else:
+        print_verification(Console(), result)
+    if not result.is_exact:
+        raise typer.Exit(1)
+
+
+def main() -> None:
+    """The entry point: errors in one line, with an exit code that says what kind they are."""
+    try:
+        app()
+    except OnefoldError as error:
+        Console(stderr=True).print(f"[red]{type(error).__name__}:[/] {error}", soft_wrap=True, highlight=False)
+        sys.exit(exit_code(error))

@@ -1,0 +1,227 @@
+"""The demo from start to end: servers, orders, a pipeline under fire, an audit, one table."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from onefold.connectors.demo.audit import audit
+from onefold.connectors.demo.orders import produce
+from onefold.connectors.demo.processes import JobProcess
+from onefold.connectors.demo.report import Tally, print_report
+from onefold.connectors.demo.script import Act, Kill, KillPostgres, KillSomewhere, Zombie, script
+from onefold.connectors.demo.settings import BATCHES, PARTITIONS, TOPIC, DemoSettings, Job
+from onefold.core.errors import Fenced, OnefoldError
+from onefold.local import KafkaServer, PostgresServer
+
+__all__ = ["DemoFailed", "run_demo"]
+
+Condition = Callable[[], bool]
+REACH_S_MAX = 180.0
+
+
+class DemoFailed(OnefoldError):
+    """The demo itself could not do what it set out to do; says where to look."""
+
+
+def run_demo(settings: DemoSettings, console: Console) -> bool:
+    """Run it all. True if nothing was lost, doubled or changed. Stops what it started, also when interrupted."""
+    directory = settings.directory.absolute()
+    with ExitStack() as cleanup:
+        cleanup.enter_context(_terminated_like_interrupted())
+        kafka, postgres = KafkaServer(directory / "servers"), PostgresServer(directory / "servers")
+        _clear(directory, kafka, postgres)
+        with _progress(console) as progress:
+            cleanup.callback(postgres.stop)
+            postgres.start(progress)
+            cleanup.callback(kafka.stop)
+            kafka.start(progress)
+            console.print(f"Kafka at {kafka.bootstrap_servers}, Postgres at {postgres.url}, everything in {directory}")
+            _produce(settings, kafka.bootstrap_servers, progress)
+        job = Job(
+            bootstrap_servers=kafka.bootstrap_servers,
+            postgres_url=postgres.url,
+            checkpoint=(directory / "checkpoint").as_uri(),
+            directory=str(directory),
+            delivery=settings.delivery if settings.exactly_once else "at_least_once",
+            rows_per_batch=max(settings.rows // BATCHES, 1),
+            exactly_once=settings.exactly_once,
+        )
+        play = _Play(job, postgres, console, cleanup)
+        for act in script(settings.kills, settings.delivery, settings.seed, settings.exactly_once):
+            play.act(act)
+        play.finish()
+        console.print("The topic is through. Comparing it with the table, row by row ...")
+        verification = audit(job, directory)
+        print_report(console, settings, play.tally, verification, directory)
+        return verification.is_exact
+
+
+@dataclass
+class _Play:
+    """The pipeline's processes, one after another."""
+
+    job: Job
+    postgres: PostgresServer
+    console: Console
+    cleanup: ExitStack
+    tally: Tally = field(default_factory=Tally)
+    _number: int = 0
+
+    def act(self, act: Act) -> None:
+        match act:
+            case Kill(where, failpoint):
+                self._kill_at(where, failpoint)
+            case KillSomewhere(after_s):
+                self._kill_somewhere(after_s)
+            case KillPostgres(where, failpoint):
+                self._kill_postgres(where, failpoint)
+            case Zombie(failpoint):
+                self._zombie(failpoint)
+
+    def finish(self) -> None:
+        """Let a process run to the topic's end, unharmed."""
+        process = self._start()
+        self._await(process, lambda: process.exit_status is not None, "come to the topic's end", timeout_s=1800)
+        self._read_outcomes()
+        if process.exit_status != 0:
+            raise self._failed(process, f"the last process ended with status {process.exit_status}")
+
+    def _kill_at(self, where: str, failpoint: str) -> None:
+        process = self._start(failpoint)
+        self._await(process, process.is_held, f"reach the place {where!r}")
+        process.kill()
+        self._killed(where)
+
+    def _kill_somewhere(self, after_s: float) -> None:
+        process = self._start()
+        self._await_batch(process)
+        time.sleep(after_s)
+        if process.exit_status is not None:
+            raise self._failed(process, "the topic was through before all kills were done: use more --rows")
+        process.kill()
+        self._killed(f"{after_s:.2f} s after a batch")
+
+    def _kill_postgres(self, where: str, failpoint: str) -> None:
+        process = self._start(failpoint)
+        self._await(process, process.is_held, f"reach the place {where!r}")
+        self.postgres.kill()
+        self.tally.postgres_kills += 1
+        self.console.print(f"  kill -9  Postgres   {where}")
+        self.postgres.start()
+        batches = self._read_outcomes()
+        process.release()
+        self._await(process, lambda: self._read_outcomes() > batches, "go on once Postgres was back")
+        process.kill()
+        self._killed("after Postgres had come back")
+
+    def _zombie(self, failpoint: str) -> None:
+        zombie = self._start(failpoint)
+        self._await(zombie, zombie.is_held, "reach its decision")
+        zombie.pause()
+        successor = self._start()
+        self._await_batch(successor)
+        zombie.release()
+        zombie.wake()
+        status = zombie.wait()
+        if status != Fenced.exit_code:
+            raise self._failed(zombie, f"the woken zombie ended with status {status}, not fenced ({Fenced.exit_code})")
+        self.tally.zombies_fenced += 1
+        self.console.print("  SIGSTOP  pipeline   before its decision; woken beside its successor: fenced")
+        successor.kill()
+        self._killed("after its zombie was fenced")
+
+    def _start(self, failpoint: str | None = None) -> JobProcess:
+        self._number += 1
+        job = Path(self.job.directory) / "job.json"
+        self.job.save(job)
+        process = JobProcess(job, Path(self.job.directory) / "logs", self._number, failpoint)
+        self.cleanup.callback(process.kill)
+        return process
+
+    def _await_batch(self, process: JobProcess) -> None:
+        batches = self._read_outcomes()
+        self._await(process, lambda: self._read_outcomes() > batches, "finish a batch")
+
+    def _await(self, process: JobProcess, condition: Condition, doing: str, timeout_s: float = REACH_S_MAX) -> None:
+        deadline_s = time.monotonic() + timeout_s
+        while not condition():
+            if process.exit_status == 0 and not condition():
+                raise self._failed(process, f"the topic was through before the process could {doing}: use more --rows")
+            if process.exit_status is not None and not condition():
+                raise self._failed(process, f"the process ended with status {process.exit_status}, but had to {doing}")
+            if time.monotonic() > deadline_s:
+                raise self._failed(process, f"the process did not {doing} within {timeout_s:.0f} s")
+            time.sleep(0.02)
+
+    def _read_outcomes(self) -> int:
+        """Take over what the processes have told; how many batches that is."""
+        path = self.job.outcomes
+        lines = path.read_text().splitlines() if path.exists() else []
+        self.tally.outcomes = [json.loads(line) for line in lines if line.endswith("}")]
+        return len(self.tally.outcomes)
+
+    def _killed(self, where: str) -> None:
+        self.tally.kills += 1
+        self.console.print(f"  kill -9  pipeline   {where}")
+
+    def _failed(self, process: JobProcess, what: str) -> DemoFailed:
+        return DemoFailed(f"{what}; its log: {process.log}")
+
+
+def _produce(settings: DemoSettings, bootstrap_servers: str, progress: Progress) -> None:
+    topic = NewTopic(TOPIC, num_partitions=PARTITIONS, replication_factor=1)
+    AdminClient({"bootstrap.servers": bootstrap_servers}).create_topics([topic])[TOPIC].result(30)
+    task = progress.add_task(f"{settings.rows:,} orders into Kafka", total=settings.rows)
+    produce(
+        bootstrap_servers, TOPIC, PARTITIONS, settings.rows, settings.seed, lambda rows: progress.advance(task, rows)
+    )
+
+
+def _clear(directory: Path, *servers: KafkaServer | PostgresServer) -> None:
+    """Begin anew: what an earlier demo left is removed, unless its servers are in use."""
+    running = [server.name for server in servers if server.status().running]
+    if running:
+        raise DemoFailed(
+            f"{' and '.join(running)} of an earlier demo still run in {directory}: stop them with"
+            f" `onefold local down --dir {directory / 'servers'}`"
+        )
+    shutil.rmtree(directory, ignore_errors=True)
+    (directory / "logs").mkdir(parents=True)
+
+
+def _progress(console: Console) -> Progress:
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    return Progress(*columns, console=console)
+
+
+@contextmanager
+def _terminated_like_interrupted() -> Iterator[None]:
+    """SIGTERM stops the servers too."""
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

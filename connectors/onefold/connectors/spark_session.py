@@ -1,0 +1,47 @@
+"""A Spark session for commands that bring their own: quiet, on this machine unless told otherwise."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from onefold.local import spark_environment
+
+__all__ = ["spark_session"]
+
+_QUIET = """\
+rootLogger.level = error
+rootLogger.appenderRef.stderr.ref = stderr
+appender.stderr.type = Console
+appender.stderr.name = stderr
+appender.stderr.target = SYSTEM_ERR
+appender.stderr.layout.type = PatternLayout
+appender.stderr.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex{short}
+"""
+
+
+def spark_session(name: str, directory: Path, master: str = "local[*]", **settings: str) -> SparkSession:
+    """A session that finds a Java, or brings one. Its scratch files and log settings go into `directory`."""
+    os.environ.update(spark_environment())
+    directory.mkdir(parents=True, exist_ok=True)
+    log_settings = directory / "log4j2.properties"
+    log_settings.write_text(_QUIET)
+    builder = (
+        SparkSession.builder.appName(name)
+        .master(master)
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.memory", "2g")
+        .config("spark.local.dir", str(directory / "scratch"))
+        .config("spark.sql.warehouse.dir", str(directory / "warehouse"))
+        .config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile=file:{log_settings}")
+        .config("spark.sql.shuffle.partitions", "4")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.execution.arrow.maxRecordsPerBatch", "50000")
+    )
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()

@@ -1,0 +1,70 @@
+"""What `onefold verify` does, from its options to its table."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from pyspark.sql import DataFrame
+from rich.console import Console
+from rich.table import Table
+
+from onefold.connectors.spark_session import spark_session
+from onefold.sinks import PostgresSink
+from onefold.sources import KafkaSource
+from onefold.spark import Pipeline
+from onefold.spark.verify import Verification, verify
+
+__all__ = ["print_verification", "run_verification"]
+
+
+def run_verification(
+    *,
+    pipeline: str,
+    url: str,
+    table: str,
+    topics: Sequence[str],
+    bootstrap_servers: str,
+    schema: str,
+    key: Sequence[str],
+    select: Sequence[str],
+    where: str | None,
+    store: str | None,
+    sink: str | None,
+) -> Verification:
+    """Run the verifier in a Spark session of its own."""
+    source = KafkaSource(*topics, bootstrap_servers=bootstrap_servers, format="json", schema=schema)
+    destination = PostgresSink(url, table=table, name=sink)
+
+    def transform(df: DataFrame) -> DataFrame:
+        filtered = df.where(where) if where else df
+        return filtered.selectExpr(*select) if select else filtered
+
+    with tempfile.TemporaryDirectory(prefix="onefold-verify-") as scratch:
+        spark = spark_session("onefold verify", Path(scratch))
+        verified = Pipeline(pipeline, sinks=[destination], store=store)
+        try:
+            return verify(spark, verified, source, destination, key, transform)
+        finally:
+            verified.close()
+            spark.stop()
+
+
+def print_verification(console: Console, result: Verification) -> None:
+    found = result.comparison
+    table = Table(show_header=False, title="exact" if result.is_exact else "[red]NOT exact[/]")
+    table.add_column(style="bold")
+    table.add_column(justify="right")
+    table.add_row("rows expected", f"{found.expected:,}")
+    table.add_row("rows found", f"{found.actual:,}")
+    for kind in ("lost", "duplicated", "changed", "unexpected"):
+        table.add_row(kind, f"{getattr(found, kind):,}")
+    table.add_row("in doubt", f"{len(result.in_doubt)}")
+    table.add_row("breaks in the chain", f"{len(result.chain)}")
+    table.add_row("epochs", f"{result.epochs:,}")
+    console.print(table)
+    for kind, keys in found.samples.items():
+        console.print(f"{kind}: {'; '.join(keys)}", highlight=False)
+    for line in (*result.in_doubt, *result.chain):
+        console.print(line, highlight=False)

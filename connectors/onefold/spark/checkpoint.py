@@ -1,0 +1,139 @@
+"""What Spark's own checkpoint says: the source positions of a batch, on any filesystem."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlparse
+
+from pyspark.sql import SparkSession
+from pyspark.sql.functions import input_file_name
+
+from onefold.core import CheckpointMismatch, ConfigError, Positions
+
+__all__ = [
+    "RunningQuery",
+    "initial_positions",
+    "is_active",
+    "is_local",
+    "last_end_before",
+    "positions_at",
+    "running_query",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class RunningQuery:
+    """The streaming query that a foreachBatch function is called for."""
+
+    query_id: str
+    run_id: str
+    root: str  # the resolved checkpoint root
+    stateful: bool
+
+
+def running_query(spark: SparkSession, known: RunningQuery | None, root: str | None = None) -> RunningQuery:
+    """Ask Spark, from inside foreachBatch, which query this is: `known`, or another.
+
+    Without a JVM handle (Spark Connect) there is nobody to ask: `root`, as the user gave it, then stands for the query,
+    and its replays are drained as if it were stateful.
+    """
+    if not hasattr(spark, "_jsparkSession"):
+        if root is None:
+            raise ConfigError("on Spark Connect the checkpoint's path must be given: Pipeline(..., checkpoint='...')")
+        return RunningQuery(query_id=root, run_id=str(os.getpid()), root=root, stateful=True)
+    query_id = spark.sparkContext.getLocalProperty("sql.streaming.queryId")
+    run_id = spark.sparkContext.getLocalProperty("spark.jobGroup.id")
+    if query_id is None or run_id is None:
+        raise ConfigError("the epoch writer works inside foreachBatch only: df.writeStream.foreachBatch(...)")
+    if known is not None and (known.query_id, known.run_id) == (query_id, run_id):
+        return known
+    execution = _execution(spark, query_id)
+    plan = execution.lastExecution().executedPlan().toString()
+    return RunningQuery(query_id, run_id, execution.resolvedCheckpointRoot(), _is_stateful(plan))
+
+
+def is_active(spark: SparkSession, query: RunningQuery) -> bool:
+    """Whether that run of the query still goes on."""
+    if not hasattr(spark, "_jsparkSession"):
+        return True
+    execution = _execution(spark, query.query_id)
+    return execution is not None and execution.runId().toString() == query.run_id and execution.isActive()
+
+
+def is_local(root: str) -> bool:
+    return urlparse(root).scheme in ("", "file")
+
+
+def positions_at(spark: SparkSession, root: str, batch_id: int) -> Positions | None:
+    """Where batch `batch_id` ends, by the checkpoint's `offsets/N`; None if that file isn't there."""
+    text = _read(spark, f"{root}/offsets/{batch_id}")
+    return None if text is None else _parse(text, f"{root}/offsets/{batch_id}")
+
+
+def last_end_before(spark: SparkSession, root: str, batch_id: int) -> Positions | None:
+    """Where the batch before `batch_id` ends; Spark's batch ids can skip. None for the first batch."""
+    if batch_id == 0:
+        return None
+    before = positions_at(spark, root, batch_id - 1)
+    if before is not None:
+        return before
+    rows = spark.read.text(f"{root}/offsets/*", wholetext=True).select(input_file_name().alias("file"), "value")
+    found = [(int(name), row.value) for row in rows.collect() if (name := row.file.rpartition("/")[2]).isdigit()]
+    earlier = [(number, text) for number, text in found if number < batch_id]
+    if not earlier:
+        raise CheckpointMismatch(
+            f"the checkpoint at {root} has no offsets before batch {batch_id}: a part of it was deleted. Start the"
+            " query with a new, empty checkpoint directory and startingOffsets=ledger"
+        )
+    number, text = max(earlier)
+    return _parse(text, f"{root}/offsets/{number}")
+
+
+def initial_positions(spark: SparkSession, root: str, sources_max: int = 64) -> Positions:
+    """Where the query's first batch began, as far as Spark's own sources log it in `sources/N/0`."""
+    logged: list[str | None] = []
+    for number in range(sources_max):
+        text = _read(spark, f"{root}/sources/{number}/0")
+        if text is None:
+            break
+        body = text.partition("\n")[2]  # behind the version line; Kafka's begins with one of its own
+        logged.append(body[body.index("{") :] if "{" in body else None)
+    return Positions.from_spark(logged)
+
+
+def _parse(text: str, path: str) -> Positions:
+    version, _, rest = text.partition("\n")
+    if version.strip() != "v1":
+        raise ConfigError(
+            f"{path} has the format {version.strip()!r}, and onefold reads 'v1': set"
+            " spark.sql.streaming.queryEvolution.enableSourceEvolution=false and start with a new checkpoint"
+        )
+    _metadata, *sources = rest.strip("\n").split("\n")
+    return Positions.from_spark([None if line in ("-", "") else line for line in sources])
+
+
+def _read(spark: SparkSession, path: str) -> str | None:
+    if is_local(path):
+        local = Path(unquote(urlparse(path).path))
+        return local.read_text() if local.exists() else None
+    try:
+        rows = spark.read.text(path, wholetext=True).collect()
+    except Exception as error:
+        if "PATH_NOT_FOUND" in str(error):
+            return None
+        raise
+    return str(rows[0].value) if rows else None
+
+
+def _execution(spark: SparkSession, query_id: str) -> Any:
+    # The batch's session is a clone with a query manager of its own; the shared state knows every running query.
+    session = spark._jsparkSession
+    uuid = spark._jvm.java.util.UUID.fromString(query_id)  # type: ignore[union-attr]
+    return session.sharedState().activeStreamingQueries().get(uuid)
+
+
+def _is_stateful(plan: str) -> bool:
+    return any(sign in plan for sign in ("StateStore", "TransformWithState", "GroupsWithState", "state info ["))

@@ -1,0 +1,62 @@
+"""The direct path: Spark carries offset ranges, and the task that writes a range also reads and parses it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from onefold.core import ConfigError
+from onefold.sources.kafka import KafkaSource, OffsetRange, read
+
+__all__ = ["RANGES", "Fetch", "Transform"]
+
+RANGES = {"direct": "ranges"}  # the option that makes `onefold_kafka` deliver ranges instead of records
+
+Transform = Callable[[pa.RecordBatch], Iterable[pa.RecordBatch]]
+
+
+@dataclass(frozen=True)
+class Fetch:
+    """From a batch of offset ranges to the batches of rows to be written. Pickles; runs in the writing task."""
+
+    source: KafkaSource
+    records: pa.Schema
+    schema: pa.Schema
+    transform: Transform | None
+
+    @classmethod
+    def of(cls, spark: SparkSession, source: KafkaSource, transform: Transform | None) -> Fetch:
+        """Find out the schemas: the records' from the source, the rows' by transforming an empty batch."""
+        whole = spark.read.format("onefold_kafka").options(**source.options()).load()
+        records = to_arrow_schema(whole.schema, timezone="UTC")
+        if transform is None:
+            return cls(source, records, records, None)
+        empty = pa.RecordBatch.from_arrays([pa.array([], field.type) for field in records], schema=records)
+        first = next(iter(transform(empty)), None)
+        if first is None:
+            raise ConfigError(
+                "transform must return at least one record batch, also for an empty one: its schema is the rows' schema"
+            )
+        return cls(source, records, first.schema, transform)
+
+    def __call__(self, ranges: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        source = self.source
+        for row in ranges.to_pylist():  # a row is a whole range of records
+            wanted = OffsetRange(row["topic"], row["partition"], row["start"], row["end"])
+            batches = read(
+                source.bootstrap_servers,
+                source.settings,
+                source.format,
+                self.records,
+                wanted,
+                timeout_s=source.timeout_s,
+            )
+            for batch in batches:
+                if self.transform is None:
+                    yield batch
+                else:
+                    yield from self.transform(batch)

@@ -1,0 +1,167 @@
+"""A pipeline on Spark: one streaming query into one or more sinks, exactly once."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from onefold.core import ConfigError, EpochRecord, Guarantee, OnefoldError, Sink
+from onefold.core.effects import StoreFacts
+from onefold.core.protocol import Initial, Outcome, Started
+from onefold.core.store import CheckpointStore
+from onefold.sources.kafka import KafkaSource
+from onefold.spark.direct import RANGES, Fetch, Transform
+from onefold.spark.failures import from_spark
+from onefold.spark.register import register
+from onefold.spark.session import Session
+
+__all__ = ["Pipeline"]
+
+
+class Pipeline:
+    """Source records into sinks exactly once, under one name, in one Spark query.
+
+        pipeline = Pipeline("orders", sinks=[PostgresSink("postgresql://localhost/shop", table="orders")])
+        df = pipeline.read(spark, KafkaSource("orders", bootstrap_servers="localhost:9092", ...))
+        query = pipeline.write(df.where("amount > 0"), checkpoint="/var/lib/orders", trigger={"availableNow": True})
+        pipeline.await_termination(query)
+
+    `store` is the URL of the checkpoint store: by default the first sink's own database, else SQLite under
+    `.onefold/`. `patience_s` bounds how long one request waits for a server that is down. With `adopt_ledger` the next
+    start believes the destinations instead of the store (a lost or older store; the error that asks for it says so).
+    `checkpoint` is only needed where there is no JVM to ask (Spark Connect). `on_outcome` is told of every batch.
+    A pipeline pickles, and opens what it needs when it is needed.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        sinks: Sequence[Sink],
+        store: str | None = None,
+        *,
+        patience_s: float = 120.0,
+        adopt_ledger: bool = False,
+        checkpoint: str | None = None,
+        on_outcome: Callable[[Outcome], None] | None = None,
+    ) -> None:
+        if not re.fullmatch(r"[^\s/]+", name) or len(name) > 100:
+            raise ConfigError(f"a pipeline's name has 1 to 100 characters, no white space and no slash: {name!r}")
+        names = [sink.name for sink in sinks]
+        if not names or len(set(names)) != len(names):
+            raise ConfigError(f"a pipeline needs one sink or more, each with its own name; given: {names or 'none'}")
+        self.name = name
+        self.sinks = tuple(sinks)
+        self.patience_s = patience_s
+        self.adopt_ledger = adopt_ledger
+        self.error: OnefoldError | None = None
+        self._store_url = store or next((url for sink in sinks if (url := sink.store_url())), None)
+        self._checkpoint = checkpoint
+        self._on_outcome = on_outcome
+        self._fetch: Fetch | None = None
+        self._live: Session | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_live": None, "error": None}
+
+    def read(self, spark: SparkSession, source: KafkaSource) -> DataFrame:
+        """The source as a streaming DataFrame. Takes over the pipeline: recovery runs, initial positions are frozen."""
+        return self._load(spark, source, {})
+
+    def write(self, df: DataFrame, checkpoint: str, trigger: Mapping[str, Any] | None = None) -> StreamingQuery:
+        """Start the query that writes `df` to the sinks. `trigger` is what DataStreamWriter.trigger takes."""
+        self._fetch = None
+        return self._write(df, checkpoint, trigger)
+
+    def stream(
+        self,
+        spark: SparkSession,
+        source: KafkaSource,
+        checkpoint: str,
+        trigger: Mapping[str, Any] | None = None,
+        transform: Transform | None = None,
+    ) -> StreamingQuery:
+        """The direct path: Spark plans offset ranges, and the task that writes a range also reads and parses it.
+
+        The data never passes through the JVM, so only `transform` can change it: a deterministic function from one
+        Arrow record batch to any number of them, all of one schema.
+        """
+        df = self._load(spark, source, RANGES)
+        self._fetch = Fetch.of(spark, source, transform)
+        return self._write(df, checkpoint, trigger)
+
+    def epoch_writer(self, df: DataFrame, batch_id: int) -> None:
+        """The function for `df.writeStream.foreachBatch(pipeline.epoch_writer)`."""
+        try:
+            outcome = self._session().process(df, batch_id, self._checkpoint, self._fetch)
+        except OnefoldError as error:
+            self.error = error
+            raise
+        if self._on_outcome is not None:
+            self._on_outcome(outcome)
+
+    def await_termination(self, query: StreamingQuery, timeout_s: int | None = None) -> bool:
+        """Wait for the query's end, and raise the onefold error that ended it, if one did. False on a timeout."""
+        try:
+            if timeout_s is not None:
+                return bool(query.awaitTermination(timeout_s))
+            query.awaitTermination()
+        except StreamingQueryException as error:
+            raise (self.error or from_spark(error)) from error
+        return True
+
+    def guarantees(self) -> dict[str, Guarantee]:
+        """What each sink promises, as it is set up now."""
+        return {sink.name: sink.guarantee() for sink in self.sinks}
+
+    def history(self) -> list[EpochRecord]:
+        """The newest epochs of this pipeline, oldest first."""
+        return self._session().store.history(self.name)
+
+    def facts(self) -> StoreFacts:
+        """What the checkpoint store knows of this pipeline now."""
+        return self._session().store.facts(self.name)
+
+    def recover(self) -> Started:
+        """Finish or undo what earlier processes left, and fence them, without starting a query."""
+        return self._session().start(None, self.adopt_ledger)
+
+    def close(self) -> None:
+        """Let go of all connections. The pipeline can be used again."""
+        if self._live is not None:
+            self._live.close()
+            self._live = None
+
+    def _load(self, spark: SparkSession, source: KafkaSource, options: Mapping[str, str]) -> DataFrame:
+        register(spark)
+        session = self._session()
+        session.refuse_second_query(spark)
+        initial = Initial(source.initial_positions(), source.starting_offsets == "ledger")
+        started = session.start(initial, self.adopt_ledger)
+        assert started.start is not None
+        frozen = {**source.options(started.start), **options}
+        return spark.readStream.format("onefold_kafka").options(**frozen).load()
+
+    def _write(self, df: DataFrame, root: str, trigger: Mapping[str, Any] | None) -> StreamingQuery:
+        session = self._session()
+        session.refuse_second_query(df.sparkSession)
+        session.check_store_reaches(df.sparkSession, root)
+        self.error = None
+        writer = df.writeStream.queryName(self.name).foreachBatch(self.epoch_writer)
+        writer = writer.option("checkpointLocation", root)
+        return (writer.trigger(**trigger) if trigger else writer).start()
+
+    def _session(self) -> Session:
+        if self._live is None:
+            url = self._store_url
+            if url is None:
+                directory = Path(".onefold")
+                directory.mkdir(exist_ok=True)
+                url = f"sqlite:///{(directory / f'{self.name}.db').resolve()}"
+            self._live = Session(self.name, self.sinks, CheckpointStore(url), self.patience_s)
+        return self._live

@@ -1,0 +1,112 @@
+"""A Postgres table as a Spark DataFrame, for verification: COPY out, parsed as Arrow, split by the table's blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from io import BytesIO
+
+import psycopg
+import pyarrow as pa
+import pyarrow.csv
+from psycopg import sql
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 (Spark's own convention)
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import ArrayType, BinaryType, DataType, MapType, StringType, StructField, StructType
+
+__all__ = ["read_table"]
+
+SPLITS = 8
+CHUNK_BYTES = 8 << 20
+NESTED = (ArrayType, MapType, StructType)
+
+
+def read_table(spark: SparkSession, url: str, table: str, schema: StructType) -> DataFrame:
+    """The columns of `schema` of a table (plain or partitioned), each as exactly that type."""
+    wire = StructType([StructField(f.name, _wire_type(f.dataType)) for f in schema.fields])
+    arrow = to_arrow_schema(wire, timezone="UTC")
+    identifier = sql.Identifier(*table.split("."))
+    parts = _parts(url, identifier)
+    columns = sql.SQL(", ").join(_selected(field) for field in schema.fields)
+
+    def fetch(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column("id").to_pylist():
+                part, low, high = parts[number]
+                yield from _copy_out(url, columns, sql.Identifier(*part), low, high, arrow)
+
+    numbers = spark.range(0, len(parts), 1, len(parts))
+    return numbers.mapInArrow(fetch, wire).select(*(_column(field) for field in schema.fields))
+
+
+def _parts(url: str, table: sql.Identifier) -> list[tuple[tuple[str, str], int, int | None]]:
+    """Ranges of blocks of the table, or of each of its partitions; the last range is open."""
+    query = sql.SQL(
+        "SELECT n.nspname, c.relname, pg_relation_size(c.oid) / current_setting('block_size')::int"
+        " FROM pg_partition_tree({}::regclass) t JOIN pg_class c ON c.oid = t.relid"
+        " JOIN pg_namespace n ON n.oid = c.relnamespace WHERE t.isleaf"
+    ).format(sql.Literal(table.as_string()))
+    with psycopg.connect(url, autocommit=True) as connection:
+        leaves = connection.execute(query).fetchall()
+    parts: list[tuple[tuple[str, str], int, int | None]] = []
+    for namespace, name, blocks in leaves:
+        step = max(blocks // SPLITS, 128)
+        starts = list(range(0, max(blocks, 1), step))
+        parts += [((namespace, name), low, high) for low, high in zip(starts, [*starts[1:], None], strict=True)]
+    return parts
+
+
+def _copy_out(
+    url: str, columns: sql.Composed, table: sql.Identifier, low: int, high: int | None, schema: pa.Schema
+) -> Iterator[pa.RecordBatch]:
+    bound = sql.SQL(" AND ctid < {}::tid").format(sql.Literal(f"({high},0)")) if high is not None else sql.SQL("")
+    query = sql.SQL("COPY (SELECT {} FROM {} WHERE ctid >= {}::tid{}) TO STDOUT (FORMAT csv)").format(
+        columns, table, sql.Literal(f"({low},0)"), bound
+    )
+    options = "-c timezone=UTC -c datestyle=ISO -c bytea_output=hex -c extra_float_digits=1"
+    with psycopg.connect(url, options=options, autocommit=True) as connection, connection.cursor() as cursor:
+        buffer = BytesIO()
+        with cursor.copy(query) as copy:
+            for data in copy:  # one row each
+                buffer.write(data)
+                if buffer.tell() >= CHUNK_BYTES:
+                    yield from _parse(buffer, schema)
+                    buffer = BytesIO()
+        if buffer.tell():
+            yield from _parse(buffer, schema)
+
+
+def _parse(buffer: BytesIO, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    buffer.seek(0)
+    table = pyarrow.csv.read_csv(
+        buffer,
+        read_options=pyarrow.csv.ReadOptions(column_names=schema.names, use_threads=False),
+        parse_options=pyarrow.csv.ParseOptions(newlines_in_values=True),
+        convert_options=pyarrow.csv.ConvertOptions(
+            column_types=schema,
+            null_values=[""],
+            strings_can_be_null=True,
+            quoted_strings_can_be_null=False,  # COPY writes null as nothing, and an empty string as ""
+            true_values=["t"],
+            false_values=["f"],
+        ),
+    )
+    yield from table.to_batches()
+
+
+def _wire_type(data_type: DataType) -> DataType:
+    return StringType() if isinstance(data_type, (BinaryType, *NESTED)) else data_type
+
+
+def _selected(field: StructField) -> sql.Composed:
+    template = "to_jsonb({})::text" if isinstance(field.dataType, NESTED) else "{}"
+    return sql.SQL(template).format(sql.Identifier(field.name))
+
+
+def _column(field: StructField) -> Column:
+    column = F.col(f"`{field.name}`")
+    if isinstance(field.dataType, BinaryType):
+        column = F.unhex(F.substring(column, 3, 2**31 - 1))
+    elif isinstance(field.dataType, NESTED):
+        column = F.from_json(column, field.dataType.simpleString())
+    return column.alias(field.name)

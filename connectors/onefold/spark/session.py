@@ -1,0 +1,230 @@
+"""A pipeline's life in one driver process: its store, its committers, its generation and the query it works for."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import threading
+import uuid
+from collections.abc import Sequence
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from onefold.core import (
+    CheckpointMismatch,
+    Committable,
+    Committer,
+    ConfigError,
+    EpochRecord,
+    LastResource,
+    OnefoldError,
+    Positions,
+    Range,
+    Sink,
+    SinkKind,
+    TaskId,
+)
+from onefold.core.driver import Driver
+from onefold.core.effects import EpochRequest
+from onefold.core.protocol import Initial, Outcome, Started, epoch, start, sweep
+from onefold.core.store import CheckpointStore
+from onefold.spark import checkpoint
+from onefold.spark.checkpoint import RunningQuery
+from onefold.spark.direct import Fetch
+from onefold.spark.failures import from_spark
+from onefold.spark.patience import Patience
+from onefold.spark.sweeper import Sweeper
+from onefold.spark.writers import run_writers
+
+__all__ = ["Session"]
+
+log = logging.getLogger("onefold")
+
+
+class Session:
+    """Runs the protocol for one pipeline. Its public calls take turns, also with the sweep's timer."""
+
+    def __init__(self, name: str, sinks: Sequence[Sink], store: CheckpointStore, patience_s: float) -> None:
+        self.name = name
+        self.sinks = tuple(sinks)
+        self.store = store
+        self.started: Started | None = None
+        self._initial: Initial | None = None
+        self._lock = threading.RLock()
+        self._query: RunningQuery | None = None
+        self._sweeper: Sweeper | None = None
+        self._fingerprint: str | None = None  # None until the sinks were opened for the running query
+        self._last_end: tuple[int, Positions] | None = None
+        committers: dict[str, Committer] = {sink.name: sink.recover(name) for sink in sinks}
+        self._driver = Driver(name, store, committers, Patience(patience_s))
+
+    @property
+    def _names(self) -> tuple[str, ...]:
+        return tuple(sink.name for sink in self.sinks)
+
+    def start(self, initial: Initial | None, adopt_ledger: bool = False) -> Started:
+        """Take over the pipeline: a new generation, recovery, frozen positions. Before every start of a query."""
+        with self._lock:
+            self._initial, self._query = initial, None
+            self.started = self._driver.run(start(self._names, initial, adopt_ledger))
+            log.info(
+                "pipeline %r: generation %d, %d epochs finished, %d given up",
+                self.name,
+                self.started.generation.number,
+                self.started.finished,
+                self.started.given_up,
+            )
+            return self.started
+
+    def process(self, df: DataFrame, batch_id: int, root: str | None, fetch: Fetch | None) -> Outcome:
+        """One batch of the query, exactly once."""
+        with self._lock:
+            query = self._bind(df.sparkSession, root)
+            assert self.started is not None
+            if self._fingerprint is None:
+                self._fingerprint = self._open_sinks(
+                    fetch.schema if fetch else to_arrow_schema(df.schema, timezone="UTC")
+                )
+            request = EpochRequest(
+                range=self._range(df.sparkSession, query, batch_id),
+                query_id=query.query_id,
+                batch_id=batch_id,
+                fingerprint=self._fingerprint,
+                sinks=self._names,
+            )
+            self._check_state_is_whole(request, query)
+            protocol = epoch(self.started.generation, self.started.store_id, request)
+            outcome = self._driver.run(protocol, lambda record: self._run_job(df, record, fetch))
+            if outcome.replayed:
+                log.info("batch %d was written before, as epoch %d: skipped", batch_id, outcome.record.epoch)
+                if query.stateful:
+                    # Skipping a completed batch of a stateful query would break the state store's validation.
+                    df.write.format("noop").mode("overwrite").save()
+            self._last_end = (batch_id, request.range.end)
+            return outcome
+
+    def sweep(self) -> None:
+        """Between epochs: remove what zombies prepared since. Does nothing while an epoch runs."""
+        if self._lock.acquire(blocking=False):
+            try:
+                if self.started is not None:
+                    self._driver.run(sweep(self.started.generation, self._names))
+            finally:
+                self._lock.release()
+
+    def refuse_second_query(self, spark: SparkSession, besides: RunningQuery | None = None) -> None:
+        """One pipeline, one query: two would make two chains of positions."""
+        query = self._query
+        if query is None or (besides is not None and query.run_id == besides.run_id):
+            return
+        if checkpoint.is_active(spark, query):
+            raise ConfigError(
+                f"pipeline {self.name!r} runs query {query.query_id} already: one pipeline, one query. Stop that one,"
+                " or give the other its own pipeline name"
+            )
+
+    def check_store_reaches(self, spark: SparkSession, root: str) -> None:
+        """SQLite is one file on this machine: a cluster, or a checkpoint elsewhere, would outlive it."""
+        master = str(spark.conf.get("spark.master", ""))
+        if self.store.is_local and not (master.startswith("local") and checkpoint.is_local(root)):
+            raise ConfigError(
+                f"the checkpoint store is a SQLite file, but the master is {master!r} and the checkpoint {root!r}: give"
+                " the pipeline a Postgres store (store='postgresql+psycopg://...')"
+            )
+
+    def close(self) -> None:
+        with self._lock:
+            self._stop_sweeper()
+            for committer in self._driver.committers.values():
+                committer.close()
+            self.store.close()
+
+    def _bind(self, spark: SparkSession, root: str | None) -> RunningQuery:
+        """The query this batch belongs to. A new run, of this query or another, starts the protocol anew."""
+        query = checkpoint.running_query(spark, self._query, root)
+        if self._query != query:
+            self.refuse_second_query(spark, query)
+            self.check_store_reaches(spark, query.root)
+            if self.started is None or self._query is not None:
+                self.start(self._initial)
+            self._query, self._fingerprint, self._last_end = query, None, None
+            self._stop_sweeper()
+            self._sweeper = Sweeper(self.sweep, lambda: checkpoint.is_active(spark, query))
+        return query
+
+    def _range(self, spark: SparkSession, query: RunningQuery, batch_id: int) -> Range:
+        end = checkpoint.positions_at(spark, query.root, batch_id)
+        if end is None:
+            raise CheckpointMismatch(
+                f"the checkpoint at {query.root} has no offsets/{batch_id}, though Spark runs that batch: something"
+                " deletes files there. Stop it, and start with a new checkpoint and startingOffsets=ledger"
+            )
+        if self._last_end is not None and self._last_end[0] == batch_id - 1:
+            return Range(self._last_end[1], end)
+        begin = checkpoint.last_end_before(spark, query.root, batch_id)
+        assert self.started is not None
+        if begin is None:
+            begin = self.started.start
+        if begin is None:
+            begin = checkpoint.initial_positions(spark, query.root)
+            if end.topics() and not begin.topics():
+                raise ConfigError(
+                    "the first batch's start is not on record anywhere: Spark does not log it for onefold_kafka. Read"
+                    " through the pipeline, which freezes it: df = pipeline.read(spark, KafkaSource(...))"
+                )
+        return Range(begin, end)
+
+    def _check_state_is_whole(self, request: EpochRequest, query: RunningQuery) -> None:
+        """A first batch that was decided and then lost with its state cannot be rebuilt from the ledger's positions."""
+        from_ledger = self._initial is not None and self._initial.from_ledger
+        if not (query.stateful and from_ledger and request.batch_id == 0 and request.range.is_empty):
+            return
+        last = self.store.facts(self.name).last
+        if last is not None and (last.query_id, last.batch_id) == (request.query_id, 0):
+            raise CheckpointMismatch(
+                "the first batch of this stateful query was written, but its state was lost in a crash. Start with a"
+                " new, empty checkpoint directory and startingOffsets=ledger"
+            )
+
+    def _run_job(self, df: DataFrame, record: EpochRecord, fetch: Fetch | None) -> tuple[Committable, ...]:
+        task = TaskId(self.name, record.generation, record.epoch, record.timestamp_ms, uuid.uuid4())
+        try:
+            return run_writers(df, self.sinks, task, fetch)
+        except OnefoldError:
+            raise
+        except Exception as error:
+            raise from_spark(error) from error
+
+    def _open_sinks(self, schema: pa.Schema) -> str:
+        """Before the first writers of a query: tables, settings, permissions. Returns the job's fingerprint."""
+        for sink in self.sinks:
+            committer = sink.open(self.name, schema)
+            self._driver.committers[sink.name].close()
+            self._driver.committers[sink.name] = committer
+        guarantees = {sink.name: sink.guarantee() for sink in self.sinks}
+        for name, promise in guarantees.items():
+            log.info("sink %r: %s", name, promise)
+        merging = [name for name, promise in guarantees.items() if promise.kind is SinkKind.LAST_RESOURCE]
+        if len(merging) > 1:
+            raise ConfigError(
+                f"the sinks {', '.join(merging)} would each have to be the one transaction that decides, and only one"
+                " can: use delivery='two_phase' for the others"
+            )
+        self._driver.last_resource = merging[0] if merging else None
+        if merging:
+            committer = self._driver.committers[merging[0]]
+            assert isinstance(committer, LastResource)
+            if not committer.shares_store(self.store.id()):
+                raise ConfigError(
+                    f"sink {merging[0]!r} merges inside the decision's own transaction, so the checkpoint store must be"
+                    " in its database: leave out store=, or use delivery='two_phase'"
+                )
+        modes = {name: promise.mode for name, promise in guarantees.items()}
+        return hashlib.sha256(f"{schema.to_string()}{modes}".encode()).hexdigest()[:16]
+
+    def _stop_sweeper(self) -> None:
+        if self._sweeper is not None:
+            self._sweeper.stop()
+            self._sweeper = None

@@ -1,0 +1,37 @@
+"""Sweeps on a timer: a zombie may prepare something after the last epoch, and its locks must not stay for ever."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+
+from onefold.core import OnefoldError
+
+__all__ = ["Sweeper"]
+
+log = logging.getLogger("onefold")
+
+
+class Sweeper:
+    """A daemon thread that calls `sweep` every `every_s` seconds for as long as `is_active()` says so."""
+
+    def __init__(self, sweep: Callable[[], None], is_active: Callable[[], bool], every_s: float = 60.0) -> None:
+        self._sweep = sweep
+        self._every_s = every_s
+        self._is_active = is_active
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="onefold-sweeper", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopped.set()
+
+    def _run(self) -> None:
+        while not self._stopped.wait(self._every_s):
+            if not self._is_active():
+                return
+            try:
+                self._sweep()
+            except OnefoldError as error:
+                log.warning("the sweep will be tried again: %s", error)

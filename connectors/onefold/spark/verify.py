@@ -1,0 +1,165 @@
+"""Compare what the source holds, up to the ledger's positions, with what the destination holds, key by key."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 (Spark's own convention)
+from pyspark.sql.types import MapType
+
+from onefold.core import ConfigError, EpochRecord, EpochState, LedgerEntry, Positions, Relation
+from onefold.sinks.postgres import PostgresSink
+from onefold.sources.kafka import KafkaSource
+from onefold.spark.pipeline import Pipeline
+from onefold.spark.postgres_table import read_table
+from onefold.spark.register import register
+
+__all__ = ["Comparison", "Verification", "compare", "read_source", "verify"]
+
+SAMPLES = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Rows by what is wrong with them, and a few keys of each kind."""
+
+    expected: int
+    actual: int
+    lost: int
+    duplicated: int
+    changed: int
+    unexpected: int
+    samples: dict[str, list[str]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """The comparison, and what store and destination say of themselves. `is_exact` is the verdict."""
+
+    comparison: Comparison
+    positions: Positions
+    epochs: int
+    in_doubt: tuple[str, ...]
+    chain: tuple[str, ...]
+
+    @property
+    def is_exact(self) -> bool:
+        c = self.comparison
+        return not (c.lost or c.duplicated or c.changed or c.unexpected or self.in_doubt or self.chain)
+
+
+def verify(
+    spark: SparkSession,
+    pipeline: Pipeline,
+    source: KafkaSource,
+    sink: PostgresSink,
+    key: Sequence[str],
+    transform: Callable[[DataFrame], DataFrame] = lambda df: df,
+) -> Verification:
+    """Check one sink of a pipeline against its source. Changes nothing; the pipeline must stand still meanwhile.
+
+    `transform` is the pipeline's own, from the source's DataFrame to the table's rows.
+    """
+    committer = sink.recover(pipeline.name)
+    try:
+        ledger = committer.ledger()
+        if ledger is None:
+            raise ConfigError(
+                f"sink {sink.name!r} has no ledger for pipeline {pipeline.name!r}: nothing was written under that name."
+                " Check the pipeline's and the table's name"
+            )
+        in_doubt = tuple(f"{c.kind.value} work {c.handle} of epoch {c.epoch}" for c in committer.leftovers(2**62))
+    finally:
+        committer.close()
+    facts = pipeline.facts()
+    history = [record for record in pipeline.history() if record.state is not EpochState.GIVEN_UP]
+    frozen = facts.frozen or (history[0].range.start if history else Positions())
+    expected = transform(read_source(spark, source, frozen, ledger.positions))
+    comparison = compare(expected, read_table(spark, sink.url, sink.table, expected.schema), key)
+    return Verification(comparison, ledger.positions, len(history), in_doubt, tuple(_chain(history, ledger)))
+
+
+def compare(expected: DataFrame, actual: DataFrame, key: Sequence[str]) -> Comparison:
+    """Compare two sets of rows with equal columns by key; a key may occur several times on both sides."""
+    missing = [name for name in key if name not in expected.columns]
+    if missing or not key:
+        raise ConfigError(f"the key must be columns of the rows ({', '.join(expected.columns)}); not: {missing or key}")
+    keys = [F.col(f"`{name}`") for name in key]
+    sides = [
+        side.select(*keys, _fingerprint(side).alias("__hash"), F.lit(number).alias("__side"))
+        for number, side in enumerate((expected, actual))
+    ]
+    here, there = F.col("__side") == 0, F.col("__side") == 1
+    wide = F.col("__hash").cast("decimal(38,0)")
+    grouped = (
+        sides[0]
+        .unionAll(sides[1])
+        .groupBy(*keys)
+        .agg(
+            F.count(F.when(here, 1)).alias("__expected"),
+            F.count(F.when(there, 1)).alias("__actual"),
+            F.coalesce(F.sum(F.when(here, wide)), F.lit(0)).alias("__expected_hash"),
+            F.coalesce(F.sum(F.when(there, wide)), F.lit(0)).alias("__actual_hash"),
+        )
+    )
+    e, a = F.col("__expected"), F.col("__actual")
+    kinds = {
+        "lost": F.greatest(e - a, F.lit(0)),
+        "duplicated": F.when(e > 0, F.greatest(a - e, F.lit(0))).otherwise(0),
+        "changed": F.when((e == a) & (F.col("__expected_hash") != F.col("__actual_hash")), e).otherwise(0),
+        "unexpected": F.when(e == 0, a).otherwise(0),
+    }
+    judged = grouped.select(*keys, e, a, *(column.alias(f"__{kind}") for kind, column in kinds.items())).persist()
+    try:
+        totals = judged.agg(
+            F.sum(e).alias("expected"), F.sum(a).alias("actual"), *(F.sum(f"__{kind}").alias(kind) for kind in kinds)
+        ).collect()[0]
+        samples = {
+            kind: [
+                ", ".join(f"{name}={row[name]}" for name in key)
+                + f" (expected {row['__expected']}, found {row['__actual']})"
+                for row in judged.where(f"__{kind} > 0").limit(SAMPLES).collect()
+            ]
+            for kind in kinds
+            if totals[kind]
+        }
+    finally:
+        judged.unpersist()
+    counts = {name: int(totals[name] or 0) for name in ("expected", "actual", *kinds)}
+    return Comparison(**counts, samples=samples)
+
+
+def read_source(spark: SparkSession, source: KafkaSource, start: Positions, end: Positions) -> DataFrame:
+    """The source's records between two positions, as a bounded DataFrame."""
+    register(spark)
+    bounds = {"startingOffsets": start.to_kafka_json(), "endingOffsets": end.to_kafka_json()}
+    return spark.read.format("onefold_kafka").options(**{**source.options(), **bounds}).load()
+
+
+def _fingerprint(df: DataFrame) -> Column:
+    # Spark's hash passes over nulls, so (null, 1) and (1, null) would be the same without the flags.
+    columns = []
+    for item in df.schema.fields:
+        column = F.col(f"`{item.name}`")
+        if isinstance(item.dataType, MapType):
+            column = F.array_sort(F.map_entries(column))
+        columns += [F.isnull(column), column]
+    return F.xxhash64(*columns)
+
+
+def _chain(history: Sequence[EpochRecord], ledger: LedgerEntry) -> list[str]:
+    """Where the epochs don't follow on one another, or the ledger doesn't follow from them."""
+    broken = [
+        f"epoch {after.epoch} starts where epoch {before.epoch} does not end"
+        f" ({after.range.start.differences(before.range.end)})"
+        for before, after in pairwise(history)
+        if after.range.start.relation_to(before.range.end) is not Relation.SAME
+    ]
+    complete = [record for record in history if record.state is EpochState.COMPLETE]
+    if complete and ledger.epoch < complete[-1].epoch:
+        broken.append(f"the ledger stands at epoch {ledger.epoch}, the store at {complete[-1].epoch}")
+    broken += [f"epoch {r.epoch} is {r.state.value}" for r in history if r.state is not EpochState.COMPLETE]
+    return broken

@@ -1,0 +1,67 @@
+"""The executors' half of an epoch: one pass over the data, into every sink, ending in committables."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, suppress
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from onefold.core import Committable, Sink, SinkWriter, TaskId
+from onefold.core.failpoints import failpoint
+from onefold.spark.direct import Fetch
+
+__all__ = ["Batches", "run_writers", "write_task"]
+
+Batches = Iterable[pa.RecordBatch]
+RESULT_SCHEMA = "committables binary"
+
+
+def run_writers(
+    df: DataFrame, sinks: Sequence[Sink], task: TaskId, fetch: Fetch | None = None
+) -> tuple[Committable, ...]:
+    """Write all of `df` to every sink, one attempt per partition, and return what the accepted attempts prepared.
+
+    With `fetch`, the rows of `df` are offset ranges, and each task reads its own.
+    """
+    limits = [limit for sink in sinks if (limit := sink.writers_max()) is not None]
+    if limits:
+        df = df.coalesce(min(limits))
+
+    def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        prepared = write_task(sinks, task.another_attempt(), _fetched(batches, fetch))
+        yield pa.RecordBatch.from_pydict({"committables": pa.array([pickle.dumps(prepared)], pa.binary())})
+
+    rows = df.mapInArrow(write, RESULT_SCHEMA).collect()
+    return tuple(committable for row in rows for committable in pickle.loads(bytes(row.committables)))
+
+
+def write_task(sinks: Sequence[Sink], task: TaskId, batches: Batches) -> tuple[Committable, ...]:
+    """One attempt: every batch to every sink, then prepare. A failure undoes what this attempt had not prepared."""
+    with ExitStack() as undo:
+        writers: list[SinkWriter] = []
+        for sink in sinks:
+            writer = sink.writer(task)
+            writers.append(writer)
+            undo.callback(_abort, writer)
+        for batch in batches:
+            for writer in writers:
+                writer.write(batch)
+        failpoint("writers:written")
+        prepared = [writer.prepare() for writer in writers]
+        undo.pop_all()
+    failpoint("writers:prepared")
+    return tuple(committable for committable in prepared if committable is not None)
+
+
+def _abort(writer: SinkWriter) -> None:
+    with suppress(Exception):  # the first error is the one to report; what stays behind, the sweep removes
+        writer.abort()
+
+
+def _fetched(batches: Batches, fetch: Fetch | None) -> Batches:
+    if fetch is None:
+        return batches
+    return (rows for ranges in batches for rows in fetch(ranges))
