@@ -6,8 +6,6 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-import sqlalchemy as sa
-
 from onefold.core.contract import Committable, Committer, EpochRecord, Generation, LastResource, LedgerEntry
 from onefold.core.effects import (
     Abort,
@@ -32,8 +30,8 @@ from onefold.core.effects import (
 )
 from onefold.core.errors import OnefoldError
 from onefold.core.failpoints import failpoint
+from onefold.core.ports import Merge, Store
 from onefold.core.protocol import Protocol
-from onefold.core.store import CheckpointStore
 
 __all__ = ["Driver"]
 
@@ -51,7 +49,7 @@ class Driver:
     def __init__(
         self,
         pipeline: str,
-        store: CheckpointStore,
+        store: Store,
         committers: Mapping[str, Committer],
         pause: Callable[[Pause], None],
         last_resource: str | None = None,
@@ -122,9 +120,7 @@ class Driver:
             case Pause():
                 return self.pause(effect)
 
-    def _merge(
-        self, generation: Generation, record: EpochRecord, manifest: tuple[Committable, ...]
-    ) -> Callable[[sa.Connection], None] | None:
+    def _merge(self, generation: Generation, record: EpochRecord, manifest: tuple[Committable, ...]) -> Merge | None:
         """The last-resource sink's part of the decision: its rows and its ledger row, in the store's transaction."""
         if self.last_resource is None:
             return None

@@ -38,9 +38,18 @@ from onefold.core.effects import (
     Verify,
     WriteLedger,
 )
-from onefold.core.errors import Damaged, Fenced, InDoubt, OnefoldError, Retriable, WorkLost
+from onefold.core.errors import (
+    CheckpointMismatch,
+    Damaged,
+    Fenced,
+    InDoubt,
+    OnefoldError,
+    Retriable,
+    Terminal,
+    WorkLost,
+)
 from onefold.core.positions import Positions
-from onefold.core.recovery import Replay, adoption, doomed, place, resolve
+from onefold.core.recovery import Replay, Resolution, adoption, doomed, place, resolve
 
 __all__ = ["Initial", "Outcome", "Protocol", "Started", "epoch", "start", "sweep"]
 
@@ -83,14 +92,14 @@ def start(sinks: tuple[str, ...], initial: Initial | None, adopt_ledger: bool = 
     facts: StoreFacts = yield from _insist(ReadStore())
     if adopt_ledger:
         facts = yield from _adopt(generation, facts, sinks)
-    resolution = resolve(facts, (yield from _read_ledgers(sinks)))
+    resolution = yield from _resolve(generation, facts, sinks)
     for decided in resolution.finish:
         yield from _finish(generation, facts.store_id, decided)
     for record in resolution.give_up:
         yield from _insist(GiveUp(generation, record))
     if resolution.finish:
         facts = yield from _insist(ReadStore())
-        resolve(facts, (yield from _read_ledgers(sinks)))
+        yield from _resolve(generation, facts, sinks)
     yield from sweep(generation, sinks)
     position: Positions | None = None
     if initial is not None and initial.from_ledger and facts.last is not None:
@@ -121,8 +130,8 @@ def epoch(generation: Generation, store_id: str, request: EpochRequest, runs_max
             yield from _abort_run(generation, record)
             if not runs_left:
                 raise
-        except Fenced:
-            raise  # the newer generation's recovery removes what was prepared here
+        except (Fenced, CheckpointMismatch):
+            raise  # somebody else is at work here: what was prepared is for the next recovery to remove
         except OnefoldError:
             yield from _abort_run(generation, record)
             raise
@@ -144,6 +153,21 @@ def sweep(generation: Generation, sinks: Iterable[str]) -> Protocol[int]:
             yield from _insist(Abort(sink, condemned))
             removed += len(condemned)
     return removed
+
+
+def _resolve(generation: Generation, facts: StoreFacts, sinks: tuple[str, ...]) -> Protocol[Resolution]:
+    """Hold store and ledgers against each other. A newer generation moves both meanwhile: that is no mismatch."""
+    ledgers = yield from _read_ledgers(sinks)
+    try:
+        return resolve(facts, ledgers)
+    except Terminal as error:
+        now: StoreFacts = yield from _insist(ReadStore())
+        if now.generation == generation.number:
+            raise
+        raise Fenced(
+            f"generation {generation.number} of pipeline {generation.pipeline!r} was taken over (now:"
+            f" {now.generation}) while it started. Another process runs this pipeline: stop this one"
+        ) from error
 
 
 def _prepare(record: EpochRecord) -> Protocol[tuple[Committable, ...]]:
@@ -193,15 +217,32 @@ def _finish(generation: Generation, store_id: str, decided: Decided) -> Protocol
         positions=record.range.end,
         store_id=store_id,
     )
-    try:
-        for sink in record.sinks:
-            yield from _insist(Commit(sink, decided))
-        for sink in record.sinks:
-            yield from _insist(WriteLedger(sink, entry))
-    except Damaged as error:
-        yield from _insist(MarkDamaged(generation, decided, str(error)))
-        raise
+    damage = yield from _commit_all(decided)
+    if damage is not None:
+        yield from _insist(MarkDamaged(generation, decided, str(damage)))
+        raise damage
+    for sink in record.sinks:
+        yield from _insist(WriteLedger(sink, entry))
     yield from _insist(Complete(generation, decided))
+
+
+def _commit_all(decided: Decided) -> Protocol[Damaged | None]:
+    """Each sink by itself: one that is down or damaged must not let another's prepared work grow old."""
+    attempt, waiting, damage = 0, decided.record.sinks, None
+    while waiting:
+        unanswered: dict[str, OnefoldError] = {}
+        for sink in waiting:
+            try:
+                yield Commit(sink, decided)
+            except Damaged as error:
+                damage = damage or error
+            except (Retriable, InDoubt) as error:
+                unanswered[sink] = error
+        waiting = tuple(unanswered)
+        if waiting:
+            attempt += 1
+            yield Pause(attempt, Commit(waiting[0], decided), unanswered[waiting[0]])
+    return damage
 
 
 def _abort_run(generation: Generation, record: EpochRecord) -> Protocol[None]:

@@ -108,8 +108,11 @@ def adoption(facts: StoreFacts, ledgers: Mapping[str, LedgerEntry | None]) -> Le
     None if there is nothing to adopt. Raises CheckpointMismatch where the destinations themselves don't agree.
     """
     entries = {sink: entry for sink, entry in ledgers.items() if entry is not None}
+    last, time_ms = (facts.last.epoch, facts.last.timestamp_ms) if facts.last else (0, 0)
     ahead = [
-        e for e in entries.values() if e.store_id != facts.store_id or e.epoch > (facts.last.epoch if facts.last else 0)
+        e
+        for e in entries.values()
+        if e.store_id != facts.store_id or e.epoch > last or (e.epoch == last and e.timestamp_ms != time_ms)
     ]
     if not ahead:
         return None

@@ -1,0 +1,49 @@
+"""The driver's port to a checkpoint store: the real one speaks SQL, the simulator's keeps everything in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import sqlalchemy as sa
+
+from onefold.core.contract import Committable, Decided, EpochRecord, Generation, LedgerEntry
+from onefold.core.effects import EpochRequest, StoreFacts
+from onefold.core.positions import Positions
+
+__all__ = ["Merge", "Store"]
+
+Merge = Callable[[sa.Connection], None]
+
+
+class Store(Protocol):
+    """Every call is one transaction; what each means is said once, in `onefold.core.store.CheckpointStore`."""
+
+    def id(self) -> str: ...
+
+    def acquire(self, pipeline: str, above: int) -> Generation: ...
+
+    def facts(self, pipeline: str) -> StoreFacts: ...
+
+    def freeze(self, generation: Generation, initial: Positions) -> Positions: ...
+
+    def find(self, pipeline: str, request: EpochRequest) -> EpochRecord | None: ...
+
+    def open_epoch(self, generation: Generation, request: EpochRequest, now_ms: int) -> EpochRecord: ...
+
+    def decide(
+        self,
+        generation: Generation,
+        record: EpochRecord,
+        manifest: Sequence[Committable],
+        now_ms: int,
+        merge: Merge | None = None,
+    ) -> Decided: ...
+
+    def complete(self, generation: Generation, decided: Decided, now_ms: int) -> None: ...
+
+    def give_up(self, generation: Generation, record: EpochRecord) -> None: ...
+
+    def damage(self, generation: Generation, decided: Decided, evidence: str) -> None: ...
+
+    def adopt(self, generation: Generation, entry: LedgerEntry, sinks: tuple[str, ...], now_ms: int) -> None: ...
