@@ -18,10 +18,9 @@ from onefold.core.positions import Positions
 from onefold.sinks.postgres.connection import Connection
 from onefold.sinks.postgres.naming import identifier
 
-__all__ = ["NO_EPOCH", "Bookkeeping"]
+__all__ = ["Bookkeeping"]
 
 VERSION = 1
-NO_EPOCH = -1  # the ledger's epoch where no epoch has been completed, but parts of one are there
 _CREATE_LOCK = 0x6F6E65666F6C64  # "onefold"
 
 _TABLES = """
@@ -95,22 +94,21 @@ class Bookkeeping:
         connection.execute(_TABLES.format(s=identifier(self.schema), version=VERSION))
 
     def ledger(self, connection: Connection) -> LedgerEntry | None:
-        """The ledger's row, with the committed parts beyond it. Without a row, but with parts: epoch NO_EPOCH."""
+        """The ledger's row, with the committed parts beyond it; None without a row, whatever parts are there."""
         row = connection.execute(
             f"""SELECT epoch, generation, timestamp_ms, positions::text, store_id FROM {self.table("ledger")}
                 WHERE pipeline = %s AND sink = %s""",
             (self.pipeline, self.sink),
         ).fetchone()
-        epoch = NO_EPOCH if row is None else row[0]
+        if row is None:
+            return None
         parts = connection.execute(
             f"""SELECT DISTINCT epoch, generation, timestamp_ms FROM {self.table("parts")}
                 WHERE pipeline = %s AND sink = %s AND epoch > %s ORDER BY 1, 2, 3""",
-            (self.pipeline, self.sink, epoch),
+            (self.pipeline, self.sink, row[0]),
         ).fetchall()
         members = tuple(Member(*part) for part in parts)
-        if row is None:
-            return LedgerEntry(NO_EPOCH, 0, 0, Positions(), "", members) if members else None
-        return LedgerEntry(epoch, row[1], row[2], Positions.from_json(row[3]), row[4], members)
+        return LedgerEntry(row[0], row[1], row[2], Positions.from_json(row[3]), row[4], members)
 
     def record(self, connection: Connection, entry: LedgerEntry) -> None:
         """Move the ledger's row forward, inside the caller's transaction. Raises Fenced where a newer one is there.

@@ -88,6 +88,20 @@ class PostgresCommitter:
             self._books.record(connection, entry)
             connection.execute("COMMIT")
 
+    def shares_store(self, store_id: str) -> bool:
+        with self._borrow("looking for the checkpoint store") as connection:
+            schemas = connection.execute(
+                """SELECT relnamespace::regnamespace::text FROM pg_class
+                   WHERE relname = 'onefold_store' AND relkind = 'r' AND has_table_privilege(oid, 'SELECT')"""
+            ).fetchall()
+            return any(
+                connection.execute(
+                    f"SELECT FROM {schema}.onefold_store WHERE store_id = %s".encode(), (store_id,)
+                ).fetchone()
+                is not None
+                for (schema,) in schemas
+            )
+
     def merge(
         self, connection: sa.Connection, record: EpochRecord, manifest: Sequence[Committable], entry: LedgerEntry
     ) -> None:

@@ -75,6 +75,16 @@ class PostgresSink:
         return self._settings.name
 
     @property
+    def url(self) -> str:
+        """The URL as it was given, with the password that it may hold: not for logs."""
+        return self._settings.url
+
+    @property
+    def table(self) -> str:
+        """The table's name, `table` or `schema.table`, as the catalogue has it: without quotes."""
+        return str(self._settings.table)
+
+    @property
     def delivery_reason(self) -> str | None:
         """Why the delivery is what it is; None before `open`."""
         return self._plan.reason if self._plan else None
