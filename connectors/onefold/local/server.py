@@ -1,0 +1,216 @@
+"""What Kafka and Postgres have in common: a directory, a state file, one start at a time, a careful end."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, ClassVar, Self
+
+from .errors import LocalServerError, clear_disk_errors
+from .process import ProcessRef, ServerState, kill_tree, log_tail
+from .resources import HOST, choose_port, exclusive, require_space
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+__all__ = ["LocalServer", "ServerStatus"]
+
+_SPACE_BYTES_MIN = 1024 * 1024 * 1024
+_LOCK_S_MAX = 900.0  # another start may be downloading
+_READY_S_MAX = 120.0  # after a crash a server first replays its log
+_LOG_BYTES_MAX = 16 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class ServerStatus:
+    """A server as it is now. `detail` is a sentence for people; `address` is what a client connects to."""
+
+    name: str
+    running: bool
+    pid: int | None
+    port: int | None
+    log: Path
+    detail: str
+    address: str | None = None
+
+
+class LocalServer(ABC):
+    """One server of one directory. Several objects, in several processes, may speak of the same server."""
+
+    name: ClassVar[str]
+
+    def __init__(
+        self, directory: Path | str, port: int | None = None, *, settings: Mapping[str, str] | None = None
+    ) -> None:
+        """`port`: this one or an error; None takes the one of the last start, or a free one.
+
+        `settings` are added to the server's own configuration at each start.
+        """
+        self.directory = Path(directory).absolute()
+        self.home = self.directory / self.name
+        self.log_path = self.directory / "logs" / f"{self.name}.log"
+        self._asked_port = port
+        self._settings = dict(settings or {})
+        self._state_path = self.directory / f"{self.name}.json"
+        self._lock_path = self.directory / f"{self.name}.lock"
+        self._found_running = False
+
+    @property
+    def port(self) -> int:
+        """The port of the last start. Raises LocalServerError if there was none."""
+        state = ServerState.load(self._state_path)
+        if state is None:
+            raise LocalServerError(f"{self.name} was never started in {self.directory}: start it first")
+        return state.port
+
+    def start(self, progress: Progress | None = None) -> ServerStatus:
+        """Starts the server and waits until it answers; keeps it as it is if it runs. Data of earlier runs stay."""
+        self._make_directory()
+        with exclusive(self._lock_path, _LOCK_S_MAX, f"starting {self.name}"):
+            before = ServerState.load(self._state_path)
+            running = before.running() if before else None
+            self._found_running = running is not None
+            if before is not None and running is not None:
+                self._refuse_another_port(before)
+                if self._await_ready(before, running):
+                    return self._status(before, running, "was already running")
+                self._found_running = False  # it was dying when we looked
+            require_space(self.directory, _SPACE_BYTES_MIN, f"starting {self.name}")
+            with clear_disk_errors(self.directory):
+                state = self._start_anew(before, progress)
+            return self._status(state, state.process, _how_it_started(before, state))
+
+    def stop(self) -> bool:
+        """Ends the server in order; False if it isn't running. Ends no process but the one that `start` started."""
+        if not self._state_path.exists():
+            return False
+        with exclusive(self._lock_path, _LOCK_S_MAX, f"stopping {self.name}"):
+            state = ServerState.load(self._state_path)
+            if state is None or state.process is None:
+                return False
+            running = state.running()
+            if running is not None:
+                self._end(running)
+            dataclasses.replace(state, process=None).save(self._state_path)
+            return running is not None
+
+    def kill(self) -> None:
+        """SIGKILL for the server and its children, as a crash would: for crash tests. `start` brings it back."""
+        state = ServerState.load(self._state_path)
+        running = state.running() if state else None
+        if running is not None:
+            kill_tree(running)
+
+    def status(self) -> ServerStatus:
+        state = ServerState.load(self._state_path)
+        if state is None:
+            return ServerStatus(self.name, False, None, None, self.log_path, "never started here")
+        running = state.running()
+        if running is not None:
+            return self._status(state, running, f"running since {state.started_at}")
+        detail = f"process {state.process.pid} has died" if state.process else "stopped"
+        return self._status(state, None, detail)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if not self._found_running:
+            self.stop()
+
+    @abstractmethod
+    def _prepare(self, progress: Progress | None) -> None:
+        """Programs and an empty data folder, whichever is not there yet."""
+
+    @abstractmethod
+    def _launch(self, port: int, before: ServerState | None) -> ServerState:
+        """Starts the process; doesn't wait for it."""
+
+    @abstractmethod
+    def _is_ready(self, port: int) -> bool:
+        """True if the server does what clients need. Bounded to a few seconds."""
+
+    @abstractmethod
+    def _end(self, process: ProcessRef) -> None:
+        """Asks the process to end, and makes it end if it doesn't."""
+
+    @abstractmethod
+    def _address(self, port: int) -> str:
+        """What a client connects to."""
+
+    def _start_anew(self, before: ServerState | None, progress: Progress | None) -> ServerState:
+        if self._asked_port is not None:  # before a long download, not after it
+            choose_port(self.name, self._asked_port, None)
+        self._prepare(progress)
+        port = choose_port(self.name, self._asked_port, before.port if before else None)
+        if self.log_path.exists() and self.log_path.stat().st_size > _LOG_BYTES_MAX:
+            self.log_path.replace(self.log_path.with_suffix(".log.1"))
+        state = self._launch(port, before)
+        process = state.process
+        assert process is not None
+        try:
+            state = dataclasses.replace(state, started_at=datetime.now(UTC).isoformat(timespec="seconds"))
+            state.save(self._state_path)
+            if not self._await_ready(state, process):
+                raise LocalServerError(f"{self.name} ended while it started; {log_tail(self.log_path)}")
+        except BaseException:
+            kill_tree(process)  # nobody would know of it
+            dataclasses.replace(state, process=None).save(self._state_path)
+            raise
+        return state
+
+    def _await_ready(self, state: ServerState, process: ProcessRef) -> bool:
+        """False if the process ended meanwhile."""
+        deadline = time.monotonic() + _READY_S_MAX
+        while not self._is_ready(state.port):
+            if not process.alive():
+                return False
+            if time.monotonic() > deadline:
+                raise LocalServerError(
+                    f"{self.name} does not answer on port {state.port} after {_READY_S_MAX:.0f} s; "
+                    f"{log_tail(self.log_path)}"
+                )
+            time.sleep(0.05)
+        return True
+
+    def _refuse_another_port(self, state: ServerState) -> None:
+        if self._asked_port not in (None, state.port):
+            raise LocalServerError(
+                f"{self.name} is already running in {self.directory}, on port {state.port} and not {self._asked_port}: "
+                "stop it first (`onefold local down`), or choose another directory"
+            )
+
+    def _make_directory(self) -> None:
+        with clear_disk_errors(self.directory):
+            self.log_path.parent.mkdir(parents=True, exist_ok=True)
+            self.home.mkdir(exist_ok=True)
+            ignore = self.directory / ".gitignore"
+            if not ignore.exists():
+                ignore.write_text("*\n")  # data and logs of a development server are nobody's source
+
+    def _status(self, state: ServerState, running: ProcessRef | None, detail: str) -> ServerStatus:
+        address = self._address(state.port) if running else None
+        pid = running.pid if running else None
+        return ServerStatus(self.name, running is not None, pid, state.port, self.log_path, detail, address)
+
+
+def _how_it_started(before: ServerState | None, state: ServerState) -> str:
+    detail = "started"
+    if before is not None and before.process is not None:
+        detail += f"; its process from before ({before.process.pid}) had died, its data are kept"
+    if before is not None and before.port != state.port:
+        detail += f"; on another port than before ({before.port})"
+    return detail
+
+
+def local_address(port: int) -> str:
+    return f"{HOST}:{port}"

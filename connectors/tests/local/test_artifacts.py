@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+import json
+import shutil
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from rich.progress import Progress
+
+from onefold.local import LocalServerError, find_java
+from onefold.local.artifacts import kafka_jars
+from onefold.local.java import Java
+
+JARS = ("kafka_2.13-4.3.1.jar", "log4j-slf4j-impl-2.25.4.jar", "other-1.jar")
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("ONEFOLD_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def java_that_downloads(tmp_path: Path) -> Callable[..., Java]:
+    """A stand-in for Java and Ivy that copies jars to where Ivy was told to."""
+
+    def make(jars: tuple[str, ...] = JARS, text: str | None = None, ending: str = "") -> Java:
+        source = tmp_path / "source"
+        shutil.rmtree(source, ignore_errors=True)
+        source.mkdir()
+        for name in jars:
+            if text is not None:
+                (source / name).write_text(text)
+            else:
+                with zipfile.ZipFile(source / name, "w") as jar:
+                    jar.writestr("a", "b")
+        java = tmp_path / "java"
+        java.write_text(
+            '#!/bin/sh\nfor last do :; done\nfolder=$(dirname "$last"); mkdir -p "$folder"\n'
+            f'for jar in "{source}"/*; do cp "$jar" "$folder"; echo "[SUCCESSFUL ] $jar"; done\n{ending}\n'
+        )
+        java.chmod(0o755)
+        return Java(java, tmp_path, 21, "PATH")
+
+    return make
+
+
+def test_jars_are_downloaded_once(cache: Path, java_that_downloads: Callable[..., Java]) -> None:
+    jars = kafka_jars(java_that_downloads())
+    assert jars == cache / "kafka-4.3.1"
+    assert sorted(path.name for path in jars.glob("*.jar")) == sorted(JARS)
+    assert kafka_jars(Java(Path("/nowhere"), Path("/nowhere"), 21, "PATH")) == jars
+
+
+def test_the_progress_bar_moves_with_each_jar(cache: Path, java_that_downloads: Callable[..., Java]) -> None:
+    steps: list[float] = []
+
+    class Recorded(Progress):
+        def advance(self, task_id: object, advance: float = 1) -> None:
+            del task_id
+            steps.append(advance)
+
+    kafka_jars(java_that_downloads(), Recorded(disable=True))
+    assert steps == [1] * len(JARS)
+    assert cache.exists()
+
+
+def test_a_download_that_breaks_off_leaves_nothing_that_looks_whole(
+    cache: Path, java_that_downloads: Callable[..., Java]
+) -> None:
+    with pytest.raises(LocalServerError, match="could not be downloaded"):
+        kafka_jars(java_that_downloads(ending="exit 1"))
+    assert not (cache / "kafka-4.3.1").exists()
+    assert not list(cache.glob("*.part"))
+    assert kafka_jars(java_that_downloads()).exists()
+
+
+@pytest.mark.parametrize(("jars", "text"), [(JARS[1:], None), (JARS, "<html>not a jar</html>")])
+def test_a_download_that_lacks_jars_or_holds_something_else_is_refused(
+    cache: Path, java_that_downloads: Callable[..., Java], jars: tuple[str, ...], text: str | None
+) -> None:
+    with pytest.raises(LocalServerError, match="is not whole"):
+        kafka_jars(java_that_downloads(jars, text))
+    assert not (cache / "kafka-4.3.1").exists()
+
+
+def test_a_cache_that_lost_a_jar_or_a_part_of_one_is_filled_anew(
+    cache: Path, java_that_downloads: Callable[..., Java]
+) -> None:
+    jars = kafka_jars(java_that_downloads())
+    (jars / JARS[0]).write_text("cut")
+    kafka_jars(java_that_downloads())
+    assert zipfile.is_zipfile(jars / JARS[0])
+    (jars / JARS[1]).unlink()
+    kafka_jars(java_that_downloads())
+    assert (jars / JARS[1]).exists()
+    assert set(json.loads((jars / "complete.json").read_text())) == set(JARS)
+    assert cache.exists()
+
+
+def test_a_disk_that_becomes_full_during_the_download_is_named(
+    cache: Path, java_that_downloads: Callable[..., Java]
+) -> None:
+    with pytest.raises(LocalServerError, match=f"the disk that holds {cache} became full"):
+        kafka_jars(java_that_downloads(ending="echo 'java.io.IOException: No space left on device'; exit 1"))
+
+
+def test_without_network_and_with_an_empty_cache_the_error_says_what_to_do(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for variable in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
+        monkeypatch.setenv(variable, "http://127.0.0.1:9")  # nobody listens on the discard port
+    with pytest.raises(LocalServerError) as raised:
+        kafka_jars(find_java())
+    message = str(raised.value)
+    assert f"is not in the cache {cache}" in message
+    assert "Connection refused" in message
+    assert "ONEFOLD_CACHE" in message

