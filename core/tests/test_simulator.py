@@ -20,12 +20,15 @@ NOT_REACHED = {"Adopt", "MarkDamaged"}
 
 @pytest.fixture(scope="module")
 def reports() -> dict[str, Report]:
-    every = tuple(Fault)
-    few = {"two two-phase": ()}  # its 40,000 pairs take a minute
-    return {
-        name: explore(sinks, every if EVERY_PAIR else few.get(name, (Fault.CRASH,)))
-        for name, sinks in CONFIGURATIONS.items()
+    every = {fault: Fault.SWEEP if fault is Fault.SWEEP_HALTS else Fault.CRASH for fault in Fault}
+    again = {Fault.CRASH: Fault.CRASH}
+    some = {
+        "two-phase": again | {Fault.SWEEP_HALTS: Fault.SWEEP},
+        "last-resource": again | {Fault.SWEEP_HALTS: Fault.SWEEP},
+        "two-phase + last-resource": again,
+        "two two-phase": {},
     }
+    return {name: explore(sinks, every if EVERY_PAIR else some[name]) for name, sinks in CONFIGURATIONS.items()}
 
 
 @pytest.mark.parametrize("name", CONFIGURATIONS)
@@ -59,7 +62,9 @@ def test_every_other_fault_struck_every_effect_too(reports: dict[str, Report]) -
             (Fault.IN_DOUBT, "after"),
             (Fault.TAKEOVER, "before"),
             (Fault.TAKEOVER, "after"),
-            (Fault.LOSE_STAGE, "before"),
+            (Fault.LOSE_WORK, "before"),
+            (Fault.SWEEP, "before"),
+            (Fault.SWEEP_HALTS, "after"),
         ):
             assert struck[fault, f"{when}:{effect}"] > 0, (fault, when, effect)
 

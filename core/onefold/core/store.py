@@ -287,6 +287,7 @@ class CheckpointStore:
             try:
                 transaction.commit()
             except SQLAlchemyError as error:
+                connection.invalidate()  # what it is in the middle of is unknown: never back into the pool
                 raise InDoubt(
                     f"the checkpoint store at {self._name()} did not answer a commit: {_reason(error)}"
                 ) from error

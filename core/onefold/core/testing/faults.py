@@ -23,7 +23,9 @@ class Fault(enum.Enum):
     RETRIABLE = "retriable"  # an error without effect
     IN_DOUBT = "in doubt"  # before: the request was lost; after: the answer was
     TAKEOVER = "takeover"  # another driver starts and works to the end; then this one, now a zombie, goes on
-    LOSE_STAGE = "lose stage"  # the last-resource sink's server crashes, and its stage is empty
+    LOSE_WORK = "lose work"  # a stage table is emptied by its server's crash; undecided prepared work expires
+    SWEEP = "sweep"  # the sweep on a timer runs in the same process, or the one that waits goes on to its end
+    SWEEP_HALTS = "sweep halts"  # the sweep on a timer starts, and waits after its first effect
 
 
 def applies(fault: Fault, point: str, last_resource: bool) -> bool:
@@ -36,9 +38,9 @@ def applies(fault: Fault, point: str, last_resource: bool) -> bool:
             return step not in SPARK_STEPS and step != "Merge"
         case Fault.TAKEOVER:
             return step != "Merge"  # the open transaction holds the pipeline's row: another driver would wait
-        case Fault.LOSE_STAGE:
-            return last_resource and step != "Merge"
-        case Fault.CRASH:
+        case Fault.LOSE_WORK:
+            return (last_resource and step != "Merge") or point == "after:RunWriters"
+        case Fault.SWEEP | Fault.SWEEP_HALTS | Fault.CRASH:
             return True
 
 
@@ -48,7 +50,7 @@ SPARK_STEPS = ("PlanBatch", "CommitBatch")
 class Points:
     """Counts the steps of a run, `before:`, `inside:` and `after:`, and strikes at those the plan names."""
 
-    def __init__(self, plan: Mapping[int, Fault], strike: Callable[[Fault], None]) -> None:
+    def __init__(self, plan: Mapping[int, Fault], strike: Callable[[Fault, str], None]) -> None:
         self.plan = dict(plan)
         self.strike = strike
         self.names: list[str] = []
@@ -68,7 +70,7 @@ class Points:
             case Fault.IN_DOUBT:
                 raise InDoubt(f"no answer at {name}")
             case _:
-                self.strike(fault)
+                self.strike(fault, name)
 
 
 class StruckDriver(Driver):

@@ -157,6 +157,10 @@ class ModelSink:
     def close(self) -> None:
         return
 
+    def lose_prepared(self) -> None:
+        """As Postgres's crash recovery does with an UNLOGGED stage, or Kafka with a transaction past its timeout."""
+        self.prepared.clear()
+
     def shown(self) -> Counter[Hashable]:
         """How many times a reader sees each row."""
         return Counter(row for work in self.committed.values() for row in work.rows)
@@ -190,10 +194,6 @@ class ModelLastResourceSink(ModelSink):
 
     kind = SinkKind.LAST_RESOURCE
 
-    def lose_stage(self) -> None:
-        """As Postgres's crash recovery does with an UNLOGGED table."""
-        self.prepared.clear()
-
     def shares_store(self, store_id: str) -> bool:
         return bool(store_id)
 
@@ -211,9 +211,9 @@ class ModelLastResourceSink(ModelSink):
         prepared, committed = dict(self.prepared), dict(self.committed)
         for committable in manifest:
             committed[committable.handle] = prepared.pop(committable.handle)
-            self.reached("inside:Merge")
         self.record(entry)
         self.prepared, self.committed = prepared, committed
+        self.reached("inside:Merge")
 
     def _restore(self, prepared: dict[str, Work], committed: dict[str, Work], entry: LedgerEntry | None) -> None:
         self.prepared, self.committed, self.entry = prepared, committed, entry

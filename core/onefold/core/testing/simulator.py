@@ -7,17 +7,19 @@ protocol and recovery are the production code; Spark, the store and the sinks ar
 from __future__ import annotations
 
 import uuid
-from collections import Counter
-from collections.abc import Collection, Hashable, Iterator
+from collections import Counter, deque
+from collections.abc import Hashable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from onefold.core.contract import Committable, EpochRecord, SinkKind, TaskId
-from onefold.core.effects import EpochRequest, Pause
+from onefold.core.contract import Committable, EpochRecord, Generation, SinkKind, TaskId
+from onefold.core.driver import Driver
+from onefold.core.effects import Effect, EpochRequest, Pause
 from onefold.core.errors import Fenced, InDoubt, OnefoldError, Retriable
 from onefold.core.positions import Positions, Range
-from onefold.core.protocol import Initial, epoch, start
+from onefold.core.protocol import Initial, epoch, start, sweep
 from onefold.core.testing.faults import Crash, Fault, Points, StruckDriver, applies
 from onefold.core.testing.invariants import Evidence, Glimpse, violations
 from onefold.core.testing.model_store import ModelStore
@@ -33,6 +35,7 @@ BATCHES: tuple[dict[str, int], ...] = (
     {},
     {"t/1": 2},
 )  # how far each batch goes on; the second is empty
+NOTHING: Mapping[Fault, Fault] = {}
 CONFIGURATIONS: dict[str, tuple[SinkKind, ...]] = {
     "two-phase": (SinkKind.TWO_PHASE,),
     "last-resource": (SinkKind.LAST_RESOURCE,),
@@ -78,6 +81,8 @@ class World:
         self.commits: set[int] = set()
         self.first_start: Positions | None = None
         self.lives = self.attempts = 0
+        self.generation: Generation | None = None
+        self.sweeping: Iterator[Effect] | None = None
         self.glimpses: set[Glimpse] = set()
         self.complaints: list[str] = []
 
@@ -85,6 +90,7 @@ class World:
         """Live until a life ends of its own accord: all is done, or a newer driver has taken over."""
         while self.lives < LIVES_MAX:
             self.lives += 1
+            self.generation = self.sweeping = None
             try:
                 self._live()
             except Crash:
@@ -108,6 +114,7 @@ class World:
         latest = Positions.of({"t/0": self.lives})  # the source has grown since the last life
         started = driver.run(start(names, Initial(latest)))
         assert started.start is not None
+        self.generation = started.generation
         planned = max(self.offsets, default=0)
         for batch in range(planned + (planned in self.commits), len(BATCHES)):
             begin = self.offsets[batch - 1] if batch else started.start
@@ -160,12 +167,32 @@ class World:
         whole = sum(c.rows for c in self.store.epochs[newest].manifest if c.sink == sink.name)
         self.glimpses.add(Glimpse(sink.name, newest, rows, whole))
 
-    def _strike(self, fault: Fault) -> None:
-        if fault is Fault.TAKEOVER:
-            self.rest()
-        for sink in self.sinks.values():
-            if fault is Fault.LOSE_STAGE and isinstance(sink, ModelLastResourceSink):
-                sink.lose_stage()
+    def _strike(self, fault: Fault, point: str) -> None:
+        match fault:
+            case Fault.TAKEOVER:
+                mine = self.generation, self.sweeping
+                self.rest()
+                self.generation, self.sweeping = mine
+            case Fault.LOSE_WORK:
+                for sink in self.sinks.values():
+                    if point == "after:RunWriters" or isinstance(sink, ModelLastResourceSink):
+                        sink.lose_prepared()
+            case Fault.SWEEP_HALTS | Fault.SWEEP if self.generation is not None:
+                self.sweeping = self.sweeping or self._sweep(self.generation)
+                next(self.sweeping, None)
+                if fault is Fault.SWEEP:
+                    deque(self.sweeping, maxlen=0)
+                    self.sweeping = None
+
+    def _sweep(self, generation: Generation) -> Iterator[Effect]:
+        """The sweep on a timer, one effect at a time."""
+        driver = Driver(PIPELINE, self.store, self.sinks, self._pause)
+        protocol, answer = sweep(generation, self.sinks), None
+        with suppress(StopIteration):
+            while True:
+                effect = protocol.send(answer)
+                answer = driver._perform(effect, None)
+                yield effect
 
     def evidence(self) -> Evidence:
         facts, begin = self.store.facts(PIPELINE), self.first_start
@@ -231,8 +258,9 @@ class Report:
         return run
 
 
-def explore(sinks: tuple[SinkKind, ...], crash_again_after: Collection[Fault] = ()) -> Report:
-    """Strike with every fault at every step; after those named, crash again at every step of the recovery."""
+def explore(sinks: tuple[SinkKind, ...], then: Mapping[Fault, Fault] = NOTHING) -> Report:
+    """Strike with every fault at every step; where `then` says so, strike again at every later step up to the next
+    batch that is committed: `{CRASH: CRASH}` crashes at every step of the recovery too."""
     report = Report()
     undisturbed = report.count(Plan(sinks))
     for step, name in enumerate(undisturbed.steps, start=1):
@@ -242,12 +270,12 @@ def explore(sinks: tuple[SinkKind, ...], crash_again_after: Collection[Fault] = 
             errs = fault in (Fault.RETRIABLE, Fault.IN_DOUBT)
             for patience in (3, 0) if errs else (3,):
                 first = report.count(Plan(sinks, ((step, fault),), patience))
-                for second in _recovery(first.steps, step) if fault in crash_again_after else ():
-                    report.count(Plan(sinks, ((step, fault), (second, Fault.CRASH)), patience))
+                for second in _until_committed(first.steps, step) if fault in then else ():
+                    report.count(Plan(sinks, ((step, fault), (second, then[fault])), patience))
     return report
 
 
-def _recovery(steps: list[str], after: int) -> Iterator[int]:
+def _until_committed(steps: list[str], after: int) -> Iterator[int]:
     """The steps after the fault up to the first batch that Spark commits again."""
     for number, name in enumerate(steps[after:], start=after + 1):
         yield number

@@ -1,0 +1,171 @@
+"""The checkpoint store on SQLite, the model store against the same tests, and how errors are told apart."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from onefold.core import ConfigError, EpochState, InDoubt, Retriable
+from onefold.core.store import CheckpointStore
+from onefold.core.testing import ModelStore
+from onefold.core.testing.store_suite import StoreSuite, request
+
+NOW_MS = 1_700_000_000_000
+Open = Callable[[str], CheckpointStore]
+
+
+@pytest.fixture
+def opened() -> Iterator[Open]:
+    stores: list[CheckpointStore] = []
+
+    def connect(url: str, lock_timeout_s: float = 10.0) -> CheckpointStore:
+        stores.append(CheckpointStore(url, lock_timeout_s=lock_timeout_s))
+        return stores[-1]
+
+    yield connect
+    for store in stores:
+        store.close()
+
+
+class TestSqlite(StoreSuite):
+    @pytest.fixture
+    def connect(self, tmp_path: Path, opened: Open) -> Callable[[], CheckpointStore]:
+        return lambda: opened(f"sqlite:///{tmp_path / 'store.db'}")
+
+
+class TestModel(StoreSuite):
+    @pytest.fixture
+    def connect(self) -> Callable[[], ModelStore]:
+        store = ModelStore()
+        return lambda: store
+
+    test_two_generations_never_share_number_or_token = None  # type: ignore[assignment]  # a model has one thread
+
+
+def test_an_unreachable_store_is_retriable_and_its_message_hides_the_password(opened: Open) -> None:
+    store = opened("postgresql+psycopg://onefold:geheim@127.0.0.1:1/shop")
+    with pytest.raises(Retriable, match=r"checkpoint store at postgresql\+psycopg://onefold:\*\*\*@") as caught:
+        store.facts("p")
+    assert "geheim" not in str(caught.value)
+
+
+@pytest.mark.parametrize("url", ["no url", "mysql://u:geheim@host/db", "nosuchdatabase://u:geheim@host/db"])
+def test_a_url_that_is_no_store_is_a_config_error(url: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        CheckpointStore(url)
+    assert "geheim" not in str(caught.value)
+
+
+def test_a_file_in_a_missing_folder_is_told_as_such(tmp_path: Path, opened: Open) -> None:
+    store = opened(f"sqlite:///{tmp_path / 'missing' / 'store.db'}")
+    with pytest.raises(Retriable, match=r"missing/store.db can't be reached: unable to open database file"):
+        store.facts("p")
+
+
+def test_a_read_only_store_is_told_as_such(tmp_path: Path, opened: Open) -> None:
+    path = tmp_path / "store.db"
+    opened(f"sqlite:///{path}").acquire("p", 0)
+    store = opened(f"sqlite:///file:{path}?mode=ro&uri=true")
+    with pytest.raises(Retriable, match="readonly database"):
+        store.acquire("p", 0)
+
+
+def test_a_full_disk_is_told_as_such_and_nothing_took_effect(tmp_path: Path, opened: Open) -> None:
+    store = opened(f"sqlite:///{tmp_path / 'store.db'}")
+    generation = store.acquire("p", 0)
+
+    def tiny(connection: sa.Connection) -> None:
+        connection.exec_driver_sql("PRAGMA max_page_count = 1")
+
+    sa.event.listen(store._engine, "begin", tiny)
+    sinks = tuple(f"a sink with a name of some length {n}" for n in range(5000))
+    with pytest.raises((Retriable, InDoubt), match="database or disk is full"):
+        store.open_epoch(generation, request(0, 5, sinks=sinks), NOW_MS)
+    sa.event.remove(store._engine, "begin", tiny)
+    assert store.facts("p").unfinished == ()
+
+
+def test_a_locked_store_is_retriable(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'store.db'}"
+    holder, store = CheckpointStore(url), CheckpointStore(url, lock_timeout_s=0.05)
+    store.id()
+    with holder._transaction(), pytest.raises(Retriable, match="locked"):
+        store.facts("p")
+    holder.close()
+    store.close()
+
+
+def test_a_commit_without_an_answer_is_in_doubt(tmp_path: Path, opened: Open) -> None:
+    store = opened(f"sqlite:///{tmp_path / 'store.db'}")
+    generation = store.acquire("p", 0)
+
+    def broken(_connection: sa.Connection) -> None:
+        raise sa.exc.OperationalError("COMMIT", None, Exception("server closed the connection"))
+
+    sa.event.listen(store._engine, "commit", broken)
+    with pytest.raises(InDoubt, match="did not answer a commit: server closed"):
+        store.open_epoch(generation, request(0, 5), NOW_MS)
+
+
+def test_an_id_whose_transaction_failed_is_not_remembered(tmp_path: Path, opened: Open) -> None:
+    store = opened(f"sqlite:///{tmp_path / 'store.db'}")
+
+    def broken(_connection: sa.Connection) -> None:
+        raise sa.exc.OperationalError("COMMIT", None, Exception("server closed the connection"))
+
+    sa.event.listen(store._engine, "commit", broken)
+    with pytest.raises(InDoubt):
+        store.id()  # a failed commit also leaves a connection that must not be used again
+    sa.event.remove(store._engine, "commit", broken)
+    assert store.id() == opened(f"sqlite:///{tmp_path / 'store.db'}").id()
+
+
+def test_two_that_create_the_tables_at_once_agree_on_the_id(tmp_path: Path, opened: Open) -> None:
+    for round_number in range(5):
+        url = f"sqlite:///{tmp_path / f'{round_number}.db'}"
+        barrier, ids = threading.Barrier(2), []
+
+        def create(url: str = url, barrier: threading.Barrier = barrier, ids: list[str] = ids) -> None:
+            store = opened(url)
+            barrier.wait(timeout=10)
+            ids.append(store.id())
+
+        threads = [threading.Thread(target=create) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(timeout=30)
+        assert len(ids) == 2 and len(set(ids)) == 1
+
+
+def test_a_store_of_another_version_is_refused(tmp_path: Path, opened: Open) -> None:
+    url = f"sqlite:///{tmp_path / 'store.db'}"
+    store = opened(url)
+    store.id()
+    with store._engine.begin() as connection:
+        connection.execute(sa.text("UPDATE onefold_store SET version = 99"))
+    with pytest.raises(ConfigError, match="version 99"):
+        opened(url).id()
+
+
+def test_only_sqlite_is_local(tmp_path: Path, opened: Open) -> None:
+    assert opened(f"sqlite:///{tmp_path / 'store.db'}").is_local
+    assert not opened("postgresql+psycopg://h/db").is_local
+
+
+def test_history_is_oldest_first_and_complete_epochs_are_pruned(
+    tmp_path: Path, opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("onefold.core.store.KEEP_EPOCHS", 3)
+    store = opened(f"sqlite:///{tmp_path / 'store.db'}")
+    generation = store.acquire("p", 0)
+    for number in range(8):
+        record = store.open_epoch(generation, request(number, number + 1), NOW_MS)
+        store.complete(generation, store.decide(generation, record, [], NOW_MS), NOW_MS)
+    history = store.history("p", limit=100)
+    assert [r.epoch for r in history] == [5, 6, 7, 8]
+    assert {r.state for r in history} == {EpochState.COMPLETE}
