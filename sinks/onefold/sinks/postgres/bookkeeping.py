@@ -1,6 +1,6 @@
 """What onefold keeps in the destination: the ledger, the committed parts beyond it, and the staged attempts.
 
-All in one schema (`onefold`, unless named otherwise), shared by the pipelines of that database:
+All in one schema (`onefold_sinks`, unless named otherwise), shared by the pipelines of that database:
 
     onefold_ledger   one row for each pipeline and sink: the last epoch completed there, and the source's positions
     onefold_parts    one row for each prepared transaction, inside it: proof that it was committed
@@ -88,6 +88,12 @@ class Bookkeeping:
             raise ConfigError(
                 f"role {user!r} may not create the onefold tables in schema {self.schema!r}: "
                 f"GRANT CREATE ON {on} TO {identifier(user)}, or name a schema of its own as bookkeeping_schema"
+            )
+        if self.schema == user and not exists:
+            # search_path starts with "$user": the new schema would come first in every later look-up of a bare name.
+            raise ConfigError(
+                f"bookkeeping_schema={self.schema!r} is also the role's name, so creating it would hide the tables in "
+                "'public' from that role: name another schema"
             )
         if not exists:
             connection.execute(f"CREATE SCHEMA {identifier(self.schema)}")

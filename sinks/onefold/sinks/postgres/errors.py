@@ -84,7 +84,9 @@ def translate(
 _HOLDERS = """
 SELECT l.relation::regclass::text, l.mode, l.pid, p.gid, a.application_name
 FROM pg_locks l
-LEFT JOIN pg_prepared_xacts p ON l.virtualtransaction = '-1/' || p.transaction
+LEFT JOIN pg_locks x ON l.pid IS NULL AND x.pid IS NULL AND x.locktype = 'transactionid'
+     AND x.virtualtransaction = l.virtualtransaction
+LEFT JOIN pg_prepared_xacts p ON p.transaction = x.transactionid
 LEFT JOIN pg_stat_activity a ON a.pid = l.pid
 LEFT JOIN pg_class c ON c.oid = l.relation
 WHERE l.locktype = 'relation' AND l.granted

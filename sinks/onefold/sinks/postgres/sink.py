@@ -44,7 +44,7 @@ class PostgresSink:
         delivery: str = "auto",
         lock_timeout_s: float = 30,
         connect_timeout_s: int = 10,
-        bookkeeping_schema: str = "onefold",
+        bookkeeping_schema: str = "onefold_sinks",
     ) -> None:
         choices = ["auto", *(choice.value for choice in Delivery)]
         if delivery not in choices:
