@@ -78,7 +78,7 @@ class _Slot:
             taken, self.ahead = self.ahead, []
             return taken
         # consume() with a timeout would wait until `count` messages are there, also at the end of the partition.
-        # Every message is an object that the garbage collector counts: without the pause it takes up to 40 % of the time.
+        # Messages are objects that the garbage collector counts: without the pause it took up to 40 % of the time.
         collects = gc.isenabled()
         gc.disable()
         try:

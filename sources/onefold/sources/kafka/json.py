@@ -36,6 +36,10 @@ class Unparsable(Exception):
         self.reason = reason
 
 
+class _Miscounted(ValueError):
+    pass
+
+
 def check(schema: pa.Schema) -> None:
     """Raise `ConfigError` for a column that can't be parsed exactly."""
     if not len(schema):
@@ -73,7 +77,7 @@ def _parse_all(values: Sequence[bytes | None], schema: pa.Schema) -> pa.RecordBa
         parse_options=pj.ParseOptions(explicit_schema=_readable(schema), unexpected_field_behavior="ignore"),
     )
     if table.num_rows != len(values):
-        raise ValueError(f"{table.num_rows} JSON objects in {len(values)} values")
+        raise _Miscounted(f"{table.num_rows} JSON objects in one value")
     arrays = [_convert(table.column(i).combine_chunks(), field) for i, field in enumerate(schema)]
     for array, field in zip(arrays, schema, strict=True):
         if not field.nullable and array.null_count:
@@ -153,6 +157,8 @@ def _reason(value: bytes | None, schema: pa.Schema) -> str:
         return error.reason
     except UnicodeDecodeError as error:
         return f"the value is not UTF-8: {error.reason} at byte {error.start}"
+    except _Miscounted as error:
+        return str(error)
     except (pa.ArrowException, ValueError) as error:
         reason = _said(error)
     for field in schema:  # which one was it?

@@ -1,0 +1,105 @@
+"""Settings of the Kafka source: what is wrong is said, with the way out, before any server is asked."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from onefold.core.errors import ConfigError
+from onefold.core.positions import Positions
+from onefold.sources import KafkaSource
+
+
+def source(*topics: str, **more: Any) -> KafkaSource:
+    return KafkaSource(*(topics or ("orders",)), **{"bootstrap_servers": "localhost:9092", **more})
+
+
+def test_a_source_pickles_and_comes_back_from_its_options() -> None:
+    given = source(
+        "orders",
+        "returns",
+        format="json",
+        schema="id long",
+        starting_offsets={"orders": {"0": 17}, "returns": {"0": -1}},
+        max_offsets_per_trigger=5000,
+        settings={"security.protocol": "SSL"},
+        timeout_s=12.5,
+    )
+    assert pickle.loads(pickle.dumps(given)) == given
+    assert KafkaSource.from_options(given.options()) == given
+
+
+def test_frozen_positions_take_the_place_of_the_starting_offsets() -> None:
+    options = source().options(Positions.of({"orders/0": 17, "orders/1": 3}))
+    assert options["startingOffsets"] == '{"orders":{"0":17,"1":3}}'
+    assert options["frozen"] == "true"
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"format": "jsn"}, "did you mean 'json'"),
+        ({"schema": "id long"}, "format='json'"),
+        ({"bootstrap_servers": ""}, "bootstrap_servers"),
+        ({"max_offsets_per_trigger": 0}, "maxOffsetsPerTrigger"),
+        ({"timeout_s": 0}, "timeout"),
+        ({"starting_offsets": "erliest"}, "did you mean 'earliest'"),
+        ({"starting_offsets": "{"}, "startingOffsets is earliest, latest, or JSON"),
+        ({"starting_offsets": "[1]"}, "startingOffsets is earliest, latest, or JSON"),
+        ({"starting_offsets": {"order": {"0": 1}}}, "did you mean 'orders'"),
+        ({"starting_offsets": {"orders": {"x": 1}}}, "orders/x"),
+        ({"starting_offsets": {"orders": {"0": "1"}}}, "not '1'"),
+        ({"starting_offsets": {"orders": {"0": -3}}}, "not -3"),
+        ({"settings": {"enable.auto.commit": "true"}}, "checkpoint and the ledger"),
+        ({"settings": {"auto.offset.reset": "latest"}}, "must fail, not jump"),
+        ({"settings": {"group.id": "g"}}, "never in a consumer group"),
+        ({"settings": {"isolation.level": "serializable"}}, "read_committed or read_uncommitted"),
+        ({"settings": {"sasl.jaas.config": "x"}}, "sasl.username"),
+        ({"settings": {"fetch.min.bytes": 1}}, "texts"),
+    ],
+)
+def test_wrong_settings_say_what_to_do(more: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        source(**more)
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("topics", [("",), ("a,b",), ("a", "a"), (" a",)])
+def test_wrong_topics_are_refused(topics: tuple[str, ...]) -> None:
+    with pytest.raises(ConfigError):
+        source(*topics)
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ("maxOffsetPerTrigger", "did you mean 'maxOffsetsPerTrigger'"),
+        ("failOnDataLoss", "always fail with DataLoss"),
+        ("subscribePattern", "name the topics"),
+        ("nonsense", "known are"),
+        ("kafka.group.id", "no consumer group"),
+    ],
+)
+def test_unknown_options_are_refused_with_the_nearest_name(option: str, message: str) -> None:
+    options = {"subscribe": "orders", "kafka.bootstrap.servers": "localhost:9092", option: "1"}
+    with pytest.raises(ConfigError) as caught:
+        KafkaSource.from_options(options)
+    assert message in str(caught.value)
+
+
+def test_a_misspelt_librdkafka_setting_is_refused_with_the_nearest_name() -> None:
+    with pytest.raises(ConfigError, match=r"security.protocl.*did you mean 'security.protocol'"):
+        source(settings={"security.protocl": "SSL"}).broker()
+
+
+def test_the_source_package_knows_nothing_of_spark() -> None:
+    code = (
+        "import sys, onefold.sources; assert 'confluent_kafka' not in sys.modules;"
+        "from onefold.sources import KafkaSource;"
+        "assert not any(m.startswith(('pyspark', 'pandas')) for m in sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
