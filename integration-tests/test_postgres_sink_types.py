@@ -1,5 +1,6 @@
 """Every Arrow type that Spark can produce goes into Postgres and comes back, in both deliveries."""
 
+# ruff: noqa: E501 - one line for each type
 from __future__ import annotations
 
 import datetime as dt
@@ -7,13 +8,13 @@ import decimal
 import json
 import math
 import uuid
-from collections.abc import Iterator
 from typing import Any
 
 import psycopg
 import pyarrow as pa
 import pytest
 import sqlalchemy as sa
+
 from onefold.core.contract import Committable, Decided, EpochRecord, EpochState, LastResource, LedgerEntry, TaskId
 from onefold.core.errors import BadRecord, SchemaMismatch
 from onefold.core.positions import Positions, Range
@@ -58,8 +59,8 @@ def _record(prepared: Committable) -> EpochRecord:
 
 
 @pytest.fixture(params=["two_phase", "staged"])
-def delivery(request: pytest.FixtureRequest) -> Iterator[str]:
-    yield request.param
+def delivery(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
 
 
 NESTED = pa.struct(

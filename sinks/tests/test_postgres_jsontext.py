@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from onefold.sinks.postgres.jsontext import json_text
 
 UTC = dt.UTC

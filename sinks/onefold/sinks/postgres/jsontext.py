@@ -136,7 +136,7 @@ def _spans(array: Any) -> tuple[Any, int, int]:
     """A list array's offsets from zero, and which part of its child they cover: slices share one child."""
     offsets = array.offsets
     start, end = (offsets[0].as_py(), offsets[-1].as_py()) if len(offsets) else (0, 0)
-    return pc.subtract(offsets, pa.scalar(start, offsets.type)), start, end - start
+    return pc.subtract(offsets, pa.scalar(start, offsets.type)).cast(pa.int32()), start, end - start
 
 
 def _joined(array: Any, offsets: Any, texts: Any, opening: str, closing: str) -> Any:
@@ -146,7 +146,8 @@ def _joined(array: Any, offsets: Any, texts: Any, opening: str, closing: str) ->
 
 
 def _list(array: Any) -> Any:
-    if not pa.types.is_list(array.type):
+    # Not large lists too: that cast shortens children of type null (pyarrow 26).
+    if not (pa.types.is_list(array.type) or pa.types.is_large_list(array.type)):
         array = array.cast(pa.list_(array.type.value_type))
     offsets, start, length = _spans(array)
     return _joined(array, offsets, _value(array.values.slice(start, length)), "[", "]")

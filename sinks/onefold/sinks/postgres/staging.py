@@ -61,7 +61,7 @@ def create(connection: pool.Connection, books: Bookkeeping, stage: str, columns:
 def verify(connection: pool.Connection, books: Bookkeeping, committables: Sequence[Committable]) -> None:
     """Every attempt is listed with its count, and the stage wasn't emptied. The merge counts the rows themselves."""
     for stage, attempts in _parts(committables).items():
-        listed = dict(
+        listed: dict[int, int] = dict(
             connection.execute(
                 f"SELECT attempt, rows FROM {books.table('staged')} WHERE stage = %s AND attempt = ANY(%s)",
                 (stage, list(attempts)),

@@ -1,0 +1,122 @@
+"""Names, settings and the type map, without a server."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+import uuid
+
+import pyarrow as pa
+import pytest
+import sqlalchemy as sa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from onefold.core.errors import ConfigError
+from onefold.sinks import PostgresSink
+from onefold.sinks.postgres.connection import conninfo, store_url
+from onefold.sinks.postgres.naming import GID_BYTES_MAX, Gid, Table, attempt_number, gid_prefix, stage_name
+from onefold.sinks.postgres.types import default_type, to_wire
+
+NAMES = st.text(st.characters(exclude_categories=["Cs"]), max_size=150)
+NUMBERS = st.integers(0, 2**63 - 1)
+
+
+@given(NAMES, NAMES, NUMBERS, NUMBERS, st.uuids())
+def test_a_gid_fits_and_gives_back_what_it_was_made_of(
+    pipeline: str, sink: str, generation: int, epoch: int, attempt: uuid.UUID
+) -> None:
+    gid = Gid(gid_prefix(pipeline, sink), generation, epoch, attempt)
+    assert len(str(gid).encode()) <= GID_BYTES_MAX
+    assert str(gid).isascii()
+    assert Gid.parse(gid.prefix, str(gid)) == gid
+
+
+@given(NAMES, NAMES, NAMES, NAMES)
+def test_a_prefix_is_one_pipelines_and_one_sinks_alone(a: str, b: str, c: str, d: str) -> None:
+    one, other = gid_prefix(a, b), gid_prefix(c, d)
+    assert one.startswith(other) == ((a, b) == (c, d))
+    assert (stage_name(a, b) == stage_name(c, d)) == ((a, b) == (c, d))
+
+
+@pytest.mark.parametrize("text", ["of/p/t/1", "of/p/t/x/1/" + "0" * 32, "of/p/t/1/1/zz", "of/q/t/1/1/" + "0" * 32])
+def test_a_foreign_gid_is_not_ours(text: str) -> None:
+    assert Gid.parse("of/p/t/", text) is None
+
+
+@given(st.uuids(version=4))
+def test_an_attempts_number_is_a_bigint(attempt: uuid.UUID) -> None:
+    assert 0 <= attempt_number(attempt) < 2**63
+
+
+@pytest.mark.parametrize(
+    ("text", "schema", "name"),
+    [
+        ("orders", None, "orders"),
+        ("Orders", None, "Orders"),
+        ("shop.orders", "shop", "orders"),
+        ('"a.b"."c""d"', "a.b", 'c"d'),
+        ('shop."x y"', "shop", "x y"),
+    ],
+)
+def test_a_tables_name_is_read_as_it_is_written(text: str, schema: str | None, name: str) -> None:
+    assert Table.parse(text) == Table(schema, name)
+
+
+@pytest.mark.parametrize("text", ["", ".", "a.", "a.b.c"])
+def test_a_tables_name_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError):
+        Table.parse(text)
+
+
+def test_the_store_url_keeps_every_parameter_and_odd_passwords() -> None:
+    url = "postgresql://me:p%40ss%2Fw%3Aord@db.example:6432/shop?sslmode=require&options=-c%20role%3Downer"
+    parsed = sa.make_url(store_url(url))
+    assert parsed.drivername == "postgresql+psycopg"
+    assert (parsed.username, parsed.password) == ("me", "p@ss/w:ord")
+    assert (parsed.host, parsed.port, parsed.database) == ("db.example", 6432, "shop")
+    assert dict(parsed.query) == {"sslmode": "require", "options": "-c role=owner"}
+    socket = sa.make_url(store_url("postgresql:///shop?host=/run/postgresql&port=5433"))
+    assert dict(socket.query) == {"host": "/run/postgresql", "port": "5433"}
+
+
+def test_connections_carry_tcp_limits_and_the_pipelines_name_and_the_url_wins() -> None:
+    info = conninfo("postgresql://h/d?keepalives_idle=7", "p" * 100, 5)
+    for part in ("connect_timeout=5", "tcp_user_timeout=60000", "keepalives=1", "keepalives_idle=7"):
+        assert part in info
+    assert "application_name='onefold " + "p" * 55 + "'" in info
+
+
+def test_settings_that_make_no_sense_are_refused() -> None:
+    for wrong in ({"delivery": "exactly"}, {"lock_timeout_s": 0}, {"connect_timeout_s": -1}):
+        with pytest.raises(ConfigError):
+            PostgresSink("postgresql://h/d", "t", **wrong)  # type: ignore[arg-type]
+
+
+def test_a_sink_that_was_not_opened_pickles_and_writes_nothing() -> None:
+    from onefold.core.contract import TaskId
+
+    sink = pickle.loads(pickle.dumps(PostgresSink("postgresql://u:hunter2@h/d", "s.t", name="n")))
+    assert (sink.name, sink.table, sink.delivery_reason, sink.writers_max()) == ("n", "s.t", None, None)
+    assert "hunter2" not in repr(sink)
+    with pytest.raises(ConfigError, match="not opened"):
+        sink.writer(TaskId("p", 1, 1, 1, uuid.uuid4()))
+
+
+def test_importing_the_sinks_imports_no_driver() -> None:
+    code = "import sys, onefold.sinks; assert not {'psycopg', 'pgpq'} & set(sys.modules); onefold.sinks.PostgresSink"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("kind", [pa.decimal256(76, 2), pa.month_day_nano_interval()])
+def test_a_type_that_postgres_has_no_place_for_is_none(kind: pa.DataType) -> None:
+    assert default_type(kind) is None
+
+
+def test_a_cast_that_would_lose_something_raises() -> None:
+    from onefold.sinks.postgres.types import Column, Wire
+
+    column = Column("c", pa.timestamp("ns"), Wire.PLAIN, pa.timestamp("us"), "timestamp")
+    with pytest.raises(pa.ArrowInvalid):
+        to_wire(column, pa.array([1], pa.timestamp("ns")))
