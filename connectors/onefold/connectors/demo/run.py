@@ -183,7 +183,8 @@ class _Play:
 
 def _produce(settings: DemoSettings, bootstrap_servers: str, progress: Progress) -> None:
     topic = NewTopic(TOPIC, num_partitions=PARTITIONS, replication_factor=1)
-    AdminClient({"bootstrap.servers": bootstrap_servers}).create_topics([topic])[TOPIC].result(30)
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+    admin.create_topics([topic])[TOPIC].result(30)
     task = progress.add_task(f"{settings.rows:,} orders into Kafka", total=settings.rows)
     produce(
         bootstrap_servers, TOPIC, PARTITIONS, settings.rows, settings.seed, lambda rows: progress.advance(task, rows)

@@ -1,0 +1,45 @@
+# make demo    the main job under fire: Kafka to Postgres through Spark, killed again and again, then audited
+# make test    every test, on real servers that it starts and stops
+# make check   format, lint, types, unit tests: under a minute
+# make bench   throughput, side by side with other ways
+# make clean   stop what runs here and remove what was made
+#
+# ARGS are passed on: make demo ARGS="--delivery staged --seed 3"; make test ARGS="-k chain"
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+BIN := .venv/bin
+INSTALLED := .venv/installed
+UNIT := core/tests sources/tests sinks/tests connectors/tests
+ARGS ?=
+
+.PHONY: demo test check bench clean
+demo: $(INSTALLED)
+	@$(BIN)/onefold demo $(ARGS)
+
+test: $(INSTALLED)
+	@$(BIN)/python -m pytest $(ARGS)
+
+check: $(INSTALLED)
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+	@$(BIN)/python -m pytest -q $(UNIT)
+
+bench: $(INSTALLED)
+	@$(BIN)/python -m bench $(ARGS)
+
+clean:
+	@if [ -x $(BIN)/onefold ]; then \
+	  find .onefold -name '*.json' -path '*servers*' -printf '%h\n' 2>/dev/null | sort -u | \
+	  while read -r directory; do $(BIN)/onefold local down --dir "$$directory"; done; fi
+	rm -rf .venv .onefold .pytest_cache .mypy_cache .ruff_cache .hypothesis dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(INSTALLED): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "onefold needs Python 3.11 or newer, and $(PYTHON) is older: make PYTHON=/path/to/python3.11 ..."; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@echo "Installing into .venv: about 600 MB, once"
+	@$(BIN)/python -m pip install --disable-pip-version-check --quiet --requirement requirements.lock
+	@$(BIN)/python -m pip install --disable-pip-version-check --quiet --no-deps --no-build-isolation --editable .
+	@touch $@

@@ -1,0 +1,92 @@
+"""Real servers for the tests: started once in a session, on free ports, stopped at its end.
+
+`ONEFOLD_TEST_POSTGRES` and `ONEFOLD_TEST_KAFKA` name servers to be used instead; tests that kill a server then skip.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+from pyspark.sql import SparkSession
+
+from onefold.connectors.spark_session import spark_session
+from onefold.local import KafkaServer, PostgresServer
+
+
+class _Named:
+    """A server that somebody else started, and that no test may kill."""
+
+    def __init__(self, address: str) -> None:
+        self.url = self.bootstrap_servers = address
+
+    def kill(self) -> None:
+        pytest.skip("this server is not ours to kill")
+
+    def start(self) -> None:
+        """It runs already."""
+
+
+@pytest.fixture(scope="session")
+def servers_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("servers")
+
+
+@pytest.fixture(scope="session")
+def postgres_server(servers_directory: Path) -> Iterator[PostgresServer | _Named]:
+    if address := os.environ.get("ONEFOLD_TEST_POSTGRES"):
+        yield _Named(address)
+        return
+    with PostgresServer(servers_directory) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def kafka_server(servers_directory: Path) -> Iterator[KafkaServer | _Named]:
+    if address := os.environ.get("ONEFOLD_TEST_KAFKA"):
+        yield _Named(address)
+        return
+    with KafkaServer(servers_directory) as server:
+        yield server
+
+
+@pytest.fixture
+def postgres_url(postgres_server: PostgresServer) -> Iterator[str]:
+    """An empty database of the test's own. The test must leave nothing prepared in it."""
+    name = f"test_{uuid.uuid4().hex[:12]}"
+    with psycopg.connect(postgres_server.url, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name}")
+    base, _, _ = postgres_server.url.rpartition("/")
+    yield f"{base}/{name}"
+    with psycopg.connect(postgres_server.url, autocommit=True) as connection:
+        for (gid,) in connection.execute("SELECT gid FROM pg_prepared_xacts WHERE database = %s", (name,)).fetchall():
+            with psycopg.connect(f"{base}/{name}", autocommit=True) as there:
+                there.execute(f"ROLLBACK PREPARED '{gid}'".encode())
+        connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture
+def kafka_topic(kafka_server: KafkaServer) -> Callable[..., str]:
+    """A factory of fresh topics: `kafka_topic(partitions=4, config={...})` answers with the name."""
+    admin = AdminClient({"bootstrap.servers": kafka_server.bootstrap_servers})
+
+    def create(partitions: int = 4, config: dict[str, str] | None = None) -> str:
+        name = f"test-{uuid.uuid4().hex[:12]}"
+        topic = NewTopic(name, num_partitions=partitions, replication_factor=1, config=config or {})
+        admin.create_topics([topic])[name].result(30)
+        return name
+
+    return create
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    session = spark_session("onefold tests", tmp_path_factory.mktemp("spark"), master="local[2]")
+    yield session
+    session.stop()
