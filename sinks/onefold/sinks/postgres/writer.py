@@ -50,7 +50,7 @@ class PostgresWriter:
         assert not self._is_over, "a writer takes no rows after prepare or abort"
         if batch.num_rows == 0:
             return
-        if self._schema is None or batch.schema is not self._schema:
+        if self._schema is None or not self._schema.equals(batch.schema):
             self._check(batch.schema)
         try:
             wire = self._wire(batch)
