@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import uuid
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -18,25 +17,16 @@ Connect = Callable[[], CheckpointStore]
 
 @pytest.fixture
 def connect(postgres_url: str) -> Iterator[Connect]:
-    """Stores in a schema of their own."""
-    url = sa.make_url(postgres_url).set(drivername="postgresql+psycopg")
-    admin, schema, stores = sa.create_engine(url), f"store_{uuid.uuid4().hex}", list[CheckpointStore]()
-    with admin.begin() as connection:
-        connection.execute(sa.text(f"CREATE SCHEMA {schema}"))
-        connection.execute(sa.text(f"CREATE ROLE {schema} LOGIN SUPERUSER"))
-        connection.execute(sa.text(f"ALTER ROLE {schema} SET search_path = {schema}"))
+    url = sa.make_url(postgres_url).set(drivername="postgresql+psycopg").render_as_string(hide_password=False)
+    stores: list[CheckpointStore] = []
 
     def another() -> CheckpointStore:
-        stores.append(CheckpointStore(url.set(username=schema).render_as_string(hide_password=False)))
+        stores.append(CheckpointStore(url))
         return stores[-1]
 
     yield another
     for store in stores:
         store.close()
-    with admin.begin() as connection:
-        connection.execute(sa.text(f"DROP SCHEMA {schema} CASCADE"))
-        connection.execute(sa.text(f"DROP ROLE {schema}"))
-    admin.dispose()
 
 
 class TestPostgres(StoreSuite):

@@ -20,15 +20,16 @@ NOT_REACHED = {"Adopt", "MarkDamaged"}
 
 @pytest.fixture(scope="module")
 def reports() -> dict[str, Report]:
-    every = {fault: Fault.SWEEP if fault is Fault.SWEEP_HALTS else Fault.CRASH for fault in Fault}
-    again = {Fault.CRASH: Fault.CRASH}
-    some = {
-        "two-phase": again | {Fault.SWEEP_HALTS: Fault.SWEEP},
-        "last-resource": again | {Fault.SWEEP_HALTS: Fault.SWEEP},
-        "two-phase + last-resource": again,
+    every = {fault: (Fault.SWEEP,) if fault is Fault.SWEEP_HALTS else (Fault.CRASH, Fault.SWEEP) for fault in Fault}
+    some: dict[str, dict[Fault, tuple[Fault, ...]]] = {
+        "two-phase": {Fault.CRASH: (Fault.CRASH, Fault.SWEEP), Fault.SWEEP_HALTS: (Fault.SWEEP,)},
+        "last-resource": {Fault.CRASH: (Fault.CRASH,)},
+        "two-phase + last-resource": {Fault.CRASH: (Fault.CRASH,)},
         "two two-phase": {},
     }
-    return {name: explore(sinks, every if EVERY_PAIR else some[name]) for name, sinks in CONFIGURATIONS.items()}
+    if EVERY_PAIR:
+        return {name: explore(sinks, every, pairs_in_batches=3) for name, sinks in CONFIGURATIONS.items()}
+    return {name: explore(sinks, some[name]) for name, sinks in CONFIGURATIONS.items()}
 
 
 @pytest.mark.parametrize("name", CONFIGURATIONS)
@@ -38,7 +39,7 @@ def test_no_fault_at_any_step_breaks_an_invariant(name: str, reports: dict[str, 
 
 @pytest.mark.parametrize("name", CONFIGURATIONS)
 def test_the_exploration_did_run_and_is_bounded(name: str, reports: dict[str, Report]) -> None:
-    assert 400 < reports[name].schedules < 100_000
+    assert 400 < reports[name].schedules < 1_000_000
 
 
 def test_a_driver_crashed_before_and_after_every_effect_that_can_be_reached(reports: dict[str, Report]) -> None:

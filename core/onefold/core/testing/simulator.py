@@ -35,7 +35,7 @@ BATCHES: tuple[dict[str, int], ...] = (
     {},
     {"t/1": 2},
 )  # how far each batch goes on; the second is empty
-NOTHING: Mapping[Fault, Fault] = {}
+NOTHING: Mapping[Fault, tuple[Fault, ...]] = {}
 CONFIGURATIONS: dict[str, tuple[SinkKind, ...]] = {
     "two-phase": (SinkKind.TWO_PHASE,),
     "last-resource": (SinkKind.LAST_RESOURCE,),
@@ -81,7 +81,7 @@ class World:
         self.commits: set[int] = set()
         self.first_start: Positions | None = None
         self.lives = self.attempts = 0
-        self.generation: Generation | None = None
+        self.inherited: Generation | None = None  # the newest generation before this life
         self.sweeping: Iterator[Effect] | None = None
         self.glimpses: set[Glimpse] = set()
         self.complaints: list[str] = []
@@ -90,7 +90,7 @@ class World:
         """Live until a life ends of its own accord: all is done, or a newer driver has taken over."""
         while self.lives < LIVES_MAX:
             self.lives += 1
-            self.generation = self.sweeping = None
+            self.inherited, self.sweeping = self.store.newest, None
             try:
                 self._live()
             except Crash:
@@ -114,7 +114,6 @@ class World:
         latest = Positions.of({"t/0": self.lives})  # the source has grown since the last life
         started = driver.run(start(names, Initial(latest)))
         assert started.start is not None
-        self.generation = started.generation
         planned = max(self.offsets, default=0)
         for batch in range(planned + (planned in self.commits), len(BATCHES)):
             begin = self.offsets[batch - 1] if batch else started.start
@@ -170,15 +169,16 @@ class World:
     def _strike(self, fault: Fault, point: str) -> None:
         match fault:
             case Fault.TAKEOVER:
-                mine = self.generation, self.sweeping
+                mine = self.inherited, self.sweeping
                 self.rest()
-                self.generation, self.sweeping = mine
+                self.inherited, self.sweeping = mine
             case Fault.LOSE_WORK:
                 for sink in self.sinks.values():
                     if point == "after:RunWriters" or isinstance(sink, ModelLastResourceSink):
                         sink.lose_prepared()
-            case Fault.SWEEP_HALTS | Fault.SWEEP if self.generation is not None:
-                self.sweeping = self.sweeping or self._sweep(self.generation)
+            case Fault.SWEEP_HALTS | Fault.SWEEP if self.store.newest not in (None, self.inherited):
+                assert self.store.newest is not None
+                self.sweeping = self.sweeping or self._sweep(self.store.newest)
                 next(self.sweeping, None)
                 if fault is Fault.SWEEP:
                     deque(self.sweeping, maxlen=0)
@@ -258,20 +258,25 @@ class Report:
         return run
 
 
-def explore(sinks: tuple[SinkKind, ...], then: Mapping[Fault, Fault] = NOTHING) -> Report:
+def explore(
+    sinks: tuple[SinkKind, ...], then: Mapping[Fault, tuple[Fault, ...]] = NOTHING, pairs_in_batches: int = 1
+) -> Report:
     """Strike with every fault at every step; where `then` says so, strike again at every later step up to the next
-    batch that is committed: `{CRASH: CRASH}` crashes at every step of the recovery too."""
+    batch that is committed: `{CRASH: (CRASH,)}` crashes at every step of the recovery too. Only faults in the first
+    `pairs_in_batches` batches are followed by another."""
     report = Report()
     undisturbed = report.count(Plan(sinks))
     for step, name in enumerate(undisturbed.steps, start=1):
+        pairs = undisturbed.steps[: step - 1].count("after:CommitBatch") < pairs_in_batches
         for fault in Fault:
             if not applies(fault, name, SinkKind.LAST_RESOURCE in sinks):
                 continue
             errs = fault in (Fault.RETRIABLE, Fault.IN_DOUBT)
             for patience in (3, 0) if errs else (3,):
                 first = report.count(Plan(sinks, ((step, fault),), patience))
-                for second in _until_committed(first.steps, step) if fault in then else ():
-                    report.count(Plan(sinks, ((step, fault), (second, then[fault])), patience))
+                for second in _until_committed(first.steps, step) if pairs else ():
+                    for next_fault in then.get(fault, ()):
+                        report.count(Plan(sinks, ((step, fault), (second, next_fault)), patience))
     return report
 
 
