@@ -83,3 +83,15 @@ def test_an_undisturbed_run_completes_without_a_fault() -> None:
     assert run.struck.total() == 0
     assert "after:Decide" in run.steps
     assert "after:Abort" not in run.steps, "nothing to sweep where no attempt was duplicated"
+
+
+def test_it_finds_a_sweep_that_ignores_manifests(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("onefold.core.protocol.doomed", lambda _facts, _generation, listed: tuple(listed))
+    failures = explore((SinkKind.TWO_PHASE,)).failures
+    assert any("Damaged" in text for failure in failures for text in failure.violations)
+
+
+def test_it_finds_a_start_that_forgets_the_leftovers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("onefold.core.protocol.doomed", lambda _facts, _generation, _listed: ())
+    failures = explore((SinkKind.LAST_RESOURCE,)).failures
+    assert any(text.startswith("nothing-in-doubt") for failure in failures for text in failure.violations)

@@ -1,0 +1,70 @@
+"""Each invariant holds on good evidence and names what breaks it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from onefold.core import Committable, EpochRecord, EpochState, Positions, Range, SinkKind
+from onefold.core.testing import INVARIANTS, Decision, Evidence, Glimpse, Transition, violations
+
+
+def work(handle: str, epoch: int) -> Committable:
+    return Committable("s", SinkKind.TWO_PHASE, handle, 1, epoch, 1)
+
+
+def epoch(number: int, start: int, end: int, state: EpochState = EpochState.COMPLETE) -> EpochRecord:
+    span = Range(Positions.of({"t/0": start}), Positions.of({"t/0": end}))
+    manifest = (work(f"w{number}", number),)
+    return EpochRecord("p", number, 1, state, span, number, "q", number, "job", manifest, ("s",))
+
+
+GOOD = Evidence(
+    due=frozenset("abcd"),
+    decided=frozenset("abcd"),
+    shown={"s": dict.fromkeys("abcd", 1)},
+    initial=Positions(),
+    epochs=(epoch(1, 0, 2), epoch(2, 0, 0, EpochState.GIVEN_UP), epoch(3, 2, 4)),
+    committed=(work("w1", 1), work("w3", 3)),
+    transitions=(
+        Transition(1, EpochState.DECIDED),
+        Transition(2, EpochState.GIVEN_UP),
+        Transition(3, EpochState.DECIDED),
+    ),
+    decisions=(Decision(1, 1, 1), Decision(3, 2, 2)),
+    glimpses=(Glimpse("s", 1, 0, 2), Glimpse("s", 1, 2, 2)),
+)
+BROKEN = {
+    "no-loss": replace(GOOD, shown={"s": dict.fromkeys("abc", 1)}),
+    "no-duplicate": replace(GOOD, shown={"s": {**dict.fromkeys("abcd", 1), "b": 2}}),
+    "chain gap": replace(GOOD, epochs=(epoch(1, 0, 2), epoch(3, 3, 4))),
+    "chain start": replace(GOOD, initial=Positions.of({"t/0": 1})),
+    "chain time": replace(GOOD, epochs=(epoch(1, 0, 2), replace(epoch(3, 2, 4), timestamp_ms=1))),
+    "resolve-once both": replace(GOOD, transitions=(*GOOD.transitions, Transition(1, EpochState.GIVEN_UP))),
+    "resolve-once twice": replace(GOOD, transitions=(*GOOD.transitions, Transition(1, EpochState.DECIDED))),
+    "resolve-once unresolved": replace(GOOD, epochs=(*GOOD.epochs, epoch(4, 4, 5, EpochState.OPEN))),
+    "resolve-once partly": replace(GOOD, committed=(work("w1", 1),)),
+    "resolve-once stray": replace(GOOD, committed=(work("w1", 1), work("w2", 2), work("w3", 3))),
+    "fenced-never-decides": replace(GOOD, decisions=(Decision(1, 1, 2),)),
+    "fenced-never-decides shown": replace(GOOD, shown={"s": dict.fromkeys("abcde", 1)}),
+    "nothing-in-doubt": replace(GOOD, leftovers=(work("w4", 4),)),
+    "atomic-epoch": replace(GOOD, glimpses=(Glimpse("s", 1, 1, 2),)),
+}
+
+
+def test_good_evidence_has_no_violation() -> None:
+    assert violations(GOOD) == []
+
+
+def test_what_nobody_watched_is_not_judged() -> None:
+    assert violations(Evidence(due=frozenset("a"), shown={"s": {"a": 1, "later": 1}})) == []
+
+
+@pytest.mark.parametrize("what", BROKEN)
+def test_broken_evidence_is_found_by_its_own_invariant_alone(what: str) -> None:
+    assert {text.split(":")[0] for text in violations(BROKEN[what])} == {what.split(" ")[0]}
+
+
+def test_every_invariant_is_broken_once_above() -> None:
+    assert {invariant.name for invariant in INVARIANTS} == {what.split(" ")[0] for what in BROKEN}

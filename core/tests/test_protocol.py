@@ -1,0 +1,245 @@
+"""The protocol's generators by hand: answers in, effects out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from onefold.core import (
+    CheckpointMismatch,
+    Committable,
+    Damaged,
+    Decided,
+    EpochRecord,
+    EpochState,
+    Fenced,
+    Generation,
+    InDoubt,
+    LedgerEntry,
+    OnefoldError,
+    Positions,
+    Range,
+    Retriable,
+    SinkKind,
+    Terminal,
+    WorkLost,
+)
+from onefold.core.effects import Effect, EpochRequest, Pause, StoreFacts
+from onefold.core.protocol import Initial, Outcome, Protocol, Started, epoch, start, sweep
+
+MINE = Generation("p", 3, "token")
+SINKS = ("a", "b")
+SPAN = Range(Positions(), Positions.of({"t/0": 5}))
+ASKED = EpochRequest(SPAN, "q", 0, "job", SINKS)
+RECORD = EpochRecord("p", 1, 3, EpochState.OPEN, SPAN, 1000, "q", 0, "job", sinks=SINKS)
+WORK = tuple(Committable(sink, SinkKind.TWO_PHASE, f"w-{sink}", 3, 1, 5) for sink in SINKS)
+DECIDED = Decided(replace(RECORD, state=EpochState.DECIDED, manifest=WORK))
+FACTS = StoreFacts("store", 3)
+Script = dict[str, Any]
+
+
+class World:
+    """Answers each effect by its name: a value, an error to throw, or a list of them, one for each time."""
+
+    def __init__(self, **answers: Any) -> None:
+        self.answers: Script = {
+            "AcquireGeneration": MINE, "ReadStore": FACTS, "FindEpoch": None, "OpenEpoch": RECORD,
+            "RunWriters": WORK, "Decide": DECIDED, "ListLeftovers": (), "Freeze": Positions(),
+        } | answers  # fmt: skip
+        self.seen: list[Effect] = []
+
+    @property
+    def names(self) -> list[str]:
+        return [type(effect).__name__ for effect in self.seen]
+
+    def run(self, protocol: Protocol[Any], patience: int = 5) -> Any:
+        send: Callable[[], Effect] = lambda: next(protocol)  # noqa: E731
+        try:
+            while len(self.seen) < 200:
+                effect = send()
+                self.seen.append(effect)
+                answer = self.answers.get(type(effect).__name__)
+                if isinstance(effect, Pause) and effect.attempt > patience:
+                    answer = effect.because
+                if isinstance(answer, list):
+                    answer = answer.pop(0) if len(answer) > 1 else answer[0]
+                if isinstance(answer, OnefoldError):
+                    send = lambda error=answer: protocol.throw(error)  # type: ignore[misc]  # noqa: E731
+                else:
+                    send = lambda value=answer: protocol.send(value)  # type: ignore[misc]  # noqa: E731
+        except StopIteration as stop:
+            return stop.value
+        raise AssertionError("no end")
+
+
+def test_an_epoch_does_its_steps_in_this_order() -> None:
+    world = World()
+    assert world.run(epoch(MINE, "store", ASKED)) == Outcome(DECIDED.record, replayed=False)
+    assert world.names == [
+        "ReadStore", "FindEpoch", "OpenEpoch", "RunWriters", "Verify", "Verify", "Decide", "Commit", "Commit",
+        "WriteLedger", "WriteLedger", "Complete", "ListLeftovers", "ListLeftovers",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("lost", [InDoubt("no answer"), Retriable("refused")])
+def test_an_unanswered_decide_is_sent_again_the_same(lost: OnefoldError) -> None:
+    world = World(Decide=[lost, lost, DECIDED])
+    world.run(epoch(MINE, "store", ASKED))
+    decides = [e for e in world.seen if type(e).__name__ == "Decide"]
+    assert len(decides) == 3 and decides[0] == decides[1] == decides[2]
+    assert world.names.count("RunWriters") == world.names.count("OpenEpoch") == 1
+
+
+@pytest.mark.parametrize(
+    "then",
+    [InDoubt("no answer"), Retriable("refused"), WorkLost("gone"), CheckpointMismatch("open elsewhere"), Terminal("x")],
+    ids=lambda e: type(e).__name__,
+)
+def test_after_an_unanswered_decide_nothing_is_aborted_swept_or_rerun(then: OnefoldError) -> None:
+    world = World(Decide=[InDoubt("no answer"), then], ListLeftovers=WORK)
+    with pytest.raises(InDoubt, match="not known whether it was made"):
+        world.run(epoch(MINE, "store", ASKED))
+    assert not {"Abort", "ListLeftovers", "Commit"} & set(world.names)
+    assert world.names.count("RunWriters") == 1
+
+
+def test_a_decide_refused_for_good_gives_the_work_up_only_if_it_was_never_in_doubt() -> None:
+    world = World(Decide=Retriable("refused"), ListLeftovers=WORK)
+    with pytest.raises(Retriable):
+        world.run(epoch(MINE, "store", ASKED, runs_max=1))
+    assert world.names.count("Abort") == 2
+
+
+@pytest.mark.parametrize("step", ["RunWriters", "Verify", "Decide"])
+def test_lost_work_runs_again_under_the_same_number_and_time(step: str) -> None:
+    good = World().answers.get(step)
+    late = Committable("a", SinkKind.TWO_PHASE, "another epoch's", 3, 9, 1)
+    world = World(**{step: [WorkLost("gone"), good], "ListLeftovers": [(*WORK, late), ()]})
+    assert world.run(epoch(MINE, "store", ASKED)).record == DECIDED.record
+    runs = [e.record for e in world.seen if type(e).__name__ == "RunWriters"]  # type: ignore[union-attr]
+    assert runs == [RECORD, RECORD]
+    assert world.names.count("OpenEpoch") == 2, "a fenced driver stops there"
+    aborted = [c for e in world.seen if type(e).__name__ == "Abort" for c in e.committables]  # type: ignore[union-attr]
+    assert aborted == list(WORK), "only what this epoch prepared"
+
+
+def test_writers_run_a_bounded_number_of_times() -> None:
+    world = World(RunWriters=WorkLost("gone"))
+    with pytest.raises(WorkLost):
+        world.run(epoch(MINE, "store", ASKED, runs_max=3))
+    assert world.names.count("RunWriters") == 3
+
+
+@pytest.mark.parametrize("error", [Fenced("taken over"), CheckpointMismatch("elsewhere")])
+@pytest.mark.parametrize("step", ["OpenEpoch", "RunWriters", "Verify", "Decide"])
+def test_a_driver_that_is_not_alone_stops_without_aborting(step: str, error: OnefoldError) -> None:
+    world = World(**{step: error, "ListLeftovers": WORK})
+    with pytest.raises(type(error)):
+        world.run(epoch(MINE, "store", ASKED))
+    assert world.names[-1] == step
+
+
+def test_a_run_that_cannot_succeed_is_cleaned_up_and_its_error_raised() -> None:
+    world = World(RunWriters=Terminal("bad record"), ListLeftovers=WORK)
+    with pytest.raises(Terminal, match="bad record"):
+        world.run(epoch(MINE, "store", ASKED))
+    assert world.names.count("Abort") == 2 and world.names.count("RunWriters") == 1
+
+
+def test_a_sink_that_is_down_does_not_hold_up_the_others_commit() -> None:
+    world = World(Commit=[Retriable("a is down"), None, InDoubt("a did not answer"), None])
+    world.run(epoch(MINE, "store", ASKED))
+    commits = [e.sink for e in world.seen if type(e).__name__ == "Commit"]  # type: ignore[union-attr]
+    assert commits == ["a", "b", "a", "a"]
+    assert world.names.index("WriteLedger") > world.names.index("Commit")
+
+
+def test_damage_is_marked_after_every_other_sink_committed() -> None:
+    world = World(Commit=[Damaged("a's transaction expired"), None])
+    with pytest.raises(Damaged, match="expired"):
+        world.run(epoch(MINE, "store", ASKED))
+    assert world.names[-3:] == ["Commit", "Commit", "MarkDamaged"]
+    assert world.seen[-1].evidence == "a's transaction expired"  # type: ignore[union-attr]
+    assert not {"Abort", "Complete", "WriteLedger"} & set(world.names)
+
+
+def test_a_complete_range_is_skipped_and_a_decided_one_finished() -> None:
+    complete = replace(DECIDED.record, state=EpochState.COMPLETE)
+    world = World(FindEpoch=complete, ReadStore=replace(FACTS, last=complete, complete=complete))
+    assert world.run(epoch(MINE, "store", ASKED)) == Outcome(complete, replayed=True)
+    assert world.names == ["ReadStore", "FindEpoch"]
+    facts = replace(FACTS, last=DECIDED.record, unfinished=(DECIDED.record,))
+    world = World(FindEpoch=DECIDED.record, ReadStore=facts)
+    assert world.run(epoch(MINE, "store", ASKED)).replayed
+    assert "RunWriters" not in world.names and world.names[-1] == "Complete"
+
+
+def test_start_takes_a_generation_above_all_that_the_ledgers_have_seen() -> None:
+    ledger = LedgerEntry(1, 7, 1000, SPAN.end, "store")
+    done = replace(RECORD, state=EpochState.COMPLETE)
+    world = World(ReadLedger=ledger, ReadStore=replace(FACTS, last=done, complete=done))
+    started: Started = world.run(start(SINKS, Initial(Positions())))
+    assert [e.above for e in world.seen if type(e).__name__ == "AcquireGeneration"] == [7]  # type: ignore[union-attr]
+    assert (started.generation, started.finished, started.given_up) == (MINE, 0, 0)
+
+
+def test_start_waits_for_a_sink_that_is_down_and_stops_when_patience_ends() -> None:
+    world = World(ReadLedger=Retriable("down"))
+    with pytest.raises(Retriable, match="down"):
+        world.run(start(SINKS, None), patience=4)
+    assert world.names.count("Pause") == 5
+    assert "AcquireGeneration" not in world.names
+
+
+def test_start_finishes_what_was_decided_and_gives_up_what_was_not() -> None:
+    decided = replace(FACTS, last=DECIDED.record, unfinished=(DECIDED.record,))
+    done = replace(DECIDED.record, state=EpochState.COMPLETE)
+    ledger = LedgerEntry(1, 3, 1000, SPAN.end, "store")
+    after = replace(FACTS, last=done, complete=done)
+    world = World(ReadStore=[decided, after], ReadLedger=[None, None, None, None, ledger])
+    assert world.run(start(SINKS, None)).finished == 1
+    assert world.names.count("Commit") == 2 and "GiveUp" not in world.names
+    world = World(ReadStore=replace(FACTS, unfinished=(RECORD,)))
+    assert world.run(start(SINKS, None)).given_up == 1
+    assert "Commit" not in world.names
+
+
+def test_start_from_the_ledger_goes_on_where_the_last_epoch_ended() -> None:
+    done = replace(DECIDED.record, state=EpochState.COMPLETE)
+    ledger = LedgerEntry(1, 3, 1000, SPAN.end, "store")
+    world = World(ReadStore=replace(FACTS, last=done, complete=done), ReadLedger=ledger)
+    assert world.run(start(SINKS, Initial(Positions(), from_ledger=True))).start == SPAN.end
+    assert "Freeze" not in world.names
+    world = World()
+    assert world.run(start(SINKS, Initial(Positions(), from_ledger=True))).start == Positions()
+    assert world.names[-1] == "Freeze"
+
+
+def test_a_start_that_was_overtaken_is_fenced_not_told_to_restore_backups() -> None:
+    ahead = LedgerEntry(2, 4, 2000, SPAN.end, "store")
+    world = World(ReadStore=[FACTS, replace(FACTS, generation=4)], ReadLedger=ahead)
+    with pytest.raises(Fenced, match="taken over"):
+        world.run(start(SINKS, None))
+    with pytest.raises(CheckpointMismatch, match="older copy"):
+        World(ReadLedger=ahead).run(start(SINKS, None))
+
+
+def test_an_adoption_writes_the_store_and_every_ledger() -> None:
+    ahead = LedgerEntry(2, 4, 2000, SPAN.end, "other")
+    done = replace(RECORD, epoch=2, timestamp_ms=2000, state=EpochState.COMPLETE)
+    after = replace(FACTS, last=done, complete=done)
+    world = World(ReadStore=[FACTS, after], ReadLedger=[*[ahead] * 4, replace(ahead, store_id="store")])
+    world.run(start(SINKS, None, adopt_ledger=True))
+    written = [e.entry for e in world.seen if type(e).__name__ == "WriteLedger"]  # type: ignore[union-attr]
+    assert written == [replace(ahead, generation=3, store_id="store")] * 2
+    assert world.names.index("Adopt") < world.names.index("WriteLedger")
+
+
+def test_a_sweep_lists_before_it_reads_the_store() -> None:
+    old = Committable("a", SinkKind.TWO_PHASE, "old", 1, 1, 0)
+    world = World(ListLeftovers=[(old,), ()])
+    assert world.run(sweep(MINE, SINKS)) == 1
+    assert world.names == ["ListLeftovers", "ReadStore", "Abort", "ListLeftovers"]

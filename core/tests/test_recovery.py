@@ -1,0 +1,188 @@
+"""Recovery's decisions, branch by branch: plain facts in, a decision or an error out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from onefold.core import (
+    CheckpointMismatch,
+    Committable,
+    ConfigError,
+    Damaged,
+    DataLoss,
+    EpochRecord,
+    EpochState,
+    Generation,
+    LedgerEntry,
+    Member,
+    OnefoldError,
+    Positions,
+    Range,
+    SinkKind,
+)
+from onefold.core.effects import EpochRequest, StoreFacts
+from onefold.core.recovery import Next, Replay, adoption, doomed, place, resolve
+
+
+def at(offset: int) -> Positions:
+    return Positions.of({"t/0": offset})
+
+
+def record(epoch: int, state: EpochState, sinks: tuple[str, ...] = ("a", "b")) -> EpochRecord:
+    span = Range(at(epoch * 10 - 10), at(epoch * 10))
+    return EpochRecord("p", epoch, 1, state, span, epoch * 1000, "q", epoch, "job", sinks=sinks)
+
+
+def ledger(
+    epoch: int, store: str = "store", time_ms: int | None = None, members: tuple[Member, ...] = ()
+) -> LedgerEntry:
+    return LedgerEntry(epoch, 1, time_ms or epoch * 1000, at(epoch * 10), store, members)
+
+
+DONE, DECIDED = record(1, EpochState.COMPLETE), record(2, EpochState.DECIDED)
+OPEN, DAMAGED = record(2, EpochState.OPEN), record(2, EpochState.DAMAGED)
+EMPTY = StoreFacts("store", 3, frozen=at(0))
+AT_REST = StoreFacts("store", 3, DONE, DONE, (), at(0))
+WITH_OPEN = replace(AT_REST, unfinished=(OPEN,))
+WITH_DECIDED = StoreFacts("store", 3, DECIDED, DONE, (DECIDED,), at(0))
+FIRST_DECIDED = StoreFacts("store", 3, record(1, EpochState.DECIDED), None, (record(1, EpochState.DECIDED),), at(0))
+
+
+def test_nothing_unfinished_needs_nothing() -> None:
+    for facts, entry in ((EMPTY, None), (AT_REST, ledger(1))):
+        resolution = resolve(facts, {"a": entry, "b": entry})
+        assert (resolution.finish, resolution.give_up) == ((), ())
+
+
+def test_what_was_decided_is_finished_and_what_was_not_is_given_up() -> None:
+    entries = {"a": ledger(1), "b": ledger(1)}
+    assert resolve(WITH_OPEN, entries).give_up == (OPEN,)
+    assert [d.record for d in resolve(WITH_DECIDED, entries).finish] == [DECIDED]
+
+
+def test_a_decided_epoch_may_be_committed_in_some_sinks_already() -> None:
+    some = {"a": ledger(2), "b": ledger(1, members=(Member(2, 1, 2000),))}
+    assert len(resolve(WITH_DECIDED, some).finish) == 1
+    assert len(resolve(FIRST_DECIDED, {"a": ledger(1), "b": None}).finish) == 1
+
+
+@pytest.mark.parametrize(
+    ("facts", "entries", "error", "words"),
+    [
+        (WITH_OPEN, {"a": ledger(1)}, ConfigError, "names the sink b"),
+        (replace(AT_REST, unfinished=(DAMAGED,)), {"a": ledger(1), "b": ledger(1)}, Damaged, "epoch 2 of pipeline 'p'"),
+        (AT_REST, {"a": ledger(1), "b": ledger(1), "c": None}, ConfigError, "'c' is new"),
+        (AT_REST, {"a": ledger(1), "b": None}, DataLoss, "'b' has no ledger"),
+        (WITH_DECIDED, {"a": ledger(2), "b": replace(ledger(1), epoch=0)}, DataLoss, "'b' stands at epoch 0"),
+        (AT_REST, {"a": ledger(1, store="other"), "b": ledger(1)}, CheckpointMismatch, "store other"),
+        (AT_REST, {"a": ledger(3), "b": ledger(1)}, CheckpointMismatch, "'a' holds epoch 3"),
+        (EMPTY, {"a": ledger(1), "b": None}, CheckpointMismatch, "no epoch yet"),
+        (AT_REST, {"a": ledger(1, members=(Member(2, 1, 2000),)), "b": ledger(1)}, CheckpointMismatch, "holds epoch 2"),
+        (WITH_OPEN, {"a": ledger(1, members=(Member(2, 1, 2000),)), "b": ledger(1)}, CheckpointMismatch, "epoch 2"),
+        (AT_REST, {"a": ledger(1, time_ms=5), "b": ledger(1)}, CheckpointMismatch, "another time"),
+    ],
+)
+def test_two_stories_stop_the_start(
+    facts: StoreFacts, entries: dict[str, LedgerEntry | None], error: type[OnefoldError], words: str
+) -> None:
+    with pytest.raises(error, match=words):
+        resolve(facts, entries)
+
+
+def test_nothing_is_adopted_where_store_and_destinations_agree() -> None:
+    assert adoption(AT_REST, {"a": ledger(1), "b": ledger(1)}) is None
+    assert adoption(WITH_DECIDED, {"a": ledger(1), "b": ledger(2)}) is None
+    assert adoption(EMPTY, {"a": None, "b": None}) is None
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [ledger(3), ledger(1, store="other"), ledger(1, time_ms=5)],
+    ids=["ahead", "another store", "another time"],
+)
+def test_what_all_destinations_say_is_adopted(entry: LedgerEntry) -> None:
+    assert adoption(AT_REST, {"a": entry, "b": entry}) == entry
+
+
+@pytest.mark.parametrize(
+    ("facts", "entries", "words"),
+    [
+        (AT_REST, {"a": ledger(3), "b": ledger(2)}, "do not agree"),
+        (AT_REST, {"a": ledger(3), "b": None}, "b at epoch none"),
+        (AT_REST, {"a": ledger(3, members=(Member(4, 1, 4000),)), "b": ledger(3)}, "epoch 4 is half committed"),
+        (WITH_DECIDED, {"a": ledger(1, store="o"), "b": ledger(1, store="o")}, "epoch 2 is half committed"),
+    ],
+)
+def test_no_adoption_where_the_destinations_disagree(
+    facts: StoreFacts, entries: dict[str, LedgerEntry | None], words: str
+) -> None:
+    with pytest.raises(CheckpointMismatch, match=words):
+        adoption(facts, entries)
+
+
+def asks(start: int, end: int) -> EpochRequest:
+    return EpochRequest(Range(at(start), at(end)), "q", 7, "job", ("a", "b"))
+
+
+def test_the_range_that_continues_the_chain_is_next() -> None:
+    assert place(AT_REST, None, asks(10, 15)) == Next()
+    assert place(EMPTY, None, asks(0, 15)) == Next()
+    assert place(StoreFacts("store", 1), None, asks(99, 100)) == Next()
+
+
+def test_a_range_that_was_decided_is_a_replay() -> None:
+    assert place(AT_REST, DONE, asks(0, 10)) == Replay(DONE)
+
+
+@pytest.mark.parametrize(
+    ("facts", "request_", "error"),
+    [
+        (AT_REST, asks(11, 15), DataLoss),
+        (AT_REST, asks(9, 15), CheckpointMismatch),
+        (AT_REST, asks(0, 15), CheckpointMismatch),
+        (EMPTY, asks(5, 15), DataLoss),
+        (AT_REST, asks(10, 4), DataLoss),
+    ],
+)
+def test_gaps_overlaps_and_truncated_topics_are_refused(
+    facts: StoreFacts, request_: EpochRequest, error: type[OnefoldError]
+) -> None:
+    with pytest.raises(error, match="batch 7"):
+        place(facts, None, request_)
+
+
+def left(handle: str, epoch: int, generation: int, sink: str = "a") -> Committable:
+    return Committable(sink, SinkKind.TWO_PHASE, handle, generation, epoch, 0)
+
+
+def test_a_sweep_spares_manifests_and_its_running_epoch_and_nothing_else() -> None:
+    running = replace(record(3, EpochState.OPEN), generation=3)
+    named = replace(DECIDED, manifest=(left("named", 2, 1),))
+    facts = replace(AT_REST, unfinished=(named, running))
+    mine = Generation("p", 3, "token")
+    listed = [
+        left("named", 2, 1),
+        left("named", 2, 1, sink="b"),  # the same handle in another sink is another work
+        left("attempt that lost", 2, 1),
+        left("running", 3, 3),
+        left("of an older generation's try", 3, 2),
+        left("of an epoch before", 2, 3),
+    ]
+    gone = doomed(facts, mine, listed)
+    assert [(c.sink, c.handle) for c in gone] == [
+        ("b", "named"),
+        ("a", "attempt that lost"),
+        ("a", "of an older generation's try"),
+        ("a", "of an epoch before"),
+    ]
+
+
+def test_a_damaged_epochs_work_is_spared() -> None:
+    facts = replace(AT_REST, unfinished=(replace(DAMAGED, manifest=(left("named", 2, 1),)),))
+    assert doomed(facts, Generation("p", 3, "token"), [left("named", 2, 1)]) == ()
+
+
+def test_a_fenced_process_sweeps_nothing() -> None:
+    assert doomed(AT_REST, Generation("p", 2, "token"), [left("old", 1, 1)]) == ()
