@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from .artifacts import kafka_jars
 from .errors import LocalServerError
 from .java import find_java
+from .kafka_recovery import SESSION_MS, fence_earlier_life, was_killed
 from .process import ProcessRef, ServerState, kill_tree, spawn, wait_gone
 from .resources import HOST, choose_port
 from .server import LocalServer, local_address
@@ -41,9 +42,8 @@ _SETTINGS = {
     "transaction.state.log.num.partitions": "4",
     "share.coordinator.state.topic.replication.factor": "1",
     "share.coordinator.state.topic.min.isr": "1",
-    # A killed broker may not register again before the session of its earlier life ends: 9 s by default.
-    "broker.session.timeout.ms": "3000",
-    "broker.heartbeat.interval.ms": "500",
+    # A single node gains nothing from being fenced when it is slow or paused, and could lose markers (kafka_recovery).
+    "broker.session.timeout.ms": "600000",
     "group.initial.rebalance.delay.ms": "0",
     "log.retention.ms": "-1",
     "log.retention.bytes": "-1",
@@ -83,9 +83,13 @@ class KafkaServer(LocalServer):
 
     def _launch(self, port: int, before: ServerState | None) -> ServerState:
         controller_port = choose_port("Kafka's controller", None, before.controller_port if before else None)
-        configuration = self._configure(port, controller_port)
+        configuration = self._write("server.properties", self._configuration(port, controller_port))
         if not (self._data / "meta.properties").exists():
             self._format(configuration)
+        elif was_killed(self._data):
+            alone = self._write("recovery.properties", self._controller_alone(controller_port))
+            command: list[str | Path] = [*self._command(_JVM), "kafka.Kafka", alone]
+            fence_earlier_life(command, home=self.home, log=self.log_path, port=controller_port)
         process = spawn([*self._command(_JVM), "kafka.Kafka", configuration], log=self.log_path, cwd=self.home)
         return ServerState(port=port, log=str(self.log_path), process=process, controller_port=controller_port)
 
@@ -93,21 +97,36 @@ class KafkaServer(LocalServer):
         logging = f"-Dlog4j2.configurationFile={self.home / 'log4j2.properties'}"
         return [str(self._java.path), *options, logging, "-cp", f"{self._jars}/*"]
 
-    def _configure(self, port: int, controller_port: int) -> Path:
-        values = {
+    def _configuration(self, port: int, controller_port: int) -> dict[str, str]:
+        return {
             "process.roles": "broker,controller",
-            "node.id": str(_NODE),
-            "controller.quorum.voters": f"{_NODE}@{HOST}:{controller_port}",
+            **self._quorum(controller_port),
             "listeners": f"PLAINTEXT://{HOST}:{port},CONTROLLER://{HOST}:{controller_port}",
             "advertised.listeners": f"PLAINTEXT://{HOST}:{port}",
-            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
-            "controller.listener.names": "CONTROLLER",
             "inter.broker.listener.name": "PLAINTEXT",
-            "log.dirs": str(self._data),
             **_SETTINGS,
             **self._settings,
         }
-        path = self.home / "server.properties"
+
+    def _controller_alone(self, controller_port: int) -> dict[str, str]:
+        return {
+            "process.roles": "controller",
+            **self._quorum(controller_port),
+            "listeners": f"CONTROLLER://{HOST}:{controller_port}",
+            "broker.session.timeout.ms": str(SESSION_MS),
+        }
+
+    def _quorum(self, controller_port: int) -> dict[str, str]:
+        return {
+            "node.id": str(_NODE),
+            "controller.quorum.voters": f"{_NODE}@{HOST}:{controller_port}",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "controller.listener.names": "CONTROLLER",
+            "log.dirs": str(self._data),
+        }
+
+    def _write(self, name: str, values: dict[str, str]) -> Path:
+        path = self.home / name
         path.write_text("".join(f"{key}={_escaped(value)}\n" for key, value in values.items()))
         return path
 
