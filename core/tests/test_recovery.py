@@ -91,6 +91,13 @@ def test_two_stories_stop_the_start(
         resolve(facts, entries)
 
 
+def test_members_of_a_first_epoch_that_no_ledger_row_covers_yet_count_too() -> None:
+    half = LedgerEntry(0, 1, 0, Positions(), "", (Member(1, 1, 1000),))
+    assert resolve(FIRST_DECIDED, {"a": half, "b": None}).finish
+    with pytest.raises(CheckpointMismatch, match="holds epoch 1, which the checkpoint store never decided"):
+        resolve(EMPTY, {"a": half, "b": None})
+
+
 def test_nothing_is_adopted_where_store_and_destinations_agree() -> None:
     assert adoption(AT_REST, {"a": ledger(1), "b": ledger(1)}) is None
     assert adoption(WITH_DECIDED, {"a": ledger(1), "b": ledger(2)}) is None

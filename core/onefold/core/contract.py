@@ -147,7 +147,10 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class LedgerEntry:
-    """What a destination itself says of a pipeline: the last epoch completed there, and members beyond it."""
+    """What a destination itself says of a pipeline: the last epoch completed there, and members beyond it.
+
+    Epoch 0 stands for none: members alone, of a first epoch whose commit was cut short.
+    """
 
     epoch: int
     generation: int

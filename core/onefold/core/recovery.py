@@ -78,7 +78,7 @@ def _check_ledger(facts: StoreFacts, sink: str, ledger: LedgerEntry | None) -> N
         )
     if ledger is None:
         return
-    if ledger.store_id != facts.store_id:
+    if ledger.epoch > 0 and ledger.store_id != facts.store_id:
         raise CheckpointMismatch(
             f"sink {sink!r} was written under checkpoint store {ledger.store_id}, but this store is {facts.store_id}:"
             f" point the pipeline to the store it had before. To go on with this one instead, {ADOPT}"
@@ -86,7 +86,9 @@ def _check_ledger(facts: StoreFacts, sink: str, ledger: LedgerEntry | None) -> N
     decided = {
         r.epoch: r for r in (facts.complete, facts.last, *facts.unfinished) if r and r.state in PAST_COMMIT_POINT
     }
-    shown = {ledger.epoch: ledger.timestamp_ms, **{m.epoch: m.timestamp_ms for m in ledger.members}}
+    shown = {m.epoch: m.timestamp_ms for m in ledger.members}
+    if ledger.epoch > 0:
+        shown[ledger.epoch] = ledger.timestamp_ms
     for epoch, timestamp_ms in sorted(shown.items()):
         if epoch not in decided:
             raise CheckpointMismatch(

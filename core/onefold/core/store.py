@@ -7,52 +7,57 @@ SQLite with WAL, `synchronous=FULL` and `BEGIN IMMEDIATE`.
 
 from __future__ import annotations
 
-import json
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
-from onefold.core.contract import Committable, Decided, EpochRecord, EpochState, Generation, LedgerEntry, SinkKind
+from onefold.core.contract import Committable, Decided, EpochRecord, EpochState, Generation, LedgerEntry
+from onefold.core.database import Database
 from onefold.core.effects import EpochRequest, StoreFacts
-from onefold.core.errors import CheckpointMismatch, ConfigError, Fenced, InDoubt, OnefoldError, Retriable
+from onefold.core.errors import CheckpointMismatch, ConfigError, Fenced
 from onefold.core.ports import Merge
 from onefold.core.positions import Positions, Range, Relation
+from onefold.core.rows import (
+    DECIDED_STATES,
+    last_epoch,
+    of_pipeline,
+    pipeline_row,
+    record_of,
+    stored_epoch,
+    this_epoch,
+    unfinished_epochs,
+    values_of,
+)
 from onefold.core.tables import SCHEMA_VERSION, epochs, metadata, pipelines, store_info
 
 __all__ = ["CheckpointStore"]
 
 KEEP_EPOCHS = 1000
-DECIDED_STATES = (EpochState.DECIDED.value, EpochState.COMPLETE.value)
 
 
 class CheckpointStore:
     """One store, many pipelines. Raises `Retriable` where nothing took effect, `InDoubt` where a commit is unknown."""
 
     def __init__(self, url: str, *, lock_timeout_s: float = 30.0) -> None:
-        try:
-            self.url = sa.make_url(url)
-            self._engine = _engine(self.url, lock_timeout_s)
-        except (SQLAlchemyError, ImportError) as error:
-            raise ConfigError(f"the checkpoint store's URL is not usable: {error}") from error
+        self.database = Database(url, lock_timeout_s)
         self._id: str | None = None
 
     @property
     def is_local(self) -> bool:
         """Whether only processes of this machine can use the store."""
-        return self.url.get_backend_name() == "sqlite"
+        return self.database.is_local
 
     def close(self) -> None:
-        self._engine.dispose()
+        self.database.close()
 
     def id(self) -> str:
         """The store's own id, which every sink's ledger remembers. Creates the tables on first use."""
         if self._id is None:
-            with self._transaction() as connection:
+            with self.database.transaction() as connection:
                 _lock_schema(connection)
                 metadata.create_all(connection)
                 row = connection.execute(sa.select(store_info)).one_or_none()
@@ -61,8 +66,8 @@ class CheckpointStore:
                     connection.execute(store_info.insert().values(store_id=store_id, version=SCHEMA_VERSION))
                 elif row.version != SCHEMA_VERSION:
                     raise ConfigError(
-                        f"the checkpoint store at {self._name()} has version {row.version}, this onefold writes version"
-                        f" {SCHEMA_VERSION}: use the onefold that made it, or a newer one"
+                        f"the checkpoint store at {self.database} has version {row.version}, this onefold writes"
+                        f" version {SCHEMA_VERSION}: use the onefold that made it, or a newer one"
                     )
                 else:
                     store_id = row.store_id
@@ -73,25 +78,25 @@ class CheckpointStore:
         """A new generation of the pipeline. From here on no older one decides, completes or gives up anything."""
         self.id()
         token = uuid.uuid4().hex
-        with self._transaction() as connection:
-            row = connection.execute(_pipeline_row(pipeline).with_for_update()).one_or_none()
+        with self.database.transaction() as connection:
+            row = connection.execute(pipeline_row(pipeline).with_for_update()).one_or_none()
             number = max(above, row.generation if row else 0) + 1
             if row is None:
                 connection.execute(pipelines.insert().values(pipeline=pipeline, generation=number, token=token))
             else:
-                connection.execute(_of(pipelines, pipeline).values(generation=number, token=token))
+                connection.execute(of_pipeline(pipelines, pipeline).values(generation=number, token=token))
         return Generation(pipeline, number, token)
 
     def facts(self, pipeline: str) -> StoreFacts:
         store_id = self.id()
-        with self._transaction() as connection:
-            row = connection.execute(_pipeline_row(pipeline)).one_or_none()
+        with self.database.transaction() as connection:
+            row = connection.execute(pipeline_row(pipeline)).one_or_none()
             return StoreFacts(
                 store_id=store_id,
                 generation=row.generation if row else 0,
-                last=_last(connection, pipeline, DECIDED_STATES),
-                complete=_last(connection, pipeline, (EpochState.COMPLETE.value,)),
-                unfinished=_unfinished(connection, pipeline),
+                last=last_epoch(connection, pipeline, DECIDED_STATES),
+                complete=last_epoch(connection, pipeline, (EpochState.COMPLETE.value,)),
+                unfinished=unfinished_epochs(connection, pipeline),
                 frozen=Positions.from_json(row.frozen) if row and row.frozen else None,
             )
 
@@ -100,7 +105,7 @@ class CheckpointStore:
         with self._mine(generation) as (connection, row):
             if row.frozen:
                 return Positions.from_json(row.frozen)
-            connection.execute(_of(pipelines, generation.pipeline).values(frozen=initial.to_json()))
+            connection.execute(of_pipeline(pipelines, generation.pipeline).values(frozen=initial.to_json()))
             return initial
 
     def find(self, pipeline: str, request: EpochRequest) -> EpochRecord | None:
@@ -118,15 +123,15 @@ class CheckpointStore:
         )
         if request.range.is_empty:
             query = query.where(epochs.c.query_id == request.query_id, epochs.c.batch_id == request.batch_id)
-        with self._transaction() as connection:
+        with self.database.transaction() as connection:
             row = connection.execute(query.order_by(epochs.c.epoch.desc()).limit(1)).one_or_none()
-        return _record(row) if row else None
+        return record_of(row) if row else None
 
     def open_epoch(self, generation: Generation, request: EpochRequest, now_ms: int) -> EpochRecord:
         """Open the next epoch over a range that continues the chain, or answer with it if it is open already."""
         pipeline = generation.pipeline
         with self._mine(generation) as (connection, row):
-            unfinished = _unfinished(connection, pipeline)
+            unfinished = unfinished_epochs(connection, pipeline)
             for record in unfinished:
                 same = record.range == request.range and record.generation == generation.number
                 if record.state is EpochState.OPEN and same:
@@ -135,7 +140,7 @@ class CheckpointStore:
                     f"epoch {record.epoch} of pipeline {pipeline!r} is still {record.state.value}: start the query"
                     " anew, so that recovery finishes it first"
                 )
-            last = _last(connection, pipeline, DECIDED_STATES)
+            last = last_epoch(connection, pipeline, DECIDED_STATES)
             frozen = Positions.from_json(row.frozen) if row.frozen else None
             base = last.range.end if last else frozen
             if base is not None and request.range.start.relation_to(base) is not Relation.SAME:
@@ -160,7 +165,7 @@ class CheckpointStore:
                 fingerprint=request.fingerprint,
                 sinks=request.sinks,
             )
-            connection.execute(epochs.insert().values(**_values(opened), opened_at_ms=now_ms))
+            connection.execute(epochs.insert().values(**values_of(opened), opened_at_ms=now_ms))
             return opened
 
     def decide(
@@ -173,14 +178,14 @@ class CheckpointStore:
     ) -> Decided:
         """The commit point. `merge` is a last-resource sink's part of the same transaction."""
         with self._mine(generation) as (connection, _):
-            stored = _epoch(connection, record)
+            stored = stored_epoch(connection, record)
             if stored is not None and stored.state in (EpochState.DECIDED, EpochState.COMPLETE):
                 if stored.manifest == tuple(manifest):
                     return Decided(stored)
                 raise CheckpointMismatch(
                     f"epoch {record.epoch} was decided with another manifest: start the query anew"
                 )
-            last = _last(connection, record.pipeline, DECIDED_STATES)
+            last = last_epoch(connection, record.pipeline, DECIDED_STATES)
             continues = last is None or record.range.start.relation_to(last.range.end) is Relation.SAME
             if stored is None or stored != record or not continues:
                 raise CheckpointMismatch(
@@ -190,15 +195,15 @@ class CheckpointStore:
             if merge is not None:
                 merge(connection)
             decided = replace(stored, state=EpochState.DECIDED, manifest=tuple(manifest))
-            connection.execute(_this(decided).values(**_values(decided), decided_at_ms=now_ms))
+            connection.execute(this_epoch(decided).values(**values_of(decided), decided_at_ms=now_ms))
             return Decided(decided)
 
     def complete(self, generation: Generation, decided: Decided, now_ms: int) -> None:
         record = decided.record
         with self._mine(generation) as (connection, _):
-            stored = _epoch(connection, record)
+            stored = stored_epoch(connection, record)
             assert stored is not None and stored.state in (EpochState.DECIDED, EpochState.COMPLETE), stored
-            connection.execute(_this(record).values(state=EpochState.COMPLETE.value, completed_at_ms=now_ms))
+            connection.execute(this_epoch(record).values(state=EpochState.COMPLETE.value, completed_at_ms=now_ms))
             connection.execute(
                 epochs.delete().where(
                     epochs.c.pipeline == record.pipeline,
@@ -209,13 +214,13 @@ class CheckpointStore:
 
     def give_up(self, generation: Generation, record: EpochRecord) -> None:
         with self._mine(generation) as (connection, _):
-            stored = _epoch(connection, record)
+            stored = stored_epoch(connection, record)
             assert stored is not None and stored.state in (EpochState.OPEN, EpochState.GIVEN_UP), stored
-            connection.execute(_this(record).values(state=EpochState.GIVEN_UP.value))
+            connection.execute(this_epoch(record).values(state=EpochState.GIVEN_UP.value))
 
     def damage(self, generation: Generation, decided: Decided, evidence: str) -> None:
         with self._mine(generation) as (connection, _):
-            connection.execute(_this(decided.record).values(state=EpochState.DAMAGED.value, error=evidence))
+            connection.execute(this_epoch(decided.record).values(state=EpochState.DAMAGED.value, error=evidence))
 
     def adopt(self, generation: Generation, entry: LedgerEntry, sinks: tuple[str, ...], now_ms: int) -> None:
         """Take over, on the user's word, that the destinations completed everything up to `entry`."""
@@ -244,20 +249,22 @@ class CheckpointStore:
                 fingerprint="",
                 sinks=sinks,
             )
-            connection.execute(epochs.insert().values(**_values(adopted), opened_at_ms=now_ms, completed_at_ms=now_ms))
+            connection.execute(
+                epochs.insert().values(**values_of(adopted), opened_at_ms=now_ms, completed_at_ms=now_ms)
+            )
 
     def history(self, pipeline: str, limit: int = KEEP_EPOCHS) -> list[EpochRecord]:
         """The newest epochs, oldest first, given-up ones included."""
         self.id()
         query = sa.select(epochs).where(epochs.c.pipeline == pipeline).order_by(epochs.c.epoch.desc()).limit(limit)
-        with self._transaction() as connection:
-            return [_record(row) for row in connection.execute(query)][::-1]
+        with self.database.transaction() as connection:
+            return [record_of(row) for row in connection.execute(query)][::-1]
 
     @contextmanager
     def _mine(self, generation: Generation) -> Iterator[tuple[sa.Connection, Any]]:
         """A transaction that holds the pipeline's row and goes on only if the generation is still this one."""
-        with self._transaction() as connection:
-            row = connection.execute(_pipeline_row(generation.pipeline).with_for_update()).one_or_none()
+        with self.database.transaction() as connection:
+            row = connection.execute(pipeline_row(generation.pipeline).with_for_update()).one_or_none()
             if row is None or (row.generation, row.token) != (generation.number, generation.token):
                 now = row.generation if row else "gone"
                 raise Fenced(
@@ -266,138 +273,8 @@ class CheckpointStore:
                 )
             yield connection, row
 
-    @contextmanager
-    def _transaction(self) -> Iterator[sa.Connection]:
-        try:
-            connection = self._engine.connect()
-        except SQLAlchemyError as error:
-            raise Retriable(f"the checkpoint store at {self._name()} can't be reached: {_reason(error)}") from error
-        with connection:
-            try:
-                transaction = connection.begin()
-                yield connection
-            except OnefoldError:
-                with _ignoring_a_dead_connection():
-                    connection.rollback()
-                raise
-            except SQLAlchemyError as error:
-                with _ignoring_a_dead_connection():
-                    connection.rollback()
-                raise Retriable(f"the checkpoint store at {self._name()} refused: {_reason(error)}") from error
-            try:
-                transaction.commit()
-            except SQLAlchemyError as error:
-                connection.invalidate()  # what it is in the middle of is unknown: never back into the pool
-                raise InDoubt(
-                    f"the checkpoint store at {self._name()} did not answer a commit: {_reason(error)}"
-                ) from error
-
-    def _name(self) -> str:
-        return self.url.render_as_string(hide_password=True)
-
-
-@contextmanager
-def _ignoring_a_dead_connection() -> Iterator[None]:
-    try:
-        yield
-    except SQLAlchemyError:
-        return
-
-
-def _engine(url: sa.URL, lock_timeout_s: float) -> sa.Engine:
-    if url.get_backend_name() == "sqlite":
-        engine = sa.create_engine(url, connect_args={"timeout": lock_timeout_s})
-        sa.event.listen(engine, "connect", _sqlite_settings)
-        sa.event.listen(engine, "begin", _sqlite_begin)
-        return engine
-    if url.get_backend_name() == "postgresql":
-        options = f"-c synchronous_commit=on -c lock_timeout={int(lock_timeout_s * 1000)}"
-        tcp = {"connect_timeout": 10, "keepalives_idle": 10, "tcp_user_timeout": 30_000}
-        connect_args = {"options": options, "application_name": "onefold store", **tcp}
-        return sa.create_engine(url, isolation_level="READ COMMITTED", pool_pre_ping=True, connect_args=connect_args)
-    raise ConfigError(f"a checkpoint store lives in SQLite or Postgres, not in {url.get_backend_name()!r}")
-
-
-def _sqlite_settings(connection: Any, _record: Any) -> None:
-    connection.isolation_level = None  # we begin transactions ourselves
-    connection.execute("PRAGMA journal_mode=WAL")
-    connection.execute("PRAGMA synchronous=FULL")
-
-
-def _sqlite_begin(connection: sa.Connection) -> None:
-    connection.exec_driver_sql("BEGIN IMMEDIATE")
-
 
 def _lock_schema(connection: sa.Connection) -> None:
     """Two drivers that create the tables at once would collide in Postgres's catalog."""
     if connection.dialect.name == "postgresql":
         connection.execute(sa.text("SELECT pg_advisory_xact_lock(hashtext('onefold store'))"))
-
-
-def _reason(error: SQLAlchemyError) -> str:
-    return str(error.orig if isinstance(error, DBAPIError) and error.orig else error).strip()
-
-
-def _pipeline_row(pipeline: str) -> sa.Select[Any]:
-    return sa.select(pipelines).where(pipelines.c.pipeline == pipeline)
-
-
-def _of(table: sa.Table, pipeline: str) -> sa.Update:
-    return table.update().where(table.c.pipeline == pipeline)
-
-
-def _this(record: EpochRecord) -> sa.Update:
-    return epochs.update().where(epochs.c.pipeline == record.pipeline, epochs.c.epoch == record.epoch)
-
-
-def _epoch(connection: sa.Connection, record: EpochRecord) -> EpochRecord | None:
-    query = sa.select(epochs).where(epochs.c.pipeline == record.pipeline, epochs.c.epoch == record.epoch)
-    row = connection.execute(query).one_or_none()
-    return _record(row) if row else None
-
-
-def _last(connection: sa.Connection, pipeline: str, states: tuple[str, ...]) -> EpochRecord | None:
-    query = sa.select(epochs).where(epochs.c.pipeline == pipeline, epochs.c.state.in_(states))
-    row = connection.execute(query.order_by(epochs.c.epoch.desc()).limit(1)).one_or_none()
-    return _record(row) if row else None
-
-
-def _unfinished(connection: sa.Connection, pipeline: str) -> tuple[EpochRecord, ...]:
-    states = (EpochState.OPEN.value, EpochState.DECIDED.value, EpochState.DAMAGED.value)
-    query = sa.select(epochs).where(epochs.c.pipeline == pipeline, epochs.c.state.in_(states)).order_by(epochs.c.epoch)
-    return tuple(_record(row) for row in connection.execute(query))
-
-
-def _values(record: EpochRecord) -> dict[str, Any]:
-    return {
-        "pipeline": record.pipeline,
-        "epoch": record.epoch,
-        "generation": record.generation,
-        "state": record.state.value,
-        "range_start": record.range.start.to_json(),
-        "range_end": record.range.end.to_json(),
-        "timestamp_ms": record.timestamp_ms,
-        "query_id": record.query_id,
-        "batch_id": record.batch_id,
-        "fingerprint": record.fingerprint,
-        "manifest": json.dumps([asdict(c) | {"kind": c.kind.value} for c in record.manifest]),
-        "sinks": json.dumps(record.sinks),
-        "rows": record.rows,
-        "bytes": sum(c.bytes for c in record.manifest),
-    }
-
-
-def _record(row: Any) -> EpochRecord:
-    return EpochRecord(
-        pipeline=row.pipeline,
-        epoch=row.epoch,
-        generation=row.generation,
-        state=EpochState(row.state),
-        range=Range(Positions.from_json(row.range_start), Positions.from_json(row.range_end)),
-        timestamp_ms=row.timestamp_ms,
-        query_id=row.query_id,
-        batch_id=row.batch_id,
-        fingerprint=row.fingerprint,
-        manifest=tuple(Committable(**c | {"kind": SinkKind(c["kind"])}) for c in json.loads(row.manifest)),
-        sinks=tuple(json.loads(row.sinks)),
-    )

@@ -100,20 +100,21 @@ class Bookkeeping:
         connection.execute(_TABLES.format(s=identifier(self.schema), version=VERSION))
 
     def ledger(self, connection: Connection) -> LedgerEntry | None:
-        """The ledger's row, with the committed parts beyond it; None without a row, whatever parts are there."""
+        """The row, with the committed parts beyond it; epoch 0 where there are only parts, None without either."""
         row = connection.execute(
             f"""SELECT epoch, generation, timestamp_ms, positions::text, store_id FROM {self.table("ledger")}
                 WHERE pipeline = %s AND sink = %s""",
             (self.pipeline, self.sink),
         ).fetchone()
-        if row is None:
-            return None
+        row = row or (0, 0, 0, "{}", "")
         parts = connection.execute(
             f"""SELECT DISTINCT epoch, generation, timestamp_ms FROM {self.table("parts")}
                 WHERE pipeline = %s AND sink = %s AND epoch > %s ORDER BY 1, 2, 3""",
             (self.pipeline, self.sink, row[0]),
         ).fetchall()
         members = tuple(Member(*part) for part in parts)
+        if row[0] == 0 and not members:
+            return None
         return LedgerEntry(row[0], row[1], row[2], Positions.from_json(row[3]), row[4], members)
 
     def record(self, connection: Connection, entry: LedgerEntry) -> None:
