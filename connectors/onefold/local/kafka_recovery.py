@@ -4,8 +4,8 @@ A controller that starts takes the killed broker for alive until its session end
 the transaction coordinator at once, from metadata in which it still leads every partition. When the session then ends,
 all partitions lose their leader for a moment, and a coordinator that finds none for the markers of a decided
 transaction drops the markers ("these partitions are likely deleted already and hence can be skipped"). The transaction
-is complete, and yet its records stay invisible to read_committed readers for ever: so it was after 3 of 6 kills right
-after a commit on 50 partitions, Kafka 4.3.1. A cluster of several nodes hands the leadership over instead.
+is complete, and yet its records stay invisible to read_committed readers: after 6 of 7 kills right after a commit on
+50 partitions (Kafka 4.3.1, default settings). A cluster of several nodes hands the leadership over instead.
 
 So the controller first runs alone, with a short session, until it has written down that the old broker is gone. The
 broker then starts from metadata without leaders, and its coordinator loads when all leaders are there.
