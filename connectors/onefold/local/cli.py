@@ -16,10 +16,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from rich.table import Table
 
 from onefold.core.errors import OnefoldError
-
-from .kafka import KafkaServer
-from .postgres import PostgresServer
-from .server import LocalServer, ServerStatus
+from onefold.local.kafka import KafkaServer
+from onefold.local.postgres import PostgresServer
+from onefold.local.server import LocalServer, ServerStatus
 
 __all__ = ["app"]
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from .artifacts import cache_directory
-from .errors import LocalServerError, clear_disk_errors
+from onefold.local.cache import cache_directory
+from onefold.local.errors import LocalServerError, clear_disk_errors
 
 __all__ = ["Java", "find_java", "spark_environment"]
 

@@ -12,13 +12,13 @@ import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .artifacts import kafka_jars
-from .errors import LocalServerError
-from .java import find_java
-from .kafka_recovery import SESSION_MS, fence_earlier_life, was_killed
-from .process import ProcessRef, ServerState, kill_tree, spawn, wait_gone
-from .resources import HOST, choose_port
-from .server import LocalServer, local_address
+from onefold.local.artifacts import kafka_jars
+from onefold.local.errors import LocalServerError
+from onefold.local.java import find_java
+from onefold.local.kafka_recovery import SESSION_MS, fence_earlier_life, was_killed
+from onefold.local.process import ProcessRef, ServerState, kill_tree, spawn, wait_gone
+from onefold.local.resources import HOST, choose_port
+from onefold.local.server import LocalServer, local_address
 
 if TYPE_CHECKING:
     from rich.progress import Progress

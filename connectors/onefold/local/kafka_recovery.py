@@ -19,8 +19,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from .errors import LocalServerError
-from .process import ServerState, kill_tree, log_tail, spawn, wait_gone
+from onefold.local.errors import LocalServerError
+from onefold.local.process import ServerState, kill_tree, log_tail, spawn, wait_gone
 
 __all__ = ["SESSION_MS", "fence_earlier_life", "was_killed"]
 

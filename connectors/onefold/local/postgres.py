@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-from .errors import LocalServerError
-from .postgres_binaries import postgres_binaries, run, service_user
-from .process import ProcessRef, ServerState, kill_tree, log_tail, spawn, wait_gone
-from .resources import HOST
-from .server import LocalServer, local_address
+from onefold.local.errors import LocalServerError
+from onefold.local.postgres_binaries import postgres_binaries, run, service_user
+from onefold.local.process import ProcessRef, ServerState, kill_tree, log_tail, spawn, wait_gone
+from onefold.local.resources import HOST
+from onefold.local.server import LocalServer, local_address
 
 if TYPE_CHECKING:
     from rich.progress import Progress

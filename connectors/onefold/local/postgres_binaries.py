@@ -12,9 +12,9 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from .errors import LocalServerError, clear_disk_errors
-from .process import as_user
-from .resources import exclusive
+from onefold.local.errors import LocalServerError, clear_disk_errors
+from onefold.local.process import as_user
+from onefold.local.resources import exclusive
 
 __all__ = ["postgres_binaries", "run", "service_user"]
 

@@ -20,7 +20,7 @@ from typing import Any
 
 import psutil
 
-from .errors import LocalServerError, clear_disk_errors
+from onefold.local.errors import LocalServerError, clear_disk_errors
 
 __all__ = ["ProcessRef", "ServerState", "as_user", "kill_tree", "log_tail", "spawn", "wait_gone"]
 

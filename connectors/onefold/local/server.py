@@ -12,9 +12,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, ClassVar, Self
 
-from .errors import LocalServerError, clear_disk_errors
-from .process import ProcessRef, ServerState, kill_tree, log_tail
-from .resources import HOST, choose_port, exclusive, require_space
+from onefold.local.errors import LocalServerError, clear_disk_errors
+from onefold.local.process import ProcessRef, ServerState, kill_tree, log_tail
+from onefold.local.resources import HOST, choose_port, exclusive, require_space
 
 if TYPE_CHECKING:
     from rich.progress import Progress
