@@ -15,6 +15,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from pyspark.sql import SparkSession
+from support import Rig
 
 from onefold.connectors.spark_session import spark_session
 from onefold.local import KafkaServer, PostgresServer
@@ -90,3 +91,13 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session = spark_session("onefold tests", tmp_path_factory.mktemp("spark"), master="local[2]")
     yield session
     session.stop()
+
+
+@pytest.fixture
+def rig(
+    spark: SparkSession, kafka_server: KafkaServer, kafka_topic: Callable[..., str], postgres_url: str, tmp_path: Path
+) -> Iterator[Rig]:
+    """A fresh topic of four partitions, a fresh database, and an empty directory. Stops what queries a test leaves."""
+    yield Rig(spark, kafka_server.bootstrap_servers, kafka_topic(partitions=4), postgres_url, tmp_path)
+    for query in spark.streams.active:
+        query.stop()

@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlparse
+from urllib.parse import urlparse
 
 from pyspark.sql import SparkSession
 from pyspark.sql.functions import input_file_name
@@ -31,7 +31,7 @@ class RunningQuery:
     query_id: str
     run_id: str
     root: str  # the resolved checkpoint root
-    stateful: bool
+    stateful: bool | None  # None where nobody can tell (Spark Connect)
 
 
 def running_query(spark: SparkSession, known: RunningQuery | None, root: str | None = None) -> RunningQuery:
@@ -43,7 +43,7 @@ def running_query(spark: SparkSession, known: RunningQuery | None, root: str | N
     if not hasattr(spark, "_jsparkSession"):
         if root is None:
             raise ConfigError("on Spark Connect the checkpoint's path must be given: Pipeline(..., checkpoint='...')")
-        return RunningQuery(query_id=root, run_id=str(os.getpid()), root=root, stateful=True)
+        return RunningQuery(query_id=root, run_id=str(os.getpid()), root=root, stateful=None)
     query_id = spark.sparkContext.getLocalProperty("sql.streaming.queryId")
     run_id = spark.sparkContext.getLocalProperty("spark.jobGroup.id")
     if query_id is None or run_id is None:
@@ -80,16 +80,13 @@ def last_end_before(spark: SparkSession, root: str, batch_id: int) -> Positions 
     before = positions_at(spark, root, batch_id - 1)
     if before is not None:
         return before
-    rows = spark.read.text(f"{root}/offsets/*", wholetext=True).select(input_file_name().alias("file"), "value")
-    found = [(int(name), row.value) for row in rows.collect() if (name := row.file.rpartition("/")[2]).isdigit()]
-    earlier = [(number, text) for number, text in found if number < batch_id]
+    earlier = [number for number in _logged_batches(spark, f"{root}/offsets") if number < batch_id]
     if not earlier:
         raise CheckpointMismatch(
             f"the checkpoint at {root} has no offsets before batch {batch_id}: a part of it was deleted. Start the"
             " query with a new, empty checkpoint directory and startingOffsets=ledger"
         )
-    number, text = max(earlier)
-    return _parse(text, f"{root}/offsets/{number}")
+    return positions_at(spark, root, max(earlier))
 
 
 def initial_positions(spark: SparkSession, root: str, sources_max: int = 64) -> Positions:
@@ -117,7 +114,7 @@ def _parse(text: str, path: str) -> Positions:
 
 def _read(spark: SparkSession, path: str) -> str | None:
     if is_local(path):
-        local = Path(unquote(urlparse(path).path))
+        local = _local(path)
         return local.read_text() if local.exists() else None
     try:
         rows = spark.read.text(path, wholetext=True).collect()
@@ -126,6 +123,21 @@ def _read(spark: SparkSession, path: str) -> str | None:
             return None
         raise
     return str(rows[0].value) if rows else None
+
+
+def _logged_batches(spark: SparkSession, directory: str) -> list[int]:
+    if is_local(directory):
+        names = [path.name for path in _local(directory).iterdir()]
+    else:
+        rows = spark.read.text(f"{directory}/*", wholetext=True).select(input_file_name().alias("file"))
+        names = [row.file.rpartition("/")[2] for row in rows.collect()]
+    return [int(name) for name in names if name.isdigit()]
+
+
+def _local(path: str) -> Path:
+    """Hadoop writes a local path as `file:/tmp/x`, with no character escaped."""
+    bare = path.removeprefix("file:")
+    return Path("/" + bare.lstrip("/") if bare.startswith("//") else bare)
 
 
 def _execution(spark: SparkSession, query_id: str) -> Any:

@@ -8,7 +8,10 @@ from onefold.core import OnefoldError, Retriable, errors
 
 __all__ = ["from_spark"]
 
-_RAISED = re.compile(r"^(?:onefold\.core\.errors|onefold\.\S+)\.([A-Z]\w+): (.*)$", re.MULTILINE)
+# A message may have several lines: it ends at an empty one, at the JVM's stack, at the next error, or with the text.
+_RAISED = re.compile(r"^\s*onefold\.\S+\.([A-Z]\w+): (.*(?:\n(?!\s*$|\s+at |\s*onefold\.).*)*)", re.MULTILINE)
+
+_OTHERS = re.compile(r"^\s*((?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception)\b.*)$", re.MULTILINE)
 
 
 def from_spark(error: Exception) -> OnefoldError:
@@ -22,5 +25,6 @@ def from_spark(error: Exception) -> OnefoldError:
         kind = getattr(errors, name, None)
         if isinstance(kind, type) and issubclass(kind, OnefoldError):
             return kind(message)
-    first = text.strip().split("\n", 1)[0]
-    return Retriable(f"the Spark job failed: {first}")
+    raised = _OTHERS.findall(text)
+    reason = raised[-1] if raised else text.strip().split("\n", 1)[0]
+    return Retriable(f"the Spark job failed: {reason}")

@@ -5,12 +5,16 @@ from __future__ import annotations
 import logging
 import random
 import time
+from collections.abc import Callable
+from typing import TypeVar
 
+from onefold.core import OnefoldError, Retriable
 from onefold.core.effects import Pause
 
 __all__ = ["Patience"]
 
 log = logging.getLogger("onefold")
+T = TypeVar("T")
 
 
 class Patience:
@@ -22,11 +26,24 @@ class Patience:
         self._began_s = 0.0
 
     def __call__(self, pause: Pause) -> None:
+        self._wait(pause.attempt, type(pause.waiting_for).__name__, pause.because)
+
+    def insist(self, call: Callable[[], T], doing: str) -> T:
+        """The answer of `call`, which is safe to repeat: asked again for as long as it raises `Retriable`."""
+        attempt = 0
+        while True:
+            try:
+                return call()
+            except Retriable as error:
+                attempt += 1
+                self._wait(attempt, doing, error)
+
+    def _wait(self, attempt: int, doing: str, because: OnefoldError) -> None:
         now_s = time.monotonic()
-        if pause.attempt == 1:
+        if attempt == 1:
             self._began_s = now_s
         if now_s - self._began_s > self.patience_s:
-            raise pause.because
-        wait_s = min(0.05 * 2 ** min(pause.attempt, 10), self.pause_max_s) * random.uniform(0.5, 1.0)
-        log.warning("%s waits: %s (try %d)", type(pause.waiting_for).__name__, pause.because, pause.attempt)
+            raise because
+        wait_s = min(0.05 * 2 ** min(attempt, 10), self.pause_max_s) * random.uniform(0.5, 1.0)
+        log.warning("%s waits: %s (try %d)", doing, because, attempt)
         time.sleep(wait_s)

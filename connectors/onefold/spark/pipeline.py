@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pyspark.errors import StreamingQueryException
+from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from onefold.core import ConfigError, EpochRecord, Guarantee, OnefoldError, Sink
+from onefold.core import ConfigError, EpochRecord, Guarantee, OnefoldError, Positions, Sink
 from onefold.core.effects import StoreFacts
 from onefold.core.protocol import Initial, Outcome, Started
 from onefold.core.store import CheckpointStore
@@ -64,6 +64,7 @@ class Pipeline:
         self._checkpoint = checkpoint
         self._on_outcome = on_outcome
         self._fetch: Fetch | None = None
+        self._begin: Positions | None = None  # where the DataFrame that was read begins
         self._live: Session | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -97,8 +98,9 @@ class Pipeline:
 
     def epoch_writer(self, df: DataFrame, batch_id: int) -> None:
         """The function for `df.writeStream.foreachBatch(pipeline.epoch_writer)`."""
+        self.error = None
         try:
-            outcome = self._session().process(df, batch_id, self._checkpoint, self._fetch)
+            outcome = self._session().process(df, batch_id, self._checkpoint, self._fetch, self.adopt_ledger)
         except OnefoldError as error:
             self.error = error
             raise
@@ -144,8 +146,17 @@ class Pipeline:
         initial = Initial(source.initial_positions(), source.starting_offsets == "ledger")
         started = session.start(initial, self.adopt_ledger)
         assert started.start is not None
+        if gone := sorted(started.start.topics().keys() - set(source.topics)):
+            raise ConfigError(
+                f"pipeline {self.name!r} began with the topic {gone[0]!r}, which this source does not read: name it"
+                " again, or start over under a new pipeline name"
+            )
+        self.error, self._fetch, self._begin = None, None, started.start
         frozen = {**source.options(started.start), **options}
-        return spark.readStream.format("onefold_kafka").options(**frozen).load()
+        try:
+            return spark.readStream.format("onefold_kafka").options(**frozen).load()
+        except AnalysisException as error:
+            raise from_spark(error) from error
 
     def _write(self, df: DataFrame, root: str, trigger: Mapping[str, Any] | None) -> StreamingQuery:
         session = self._session()
@@ -163,5 +174,5 @@ class Pipeline:
                 directory = Path(".onefold")
                 directory.mkdir(exist_ok=True)
                 url = f"sqlite:///{(directory / f'{self.name}.db').resolve()}"
-            self._live = Session(self.name, self.sinks, CheckpointStore(url), self.patience_s)
+            self._live = Session(self.name, self.sinks, CheckpointStore(url), self.patience_s, self._begin)
         return self._live

@@ -7,6 +7,7 @@ import logging
 import threading
 import uuid
 from collections.abc import Sequence
+from functools import partial
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -22,6 +23,7 @@ from onefold.core import (
     OnefoldError,
     Positions,
     Range,
+    Relation,
     Sink,
     SinkKind,
     TaskId,
@@ -46,19 +48,31 @@ log = logging.getLogger("onefold")
 class Session:
     """Runs the protocol for one pipeline. Its public calls take turns, also with the sweep's timer."""
 
-    def __init__(self, name: str, sinks: Sequence[Sink], store: CheckpointStore, patience_s: float) -> None:
+    def __init__(
+        self,
+        name: str,
+        sinks: Sequence[Sink],
+        store: CheckpointStore,
+        patience_s: float,
+        begin: Positions | None = None,
+    ) -> None:
         self.name = name
         self.sinks = tuple(sinks)
         self.store = store
         self.started: Started | None = None
-        self._initial: Initial | None = None
+        # Where the DataFrame that was read begins, whatever the ledger says by the time that its query starts.
+        self.begin = begin
         self._lock = threading.RLock()
         self._query: RunningQuery | None = None
         self._sweeper: Sweeper | None = None
         self._fingerprint: str | None = None  # None until the sinks were opened for the running query
         self._last_end: tuple[int, Positions] | None = None
-        committers: dict[str, Committer] = {sink.name: sink.recover(name) for sink in sinks}
-        self._driver = Driver(name, store, committers, Patience(patience_s))
+        self._patience = Patience(patience_s)
+        committers: dict[str, Committer] = {
+            sink.name: self._patience.insist(partial(sink.recover, name), f"opening sink {sink.name!r}")
+            for sink in sinks
+        }
+        self._driver = Driver(name, store, committers, self._patience)
 
     @property
     def _names(self) -> tuple[str, ...]:
@@ -67,8 +81,10 @@ class Session:
     def start(self, initial: Initial | None, adopt_ledger: bool = False) -> Started:
         """Take over the pipeline: a new generation, recovery, frozen positions. Before every start of a query."""
         with self._lock:
-            self._initial, self._query = initial, None
+            self._query = None
             self.started = self._driver.run(start(self._names, initial, adopt_ledger))
+            if initial is not None:
+                self.begin = self.started.start
             log.info(
                 "pipeline %r: generation %d, %d epochs finished, %d given up",
                 self.name,
@@ -78,10 +94,12 @@ class Session:
             )
             return self.started
 
-    def process(self, df: DataFrame, batch_id: int, root: str | None, fetch: Fetch | None) -> Outcome:
+    def process(
+        self, df: DataFrame, batch_id: int, root: str | None, fetch: Fetch | None, adopt_ledger: bool = False
+    ) -> Outcome:
         """One batch of the query, exactly once."""
         with self._lock:
-            query = self._bind(df.sparkSession, root)
+            query = self._bind(df.sparkSession, root, adopt_ledger)
             assert self.started is not None
             if self._fingerprint is None:
                 self._fingerprint = self._open_sinks(
@@ -99,7 +117,7 @@ class Session:
             outcome = self._driver.run(protocol, lambda record: self._run_job(df, record, fetch))
             if outcome.replayed:
                 log.info("batch %d was written before, as epoch %d: skipped", batch_id, outcome.record.epoch)
-                if query.stateful:
+                if query.stateful is not False:
                     # Skipping a completed batch of a stateful query would break the state store's validation.
                     df.write.format("noop").mode("overwrite").save()
             self._last_end = (batch_id, request.range.end)
@@ -141,14 +159,14 @@ class Session:
                 committer.close()
             self.store.close()
 
-    def _bind(self, spark: SparkSession, root: str | None) -> RunningQuery:
+    def _bind(self, spark: SparkSession, root: str | None, adopt_ledger: bool) -> RunningQuery:
         """The query this batch belongs to. A new run, of this query or another, starts the protocol anew."""
         query = checkpoint.running_query(spark, self._query, root)
         if self._query != query:
             self.refuse_second_query(spark, query)
             self.check_store_reaches(spark, query.root)
             if self.started is None or self._query is not None:
-                self.start(self._initial)
+                self.start(None, adopt_ledger)
             self._query, self._fingerprint, self._last_end = query, None, None
             self._stop_sweeper()
             self._sweeper = Sweeper(self.sweep, lambda: checkpoint.is_active(spark, query))
@@ -163,30 +181,40 @@ class Session:
             )
         if self._last_end is not None and self._last_end[0] == batch_id - 1:
             return Range(self._last_end[1], end)
-        begin = checkpoint.last_end_before(spark, query.root, batch_id)
-        assert self.started is not None
-        if begin is None:
-            begin = self.started.start
-        if begin is None:
-            begin = checkpoint.initial_positions(spark, query.root)
-            if end.topics() and not begin.topics():
-                raise ConfigError(
-                    "the first batch's start is not on record anywhere: Spark does not log it for onefold_kafka. Read"
-                    " through the pipeline, which freezes it: df = pipeline.read(spark, KafkaSource(...))"
-                )
-        return Range(begin, end)
+        before = checkpoint.last_end_before(spark, query.root, batch_id)
+        return Range(self._first_start(spark, query, end) if before is None else before, end)
+
+    def _first_start(self, spark: SparkSession, query: RunningQuery, end: Positions) -> Positions:
+        """Where the first batch began: what Spark logged of its own sources, and what `read` froze of ours."""
+        logged = checkpoint.initial_positions(spark, query.root)
+        frozen = self.begin or Positions()
+        known = logged.topics().keys() | frozen.topics().keys()
+        if missing := sorted(end.topics().keys() - known):
+            raise ConfigError(
+                f"the first batch's start in {', '.join(missing)} is not on record anywhere: Spark does not log it for"
+                " onefold_kafka. Read through the pipeline, which freezes it: pipeline.read(spark, KafkaSource(...))"
+            )
+        return Positions.of({**dict(frozen.items), **dict(logged.items)})
 
     def _check_state_is_whole(self, request: EpochRequest, query: RunningQuery) -> None:
-        """A first batch that was decided and then lost with its state cannot be rebuilt from the ledger's positions."""
-        from_ledger = self._initial is not None and self._initial.from_ledger
-        if not (query.stateful and from_ledger and request.batch_id == 0 and request.range.is_empty):
+        """The ledger has the positions, but not the state that a query had built up to there."""
+        if query.stateful is not True or request.batch_id != 0:
             return
-        last = self.store.facts(self.name).last
-        if last is not None and (last.query_id, last.batch_id) == (request.query_id, 0):
-            raise CheckpointMismatch(
-                "the first batch of this stateful query was written, but its state was lost in a crash. Start with a"
-                " new, empty checkpoint directory and startingOffsets=ledger"
-            )
+        facts = self._patience.insist(lambda: self.store.facts(self.name), "reading the store")
+        last, begin = facts.last, request.range.start
+        if last is None or begin.relation_to(last.range.end) is not Relation.SAME:
+            return  # a replay from the very beginning, or a mismatch that the protocol explains
+        if facts.frozen is not None and begin.relation_to(facts.frozen) is Relation.SAME:
+            return  # nothing but empty batches so far
+        if (last.query_id, last.batch_id) == (request.query_id, 0) and last.range.is_empty:
+            return
+        raise CheckpointMismatch(
+            f"this query keeps state, and it would go on at epoch {last.epoch}'s end without the state of the records"
+            " before, which is in the checkpoint directory only. Nothing was written. Restore that directory; or start"
+            " with startingOffsets=earliest and the same maxOffsetsPerTrigger, which runs all batches from the"
+            " pipeline's first position through the state again and writes none of them twice; or start over under a"
+            " new pipeline name, with an empty table"
+        )
 
     def _run_job(self, df: DataFrame, record: EpochRecord, fetch: Fetch | None) -> tuple[Committable, ...]:
         task = TaskId(self.name, record.generation, record.epoch, record.timestamp_ms, uuid.uuid4())
@@ -200,7 +228,7 @@ class Session:
     def _open_sinks(self, schema: pa.Schema) -> str:
         """Before the first writers of a query: tables, settings, permissions. Returns the job's fingerprint."""
         for sink in self.sinks:
-            committer = sink.open(self.name, schema)
+            committer = self._patience.insist(partial(sink.open, self.name, schema), f"opening sink {sink.name!r}")
             self._driver.committers[sink.name].close()
             self._driver.committers[sink.name] = committer
         guarantees = {sink.name: sink.guarantee() for sink in self.sinks}
@@ -216,13 +244,16 @@ class Session:
         if merging:
             committer = self._driver.committers[merging[0]]
             assert isinstance(committer, LastResource)
-            if not committer.shares_store(self.store.id()):
+            if not self._patience.insist(partial(self._is_shared, committer), "looking for the checkpoint store"):
                 raise ConfigError(
                     f"sink {merging[0]!r} merges inside the decision's own transaction, so the checkpoint store must be"
                     " in its database: leave out store=, or use delivery='two_phase'"
                 )
         modes = {name: promise.mode for name, promise in guarantees.items()}
         return hashlib.sha256(f"{schema.to_string()}{modes}".encode()).hexdigest()[:16]
+
+    def _is_shared(self, committer: LastResource) -> bool:
+        return committer.shares_store(self.store.id())
 
     def _stop_sweeper(self) -> None:
         if self._sweeper is not None:

@@ -6,13 +6,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own convention)
-from pyspark.sql.types import MapType
+from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
 from onefold.core import ConfigError, EpochRecord, EpochState, LedgerEntry, Positions, Relation
+from onefold.core.effects import StoreFacts
 from onefold.sinks.postgres import PostgresSink
 from onefold.sources.kafka import KafkaSource
+from onefold.spark.failures import from_spark
 from onefold.spark.pipeline import Pipeline
 from onefold.spark.postgres_table import read_table
 from onefold.spark.register import register
@@ -20,6 +23,7 @@ from onefold.spark.register import register
 __all__ = ["Comparison", "Verification", "compare", "read_source", "verify"]
 
 SAMPLES = 5
+ADOPTED = "adopted"  # the query id of an epoch that a store took over from the destination's ledger
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +80,22 @@ def verify(
         committer.close()
     facts = pipeline.facts()
     history = [record for record in pipeline.history() if record.state is not EpochState.GIVEN_UP]
-    frozen = facts.frozen or (history[0].range.start if history else Positions())
-    expected = transform(read_source(spark, source, frozen, ledger.positions))
-    comparison = compare(expected, read_table(spark, sink.url, sink.table, expected.schema), key)
-    return Verification(comparison, ledger.positions, len(history), in_doubt, tuple(_chain(history, ledger)))
+    expected = transform(read_source(spark, source, _begin(facts, history, source), ledger.positions))
+    try:
+        comparison = compare(expected, read_table(spark, sink.url, sink.table, expected.schema), key)
+    except PySparkException as error:
+        raise from_spark(error) from error
+    chain = tuple(_chain(history, ledger, facts.store_id))
+    return Verification(comparison, ledger.positions, len(history), in_doubt, chain)
+
+
+def _begin(facts: StoreFacts, history: Sequence[EpochRecord], source: KafkaSource) -> Positions:
+    """The pipeline's first position; by the source's own settings where the store was adopted, and forgot it."""
+    if facts.frozen is not None:
+        return facts.frozen
+    if history and history[0].epoch == 1 and history[0].query_id != ADOPTED:
+        return history[0].range.start
+    return source.initial_positions()
 
 
 def compare(expected: DataFrame, actual: DataFrame, key: Sequence[str]) -> Comparison:
@@ -135,31 +151,55 @@ def compare(expected: DataFrame, actual: DataFrame, key: Sequence[str]) -> Compa
 def read_source(spark: SparkSession, source: KafkaSource, start: Positions, end: Positions) -> DataFrame:
     """The source's records between two positions, as a bounded DataFrame."""
     register(spark)
-    bounds = {"startingOffsets": start.to_kafka_json(), "endingOffsets": end.to_kafka_json()}
-    return spark.read.format("onefold_kafka").options(**{**source.options(), **bounds}).load()
+    # A partition that came after `end` was read ends where it begins.
+    later = {f"{t}/{p}": dict(start.items).get(f"{t}/{p}", 0) for t, p in source.broker().partitions(source.topics)}
+    whole = Positions.of({**later, **dict(end.items)})
+    options = {**source.options(start), "endingOffsets": whole.to_kafka_json()}
+    options.pop("maxOffsetsPerTrigger", None)
+    return spark.read.format("onefold_kafka").options(**options).load()
 
 
 def _fingerprint(df: DataFrame) -> Column:
-    # Spark's hash passes over nulls, so (null, 1) and (1, null) would be the same without the flags.
-    columns = []
-    for item in df.schema.fields:
-        column = F.col(f"`{item.name}`")
-        if isinstance(item.dataType, MapType):
-            column = F.array_sort(F.map_entries(column))
-        columns += [F.isnull(column), column]
+    columns = [_hashable(F.col(f"`{item.name}`"), item.dataType) for item in df.schema.fields]
     return F.xxhash64(*columns)
 
 
-def _chain(history: Sequence[EpochRecord], ledger: LedgerEntry) -> list[str]:
+def _hashable(column: Column, kind: DataType) -> Column:
+    """A struct that Spark hashes to different values for different ones of `column`.
+
+    Spark's hash passes over nulls and over the seams between elements, so that (null, 1) and (1, null), or [[1], [2]]
+    and [[1, 2]], would be the same without the flags and sizes; and it refuses maps.
+    """
+    inner = column
+    if isinstance(kind, MapType):
+        entry = StructType([StructField("key", kind.keyType), StructField("value", kind.valueType)])
+        # Sorted by hash: not every kind of value has an order.
+        hashes = F.transform(F.map_entries(column), lambda item: F.xxhash64(_hashable(item, entry)))
+        inner = F.struct(F.size(column), F.array_sort(hashes))
+    elif isinstance(kind, ArrayType):
+        inner = F.struct(F.size(column), F.transform(column, lambda item: _hashable(item, kind.elementType)))
+    elif isinstance(kind, StructType):
+        inner = F.struct(*(_hashable(column.getField(f.name), f.dataType) for f in kind.fields))
+    return F.struct(F.isnull(column), inner)
+
+
+def _chain(history: Sequence[EpochRecord], ledger: LedgerEntry, store_id: str) -> list[str]:
     """Where the epochs don't follow on one another, or the ledger doesn't follow from them."""
+    if ledger.store_id != store_id:
+        return [f"the ledger belongs to checkpoint store {ledger.store_id}, and this store is {store_id}"]
     broken = [
         f"epoch {after.epoch} starts where epoch {before.epoch} does not end"
         f" ({after.range.start.differences(before.range.end)})"
         for before, after in pairwise(history)
-        if after.range.start.relation_to(before.range.end) is not Relation.SAME
+        if after.range.start.relation_to(before.range.end) is not Relation.SAME and after.query_id != ADOPTED
     ]
     complete = [record for record in history if record.state is EpochState.COMPLETE]
-    if complete and ledger.epoch < complete[-1].epoch:
-        broken.append(f"the ledger stands at epoch {ledger.epoch}, the store at {complete[-1].epoch}")
+    last = complete[-1] if complete else None
+    if last is None or ledger.epoch != last.epoch:
+        broken.append(f"the ledger stands at epoch {ledger.epoch}, the store at {last.epoch if last else 'none'}")
+    elif ledger.positions.relation_to(last.range.end) is not Relation.SAME:
+        broken.append(
+            f"the ledger's positions are not epoch {last.epoch}'s end ({ledger.positions.differences(last.range.end)})"
+        )
     broken += [f"epoch {r.epoch} is {r.state.value}" for r in history if r.state is not EpochState.COMPLETE]
     return broken

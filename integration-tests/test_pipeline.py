@@ -1,0 +1,330 @@
+"""Pipelines on Spark with real servers: what they write, what they replay, what they refuse."""
+
+from __future__ import annotations
+
+import pickle
+import shutil
+from collections.abc import Iterable
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
+from pyspark.sql import DataFrame
+from support import AVAILABLE_NOW, Rig, crash, failing_at, offsets_of
+
+from onefold.core import BadRecord, ConfigError, DataLoss, Fenced, Retriable, SchemaMismatch
+from onefold.core.errors import exit_code
+from onefold.core.protocol import Outcome
+from onefold.local import PostgresServer
+from onefold.spark import Pipeline, register
+
+pytestmark = pytest.mark.servers
+
+
+def replayed(outcomes: list[Outcome]) -> list[bool]:
+    return [outcome.replayed for outcome in outcomes]
+
+
+@pytest.mark.parametrize("delivery", ["two_phase", "staged"])
+def test_a_dataframe_is_written_exactly_and_a_restart_skips_what_is_there(rig: Rig, delivery: str) -> None:
+    rig.put(1000)
+    outcomes = rig.run(rig.pipeline(rig.sink(delivery)))
+    assert [outcome.record.rows for outcome in outcomes] == [300, 300, 300, 100]
+    rig.forget_commit(3)
+    rig.put(200)
+    assert replayed(rig.run(rig.pipeline(rig.sink(delivery)))) == [True, False]
+    rig.assert_exact()
+
+
+@pytest.mark.parametrize("filtered", [False, True])
+def test_the_direct_path_is_exact_with_and_without_a_transform(rig: Rig, filtered: bool) -> None:
+    def even(batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
+        yield batch.filter(pc.equal(pc.bit_wise_and(batch.column("id"), 1), 0))
+
+    rig.put(1000)
+    pipeline = rig.pipeline()
+    transform = even if filtered else None
+    query = pipeline.stream(rig.spark, rig.source(), rig.checkpoint(), AVAILABLE_NOW, transform)
+    rig.finish(pipeline, query)
+    pipeline.close()
+    assert [o.record.range.is_empty for o in rig.outcomes] == [False] * 4
+    if filtered:
+        rig.sent = [record for record in rig.sent if record[0] % 2 == 0]
+    rig.assert_exact()
+
+
+def test_a_direct_stream_does_not_change_what_a_later_dataframe_of_the_pipeline_is(rig: Rig) -> None:
+    rig.put(300)
+    pipeline = rig.pipeline()
+    rig.finish(pipeline, pipeline.stream(rig.spark, rig.source(), rig.checkpoint(), AVAILABLE_NOW))
+    rig.put(300)
+    rig.finish(pipeline, rig.start(pipeline, pipeline.read(rig.spark, rig.source())))
+    pipeline.close()
+    rig.assert_exact()
+
+
+def counts(df: DataFrame) -> DataFrame:
+    return df.selectExpr("n % 7 AS id").groupBy("id").count().withColumnRenamed("count", "n")
+
+
+def test_a_replayed_batch_of_a_stateful_query_is_drained_into_its_state_and_not_written(rig: Rig) -> None:
+    rig.put(600)
+    rig.run(rig.pipeline(), counted=counts)
+    written = rig.rows()
+    rig.forget_commit(1)
+    assert replayed(rig.run(rig.pipeline(), counted=counts)) == [True]
+    assert rig.rows() == written
+    rig.put(300)
+    rig.run(rig.pipeline(), counted=counts)
+    expected = {k: sum(n % 7 == k for _, n in rig.sent) for k in range(7)}
+    assert dict(rig.sql("SELECT id, max(n) FROM rows GROUP BY id")) == expected
+    assert len(rig.rows()) == 3 * 7
+
+
+def test_batches_without_records_are_epochs_too_and_write_nothing(rig: Rig) -> None:
+    """A watermark makes Spark run a batch without new records after the last one."""
+
+    def windows(df: DataFrame) -> DataFrame:
+        timed = df.selectExpr("timestamp_seconds(n + 10) AS at", "id").withWatermark("at", "1 second")
+        return timed.groupBy("at").count().selectExpr("unix_seconds(at) AS id", "count AS n")
+
+    rig.put(300)
+    outcomes = rig.run(rig.pipeline(), counted=windows)
+    assert [outcome.record.range.is_empty for outcome in outcomes] == [False, True]
+    written = len(rig.rows())
+    rig.forget_commit(1)
+    assert replayed(rig.run(rig.pipeline(), counted=windows)) == [True]
+    assert len(rig.rows()) == written == len({n for _, n in rig.sent})
+
+
+def test_an_empty_topic_writes_nothing_and_later_records_arrive(rig: Rig) -> None:
+    rig.run(rig.pipeline())
+    assert rig.rows() == []
+    rig.put(200)
+    rig.run(rig.pipeline())
+    rig.assert_exact()
+
+
+def test_latest_stays_where_it_was_when_the_first_batch_dies_before_it_wrote_anything(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig.put(200)
+    rig.sent.clear()
+    source = rig.source(starting_offsets="latest")
+    pipeline = rig.pipeline()
+    df = pipeline.read(rig.spark, source)
+    rig.put(100)
+    failing_at(monkeypatch, "before:RunWriters", crash)
+    with pytest.raises(Retriable, match="Crash"):
+        rig.finish(pipeline, pipeline.write(df, rig.checkpoint(), AVAILABLE_NOW))
+    pipeline.close()
+    assert offsets_of(rig.checkpoint(), 0) == {rig.topic: {str(p): 75 for p in range(4)}}
+    rig.put(100)
+    rig.run(rig.pipeline(), source)
+    rig.assert_exact()
+
+
+def test_a_dataframe_that_was_read_once_and_written_twice_is_not_written_twice(rig: Rig) -> None:
+    """Its start is in it: the second query must not believe the ledger's position instead."""
+    rig.put(300)
+    pipeline = rig.pipeline()
+    df = pipeline.read(rig.spark, rig.source(starting_offsets="ledger"))
+    rig.finish(pipeline, pipeline.write(df, rig.checkpoint(), AVAILABLE_NOW))
+    rig.put(200)
+    rig.finish(pipeline, pipeline.write(df, rig.checkpoint("second"), AVAILABLE_NOW))
+    pipeline.close()
+    assert replayed(rig.outcomes) == [False, True, False]
+    rig.assert_exact()
+
+
+def test_a_checkpoint_directory_may_have_an_odd_name(rig: Rig) -> None:
+    rig.put(600)
+    rig.run(rig.pipeline(), checkpoint="odd #1 100%25?")
+    rig.forget_commit(1, "odd #1 100%25?")
+    assert replayed(rig.run(rig.pipeline(), checkpoint="odd #1 100%25?")) == [True]
+    rig.assert_exact()
+
+
+def test_two_tables_get_the_same_records_and_the_same_positions(rig: Rig) -> None:
+    rig.put(600)
+    rig.run(rig.pipeline(rig.sink(table="one"), rig.sink(table="two")))
+    rig.assert_exact("one")
+    rig.assert_exact("two")
+    ledgers = rig.sql("SELECT sink, epoch, positions::text FROM onefold_sinks.onefold_ledger ORDER BY sink")
+    assert [sink for sink, *_ in ledgers] == ["one", "two"]
+    assert ledgers[0][1:] == ledgers[1][1:]
+
+
+def test_two_staged_sinks_are_refused(rig: Rig) -> None:
+    rig.put(10)
+    with pytest.raises(ConfigError, match=r"one transaction that decides.*two_phase"):
+        rig.run(rig.pipeline(rig.sink("staged", "one"), rig.sink("staged", "two")))
+
+
+def test_a_staged_sink_with_its_store_elsewhere_is_refused(rig: Rig) -> None:
+    rig.put(10)
+    with pytest.raises(ConfigError, match=r"leave out store=, or use delivery='two_phase'"):
+        rig.run(rig.pipeline(rig.sink("staged"), store=rig.sqlite))
+
+
+def test_a_sqlite_store_with_a_checkpoint_elsewhere_is_refused(rig: Rig) -> None:
+    pipeline = rig.pipeline(store=rig.sqlite)
+    df = pipeline.read(rig.spark, rig.source())
+    with pytest.raises(ConfigError, match=r"SQLite file.*'hdfs://cluster/x'.*Postgres store"):
+        pipeline.write(df, "hdfs://cluster/x")
+    pipeline.close()
+
+
+def test_rows_that_do_not_fit_the_table_name_every_column_that_does_not(rig: Rig) -> None:
+    rig.put(10)
+    rig.sql("CREATE TABLE rows (id text, m bigint NOT NULL)")
+    with pytest.raises(SchemaMismatch) as caught:
+        rig.run(rig.pipeline())
+    assert all(f"{name}: " in str(caught.value) for name in ("id", "n", "m"))
+
+
+@pytest.mark.parametrize("direct", [False, True])
+def test_a_bad_record_ends_the_query_and_says_where_it_is(rig: Rig, direct: bool) -> None:
+    rig.put(400)
+    rig.put_values([b'{"id":"x\n'], partitions=1)
+    rig.put_values([b'{"id":9,"n":"many"}'], partitions=1)
+    pipeline = rig.pipeline()
+    source = rig.source(at_most=None)
+    if direct:
+        query = pipeline.stream(rig.spark, source, rig.checkpoint(), AVAILABLE_NOW)
+    else:
+        query = pipeline.write(pipeline.read(rig.spark, source), rig.checkpoint(), AVAILABLE_NOW)
+    with pytest.raises(BadRecord, match=rf"{rig.topic}/0 offset 100: .*Correct the schema"):
+        rig.finish(pipeline, query)
+    pipeline.close()
+    assert rig.rows() == []
+    rig.assert_nothing_in_doubt()
+
+
+def test_records_that_kafka_deleted_before_they_were_read_are_data_loss(rig: Rig) -> None:
+    rig.put(400)
+    rig.run(rig.pipeline())
+    rig.put(400)
+    admin = AdminClient({"bootstrap.servers": rig.servers})
+    for deleted in admin.delete_records([TopicPartition(rig.topic, 1, 150)]).values():
+        deleted.result(30)
+    with pytest.raises(DataLoss, match=rf"{rig.topic}/1 \[100, .*deleted everything before 150.*startingOffsets"):
+        # Other settings are another consumer: the one from before may have fetched the records in time.
+        rig.run(rig.pipeline(), rig.source(settings={"fetch.wait.max.ms": "50"}))
+    assert len(rig.rows()) == 400
+
+
+def test_postgres_down_at_the_start_is_waited_for_and_then_named(rig: Rig, postgres_server: PostgresServer) -> None:
+    port = rig.url.rpartition(":")[2].partition("/")[0]
+    pipeline = Pipeline("test", sinks=[rig.sink()], patience_s=1)
+    postgres_server.kill()
+    try:
+        with pytest.raises(Retriable, match=port):
+            pipeline.read(rig.spark, rig.source())
+    finally:
+        postgres_server.start()
+    rig.put(10)
+    rig.run(pipeline)
+    rig.assert_exact()
+
+
+@pytest.mark.parametrize("place", ["before:RunWriters", "before:Decide", "before:Commit"])
+def test_postgres_killed_within_an_epoch_is_waited_for_and_the_query_goes_on(
+    rig: Rig, postgres_server: PostgresServer, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    def restart() -> None:
+        postgres_server.kill()
+        postgres_server.start()
+
+    rig.put(600)
+    failing_at(monkeypatch, place, restart)
+    assert replayed(rig.run(rig.pipeline(rig.sink("staged")))) == [False, False]
+    rig.assert_exact()
+
+
+def test_a_pipeline_that_was_taken_over_is_fenced_and_its_exit_code_says_so(rig: Rig) -> None:
+    rig.put(300)
+    first = rig.pipeline()
+    df = first.read(rig.spark, rig.source())
+    rig.run(rig.pipeline())
+    rig.put(300)
+    with pytest.raises(Fenced, match=r"generation 1 .* was taken over .*do not restart it") as caught:
+        rig.finish(first, first.write(df, rig.checkpoint("other"), AVAILABLE_NOW))
+    assert exit_code(caught.value) == 73
+    first.close()
+    assert len(rig.rows()) == 300
+
+
+def test_a_second_query_of_one_pipeline_is_refused(rig: Rig) -> None:
+    rig.put(100)
+    pipeline = rig.pipeline()
+    df = pipeline.read(rig.spark, rig.source())
+    first = pipeline.write(df, rig.checkpoint())
+    first.processAllAvailable()
+    with pytest.raises(ConfigError, match="one pipeline, one query"):
+        pipeline.write(df, rig.checkpoint("second"))
+    with pytest.raises(ConfigError, match="one pipeline, one query"):
+        pipeline.read(rig.spark, rig.source())
+    with pytest.raises(ConfigError, match="one pipeline, one query"):
+        rig.finish(pipeline, rig.start(pipeline, df, "second"))
+    first.stop()
+    pipeline.close()
+    rig.assert_exact()
+
+
+def test_a_streaming_dataframe_of_ones_own_is_written_through_the_epoch_writer(rig: Rig) -> None:
+    rate = rig.spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 50).load()
+    df = rate.selectExpr("value AS id", "value * 2 AS n")
+    pipeline = rig.pipeline()
+    for batches in (1, 2):
+        writer = df.writeStream.foreachBatch(pipeline.epoch_writer).option("checkpointLocation", rig.checkpoint())
+        query = writer.start()
+        try:
+            while len(rig.outcomes) < 2 * batches:
+                assert not query.awaitTermination(0.1), query.exception()
+        finally:
+            query.stop()
+    pipeline.close()
+    rows = rig.rows()
+    assert rows == [(i, 2 * i) for i in range(len(rows))]
+    assert len(rows) >= 200
+    rig.assert_nothing_in_doubt()
+
+
+def test_onefold_kafka_without_the_pipelines_read_is_refused_because_its_start_is_not_on_record(rig: Rig) -> None:
+    rig.put(100)
+    register(rig.spark)
+    df = rig.spark.readStream.format("onefold_kafka").options(**rig.source().options()).load()
+    pipeline = rig.pipeline()
+    with pytest.raises(ConfigError, match=r"not on record anywhere.*pipeline\.read"):
+        rig.finish(pipeline, rig.start(pipeline, df))
+    pipeline.close()
+
+
+def test_a_pipeline_pickles_and_goes_on_where_the_dataframe_that_was_read_begins(rig: Rig) -> None:
+    rig.put(300)
+    first = Pipeline("test", sinks=[rig.sink()])
+    df = first.read(rig.spark, rig.source(starting_offsets="ledger"))
+    second: Pipeline = pickle.loads(pickle.dumps(first))
+    first.close()
+    rig.finish(second, rig.start(second, df))
+    assert [record.rows for record in second.history()] == [300]
+    assert second.guarantees()["rows"].mode == "two_phase"
+    second.close()
+    rig.assert_exact()
+
+
+def test_a_replaced_sink_is_refused_and_recover_fences_without_a_query(rig: Rig) -> None:
+    rig.put(100)
+    rig.run(rig.pipeline())
+    with pytest.raises(ConfigError, match="new to pipeline 'test'"):
+        rig.run(rig.pipeline(rig.sink(table="others")))
+    pipeline = rig.pipeline()
+    assert pipeline.recover().generation.number >= 3
+    assert pipeline.recover().finished == 0
+    pipeline.close()
+    shutil.rmtree(rig.checkpoint())
+    rig.run(rig.pipeline())
+    rig.assert_exact()
