@@ -130,7 +130,7 @@ class Load:
 
     def __str__(self) -> str:
         before, after = self.before[0], os.getloadavg()[0]
-        return f"{os.cpu_count()} cores; load average {before:.1f} before, {after:.1f} after (a lone run is at 2-5)"
+        return f"{os.cpu_count()} cores; load average {before:.1f} before, {after:.1f} after (this run's own included)"
 
 
 def save(path: Path, runs: Sequence[Run], times: Sequence[BatchTimes], absent: dict[str, str], load: Load) -> None:
