@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 
 from onefold.local import LocalServerError, find_java
-from onefold.local.artifacts import _ivy_jar, _network_options
+from onefold.local.artifacts import ivy_jar, network_options
 from onefold.local.cache import cache_directory
 
 __all__ = ["NotAvailable", "spark_jars"]
@@ -61,7 +61,7 @@ def _resolve(part: Path) -> None:
         f"<dependencies>{dependencies}</dependencies></ivy-module>"
     )
     java = find_java()
-    command = [str(java.path), *_network_options(java), "-jar", str(_ivy_jar()), "-ivy", str(description)]
+    command = [str(java.path), *network_options(java), "-jar", str(ivy_jar()), "-ivy", str(description)]
     if settings := os.environ.get("ONEFOLD_IVY_SETTINGS"):
         command += ["-settings", settings]
     command += ["-confs", "default", "-cache", str(part / "ivy")]

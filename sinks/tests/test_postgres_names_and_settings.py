@@ -62,6 +62,7 @@ def test_an_attempts_number_is_a_bigint(attempt: uuid.UUID) -> None:
 )
 def test_a_tables_name_is_read_as_it_is_written(text: str, schema: str | None, name: str) -> None:
     assert Table.parse(text) == Table(schema, name)
+    assert Table.parse(str(Table(schema, name))) == Table(schema, name)
 
 
 @pytest.mark.parametrize("text", ["", ".", "a.", "a.b.c"])

@@ -32,6 +32,7 @@ def spark_session(name: str, directory: Path, master: str = "local[*]", **settin
         SparkSession.builder.appName(name)
         .master(master)
         .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.memory", "2g")

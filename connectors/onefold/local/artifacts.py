@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from onefold.local.java import Java
 
-__all__ = ["KAFKA_VERSION", "kafka_jars"]
+__all__ = ["KAFKA_VERSION", "ivy_jar", "kafka_jars", "network_options"]
 
 KAFKA_VERSION = "4.3.1"
 # Kafka's own dependencies name no logging backend: without the second line it would keep no log at all.
@@ -94,7 +94,7 @@ def _resolve(java: Java, part: Path, cache: Path, progress: Progress | None) -> 
         '<configurations><conf name="default"/></configurations>'
         f"<dependencies>{dependencies}</dependencies></ivy-module>"
     )
-    command = [str(java.path), *_network_options(java), "-jar", str(_ivy_jar()), "-ivy", str(description)]
+    command = [str(java.path), *network_options(java), "-jar", str(ivy_jar()), "-ivy", str(description)]
     if settings := os.environ.get("ONEFOLD_IVY_SETTINGS"):  # for a mirror of one's own
         command += ["-settings", settings]
     command += ["-confs", "default", "-cache", str(cache / "ivy"), "-retrieve", str(part / "jars" / _RETRIEVE)]
@@ -150,7 +150,8 @@ def _bar(progress: Progress | None) -> Iterator[_Advance]:
     advance.done()
 
 
-def _ivy_jar() -> Path:
+def ivy_jar() -> Path:
+    """The Ivy that PySpark ships: it resolves jars without a build tool."""
     pyspark = importlib.util.find_spec("pyspark")
     found = sorted(Path(pyspark.origin).parent.glob("jars/ivy-*.jar")) if pyspark and pyspark.origin else []
     if not found:
@@ -158,7 +159,7 @@ def _ivy_jar() -> Path:
     return found[-1]
 
 
-def _network_options(java: Java) -> list[str]:
+def network_options(java: Java) -> list[str]:
     """Java knows nothing of HTTPS_PROXY; everything else on this machine that downloads does."""
     options = []
     for scheme in ("http", "https"):

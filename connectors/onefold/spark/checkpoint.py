@@ -90,15 +90,19 @@ def last_end_before(spark: SparkSession, root: str, batch_id: int) -> Positions 
 
 
 def initial_positions(spark: SparkSession, root: str, sources_max: int = 64) -> Positions:
-    """Where the query's first batch began, as far as Spark's own sources log it in `sources/N/0`."""
-    logged: list[str | None] = []
+    """Where the query's first batch began, as far as Spark's own Kafka sources log it in `sources/N/0`."""
+    logged: dict[str, int | str] = {}
     for number in range(sources_max):
         text = _read(spark, f"{root}/sources/{number}/0")
         if text is None:
             break
-        body = text.partition("\n")[2]  # behind the version line; Kafka's begins with one of its own
-        logged.append(body[body.index("{") :] if "{" in body else None)
-    return Positions.from_spark(logged)
+        _version, _, body = text.partition("\n")
+        try:
+            found = Positions.from_spark([body])
+        except ValueError:  # another kind of source keeps another kind of log there
+            continue
+        logged |= {name: offset for name, offset in found.items if not name.startswith("#")}
+    return Positions.of(logged)
 
 
 def _parse(text: str, path: str) -> Positions:

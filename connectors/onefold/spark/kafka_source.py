@@ -22,6 +22,7 @@ from onefold.sources.kafka import Broker, KafkaSource, OffsetRange, check_schema
 from onefold.sources.kafka.offsets import not_behind, offsets_of
 from onefold.sources.kafka.raw import RAW_DDL
 from onefold.sources.kafka.source import parse_offsets
+from onefold.spark.workers import settle
 
 __all__ = ["OnefoldKafkaDataSource"]
 
@@ -180,6 +181,7 @@ class _StreamReader(_Planner, DataSourceStreamReader, SupportsTriggerAvailableNo
         return [_RangePartition(wanted) for wanted in ranges(_from_spark(start), _from_spark(end))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        settle()
         assert isinstance(partition, _RangePartition), partition
         return self.read_range(partition.wanted)
 
@@ -210,6 +212,7 @@ class _BatchReader(_Planner, DataSourceReader):
         return [_RangePartition(wanted) for wanted in ranges(start, end)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        settle()
         # Spark makes an empty partition of its own where there are none.
         return self.read_range(partition.wanted) if isinstance(partition, _RangePartition) else iter(())
 

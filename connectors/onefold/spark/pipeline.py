@@ -103,7 +103,8 @@ class Pipeline:
             outcome = self._session().process(df, batch_id, self._checkpoint, self._fetch, self.adopt_ledger)
         except OnefoldError as error:
             self.error = error
-            raise
+            # The JVM takes the traceback's text apart with a regular expression, and a long chain overflows its stack.
+            raise type(error)(str(error)) from None
         if self._on_outcome is not None:
             self._on_outcome(outcome)
 
@@ -146,10 +147,12 @@ class Pipeline:
         initial = Initial(source.initial_positions(), source.starting_offsets == "ledger")
         started = session.start(initial, self.adopt_ledger)
         assert started.start is not None
-        if gone := sorted(started.start.topics().keys() - set(source.topics)):
+        began, named = started.start.topics().keys(), set(source.topics)
+        if began != named:
             raise ConfigError(
-                f"pipeline {self.name!r} began with the topic {gone[0]!r}, which this source does not read: name it"
-                " again, or start over under a new pipeline name"
+                f"pipeline {self.name!r} began with {', '.join(sorted(began)) or 'no topic'}, and this source reads"
+                f" {', '.join(sorted(named))}: where each topic starts was settled then. Name the same topics, or give"
+                " the pipeline with the others its own name"
             )
         self.error, self._fetch, self._begin = None, None, started.start
         frozen = {**source.options(started.start), **options}

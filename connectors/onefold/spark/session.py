@@ -27,6 +27,7 @@ from onefold.core import (
     Sink,
     SinkKind,
     TaskId,
+    Terminal,
 )
 from onefold.core.driver import Driver
 from onefold.core.effects import EpochRequest
@@ -41,6 +42,8 @@ from onefold.spark.sweeper import Sweeper
 from onefold.spark.writers import run_writers
 
 __all__ = ["Session"]
+
+QUERY = "#query"  # beside positions that only mean something within one query's checkpoint
 
 log = logging.getLogger("onefold")
 
@@ -114,7 +117,7 @@ class Session:
             )
             self._check_state_is_whole(request, query)
             protocol = epoch(self.started.generation, self.started.store_id, request)
-            outcome = self._driver.run(protocol, lambda record: self._run_job(df, record, fetch))
+            outcome = self._driver.run(protocol, lambda record: self._run_job(df, record, fetch, query))
             if outcome.replayed:
                 log.info("batch %d was written before, as epoch %d: skipped", batch_id, outcome.record.epoch)
                 if query.stateful is not False:
@@ -180,9 +183,10 @@ class Session:
                 " deletes files there. Stop it, and start with a new checkpoint and startingOffsets=ledger"
             )
         if self._last_end is not None and self._last_end[0] == batch_id - 1:
-            return Range(self._last_end[1], end)
+            return Range(self._last_end[1], _within(query, end))
         before = checkpoint.last_end_before(spark, query.root, batch_id)
-        return Range(self._first_start(spark, query, end) if before is None else before, end)
+        start = self._first_start(spark, query, end) if before is None else before
+        return Range(_within(query, start), _within(query, end))
 
     def _first_start(self, spark: SparkSession, query: RunningQuery, end: Positions) -> Positions:
         """Where the first batch began: what Spark logged of its own sources, and what `read` froze of ours."""
@@ -194,7 +198,21 @@ class Session:
                 f"the first batch's start in {', '.join(missing)} is not on record anywhere: Spark does not log it for"
                 " onefold_kafka. Read through the pipeline, which freezes it: pipeline.read(spark, KafkaSource(...))"
             )
-        return Positions.of({**dict(frozen.items), **dict(logged.items)})
+        nowhere: dict[str, int | str] = {name: -1 for name, _ in end.items if name[0] == "#"}
+        if nowhere:
+            self._check_no_other_query(query)
+        return Positions.of({**nowhere, **dict(frozen.items), **dict(logged.items)})
+
+    def _check_no_other_query(self, query: RunningQuery) -> None:
+        """Sources other than Kafka count in their own way in each checkpoint: nobody could tell what is there."""
+        last = self._patience.insist(lambda: self.store.facts(self.name), "reading the store").last
+        if last is not None and dict(last.range.end.items).get(QUERY) != query.query_id:
+            raise CheckpointMismatch(
+                f"pipeline {self.name!r} has written {last.epoch} epochs, and this checkpoint directory is new. The"
+                " positions of this query's sources are numbers of their checkpoint, so where a new one begins is not"
+                " known. Nothing was written. Restore the checkpoint directory, or start over under a new pipeline"
+                " name, with an empty table"
+            )
 
     def _check_state_is_whole(self, request: EpochRequest, query: RunningQuery) -> None:
         """The ledger has the positions, but not the state that a query had built up to there."""
@@ -216,13 +234,20 @@ class Session:
             " new pipeline name, with an empty table"
         )
 
-    def _run_job(self, df: DataFrame, record: EpochRecord, fetch: Fetch | None) -> tuple[Committable, ...]:
+    def _run_job(
+        self, df: DataFrame, record: EpochRecord, fetch: Fetch | None, query: RunningQuery
+    ) -> tuple[Committable, ...]:
         task = TaskId(self.name, record.generation, record.epoch, record.timestamp_ms, uuid.uuid4())
         try:
             return run_writers(df, self.sinks, task, fetch)
         except OnefoldError:
             raise
         except Exception as error:
+            if not checkpoint.is_active(df.sparkSession, query):
+                raise Terminal(
+                    f"the query was stopped in the middle of epoch {record.epoch}: nothing of it was decided, and the"
+                    " next start runs it again"
+                ) from error
             raise from_spark(error) from error
 
     def _open_sinks(self, schema: pa.Schema) -> str:
@@ -259,3 +284,9 @@ class Session:
         if self._sweeper is not None:
             self._sweeper.stop()
             self._sweeper = None
+
+
+def _within(query: RunningQuery, positions: Positions) -> Positions:
+    if not any(name.startswith("#") for name, _ in positions.items):
+        return positions
+    return Positions.of({**dict(positions.items), QUERY: query.query_id})

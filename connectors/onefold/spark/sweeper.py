@@ -6,6 +6,8 @@ import logging
 import threading
 from collections.abc import Callable
 
+from py4j.protocol import Py4JError
+
 from onefold.core import OnefoldError
 
 __all__ = ["Sweeper"]
@@ -29,9 +31,11 @@ class Sweeper:
 
     def _run(self) -> None:
         while not self._stopped.wait(self._every_s):
-            if not self._is_active():
-                return
             try:
+                if not self._is_active():
+                    return
                 self._sweep()
             except OnefoldError as error:
                 log.warning("the sweep will be tried again: %s", error)
+            except (OSError, Py4JError):
+                return  # Spark is gone, and the query with it

@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame
 from onefold.core import Committable, Sink, SinkWriter, TaskId
 from onefold.core.failpoints import failpoint
 from onefold.spark.direct import Fetch
+from onefold.spark.workers import settle
 
 __all__ = ["Batches", "run_writers", "write_task"]
 
@@ -31,6 +32,7 @@ def run_writers(
         df = df.coalesce(min(limits))
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        settle()
         prepared = write_task(sinks, task.another_attempt(), _fetched(batches, fetch))
         yield pa.RecordBatch.from_pydict({"committables": pa.array([pickle.dumps(prepared)], pa.binary())})
 

@@ -56,10 +56,11 @@ def test_a_checkpoint_that_lost_all_earlier_offsets_is_a_mismatch_with_a_way_out
 
 
 def test_the_start_that_sparks_own_kafka_connector_logged_is_found(root: Path) -> None:
-    for number, text in enumerate(['\0v1\n{"orders":{"0":5}}', "v1\n1795233546"]):
+    logs = ['v1\n{"path":"a"}\n{"path":"b"}', '\0v1\n{"orders":{"0":5}}', "v1\n1795233546", 'v1\n{"logOffset":0}']
+    for number, text in enumerate(logs):
         directory = root / "sources" / str(number)
         directory.mkdir(parents=True)
-        (directory / "0").write_text(f"0{text}" if number else text)
+        (directory / "0").write_text(text)
     assert initial_positions(NO_SPARK, f"file:{root}") == Positions.of({"orders/0": 5})
 
 

@@ -9,12 +9,14 @@ import enum
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import pyarrow as pa
-import sqlalchemy as sa
 
 from onefold.core.positions import Positions, Range
+
+if TYPE_CHECKING:
+    import sqlalchemy as sa  # executors import this module, and need no SQL toolkit for it
 
 __all__ = [
     "Committable",

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
-
-import sqlalchemy as sa
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from onefold.core.contract import Committable, Decided, EpochRecord, Generation, LedgerEntry
 from onefold.core.effects import EpochRequest, StoreFacts
 from onefold.core.positions import Positions
 
+if TYPE_CHECKING:
+    import sqlalchemy as sa
+
 __all__ = ["Merge", "Store"]
 
-Merge = Callable[[sa.Connection], None]
+Merge: TypeAlias = "Callable[[sa.Connection], None]"
 
 
 class Store(Protocol):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import psycopg
-import sqlalchemy as sa
 
 from onefold.core.contract import Committable, Decided, EpochRecord, LedgerEntry, SinkKind
 from onefold.core.errors import ConfigError, Damaged, InDoubt, OnefoldError, Retriable, WorkLost
@@ -15,6 +15,9 @@ from onefold.sinks.postgres import connection as pool
 from onefold.sinks.postgres import errors, staging
 from onefold.sinks.postgres.naming import Gid, gid_prefix, literal
 from onefold.sinks.postgres.plan import Plan, Settings
+
+if TYPE_CHECKING:
+    import sqlalchemy as sa
 
 __all__ = ["PostgresCommitter"]
 

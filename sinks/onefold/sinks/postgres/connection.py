@@ -11,7 +11,6 @@ from typing import Any
 
 import psycopg
 import psycopg.conninfo
-import sqlalchemy as sa
 
 from onefold.core.errors import ConfigError, OnefoldError, Retriable
 from onefold.sinks.postgres import errors
@@ -80,6 +79,8 @@ def store_url(url: str) -> str:
     single = host is not None and "," not in host and not host.startswith("/")
     if not single:  # sockets and lists of hosts travel as parameters
         parameters |= {key: value for key, value in (("host", host), ("port", port)) if value is not None}
+    import sqlalchemy as sa  # the driver's business: a worker starts sooner without it
+
     return sa.URL.create(
         "postgresql+psycopg",
         username=user,

@@ -60,7 +60,12 @@ class Table:
         return identifier(self.name) if self.schema is None else f"{identifier(self.schema)}.{identifier(self.name)}"
 
     def __str__(self) -> str:
-        return self.name if self.schema is None else f"{self.schema}.{self.name}"
+        """As a user would give it: `parse` reads it back."""
+        return ".".join(_quoted_if_odd(part) for part in (self.schema, self.name) if part is not None)
+
+
+def _quoted_if_odd(part: str) -> str:
+    return identifier(part) if "." in part or '"' in part else part
 
 
 def _unquoted(part: str) -> str:

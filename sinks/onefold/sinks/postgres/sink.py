@@ -81,7 +81,7 @@ class PostgresSink:
 
     @property
     def table(self) -> str:
-        """The table's name, `table` or `schema.table`, as the catalogue has it: without quotes."""
+        """The table's name, `table` or `schema.table`, quoted only where a name holds a dot or a quote."""
         return str(self._settings.table)
 
     @property

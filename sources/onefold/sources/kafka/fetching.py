@@ -21,7 +21,7 @@ __all__ = ["close_consumers", "consumers_made", "fetch"]
 MESSAGES_MAX = 10_000
 BYTES_MAX = 32 << 20
 _CONSUMERS_MAX = 4  # idle ones in this process; each may hold a queue of prefetched messages
-_ALIKE_MAX = 2  # idle ones with the same settings: a third partition takes over the one that rested longest
+_ALIKE_MAX = 4  # idle ones with the same settings: a further partition takes over the one that rested longest
 _CONSUME_MAX = 5_000
 _EOF_GRACE_S = 5.0  # after a change of leader, the end of a partition may lie behind for a moment
 
