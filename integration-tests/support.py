@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 import uuid
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -155,3 +156,11 @@ def offsets_of(checkpoint: str, batch: int) -> Mapping[str, Mapping[str, int]]:
 
 def fresh(prefix: str) -> str:
     return f"{prefix}_{uuid.uuid4().hex[:8]}"
+
+
+def wait_until(condition: Callable[[], bool], timeout_s: float, doing: str) -> None:
+    """Look every 20 ms; fail after `timeout_s`."""
+    deadline_s = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline_s, f"{doing} took more than {timeout_s:.0f} s"
+        time.sleep(0.02)

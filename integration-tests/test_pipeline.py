@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient
 from pyspark.sql import DataFrame
 from support import AVAILABLE_NOW, Rig, crash, failing_at, offsets_of
 
-from onefold.core import BadRecord, ConfigError, DataLoss, Fenced, Retriable, SchemaMismatch
+from onefold.core import BadRecord, CheckpointMismatch, ConfigError, DataLoss, Fenced, Retriable, SchemaMismatch
 from onefold.core.errors import exit_code
 from onefold.core.protocol import Outcome
 from onefold.local import PostgresServer
@@ -291,6 +291,30 @@ def test_a_streaming_dataframe_of_ones_own_is_written_through_the_epoch_writer(r
     assert rows == [(i, 2 * i) for i in range(len(rows))]
     assert len(rows) >= 200
     rig.assert_nothing_in_doubt()
+
+
+def test_another_source_with_a_new_checkpoint_is_refused_because_its_positions_are_numbers_of_the_old_one(
+    rig: Rig,
+) -> None:
+    def run(checkpoint: str) -> None:
+        pipeline = rig.pipeline()
+        try:
+            rig.finish(pipeline, rig.start(pipeline, files, checkpoint))
+        finally:
+            pipeline.close()
+
+    folder = str(rig.directory / "files")
+    rig.spark.range(10).selectExpr("id", "id AS n").write.parquet(folder)
+    files = rig.spark.readStream.schema("id long, n long").parquet(folder)
+    run("checkpoint")
+    rig.forget_commit(0)
+    run("checkpoint")
+    assert replayed(rig.outcomes) == [False, True]
+    with pytest.raises(CheckpointMismatch, match=r"Restore the checkpoint directory.*new pipeline name"):
+        run("second")
+    rig.spark.range(10, 20).selectExpr("id", "id AS n").write.mode("append").parquet(folder)
+    run("checkpoint")
+    assert rig.rows() == [(i, i) for i in range(20)]
 
 
 def test_onefold_kafka_without_the_pipelines_read_is_refused_because_its_start_is_not_on_record(rig: Rig) -> None:
