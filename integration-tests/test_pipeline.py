@@ -216,7 +216,9 @@ def test_records_that_kafka_deleted_before_they_were_read_are_data_loss(rig: Rig
     assert len(rig.rows()) == 400
 
 
-def test_postgres_down_at_the_start_is_waited_for_and_then_named(rig: Rig, postgres_server: PostgresServer) -> None:
+def test_postgres_down_at_the_start_is_waited_for_and_then_named(
+    rig: Rig, postgres_server: PostgresServer, caplog: pytest.LogCaptureFixture
+) -> None:
     port = rig.url.rpartition(":")[2].partition("/")[0]
     pipeline = Pipeline("test", sinks=[rig.sink()], patience_s=1)
     postgres_server.kill()
@@ -225,6 +227,7 @@ def test_postgres_down_at_the_start_is_waited_for_and_then_named(rig: Rig, postg
             pipeline.read(rig.spark, rig.source())
     finally:
         postgres_server.start()
+    assert "opening sink 'rows' waits: " in caplog.text
     rig.put(10)
     rig.run(pipeline)
     rig.assert_exact()
@@ -296,8 +299,8 @@ def test_a_streaming_dataframe_of_ones_own_is_written_through_the_epoch_writer(r
 def test_another_source_with_a_new_checkpoint_is_refused_because_its_positions_are_numbers_of_the_old_one(
     rig: Rig,
 ) -> None:
-    def run(checkpoint: str) -> None:
-        pipeline = rig.pipeline()
+    def run(checkpoint: str, *, adopt_ledger: bool = False) -> None:
+        pipeline = rig.pipeline(adopt_ledger=adopt_ledger)
         try:
             rig.finish(pipeline, rig.start(pipeline, files, checkpoint))
         finally:
@@ -313,7 +316,10 @@ def test_another_source_with_a_new_checkpoint_is_refused_because_its_positions_a
     with pytest.raises(CheckpointMismatch, match=r"Restore the checkpoint directory.*new pipeline name"):
         run("second")
     rig.spark.range(10, 20).selectExpr("id", "id AS n").write.mode("append").parquet(folder)
-    run("checkpoint")
+    rig.sql("DROP TABLE onefold_store, onefold_pipelines, onefold_epochs")
+    with pytest.raises(CheckpointMismatch, match="adopt_ledger=True"):
+        run("checkpoint")
+    run("checkpoint", adopt_ledger=True)
     assert rig.rows() == [(i, i) for i in range(20)]
 
 
@@ -324,6 +330,20 @@ def test_onefold_kafka_without_the_pipelines_read_is_refused_because_its_start_i
     pipeline = rig.pipeline()
     with pytest.raises(ConfigError, match=r"not on record anywhere.*pipeline\.read"):
         rig.finish(pipeline, rig.start(pipeline, df))
+    pipeline.close()
+
+
+def test_a_source_that_fails_before_any_batch_is_not_mistaken_for_the_last_querys_error(rig: Rig) -> None:
+    rig.put(10)
+    pipeline = rig.pipeline(rig.sink("staged"), store=rig.sqlite)
+    df = pipeline.read(rig.spark, rig.source())
+    with pytest.raises(ConfigError, match="leave out store="):
+        rig.finish(pipeline, pipeline.write(df, rig.checkpoint(), AVAILABLE_NOW))
+    pipeline.read(rig.spark, rig.source())
+    options = {**rig.source().options(), "subscribe": "missing"}
+    df = rig.spark.readStream.format("onefold_kafka").options(**options).load()
+    with pytest.raises(ConfigError, match="has no topic 'missing'"):
+        rig.finish(pipeline, rig.start(pipeline, df, "second"))
     pipeline.close()
 
 

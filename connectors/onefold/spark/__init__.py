@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from onefold.spark.formats import register
     from onefold.spark.pipeline import Pipeline
-    from onefold.spark.register import register
 
 __all__ = ["Pipeline", "register"]
 
@@ -18,7 +18,7 @@ def __getattr__(name: str) -> object:
 
         return Pipeline
     if name == "register":
-        from onefold.spark.register import register
+        from onefold.spark.formats import register
 
         return register
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

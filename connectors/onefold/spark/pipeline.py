@@ -18,7 +18,7 @@ from onefold.core.store import CheckpointStore
 from onefold.sources.kafka import KafkaSource
 from onefold.spark.direct import RANGES, Fetch, Transform
 from onefold.spark.failures import from_spark
-from onefold.spark.register import register
+from onefold.spark.formats import register
 from onefold.spark.session import Session
 
 __all__ = ["Pipeline"]

@@ -16,9 +16,9 @@ from onefold.core.effects import StoreFacts
 from onefold.sinks.postgres import PostgresSink
 from onefold.sources.kafka import KafkaSource
 from onefold.spark.failures import from_spark
+from onefold.spark.formats import register
 from onefold.spark.pipeline import Pipeline
 from onefold.spark.postgres_table import read_table
-from onefold.spark.register import register
 
 __all__ = ["Comparison", "Verification", "compare", "read_source", "verify"]
 
