@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import DataFrame
 from support import Rig
 
-from onefold.core import CheckpointMismatch, ConfigError, DataLoss
+from onefold.core import CheckpointMismatch, ConfigError, Damaged, DataLoss
 from onefold.core.protocol import Outcome
 from onefold.spark import Pipeline
 
@@ -129,7 +129,7 @@ def test_a_checkpoint_of_another_topic_is_refused(rig: Rig, kafka_topic: object)
     rig.topic = kafka_topic(partitions=4)
     with pytest.raises(ConfigError, match=r"pipeline .test. began with .* its own name"):
         chain.run()
-    with pytest.raises(ConfigError, match="subscribe to it again, or start with a new checkpoint"):
+    with pytest.raises(DataLoss, match=r"ends beyond the recorded end.*another pipeline's"):
         rig.run(chain.pipeline("second"))
 
 
@@ -259,3 +259,29 @@ def test_a_stateful_query_does_not_resume_from_the_ledger_without_its_state(rig:
     assert replayed(rig.run(pipeline(), checkpoint="third", counted=counts)) == [True, True, False]
     expected = {k: sum(n % 7 == k for _, n in rig.sent) for k in range(7)}
     assert dict(rig.sql("SELECT id, max(n) FROM rows GROUP BY id")) == expected
+
+
+def test_a_checkpoint_whose_destination_was_made_anew_is_refused_even_without_new_records(rig: Rig) -> None:
+    chain = Chain(rig, "staged", None)
+    rig.put(300)
+    chain.run()
+    rig.sql("DROP TABLE rows, onefold_store, onefold_pipelines, onefold_epochs")
+    rig.sql("DROP SCHEMA onefold_sinks CASCADE")
+    with pytest.raises(DataLoss, match=r"ends beyond the recorded end.*startingOffsets=ledger"):
+        chain.run()
+    chain.resume("second")
+    rig.assert_exact()
+
+
+def test_an_epoch_that_somebody_damaged_stops_the_start_until_it_is_mended_and_accepted(rig: Rig) -> None:
+    chain = Chain(rig, "two_phase", None)
+    rig.put(300)
+    chain.run()
+    rig.sql("UPDATE onefold_epochs SET state = 'damaged', error = 'a part was rolled back' WHERE epoch = 1")
+    rig.put(100)
+    with pytest.raises(Damaged, match="accept_damage=1"):
+        chain.run()
+    accepting = rig.pipeline(rig.sink("two_phase"), accept_damage=1)
+    rig.run(accepting, rig.source(at_most=300))
+    chain.run()
+    rig.assert_exact()

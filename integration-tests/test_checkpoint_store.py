@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 import pytest
 import sqlalchemy as sa
 
+from onefold.core import BadRecord, Positions, Range, Retriable
+from onefold.core.effects import EpochRequest
 from onefold.core.store import CheckpointStore
 from onefold.core.testing.store_suite import StoreSuite
 
@@ -50,7 +52,52 @@ def test_many_that_create_the_tables_at_once_agree_on_the_id(connect: Connect) -
 
 
 def test_its_transactions_are_synchronous_and_bounded_in_waiting(connect: Connect) -> None:
-    with connect()._transaction() as connection:
+    with connect().database.transaction() as connection:
         assert connection.scalar(sa.text("SHOW synchronous_commit")) == "on"
         assert connection.scalar(sa.text("SHOW lock_timeout")) == "30s"
         assert connection.scalar(sa.text("SHOW transaction_isolation")) == "read committed"
+
+
+def test_a_driver_frozen_inside_a_transaction_does_not_keep_its_successor_out(postgres_url: str) -> None:
+    frozen = CheckpointStore(psycopg_url(postgres_url), lock_timeout_s=2)
+    successor = CheckpointStore(psycopg_url(postgres_url), lock_timeout_s=30)
+    generation = frozen.acquire("p", 0)
+
+    def freeze() -> None:
+        with frozen.database.transaction() as connection:
+            connection.execute(sa.text("SELECT * FROM onefold_pipelines FOR UPDATE"))
+            assert successor.acquire("p", 0).number == generation.number + 1  # what idles is ended after 1 s
+            connection.execute(sa.text("SELECT 1"))
+
+    with pytest.raises(Retriable):
+        freeze()
+    frozen.close()
+    successor.close()
+
+
+def test_a_row_that_only_the_commit_refuses_is_a_bad_record_and_nothing_is_decided(postgres_url: str) -> None:
+    store = CheckpointStore(psycopg_url(postgres_url))
+    generation = store.acquire("p", 0)
+    span = Range(Positions(), Positions.of({"t/0": 5}))
+    record = store.open_epoch(generation, EpochRequest(span, "q", 0, "job", ("a",)), 1000)
+
+    def merge(connection: sa.Connection) -> None:
+        connection.execute(sa.text("CREATE TABLE t (id int UNIQUE DEFERRABLE INITIALLY DEFERRED)"))
+        connection.execute(sa.text("INSERT INTO t VALUES (1), (1)"))
+
+    with pytest.raises(BadRecord, match="refused to commit"):
+        store.decide(generation, record, (), 1000, merge)
+    assert store.facts("p").unfinished == (record,)
+    store.close()
+
+
+def test_what_the_url_sets_for_a_session_holds_in_the_store_too(postgres_url: str) -> None:
+    store = CheckpointStore(psycopg_url(postgres_url) + "?options=-c%20work_mem%3D7MB")
+    with store.database.transaction() as connection:
+        assert connection.execute(sa.text("SHOW work_mem")).scalar_one() == "7MB"
+        assert connection.execute(sa.text("SHOW synchronous_commit")).scalar_one() == "on"
+    store.close()
+
+
+def psycopg_url(url: str) -> str:
+    return url.replace("postgresql://", "postgresql+psycopg://", 1)

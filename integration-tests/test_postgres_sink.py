@@ -175,8 +175,9 @@ def test_a_decided_transaction_that_somebody_rolled_back_is_damage_with_evidence
         committer.verify([one, two])
     with pytest.raises(Damaged, match=one.handle) as caught:
         committer.commit(decided(one, two), [one, two])
-    assert two.handle in str(caught.value)
-    assert ask.ids() == []
+    assert "1 of its 2 prepared transactions" in str(caught.value)
+    assert len(ask.ids()) == 3  # the other part is whole: nothing healthy stays behind
+    assert ask("SELECT count(*) FROM pg_prepared_xacts WHERE database = current_database()") == [(0,)]
 
 
 def test_abort_removes_what_was_prepared_and_can_be_repeated(postgres_url: str, ask: Ask) -> None:

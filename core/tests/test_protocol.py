@@ -157,6 +157,19 @@ def test_a_sink_that_is_down_does_not_hold_up_the_others_commit() -> None:
     assert world.names.index("WriteLedger") > world.names.index("Commit")
 
 
+def test_damage_that_was_accepted_is_completed_as_it_is() -> None:
+    damaged = replace(DECIDED.record, state=EpochState.DAMAGED)
+    world = World(
+        ReadStore=[replace(FACTS, unfinished=(damaged,)), replace(FACTS, last=RECORD, complete=None)],
+        AcceptDamage=DECIDED,
+    )
+    world.run(start(SINKS, None, accept_damage=1))
+    names = [name for name in world.names if name in ("AcceptDamage", "Commit", "WriteLedger", "Complete")]
+    assert names == ["AcceptDamage", "WriteLedger", "WriteLedger", "Complete"]
+    with pytest.raises(Damaged, match="accept_damage=1"):
+        World(ReadStore=replace(FACTS, unfinished=(damaged,))).run(start(SINKS, None, accept_damage=2))
+
+
 def test_damage_is_marked_after_every_other_sink_committed() -> None:
     world = World(Commit=[Damaged("a's transaction expired"), None])
     with pytest.raises(Damaged, match="expired"):

@@ -23,7 +23,7 @@ from onefold.core import (
     SinkKind,
 )
 from onefold.core.effects import EpochRequest, StoreFacts
-from onefold.core.recovery import Next, Replay, adoption, doomed, place, resolve
+from onefold.core.recovery import Next, Replay, adoption, check_committed, doomed, place, resolve
 
 
 def at(offset: int) -> Positions:
@@ -158,6 +158,15 @@ def test_gaps_overlaps_and_truncated_topics_are_refused(
 ) -> None:
     with pytest.raises(error, match="batch 7"):
         place(facts, None, request_)
+
+
+def test_a_checkpoint_beyond_the_record_was_written_for_a_destination_that_is_gone() -> None:
+    check_committed(AT_REST, at(10))
+    check_committed(AT_REST, at(3))
+    check_committed(EMPTY, at(0))
+    for facts, committed in ((AT_REST, at(11)), (EMPTY, at(1)), (replace(EMPTY, frozen=None), at(1))):
+        with pytest.raises(DataLoss, match="ends beyond the recorded end"):
+            check_committed(facts, committed)
 
 
 def left(handle: str, epoch: int, generation: int, sink: str = "a") -> Committable:

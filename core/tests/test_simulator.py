@@ -15,7 +15,7 @@ EVERY_PAIR = bool(os.environ.get("ONEFOLD_EXHAUST"))
 EFFECTS = {name for name in effects_module.__all__ if name not in ("Effect", "EpochRequest", "StoreFacts")}
 # No crash or error of ours makes a sink lose decided work, and nobody restored an older store:
 # test_protocol.py covers what happens then.
-NOT_REACHED = {"Adopt", "MarkDamaged"}
+NOT_REACHED = {"AcceptDamage", "Adopt", "MarkDamaged"}
 
 
 @pytest.fixture(scope="module")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import sys
 from dataclasses import asdict
@@ -14,7 +15,6 @@ from rich.console import Console
 
 from onefold.core import OnefoldError
 from onefold.core.errors import exit_code
-from onefold.local.cli import app as local_app
 
 __all__ = ["app", "main"]
 
@@ -23,7 +23,10 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-app.add_typer(local_app, name="local")
+if importlib.util.find_spec("psutil") is not None:  # the extra `local`: servers are for development
+    from onefold.local.cli import app as local_app
+
+    app.add_typer(local_app, name="local")
 
 
 class Delivery(StrEnum):

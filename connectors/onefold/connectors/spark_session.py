@@ -25,7 +25,8 @@ appender.stderr.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex{short}
 def spark_session(name: str, directory: Path, master: str = "local[*]", **settings: str) -> SparkSession:
     """A session that finds a Java, or brings one. Its scratch files and log settings go into `directory`."""
     os.environ.update(spark_environment())
-    directory.mkdir(parents=True, exist_ok=True)
+    scratch = directory / "scratch"
+    scratch.mkdir(parents=True, exist_ok=True)
     log_settings = directory / "log4j2.properties"
     log_settings.write_text(_QUIET)
     builder = (
@@ -36,9 +37,12 @@ def spark_session(name: str, directory: Path, master: str = "local[*]", **settin
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.memory", "2g")
-        .config("spark.local.dir", str(directory / "scratch"))
+        .config("spark.local.dir", str(scratch))
         .config("spark.sql.warehouse.dir", str(directory / "warehouse"))
-        .config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile=file:{log_settings}")
+        .config(
+            "spark.driver.extraJavaOptions",  # a JVM that is killed leaves its temporary files: here, not in /tmp
+            f"-Dlog4j2.configurationFile=file:{log_settings} -Djava.io.tmpdir={scratch} -XX:-UsePerfData",
+        )
         .config("spark.sql.shuffle.partitions", "4")
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.execution.arrow.maxRecordsPerBatch", "50000")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 from pyspark.sql.functions import input_file_name
 
@@ -15,6 +16,7 @@ from onefold.core import CheckpointMismatch, ConfigError, Positions
 
 __all__ = [
     "RunningQuery",
+    "committed_end",
     "initial_positions",
     "is_active",
     "is_local",
@@ -73,6 +75,12 @@ def positions_at(spark: SparkSession, root: str, batch_id: int) -> Positions | N
     return None if text is None else _parse(text, f"{root}/offsets/{batch_id}")
 
 
+def committed_end(spark: SparkSession, root: str) -> Positions | None:
+    """Where the last batch that the checkpoint holds as done ends; None for a new checkpoint."""
+    done = _logged_batches(spark, f"{root}/commits")
+    return positions_at(spark, root, max(done)) if done else None
+
+
 def last_end_before(spark: SparkSession, root: str, batch_id: int) -> Positions | None:
     """Where the batch before `batch_id` ends; Spark's batch ids can skip. None for the first batch."""
     if batch_id == 0:
@@ -122,7 +130,7 @@ def _read(spark: SparkSession, path: str) -> str | None:
         return local.read_text() if local.exists() else None
     try:
         rows = spark.read.text(path, wholetext=True).collect()
-    except Exception as error:
+    except AnalysisException as error:
         if "PATH_NOT_FOUND" in str(error):
             return None
         raise
@@ -131,10 +139,16 @@ def _read(spark: SparkSession, path: str) -> str | None:
 
 def _logged_batches(spark: SparkSession, directory: str) -> list[int]:
     if is_local(directory):
-        names = [path.name for path in _local(directory).iterdir()]
+        local = _local(directory)
+        names = [path.name for path in local.iterdir()] if local.exists() else []
     else:
-        rows = spark.read.text(f"{directory}/*", wholetext=True).select(input_file_name().alias("file"))
-        names = [row.file.rpartition("/")[2] for row in rows.collect()]
+        try:
+            rows = spark.read.text(f"{directory}/*", wholetext=True).select(input_file_name().alias("file")).collect()
+        except AnalysisException as error:
+            if "PATH_NOT_FOUND" not in str(error):
+                raise
+            rows = []
+        names = [row.file.rpartition("/")[2] for row in rows]
     return [int(name) for name in names if name.isdigit()]
 
 

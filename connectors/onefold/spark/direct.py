@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from onefold.core import ConfigError
-from onefold.sources.kafka import KafkaSource, OffsetRange, read
+
+if TYPE_CHECKING:
+    from onefold.sources.kafka import KafkaSource
 
 __all__ = ["RANGES", "Fetch", "Transform"]
 
@@ -44,6 +47,8 @@ class Fetch:
         return cls(source, records, first.schema, transform)
 
     def __call__(self, ranges: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        from onefold.sources.kafka import OffsetRange, read
+
         source = self.source
         for row in ranges.to_pylist():  # a row is a whole range of records
             wanted = OffsetRange(row["topic"], row["partition"], row["start"], row["end"])

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 
-from onefold.core import OnefoldError, Retriable, errors
+from pyspark.errors import AnalysisException
+
+from onefold.core import OnefoldError, Retriable, Terminal, errors
 
 __all__ = ["from_spark"]
 
@@ -15,9 +17,10 @@ _OTHERS = re.compile(r"^\s*((?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception)\b.*)$
 
 
 def from_spark(error: Exception) -> OnefoldError:
-    """The onefold error inside a Spark exception's text, by its class name; `Retriable` if none of ours is there.
+    """The onefold error inside a Spark exception's text, by its class name.
 
-    A job that fails for another reason (an executor lost, a fetch failed) may be run again: nothing was decided.
+    Another Python exception is the job's own, `Terminal`; what else fails a job (an executor lost, a fetch failed) is
+    `Retriable`: nothing was decided.
     """
     text = str(error)
     found = _RAISED.findall(text)
@@ -26,5 +29,8 @@ def from_spark(error: Exception) -> OnefoldError:
         if isinstance(kind, type) and issubclass(kind, OnefoldError):
             return kind(message)
     raised = _OTHERS.findall(text)
-    reason = raised[-1] if raised else text.strip().split("\n", 1)[0]
+    if isinstance(error, AnalysisException) or (raised and "Traceback (most recent call last)" in text):
+        reason = raised[-1] if raised else text.strip().split("\n", 1)[0]
+        return Terminal(f"the job's own code failed: {reason}. Nothing of this batch was written; mend it, start again")
+    reason = text.strip().split("\n", 1)[0]
     return Retriable(f"the Spark job failed: {reason}")

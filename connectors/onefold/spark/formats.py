@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pyspark.sql import SparkSession
 
-from onefold.spark.kafka_source import OnefoldKafkaDataSource
-
 __all__ = ["register"]
 
 
 def register(spark: SparkSession) -> None:
     """Make `onefold_kafka` known to this session. Again is fine."""
+    from onefold.spark.kafka_source import OnefoldKafkaDataSource  # a pipeline over other sources needs no Kafka client
+
     spark.dataSource.register(OnefoldKafkaDataSource)

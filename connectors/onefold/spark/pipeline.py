@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
@@ -15,11 +15,13 @@ from onefold.core import ConfigError, EpochRecord, Guarantee, OnefoldError, Posi
 from onefold.core.effects import StoreFacts
 from onefold.core.protocol import Initial, Outcome, Started
 from onefold.core.store import CheckpointStore
-from onefold.sources.kafka import KafkaSource
 from onefold.spark.direct import RANGES, Fetch, Transform
 from onefold.spark.failures import from_spark
 from onefold.spark.formats import register
 from onefold.spark.session import Session
+
+if TYPE_CHECKING:
+    from onefold.sources.kafka import KafkaSource
 
 __all__ = ["Pipeline"]
 
@@ -34,7 +36,8 @@ class Pipeline:
 
     `store` is the URL of the checkpoint store: by default the first sink's own database, else SQLite under
     `.onefold/`. `patience_s` bounds how long one request waits for a server that is down. With `adopt_ledger` the next
-    start believes the destinations instead of the store (a lost or older store; the error that asks for it says so).
+    start believes the destinations instead of the store (a lost or older store; the error that asks for it says so);
+    with `accept_damage` it takes that damaged epoch as it is, after you have mended the destination by hand.
     `checkpoint` is only needed where there is no JVM to ask (Spark Connect). `on_outcome` is told of every batch.
     A pipeline pickles, and opens what it needs when it is needed.
     """
@@ -47,6 +50,7 @@ class Pipeline:
         *,
         patience_s: float = 120.0,
         adopt_ledger: bool = False,
+        accept_damage: int | None = None,
         checkpoint: str | None = None,
         on_outcome: Callable[[Outcome], None] | None = None,
     ) -> None:
@@ -59,6 +63,7 @@ class Pipeline:
         self.sinks = tuple(sinks)
         self.patience_s = patience_s
         self.adopt_ledger = adopt_ledger
+        self.accept_damage = accept_damage
         self.error: OnefoldError | None = None
         self._store_url = store or next((url for sink in sinks if (url := sink.store_url())), None)
         self._checkpoint = checkpoint
@@ -100,7 +105,7 @@ class Pipeline:
         """The function for `df.writeStream.foreachBatch(pipeline.epoch_writer)`."""
         self.error = None
         try:
-            outcome = self._session().process(df, batch_id, self._checkpoint, self._fetch, self.adopt_ledger)
+            outcome = self._session().process(df, batch_id, self._checkpoint, self._fetch)
         except OnefoldError as error:
             self.error = error
             # The JVM takes the traceback's text apart with a regular expression, and a long chain overflows its stack.
@@ -128,11 +133,11 @@ class Pipeline:
 
     def facts(self) -> StoreFacts:
         """What the checkpoint store knows of this pipeline now."""
-        return self._session().store.facts(self.name)
+        return self._session().facts()
 
     def recover(self) -> Started:
         """Finish or undo what earlier processes left, and fence them, without starting a query."""
-        return self._session().start(None, self.adopt_ledger)
+        return self._session().start(None)
 
     def close(self) -> None:
         """Let go of all connections. The pipeline can be used again."""
@@ -144,8 +149,10 @@ class Pipeline:
         register(spark)
         session = self._session()
         session.refuse_second_query(spark)
-        initial = Initial(source.initial_positions(), source.starting_offsets == "ledger")
-        started = session.start(initial, self.adopt_ledger)
+        frozen_before = session.facts().frozen
+        settled = frozen_before if frozen_before is not None else source.initial_positions()
+        initial = Initial(settled, source.starting_offsets == "ledger")
+        started = session.start(initial)
         assert started.start is not None
         began, named = started.start.topics().keys(), set(source.topics)
         if began != named:
@@ -165,6 +172,7 @@ class Pipeline:
         session = self._session()
         session.refuse_second_query(df.sparkSession)
         session.check_store_reaches(df.sparkSession, root)
+        session.check_checkpoint(df.sparkSession, root)
         self.error = None
         writer = df.writeStream.queryName(self.name).foreachBatch(self.epoch_writer)
         writer = writer.option("checkpointLocation", root)
@@ -177,5 +185,13 @@ class Pipeline:
                 directory = Path(".onefold")
                 directory.mkdir(exist_ok=True)
                 url = f"sqlite:///{(directory / f'{self.name}.db').resolve()}"
-            self._live = Session(self.name, self.sinks, CheckpointStore(url), self.patience_s, self._begin)
+            self._live = Session(
+                self.name,
+                self.sinks,
+                CheckpointStore(url),
+                self.patience_s,
+                self._begin,
+                self.adopt_ledger,
+                self.accept_damage,
+            )
         return self._live

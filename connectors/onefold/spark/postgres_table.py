@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from io import BytesIO
 
 import psycopg
+import psycopg.conninfo
 import pyarrow as pa
 import pyarrow.csv
 from psycopg import sql
@@ -83,7 +84,8 @@ def _copy_out(
     query = sql.SQL("COPY (SELECT {} FROM {} WHERE {}) TO STDOUT (FORMAT csv)").format(
         columns, table, sql.SQL(" AND ").join(bounds)
     )
-    options = "-c timezone=UTC -c datestyle=ISO -c bytea_output=hex -c extra_float_digits=1"
+    given = psycopg.conninfo.conninfo_to_dict(url).get("options") or ""
+    options = f"{given} -c timezone=UTC -c datestyle=ISO -c bytea_output=hex -c extra_float_digits=1".strip()
     with psycopg.connect(url, options=options, autocommit=True) as connection, connection.cursor() as cursor:
         buffer = BytesIO()
         with cursor.copy(query) as copy:

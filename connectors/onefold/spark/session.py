@@ -30,9 +30,10 @@ from onefold.core import (
     Terminal,
 )
 from onefold.core.driver import Driver
-from onefold.core.effects import EpochRequest
+from onefold.core.effects import EpochRequest, StoreFacts
 from onefold.core.protocol import Initial, Outcome, Started, epoch, start, sweep
-from onefold.core.store import CheckpointStore
+from onefold.core.recovery import check_committed
+from onefold.core.store import KEEP_EPOCHS, CheckpointStore
 from onefold.spark import checkpoint
 from onefold.spark.checkpoint import RunningQuery
 from onefold.spark.direct import Fetch
@@ -58,10 +59,14 @@ class Session:
         store: CheckpointStore,
         patience_s: float,
         begin: Positions | None = None,
+        adopt_ledger: bool = False,
+        accept_damage: int | None = None,
     ) -> None:
         self.name = name
         self.sinks = tuple(sinks)
         self.store = store
+        self._adopt_ledger = adopt_ledger
+        self._accept_damage = accept_damage
         self.started: Started | None = None
         # Where the DataFrame that was read begins, whatever the ledger says by the time that its query starts.
         self.begin = begin
@@ -81,11 +86,11 @@ class Session:
     def _names(self) -> tuple[str, ...]:
         return tuple(sink.name for sink in self.sinks)
 
-    def start(self, initial: Initial | None, adopt_ledger: bool = False) -> Started:
+    def start(self, initial: Initial | None) -> Started:
         """Take over the pipeline: a new generation, recovery, frozen positions. Before every start of a query."""
         with self._lock:
             self._query = None
-            self.started = self._driver.run(start(self._names, initial, adopt_ledger))
+            self.started = self._driver.run(start(self._names, initial, self._adopt_ledger, self._accept_damage))
             if initial is not None:
                 self.begin = self.started.start
             log.info(
@@ -97,12 +102,10 @@ class Session:
             )
             return self.started
 
-    def process(
-        self, df: DataFrame, batch_id: int, root: str | None, fetch: Fetch | None, adopt_ledger: bool = False
-    ) -> Outcome:
+    def process(self, df: DataFrame, batch_id: int, root: str | None, fetch: Fetch | None) -> Outcome:
         """One batch of the query, exactly once."""
         with self._lock:
-            query = self._bind(df.sparkSession, root, adopt_ledger)
+            query = self._bind(df.sparkSession, root)
             assert self.started is not None
             if self._fingerprint is None:
                 self._fingerprint = self._open_sinks(
@@ -155,6 +158,16 @@ class Session:
                 " the pipeline a Postgres store (store='postgresql+psycopg://...')"
             )
 
+    def check_checkpoint(self, spark: SparkSession, root: str) -> None:
+        """Before a query starts, also one that finds nothing new: what its checkpoint holds as done is on record."""
+        committed = checkpoint.committed_end(spark, root)
+        if committed is not None:
+            check_committed(self.facts(), committed)
+
+    def facts(self) -> StoreFacts:
+        """What the store knows of the pipeline; waits for a store that is down."""
+        return self._patience.insist(lambda: self.store.facts(self.name), "reading the store")
+
     def close(self) -> None:
         with self._lock:
             self._stop_sweeper()
@@ -162,14 +175,14 @@ class Session:
                 committer.close()
             self.store.close()
 
-    def _bind(self, spark: SparkSession, root: str | None, adopt_ledger: bool) -> RunningQuery:
+    def _bind(self, spark: SparkSession, root: str | None) -> RunningQuery:
         """The query this batch belongs to. A new run, of this query or another, starts the protocol anew."""
         query = checkpoint.running_query(spark, self._query, root)
         if self._query != query:
             self.refuse_second_query(spark, query)
             self.check_store_reaches(spark, query.root)
             if self.started is None or self._query is not None:
-                self.start(None, adopt_ledger)
+                self.start(None)
             self._query, self._fingerprint, self._last_end = query, None, None
             self._stop_sweeper()
             self._sweeper = Sweeper(self.sweep, lambda: checkpoint.is_active(spark, query))
@@ -218,7 +231,7 @@ class Session:
         """The ledger has the positions, but not the state that a query had built up to there."""
         if query.stateful is not True or request.batch_id != 0:
             return
-        facts = self._patience.insist(lambda: self.store.facts(self.name), "reading the store")
+        facts = self.facts()
         last, begin = facts.last, request.range.start
         if last is None or begin.relation_to(last.range.end) is not Relation.SAME:
             return  # a replay from the very beginning, or a mismatch that the protocol explains
@@ -230,8 +243,9 @@ class Session:
             f"this query keeps state, and it would go on at epoch {last.epoch}'s end without the state of the records"
             " before, which is in the checkpoint directory only. Nothing was written. Restore that directory; or start"
             " with startingOffsets=earliest and the same maxOffsetsPerTrigger, which runs all batches from the"
-            " pipeline's first position through the state again and writes none of them twice; or start over under a"
-            " new pipeline name, with an empty table"
+            " pipeline's first position through the state again and writes none of them twice (as long as the store"
+            f" still knows them: it keeps {KEEP_EPOCHS:,}); or start over under a new pipeline name, with an empty"
+            " table"
         )
 
     def _run_job(

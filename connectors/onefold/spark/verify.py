@@ -63,7 +63,8 @@ def verify(
     key: Sequence[str],
     transform: Callable[[DataFrame], DataFrame] = lambda df: df,
 ) -> Verification:
-    """Check one sink of a pipeline against its source. Changes nothing; the pipeline must stand still meanwhile.
+    """Check one sink of a pipeline against its source. Writes no row (onefold's own tables are made where they are
+    missing). The pipeline must stand still meanwhile, and Kafka must still have all of its records.
 
     `transform` is the pipeline's own, from the source's DataFrame to the table's rows.
     """

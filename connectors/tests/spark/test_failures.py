@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from onefold.core import BadRecord, DataLoss, OnefoldError, Retriable, SchemaMismatch
+from onefold.core import BadRecord, DataLoss, OnefoldError, Retriable, SchemaMismatch, Terminal
 from onefold.spark.failures import from_spark
 
 WORKER = """[STREAM_FAILED] Query [id = 1] terminated with exception: Job aborted due to stage failure: Task 0 failed
@@ -46,10 +46,15 @@ def test_the_last_error_of_a_chain_counts() -> None:
     [
         ("ModuleNotFoundError: No module named 'mine'", "ModuleNotFoundError: No module named 'mine'"),
         ("my.package.StrangeError: what", "my.package.StrangeError: what"),
-        ("", "[STREAM_FAILED] Query [id = 1] terminated"),
     ],
 )
-def test_another_failure_may_be_tried_again_and_says_its_reason(raised: str, reason: str) -> None:
+def test_an_exception_of_the_jobs_own_code_is_final_and_says_its_reason(raised: str, reason: str) -> None:
     error = crossed(raised)
-    assert type(error) is Retriable
+    assert type(error) is Terminal
     assert reason in str(error)
+
+
+def test_a_job_that_failed_without_an_exception_of_python_may_be_tried_again() -> None:
+    error = from_spark(RuntimeError("Job aborted due to stage failure: ExecutorLostFailure (executor 1 exited)"))
+    assert type(error) is Retriable
+    assert "ExecutorLostFailure" in str(error)

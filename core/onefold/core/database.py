@@ -9,9 +9,14 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError, ProgrammingError, SQLAlchemyError
 
-from onefold.core.errors import ConfigError, InDoubt, OnefoldError, Retriable
+from onefold.core.errors import BadRecord, ConfigError, InDoubt, OnefoldError, Retriable
 
 __all__ = ["Database"]
+
+# A COMMIT that the server answers with these broke off in the middle (connection lost, server going down, or Postgres's
+# own "completion unknown"); with any other it has rolled back, as for a deferred constraint.
+_UNKNOWN_SQLSTATES = ("08", "57P", "40003")
+_BAD_ROW_SQLSTATES = ("22", "23")  # a staged merge is part of the store's transaction
 
 # What waiting can't cure: SQLSTATE classes of Postgres (wrong password or role, no such database, no permission),
 # and SQLite's own words.
@@ -65,11 +70,15 @@ class Database:
                 transaction.commit()
             except SQLAlchemyError as error:
                 connection.invalidate()  # what it is in the middle of is unknown: never back into the pool
+                if _was_refused(error):
+                    raise self._without_effect("refused to commit", error) from error
                 raise InDoubt(f"the checkpoint store at {self} did not answer a commit: {_reason(error)}") from error
 
     def _without_effect(self, what: str, error: SQLAlchemyError) -> OnefoldError:
         reason = _reason(error)
-        state = str(getattr(getattr(error, "orig", None), "sqlstate", None) or "")
+        state = _sqlstate(error)
+        if state.startswith(_BAD_ROW_SQLSTATES):
+            return BadRecord(f"the checkpoint store at {self} {what}: {reason}. Nothing was written")
         hopeless = state.startswith(_HOPELESS_SQLSTATES) or isinstance(error, ProgrammingError)
         if hopeless or any(word in reason for word in (*_HOPELESS_WORDS, *_NO_ENTRY_WORDS)):
             return ConfigError(
@@ -86,11 +95,29 @@ def _engine(url: sa.URL, lock_timeout_s: float) -> sa.Engine:
         sa.event.listen(engine, "begin", _sqlite_begin)
         return engine
     if url.get_backend_name() == "postgresql":
-        options = f"-c synchronous_commit=on -c lock_timeout={int(lock_timeout_s * 1000)}"
-        tcp = {"connect_timeout": 10, "keepalives_idle": 10, "tcp_user_timeout": 30_000}
-        connect_args = {"options": options, "application_name": "onefold store", **tcp}
+        given = url.query.get("options", ())
+        options = [*([given] if isinstance(given, str) else given), _session_settings(lock_timeout_s)]
+        connect_args = {
+            "options": " ".join(options),
+            "application_name": "onefold store",
+            "connect_timeout": 10,
+            "keepalives_idle": 10,
+            "tcp_user_timeout": 30_000,
+        }
         return sa.create_engine(url, isolation_level="READ COMMITTED", pool_pre_ping=True, connect_args=connect_args)
     raise ConfigError(f"a checkpoint store lives in SQLite or Postgres, not in {url.get_backend_name()!r}")
+
+
+def _session_settings(lock_timeout_s: float) -> str:
+    """A driver that was frozen or cut off in the middle of a transaction must not keep the pipeline's row locked."""
+    settings = {
+        "synchronous_commit": "on",
+        "lock_timeout": int(lock_timeout_s * 1000),
+        "idle_in_transaction_session_timeout": int(lock_timeout_s * 500),
+        "tcp_keepalives_idle": 10,
+        "tcp_user_timeout": 30_000,
+    }
+    return " ".join(f"-c {name}={value}" for name, value in settings.items())
 
 
 def _sqlite_settings(connection: Any, _record: Any) -> None:
@@ -101,6 +128,15 @@ def _sqlite_settings(connection: Any, _record: Any) -> None:
 
 def _sqlite_begin(connection: sa.Connection) -> None:
     connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+
+def _sqlstate(error: SQLAlchemyError) -> str:
+    return str(getattr(getattr(error, "orig", None), "sqlstate", None) or "")
+
+
+def _was_refused(error: SQLAlchemyError) -> bool:
+    state = _sqlstate(error)
+    return bool(state) and not state.startswith(_UNKNOWN_SQLSTATES)
 
 
 def _reason(error: SQLAlchemyError) -> str:

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from onefold.core.contract import Committable, Committer, EpochRecord, Generation, LastResource, LedgerEntry
 from onefold.core.effects import (
     Abort,
+    AcceptDamage,
     AcquireGeneration,
     Adopt,
     Commit,
@@ -113,6 +114,8 @@ class Driver:
                 return store.give_up(generation, record)
             case MarkDamaged(generation, decided, evidence):
                 return store.damage(generation, decided, evidence)
+            case AcceptDamage(generation, record):
+                return store.accept_damage(generation, record)
             case ListLeftovers(sink, up_to_generation):
                 return self.committers[sink].leftovers(up_to_generation)
             case Abort(sink, committables):

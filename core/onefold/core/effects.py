@@ -15,6 +15,7 @@ from onefold.core.positions import Positions, Range
 
 __all__ = [
     "Abort",
+    "AcceptDamage",
     "AcquireGeneration",
     "Adopt",
     "Commit",
@@ -178,6 +179,14 @@ class MarkDamaged:
 
 
 @dataclass(frozen=True, slots=True)
+class AcceptDamage:
+    """-> Decided: the damaged epoch, decided again, to be completed as it is, on the user's word."""
+
+    generation: Generation
+    record: EpochRecord
+
+
+@dataclass(frozen=True, slots=True)
 class ListLeftovers:
     """-> Sequence[Committable]: the sink's prepared work of this and earlier generations."""
 
@@ -203,7 +212,8 @@ class Pause:
 
 
 Effect = (
-    AcquireGeneration
+    AcceptDamage
+    | AcquireGeneration
     | ReadLedger
     | ReadStore
     | Adopt

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from onefold.core.contract import Committable, Decided, EpochRecord, Generation, LedgerEntry
 from onefold.core.effects import (
     Abort,
+    AcceptDamage,
     AcquireGeneration,
     Adopt,
     Commit,
@@ -84,7 +85,9 @@ class Outcome:
     replayed: bool
 
 
-def start(sinks: tuple[str, ...], initial: Initial | None, adopt_ledger: bool = False) -> Protocol[Started]:
+def start(
+    sinks: tuple[str, ...], initial: Initial | None, adopt_ledger: bool = False, accept_damage: int | None = None
+) -> Protocol[Started]:
     """Take over the pipeline. Waits for a sink that is down: no query starts beside an unfinished epoch."""
     ledgers = yield from _read_ledgers(sinks)
     seen = [n for e in ledgers.values() if e for n in (e.generation, *(m.generation for m in e.members))]
@@ -92,12 +95,15 @@ def start(sinks: tuple[str, ...], initial: Initial | None, adopt_ledger: bool = 
     facts: StoreFacts = yield from _insist(ReadStore())
     if adopt_ledger:
         facts = yield from _adopt(generation, facts, sinks)
-    resolution = yield from _resolve(generation, facts, sinks)
+    resolution = yield from _resolve(generation, facts, sinks, accept_damage)
+    for record in resolution.accepted:
+        decided = yield from _insist(AcceptDamage(generation, record))
+        yield from _complete(generation, facts.store_id, decided)
     for decided in resolution.finish:
         yield from _finish(generation, facts.store_id, decided)
     for record in resolution.give_up:
         yield from _insist(GiveUp(generation, record))
-    if resolution.finish:
+    if resolution.finish or resolution.accepted:
         facts = yield from _insist(ReadStore())
         yield from _resolve(generation, facts, sinks)
     yield from sweep(generation, sinks)
@@ -155,11 +161,13 @@ def sweep(generation: Generation, sinks: Iterable[str]) -> Protocol[int]:
     return removed
 
 
-def _resolve(generation: Generation, facts: StoreFacts, sinks: tuple[str, ...]) -> Protocol[Resolution]:
+def _resolve(
+    generation: Generation, facts: StoreFacts, sinks: tuple[str, ...], accept_damage: int | None = None
+) -> Protocol[Resolution]:
     """Hold store and ledgers against each other. A newer generation moves both meanwhile: that is no mismatch."""
     ledgers = yield from _read_ledgers(sinks)
     try:
-        return resolve(facts, ledgers)
+        return resolve(facts, ledgers, accept_damage)
     except Terminal as error:
         now: StoreFacts = yield from _insist(ReadStore())
         if now.generation == generation.number:
@@ -209,6 +217,14 @@ def _undecided(record: EpochRecord, error: OnefoldError) -> InDoubt:
 
 def _finish(generation: Generation, store_id: str, decided: Decided) -> Protocol[None]:
     """Past the commit point there is only forward: commit in every sink, write the ledgers, complete."""
+    damage = yield from _commit_all(decided)
+    if damage is not None:
+        yield from _insist(MarkDamaged(generation, decided, str(damage)))
+        raise damage
+    yield from _complete(generation, store_id, decided)
+
+
+def _complete(generation: Generation, store_id: str, decided: Decided) -> Protocol[None]:
     record = decided.record
     entry = LedgerEntry(
         epoch=record.epoch,
@@ -217,10 +233,6 @@ def _finish(generation: Generation, store_id: str, decided: Decided) -> Protocol
         positions=record.range.end,
         store_id=store_id,
     )
-    damage = yield from _commit_all(decided)
-    if damage is not None:
-        yield from _insist(MarkDamaged(generation, decided, str(damage)))
-        raise damage
     for sink in record.sinks:
         yield from _insist(WriteLedger(sink, entry))
     yield from _insist(Complete(generation, decided))

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from onefold.core.contract import Committable, Decided, EpochRecord, EpochState, Generation, LedgerEntry
 from onefold.core.effects import EpochRequest, StoreFacts
 from onefold.core.errors import CheckpointMismatch, ConfigError, Damaged, DataLoss
-from onefold.core.positions import Relation
+from onefold.core.positions import Positions, Relation
 
-__all__ = ["Next", "Place", "Replay", "Resolution", "adoption", "doomed", "place", "resolve"]
+__all__ = ["Next", "Place", "Replay", "Resolution", "adoption", "check_committed", "doomed", "place", "resolve"]
 
 NEW_CHECKPOINT = (
     "start the query with a new, empty checkpoint directory and startingOffsets=ledger: "
@@ -21,7 +21,7 @@ ADOPT = (
     "start the pipeline once with adopt_ledger=True, a new checkpoint directory and startingOffsets=ledger:"
     " it resumes exactly where the destination stands"
 )
-PAST_COMMIT_POINT = (EpochState.DECIDED, EpochState.COMPLETE)
+PAST_COMMIT_POINT = (EpochState.DECIDED, EpochState.COMPLETE, EpochState.DAMAGED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +30,12 @@ class Resolution:
 
     finish: tuple[Decided, ...]
     give_up: tuple[EpochRecord, ...]
+    accepted: tuple[EpochRecord, ...] = ()  # damaged, and accepted as they are on the user's word
 
 
-def resolve(facts: StoreFacts, ledgers: Mapping[str, LedgerEntry | None]) -> Resolution:
+def resolve(
+    facts: StoreFacts, ledgers: Mapping[str, LedgerEntry | None], accept_damage: int | None = None
+) -> Resolution:
     """Decide about every unfinished epoch from the store and the sinks' own ledgers.
 
     The ledgers must be read after the facts, and the facts after this process's generation was acquired: from then on
@@ -46,18 +49,20 @@ def resolve(facts: StoreFacts, ledgers: Mapping[str, LedgerEntry | None]) -> Res
                 f" {', '.join(missing)}, which today's settings do not have: put it back under its old name until"
                 " one start of the pipeline has finished that epoch, then remove it"
             )
-        if record.state is EpochState.DAMAGED:
+        if record.state is EpochState.DAMAGED and record.epoch != accept_damage:
             raise Damaged(
                 f"epoch {record.epoch} of pipeline {record.pipeline!r} was decided, and a part of it can no longer be"
-                " committed; the store's row of the epoch holds the evidence. Restore the missing part by hand from"
-                f" the source range {record.range.end.differences(record.range.start)}, or take the destination back"
-                " to a backup together with the store"
+                " committed; the column `error` of its row in onefold_epochs says which. The rest is committed. Write"
+                f" the missing rows by hand, from the source range {record.range.start.to_json()} to"
+                f" {record.range.end.to_json()}, then start once with Pipeline(..., accept_damage={record.epoch}); or"
+                " take the destination and the store back to one backup"
             )
     for sink, ledger in ledgers.items():
         _check_ledger(facts, sink, ledger)
     return Resolution(
         finish=tuple(Decided(r) for r in facts.unfinished if r.state is EpochState.DECIDED),
         give_up=tuple(r for r in facts.unfinished if r.state is EpochState.OPEN),
+        accepted=tuple(r for r in facts.unfinished if r.state is EpochState.DAMAGED),
     )
 
 
@@ -74,7 +79,7 @@ def _check_ledger(facts: StoreFacts, sink: str, ledger: LedgerEntry | None) -> N
         raise DataLoss(
             f"sink {sink!r} {stands}, but epoch {complete.epoch} was completed there: the destination was emptied, or"
             " is an older copy (a restored backup, or a replica promoted before it had caught up). Restore the newer"
-            " copy, or start over under a new pipeline name"
+            " copy, or start over under a new pipeline name, with an empty table"
         )
     if ledger is None:
         return
@@ -175,6 +180,17 @@ def place(facts: StoreFacts, found: EpochRecord | None, request: EpochRequest) -
                 f" ({asked.start.differences(base)}), in another cut: the checkpoint is new, an older copy, or another"
                 f" pipeline's. Nothing was written; {NEW_CHECKPOINT}"
             )
+
+
+def check_committed(facts: StoreFacts, committed: Positions) -> None:
+    """What a checkpoint holds as done must be on record: else it was done for a destination that is no more."""
+    base = facts.last.range.end if facts.last else facts.frozen or Positions()
+    if committed.relation_to(base) in (Relation.AHEAD, Relation.UNORDERED):
+        raise DataLoss(
+            f"the checkpoint's last committed batch ends beyond the recorded end ({committed.differences(base)}): the"
+            " destination and its store are an older copy, or were made anew, or the checkpoint is another pipeline's."
+            f" Restore the newer copy, or {NEW_CHECKPOINT}"
+        )
 
 
 def doomed(facts: StoreFacts, generation: Generation, listed: Iterable[Committable]) -> tuple[Committable, ...]:

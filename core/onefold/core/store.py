@@ -222,6 +222,15 @@ class CheckpointStore:
         with self._mine(generation) as (connection, _):
             connection.execute(this_epoch(decided.record).values(state=EpochState.DAMAGED.value, error=evidence))
 
+    def accept_damage(self, generation: Generation, record: EpochRecord) -> Decided:
+        """Take a damaged epoch for decided again, on the user's word that its missing part was made good by hand."""
+        with self._mine(generation) as (connection, _):
+            stored = stored_epoch(connection, record)
+            assert stored is not None and stored.state in (EpochState.DAMAGED, EpochState.DECIDED), stored
+            accepted = replace(stored, state=EpochState.DECIDED)
+            connection.execute(this_epoch(record).values(state=accepted.state.value))
+            return Decided(accepted)
+
     def adopt(self, generation: Generation, entry: LedgerEntry, sinks: tuple[str, ...], now_ms: int) -> None:
         """Take over, on the user's word, that the destinations completed everything up to `entry`."""
         pipeline = generation.pipeline

@@ -38,6 +38,7 @@ def produce(
             "linger.ms": 50,
             "batch.size": 1_000_000,
             "compression.type": "lz4",
+            "log_level": "3",  # a coordinator that is still loading is no news
             "queue.buffering.max.messages": 1_000_000,
         }
     )

@@ -1,6 +1,6 @@
 """The named invariants of exactly-once, each a small class over plain evidence.
 
-The simulator, the audits of real servers and `onefold verify` use the same ones: they differ in where the evidence
+The simulator, the audits of real servers and `onefold verify` can use the same ones: they differ in where the evidence
 comes from.
 """
 

@@ -138,6 +138,10 @@ class ModelStore:
         self._move(generation, decided.record, (EpochState.DECIDED, EpochState.DAMAGED), EpochState.DAMAGED)
         self.evidence_of_damage[decided.record.epoch] = evidence
 
+    def accept_damage(self, generation: Generation, record: EpochRecord) -> Decided:
+        self._move(generation, record, (EpochState.DAMAGED, EpochState.DECIDED), EpochState.DECIDED)
+        return Decided(self.epochs[record.epoch])
+
     def adopt(self, generation: Generation, entry: LedgerEntry, sinks: tuple[str, ...], now_ms: int) -> None:
         assert now_ms > 0
         self._mine(generation)

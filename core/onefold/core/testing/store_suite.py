@@ -209,6 +209,15 @@ class StoreSuite:
         with pytest.raises(AssertionError):
             store.complete(generation, permit, NOW_MS)
 
+    def test_a_damaged_epoch_is_completed_once_its_damage_was_accepted(self, connect: Connect) -> None:
+        store = connect()
+        generation = store.acquire(PIPELINE, 0)
+        first = store.open_epoch(generation, request(0, 5), NOW_MS)
+        store.damage(generation, store.decide(generation, first, [], NOW_MS), "gone")
+        store.complete(generation, store.accept_damage(generation, first), NOW_MS)
+        facts = store.facts(PIPELINE)
+        assert facts.unfinished == () and facts.complete is not None and facts.complete.epoch == first.epoch
+
     def test_a_merge_that_fails_takes_the_decision_back(self, connect: Connect) -> None:
         store = connect()
         generation = store.acquire(PIPELINE, 0)

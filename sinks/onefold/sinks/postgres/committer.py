@@ -49,9 +49,13 @@ class PostgresCommitter:
         gids, staged = self._split(committables)
         if gids:
             with self._borrow(f"committing epoch {decided.record.epoch}", InDoubt) as connection:
+                gone = []
                 for committable in gids:
-                    self._commit_prepared(connection, committable)
+                    if not self._commit_prepared(connection, committable):
+                        gone.append(committable)
                     failpoint("postgres.commit_prepared")
+                if gone:
+                    raise Damaged(self._evidence(gone, len(gids)))
         if staged:
             # The decision moved the rows already: what is left to do is to throw the stage's copies away.
             with self._borrow(f"clearing the stage of epoch {decided.record.epoch}") as connection:
@@ -120,8 +124,8 @@ class PostgresCommitter:
         assert not raw.autocommit, "the merge and the decision must be one transaction"
         try:
             raw.execute(f"SET LOCAL lock_timeout = {int(self._settings.lock_timeout_s * 1000)}")
-            failpoint("staged.merge")
             staging.merge(raw, self._books, self._plan, [c for c in manifest if c.sink == self._settings.name])
+            failpoint("staged.merge")
             self._books.record(raw, entry)
         except psycopg.Error as error:
             # Before the store commits, nothing has taken effect: a broken connection rolls back too.
@@ -147,22 +151,22 @@ class PostgresCommitter:
         )
         return {gid for (gid,) in rows}
 
-    def _commit_prepared(self, connection: pool.Connection, committable: Committable) -> None:
+    def _commit_prepared(self, connection: pool.Connection, committable: Committable) -> bool:
+        """False if it is gone and was never committed."""
         try:
             connection.execute(f"COMMIT PREPARED {literal(committable.handle)}".encode())
-        except psycopg.errors.UndefinedObject as error:
-            if not self._books.is_committed(connection, committable.handle, committable.epoch):
-                raise Damaged(self._evidence(connection, committable)) from error
+        except psycopg.errors.UndefinedObject:
+            return self._books.is_committed(connection, committable.handle, committable.epoch)
         except psycopg.Error as error:
             raise self._of_prepared(error, connection, committable, "COMMIT PREPARED", InDoubt) from error
+        return True
 
-    def _evidence(self, connection: pool.Connection, committable: Committable) -> str:
-        others = sorted(self._prepared(connection))[:5]
+    def _evidence(self, gone: Sequence[Committable], of: int) -> str:
+        named = ", ".join(f"{c.handle} ({c.rows} rows)" for c in gone)
         return (
-            f"{self._where()}: epoch {committable.epoch} was decided, and its prepared transaction "
-            f"{committable.handle!r} ({committable.rows} rows) is neither in pg_prepared_xacts nor committed: "
-            f"no row in {self._books.schema}.onefold_parts. Somebody rolled it back, or the server came back older "
-            f"than it was. Still prepared: {', '.join(others) or 'none'}. "
+            f"{self._where()}: epoch {gone[0].epoch} was decided, and {len(gone)} of its {of} prepared transactions "
+            f"are neither in pg_prepared_xacts nor committed (no row in {self._books.schema}.onefold_parts): {named}. "
+            "Somebody rolled them back, or the server came back older than it was. The others are committed. "
             "Restore the server, or write these rows again from the epoch's source range"
         )
 

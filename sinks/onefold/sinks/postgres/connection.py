@@ -96,6 +96,7 @@ def _connect(info: str) -> Connection:
     connection: Connection | None = None
     try:
         connection = psycopg.connect(info, autocommit=True)
+        connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
         connection.execute(_SESSION)
         return connection
     except psycopg.Error as error:

@@ -18,7 +18,6 @@ _CONFIG_HINTS = (
     "does not exist",
     "authentication failed",
     "is not permitted to log in",
-    "could not translate host name",
     "server does not support SSL",
 )
 

@@ -205,7 +205,15 @@ def _messages(
 
 def _explain(error: KafkaError, slot: _Slot, wanted: OffsetRange, broker: Broker) -> NoReturn:
     if error.code() in _NO_TOPIC:
-        raise DataLoss(f"{wanted}: {error.str()}. The topic was deleted while its records were still to be read")
+        try:
+            known = broker.partitions(
+                [wanted.topic]
+            )  # asks for a while: a broker that restarts knows no topic at first
+        except ConfigError:
+            known = []
+        if (wanted.topic, wanted.partition) not in known:
+            raise DataLoss(f"{wanted}: {error.str()}. The topic was deleted while its records were still to be read")
+        raise Retriable(f"{wanted}: {error.str()}, but the broker knows it again: read the range again")
     if error.code() in _NO_ACCESS:
         raise ConfigError(f"{wanted}: {error.str()}. Check the security settings and the topic's ACLs")
     _check_log(slot, wanted, broker)
@@ -220,14 +228,14 @@ def _check_log(slot: _Slot, wanted: OffsetRange, broker: Broker) -> None:
         raise DataLoss(
             f"{wanted}: the first offset still wanted is {slot.reached}, but Kafka has deleted everything before "
             f"{first} (retention, or delete_records). Restore those records if you can (a mirror, a backup) at the "
-            "same offsets; or accept the loss openly: start with a new checkpoint and explicit startingOffsets, this "
-            f"partition at {first}. Then raise retention.ms or read more often"
+            "same offsets; or accept the loss openly: start over under a new pipeline name with explicit "
+            f"startingOffsets, this partition at {first}. Then raise retention.ms or read more often"
         )
     if end < wanted.end:
         raise DataLoss(
             f"{wanted}: the partition ends at {end}, before the range that was planned. The topic was deleted and "
             "made anew, or its log was cut (an unclean leader election). Restore it, or accept the loss openly: start "
-            "with a new checkpoint and explicit startingOffsets"
+            "over under a new pipeline name with explicit startingOffsets"
         )
 
 

@@ -218,7 +218,7 @@ def not_behind(broker: Broker, start: Mapping[Partition, int], latest: Offsets) 
                 f"{topic}/{number}: the next offset to read is {start[topic, number]}, but "
                 + (f"the partition now ends at {now}" if now is not None else "the partition is gone")
                 + ". The topic was deleted and made anew, or its log was cut. Restore it, or accept the loss: start "
-                "with a new checkpoint and explicit startingOffsets for every partition"
+                "over under a new pipeline name with explicit startingOffsets for every partition"
             )
         time.sleep(0.5)  # a new leader may not know the old end yet
         try:

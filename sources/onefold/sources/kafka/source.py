@@ -29,7 +29,7 @@ _OPTIONS = {
 }
 _REFUSED_OPTIONS = {
     "failondataloss": "records that Kafka has deleted always fail with DataLoss; to accept a loss, start with a new "
-    "checkpoint and explicit startingOffsets",
+    "pipeline name and explicit startingOffsets",
     "subscribepattern": "name the topics, comma-separated, in subscribe",
     "assign": "name the topics in subscribe; every partition is read",
     "includeheaders": "format=raw always has headers: leave them out with .schema(...) or .select(...)",
