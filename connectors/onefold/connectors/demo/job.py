@@ -35,8 +35,8 @@ class Outcomes:
         record = outcome.record
         self._say(epoch=record.epoch, rows=record.rows, replayed=outcome.replayed)
 
-    def unprotected(self) -> None:
-        self._say(epoch=0, rows=0, replayed=False)
+    def unprotected(self, rows: int) -> None:
+        self._say(epoch=0, rows=rows, replayed=False)
 
     def _say(self, **what: object) -> None:
         now_s = time.monotonic()
@@ -76,8 +76,8 @@ def _at_least_once(spark: SparkSession, job: Job) -> None:
 
     def write(df: DataFrame, batch_id: int) -> None:
         task = TaskId(PIPELINE, 1, batch_id + 1, 0, uuid.uuid4())
-        run_writers(df, [sink], task)
-        outcomes.unprotected()
+        written = run_writers(df, [sink], task)
+        outcomes.unprotected(sum(committable.rows for committable in written))
 
     df = job.transform(spark.readStream.format("onefold_kafka").options(**job.source().options()).load())
     sink.open(PIPELINE, to_arrow_schema(df.schema, timezone="UTC")).close()
