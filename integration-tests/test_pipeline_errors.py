@@ -169,6 +169,29 @@ def test_another_source_with_a_new_checkpoint_is_refused_because_its_positions_a
     assert rig.rows() == [(i, i) for i in range(20)]
 
 
+def test_other_files_under_the_numbers_of_a_restored_checkpoint_are_not_mistaken_for_a_replay(rig: Rig) -> None:
+    def run() -> None:
+        pipeline = rig.pipeline()
+        try:
+            rig.finish(pipeline, rig.start(pipeline, files))
+        finally:
+            pipeline.close()
+
+    folder, older = str(rig.directory / "files"), rig.directory / "older"
+    rig.spark.range(10).selectExpr("id", "id AS n").write.parquet(folder)
+    files = rig.spark.readStream.schema("id long, n long").parquet(folder)
+    run()
+    shutil.copytree(rig.checkpoint(), older)
+    rig.spark.range(10, 20).selectExpr("id", "id AS n").write.mode("append").parquet(folder)
+    run()
+    shutil.rmtree(rig.checkpoint())
+    older.rename(rig.checkpoint())
+    rig.spark.range(20, 30).selectExpr("id", "id AS n").write.mode("append").parquet(folder)
+    with pytest.raises(CheckpointMismatch, match="written already"):
+        run()
+    assert rig.rows() == [(i, i) for i in range(20)]
+
+
 def test_onefold_kafka_without_the_pipelines_read_is_refused_because_its_start_is_not_on_record(rig: Rig) -> None:
     rig.put(100)
     register(rig.spark)

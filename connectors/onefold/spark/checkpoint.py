@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from onefold.core import CheckpointMismatch, ConfigError, Positions
 __all__ = [
     "RunningQuery",
     "committed_end",
+    "files_of",
     "initial_positions",
     "is_active",
     "is_local",
@@ -111,6 +113,22 @@ def initial_positions(spark: SparkSession, root: str, sources_max: int = 64) -> 
             continue
         logged |= {name: offset for name, offset in found.items if not name.startswith("#")}
     return Positions.of(logged)
+
+
+def files_of(spark: SparkSession, root: str, end: Positions) -> str:
+    """A digest of the files that file sources read up to `end`; empty where there is no file source.
+
+    A file source's position is a number of the checkpoint's own: a restored copy gives it again, to other files.
+    """
+    digest = hashlib.sha256()
+    found = False
+    for name, number in end.items:
+        source, _, kind = name.partition("/")
+        if kind == "logOffset" and source.startswith("#"):
+            found = True
+            log = f"{root}/sources/{source[1:]}/{number}"
+            digest.update((_read(spark, log) or _read(spark, f"{log}.compact") or "").encode())
+    return digest.hexdigest()[:16] if found else ""
 
 
 def _parse(text: str, path: str) -> Positions:

@@ -111,11 +111,13 @@ class Session:
                 self._fingerprint = self._open_sinks(
                     fetch.schema if fetch else to_arrow_schema(df.schema, timezone="UTC")
                 )
+            span = self._range(df.sparkSession, query, batch_id)
+            files = checkpoint.files_of(df.sparkSession, query.root, span.end)
             request = EpochRequest(
-                range=self._range(df.sparkSession, query, batch_id),
+                range=span,
                 query_id=query.query_id,
                 batch_id=batch_id,
-                fingerprint=self._fingerprint,
+                fingerprint=f"{self._fingerprint}/{files}" if files else self._fingerprint,
                 sinks=self._names,
             )
             self._check_state_is_whole(request, query)

@@ -41,13 +41,21 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class EpochRequest:
-    """A range to be processed, and where it comes from."""
+    """A range to be processed, and where it comes from.
+
+    `fingerprint` is `job` or `job/input`: what runs, and, for a source whose positions only count within one checkpoint
+    (a restored copy counts the same numbers again for other files), what the range stands for.
+    """
 
     range: Range
     query_id: str = ""
     batch_id: int = 0
     fingerprint: str = ""
     sinks: tuple[str, ...] = ()
+
+    def has_input_of(self, record: EpochRecord) -> bool:
+        """Whether the range stands for the same input as that epoch's."""
+        return self.fingerprint.partition("/")[2] == record.fingerprint.partition("/")[2]
 
 
 @dataclass(frozen=True, slots=True)

@@ -109,7 +109,7 @@ class CheckpointStore:
             return initial
 
     def find(self, pipeline: str, request: EpochRequest) -> EpochRecord | None:
-        """The decided or complete epoch of exactly this range.
+        """The decided or complete epoch of exactly this range and input.
 
         An empty range says nothing by itself (a stateful query runs batches without new records): there the query
         and batch id must be the same too.
@@ -124,8 +124,8 @@ class CheckpointStore:
         if request.range.is_empty:
             query = query.where(epochs.c.query_id == request.query_id, epochs.c.batch_id == request.batch_id)
         with self.database.transaction() as connection:
-            row = connection.execute(query.order_by(epochs.c.epoch.desc()).limit(1)).one_or_none()
-        return record_of(row) if row else None
+            found = map(record_of, connection.execute(query.order_by(epochs.c.epoch.desc())).all())
+        return next((record for record in found if request.has_input_of(record)), None)
 
     def open_epoch(self, generation: Generation, request: EpochRequest, now_ms: int) -> EpochRecord:
         """Open the next epoch over a range that continues the chain, or answer with it if it is open already."""

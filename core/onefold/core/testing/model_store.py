@@ -65,7 +65,7 @@ class ModelStore:
         assert self.newest is None or self.newest.pipeline == pipeline
         same_batch = (request.query_id, request.batch_id)
         for _, record in sorted(self.epochs.items(), reverse=True):
-            if record.state in DECIDED_STATES and record.range == request.range:
+            if record.state in DECIDED_STATES and record.range == request.range and request.has_input_of(record):
                 if request.range.is_empty and (record.query_id, record.batch_id) != same_batch:
                     continue
                 return record

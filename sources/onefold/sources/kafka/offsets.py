@@ -178,7 +178,9 @@ def limit(start: Mapping[Partition, int], latest: Mapping[Partition, int], recor
     total = sum(lag.values())
     if records_max is None or total <= records_max:
         return {p: start.get(p, 0) + lag[p] for p in latest}
-    share = {p: max(1, behind * records_max // total) if behind else 0 for p, behind in lag.items()}
+    lagging = sum(behind > 0 for behind in lag.values())
+    beyond = max(0, records_max - lagging)  # what there is to share once each has its one
+    share = {p: 1 + (n - 1) * beyond // max(1, total - lagging) if n else 0 for p, n in lag.items()}
     rest = records_max - sum(share.values())
     for p in sorted(lag, key=lambda p: lag[p] - share[p], reverse=True):  # what the rounding down left over
         if rest <= 0:
