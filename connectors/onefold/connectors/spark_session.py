@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
 from onefold.local import spark_environment
 
-__all__ = ["spark_session"]
+__all__ = ["session_of_ones_own", "spark_session"]
 
 _QUIET = """\
 rootLogger.level = error
@@ -50,3 +52,16 @@ def spark_session(name: str, directory: Path, master: str = "local[*]", **settin
     for key, value in settings.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
+
+
+@contextmanager
+def session_of_ones_own(name: str, directory: Path) -> Iterator[SparkSession]:
+    """A session for one piece of work, stopped after it; where the process has one already, that one, which stays."""
+    if running := SparkSession.getActiveSession():
+        yield running
+        return
+    spark = spark_session(name, directory)
+    try:
+        yield spark
+    finally:
+        spark.stop()

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 
 from pyspark.sql import DataFrame
 from rich.console import Console
 from rich.table import Table
 
-from onefold.connectors.spark_session import spark_session
+from onefold.connectors.spark_session import session_of_ones_own
 from onefold.sinks import PostgresSink
 from onefold.sources import KafkaSource
 from onefold.spark import Pipeline
@@ -41,14 +42,12 @@ def run_verification(
         filtered = df.where(where) if where else df
         return filtered.selectExpr(*select) if select else filtered
 
-    with tempfile.TemporaryDirectory(prefix="onefold-verify-") as scratch:
-        spark = spark_session("onefold verify", Path(scratch))
-        verified = Pipeline(pipeline, sinks=[destination], store=store)
-        try:
-            return verify(spark, verified, source, destination, key, transform)
-        finally:
-            verified.close()
-            spark.stop()
+    with (
+        tempfile.TemporaryDirectory(prefix="onefold-verify-") as scratch,
+        session_of_ones_own("onefold verify", Path(scratch)) as spark,
+        closing(Pipeline(pipeline, sinks=[destination], store=store)) as verified,
+    ):
+        return verify(spark, verified, source, destination, key, transform)
 
 
 def print_verification(console: Console, result: Verification) -> None:

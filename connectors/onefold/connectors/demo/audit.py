@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from onefold.connectors.demo.settings import PIPELINE, Job
-from onefold.connectors.spark_session import spark_session
+from onefold.connectors.spark_session import session_of_ones_own
 from onefold.spark import Pipeline
 from onefold.spark.postgres_table import read_table
 from onefold.spark.verify import Verification, compare, read_source, verify
@@ -15,9 +15,8 @@ __all__ = ["audit"]
 
 def audit(job: Job, directory: Path) -> Verification:
     """Compare every order with every row. Without the protocol there is no ledger: then the topic's end counts."""
-    spark = spark_session("onefold demo audit", directory / "spark")
     source, sink = job.source(), job.sink()
-    try:
+    with session_of_ones_own("onefold demo audit", directory / "spark") as spark:
         if job.exactly_once:
             pipeline = Pipeline(PIPELINE, sinks=[sink])
             verification = verify(spark, pipeline, source, sink, ["id"], job.transform)
@@ -27,5 +26,3 @@ def audit(job: Job, directory: Path) -> Verification:
         expected = job.transform(read_source(spark, source, start, end))
         comparison = compare(expected, read_table(spark, sink.url, sink.table, expected.schema), ["id"])
         return Verification(comparison, end, epochs=0, in_doubt=(), chain=())
-    finally:
-        spark.stop()
