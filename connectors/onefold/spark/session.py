@@ -74,6 +74,7 @@ class Session:
         self._query: RunningQuery | None = None
         self._sweeper: Sweeper | None = None
         self._fingerprint: str | None = None  # None until the sinks were opened for the running query
+        self._write_through: tuple[str, ...] = ()
         self._last_end: tuple[int, Positions] | None = None
         self._patience = Patience(patience_s)
         committers: dict[str, Committer] = {
@@ -119,6 +120,7 @@ class Session:
                 batch_id=batch_id,
                 fingerprint=f"{self._fingerprint}/{files}" if files else self._fingerprint,
                 sinks=self._names,
+                write_through=self._write_through,
             )
             self._check_state_is_whole(request, query)
             protocol = epoch(self.started.generation, self.started.store_id, request)
@@ -290,6 +292,8 @@ class Session:
                     f"sink {merging[0]!r} merges inside the decision's own transaction, so the checkpoint store must be"
                     " in its database: leave out store=, or use delivery='two_phase'"
                 )
+        kinds = {name: promise.kind for name, promise in guarantees.items()}
+        self._write_through = tuple(name for name, kind in kinds.items() if kind is SinkKind.WRITE_THROUGH)
         modes = {name: promise.mode for name, promise in guarantees.items()}
         return hashlib.sha256(f"{schema.to_string()}{modes}".encode()).hexdigest()[:16]
 

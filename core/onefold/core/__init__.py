@@ -1,6 +1,7 @@
 """The contract of sources, sinks and coordinator, and the epoch protocol: no Kafka, Spark, Postgres or HBase here."""
 
 from onefold.core.contract import (
+    Announcement,
     Committable,
     Committer,
     Decided,
@@ -15,6 +16,7 @@ from onefold.core.contract import (
     SinkKind,
     SinkWriter,
     TaskId,
+    WriteThrough,
 )
 from onefold.core.errors import (
     BadRecord,
@@ -33,6 +35,7 @@ from onefold.core.errors import (
 from onefold.core.positions import Positions, Range, Relation
 
 __all__ = [
+    "Announcement",
     "BadRecord",
     "CheckpointMismatch",
     "Committable",
@@ -62,4 +65,5 @@ __all__ = [
     "TaskId",
     "Terminal",
     "WorkLost",
+    "WriteThrough",
 ]

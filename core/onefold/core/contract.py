@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import sqlalchemy as sa  # executors import this module, and need no SQL toolkit for it
 
 __all__ = [
+    "Announcement",
     "Committable",
     "Committer",
     "Decided",
@@ -33,6 +34,7 @@ __all__ = [
     "SinkKind",
     "SinkWriter",
     "TaskId",
+    "WriteThrough",
 ]
 
 
@@ -41,10 +43,14 @@ class SinkKind(enum.Enum):
 
     TWO_PHASE = "two-phase"  # prepare really prepares; commit can only succeed or be repeated
     LAST_RESOURCE = "last-resource"  # merge, ledger row and decision are one transaction of the store's database
+    WRITE_THROUGH = "write-through"  # visible at once, and the same however often an epoch is written again
 
 
 class EpochState(enum.Enum):
-    """OPEN -> DECIDED -> COMPLETE, or OPEN -> GIVEN_UP, or DECIDED -> DAMAGED."""
+    """OPEN -> DECIDED -> COMPLETE, or OPEN -> GIVEN_UP, or DECIDED -> DAMAGED.
+
+    An epoch that writes through is never given up, since its rows may show already: it is run again, as it was.
+    """
 
     OPEN = "open"
     DECIDED = "decided"
@@ -105,7 +111,10 @@ class Committable:
 
 @dataclass(frozen=True, slots=True)
 class EpochRecord:
-    """One epoch as the store has it. Batch and query id are Spark's: for people, never for matching ranges."""
+    """One epoch as the store has it. Batch and query id are Spark's: for people, never for matching ranges.
+
+    `write_through` are those of `sinks` that write through.
+    """
 
     pipeline: str
     epoch: int
@@ -118,6 +127,7 @@ class EpochRecord:
     fingerprint: str
     manifest: tuple[Committable, ...] = ()
     sinks: tuple[str, ...] = ()
+    write_through: tuple[str, ...] = ()
 
     @property
     def rows(self) -> int:
@@ -148,10 +158,20 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True)
-class LedgerEntry:
-    """What a destination itself says of a pipeline: the last epoch completed there, and members beyond it.
+class Announcement:
+    """What a write-through destination was told before an epoch's first row came: parts of it may show since then."""
 
-    Epoch 0 stands for none: members alone, of a first epoch whose commit was cut short.
+    epoch: int
+    generation: int
+    timestamp_ms: int
+    range: Range
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerEntry:
+    """What a destination itself says of a pipeline: the last epoch completed there, and what it has beyond it.
+
+    Epoch 0 stands for none: members alone, of a first epoch whose commit was cut short, or an announcement alone.
     """
 
     epoch: int
@@ -160,6 +180,7 @@ class LedgerEntry:
     positions: Positions
     store_id: str
     members: tuple[Member, ...] = field(default=())
+    announced: Announcement | None = None
 
 
 class SinkWriter(Protocol):
@@ -227,6 +248,19 @@ class LastResource(Committer, Protocol):
 
         Raises `WorkLost`, which rolls the whole decision back, where fewer rows are there than the manifest says.
         """
+        ...
+
+
+@runtime_checkable
+class WriteThrough(Committer, Protocol):
+    """A committer whose writers' rows show at once, under the epoch's T: the same again however often they run.
+
+    `verify`, `abort` and `leftovers` have nothing to do, `commit` finds the announcement, or raises `Damaged`.
+    """
+
+    def announce(self, record: EpochRecord) -> None:
+        """Note the epoch beside the ledger row, before its first writer runs. Goes forward only, by epoch, then
+        generation: `Fenced` where a newer one is there, `CheckpointMismatch` where the same epoch has another T."""
         ...
 
 

@@ -6,12 +6,13 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from onefold.core.contract import Committable, Committer, EpochRecord, Generation, LastResource, LedgerEntry
+from onefold.core.contract import Committable, Committer, EpochRecord, Generation, LastResource, LedgerEntry, WriteThrough
 from onefold.core.effects import (
     Abort,
     AcceptDamage,
     AcquireGeneration,
     Adopt,
+    Announce,
     Commit,
     Complete,
     Decide,
@@ -96,6 +97,10 @@ class Driver:
                 return store.find(self.pipeline, request)
             case OpenEpoch(generation, request):
                 return store.open_epoch(generation, request, now_ms)
+            case Announce(sink, record):
+                committer = self.committers[sink]
+                assert isinstance(committer, WriteThrough), committer
+                return committer.announce(record)
             case RunWriters(record):
                 assert run_writers is not None, "only the epoch protocol runs writers, and it is given some"
                 return run_writers(record)

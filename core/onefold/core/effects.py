@@ -18,6 +18,7 @@ __all__ = [
     "AcceptDamage",
     "AcquireGeneration",
     "Adopt",
+    "Announce",
     "Commit",
     "Complete",
     "Decide",
@@ -52,10 +53,16 @@ class EpochRequest:
     batch_id: int = 0
     fingerprint: str = ""
     sinks: tuple[str, ...] = ()
+    write_through: tuple[str, ...] = ()  # those of `sinks` whose rows show at once
 
     def has_input_of(self, record: EpochRecord) -> bool:
         """Whether the range stands for the same input as that epoch's."""
         return self.fingerprint.partition("/")[2] == record.fingerprint.partition("/")[2]
+
+    def is_again(self, record: EpochRecord) -> bool:
+        """Whether this asks for that very epoch: the same range of the same input into the same sinks."""
+        mine, theirs = (self.range, self.sinks, self.write_through), (record.range, record.sinks, record.write_through)
+        return mine == theirs and self.has_input_of(record)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +126,14 @@ class OpenEpoch:
 
     generation: Generation
     request: EpochRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Announce:
+    """-> None: the write-through sink knows that rows of the epoch, under its T, may come from now on."""
+
+    sink: str
+    record: EpochRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,6 +240,7 @@ Effect = (
     | ReadLedger
     | ReadStore
     | Adopt
+    | Announce
     | Freeze
     | FindEpoch
     | OpenEpoch

@@ -20,6 +20,7 @@ from onefold.core.effects import (
     AcceptDamage,
     AcquireGeneration,
     Adopt,
+    Announce,
     Commit,
     Complete,
     Decide,
@@ -68,13 +69,17 @@ class Initial:
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """What a start found: the generation to work under and where a new checkpoint's first batch begins."""
+    """What a start found: the generation to work under and where a new checkpoint's first batch begins.
+
+    `until` is where that batch must end: an epoch that writes through was begun, and runs again exactly as it was.
+    """
 
     generation: Generation
     store_id: str
     start: Positions | None
     finished: int
     given_up: int
+    until: Positions | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,12 +112,10 @@ def start(
         facts = yield from _insist(ReadStore())
         yield from _resolve(generation, facts, sinks)
     yield from sweep(generation, sinks)
-    position: Positions | None = None
-    if initial is not None and initial.from_ledger and facts.last is not None:
-        position = facts.last.range.end
-    elif initial is not None:
-        position = yield from _insist(Freeze(generation, initial.positions))
-    return Started(generation, facts.store_id, position, len(resolution.finish), len(resolution.give_up))
+    position, until = None, None
+    if initial is not None:
+        position, until = yield from _first_batch(generation, initial, facts, resolution)
+    return Started(generation, facts.store_id, position, len(resolution.finish), len(resolution.give_up), until)
 
 
 def epoch(generation: Generation, store_id: str, request: EpochRequest, runs_max: int = 3) -> Protocol[Outcome]:
@@ -126,6 +129,8 @@ def epoch(generation: Generation, store_id: str, request: EpochRequest, runs_max
             return Outcome(record, replayed=True)
     for runs_left in reversed(range(runs_max)):
         record = yield from _insist(OpenEpoch(generation, request))
+        for sink in record.write_through:
+            yield from _insist(Announce(sink, record))
         try:
             manifest = yield from _prepare(record)
             decided = yield from _decide(generation, record, manifest)
@@ -159,6 +164,18 @@ def sweep(generation: Generation, sinks: Iterable[str]) -> Protocol[int]:
             yield from _insist(Abort(sink, condemned))
             removed += len(condemned)
     return removed
+
+
+def _first_batch(
+    generation: Generation, initial: Initial, facts: StoreFacts, resolution: Resolution
+) -> Protocol[tuple[Positions, Positions | None]]:
+    """Where a new checkpoint's first batch begins, and where it must end, if it must."""
+    begun = resolution.rerun
+    if begun is not None:
+        return begun.range.start, begun.range.end
+    if initial.from_ledger and facts.last is not None:
+        return facts.last.range.end, None
+    return (yield from _insist(Freeze(generation, initial.positions))), None
 
 
 def _resolve(

@@ -26,10 +26,11 @@ PAST_COMMIT_POINT = (EpochState.DECIDED, EpochState.COMPLETE, EpochState.DAMAGED
 
 @dataclass(frozen=True, slots=True)
 class Resolution:
-    """What recovery does: finish what was decided, give up what was not."""
+    """What recovery does: finish what was decided, give up what was not; what writes through must run again."""
 
     finish: tuple[Decided, ...]
     give_up: tuple[EpochRecord, ...]
+    rerun: EpochRecord | None = None
     accepted: tuple[EpochRecord, ...] = ()  # damaged, and accepted as they are on the user's word
 
 
@@ -61,9 +62,14 @@ def resolve(
         _check_ledger(facts, sink, ledger)
     return Resolution(
         finish=tuple(Decided(r) for r in facts.unfinished if r.state is EpochState.DECIDED),
-        give_up=tuple(r for r in facts.unfinished if r.state is EpochState.OPEN),
+        give_up=tuple(r for r in facts.unfinished if r.state is EpochState.OPEN and not r.write_through),
+        rerun=_to_rerun(facts),
         accepted=tuple(r for r in facts.unfinished if r.state is EpochState.DAMAGED),
     )
+
+
+def _to_rerun(facts: StoreFacts) -> EpochRecord | None:
+    return next((r for r in facts.unfinished if r.state is EpochState.OPEN and r.write_through), None)
 
 
 def _check_ledger(facts: StoreFacts, sink: str, ledger: LedgerEntry | None) -> None:
@@ -88,23 +94,26 @@ def _check_ledger(facts: StoreFacts, sink: str, ledger: LedgerEntry | None) -> N
             f"sink {sink!r} was written under checkpoint store {ledger.store_id}, but this store is {facts.store_id}:"
             f" point the pipeline to the store it had before. To go on with this one instead, {ADOPT}"
         )
-    decided = {
-        r.epoch: r for r in (facts.complete, facts.last, *facts.unfinished) if r and r.state in PAST_COMMIT_POINT
-    }
+    known = {r.epoch: r for r in (facts.complete, facts.last, *facts.unfinished) if r}
     shown = {m.epoch: m.timestamp_ms for m in ledger.members}
     if ledger.epoch > 0:
         shown[ledger.epoch] = ledger.timestamp_ms
+    begun = ledger.announced
+    if begun is not None and begun.epoch > ledger.epoch:
+        shown[begun.epoch] = begun.timestamp_ms
     for epoch, timestamp_ms in sorted(shown.items()):
-        if epoch not in decided:
+        record = known.get(epoch)
+        may_show = record is not None and (record.state in PAST_COMMIT_POINT or sink in record.write_through)
+        if record is None or not may_show:
             raise CheckpointMismatch(
                 f"sink {sink!r} holds epoch {epoch}, which the checkpoint store never decided (it is at"
                 f" {f'epoch {facts.last.epoch}' if facts.last else 'no epoch yet'}): the store is an older copy."
                 f" Restore the newer store, or {ADOPT}"
             )
-        if decided[epoch].timestamp_ms != timestamp_ms:
+        if record.timestamp_ms != timestamp_ms:
             raise CheckpointMismatch(
                 f"sink {sink!r} has an epoch {epoch} of another time ({timestamp_ms} ms) than the store's"
-                f" ({decided[epoch].timestamp_ms} ms): store and destination have different histories. Point the"
+                f" ({record.timestamp_ms} ms): store and destination have different histories. Point the"
                 f" pipeline to the store it had before, or {ADOPT}"
             )
 
@@ -128,11 +137,12 @@ def adoption(facts: StoreFacts, ledgers: Mapping[str, LedgerEntry | None]) -> Le
         stand = ", ".join(f"{sink} at epoch {entry.epoch if entry else 'none'}" for sink, entry in ledgers.items())
         raise CheckpointMismatch(f"the sinks do not agree on one epoch ({stand}): restore the store they had")
     entry = ahead[0]
-    beyond = sorted(m.epoch for e in entries.values() for m in e.members)
+    begun = [e.announced.epoch for e in entries.values() if e.announced and e.announced.epoch > e.epoch]
+    beyond = sorted([m.epoch for e in entries.values() for m in e.members] + begun)
     later = [r.epoch for r in facts.unfinished if r.epoch > entry.epoch]
     if beyond or later:
         raise CheckpointMismatch(
-            f"epoch {(beyond or later)[0]} is half committed beyond the ledgers' epoch {entry.epoch}, and only the"
+            f"epoch {(beyond or later)[0]} is half written beyond the ledgers' epoch {entry.epoch}, and only the"
             " store that decided it knows the rest: restore that store"
         )
     return entry
@@ -163,6 +173,14 @@ def place(facts: StoreFacts, found: EpochRecord | None, request: EpochRequest) -
         )
     if found is not None:
         return Replay(found)
+    rerun = _to_rerun(facts)
+    if rerun is not None and not request.is_again(rerun):
+        raise CheckpointMismatch(
+            f"epoch {rerun.epoch} was begun, and parts of it may show in {', '.join(rerun.write_through)}: it must run"
+            f" again exactly as it was, to {rerun.range.end.to_json()}, and batch {request.batch_id} of query"
+            f" {request.query_id} is another range or has other sinks ({asked.end.differences(rerun.range.end)})."
+            f" Restore the checkpoint and the settings that it had, or {NEW_CHECKPOINT}"
+        )
     if base is None:
         return Next()
     match asked.start.relation_to(base):

@@ -71,6 +71,7 @@ def values_of(record: EpochRecord) -> dict[str, Any]:
         "fingerprint": record.fingerprint,
         "manifest": json.dumps([asdict(c) | {"kind": c.kind.value} for c in record.manifest]),
         "sinks": json.dumps(record.sinks),
+        "write_through": json.dumps(record.write_through),
         "rows": record.rows,
         "bytes": sum(c.bytes for c in record.manifest),
     }
@@ -89,4 +90,5 @@ def record_of(row: Any) -> EpochRecord:
         fingerprint=row.fingerprint,
         manifest=tuple(Committable(**c | {"kind": SinkKind(c["kind"])}) for c in json.loads(row.manifest)),
         sinks=tuple(json.loads(row.sinks)),
+        write_through=tuple(json.loads(row.write_through)),
     )

@@ -128,14 +128,21 @@ class CheckpointStore:
         return next((record for record in found if request.has_input_of(record)), None)
 
     def open_epoch(self, generation: Generation, request: EpochRequest, now_ms: int) -> EpochRecord:
-        """Open the next epoch over a range that continues the chain, or answer with it if it is open already."""
+        """Open the next epoch over a range that continues the chain, or answer with it if it is open already.
+
+        An open epoch that writes through is taken over from an older generation, with its number and its T.
+        """
         pipeline = generation.pipeline
         with self._mine(generation) as (connection, row):
             unfinished = unfinished_epochs(connection, pipeline)
             for record in unfinished:
-                same = record.range == request.range and record.generation == generation.number
-                if record.state is EpochState.OPEN and same:
-                    return record
+                if record.state is EpochState.OPEN and request.is_again(record):
+                    if record.generation == generation.number:
+                        return record
+                    if record.write_through:
+                        mine = replace(record, generation=generation.number)
+                        connection.execute(this_epoch(record).values(**values_of(mine)))
+                        return mine
                 raise CheckpointMismatch(
                     f"epoch {record.epoch} of pipeline {pipeline!r} is still {record.state.value}: start the query"
                     " anew, so that recovery finishes it first"
@@ -164,6 +171,7 @@ class CheckpointStore:
                 batch_id=request.batch_id,
                 fingerprint=request.fingerprint,
                 sinks=request.sinks,
+                write_through=request.write_through,
             )
             connection.execute(epochs.insert().values(**values_of(opened), opened_at_ms=now_ms))
             return opened
@@ -216,6 +224,7 @@ class CheckpointStore:
         with self._mine(generation) as (connection, _):
             stored = stored_epoch(connection, record)
             assert stored is not None and stored.state in (EpochState.OPEN, EpochState.GIVEN_UP), stored
+            assert not stored.write_through, f"{stored} may show already: it must run again"
             connection.execute(this_epoch(record).values(state=EpochState.GIVEN_UP.value))
 
     def damage(self, generation: Generation, decided: Decided, evidence: str) -> None:

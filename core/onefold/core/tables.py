@@ -6,7 +6,7 @@ import sqlalchemy as sa
 
 __all__ = ["SCHEMA_VERSION", "epochs", "metadata", "pipelines", "store_info"]
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 metadata = sa.MetaData()
 
 store_info = sa.Table(
@@ -39,6 +39,7 @@ epochs = sa.Table(
     sa.Column("batch_id", sa.BigInteger, nullable=False),
     sa.Column("fingerprint", sa.Text, nullable=False),
     sa.Column("sinks", sa.Text, nullable=False),
+    sa.Column("write_through", sa.Text, nullable=False),
     sa.Column("manifest", sa.Text, nullable=False),
     sa.Column("rows", sa.BigInteger, nullable=False),
     sa.Column("bytes", sa.BigInteger, nullable=False),
