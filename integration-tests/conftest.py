@@ -75,7 +75,7 @@ def postgres_url(postgres_server: PostgresServer) -> Iterator[str]:
 @pytest.fixture
 def kafka_topic(kafka_server: KafkaServer) -> Callable[..., str]:
     """A factory of fresh topics: `kafka_topic(partitions=4, config={...})` answers with the name."""
-    admin = AdminClient({"bootstrap.servers": kafka_server.bootstrap_servers})
+    admin = AdminClient({"bootstrap.servers": kafka_server.bootstrap_servers, "log_level": 0})
 
     def create(partitions: int = 4, config: dict[str, str] | None = None) -> str:
         name = f"test-{uuid.uuid4().hex[:12]}"

@@ -30,7 +30,7 @@ def servers(kafka_server: Any) -> Iterator[str]:
 
 
 def produce(servers: str, topic: str, values: list[bytes | None], partition: int = 0) -> None:
-    producer = Producer({"bootstrap.servers": servers})
+    producer = Producer({"bootstrap.servers": servers, "log_level": 0})
     for value in values:
         producer.produce(topic, value, partition=partition)
         producer.poll(0)
@@ -43,7 +43,7 @@ def offsets(servers: str, topic: str, start: int, end: int, **more: Any) -> list
 
 
 def open_transaction(servers: str, topic: str, count: int) -> Producer:
-    producer = Producer({"bootstrap.servers": servers, "transactional.id": f"{topic}-{time.monotonic_ns()}"})
+    producer = Producer({"bootstrap.servers": servers, "log_level": 0, "transactional.id": f"{topic}-{time.time_ns()}"})
     producer.init_transactions(10)
     producer.begin_transaction()
     for i in range(count):
@@ -149,7 +149,7 @@ def test_every_way_to_cut_a_topic_with_gaps_into_ranges_gives_each_record_once(
 def test_deleted_records_are_a_loss_with_the_offsets_in_the_message(servers: str, kafka_topic: Topic) -> None:
     topic = kafka_topic(partitions=1)
     produce(servers, topic, [b"x"] * 20)
-    admin = AdminClient({"bootstrap.servers": servers})
+    admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
     for done in admin.delete_records([TopicPartition(topic, 0, 12)]).values():
         done.result(10)
     with pytest.raises(DataLoss) as caught:
@@ -204,7 +204,7 @@ def test_initial_positions_are_explicit_for_every_partition(servers: str, kafka_
 
 def test_raw_columns_carry_keys_headers_nulls_and_timestamps(servers: str, kafka_topic: Topic) -> None:
     topic = kafka_topic(partitions=2)
-    producer = Producer({"bootstrap.servers": servers})
+    producer = Producer({"bootstrap.servers": servers, "log_level": 0})
     headers: list[tuple[str, bytes | None]] = [("h", b"1"), ("h", b"2"), ("n", None)]
     producer.produce(topic, b"v", b"k", 1, timestamp=1763692380123, headers=headers)
     producer.produce(topic, None, b"", 1, timestamp=1763692380124)

@@ -30,10 +30,10 @@ class Kafka:
     def __init__(self, spark: SparkSession, servers: str) -> None:
         spark.dataSource.register(OnefoldKafkaDataSource)
         self.spark, self.servers = spark, servers
-        self.admin = AdminClient({"bootstrap.servers": servers})
+        self.admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
 
     def put(self, topic: str, values: list[bytes | None], partition: int = 0) -> None:
-        producer = Producer({"bootstrap.servers": self.servers})
+        producer = Producer({"bootstrap.servers": self.servers, "log_level": 0})
         for value in values:
             producer.produce(topic, value, partition=partition)
             producer.poll(0)
@@ -181,7 +181,9 @@ def test_a_transaction_becomes_visible_when_it_ends_and_not_before(
     kafka.numbers(topic, 0, 5, 1)
     producers = []
     for ids in (range(5, 10), range(100, 105)):
-        producer = Producer({"bootstrap.servers": kafka.servers, "transactional.id": f"{topic}-{ids[0]}"})
+        producer = Producer(
+            {"bootstrap.servers": kafka.servers, "log_level": 0, "transactional.id": f"{topic}-{ids[0]}"}
+        )
         producer.init_transactions(10)
         producer.begin_transaction()
         for i in ids:

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import DataFrame
 from support import AVAILABLE_NOW, Rig, crash, failing_at, offsets_of
 
-from onefold.core import Retriable
+from onefold.core import Terminal
 from onefold.core.protocol import Outcome
 from onefold.spark import Pipeline
 
@@ -112,7 +112,7 @@ def test_latest_stays_where_it_was_when_the_first_batch_dies_before_it_wrote_any
     df = pipeline.read(rig.spark, source)
     rig.put(100)
     failing_at(monkeypatch, "before:RunWriters", crash)
-    with pytest.raises(Retriable, match="Crash"):
+    with pytest.raises(Terminal, match="Crash"):
         rig.finish(pipeline, pipeline.write(df, rig.checkpoint(), AVAILABLE_NOW))
     pipeline.close()
     assert offsets_of(rig.checkpoint(), 0) == {rig.topic: {str(p): 75 for p in range(4)}}

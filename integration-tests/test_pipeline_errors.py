@@ -72,7 +72,7 @@ def test_records_that_kafka_deleted_before_they_were_read_are_data_loss(rig: Rig
     rig.put(400)
     rig.run(rig.pipeline())
     rig.put(400)
-    admin = AdminClient({"bootstrap.servers": rig.servers})
+    admin = AdminClient({"bootstrap.servers": rig.servers, "log_level": 0})
     for deleted in admin.delete_records([TopicPartition(rig.topic, 1, 150)]).values():
         deleted.result(30)
     with pytest.raises(DataLoss, match=rf"{rig.topic}/1 \[100, .*deleted everything before 150.*startingOffsets"):

@@ -13,7 +13,6 @@ from pyspark.sql import functions as F  # noqa: N812
 from support import Rig
 from typer.testing import CliRunner
 
-import onefold.connectors.verify_command as command
 from onefold.connectors.cli import app
 from onefold.core import ConfigError, DataLoss
 from onefold.sinks import PostgresSink
@@ -230,12 +229,7 @@ def test_rows_of_nulls_only_views_partitions_and_long_values_are_read_whole(rig:
         assert ids.count() == 3
 
 
-def test_the_command_exits_0_on_an_exact_table_and_1_on_another_and_prints_json(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # The session is shared by the tests: a command must not stop it.
-    monkeypatch.setattr(command, "spark_session", lambda *_: rig.spark)
-    monkeypatch.setattr(type(rig.spark), "stop", lambda _: None)
+def test_the_command_exits_0_on_an_exact_table_and_1_on_another_and_prints_json(rig: Rig) -> None:
     rig.put(100)
     rig.run(rig.pipeline(rig.sink(name="big")), rig.source(schema="id long, n long"))
     options = {
