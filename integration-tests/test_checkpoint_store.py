@@ -79,7 +79,7 @@ def test_a_row_that_only_the_commit_refuses_is_a_bad_record_and_nothing_is_decid
     store = CheckpointStore(psycopg_url(postgres_url))
     generation = store.acquire("p", 0)
     span = Range(Positions(), Positions.of({"t/0": 5}))
-    record = store.open_epoch(generation, EpochRequest(span, "q", 0, "job", ("a",)), 1000)
+    record = store.open_epoch(generation, EpochRequest(span, "q", 0, "job", ("a",)), 0, 1000)
 
     def merge(connection: sa.Connection) -> None:
         connection.execute(sa.text("CREATE TABLE t (id int UNIQUE DEFERRABLE INITIALLY DEFERRED)"))

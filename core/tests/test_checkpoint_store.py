@@ -12,8 +12,8 @@ import sqlalchemy as sa
 
 from onefold.core import ConfigError, EpochState, InDoubt, Retriable
 from onefold.core.store import CheckpointStore
-from onefold.core.testing import ModelStore
-from onefold.core.testing.store_suite import StoreSuite, request
+from onefold.core.testing.model_store import ModelStore
+from onefold.core.testing.store_suite import StoreSuite, last_of, request
 
 NOW_MS = 1_700_000_000_000
 Open = Callable[[str], CheckpointStore]
@@ -85,7 +85,7 @@ def test_a_full_disk_is_told_as_such_and_nothing_took_effect(tmp_path: Path, ope
     sa.event.listen(store.database.engine, "begin", tiny)
     sinks = tuple(f"a sink with a name of some length {n}" for n in range(5000))
     with pytest.raises((Retriable, InDoubt), match="database or disk is full"):
-        store.open_epoch(generation, request(0, 5, sinks=sinks), NOW_MS)
+        store.open_epoch(generation, request(0, 5, sinks=sinks), last_of(store), NOW_MS)
     sa.event.remove(store.database.engine, "begin", tiny)
     assert store.facts("p").unfinished == ()
 
@@ -109,7 +109,7 @@ def test_a_commit_without_an_answer_is_in_doubt(tmp_path: Path, opened: Open) ->
 
     sa.event.listen(store.database.engine, "commit", broken)
     with pytest.raises(InDoubt, match="did not answer a commit: server closed"):
-        store.open_epoch(generation, request(0, 5), NOW_MS)
+        store.open_epoch(generation, request(0, 5), last_of(store), NOW_MS)
 
 
 def test_an_id_whose_transaction_failed_is_not_remembered(tmp_path: Path, opened: Open) -> None:
@@ -168,7 +168,7 @@ def test_history_is_oldest_first_and_complete_epochs_are_pruned(
     store = opened(f"sqlite:///{tmp_path / 'store.db'}")
     generation = store.acquire("p", 0)
     for number in range(8):
-        record = store.open_epoch(generation, request(number, number + 1), NOW_MS)
+        record = store.open_epoch(generation, request(number, number + 1), last_of(store), NOW_MS)
         store.complete(generation, store.decide(generation, record, [], NOW_MS), NOW_MS)
     history = store.history("p", limit=100)
     assert [r.epoch for r in history] == [5, 6, 7, 8]

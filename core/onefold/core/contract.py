@@ -159,12 +159,16 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Announcement:
-    """What a write-through destination was told before an epoch's first row came: parts of it may show since then."""
+    """What a write-through destination was told before an epoch's first row came: parts of it may show since then.
+
+    `is_written` once all of its writers were done: an older copy of the destination lacks that note.
+    """
 
     epoch: int
     generation: int
     timestamp_ms: int
     range: Range
+    is_written: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,7 +259,8 @@ class LastResource(Committer, Protocol):
 class WriteThrough(Committer, Protocol):
     """A committer whose writers' rows show at once, under the epoch's T: the same again however often they run.
 
-    `verify`, `abort` and `leftovers` have nothing to do, `commit` finds the announcement, or raises `Damaged`.
+    `verify` notes beside the announcement that the epoch was written whole, `commit` finds that note, or raises
+    `Damaged`. `abort` and `leftovers` have nothing to do.
     """
 
     def announce(self, record: EpochRecord) -> None:

@@ -6,7 +6,15 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from onefold.core.contract import Committable, Committer, EpochRecord, Generation, LastResource, LedgerEntry, WriteThrough
+from onefold.core.contract import (
+    Committable,
+    Committer,
+    EpochRecord,
+    Generation,
+    LastResource,
+    LedgerEntry,
+    WriteThrough,
+)
 from onefold.core.effects import (
     Abort,
     AcceptDamage,
@@ -70,7 +78,7 @@ class Driver:
                 name = type(effect).__name__
                 failpoint(f"before:{name}")
                 try:
-                    answer = self._perform(effect, run_writers)
+                    answer = self.perform(effect, run_writers)
                 except OnefoldError as error:
                     effect = protocol.throw(error)
                 else:
@@ -80,7 +88,8 @@ class Driver:
             result: T = stop.value
             return result
 
-    def _perform(self, effect: Effect, run_writers: RunWritersHere | None) -> Any:
+    def perform(self, effect: Effect, run_writers: RunWritersHere | None = None) -> Any:
+        """Carry out one effect, and answer as it says."""
         store, now_ms = self.store, time.time_ns() // 1_000_000
         match effect:
             case AcquireGeneration(above):
@@ -95,8 +104,8 @@ class Driver:
                 return store.freeze(generation, initial)
             case FindEpoch(request):
                 return store.find(self.pipeline, request)
-            case OpenEpoch(generation, request):
-                return store.open_epoch(generation, request, now_ms)
+            case OpenEpoch(generation, request, after):
+                return store.open_epoch(generation, request, after, now_ms)
             case Announce(sink, record):
                 committer = self.committers[sink]
                 assert isinstance(committer, WriteThrough), committer

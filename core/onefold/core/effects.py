@@ -122,10 +122,15 @@ class FindEpoch:
 
 @dataclass(frozen=True, slots=True)
 class OpenEpoch:
-    """-> EpochRecord with the stored number and T. Compare-and-set; asked again, it answers with the same."""
+    """-> EpochRecord with the stored number and T. Compare-and-set; asked again, it answers with the same.
+
+    `after` is the last epoch past its commit point: a range without records starts where the next one does too, so
+    that its positions alone would let a request that was given up for lost open it once more.
+    """
 
     generation: Generation
     request: EpochRequest
+    after: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -128,7 +128,7 @@ def epoch(generation: Generation, store_id: str, request: EpochRequest, runs_max
                 yield from _finish(generation, store_id, Decided(record))
             return Outcome(record, replayed=True)
     for runs_left in reversed(range(runs_max)):
-        record = yield from _insist(OpenEpoch(generation, request))
+        record = yield from _insist(OpenEpoch(generation, request, facts.last.epoch if facts.last else 0))
         for sink in record.write_through:
             yield from _insist(Announce(sink, record))
         try:

@@ -127,8 +127,9 @@ class CheckpointStore:
             found = map(record_of, connection.execute(query.order_by(epochs.c.epoch.desc())).all())
         return next((record for record in found if request.has_input_of(record)), None)
 
-    def open_epoch(self, generation: Generation, request: EpochRequest, now_ms: int) -> EpochRecord:
-        """Open the next epoch over a range that continues the chain, or answer with it if it is open already.
+    def open_epoch(self, generation: Generation, request: EpochRequest, after: int, now_ms: int) -> EpochRecord:
+        """Open the next epoch `after` the last one, over a range that continues the chain, or answer with it if it
+        is open already.
 
         An open epoch that writes through is taken over from an older generation, with its number and its T.
         """
@@ -150,10 +151,11 @@ class CheckpointStore:
             last = last_epoch(connection, pipeline, DECIDED_STATES)
             frozen = Positions.from_json(row.frozen) if row.frozen else None
             base = last.range.end if last else frozen
-            if base is not None and request.range.start.relation_to(base) is not Relation.SAME:
+            moved = base is not None and request.range.start.relation_to(base) is not Relation.SAME
+            if moved or (last.epoch if last else 0) != after:
                 raise CheckpointMismatch(
-                    f"a new epoch must start at the end of the last one"
-                    f" ({request.range.start.differences(base)}): another process has gone on meanwhile"
+                    f"a new epoch must start at the end of the last one, epoch {after}"
+                    f" ({request.range.start.differences(base or Positions())}): another process has gone on meanwhile"
                 )
             highest = connection.execute(
                 sa.select(sa.func.max(epochs.c.epoch), sa.func.max(epochs.c.timestamp_ms)).where(

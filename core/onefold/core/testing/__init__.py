@@ -1,6 +1,7 @@
-"""For tests: the invariants by name, a model store, model sinks, and a simulator that strikes at every step."""
+"""For tests: invariants by name, models of store and sinks, a simulator, mutants for it, and the proof made of them."""
 
-from onefold.core.testing.faults import Crash, Fault
+from onefold.core.testing.bounds import BOUNDS, DEEP, DEFAULT, ONE_FAULT, Bound
+from onefold.core.testing.faults import Fault
 from onefold.core.testing.invariants import (
     INVARIANTS,
     AtomicEpoch,
@@ -18,15 +19,30 @@ from onefold.core.testing.invariants import (
     violations,
 )
 from onefold.core.testing.model_store import ModelStore
-from onefold.core.testing.models import ModelLastResourceSink, ModelSink, ModelTransaction, ModelTwoPhaseSink
+from onefold.core.testing.models import (
+    ModelLastResourceSink,
+    ModelSink,
+    ModelTransaction,
+    ModelTwoPhaseSink,
+    ModelWriteThroughSink,
+)
+from onefold.core.testing.mutants import MUTANTS, Mutant
+from onefold.core.testing.prove import Caught, Proof, catch_mutants, prove
 from onefold.core.testing.simulator import CONFIGURATIONS, Failure, Plan, Report, Run, explore, simulate
+from onefold.core.testing.subject import Subject, load
 
 __all__ = [
+    "BOUNDS",
     "CONFIGURATIONS",
+    "DEEP",
+    "DEFAULT",
     "INVARIANTS",
+    "MUTANTS",
+    "ONE_FAULT",
     "AtomicEpoch",
+    "Bound",
+    "Caught",
     "Chain",
-    "Crash",
     "Decision",
     "Evidence",
     "Failure",
@@ -39,15 +55,22 @@ __all__ = [
     "ModelStore",
     "ModelTransaction",
     "ModelTwoPhaseSink",
+    "ModelWriteThroughSink",
+    "Mutant",
     "NoDuplicate",
     "NoLoss",
     "NothingInDoubt",
     "Plan",
+    "Proof",
     "Report",
     "ResolveOnce",
     "Run",
+    "Subject",
     "Transition",
+    "catch_mutants",
     "explore",
+    "load",
+    "prove",
     "simulate",
     "violations",
 ]

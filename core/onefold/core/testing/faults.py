@@ -1,86 +1,115 @@
-"""Where a simulated driver can be struck, and by what."""
+"""What can strike a simulated pipeline, and where."""
 
 from __future__ import annotations
 
 import enum
-from collections import Counter
-from collections.abc import Callable, Mapping
-from typing import Any
 
-from onefold.core.driver import Driver, RunWritersHere
-from onefold.core.effects import Effect
-from onefold.core.errors import InDoubt, Retriable
+from onefold.core.contract import SinkKind
 
-__all__ = ["Crash", "Fault", "Points", "StruckDriver"]
+__all__ = ["BACKUPS", "MISHAPS", "TRIALS", "Crash", "Fault", "Slept", "applies"]
 
 
 class Crash(BaseException):
     """The process dies here: nothing in it runs on, and nothing it has not written survives."""
 
 
+class Slept(BaseException):
+    """The process stops here, and another starts in its place; this one may go on at any later step."""
+
+
 class Fault(enum.Enum):
     CRASH = "crash"
-    RETRIABLE = "retriable"  # an error without effect
-    IN_DOUBT = "in doubt"  # before: the request was lost; after: the answer was
-    TAKEOVER = "takeover"  # another driver starts and works to the end; then this one, now a zombie, goes on
-    LOSE_WORK = "lose work"  # a stage table is emptied by its server's crash; undecided prepared work expires
+    RETRIABLE = "error without effect"
+    IN_DOUBT = "lost"  # before: the request; after: the answer
+    LATE = "lands later"  # the request is given up for lost, and takes effect at a later step
+    SLEEP = "sleep"  # the process is paused or cut off, and its successor starts
+    WAKE = "wake"  # whatever sleeps goes on: a process to its end, a late request, a late writer
+    WAKE_ONE_STEP = "wake for one step"
+    ANOTHER_ATTEMPT = "another attempt"  # two attempts of a task prepare; the driver takes the first
+    RETRIED_STAGE = "retried stage"  # two attempts of a task prepare; the driver takes the second
+    STRAGGLE = "straggle"  # an attempt is given up and another taken; it may prepare at any later step
+    ORPHAN = "orphan"  # the driver dies, its writer lives on and may prepare at any later step
+    JOB_FAILS = "job fails"  # the writers' job fails with some tasks prepared
+    BAD_RECORD = "bad record"  # the writers' job fails for a reason that asking again does not cure
+    EXPIRE = "expire"  # work that a two-phase sink had prepared is gone: expired, or rolled back by somebody
+    EMPTY_STAGE = "empty stage"  # the crash of a last-resource sink's server emptied its stage
+    SINK_DOWN = "sink down"  # the first sink is away until the second start from here
+    STORE_DOWN = "store down"  # the store answers nothing until the second start from here
     SWEEP = "sweep"  # the sweep on a timer runs in the same process, or the one that waits goes on to its end
     SWEEP_HALTS = "sweep halts"  # the sweep on a timer starts, and waits after its first effect
+    BACKUP = "backup"  # somebody copies the checkpoint, the store and the sinks
+    OLD_CHECKPOINT = "old checkpoint"  # the process dies, and starts again over the older copy
+    OLD_STORE = "old store"
+    OLD_STORE_ADOPTED = "old store, adopted"  # and the operator decides for the destination, not for the newer store
+    OLD_SINK = "old sink"
+    OLD_DATABASE = "old database"  # store and sinks alike
+    NEW_CHECKPOINT = "new checkpoint"  # the process dies, and its checkpoint directory is deleted
+    OTHER_CUT = "other cut"  # the process dies, and a batch that was planned is planned anew over another range
+    OTHER_CUT_NEW_CHECKPOINT = "other cut, new checkpoint"
+    BATCHES_SKIPPED = "batches skipped"  # the process dies, and Spark's batch numbers go on further up
+    TOPIC_ANEW = "topic made anew"  # the process dies, and the next batch ends before it starts
+    NEW_STORE = "new store"  # the process dies, and starts with an empty store
+    NEW_STORE_ADOPTED = "new store, adopted"  # and the operator decides for the destination
+    STORE_BACK = "store back"  # after an older database was used for a while, the newer store comes back, alone
+    SINK_REMOVED = "sink removed"  # the process dies, and starts without its last sink
+    SINK_ADDED = "sink added"  # the process dies, and starts with one sink more
+
+    @property
+    def is_error(self) -> bool:
+        """Whether the protocol sees an error, and may ask again."""
+        return self in (Fault.RETRIABLE, Fault.IN_DOUBT, Fault.LATE)
 
 
-def applies(fault: Fault, point: str, last_resource: bool) -> bool:
-    """Whether `fault` can happen at `point`."""
+BACKUPS = frozenset(
+    {Fault.OLD_CHECKPOINT, Fault.OLD_STORE, Fault.OLD_STORE_ADOPTED, Fault.OLD_SINK, Fault.OLD_DATABASE}
+)
+MISHAPS = BACKUPS | {
+    Fault.NEW_CHECKPOINT,
+    Fault.OTHER_CUT,
+    Fault.OTHER_CUT_NEW_CHECKPOINT,
+    Fault.BATCHES_SKIPPED,
+    Fault.TOPIC_ANEW,
+    Fault.NEW_STORE,
+    Fault.NEW_STORE_ADOPTED,
+    Fault.STORE_BACK,
+    Fault.SINK_REMOVED,
+    Fault.SINK_ADDED,
+}
+TRIALS = frozenset({Fault.SINK_REMOVED, Fault.SINK_ADDED})
+SPARK = frozenset({"PlanBatch", "CommitBatch"})
+READS = frozenset({"ReadStore", "ReadLedger", "FindEpoch", "ListLeftovers", "Verify"})
+
+
+def applies(fault: Fault, point: str, sinks: tuple[SinkKind, ...]) -> bool:
+    """Whether `fault` can happen at `point`, in the first place. `WAKE` and what needs a backup follow another."""
     when, _, step = point.partition(":")
+    is_call = step not in SPARK and step != "Attempt"
     match fault:
-        case Fault.RETRIABLE:
-            return step not in SPARK_STEPS and (when == "before" or step == "Merge")
-        case Fault.IN_DOUBT:
-            return step not in SPARK_STEPS and step != "Merge"
-        case Fault.TAKEOVER:
-            return step != "Merge"  # the open transaction holds the pipeline's row: another driver would wait
-        case Fault.LOSE_WORK:
-            return (last_resource and step != "Merge") or point == "after:RunWriters"
-        case Fault.SWEEP | Fault.SWEEP_HALTS | Fault.CRASH:
+        case Fault.CRASH:
             return True
-
-
-SPARK_STEPS = ("PlanBatch", "CommitBatch")
-
-
-class Points:
-    """Counts the steps of a run, `before:`, `inside:` and `after:`, and strikes at those the plan names."""
-
-    def __init__(self, plan: Mapping[int, Fault], strike: Callable[[Fault, str], None]) -> None:
-        self.plan = dict(plan)
-        self.strike = strike
-        self.names: list[str] = []
-        self.struck: Counter[tuple[Fault, str]] = Counter()
-
-    def reached(self, name: str) -> None:
-        self.names.append(name)
-        fault = self.plan.get(len(self.names))
-        if fault is None:
-            return
-        self.struck[fault, name] += 1
-        match fault:
-            case Fault.CRASH:
-                raise Crash(name)
-            case Fault.RETRIABLE:
-                raise Retriable(f"refused at {name}")
-            case Fault.IN_DOUBT:
-                raise InDoubt(f"no answer at {name}")
-            case _:
-                self.strike(fault, name)
-
-
-class StruckDriver(Driver):
-    """The real driver, told of each step."""
-
-    points: Points
-
-    def _perform(self, effect: Effect, run_writers: RunWritersHere | None) -> Any:
-        name = type(effect).__name__
-        self.points.reached(f"before:{name}")
-        answer = super()._perform(effect, run_writers)
-        self.points.reached(f"after:{name}")
-        return answer
+        case Fault.RETRIABLE:
+            return is_call and (when == "before" or step in ("Merge", "Commit", "Abort"))
+        case Fault.IN_DOUBT:
+            return is_call and step not in READS and step != "Merge"
+        case Fault.LATE:
+            return is_call and when == "before" and step not in READS
+        case Fault.ANOTHER_ATTEMPT | Fault.RETRIED_STAGE:
+            return point == "after:Attempt"
+        case Fault.STRAGGLE | Fault.ORPHAN | Fault.JOB_FAILS:
+            return point == "before:Attempt"
+        case Fault.BAD_RECORD:  # a writer cannot read it, or the merge is refused for it
+            return point in ("before:Attempt", "inside:Merge")
+        case Fault.EXPIRE:
+            return when == "before" and SinkKind.TWO_PHASE in sinks
+        case Fault.EMPTY_STAGE:
+            return when == "before" and SinkKind.LAST_RESOURCE in sinks
+        case Fault.SINK_REMOVED:
+            return when == "before" and len(sinks) > 1
+        case Fault.SLEEP | Fault.SINK_DOWN | Fault.STORE_DOWN | Fault.SWEEP | Fault.SWEEP_HALTS | Fault.BACKUP:
+            return when == "before"
+        case Fault.NEW_CHECKPOINT | Fault.OTHER_CUT | Fault.OTHER_CUT_NEW_CHECKPOINT | Fault.BATCHES_SKIPPED:
+            return when == "before"
+        case Fault.TOPIC_ANEW | Fault.NEW_STORE | Fault.NEW_STORE_ADOPTED | Fault.SINK_ADDED:
+            return when == "before"
+        case _:
+            return False

@@ -7,11 +7,11 @@ comes from.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import ClassVar, Protocol
 
-from onefold.core.contract import Committable, EpochRecord, EpochState
+from onefold.core.contract import Committable, EpochRecord, EpochState, SinkKind
 from onefold.core.positions import Positions, Relation
 
 __all__ = [
@@ -79,7 +79,8 @@ class Evidence:
     committed: tuple[Committable, ...] | None = None
     transitions: tuple[Transition, ...] = ()
     decisions: tuple[Decision, ...] = ()
-    glimpses: tuple[Glimpse, ...] = field(default=())
+    glimpses: tuple[Glimpse, ...] = ()
+    write_through: frozenset[str] = frozenset()  # the sinks whose rows show before they are decided
 
 
 class Invariant(Protocol):
@@ -141,8 +142,12 @@ class ResolveOnce:
 
     def violations(self, evidence: Evidence) -> list[str]:
         entered: dict[EpochState, list[int]] = {}
+        damaged: set[int] = set()  # accepting the damage decides once more
         for transition in evidence.transitions:
-            entered.setdefault(transition.state, []).append(transition.epoch)
+            if transition.state is EpochState.DAMAGED:
+                damaged.add(transition.epoch)
+            elif not (transition.state is EpochState.DECIDED and transition.epoch in damaged):
+                entered.setdefault(transition.state, []).append(transition.epoch)
         decided, given_up = entered.get(EpochState.DECIDED, []), entered.get(EpochState.GIVEN_UP, [])
         found = [f"epoch {e} was both decided and given up" for e in sorted({*decided} & {*given_up})]
         found += [f"epoch {e} was decided twice" for e in sorted({e for e in decided if decided.count(e) > 1})]
@@ -153,7 +158,13 @@ class ResolveOnce:
         if evidence.committed is None or not evidence.epochs:
             return []
         oldest = min(r.epoch for r in evidence.epochs)
-        named = {(c.sink, c.handle) for r in evidence.epochs if r.state in DECIDED for c in r.manifest}
+        named = {
+            (c.sink, c.handle)
+            for r in evidence.epochs
+            if r.state in DECIDED
+            for c in r.manifest
+            if c.kind is not SinkKind.WRITE_THROUGH
+        }
         there = {(c.sink, c.handle) for c in evidence.committed}
         stray = {(c.sink, c.handle) for c in evidence.committed if c.epoch >= oldest} - named
         found = [f"{sink} committed {handle}, which no decided manifest names" for sink, handle in sorted(stray)]
@@ -173,6 +184,8 @@ class FencedNeverDecides:
         ]
         if evidence.decided is not None:
             for sink, shown in evidence.shown.items():
+                if sink in evidence.write_through:
+                    continue
                 undecided = shown.keys() - evidence.decided
                 if undecided:
                     found.append(f"{sink} shows {len(undecided)} records that were never decided: {_some(undecided)}")

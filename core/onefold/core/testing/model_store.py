@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import replace
-from typing import cast
+from typing import Any, cast
 
 import sqlalchemy as sa
 
@@ -33,7 +34,7 @@ class ModelStore:
         self.transitions: list[Transition] = []
         self.decisions: list[Decision] = []
         self.evidence_of_damage: dict[int, str] = {}
-        self._tokens = 0
+        self._tokens = self._clock = 0
 
     def id(self) -> str:
         return self.store_id
@@ -71,17 +72,24 @@ class ModelStore:
                 return record
         return None
 
-    def open_epoch(self, generation: Generation, request: EpochRequest, now_ms: int) -> EpochRecord:
+    def open_epoch(self, generation: Generation, request: EpochRequest, after: int, now_ms: int) -> EpochRecord:
         assert now_ms > 0
         self._mine(generation)
         for record in self._unfinished():
-            if (record.state, record.range, record.generation) == (EpochState.OPEN, request.range, generation.number):
-                return record
+            if record.state is EpochState.OPEN and request.is_again(record):
+                if record.generation == generation.number:
+                    return record
+                if record.write_through:
+                    mine = replace(record, generation=generation.number)
+                    self.epochs[record.epoch] = mine
+                    return mine
             raise CheckpointMismatch(f"epoch {record.epoch} is still {record.state.value}")
         last = self._last(DECIDED_STATES)
         base = last.range.end if last else self.frozen
         if base is not None and request.range.start.relation_to(base) is not Relation.SAME:
             raise CheckpointMismatch(f"not at the end of the last epoch: {request.range.start.differences(base)}")
+        if (last.epoch if last else 0) != after:
+            raise CheckpointMismatch(f"epoch {after} is not the last one any more")
         return self._put(
             EpochRecord(
                 pipeline=generation.pipeline,
@@ -89,11 +97,12 @@ class ModelStore:
                 generation=generation.number,
                 state=EpochState.OPEN,
                 range=request.range,
-                timestamp_ms=max((r.timestamp_ms for r in self.epochs.values()), default=0) + 1,
+                timestamp_ms=max(self._now(), *(r.timestamp_ms + 1 for r in self.epochs.values()), 0),
                 query_id=request.query_id,
                 batch_id=request.batch_id,
                 fingerprint=request.fingerprint,
                 sinks=request.sinks,
+                write_through=request.write_through,
             )
         )
 
@@ -132,6 +141,7 @@ class ModelStore:
         self._move(generation, decided.record, DECIDED_STATES, EpochState.COMPLETE)
 
     def give_up(self, generation: Generation, record: EpochRecord) -> None:
+        assert not self.epochs[record.epoch].write_through, "it may show already: it must run again"
         self._move(generation, record, (EpochState.OPEN, EpochState.GIVEN_UP), EpochState.GIVEN_UP)
 
     def damage(self, generation: Generation, decided: Decided, evidence: str) -> None:
@@ -166,9 +176,23 @@ class ModelStore:
             )
         )
 
+    def backup(self) -> dict[str, Any]:
+        """All that a copy of the store's database holds."""
+        kept = ("store_id", "newest", "frozen", "epochs", "transitions", "decisions")
+        return {name: copy(getattr(self, name)) for name in kept}
+
+    def restore(self, backup: dict[str, Any]) -> None:
+        for name, value in backup.items():
+            setattr(self, name, copy(value))
+
     def history(self) -> tuple[EpochRecord, ...]:
         """Every epoch, oldest first."""
         return tuple(record for _, record in sorted(self.epochs.items()))
+
+    def _now(self) -> int:
+        """A clock that goes on, also where an older copy is restored."""
+        self._clock += 1
+        return self._clock
 
     def _mine(self, generation: Generation) -> None:
         if generation != self.newest:

@@ -1,4 +1,4 @@
-"""A checkpoint store and two kinds of sinks in memory, for tests of the protocol and of drivers.
+"""Sinks of the three kinds in memory, for tests of the protocol and of drivers.
 
 They keep what they acknowledged, whatever happens to the drivers that talk to them. `reached` is told of each step
 inside a call, so that a test can crash between two of them.
@@ -7,14 +7,16 @@ inside a call, so that a test can crash between two of them.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
-from typing import cast
+from typing import Any, cast
 
 import pyarrow as pa
 import sqlalchemy as sa
 
 from onefold.core.contract import (
+    Announcement,
     Committable,
     Decided,
     EpochRecord,
@@ -25,12 +27,22 @@ from onefold.core.contract import (
     SinkKind,
     TaskId,
 )
-from onefold.core.errors import Damaged, Fenced, WorkLost
+from onefold.core.errors import CheckpointMismatch, Damaged, Fenced, WorkLost
+from onefold.core.positions import Positions
 
-__all__ = ["ModelLastResourceSink", "ModelSink", "ModelTransaction", "ModelTwoPhaseSink", "Reached"]
+__all__ = [
+    "MODELS",
+    "ModelLastResourceSink",
+    "ModelSink",
+    "ModelTransaction",
+    "ModelTwoPhaseSink",
+    "ModelWriteThroughSink",
+    "Reached",
+]
 
 Reached = Callable[[str], None]
 Rows = tuple[Hashable, ...]
+NOTHING = LedgerEntry(0, 0, 0, Positions(), "")
 
 
 def _nobody(_step: str) -> None:
@@ -82,8 +94,7 @@ class ModelWriter:
             epoch=task.epoch,
             rows=len(self.rows),
         )
-        sink.prepared[committable.handle] = Work(committable, tuple(self.rows))
-        sink.times_ms[task.epoch, task.generation] = task.timestamp_ms
+        sink.keep(Work(committable, tuple(self.rows)), task.timestamp_ms)
         return committable
 
     def abort(self) -> None:
@@ -94,6 +105,7 @@ class ModelSink:
     """A destination, with its driver's hand: sink and committer in one. Rows are the first column's values."""
 
     kind: SinkKind
+    KEPT = ("prepared", "committed", "times_ms", "entry")
 
     def __init__(self, name: str, reached: Reached = _nobody) -> None:
         self.name = name
@@ -102,6 +114,19 @@ class ModelSink:
         self.committed: dict[str, Work] = {}
         self.times_ms: dict[tuple[int, int], int] = {}
         self.entry: LedgerEntry | None = None
+
+    def keep(self, work: Work, timestamp_ms: int) -> None:
+        """What a writer's prepare leaves here."""
+        self.prepared[work.committable.handle] = work
+        self.times_ms[work.committable.epoch, work.committable.generation] = timestamp_ms
+
+    def backup(self) -> dict[str, Any]:
+        """All that a copy of the destination holds."""
+        return {name: copy(getattr(self, name)) for name in self.KEPT}
+
+    def restore(self, backup: dict[str, Any]) -> None:
+        for name, value in backup.items():
+            setattr(self, name, copy(value))
 
     def guarantee(self) -> Guarantee:
         atomic = self.kind is SinkKind.LAST_RESOURCE
@@ -182,11 +207,10 @@ class ModelTwoPhaseSink(ModelSink):
 
     def ledger(self) -> LedgerEntry | None:
         """Its row, and the members beyond it."""
-        if self.entry is None:
-            return None
+        row = self.entry or NOTHING
         keys = sorted({(w.committable.epoch, w.committable.generation) for w in self.committed.values()})
-        members = tuple(Member(e, g, self.times_ms[e, g]) for e, g in keys if e > self.entry.epoch)
-        return replace(self.entry, members=members)
+        members = tuple(Member(e, g, self.times_ms[e, g]) for e, g in keys if e > row.epoch)
+        return replace(row, members=members) if self.entry or members else None
 
 
 class ModelLastResourceSink(ModelSink):
@@ -223,3 +247,70 @@ class ModelLastResourceSink(ModelSink):
         gone = [c.handle for c in committables if c.handle not in self.committed]
         if gone:
             raise Damaged(f"{self.name}: {gone} of epoch {decided.record.epoch} were decided, and are not there")
+
+
+class ModelWriteThroughSink(ModelSink):
+    """Rows show as they are written, each under its epoch's T: the same T twice is once, another T is another time."""
+
+    kind = SinkKind.WRITE_THROUGH
+    KEPT = ("cells", "announced", "entry")
+
+    def __init__(self, name: str, reached: Reached = _nobody) -> None:
+        super().__init__(name, reached)
+        self.cells: dict[Hashable, frozenset[int]] = {}
+        self.announced: Announcement | None = None
+
+    def keep(self, work: Work, timestamp_ms: int) -> None:
+        for row in work.rows:
+            self.cells = {**self.cells, row: self.cells.get(row, frozenset()) | {timestamp_ms}}
+            self.reached("inside:Attempt")
+
+    def announce(self, record: EpochRecord) -> None:
+        new = Announcement(record.epoch, record.generation, record.timestamp_ms, record.range)
+        old = self.announced
+        newest = max((e.epoch, e.generation) for e in (old, self.entry, new) if e is not None)
+        if newest > (new.epoch, new.generation):
+            raise Fenced(f"{self.name} stands at epoch {newest[0]} of generation {newest[1]} already: stop")
+        if old is not None and old.epoch == new.epoch:
+            if (old.timestamp_ms, old.range) != (new.timestamp_ms, new.range):
+                raise CheckpointMismatch(f"{self.name} has begun epoch {new.epoch} otherwise: {old}")
+            new = replace(new, is_written=old.is_written)
+        self.announced = new
+
+    def verify(self, committables: Sequence[Committable]) -> None:
+        """All writers are done: from here on a copy without this note lacks rows."""
+        told = self.announced
+        for committable in committables:
+            if told is None or told.epoch < committable.epoch:
+                raise WorkLost(f"{self.name} was never told of epoch {committable.epoch}: it is another copy")
+            if told.epoch == committable.epoch:
+                self.announced = replace(told, is_written=True)
+
+    def abort(self, committables: Sequence[Committable]) -> None:
+        assert not committables, "nothing can be taken back"
+
+    def commit(self, decided: Decided, committables: Sequence[Committable]) -> None:
+        """Everything shows: only look that this destination is the one that was written."""
+        mine, told = decided.record, self.announced
+        if told is not None and told.epoch > mine.epoch:
+            return
+        if told is None or (told.epoch, told.timestamp_ms) != (mine.epoch, mine.timestamp_ms):
+            raise Damaged(f"{self.name} was never told of epoch {mine.epoch}: it is another copy")
+        if committables and not told.is_written:
+            raise Damaged(f"{self.name} does not know that epoch {mine.epoch} was written: it is an older copy")
+
+    def ledger(self) -> LedgerEntry | None:
+        if self.entry is None and self.announced is None:
+            return None
+        return replace(self.entry or NOTHING, announced=self.announced)
+
+    def shown(self) -> Counter[Hashable]:
+        """How many times each row was written by another epoch's account."""
+        return Counter({row: len(times) for row, times in self.cells.items()})
+
+
+MODELS: Mapping[SinkKind, type[ModelSink]] = {
+    SinkKind.TWO_PHASE: ModelTwoPhaseSink,
+    SinkKind.LAST_RESOURCE: ModelLastResourceSink,
+    SinkKind.WRITE_THROUGH: ModelWriteThroughSink,
+}

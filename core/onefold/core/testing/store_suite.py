@@ -22,7 +22,7 @@ from onefold.core.errors import CheckpointMismatch, Fenced, OnefoldError, WorkLo
 from onefold.core.ports import Store
 from onefold.core.positions import Positions, Range
 
-__all__ = ["StoreSuite", "positions", "request", "work"]
+__all__ = ["StoreSuite", "last_of", "positions", "request", "work"]
 
 Connect = Callable[[], Store]
 NOW_MS = 1_700_000_000_000
@@ -37,17 +37,23 @@ def request(start: int, end: int, batch_id: int = 0, sinks: tuple[str, ...] = ("
     return EpochRequest(Range(positions(start), positions(end)), "query", batch_id, "job", sinks)
 
 
+def last_of(store: Store) -> int:
+    """The last epoch past its commit point, as the protocol reads it before it opens the next."""
+    last = store.facts(PIPELINE).last
+    return last.epoch if last else 0
+
+
 def work(record: EpochRecord, handle: str = "w", sink: str = "sink", rows: int = 3) -> Committable:
     return Committable(sink, SinkKind.TWO_PHASE, handle, record.generation, record.epoch, rows, bytes=30)
 
 
 def decided(store: Store, generation: Generation, start: int, end: int) -> EpochRecord:
-    record = store.open_epoch(generation, request(start, end), NOW_MS)
+    record = store.open_epoch(generation, request(start, end), last_of(store), NOW_MS)
     return store.decide(generation, record, [work(record, f"w{record.epoch}")], NOW_MS).record
 
 
 def completed(store: Store, generation: Generation, start: int, end: int) -> EpochRecord:
-    record = store.open_epoch(generation, request(start, end), NOW_MS)
+    record = store.open_epoch(generation, request(start, end), last_of(store), NOW_MS)
     store.complete(generation, store.decide(generation, record, [work(record)], NOW_MS), NOW_MS)
     return replace(record, state=EpochState.COMPLETE, manifest=(work(record),))
 
@@ -87,13 +93,13 @@ class StoreSuite:
     def test_everything_but_reading_is_fenced_by_a_newer_generation(self, connect: Connect) -> None:
         store = connect()
         old = store.acquire(PIPELINE, 0)
-        record = store.open_epoch(old, request(0, 5), NOW_MS)
+        record = store.open_epoch(old, request(0, 5), last_of(store), NOW_MS)
         decided = store.decide(old, record, [], NOW_MS)
         store.acquire(PIPELINE, 0)
         entry = LedgerEntry(9, 1, NOW_MS, positions(9), store.id())
         for call in (
             lambda: store.freeze(old, positions(0)),
-            lambda: store.open_epoch(old, request(5, 6), NOW_MS),
+            lambda: store.open_epoch(old, request(5, 6), last_of(store), NOW_MS),
             lambda: store.decide(old, record, [], NOW_MS),
             lambda: store.complete(old, decided, NOW_MS),
             lambda: store.give_up(old, record),
@@ -107,7 +113,7 @@ class StoreSuite:
         store = connect()
         generation = store.acquire(PIPELINE, 0)
         with pytest.raises(Fenced):
-            store.open_epoch(replace(generation, token="forged"), request(0, 5), NOW_MS)
+            store.open_epoch(replace(generation, token="forged"), request(0, 5), last_of(store), NOW_MS)
 
     def test_the_first_frozen_positions_stay(self, connect: Connect) -> None:
         store = connect()
@@ -118,26 +124,26 @@ class StoreSuite:
     def test_an_epoch_opens_once_and_answers_with_the_stored_time(self, connect: Connect) -> None:
         store = connect()
         generation = store.acquire(PIPELINE, 0)
-        first = store.open_epoch(generation, request(0, 5), NOW_MS)
-        assert store.open_epoch(generation, request(0, 5), NOW_MS + 999) == first
+        first = store.open_epoch(generation, request(0, 5), last_of(store), NOW_MS)
+        assert store.open_epoch(generation, request(0, 5), last_of(store), NOW_MS + 999) == first
         assert (first.epoch, first.state, first.sinks) == (1, EpochState.OPEN, ("sink",))
         assert store.facts(PIPELINE).unfinished == (first,)
 
     def test_no_epoch_opens_beside_an_unfinished_one(self, connect: Connect) -> None:
         store = connect()
         generation = store.acquire(PIPELINE, 0)
-        record = store.open_epoch(generation, request(0, 5), NOW_MS)
+        record = store.open_epoch(generation, request(0, 5), last_of(store), NOW_MS)
         with pytest.raises(CheckpointMismatch, match="still open"):
-            store.open_epoch(generation, request(0, 6), NOW_MS)
+            store.open_epoch(generation, request(0, 6), last_of(store), NOW_MS)
         store.decide(generation, record, [], NOW_MS)
         with pytest.raises(CheckpointMismatch, match="still decided"):
-            store.open_epoch(generation, request(5, 6), NOW_MS)
+            store.open_epoch(generation, request(5, 6), last_of(store), NOW_MS)
 
     def test_an_older_generations_open_epoch_is_not_taken_over(self, connect: Connect) -> None:
         store = connect()
-        store.open_epoch(store.acquire(PIPELINE, 0), request(0, 5), NOW_MS)
+        store.open_epoch(store.acquire(PIPELINE, 0), request(0, 5), last_of(store), NOW_MS)
         with pytest.raises(CheckpointMismatch):
-            store.open_epoch(store.acquire(PIPELINE, 0), request(0, 5), NOW_MS)
+            store.open_epoch(store.acquire(PIPELINE, 0), request(0, 5), last_of(store), NOW_MS)
 
     def test_an_epoch_must_start_where_the_last_one_ended(self, connect: Connect) -> None:
         store = connect()
@@ -145,30 +151,57 @@ class StoreSuite:
         completed(store, generation, 0, 5)
         for start in (4, 6):
             with pytest.raises(CheckpointMismatch, match="end of the last"):
-                store.open_epoch(generation, request(start, 9), NOW_MS)
+                store.open_epoch(generation, request(start, 9), last_of(store), NOW_MS)
 
     def test_the_first_epoch_must_start_at_the_frozen_positions(self, connect: Connect) -> None:
         store = connect()
         generation = store.acquire(PIPELINE, 0)
         store.freeze(generation, positions(3))
         with pytest.raises(CheckpointMismatch):
-            store.open_epoch(generation, request(0, 9), NOW_MS)
-        assert store.open_epoch(generation, request(3, 9), NOW_MS).epoch == 1
+            store.open_epoch(generation, request(0, 9), last_of(store), NOW_MS)
+        assert store.open_epoch(generation, request(3, 9), last_of(store), NOW_MS).epoch == 1
 
     def test_numbers_and_times_grow_also_past_epochs_given_up(self, connect: Connect) -> None:
         store = connect()
         generation = store.acquire(PIPELINE, 0)
-        given_up = store.open_epoch(generation, request(0, 5), NOW_MS)
+        given_up = store.open_epoch(generation, request(0, 5), last_of(store), NOW_MS)
         store.give_up(generation, given_up)
         store.give_up(generation, given_up)
-        again = store.open_epoch(generation, request(0, 5), 1)
+        again = store.open_epoch(generation, request(0, 5), last_of(store), 1)
         assert again.epoch == given_up.epoch + 1
         assert again.timestamp_ms == given_up.timestamp_ms + 1
+
+    def test_a_late_request_for_a_range_without_records_opens_no_second_epoch(self, connect: Connect) -> None:
+        store = connect()
+        generation = store.acquire(PIPELINE, 0)
+        before = last_of(store)
+        completed(store, generation, 0, 0)
+        with pytest.raises(CheckpointMismatch, match="end of the last"):
+            store.open_epoch(generation, request(0, 0), before, NOW_MS)
+        assert store.facts(PIPELINE).unfinished == ()
+
+    def test_an_open_epoch_that_writes_through_is_run_again_as_it_was(self, connect: Connect) -> None:
+        store = connect()
+        asked = replace(request(0, 5), write_through=("sink",))
+        first = store.open_epoch(store.acquire(PIPELINE, 0), asked, 0, NOW_MS)
+        newer = store.acquire(PIPELINE, 0)
+        for other in (
+            replace(asked, range=request(0, 6).range),
+            replace(asked, sinks=("sink", "another")),
+            request(0, 5),
+        ):
+            with pytest.raises(CheckpointMismatch, match="still open"):
+                store.open_epoch(newer, other, 0, NOW_MS)
+        again = store.open_epoch(newer, asked, 0, NOW_MS + 999)
+        assert again == replace(first, generation=newer.number)
+        assert connect().facts(PIPELINE).unfinished == (again,)
+        with pytest.raises(AssertionError, match="run again"):
+            store.give_up(newer, again)
 
     def test_a_decision_is_kept_and_asked_again_gives_the_same(self, connect: Connect) -> None:
         store = connect()
         generation = store.acquire(PIPELINE, 0)
-        record = store.open_epoch(generation, request(0, 5), NOW_MS)
+        record = store.open_epoch(generation, request(0, 5), last_of(store), NOW_MS)
         manifest = [work(record, "a"), work(record, "b", rows=0)]
         first = store.decide(generation, record, manifest, NOW_MS)
         assert first.record == replace(record, state=EpochState.DECIDED, manifest=tuple(manifest))
@@ -179,7 +212,7 @@ class StoreSuite:
     def test_another_manifest_for_a_decided_epoch_is_refused(self, connect: Connect) -> None:
         store = connect()
         generation = store.acquire(PIPELINE, 0)
-        record = store.open_epoch(generation, request(0, 5), NOW_MS)
+        record = store.open_epoch(generation, request(0, 5), last_of(store), NOW_MS)
         store.decide(generation, record, [work(record, "a")], NOW_MS)
         with pytest.raises(CheckpointMismatch, match="another manifest"):
             store.decide(generation, record, [work(record, "b")], NOW_MS)
@@ -187,7 +220,7 @@ class StoreSuite:
     def test_what_was_given_up_is_never_decided(self, connect: Connect) -> None:
         store = connect()
         generation = store.acquire(PIPELINE, 0)
-        record = store.open_epoch(generation, request(0, 5), NOW_MS)
+        record = store.open_epoch(generation, request(0, 5), last_of(store), NOW_MS)
         store.give_up(generation, record)
         with pytest.raises(CheckpointMismatch):
             store.decide(generation, record, [], NOW_MS)
@@ -203,7 +236,7 @@ class StoreSuite:
     def test_an_epoch_that_is_not_decided_is_never_completed(self, connect: Connect) -> None:
         store = connect()
         generation = store.acquire(PIPELINE, 0)
-        first = store.open_epoch(generation, request(0, 5), NOW_MS)
+        first = store.open_epoch(generation, request(0, 5), last_of(store), NOW_MS)
         permit = store.decide(generation, first, [], NOW_MS)
         store.damage(generation, permit, "gone")
         with pytest.raises(AssertionError):
@@ -212,7 +245,7 @@ class StoreSuite:
     def test_a_damaged_epoch_is_completed_once_its_damage_was_accepted(self, connect: Connect) -> None:
         store = connect()
         generation = store.acquire(PIPELINE, 0)
-        first = store.open_epoch(generation, request(0, 5), NOW_MS)
+        first = store.open_epoch(generation, request(0, 5), last_of(store), NOW_MS)
         store.damage(generation, store.decide(generation, first, [], NOW_MS), "gone")
         store.complete(generation, store.accept_damage(generation, first), NOW_MS)
         facts = store.facts(PIPELINE)
@@ -221,7 +254,7 @@ class StoreSuite:
     def test_a_merge_that_fails_takes_the_decision_back(self, connect: Connect) -> None:
         store = connect()
         generation = store.acquire(PIPELINE, 0)
-        record = store.open_epoch(generation, request(0, 5), NOW_MS)
+        record = store.open_epoch(generation, request(0, 5), last_of(store), NOW_MS)
 
         def merge(_connection: sa.Connection) -> None:
             raise WorkLost("fewer rows than the manifest says")
@@ -233,7 +266,7 @@ class StoreSuite:
     def test_a_merge_runs_once_however_often_the_decision_is_asked(self, connect: Connect) -> None:
         store, merges = connect(), list[object]()
         generation = store.acquire(PIPELINE, 0)
-        record = store.open_epoch(generation, request(0, 5), NOW_MS)
+        record = store.open_epoch(generation, request(0, 5), last_of(store), NOW_MS)
         for _ in range(3):
             store.decide(generation, record, [work(record)], NOW_MS, merges.append)
         assert len(merges) == 1
@@ -249,7 +282,7 @@ class StoreSuite:
 
     def test_an_open_epoch_is_not_found(self, connect: Connect) -> None:
         store = connect()
-        store.open_epoch(store.acquire(PIPELINE, 0), request(0, 5), NOW_MS)
+        store.open_epoch(store.acquire(PIPELINE, 0), request(0, 5), last_of(store), NOW_MS)
         assert store.find(PIPELINE, request(0, 5)) is None
 
     def test_an_empty_range_is_found_by_its_batch_too(self, connect: Connect) -> None:
@@ -262,7 +295,7 @@ class StoreSuite:
     def test_a_damaged_epoch_stays_unfinished(self, connect: Connect) -> None:
         store = connect()
         generation = store.acquire(PIPELINE, 0)
-        record = store.open_epoch(generation, request(0, 5), NOW_MS)
+        record = store.open_epoch(generation, request(0, 5), last_of(store), NOW_MS)
         store.damage(generation, store.decide(generation, record, [], NOW_MS), "expired")
         facts = store.facts(PIPELINE)
         assert [r.state for r in facts.unfinished] == [EpochState.DAMAGED]
@@ -272,7 +305,7 @@ class StoreSuite:
         store = connect()
         generation = store.acquire(PIPELINE, 0)
         completed(store, generation, 0, 5)
-        store.open_epoch(generation, request(5, 7), NOW_MS)
+        store.open_epoch(generation, request(5, 7), last_of(store), NOW_MS)
         entry = LedgerEntry(4, 9, NOW_MS + 50, positions(30), "other")
         for _ in range(2):
             store.adopt(generation, entry, ("sink",), NOW_MS)
@@ -280,12 +313,12 @@ class StoreSuite:
         assert facts.last == facts.complete
         assert facts.last is not None and (facts.last.epoch, facts.last.range.end) == (4, positions(30))
         assert facts.unfinished == ()
-        assert store.open_epoch(generation, request(30, 31), NOW_MS).epoch == 5
+        assert store.open_epoch(generation, request(30, 31), last_of(store), NOW_MS).epoch == 5
 
     def test_of_many_generations_in_threads_only_the_newest_decides(self, connect: Connect) -> None:
         store = connect()
         generations = [store.acquire(PIPELINE, 0) for _ in range(4)]
-        record = store.open_epoch(generations[-1], request(0, 5), NOW_MS)
+        record = store.open_epoch(generations[-1], request(0, 5), last_of(store), NOW_MS)
         winners: list[int] = []
         others: list[OnefoldError] = []
 

@@ -1,0 +1,106 @@
+"""How far an exploration goes: what may strike after what, and within which stretch of the run."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+from onefold.core.testing.faults import BACKUPS, Fault
+
+__all__ = ["BOUNDS", "DEEP", "DEFAULT", "ONE_FAULT", "Bound", "Rule", "Window"]
+
+MANY = 1000
+
+
+class Window(enum.Enum):
+    RECOVERY = "up to the next batch that is committed"
+    REST = "up to the end of the run"
+
+
+@dataclass(frozen=True)
+class Rule:
+    """After such faults, these again: at points of these names (any, if none is named), in pipelines of so many sinks,
+    where the first struck before so many batches were done. `sparse` leaves out the points after an effect, which are
+    the same moments as those before the next one, seen from the outside."""
+
+    after: tuple[frozenset[Fault], ...]
+    faults: tuple[Fault, ...]
+    window: Window
+    at: frozenset[str] = frozenset()
+    sinks_max: int = MANY
+    batches_max: int = MANY
+    sparse: bool = False
+
+
+@dataclass(frozen=True)
+class Bound:
+    name: str
+    rules: tuple[Rule, ...]
+
+    def after(self, faults: tuple[Fault, ...]) -> list[Rule]:
+        return [rule for rule in self.rules if len(rule.after) == len(faults) and _all_in(faults, rule.after)]
+
+
+def _all_in(faults: tuple[Fault, ...], allowed: tuple[frozenset[Fault], ...]) -> bool:
+    return all(fault in some for fault, some in zip(faults, allowed, strict=True))
+
+
+DIES = frozenset({Fault.CRASH})
+FAILS = frozenset({Fault.JOB_FAILS})
+SLEEPS = frozenset({Fault.SLEEP, Fault.LATE, Fault.STRAGGLE, Fault.ORPHAN})
+ZOMBIES = frozenset({Fault.SLEEP, Fault.ORPHAN})
+COPIES = frozenset({Fault.BACKUP})
+HALTS = frozenset({Fault.SWEEP_HALTS})
+LOSES = frozenset({Fault.EXPIRE})
+UNANSWERED = frozenset({Fault.IN_DOUBT, Fault.LATE})
+ADOPTS = frozenset({Fault.OLD_STORE_ADOPTED, Fault.NEW_STORE_ADOPTED})
+RESTORES = tuple(sorted(BACKUPS, key=lambda fault: fault.value))
+AGAIN = (Fault.CRASH, Fault.RETRIABLE, Fault.IN_DOUBT, Fault.EXPIRE, Fault.EMPTY_STAGE, Fault.SWEEP)
+ADOPTION = frozenset({"before:Adopt", "after:Adopt", "before:WriteLedger", "after:WriteLedger"})
+WRITES_LEDGER, COMPLETES = frozenset({"before:WriteLedger"}), frozenset({"before:Complete"})
+COMMITS = frozenset({"before:CommitBatch"})
+
+ONE_FAULT = Bound("one fault", ())
+DEFAULT = Bound(
+    "default",
+    (
+        # What sleeps wakes at any later point; a zombie also where its successor has died in between.
+        Rule((SLEEPS,), (Fault.WAKE,), Window.REST),
+        Rule((ZOMBIES,), (Fault.CRASH,), Window.RECOVERY, sinks_max=1, batches_max=1, sparse=True),
+        Rule((ZOMBIES, DIES), (Fault.WAKE,), Window.RECOVERY, sinks_max=1, batches_max=1),
+        Rule((HALTS,), (Fault.SWEEP,), Window.REST, sinks_max=1),
+        # Recovery is struck at every point, too.
+        Rule((DIES,), AGAIN, Window.RECOVERY, sinks_max=1, batches_max=2),
+        Rule((DIES,), (Fault.CRASH,), Window.RECOVERY, sinks_max=2, batches_max=1),
+        Rule((DIES,), (Fault.SLEEP, Fault.LATE), Window.RECOVERY, sinks_max=1, batches_max=1),
+        Rule((FAILS,), (Fault.JOB_FAILS,), Window.RECOVERY, sinks_max=1),
+        Rule((FAILS, FAILS), (Fault.JOB_FAILS,), Window.RECOVERY, sinks_max=1),
+        Rule((UNANSWERED,), (Fault.EMPTY_STAGE, Fault.BAD_RECORD, Fault.SLEEP), Window.RECOVERY, batches_max=1),
+        Rule((LOSES,), (Fault.CRASH, Fault.IN_DOUBT, Fault.RETRIABLE), Window.RECOVERY, sinks_max=1, batches_max=1),
+        # Older copies, taken and brought back at every pair of points.
+        Rule((COPIES,), RESTORES, Window.REST, sinks_max=1),
+        Rule((COPIES,), RESTORES, Window.REST, batches_max=1),
+        Rule((ADOPTS,), (Fault.CRASH, Fault.IN_DOUBT), Window.RECOVERY, at=ADOPTION),
+        Rule((COPIES, ADOPTS), (Fault.CRASH,), Window.RECOVERY, at=ADOPTION, sinks_max=1, batches_max=1),
+        Rule((COPIES, frozenset({Fault.OLD_DATABASE})), (Fault.STORE_BACK,), Window.REST, at=COMMITS, sinks_max=1),
+        # A ledger row two generations newer than the older copy of the store.
+        Rule((COPIES,), (Fault.CRASH,), Window.RECOVERY, at=WRITES_LEDGER, batches_max=1),
+        Rule((COPIES, DIES), (Fault.CRASH,), Window.RECOVERY, at=WRITES_LEDGER, batches_max=1),
+        Rule((COPIES, DIES, DIES), (Fault.OLD_STORE,), Window.RECOVERY, at=COMPLETES, batches_max=1),
+    ),
+)
+DEEP = Bound(
+    "deep",
+    (
+        *DEFAULT.rules,
+        Rule((SLEEPS,), (Fault.WAKE_ONE_STEP,), Window.REST),
+        Rule((SLEEPS, frozenset({Fault.WAKE_ONE_STEP})), (Fault.WAKE,), Window.RECOVERY, batches_max=1),
+        Rule((SLEEPS,), AGAIN, Window.RECOVERY),
+        Rule((SLEEPS, DIES), (Fault.WAKE,), Window.RECOVERY),
+        Rule((DIES,), AGAIN, Window.RECOVERY),
+        Rule((DIES, frozenset({Fault.SLEEP, Fault.LATE})), (Fault.WAKE,), Window.RECOVERY, batches_max=1),
+        Rule((DIES, DIES), AGAIN, Window.RECOVERY, batches_max=1),
+        Rule((COPIES,), RESTORES, Window.REST),
+    ),
+)
+BOUNDS = {bound.name: bound for bound in (ONE_FAULT, DEFAULT, DEEP)}

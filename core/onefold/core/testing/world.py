@@ -1,0 +1,501 @@
+"""A pipeline and all that it touches, in memory: processes that advance one effect at a time, and what outlives them.
+
+The protocol, recovery and the driver are the production code; Spark, the store and the sinks are models. Whoever drives
+a world says what strikes at which point; a point is a moment before, inside or after an effect.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections import Counter, deque
+from collections.abc import Callable, Generator, Hashable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cache
+from itertools import pairwise
+from typing import Any
+
+import pyarrow as pa
+
+from onefold.core.contract import Committable, EpochRecord, EpochState, Generation, SinkKind, TaskId
+from onefold.core.driver import Driver
+from onefold.core.effects import AcquireGeneration, Decide, Effect, EpochRequest, Pause, ReadStore, RunWriters, Verify
+from onefold.core.errors import (
+    BadRecord,
+    CheckpointMismatch,
+    ConfigError,
+    Damaged,
+    DataLoss,
+    Fenced,
+    InDoubt,
+    OnefoldError,
+    Retriable,
+)
+from onefold.core.positions import Positions, Range, Relation
+from onefold.core.testing.faults import MISHAPS, Crash, Fault, Slept
+from onefold.core.testing.invariants import Evidence, Glimpse
+from onefold.core.testing.models import Work
+from onefold.core.testing.operator import Checkpoint, Operator
+from onefold.core.testing.subject import Subject
+
+__all__ = ["PIPELINE", "Attempt", "CommitBatch", "PlanBatch", "Process", "World"]
+
+PIPELINE = "model"
+LIVES_MAX = 12
+CUTS: tuple[dict[str, int], ...] = ({"t/0": 2, "t/1": 1}, {"t/0": 2, "t/1": 3})  # where batches end, from the start on
+OTHER_CUTS: tuple[dict[str, int], ...] = ({"t/0": 1, "t/1": 1}, {"t/0": 2, "t/1": 2}, CUTS[-1])
+EMPTY_AT = 0  # after this cut comes a batch without records
+
+
+@dataclass(frozen=True, slots=True)
+class PlanBatch:
+    """Spark logs how far its next batch goes."""
+
+    batch: int
+    end: Positions
+
+
+@dataclass(frozen=True, slots=True)
+class CommitBatch:
+    """Spark logs that the batch is done."""
+
+    batch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """-> Committable | None: one attempt of one task writes its rows and prepares."""
+
+    sink: str
+    record: EpochRecord
+    rows: tuple[str, ...]
+
+
+Step = Effect | PlanBatch | CommitBatch | Attempt
+Life = Generator[Step, Any, None]
+
+
+class Process:
+    """A driver's process: what it runs, and the step that it is about to take. None once it has ended."""
+
+    def __init__(self, life: Life, driver: Driver) -> None:
+        self.life = life
+        self.driver = driver
+        self.generation: Generation | None = None
+        self.next: Step | None = next(life)
+
+    def answer(self, value: Any) -> None:
+        self._go_on(lambda: self.life.send(value))
+
+    def fail(self, error: OnefoldError) -> None:
+        self._go_on(lambda: self.life.throw(error))
+
+    def _go_on(self, resume: Callable[[], Step]) -> None:
+        self.next = None
+        with suppress(StopIteration):
+            self.next = resume()
+
+
+@dataclass
+class Moment:
+    """A step that is being taken, and its answer once it was."""
+
+    process: Process
+    step: Step
+    answer: Any = None
+
+
+class World:
+    """Everything of one pipeline. `plan` says what strikes at which point (the first is 1).
+
+    Where `freezes` is off, the source is one whose start Spark logs itself, and the job calls the epoch writer of its
+    own accord: nothing is frozen, and no checkpoint looked at before the first batch.
+    """
+
+    def __init__(
+        self,
+        sinks: tuple[SinkKind, ...],
+        plan: Mapping[int, Fault],
+        subject: Subject,
+        patience: int = 3,
+        freezes: bool = True,
+    ) -> None:
+        self.freezes = freezes
+        self.plan = dict(plan)
+        self.patience = patience
+        self.subject = subject
+        self.store = subject.store()
+        self.sinks = {f"sink-{n}": subject.models[kind](f"sink-{n}", self.reached) for n, kind in enumerate(sinks)}
+        self._atomic = [sink for sink in self.sinks.values() if sink.kind is SinkKind.LAST_RESOURCE]
+        self.checkpoint = Checkpoint()
+        self.steps: list[str] = []
+        self.struck: Counter[tuple[Fault, str]] = Counter()
+        self.refusals: Counter[tuple[str, str]] = Counter()
+        self.complaints: list[str] = []
+        self.asleep: list[Process | Callable[[], object]] = []
+        self.lives = self.attempts = 0
+        self.first_start: Positions | None = None
+        self._now: Moment | None = None
+        self._down: dict[str, int] = {}
+        self._inherited: Generation | None = None
+        self._sweeping: Iterator[Effect] | None = None
+        self._glimpses: set[Glimpse] = set()
+        self._looked_at: dict[str, object] = {}
+        self.written: dict[str, Work] = {}
+        self._verified: set[str] = set()
+        self.operator = Operator(self)
+
+    # Lives
+
+    def rest(self) -> None:
+        """Live until a life ends of its own accord: all is done, or somebody else has taken over."""
+        while self.lives < LIVES_MAX:
+            process = self.begin()
+            try:
+                while self.step(process):
+                    pass
+            except (Crash, Retriable, InDoubt):
+                continue  # its supervisor starts it again
+            except Slept:
+                self.asleep.append(process)
+                continue
+            except Fenced as error:
+                if process.generation == self.store.newest:
+                    self.complaints.append(f"a life was fenced by nobody: {error}")
+                return
+            except Exception as error:
+                if not self.operator.cures(error):
+                    self.complaints.append(f"a life ended with {type(error).__name__}: {error}")
+                    return
+                continue
+            if not self.operator.ends_trial():
+                return
+        self.complaints.append(f"no rest after {LIVES_MAX} lives")
+
+    def begin(self) -> Process:
+        self.lives += 1
+        self._inherited, self._sweeping = self.store.newest, None
+        sinks = self.operator.configured_sinks()
+        last_resource = next((n for n, s in sinks.items() if s.kind is SinkKind.LAST_RESOURCE), None)
+        driver = Driver(PIPELINE, self.store, sinks, self._pause, last_resource)
+        return Process(self._life(tuple(sinks)), driver)
+
+    def step(self, process: Process) -> bool:
+        """Let a process take one step. False once it has ended; raises what it died of."""
+        if process.next is None:
+            return False
+        outer, now = self._now, Moment(process, process.next)
+        self._now = now
+        name = type(now.step).__name__
+        try:
+            self.reached(f"before:{name}")
+            now.answer = self._perform(process, now.step)
+            self.reached(f"after:{name}")
+        except OnefoldError as error:
+            process.fail(error)
+        else:
+            process.answer(now.answer)
+        finally:
+            self._now = outer
+        return process.next is not None
+
+    def wake(self, steps_max: int | None = None) -> None:
+        """Whatever sleeps goes on: to its end, or for so many steps."""
+        sleepers, self.asleep = self.asleep, []
+        for sleeper in sleepers:
+            with suppress(Crash, OnefoldError):
+                if isinstance(sleeper, Process):
+                    self._go_on(sleeper, steps_max)
+                else:
+                    sleeper()
+
+    def _go_on(self, process: Process, steps_max: int | None) -> None:
+        taken = 0
+        try:
+            while self.step(process):
+                taken += 1
+                if steps_max is not None and taken >= steps_max:
+                    raise Slept
+        except Slept:
+            self.asleep.append(process)
+
+    def _life(self, names: tuple[str, ...]) -> Life:
+        """One process: recover, then run batches as Spark does, the last planned one again if it isn't committed."""
+        protocol, checkpoint = self.subject.protocol, self.checkpoint
+        latest = Positions.of({"t/0": self.lives})  # the source has grown since the last life
+        operator = self.operator
+        initial = protocol.Initial(latest, from_ledger=operator.from_ledger) if self.freezes else None
+        started = yield from protocol.start(names, initial, operator.adopts, operator.accepts_damage)
+        if operator.on_trial:
+            return
+        start, until = started.start or Positions.of({"t/0": 1}), started.until
+        committed = checkpoint.committed_end
+        facts = yield ReadStore()
+        if self.freezes and committed is not None:
+            self.subject.recovery.check_committed(facts, committed)
+        if not self.freezes and operator.from_ledger and facts.last is not None:
+            start = facts.last.range.end  # the user's own option for the source
+        through = tuple(name for name in names if self.sinks[name].kind is SinkKind.WRITE_THROUGH)
+        while (batch := self._next_batch(checkpoint, start)) is not None:
+            before = [b for b in checkpoint.offsets if b < batch]
+            begin = checkpoint.offsets[max(before)] if before else start
+            if batch not in checkpoint.offsets:
+                must = until if not checkpoint.offsets else None
+                yield PlanBatch(batch, must or self._end_of_next(checkpoint, begin))
+            span = Range(begin, checkpoint.offsets[batch])
+            request = EpochRequest(span, "query", batch, "job", names, through)
+            try:
+                yield from _with_tasks(protocol.epoch(started.generation, started.store_id, request))
+            except (Retriable, InDoubt):
+                if self.freezes:
+                    raise
+                # The job's own code asks once more, in the same process.
+                yield from _with_tasks(protocol.epoch(started.generation, started.store_id, request))
+            yield CommitBatch(batch)
+
+    def _next_batch(self, checkpoint: Checkpoint, start: Positions) -> int | None:
+        last = max(checkpoint.offsets, default=None)
+        if last is None:
+            return 0 if start != self.source_end else None
+        if last not in checkpoint.commits:
+            return last
+        if checkpoint.offsets[last] == self.source_end:
+            return None
+        return last + self.operator.batch_step()
+
+    def _end_of_next(self, checkpoint: Checkpoint, begin: Positions) -> Positions:
+        if self.first_start is None:
+            self.first_start = begin
+        if self.operator.topic_is_new:
+            return Positions.of({"t/1": 1})
+        cuts = self._cuts()
+        ends = list(checkpoint.offsets.values())
+        if ends and ends[-1] == cuts[EMPTY_AT] != cuts[-1] and not any(a == b for a, b in pairwise(ends)):
+            return begin
+        return next((cut for cut in cuts if cut.relation_to(begin) is Relation.AHEAD), cuts[-1])
+
+    def _cuts(self) -> list[Positions]:
+        start = Counter(dict(self.first_start.items)) if self.first_start else Counter()
+        return [Positions.of(start + Counter(cut)) for cut in (OTHER_CUTS if self.operator.cuts_anew else CUTS)]
+
+    @property
+    def source_end(self) -> Positions | None:
+        return self._cuts()[-1] if self.first_start else None
+
+    # Steps
+
+    def _perform(self, process: Process, step: Step) -> Any:
+        match step:
+            case PlanBatch(batch, end):
+                self.checkpoint.offsets.setdefault(batch, end)
+                return None
+            case CommitBatch(batch):
+                self.checkpoint.commits.add(batch)
+                return None
+            case Attempt():
+                return self._attempt(step)
+            case Pause():
+                return process.driver.perform(step)
+        self._answers(step)
+        answer = process.driver.perform(step)
+        if isinstance(step, AcquireGeneration):
+            process.generation = answer
+        if isinstance(step, Verify):
+            self._verified |= {c.handle for c in step.committables}
+        return answer
+
+    def _answers(self, effect: Effect) -> None:
+        """Whether the server that the effect needs is up."""
+        name = getattr(effect, "sink", "store")
+        if self._down.get(name, 0) > self.lives:
+            raise (InDoubt if isinstance(effect, Decide) else Retriable)(f"{name} is down")
+
+    def _attempt(self, attempt: Attempt) -> Committable | None:
+        record = attempt.record
+        self.attempts += 1
+        task = TaskId(PIPELINE, record.generation, record.epoch, record.timestamp_ms, uuid.UUID(int=self.attempts))
+        writer = self.sinks[attempt.sink].writer(task)
+        if attempt.rows:
+            writer.write(_batch(attempt.rows))
+        committable = writer.prepare()
+        if committable is not None:
+            self.written[committable.handle] = Work(committable, attempt.rows)
+        return committable
+
+    def _pause(self, pause: Pause) -> None:
+        if pause.attempt > self.patience:
+            raise pause.because
+
+    # Points, and what strikes there
+
+    def reached(self, name: str) -> None:
+        for sink in self._atomic:
+            if self._looked_at.get(sink.name) is not sink.committed:
+                self._look(sink)
+        self.steps.append(name)
+        fault = self.plan.get(len(self.steps))
+        if fault is not None:
+            self.struck[fault, name] += 1
+            self._strike(fault, name)
+
+    def _strike(self, fault: Fault, point: str) -> None:
+        if fault in MISHAPS:
+            self.operator.suffer(fault)
+            raise Crash(point)
+        match fault:
+            case Fault.CRASH:
+                raise Crash(point)
+            case Fault.RETRIABLE:
+                raise Retriable(f"refused at {point}")
+            case Fault.IN_DOUBT:
+                raise InDoubt(f"no answer at {point}")
+            case Fault.JOB_FAILS:
+                raise Retriable(f"the job failed at {point}")
+            case Fault.BAD_RECORD:
+                self.operator.bad_record = True
+                raise BadRecord(f"a record cannot be read at {point}")
+            case Fault.SLEEP:
+                raise Slept(point)
+            case Fault.LATE:
+                self._put_to_sleep()
+                raise InDoubt(f"no answer at {point}")
+            case Fault.STRAGGLE:
+                self._put_to_sleep()
+            case Fault.ORPHAN:
+                self._put_to_sleep()
+                raise Crash(point)
+            case Fault.ANOTHER_ATTEMPT | Fault.RETRIED_STAGE:
+                self._attempt_again(fault)
+            case Fault.WAKE:
+                self.wake()
+            case Fault.WAKE_ONE_STEP:
+                self.wake(steps_max=1)
+            case Fault.EXPIRE | Fault.EMPTY_STAGE:
+                self._lose(SinkKind.TWO_PHASE if fault is Fault.EXPIRE else SinkKind.LAST_RESOURCE)
+            case Fault.SINK_DOWN | Fault.STORE_DOWN:
+                self._down["sink-0" if fault is Fault.SINK_DOWN else "store"] = self.lives + 2
+            case Fault.BACKUP:
+                self.operator.back_up()
+            case Fault.SWEEP | Fault.SWEEP_HALTS:
+                self._sweep(to_its_end=fault is Fault.SWEEP)
+
+    def _put_to_sleep(self) -> None:
+        """The step that is about to be taken happens later, if ever."""
+        assert self._now is not None
+        process, step = self._now.process, self._now.step
+        if isinstance(step, Attempt):
+            self.asleep.append(lambda: self._attempt(step))
+        else:
+            self.asleep.append(lambda: process.driver.perform(step))  # type: ignore[arg-type]
+
+    def _attempt_again(self, fault: Fault) -> None:
+        assert self._now is not None and isinstance(self._now.step, Attempt)
+        again = self._attempt(self._now.step)
+        if fault is Fault.RETRIED_STAGE:
+            self._now.answer = again
+
+    def _lose(self, kind: SinkKind) -> None:
+        for sink in self.sinks.values():
+            if sink.kind is kind:
+                decidable = kind is SinkKind.TWO_PHASE and not self._verified.isdisjoint(sink.prepared)
+                self.operator.expects_damage |= decidable
+                sink.lose_prepared()
+
+    def _sweep(self, to_its_end: bool) -> None:
+        """The sweep on a timer, in the newest process, one effect at a time."""
+        newest = self.store.newest
+        if newest is None or newest == self._inherited:
+            return
+        self._sweeping = self._sweeping or self._sweep_steps(newest)
+        next(self._sweeping, None)
+        if to_its_end:
+            deque(self._sweeping, maxlen=0)
+            self._sweeping = None
+
+    def _sweep_steps(self, generation: Generation) -> Iterator[Effect]:
+        driver = Driver(PIPELINE, self.store, self.sinks, self._pause)
+        protocol, answer = self.subject.protocol.sweep(generation, self.sinks), None
+        with suppress(StopIteration):
+            while True:
+                effect = protocol.send(answer)
+                answer = driver.perform(effect)
+                yield effect
+
+    # What is seen at the end
+
+    def _look(self, sink: Any) -> None:
+        """What a reader of the sink sees of its newest epoch just now."""
+        self._looked_at[sink.name] = sink.committed
+        if not sink.committed:
+            return
+        newest = max(work.committable.epoch for work in sink.committed.values())
+        rows = sum(len(w.rows) for w in sink.committed.values() if w.committable.epoch == newest)
+        whole = sum(c.rows for c in self.store.epochs[newest].manifest if c.sink == sink.name)
+        self._glimpses.add(Glimpse(sink.name, newest, rows, whole))
+
+    def evidence(self) -> Evidence:
+        facts, begin = self.store.facts(PIPELINE), self.first_start
+        assert begin is not None
+
+        def records(last: EpochRecord | None) -> frozenset[Hashable]:
+            up_to = Range(begin, last.range.end) if last else Range(begin, begin)
+            return frozenset(r for rows in _records(up_to).values() for r in rows)
+
+        sinks, epochs = self.sinks.values(), self.store.history()
+        adopted = max((r.epoch for r in epochs if r.query_id == "adopted"), default=0)
+        return Evidence(
+            due=records(facts.complete),
+            decided=records(facts.last),
+            shown={name: sink.shown() for name, sink in self.sinks.items()},
+            initial=None if adopted else begin,
+            epochs=tuple(r for r in epochs if r.epoch > adopted),
+            leftovers=tuple(work.committable for sink in sinks for work in sink.prepared.values()),
+            committed=tuple(
+                work.committable
+                for sink in sinks
+                for work in sink.committed.values()
+                if work.committable.epoch > adopted
+            ),
+            transitions=tuple(t for t in self.store.transitions if t.epoch > adopted),
+            decisions=tuple(self.store.decisions),
+            glimpses=tuple(self._glimpses),
+            write_through=frozenset(name for name, sink in self.sinks.items() if sink.kind is SinkKind.WRITE_THROUGH),
+        )
+
+
+def _with_tasks(protocol: Generator[Effect, Any, Any]) -> Life:
+    """The epoch protocol, with Spark's job in place of `RunWriters`: two tasks for each sink, one attempt each."""
+    effect = next(protocol)
+    with suppress(StopIteration):
+        while True:
+            try:
+                if isinstance(effect, RunWriters):
+                    answer: Any = yield from _job(effect.record)
+                else:
+                    answer = yield effect
+            except OnefoldError as error:
+                effect = protocol.throw(error)
+            else:
+                effect = protocol.send(answer)
+
+
+def _job(record: EpochRecord) -> Generator[Step, Any, tuple[Committable, ...]]:
+    accepted: list[Committable | None] = []
+    for sink in record.sinks:
+        for rows in _records(record.range).values():
+            accepted.append((yield Attempt(sink, record, tuple(rows))))
+    return tuple(committable for committable in accepted if committable is not None)
+
+
+@cache
+def _batch(rows: tuple[str, ...]) -> pa.RecordBatch:
+    return pa.record_batch({"id": list(rows)})
+
+
+def _records(span: Range) -> dict[str, list[str]]:
+    """The source records of each partition in a range."""
+    first = dict(span.start.items)
+    return {
+        partition: [f"{partition}@{offset}" for offset in range(int(first.get(partition, 0)), int(end))]
+        for partition, end in span.end.items
+    }
