@@ -1,5 +1,6 @@
 """For tests: the invariants by name, a model store, model sinks, and a simulator that strikes at every step."""
 
+from onefold.core.testing.conformance import BrokenPromise, ConformanceReport, Promise, check_sink
 from onefold.core.testing.faults import Crash, Fault
 from onefold.core.testing.invariants import (
     INVARIANTS,
@@ -25,7 +26,9 @@ __all__ = [
     "CONFIGURATIONS",
     "INVARIANTS",
     "AtomicEpoch",
+    "BrokenPromise",
     "Chain",
+    "ConformanceReport",
     "Crash",
     "Decision",
     "Evidence",
@@ -43,10 +46,12 @@ __all__ = [
     "NoLoss",
     "NothingInDoubt",
     "Plan",
+    "Promise",
     "Report",
     "ResolveOnce",
     "Run",
     "Transition",
+    "check_sink",
     "explore",
     "simulate",
     "violations",
