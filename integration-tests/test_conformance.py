@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import psycopg
 import pytest
@@ -12,24 +13,33 @@ from onefold.sinks import PostgresSink
 
 pytestmark = pytest.mark.servers
 CALLS = {"write", "writer's abort", "prepare", "abort", "commit", "record", "open", "recover"}
-WAITING = {
-    "two_phase": "SELECT count(*) FROM pg_prepared_xacts WHERE database = current_database()",
-    "staged": """SELECT count(*) + (SELECT count(*) FROM onefold_sinks.onefold_staged) FROM pg_class,
-                 LATERAL query_to_xml(format('SELECT FROM %s', oid::regclass), false, false, '') AS stage,
-                 LATERAL unnest(xpath('/table/row', stage)) WHERE relname LIKE 'onefold_stage_%%' AND relkind = 'r'""",
-}
+
+
+class Ask:
+    """The server's own view, over connections that the sink knows nothing of."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+
+    def __call__(self, query: str) -> list[Any]:
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            return [value for (value,) in connection.execute(query.encode())]
+
+    def waiting(self) -> int:
+        """Prepared transactions, staged rows, and attempts that are listed as staged."""
+        stages = self("SELECT oid::regclass::text FROM pg_class WHERE relname ~ '^onefold_stage_' AND relkind = 'r'")
+        staged = "".join(f" + (SELECT count(*) FROM {stage})" for stage in [*stages, "onefold_sinks.onefold_staged"])
+        gids = "SELECT count(*) FROM pg_prepared_xacts WHERE database = current_database()"
+        return int(self(f"SELECT ({gids}){staged}")[0])
 
 
 @pytest.mark.parametrize("delivery", ["two_phase", "staged"])
 def test_the_postgres_sink_keeps_its_promises(postgres_url: str, delivery: str) -> None:
-    def ask(query: str) -> list[int]:
-        with psycopg.connect(postgres_url, autocommit=True) as connection:
-            return [value for (value,) in connection.execute(query.encode())]
-
+    ask = Ask(postgres_url)
     report = check_sink(
         partial(PostgresSink, postgres_url, "t", delivery=delivery),
         rows=lambda: ask("SELECT id FROM t"),
-        prepared=lambda: ask(WAITING[delivery])[0],
+        prepared=ask.waiting,
         make_sibling=partial(PostgresSink, postgres_url, "t", name="sibling", delivery=delivery),
     )
     print(f"\n{report}")

@@ -182,6 +182,17 @@ class CommitsInTwoSteps(Broken):
     committers = Committer
 
 
+class CommitsAndTidiesUp(Broken):
+    """commit removes whatever else the pipeline has prepared."""
+
+    class Committer(SqliteCommitter):
+        def commit(self, decided: Decided, committables: Sequence[Committable]) -> None:
+            super().commit(decided, committables)
+            self.abort(self.leftovers(2**31))
+
+    committers = Committer
+
+
 class CommitsWhatIsThere(Broken):
     """commit passes over what is gone."""
 

@@ -75,6 +75,7 @@ WRONG = {
     broken.WriterAbortsTheTask: (Promise.WRITER_ABORT, "nothing", ""),
     broken.CommitsTwice: (Promise.COMMIT_ONCE, "more than once", "none in the call"),
     broken.CommitsInTwoSteps: (Promise.COMMIT_ONCE, "more than once", "inside it, before line at sqlite_sink.py"),
+    broken.CommitsAndTidiesUp: (Promise.COMMIT_ONLY_NAMED, "nothing", ""),
     broken.CommitsWhatIsThere: (Promise.COMMIT_DAMAGED, "it returned None", ""),
     broken.AbortsAll: (Promise.ABORT_ONLY_NAMED, "nothing", ""),
     broken.AbortsOnce: (Promise.ABORT_IDEMPOTENT, "KeyError", ""),

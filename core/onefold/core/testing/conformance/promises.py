@@ -34,6 +34,7 @@ class Promise(enum.Enum):
     ABORT_IDEMPOTENT = "abort: repeated, by any process, after a crash at any step, the named work is gone"
     ABORT_ONLY_NAMED = "abort: never touches another attempt's, epoch's, generation's or pipeline's work"
     COMMIT_ONCE = "commit: repeated, by any process, after a crash at any step, every row is visible once"
+    COMMIT_ONLY_NAMED = "commit: never touches a newer epoch's or generation's work, nor another pipeline's"
     ATOMIC_EPOCH = "atomic epoch: a reader never sees part of an epoch"
     LEDGER_EQUAL = "ledger: what was recorded comes back equal, in any process; None if there was nothing"
     MEMBERS = "ledger: whatever is visible shows there, as a member beyond its row or below it, also before any row"

@@ -98,12 +98,31 @@ def of_two_attempts_one_counts(subject: Subject) -> None:
         held.expect(len(set(handles)) == 2, "handles of their own for two attempts", handles)
         bench.committer.verify([loser.committable, winner.committable])
         finish(bench, epochs, record, [winner])
-        bench.look(held, stray=Promise.ATTEMPTS_APART)
-        expect_listed(held, bench, [loser])
+        bench.look(held, stray=Promise.ATTEMPTS_APART)  # the loser may be gone already, or wait for the sweep
     bench.sweep("prepare")
     with subject.book.holding(Promise.ATTEMPTS_APART, "abort") as held:
         bench.look(held)
     bench.close()
+
+
+def a_commit_leaves_newer_work_alone(subject: Subject) -> None:
+    bench = Workbench(subject)
+    other = bench.another_pipeline(f"{bench.pipeline}2")
+    epochs = subject.kind.epochs(bench, 1)
+    record = epochs.open()
+    mine, foreign = bench.prepare(bench.task(record.epoch)), other.prepare(other.task(record.epoch))
+    newer = [
+        bench.prepare(bench.task(record.epoch + later, bench.generation + above)) for later, above in ((1, 0), (1, 1))
+    ]
+    with subject.book.holding(Promise.COMMIT_ONLY_NAMED, "commit") as held:
+        finish(bench, epochs, record, [mine])
+        bench.look(held)
+        for owner, works in ((bench, newer), (other, [foreign])):
+            expect_listed(held, owner, works)
+            owner.elsewhere().verify([w.committable for w in works])
+    for owner, works in ((bench, newer), (other, [foreign])):
+        owner.committer.abort([w.committable for w in works])
+        owner.close()
 
 
 def a_zombies_late_work_stays_unseen(subject: Subject) -> None:
@@ -239,6 +258,7 @@ SINK_CHECKS = (
     prepare_says_what_it_left,
     a_writer_aborts_only_itself,
     of_two_attempts_one_counts,
+    a_commit_leaves_newer_work_alone,
     a_zombies_late_work_stays_unseen,
     leftovers_lists_what_is_prepared_and_no_more,
     verify_misses_what_is_gone,
