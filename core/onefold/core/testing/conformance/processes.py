@@ -31,6 +31,7 @@ from typing import Any, Protocol
 __all__ = ["NEVER", "Call", "Outcome", "Point", "Processes", "When"]
 
 CALL_SECONDS_MAX = 60.0
+WARM = ("onefold.core", "pandas", "pyarrow", "sqlalchemy")  # what the parent has loaded of these, each child would load again
 
 
 class Call(Protocol):
@@ -98,7 +99,7 @@ class Processes:
     def _started(self) -> Connection:
         if self._helper is None:
             context = multiprocessing.get_context("spawn")
-            warm = [n for n in sorted(sys.modules) if _is_within(n, (*self.modules, "onefold.core", "sqlalchemy"))]
+            warm = [n for n in sorted(sys.modules) if _is_within(n, (*self.modules, *WARM))]
             pipe, theirs = context.Pipe()
             process = context.Process(target=_help, args=(theirs, warm), daemon=True)
             process.start()
