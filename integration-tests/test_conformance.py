@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
+import sqlalchemy as sa
 
-from onefold.core.testing import check_sink
+from onefold.core.testing import check_sink, check_store
 from onefold.sinks import PostgresSink
 
 pytestmark = pytest.mark.servers
+STORE_CALLS = {"acquire", "freeze", "open_epoch", "decide", "complete", "give_up", "damage", "accept_damage", "adopt"}
 CALLS = {"write", "writer's abort", "prepare", "abort", "commit", "record", "open", "recover"}
 
 
@@ -44,4 +47,18 @@ def test_the_postgres_sink_keeps_its_promises(postgres_url: str, delivery: str) 
     )
     print(f"\n{report}")
     assert report.strikes.keys() == (CALLS | {"merge"} if delivery == "staged" else CALLS)
+    assert report.seconds < 60
+
+
+@pytest.mark.parametrize("database", ["sqlite", "postgres"])
+def test_the_checkpoint_store_keeps_its_promises(postgres_url: str, tmp_path: Path, database: str) -> None:
+    url = {
+        "sqlite": f"sqlite:///{tmp_path / 'store.db'}",
+        "postgres": sa.make_url(postgres_url)
+        .set(drivername="postgresql+psycopg")
+        .render_as_string(hide_password=False),
+    }[database]
+    report = check_store(url)
+    print(f"\n{report}")
+    assert report.strikes.keys() == STORE_CALLS
     assert report.seconds < 60

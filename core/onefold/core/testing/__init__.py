@@ -1,6 +1,6 @@
 """For tests: the invariants by name, a model store, model sinks, and a simulator that strikes at every step."""
 
-from onefold.core.testing.conformance import BrokenPromise, ConformanceReport, Promise, check_sink
+from onefold.core.testing.conformance import BrokenPromise, ConformanceReport, Promise, check_sink, check_store
 from onefold.core.testing.faults import Crash, Fault
 from onefold.core.testing.invariants import (
     INVARIANTS,
@@ -52,6 +52,7 @@ __all__ = [
     "Run",
     "Transition",
     "check_sink",
+    "check_store",
     "explore",
     "simulate",
     "violations",

@@ -13,5 +13,6 @@ sinks.py, stores.py   the two entries, check_sink and check_store
 
 from onefold.core.testing.conformance.promises import BrokenPromise, ConformanceReport, Promise
 from onefold.core.testing.conformance.sinks import check_sink
+from onefold.core.testing.conformance.stores import check_store
 
-__all__ = ["BrokenPromise", "ConformanceReport", "Promise", "check_sink"]
+__all__ = ["BrokenPromise", "ConformanceReport", "Promise", "check_sink", "check_store"]

@@ -31,7 +31,12 @@ from typing import Any, Protocol
 __all__ = ["NEVER", "Call", "Outcome", "Point", "Processes", "When"]
 
 CALL_SECONDS_MAX = 60.0
-WARM = ("onefold.core", "pandas", "pyarrow", "sqlalchemy")  # what the parent has loaded of these, each child would load again
+WARM = (
+    "onefold.core",
+    "pandas",
+    "pyarrow",
+    "sqlalchemy",
+)  # what the parent has loaded of these, each child would load again
 
 
 class Call(Protocol):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
-import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 
@@ -16,12 +14,13 @@ from onefold.core.testing.conformance.kinds import Kind
 from onefold.core.testing.conformance.last_resource import LAST_RESOURCE
 from onefold.core.testing.conformance.processes import Processes
 from onefold.core.testing.conformance.promises import Book, ConformanceReport, Promise
+from onefold.core.testing.conformance.report import modules_of, passed
 from onefold.core.testing.conformance.sink_checks import SINK_CHECKS
 from onefold.core.testing.conformance.strikes import Striker
 from onefold.core.testing.conformance.two_phase import TWO_PHASE
 from onefold.core.testing.conformance.workbench import MakeBatch, Subject
 
-__all__ = ["KINDS", "check_sink", "id_and_name", "passed"]
+__all__ = ["KINDS", "check_sink"]
 
 KINDS: dict[SinkKind, Kind] = {SinkKind.TWO_PHASE: TWO_PHASE, SinkKind.LAST_RESOURCE: LAST_RESOURCE}
 OF_STORES = {promise for promise in Promise if promise.name.startswith("STORE_")}
@@ -71,7 +70,7 @@ def check_sink(
     if kind is None:
         raise ConfigError(f"check_sink knows {', '.join(k.value for k in KINDS)} sinks, and not {guarantee.kind!r}")
     book = Book()
-    with Processes(tuple(modules) or _modules_of(type(sink))) as processes:
+    with Processes(tuple(modules) or modules_of(type(sink))) as processes:
         striker = Striker(processes, book, steps_max, moments)
         subject = Subject(kind, make_sink, rows, prepared, make_batch, make_sibling, settle_s, book, striker)
         for check in (*SINK_CHECKS, *WRITER_CRASHES, *kind.checks, *DRIVER_CRASHES):
@@ -84,21 +83,3 @@ def check_sink(
     due = set(Promise) - OF_STORES - of_kinds | kind.promises
     name = f"{type(sink).__name__} {sink.name!r}, {guarantee.mode} ({guarantee.kind.value})"
     return passed(name, book, due, time.monotonic() - begun_s)
-
-
-def passed(subject: str, book: Book, due: Iterable[Promise], seconds: float) -> ConformanceReport:
-    """The report, unless something went unchecked: then nothing has been shown."""
-    unchecked = [promise.value for promise in due if not book.checked[promise]]
-    if unchecked:
-        raise ConfigError(f"nothing was shown of {subject}: these went unchecked: {'; '.join(unchecked)}")
-    for call, struck in book.strikes.items():
-        if not (struck.before and struck.inside and struck.after):
-            raise ConfigError(f"nothing was shown of {subject}: in {call}, these processes were killed: {struck}")
-    promises = {promise: book.checked[promise] for promise in Promise if book.checked[promise]}
-    return ConformanceReport(subject, promises, dict(book.strikes), seconds)
-
-
-def _modules_of(cls: type) -> tuple[str, ...]:
-    """The package that each class of the sink's family lives in, or its module where that is in no package."""
-    own = [c.__module__ for c in inspect.getmro(cls) if c.__module__ not in ("builtins", "typing", "abc")]
-    return tuple(dict.fromkeys(getattr(sys.modules[name], "__package__", "") or name for name in own))
