@@ -47,7 +47,6 @@ def test_the_postgres_sink_keeps_its_promises(postgres_url: str, delivery: str) 
     )
     print(f"\n{report}")
     assert report.strikes.keys() == (CALLS | {"merge"} if delivery == "staged" else CALLS)
-    assert report.seconds < 60
 
 
 @pytest.mark.parametrize("database", ["sqlite", "postgres"])
@@ -61,4 +60,3 @@ def test_the_checkpoint_store_keeps_its_promises(postgres_url: str, tmp_path: Pa
     report = check_store(url)
     print(f"\n{report}")
     assert report.strikes.keys() == STORE_CALLS
-    assert report.seconds < 60

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import sqlite3
+import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -15,9 +18,12 @@ import pytest
 from sqlite_sink import SqliteSink
 from sqlite_staged_sink import SqliteStagedSink
 
+from onefold.core import ConfigError, SinkKind
 from onefold.core.testing import BrokenPromise, ConformanceReport, Promise, check_sink
 from onefold.core.testing.conformance import sinks as conformance_of_sinks
 from onefold.core.testing.conformance.processes import Processes
+from onefold.core.testing.conformance.promises import Book
+from onefold.core.testing.conformance.report import passed
 
 EXAMPLES = Path(__file__).parents[2] / "docs/examples"
 CALLS = {"write", "writer's abort", "prepare", "abort", "commit", "record", "open", "recover"}
@@ -95,6 +101,42 @@ WRONG = {
     broken.MergesWhenFenced: (Promise.MERGE_FENCED, "it returned Decided", ""),
     broken.SharesAnyStore: (Promise.SHARES_STORE, "True", ""),
 }
+
+
+def test_a_kit_that_could_not_kill_anything_inside_a_call_fails_itself(check: Sinks) -> None:
+    with pytest.raises(ConfigError, match=r"no line of write ran in somewhere\.else: name the modules"):
+        check(SqliteSink, modules=["somewhere.else"])
+
+
+def test_a_sink_of_a_kind_that_the_kit_does_not_know_is_told_so(check: Sinks, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(conformance_of_sinks.KINDS, SinkKind.TWO_PHASE)
+    with pytest.raises(ConfigError, match="knows last-resource"):
+        check(SqliteSink)
+
+
+def test_promises_that_went_unchecked_and_calls_that_were_not_struck_make_no_report() -> None:
+    book = Book()
+    with pytest.raises(ConfigError, match="these went unchecked: verify: passes while"):
+        passed("a sink", book, [Promise.VERIFY], 1.0)
+    book.checked[Promise.VERIFY] += 1
+    book.struck("commit").before += 1
+    with pytest.raises(ConfigError, match="in commit, these processes were killed"):
+        passed("a sink", book, [Promise.VERIFY], 1.0)
+
+
+def test_the_page_for_connector_authors_shows_the_examples_as_they_are() -> None:
+    page = (EXAMPLES.parent / "connectors.md").read_text()
+    examples = sorted(EXAMPLES.glob("*.py"))
+    assert len(examples) == 3
+    for example in examples:
+        assert example.read_text().strip() in page, example
+    for promise in re.findall(r"^ +\d+ x  (.+)$", page, re.MULTILINE):
+        assert promise in {p.value for p in Promise}
+
+
+def test_the_kit_needs_no_pytest() -> None:
+    code = "import sys, onefold.core.testing; assert not {'pytest', '_pytest'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 @pytest.fixture(scope="module")

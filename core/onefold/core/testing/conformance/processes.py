@@ -1,10 +1,12 @@
 """Runs a call in a process of its own, and kills that process at a chosen point of the call.
 
-A helper process is spawned once, imports what the calls need, and forks a fresh child for each call: a child starts in
-milliseconds, and shares no connection with anybody. Inside the call the child counts its own steps (each line and each
-return of the code in question, seen by `sys.settrace`) and sends itself SIGKILL at the chosen one: no handler runs, no
-buffer is flushed, no connection is closed properly. Between two lines, in C code or in a system call, a timer whose
-signal the kernel answers by ending the process strikes the same way. Only children that were forked here are killed.
+A helper process is spawned once, and forks a fresh child for each call: a child starts in milliseconds, and shares no
+connection with anybody. The modules that an undisturbed child had to load, the helper loads too, for those to come.
+
+Inside the call the child counts its own steps (each line and each return of the code in question, seen by
+`sys.settrace`) and sends itself SIGKILL at the chosen one: no handler runs, no buffer is flushed, no connection is
+closed properly. Between two lines, in C code or in a system call, a timer whose signal the kernel answers by ending the
+process strikes the same way. Only children that were forked here are killed.
 """
 
 from __future__ import annotations
@@ -73,6 +75,7 @@ class Outcome:
     struck: str = ""
     steps: int = 0
     seconds: float = 0.0
+    loaded: tuple[str, ...] = ()  # modules that the child had to load, in their order
 
     def result(self) -> Any:
         if self.error is not None:
@@ -86,6 +89,7 @@ class Processes:
     def __init__(self, modules: Sequence[str]) -> None:
         self.modules = tuple(modules)
         self._helper: tuple[SpawnProcess, Connection] | None = None
+        self._to_load: tuple[str, ...] = ()
 
     def __enter__(self) -> Processes:
         return self
@@ -104,9 +108,8 @@ class Processes:
     def _started(self) -> Connection:
         if self._helper is None:
             context = multiprocessing.get_context("spawn")
-            warm = [n for n in sorted(sys.modules) if _is_within(n, (*self.modules, *WARM))]
             pipe, theirs = context.Pipe()
-            process = context.Process(target=_help, args=(theirs, warm), daemon=True)
+            process = context.Process(target=_help, args=(theirs,), daemon=True)
             process.start()
             theirs.close()
             self._helper = (process, pipe)
@@ -116,6 +119,7 @@ class Processes:
         """One call in one child, which is gone when this returns. Raises TimeoutError if it does not end."""
         work = pickle.dumps((call, point, self.modules))
         pipe = self._started()
+        pipe.send(self._to_load)
         pipe.send_bytes(work)
         pid: int = pipe.recv()
         late = not pipe.poll(CALL_SECONDS_MAX)
@@ -124,7 +128,9 @@ class Processes:
         data: bytes = pipe.recv()
         if late:
             raise TimeoutError(f"{type(call).__name__} did not end within {CALL_SECONDS_MAX:.0f} s")
-        return _outcome(data, point)
+        outcome = _outcome(data, point)
+        self._to_load = outcome.loaded
+        return outcome
 
 
 def _outcome(data: bytes, point: Point) -> Outcome:
@@ -140,14 +146,14 @@ def _outcome(data: bytes, point: Point) -> Outcome:
     return Outcome(struck=struck)
 
 
-def _help(pipe: Connection, warm: Sequence[str]) -> None:
-    """The helper: imports, then forks a child for each call, and says what it heard from it."""
+def _help(pipe: Connection) -> None:
+    """The helper: forks a child for each call, and says what it heard from it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business: it closes the pipe
-    for name in warm:
-        with suppress(Exception):  # a module that only the parent can import (its tests) is not needed here
-            importlib.import_module(name)
     with suppress(EOFError, BrokenPipeError):
         while True:
+            for name in pipe.recv():
+                with suppress(Exception):  # then each child loads it for itself
+                    importlib.import_module(name)
             work = pipe.recv_bytes()
             hear, tell = os.pipe()
             pid = os.fork()
@@ -167,7 +173,7 @@ def _help(pipe: Connection, warm: Sequence[str]) -> None:
 
 def _child(work: bytes, tell: int) -> None:
     with open(tell, "wb", buffering=0) as stream:
-        say = stream.write
+        say, known = stream.write, set(sys.modules)
         try:
             call, point, modules = pickle.loads(work)
             act = call.ready()
@@ -192,7 +198,9 @@ def _child(work: bytes, tell: int) -> None:
         finally:
             steps.stop()
         signal.setitimer(signal.ITIMER_REAL, 0)
-        say(_pickled(Outcome(answer, raised, "", steps.seen, time.perf_counter() - begun)))
+        seconds = time.perf_counter() - begun
+        loaded = tuple(name for name in sys.modules if name not in known) if point.when is When.NEVER else ()
+        say(_pickled(Outcome(answer, raised, "", steps.seen, seconds, loaded)))
         if point.when is When.AFTER:
             _die()
 
@@ -253,5 +261,6 @@ def _pickled(outcome: Outcome) -> bytes:
         pickle.loads(data)
     except Exception:  # an answer or an error that doesn't travel: its text does
         what = outcome.error if outcome.error is not None else TypeError(f"{outcome.answer!r} does not pickle")
-        return pickle.dumps(Outcome(error=RuntimeError(f"{type(what).__name__}: {what}"), steps=outcome.steps))
+        error = RuntimeError(f"{type(what).__name__}: {what}")
+        return pickle.dumps(Outcome(None, error, "", outcome.steps, outcome.seconds, outcome.loaded))
     return data

@@ -138,7 +138,7 @@ class Mark:
 @contextmanager
 def _marks(url: str) -> Iterator[Callable[[str], int]]:
     """The table of marks, and how many there are of one, seen over a connection that no store has."""
-    engine = sa.create_engine(url, poolclass=sa.NullPool)
+    engine = sa.create_engine(url)
 
     def count(mark: str) -> int:
         with engine.connect() as connection:
