@@ -45,7 +45,7 @@ def check(tmp_path: Path) -> Iterator[Sinks]:
             db.close()
 
     def check(cls: type[SqliteSink], **settings: Any) -> ConformanceReport:
-        settings = {"steps_max": 12, "moments": 2, "settle_s": 0.2} | settings
+        settings = {"steps_max": 10, "moments": 1, "settle_s": 0.2} | settings
         return check_sink(
             partial(cls, path),
             rows=lambda: ask("SELECT id FROM rows"),
@@ -65,7 +65,7 @@ def test_a_right_sink_passes_and_every_call_was_struck_before_inside_and_after(
     is_staged = cls is SqliteStagedSink
     assert report.strikes.keys() == (CALLS | {"merge"} if is_staged else CALLS)
     assert all(s.before == 1 and s.inside >= 2 and s.after >= 1 for s in report.strikes.values()), report
-    assert report.crashes > 100
+    assert report.crashes > 80
     assert (Promise.MERGE_COUNTS in report.promises) is is_staged
     assert (Promise.COMMIT_DAMAGED in report.promises) is not is_staged
     assert all(report.promises.values())

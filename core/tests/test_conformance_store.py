@@ -25,7 +25,7 @@ def url(tmp_path: Path) -> Iterator[str]:
 
 
 def test_the_store_on_sqlite_passes_and_every_call_was_struck_before_inside_and_after(url: str) -> None:
-    report = check_store(url, steps_max=6, moments=1)
+    report = check_store(url, steps_max=5, moments=1)
     assert report.strikes.keys() == CALLS
     assert all(s.before == 1 and s.inside >= 5 and s.after >= 1 for s in report.strikes.values()), report
     assert report.promises[Promise.STORE_RULES] == sum(name.startswith("test_") for name in vars(StoreSuite))

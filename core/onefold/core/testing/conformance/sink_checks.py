@@ -258,9 +258,9 @@ SINK_CHECKS = (
     prepare_says_what_it_left,
     a_writer_aborts_only_itself,
     of_two_attempts_one_counts,
+    leftovers_lists_what_is_prepared_and_no_more,
     a_commit_leaves_newer_work_alone,
     a_zombies_late_work_stays_unseen,
-    leftovers_lists_what_is_prepared_and_no_more,
     verify_misses_what_is_gone,
     the_ledger_only_goes_forward,
 )
