@@ -1,6 +1,7 @@
 """For tests: invariants by name, models of store and sinks, a simulator, mutants for it, and the proof made of them."""
 
 from onefold.core.testing.bounds import BOUNDS, DEEP, DEFAULT, ONE_FAULT, Bound
+from onefold.core.testing.conformance import BrokenPromise, ConformanceReport, Promise, check_sink, check_store
 from onefold.core.testing.faults import Fault
 from onefold.core.testing.invariants import (
     INVARIANTS,
@@ -41,8 +42,10 @@ __all__ = [
     "ONE_FAULT",
     "AtomicEpoch",
     "Bound",
+    "BrokenPromise",
     "Caught",
     "Chain",
+    "ConformanceReport",
     "Decision",
     "Evidence",
     "Failure",
@@ -61,6 +64,7 @@ __all__ = [
     "NoLoss",
     "NothingInDoubt",
     "Plan",
+    "Promise",
     "Proof",
     "Report",
     "ResolveOnce",
@@ -68,6 +72,8 @@ __all__ = [
     "Subject",
     "Transition",
     "catch_mutants",
+    "check_sink",
+    "check_store",
     "explore",
     "load",
     "prove",

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import pyarrow as pa
 import sqlalchemy as sa
@@ -105,7 +105,7 @@ class ModelSink:
     """A destination, with its driver's hand: sink and committer in one. Rows are the first column's values."""
 
     kind: SinkKind
-    KEPT = ("prepared", "committed", "times_ms", "entry")
+    KEPT: ClassVar[tuple[str, ...]] = ("prepared", "committed", "times_ms", "entry")
 
     def __init__(self, name: str, reached: Reached = _nobody) -> None:
         self.name = name
@@ -253,7 +253,7 @@ class ModelWriteThroughSink(ModelSink):
     """Rows show as they are written, each under its epoch's T: the same T twice is once, another T is another time."""
 
     kind = SinkKind.WRITE_THROUGH
-    KEPT = ("cells", "announced", "entry")
+    KEPT: ClassVar[tuple[str, ...]] = ("cells", "announced", "entry")
 
     def __init__(self, name: str, reached: Reached = _nobody) -> None:
         super().__init__(name, reached)

@@ -6,8 +6,9 @@ a mutant that was caught.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from onefold.core.testing.faults import Fault
 from onefold.core.testing.subject import Patch
 
 __all__ = ["MUTANTS", "Mutant"]
@@ -19,11 +20,13 @@ TP, LR, WT = "two-phase", "last-resource", "write-through"
 
 @dataclass(frozen=True)
 class Mutant:
-    """What is wrong, the words that make it so, and the configurations in which it shows."""
+    """What is wrong, the words that make it so, and where it shows: in which configurations, and, where one fault is
+    not enough, what strikes first."""
 
     name: str
     patches: tuple[Patch, ...]
     configurations: tuple[str, ...] = (TP,)
+    first: frozenset[Fault] = frozenset(Fault)
 
 
 def _mutant(name: str, module: str, old: str, new: str, *configurations: str) -> Mutant:
@@ -44,7 +47,21 @@ LISTS = """        listed: tuple[Committable, ...] = tuple((yield from _insist(L
         facts: StoreFacts = yield from _insist(ReadStore())
 """
 
-MUTANTS: tuple[Mutant, ...] = (
+FIRST = {
+    "a task rolls another attempt back": Fault.STRAGGLE,
+    "a sweep takes what was decided": Fault.CRASH,
+    "a fenced process sweeps its successor's work": Fault.SLEEP,
+    "a sweep reads the store before it lists": Fault.SWEEP_HALTS,
+    "the generation from the store alone": Fault.BACKUP,
+    "T is not compared": Fault.BACKUP,
+    "what a checkpoint has done is not looked at": Fault.BACKUP,
+    "an epoch is opened on its range alone": Fault.LATE,
+    "a sink's missing epochs are not missed": Fault.BACKUP,
+    "a gap is taken for the next range": Fault.BACKUP,
+    "a fenced process decides": Fault.SLEEP,
+}
+
+_ALL: tuple[Mutant, ...] = (
     _mutant("no verify", PROTOCOL, VERIFY, "        pass\n"),
     _mutant(
         "decide before verify",
@@ -141,8 +158,8 @@ MUTANTS: tuple[Mutant, ...] = (
             Patch(
                 PROTOCOL,
                 "        yield from _finish(generation, facts.store_id, decided)\n    for record in resolution.give_up",
-                "        yield from _finish(generation, facts.store_id, Decided(replace(decided.record, sinks=sinks)))\n"
-                "    for record in resolution.give_up",
+                "        decided = Decided(replace(decided.record, sinks=sinks))\n"
+                "        yield from _finish(generation, facts.store_id, decided)\n    for record in resolution.give_up",
             ),
         ),
         ("two-phase + two-phase",),
@@ -354,3 +371,6 @@ MUTANTS: tuple[Mutant, ...] = (
         "(ledger is None and not sink):",
     ),
 )
+
+assert FIRST.keys() <= {mutant.name for mutant in _ALL}
+MUTANTS = tuple(replace(m, first=frozenset({FIRST[m.name]})) if m.name in FIRST else m for m in _ALL)

@@ -1,4 +1,4 @@
-"""The proof: every schedule within a bound, on every configuration of sinks, every counter above zero, every mutant caught.
+"""The proof: every schedule within a bound on every configuration, every counter above zero, every mutant caught.
 
 The work is spread over processes. What comes back is counted, never listed: memory stays flat.
 """
@@ -90,7 +90,7 @@ class Caught:
 def prove(bound: Bound = DEFAULT, processes: int | None = None, progress: Progress = lambda *_: None) -> Proof:
     """Run everything within the bound. `progress` is told how many of how many parts are done, and the schedules."""
     proof = Proof(bound.name, {name: Report() for name in CONFIGURATIONS})
-    proof.branches.update({branch: 0 for branch in _counted_subject().branches})
+    proof.branches.update(dict.fromkeys(_counted_subject().branches, 0))
     parts = [(name, bound.name, shard) for shard in range(SHARDS) for name in CONFIGURATIONS]
     with _pool(processes) as pool:
         waiting = [pool.submit(_explore_part, *part) for part in parts]
@@ -133,9 +133,10 @@ def _explore_part(name: str, bound: str, shard: int) -> tuple[str, Report, list[
 
 def _try_mutant(mutant: Mutant) -> Caught:
     subject, schedules = load(*mutant.patches), 0
-    for bound in (ONE_FAULT, DEFAULT):
+    for bound, only in ((ONE_FAULT, frozenset(Fault)), (DEFAULT, mutant.first)):
         for name in mutant.configurations:
-            report = explore(CONFIGURATIONS[name], bound, subject, is_enough=lambda report: bool(report.violated))
+            start = CONFIGURATIONS[name]
+            report = explore(start, bound, subject, only=only, is_enough=lambda report: bool(report.violated))
             schedules += report.schedules
             if report.failures:
                 failure = report.failures[0]

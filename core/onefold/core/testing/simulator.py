@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field, replace
 
 from onefold.core.contract import SinkKind
@@ -135,10 +135,11 @@ def explore(
     bound: Bound,
     subject: Subject,
     shard: tuple[int, int] = (0, 1),
+    only: Collection[Fault] = frozenset(Fault),
     is_enough: Callable[[Report], bool] = lambda _report: False,
 ) -> Report:
     """Every schedule that begins as `start` does, within the bound; with `shard` (k, n), every n-th first fault's from
-    k on. `is_enough` may end it early."""
+    k on; with `only`, those that begin with one of these faults. `is_enough` may end it early."""
     report = Report()
 
     def run(plan: Plan) -> Run:
@@ -150,7 +151,7 @@ def explore(
     if shard[0] == 0:
         report.count(start, undisturbed)
     for number, plan in enumerate(_first_faults(start, undisturbed)):
-        if number % shard[1] != shard[0]:
+        if number % shard[1] != shard[0] or plan.faults[0][1] not in only:
             continue
         if is_enough(report):
             break

@@ -1,19 +1,20 @@
-"""What any checkpoint store must do, as tests: subclass, and give the fixture `connect`.
+"""What any checkpoint store must do, as tests for pytest: subclass, and give the fixture `connect`.
 
     class TestMyStore(StoreSuite):
         @pytest.fixture
         def connect(self, tmp_path): return lambda: MyStore(tmp_path / "store")
 
-`connect()` answers with a store over the same data each time; two of them stand for two processes.
+`connect()` answers with a store over the same data each time; two of them stand for two processes. `check_store` runs
+these without pytest, so none is imported here.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
-import pytest
 import sqlalchemy as sa
 
 from onefold.core.contract import Committable, EpochRecord, EpochState, Generation, LedgerEntry, SinkKind
@@ -27,6 +28,18 @@ __all__ = ["StoreSuite", "last_of", "positions", "request", "work"]
 Connect = Callable[[], Store]
 NOW_MS = 1_700_000_000_000
 PIPELINE = "p"
+
+
+@contextmanager
+def raises(error: type[Exception], match: str = "") -> Iterator[None]:
+    """The block must raise `error`, with `match` in its text."""
+    try:
+        yield
+    except error as raised:
+        text = str(raised)
+    else:
+        raise AssertionError(f"{error.__name__} was not raised")
+    assert match in text, f"{match!r} is not in {text!r}"
 
 
 def positions(offset: int) -> Positions:
@@ -106,13 +119,13 @@ class StoreSuite:
             lambda: store.damage(old, decided, "gone"),
             lambda: store.adopt(old, entry, ("sink",), NOW_MS),
         ):
-            with pytest.raises(Fenced):
+            with raises(Fenced):
                 call()
 
     def test_the_right_number_with_another_token_is_fenced(self, connect: Connect) -> None:
         store = connect()
         generation = store.acquire(PIPELINE, 0)
-        with pytest.raises(Fenced):
+        with raises(Fenced):
             store.open_epoch(replace(generation, token="forged"), request(0, 5), last_of(store), NOW_MS)
 
     def test_the_first_frozen_positions_stay(self, connect: Connect) -> None:
@@ -133,16 +146,16 @@ class StoreSuite:
         store = connect()
         generation = store.acquire(PIPELINE, 0)
         record = store.open_epoch(generation, request(0, 5), last_of(store), NOW_MS)
-        with pytest.raises(CheckpointMismatch, match="still open"):
+        with raises(CheckpointMismatch, match="still open"):
             store.open_epoch(generation, request(0, 6), last_of(store), NOW_MS)
         store.decide(generation, record, [], NOW_MS)
-        with pytest.raises(CheckpointMismatch, match="still decided"):
+        with raises(CheckpointMismatch, match="still decided"):
             store.open_epoch(generation, request(5, 6), last_of(store), NOW_MS)
 
     def test_an_older_generations_open_epoch_is_not_taken_over(self, connect: Connect) -> None:
         store = connect()
         store.open_epoch(store.acquire(PIPELINE, 0), request(0, 5), last_of(store), NOW_MS)
-        with pytest.raises(CheckpointMismatch):
+        with raises(CheckpointMismatch):
             store.open_epoch(store.acquire(PIPELINE, 0), request(0, 5), last_of(store), NOW_MS)
 
     def test_an_epoch_must_start_where_the_last_one_ended(self, connect: Connect) -> None:
@@ -150,14 +163,14 @@ class StoreSuite:
         generation = store.acquire(PIPELINE, 0)
         completed(store, generation, 0, 5)
         for start in (4, 6):
-            with pytest.raises(CheckpointMismatch, match="end of the last"):
+            with raises(CheckpointMismatch, match="end of the last"):
                 store.open_epoch(generation, request(start, 9), last_of(store), NOW_MS)
 
     def test_the_first_epoch_must_start_at_the_frozen_positions(self, connect: Connect) -> None:
         store = connect()
         generation = store.acquire(PIPELINE, 0)
         store.freeze(generation, positions(3))
-        with pytest.raises(CheckpointMismatch):
+        with raises(CheckpointMismatch):
             store.open_epoch(generation, request(0, 9), last_of(store), NOW_MS)
         assert store.open_epoch(generation, request(3, 9), last_of(store), NOW_MS).epoch == 1
 
@@ -176,7 +189,7 @@ class StoreSuite:
         generation = store.acquire(PIPELINE, 0)
         before = last_of(store)
         completed(store, generation, 0, 0)
-        with pytest.raises(CheckpointMismatch, match="end of the last"):
+        with raises(CheckpointMismatch, match="end of the last"):
             store.open_epoch(generation, request(0, 0), before, NOW_MS)
         assert store.facts(PIPELINE).unfinished == ()
 
@@ -190,12 +203,12 @@ class StoreSuite:
             replace(asked, sinks=("sink", "another")),
             request(0, 5),
         ):
-            with pytest.raises(CheckpointMismatch, match="still open"):
+            with raises(CheckpointMismatch, match="still open"):
                 store.open_epoch(newer, other, 0, NOW_MS)
         again = store.open_epoch(newer, asked, 0, NOW_MS + 999)
         assert again == replace(first, generation=newer.number)
         assert connect().facts(PIPELINE).unfinished == (again,)
-        with pytest.raises(AssertionError, match="run again"):
+        with raises(AssertionError, match="run again"):
             store.give_up(newer, again)
 
     def test_a_decision_is_kept_and_asked_again_gives_the_same(self, connect: Connect) -> None:
@@ -214,7 +227,7 @@ class StoreSuite:
         generation = store.acquire(PIPELINE, 0)
         record = store.open_epoch(generation, request(0, 5), last_of(store), NOW_MS)
         store.decide(generation, record, [work(record, "a")], NOW_MS)
-        with pytest.raises(CheckpointMismatch, match="another manifest"):
+        with raises(CheckpointMismatch, match="another manifest"):
             store.decide(generation, record, [work(record, "b")], NOW_MS)
 
     def test_what_was_given_up_is_never_decided(self, connect: Connect) -> None:
@@ -222,14 +235,14 @@ class StoreSuite:
         generation = store.acquire(PIPELINE, 0)
         record = store.open_epoch(generation, request(0, 5), last_of(store), NOW_MS)
         store.give_up(generation, record)
-        with pytest.raises(CheckpointMismatch):
+        with raises(CheckpointMismatch):
             store.decide(generation, record, [], NOW_MS)
 
     def test_what_was_decided_is_never_given_up(self, connect: Connect) -> None:
         store = connect()
         generation = store.acquire(PIPELINE, 0)
         record = decided(store, generation, 0, 5)
-        with pytest.raises(AssertionError):
+        with raises(AssertionError):
             store.give_up(generation, record)
         assert store.facts(PIPELINE).unfinished == (record,)
 
@@ -239,7 +252,7 @@ class StoreSuite:
         first = store.open_epoch(generation, request(0, 5), last_of(store), NOW_MS)
         permit = store.decide(generation, first, [], NOW_MS)
         store.damage(generation, permit, "gone")
-        with pytest.raises(AssertionError):
+        with raises(AssertionError):
             store.complete(generation, permit, NOW_MS)
 
     def test_a_damaged_epoch_is_completed_once_its_damage_was_accepted(self, connect: Connect) -> None:
@@ -259,7 +272,7 @@ class StoreSuite:
         def merge(_connection: sa.Connection) -> None:
             raise WorkLost("fewer rows than the manifest says")
 
-        with pytest.raises(WorkLost):
+        with raises(WorkLost):
             store.decide(generation, record, [work(record)], NOW_MS, merge)
         assert store.facts(PIPELINE).unfinished == (record,)
 

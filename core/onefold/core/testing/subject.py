@@ -117,14 +117,14 @@ class _Counting(ast.NodeTransformer):
         self.module, self.branches, self.counts = module, branches, counts
         self.function = "-"
 
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:  # noqa: N802 (ast's own name)
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
         outer, self.function = self.function, node.name
         self.generic_visit(node)
         self._count(node.body)
         self.function = outer
         return node
 
-    def visit_If(self, node: ast.If) -> ast.AST:  # noqa: N802
+    def visit_If(self, node: ast.If) -> ast.AST:
         self.generic_visit(node)
         if self.function != "-":
             self._count(node.body)
@@ -132,7 +132,7 @@ class _Counting(ast.NodeTransformer):
                 self._count(node.orelse)
         return node
 
-    def visit_ExceptHandler(self, node: ast.ExceptHandler) -> ast.AST:  # noqa: N802
+    def visit_ExceptHandler(self, node: ast.ExceptHandler) -> ast.AST:
         self.generic_visit(node)
         self._count(node.body)
         return node
@@ -142,7 +142,7 @@ class _Counting(ast.NodeTransformer):
         self._count(node.body)
         return node
 
-    def visit_For(self, node: ast.For) -> ast.AST:  # noqa: N802
+    def visit_For(self, node: ast.For) -> ast.AST:
         self.generic_visit(node)
         self._count(node.body)
         return node

@@ -10,22 +10,18 @@ import uuid
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Hashable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
 
-from onefold.core.contract import Committable, EpochRecord, EpochState, Generation, SinkKind, TaskId
+from onefold.core.contract import Committable, EpochRecord, Generation, SinkKind, TaskId
 from onefold.core.driver import Driver
 from onefold.core.effects import AcquireGeneration, Decide, Effect, EpochRequest, Pause, ReadStore, RunWriters, Verify
 from onefold.core.errors import (
     BadRecord,
-    CheckpointMismatch,
-    ConfigError,
-    Damaged,
-    DataLoss,
     Fenced,
     InDoubt,
     OnefoldError,

@@ -1,0 +1,190 @@
+"""The contract's calls as values that another process can make."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from onefold.core.contract import (
+    Committable,
+    Decided,
+    EpochRecord,
+    Generation,
+    LastResource,
+    LedgerEntry,
+    Sink,
+    TaskId,
+)
+from onefold.core.ports import Merge
+from onefold.core.store import CheckpointStore
+
+__all__ = [
+    "Abandon",
+    "Abort",
+    "Commit",
+    "Decide",
+    "Describe",
+    "MakeSink",
+    "Open",
+    "Prepare",
+    "ReadLedger",
+    "Record",
+    "Recover",
+    "Write",
+    "decide",
+]
+
+MakeSink = Callable[[], Sink]
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """An executor's: the sink comes from the driver, opened and pickled."""
+
+    sink: Sink
+    task: TaskId
+    batches: tuple[pa.RecordBatch, ...]
+
+    def writer(self, write: bool) -> Any:
+        writer = self.sink.writer(self.task)
+        for batch in self.batches if write else ():
+            writer.write(batch)
+        return writer
+
+
+@dataclass(frozen=True, slots=True)
+class Write(Task):
+    def ready(self) -> Callable[[], None]:
+        writer = self.writer(write=False)
+
+        def write() -> None:
+            for batch in self.batches:
+                writer.write(batch)
+
+        return write
+
+
+@dataclass(frozen=True, slots=True)
+class Prepare(Task):
+    def ready(self) -> Callable[[], Committable | None]:
+        prepare: Callable[[], Committable | None] = self.writer(write=True).prepare
+        return prepare
+
+
+@dataclass(frozen=True, slots=True)
+class Abandon(Task):
+    """The writer's own abort."""
+
+    def ready(self) -> Callable[[], None]:
+        abort: Callable[[], None] = self.writer(write=True).abort
+        return abort
+
+
+@dataclass(frozen=True, slots=True)
+class Describe:
+    """What another process makes of what was pickled: the sink's name, guarantee, and the values it was sent."""
+
+    sink: Sink
+    values: tuple[Any, ...]
+
+    def ready(self) -> Callable[[], Any]:
+        return lambda: (self.sink.name, self.sink.guarantee(), self.values)
+
+
+@dataclass(frozen=True, slots=True)
+class Driver:
+    """A driver's, in a new life: the sink is made anew, and nothing is known but the pipeline's name."""
+
+    make_sink: MakeSink
+    pipeline: str
+
+
+@dataclass(frozen=True, slots=True)
+class Open(Driver):
+    schema: pa.Schema
+
+    def ready(self) -> Callable[[], None]:
+        sink = self.make_sink()
+        return lambda: sink.open(self.pipeline, self.schema).close()
+
+
+@dataclass(frozen=True, slots=True)
+class Recover(Driver):
+    def ready(self) -> Callable[[], None]:
+        sink = self.make_sink()
+        return lambda: sink.recover(self.pipeline).close()
+
+
+@dataclass(frozen=True, slots=True)
+class Commit(Driver):
+    decided: Decided
+    committables: Sequence[Committable]
+
+    def ready(self) -> Callable[[], None]:
+        committer = self.make_sink().recover(self.pipeline)
+        return lambda: committer.commit(self.decided, self.committables)
+
+
+@dataclass(frozen=True, slots=True)
+class Abort(Driver):
+    committables: Sequence[Committable]
+
+    def ready(self) -> Callable[[], None]:
+        committer = self.make_sink().recover(self.pipeline)
+        return lambda: committer.abort(self.committables)
+
+
+@dataclass(frozen=True, slots=True)
+class Record(Driver):
+    entry: LedgerEntry
+
+    def ready(self) -> Callable[[], None]:
+        committer = self.make_sink().recover(self.pipeline)
+        return lambda: committer.record(self.entry)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadLedger(Driver):
+    def ready(self) -> Callable[[], LedgerEntry | None]:
+        return self.make_sink().recover(self.pipeline).ledger
+
+
+@dataclass(frozen=True, slots=True)
+class Decide(Driver):
+    """A last-resource sink's decision, in the store's transaction."""
+
+    schema: pa.Schema
+    store_url: str
+    generation: Generation
+    record: EpochRecord
+    manifest: tuple[Committable, ...]
+    entry: LedgerEntry
+
+    def ready(self) -> Callable[[], Decided]:
+        committer = self.make_sink().open(self.pipeline, self.schema)
+        assert isinstance(committer, LastResource), committer
+        store = CheckpointStore(self.store_url)
+        store.id()
+        return lambda: decide(store, committer, self.generation, self.record, self.manifest, self.entry)
+
+
+def decide(
+    store: CheckpointStore,
+    committer: LastResource,
+    generation: Generation,
+    record: EpochRecord,
+    manifest: tuple[Committable, ...],
+    entry: LedgerEntry,
+    after_merge: Merge | None = None,
+) -> Decided:
+    """A decision as the driver makes it. `after_merge` comes last in the store's transaction."""
+
+    def merge(connection: Any) -> None:
+        committer.merge(connection, record, manifest, entry)
+        if after_merge is not None:
+            after_merge(connection)
+
+    return store.decide(generation, record, manifest, record.timestamp_ms, merge)

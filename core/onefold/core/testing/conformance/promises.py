@@ -1,0 +1,158 @@
+"""The promises of the contract, one sentence each, and the book that says how often each was checked."""
+
+from __future__ import annotations
+
+import enum
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+__all__ = ["Book", "BrokenPromise", "ConformanceReport", "Held", "Promise", "Struck"]
+
+TEXT_MAX = 1200
+
+
+class Promise(enum.Enum):
+    """What is promised, by which call. The sentence is what a broken promise is reported with."""
+
+    # of every sink
+    GUARANTEE = "guarantee: it says the same before and after open, in every process, and of every committable"
+    PICKLES = "pickling: sinks, tasks and committables reach another process as they are"
+    OPEN_AGAIN = "open, recover: after a crash in one of them, the next one works"
+    PREPARED_AS_ASKED = (
+        "prepare: the committable names the sink, its kind, the task's generation and epoch, and the rows"
+    )
+    PREPARE_DURABLE = "prepare: after it returns, a crash of the process loses nothing"
+    PREPARE_NOTHING = "prepare: None if nothing was written, and nothing is left"
+    UNDECIDED_UNSEEN = "nothing that is undecided is ever visible"
+    SWEPT = "leftovers, abort: what a killed writer left is found by name, and one sweep removes it"
+    WRITER_ABORT = "writer's abort: it undoes its own attempt, before prepare, and never another's"
+    ATTEMPTS_APART = "attempts: of two that both prepared, only the one that the manifest names becomes visible"
+    LEFTOVERS_EXACT = "leftovers: what is prepared for this pipeline and sink up to that generation, and nothing else"
+    VERIFY = "verify: passes while all are there, and raises WorkLost for what is gone"
+    ABORT_IDEMPOTENT = "abort: repeated, by any process, after a crash at any step, the named work is gone"
+    ABORT_ONLY_NAMED = "abort: never touches another attempt's, epoch's, generation's or pipeline's work"
+    COMMIT_ONCE = "commit: repeated, by any process, after a crash at any step, every row is visible once"
+    COMMIT_ONLY_NAMED = "commit: never touches a newer epoch's or generation's work, nor another pipeline's"
+    ATOMIC_EPOCH = "atomic epoch: a reader never sees part of an epoch"
+    LEDGER_EQUAL = "ledger: what was recorded comes back equal, in any process; None if there was nothing"
+    MEMBERS = "ledger: whatever is visible shows there, as a member beyond its row or below it, also before any row"
+    LEDGER_FORWARD = "record: rows only go forward, by epoch, then generation; Fenced otherwise, and nothing changes"
+    LEDGER_DURABLE = "record: whole or not at all when the process is killed, and durable once it has returned"
+
+    # of two-phase sinks
+    COMMIT_DAMAGED = "commit: raises Damaged if a part never can become visible"
+
+    # of last-resource sinks
+    SHARES_STORE = "shares_store: tells the store of its own database from any other"
+    MERGE_COUNTS = "merge: raises WorkLost where fewer rows are there than the manifest says, and nothing is decided"
+    MERGE_ROLLED_BACK = "merge: is part of the store's transaction, and goes back with it, whole"
+    MERGE_FENCED = "merge: raises Fenced where the ledger is beyond it, and nothing is decided"
+    MERGE_ATOMIC = "merge: rows, ledger row and decision take effect together, whatever moment a crash comes at"
+
+    # of checkpoint stores
+    STORE_RULES = "store: every rule of the store's suite holds"
+    STORE_DURABLE = "store: what was acknowledged is there after a crash of the process"
+    STORE_WHOLE = "store: what was not acknowledged took effect as a whole, or not at all"
+    STORE_AGAIN = "store: a call whose process was killed can be made again, with the result of one call"
+    STORE_FENCED = "store: a killed process's generation decides nothing once a newer one was acquired"
+
+
+class BrokenPromise(AssertionError):
+    """Which promise is broken, in which call, struck where, what was expected, and what was seen instead."""
+
+    def __init__(self, promise: Promise, call: str, crash: str, expected: str, seen: str) -> None:
+        expected, seen = (t if len(t) <= TEXT_MAX else f"{t[:TEXT_MAX]} ..." for t in (expected, seen))
+        self.promise, self.call, self.crash, self.expected, self.seen = promise, call, crash, expected, seen
+        lines = [promise.value, f"in        {call}", f"expected  {expected}", f"seen      {seen}"]
+        if crash:
+            lines.insert(2, f"crash     {crash}")
+        super().__init__("\n  ".join(lines))
+
+
+@dataclass(slots=True)
+class Struck:
+    """How many processes were killed at one call: before it, inside it, and after it had answered."""
+
+    before: int = 0
+    inside: int = 0
+    after: int = 0
+    steps: int = 0  # the most steps (lines and returns of the subject's own code) that the call was seen to take
+
+
+@dataclass(frozen=True, slots=True)
+class ConformanceReport:
+    """What was checked, and how often; every count is above 0. `str` of it is for people."""
+
+    subject: str
+    promises: Mapping[Promise, int]
+    strikes: Mapping[str, Struck]
+    seconds: float
+
+    @property
+    def crashes(self) -> int:
+        return sum(s.before + s.inside + s.after for s in self.strikes.values())
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self.subject}: {len(self.promises)} promises held in {sum(self.promises.values())} checks;"
+            f" {self.crashes} processes killed, in {self.seconds:.1f} s",
+            "",
+            f"  {'killed':16}{'before':>8}{'inside':>8}{'after':>8}",
+        ]
+        lines += [f"  {call:16}{s.before:8}{s.inside:8}{s.after:8}" for call, s in self.strikes.items()]
+        lines += ["", *(f"  {count:4} x  {promise.value}" for promise, count in self.promises.items())]
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """One promise while it is checked: in which call, and where its process was killed ("" if it wasn't)."""
+
+    promise: Promise
+    call: str
+    crash: str = ""
+
+    def expect(self, holds: bool, expected: str, seen: object) -> None:
+        if not holds:
+            raise BrokenPromise(self.promise, self.call, self.crash, expected, str(seen))
+
+    def expect_raises(self, error: type[Exception], call: object, expected: str) -> None:
+        """`call()` must raise exactly this error of onefold's tree, or one below it."""
+        assert callable(call)
+        try:
+            answer = call()
+        except error:
+            return
+        except Exception as other:
+            seen = f"it raised {_text(other)}"
+            raise BrokenPromise(self.promise, self.call, self.crash, expected, seen) from other
+        raise BrokenPromise(self.promise, self.call, self.crash, expected, f"it returned {answer!r}")
+
+
+@dataclass(slots=True)
+class Book:
+    """Counts what was checked and struck, so that a kit that checked nothing can't pass."""
+
+    checked: Counter[Promise] = field(default_factory=Counter)
+    strikes: dict[str, Struck] = field(default_factory=dict)
+
+    @contextmanager
+    def holding(self, promise: Promise, call: str, crash: str = "") -> Iterator[Held]:
+        """A block that checks one promise. An error that the contract doesn't allow there breaks it too."""
+        try:
+            yield Held(promise, call, crash)
+        except BrokenPromise:
+            raise
+        except Exception as error:
+            expected = "no error"
+            raise BrokenPromise(promise, call, crash, expected, f"it raised {_text(error)}") from error
+        self.checked[promise] += 1
+
+    def struck(self, call: str) -> Struck:
+        return self.strikes.setdefault(call, Struck())
+
+
+def _text(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"

@@ -1,0 +1,208 @@
+"""What every check works with: a pipeline of its own in the destination, rows that nobody else wrote, and a look."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeVar
+
+import pyarrow as pa
+
+from onefold.core.contract import Committable, Committer, EpochRecord, LedgerEntry, Sink, TaskId
+from onefold.core.errors import InDoubt, Retriable, WorkLost
+from onefold.core.positions import Positions
+from onefold.core.testing.conformance.calls import MakeSink
+from onefold.core.testing.conformance.promises import Book, Held, Promise
+from onefold.core.testing.conformance.strikes import Striker
+
+if TYPE_CHECKING:
+    from onefold.core.testing.conformance.kinds import Kind
+
+__all__ = ["Subject", "Work", "Workbench", "entry_of", "insist"]
+
+MakeBatch = Callable[[Sequence[int]], pa.RecordBatch]
+T = TypeVar("T")
+LOOK_AGAIN_S = 0.02
+ROWS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """The sink under test, and what its author gave to look at its destination."""
+
+    kind: Kind
+    make_sink: MakeSink
+    rows: Callable[[], Iterable[int]]
+    prepared: Callable[[], int] | None
+    make_batch: MakeBatch
+    make_sibling: MakeSink | None
+    settle_s: float
+    book: Book
+    striker: Striker
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What one attempt prepared: its committable, and the ids of the rows in it."""
+
+    committable: Committable
+    ids: tuple[int, ...]
+
+
+def insist(call: Callable[[], T], within_s: float) -> T:
+    """Ask again while the answer is that nothing, or nothing known, took effect, as the protocol does."""
+    deadline_s = time.monotonic() + within_s
+    while True:
+        try:
+            return call()
+        except WorkLost:
+            raise
+        except (Retriable, InDoubt):
+            if time.monotonic() > deadline_s:
+                raise
+            time.sleep(LOOK_AGAIN_S)
+
+
+def entry_of(record: EpochRecord, store_id: str, generation: int | None = None) -> LedgerEntry:
+    """The ledger row of a completed epoch."""
+    return LedgerEntry(
+        epoch=record.epoch,
+        generation=record.generation if generation is None else generation,
+        timestamp_ms=record.timestamp_ms,
+        positions=record.range.end,
+        store_id=store_id,
+    )
+
+
+def positions(offset: int) -> Positions:
+    """Positions with names and offsets of every sort that a source may have."""
+    offsets: dict[str, int | str] = {"orders/0": offset, "größe/1": 0, "#1/log": f"at '{offset}' \"%s\""}
+    return Positions.of(offsets)
+
+
+@dataclass(slots=True)
+class Workbench:
+    """One pipeline, opened in this process. `wanted` are the ids that a reader must see from now on."""
+
+    subject: Subject
+    pipeline: str = field(default_factory=lambda: f"check_{uuid.uuid4().hex[:12]}")
+    generation: int = 1
+    wanted: set[int] = field(default_factory=set)
+    written: set[int] = field(default_factory=set)
+    baseline: int = 0
+    closing: list[Callable[[], None]] = field(default_factory=list)
+    sink: Sink = field(init=False)
+    committer: Committer = field(init=False)
+    _next_id: int = field(default_factory=lambda: uuid.uuid4().int & (2**46 - 1))
+
+    def __post_init__(self) -> None:
+        self.sink = self.subject.make_sink()
+        self.committer = self.sink.open(self.pipeline, self.schema)
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.subject.make_batch([0]).schema
+
+    def another_pipeline(self, name: str) -> Workbench:
+        return Workbench(self.subject, pipeline=name)
+
+    def close(self) -> None:
+        for close in (self.committer.close, *self.closing):
+            close()
+
+    def elsewhere(self) -> Committer:
+        """The committer of another life of the driver: nothing carried over but the pipeline's name."""
+        return self.subject.make_sink().recover(self.pipeline)
+
+    def insist(self, call: Callable[[], T]) -> T:
+        return insist(call, self.subject.settle_s)
+
+    # writing
+
+    def task(self, epoch: int, generation: int | None = None) -> TaskId:
+        number = self.generation if generation is None else generation
+        return TaskId(self.pipeline, number, epoch, 1_700_000_000_000 + epoch, uuid.uuid4())
+
+    def batch(self, rows: int = ROWS) -> tuple[tuple[int, ...], pa.RecordBatch]:
+        """Rows whose ids were never used before."""
+        ids = tuple(range(self._next_id, self._next_id + rows))
+        self._next_id += rows
+        self.written.update(ids)
+        return ids, self.subject.make_batch(ids)
+
+    def prepare(self, task: TaskId, sink: Sink | None = None) -> Work:
+        """One attempt, written and prepared in this process."""
+        ids, batch = self.batch()
+        writer = (sink or self.sink).writer(task)
+        writer.write(batch)
+        committable = writer.prepare()
+        assert committable is not None, "prepare returned None though rows were written"
+        return Work(committable, ids)
+
+    # looking
+
+    def look(
+        self,
+        held: Held,
+        visible: Collection[int] = (),
+        possible: Collection[int] = (),
+        stray: Promise = Promise.UNDECIDED_UNSEEN,
+    ) -> Counter[int]:
+        """A reader sees every wanted and `visible` row once, each `possible` one at most once, and no other.
+
+        What is missing may take a moment to show. What must not be seen never may: that breaks the promise `stray`.
+        """
+        must = self.wanted.union(visible)
+        deadline_s = time.monotonic() + self.subject.settle_s
+        while True:
+            shown = Counter(i for i in self.subject.rows() if i in self.written)
+            with self.subject.book.holding(stray, held.call, held.crash) as unseen:
+                never = sorted(shown.keys() - must - set(possible))
+                seen = f"{len(never)} of them are visible, among them id {never[0]}" if never else ""
+                unseen.expect(not never, "rows that no decision names stay unseen", seen)
+            twice = sorted(i for i, times in shown.items() if times > 1)
+            seen = f"{len(twice)} rows are there more than once: id {twice[0]} {shown[twice[0]]} times" if twice else ""
+            held.expect(not twice, "every row at most once", seen)
+            missing = sorted(must - shown.keys())
+            if not missing:
+                return shown
+            late = time.monotonic() > deadline_s
+            seen = f"{len(missing)} rows are missing after {self.subject.settle_s} s, the first is id {missing[0]}"
+            held.expect(not late, f"all {len(must)} decided rows visible", seen)
+            time.sleep(LOOK_AGAIN_S)
+
+    def mark(self) -> None:
+        """What the destination holds now is where it has to come back to."""
+        self.baseline = self._held()
+
+    def sweep(self, call: str, crash: str = "", generation: int | None = None, keep: Iterable[Work] = ()) -> None:
+        """Abort what leftovers lists but for `keep`, until nothing is left. What a killed client's server finishes
+        late may still come in meanwhile; what was aborted once may not come back."""
+        kept = {work.committable.handle for work in keep}
+        upto = self.generation if generation is None else generation
+        aborted: set[str] = set()
+        deadline_s = time.monotonic() + self.subject.settle_s
+        committer = self.elsewhere()
+        with self.subject.book.holding(Promise.SWEPT, call, crash) as held:
+            while True:
+                listed = [c for c in self.insist(lambda: committer.leftovers(upto)) if c.handle not in kept]
+                again = [c.handle for c in listed if c.handle in aborted]
+                held.expect(not again, "what was aborted is no longer listed", f"leftovers lists {again[:1]} again")
+                if listed:
+                    self.insist(lambda listed=listed: committer.abort(listed))  # type: ignore[misc]
+                    aborted.update(c.handle for c in listed)
+                    continue
+                there = self._held()
+                if there == self.baseline:
+                    break
+                late = time.monotonic() > deadline_s
+                seen = f"prepared() finds {there} where it found {self.baseline} before the call"
+                held.expect(not late, "nothing left in the destination that leftovers doesn't list", seen)
+                time.sleep(LOOK_AGAIN_S)
+        committer.close()
+
+    def _held(self) -> int:
+        return self.subject.prepared() if self.subject.prepared is not None else 0

@@ -1,0 +1,71 @@
+"""The checkpoint store, broken in ways that only a crash shows, and in one that its rules show."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import sqlalchemy as sa
+
+from onefold.core import Committable, Decided, EpochRecord, Generation, Positions
+from onefold.core.effects import EpochRequest, StoreFacts
+from onefold.core.ports import Merge
+from onefold.core.rows import pipeline_row
+from onefold.core.store import CheckpointStore
+
+
+class FencesNobody(CheckpointStore):
+    """Any generation may do anything."""
+
+    @contextmanager
+    def _mine(self, generation: Generation) -> Iterator[tuple[sa.Connection, Any]]:
+        with self.database.transaction() as connection:
+            yield connection, connection.execute(pipeline_row(generation.pipeline)).one()
+
+
+class MergesFirst(CheckpointStore):
+    """The merge has a transaction of its own, before the decision."""
+
+    def decide(
+        self,
+        generation: Generation,
+        record: EpochRecord,
+        manifest: Sequence[Committable],
+        now_ms: int,
+        merge: Merge | None = None,
+    ) -> Decided:
+        facts = self.facts(record.pipeline)
+        if merge is not None and facts.last is None:
+            with self._mine(generation) as (connection, _):
+                merge(connection)
+        return super().decide(generation, record, manifest, now_ms)
+
+
+class AnswersEarly(CheckpointStore):
+    """freeze answers at once, and takes effect with the next call."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        self.later: list[Callable[[], object]] = []
+
+    def freeze(self, generation: Generation, initial: Positions) -> Positions:
+        with self._mine(generation):
+            self.later.append(lambda: super(AnswersEarly, self).freeze(generation, initial))
+        return super().facts(generation.pipeline).frozen or initial
+
+    def acquire(self, pipeline: str, above: int) -> Generation:
+        self._do_it()
+        return super().acquire(pipeline, above)
+
+    def facts(self, pipeline: str) -> StoreFacts:
+        self._do_it()
+        return super().facts(pipeline)
+
+    def open_epoch(self, generation: Generation, request: EpochRequest, after: int, now_ms: int) -> EpochRecord:
+        self._do_it()
+        return super().open_epoch(generation, request, after, now_ms)
+
+    def _do_it(self) -> None:
+        while self.later:
+            self.later.pop()()
