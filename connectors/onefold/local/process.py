@@ -78,7 +78,7 @@ class ServerState:
     log: str
     process: ProcessRef | None = None
     started_at: str | None = None
-    controller_port: int | None = None
+    second_port: int | None = None
 
     @classmethod
     def load(cls, path: Path) -> ServerState | None:
