@@ -8,14 +8,13 @@ import signal
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from onefold.local.errors import LocalServerError
 from onefold.local.java import spark_environment
-from onefold.local.process import ProcessRef, ServerState, kill_tree, log_tail, spawn, wait_gone
+from onefold.local.process import ProcessRef, ServerState, kill_tree, log_tail, session_members, spawn, wait_gone
 from onefold.local.resources import HOST, choose_port
 from onefold.local.server import LocalServer, local_address
 
@@ -168,8 +167,9 @@ class SparkCluster:
         for worker in self._workers:
             session = worker.session()
             worker.stop()
-            if session is not None:
-                _kill_session(session)
+            # Executors held still by SIGSTOP, and Python workers whose executor was killed, outlive their worker.
+            for member in session_members(session) if session is not None else ():
+                member.signal(signal.SIGKILL)
         self._master.stop()
 
     def __enter__(self) -> Self:
@@ -185,20 +185,3 @@ class SparkCluster:
     def _joined(self) -> int:
         told = self._master.tells() or {}
         return sum(worker["state"] == "ALIVE" for worker in told.get("workers", ()))
-
-
-def _kill_session(session: int) -> None:
-    """Executors that were held still by SIGSTOP, and Python workers whose executor was killed, outlive their worker."""
-    for process in _members(session):
-        process.signal(signal.SIGKILL)
-
-
-def _members(session: int) -> Iterator[ProcessRef]:
-    import psutil
-
-    for pid in psutil.pids():
-        try:
-            if os.getsid(pid) == session and (found := ProcessRef.of(pid)) is not None:
-                yield found
-        except (ProcessLookupError, PermissionError):
-            continue

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from onefold.connectors.demo.settings import PIPELINE, Job
 from onefold.connectors.spark_session import session_of_ones_own
+from onefold.connectors.workload.settings import Job
 from onefold.core.invariants import Evidence, NoDuplicate, NoLoss, verdicts
 from onefold.spark import Pipeline
 from onefold.spark.postgres_table import read_table
@@ -19,7 +19,7 @@ def audit(job: Job, directory: Path) -> Verification:
     source, sink = job.source(), job.sink()
     with session_of_ones_own("onefold demo audit", directory / "spark") as spark:
         if job.exactly_once:
-            pipeline = Pipeline(PIPELINE, sinks=[sink])
+            pipeline = Pipeline(job.pipeline, sinks=[sink])
             verification = verify(spark, pipeline, source, sink, ["id"], job.transform)
             pipeline.close()
             return verification
