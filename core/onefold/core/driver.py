@@ -6,7 +6,15 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from onefold.core.contract import Committable, Committer, EpochRecord, Generation, LastResource, LedgerEntry, WriteThrough
+from onefold.core.contract import (
+    Committable,
+    Committer,
+    EpochRecord,
+    Generation,
+    LastResource,
+    LedgerEntry,
+    WriteThrough,
+)
 from onefold.core.effects import (
     Abort,
     AcceptDamage,

@@ -51,7 +51,7 @@ def main() -> int:
     logging.getLogger("py4j").setLevel(logging.ERROR)
     job = Job.load(Path(sys.argv[1]))
     directory = Path(job.directory) / "spark"
-    spark = spark_session(f"onefold {job.pipeline}", directory, job.master, **job.spark)
+    spark = spark_session(f"onefold {job.pipeline}", directory, job.master, show_retries=job.continuous, **job.spark)
     try:
         run = _exactly_once if job.exactly_once else _at_least_once
         run(spark, job)
