@@ -12,9 +12,9 @@ from typing import Any
 
 import psycopg
 
-from onefold.connectors.torture import topic
 from onefold.connectors.torture.settings import PIPELINE
 from onefold.connectors.torture.watcher import Watcher
+from onefold.connectors.workload import topic
 from onefold.connectors.workload.settings import PARTITIONS, TABLE, TOPIC, Job
 from onefold.core import Committable, LedgerEntry, Positions, SinkKind
 from onefold.core.invariants import INVARIANTS, SAMPLES_MAX, AtomicEpoch, Comparison, Evidence, verdicts

@@ -52,24 +52,25 @@ _PLACES = {
 }
 _IN_WORKERS = ("writers:written", "before:prepare", "after:prepare", "writers:prepared")  # of a local master
 
+# A driver takes 10 to 20 s to be back, on two cores: what strikes it is drawn less often than what passes quickly.
 _WEIGHTS = {
     Kind.KILL_DRIVER: 2,
     Kind.KILL_DRIVER_HALF: 1,
     Kind.KILL_DRIVER_AT: 3,
     Kind.PAUSE_DRIVER: 1,
     Kind.ZOMBIE_DRIVER: 2,
-    Kind.KILL_WORKER: 3,
-    Kind.PAUSE_WORKER: 2,
-    Kind.KILL_EXECUTOR: 3,
+    Kind.KILL_WORKER: 5,
+    Kind.PAUSE_WORKER: 3,
+    Kind.KILL_EXECUTOR: 4,
     Kind.PAUSE_EXECUTOR: 2,
     Kind.CUT_EXECUTOR: 2,
     Kind.ORPHAN_WORKER: 2,
     Kind.KILL_POSTGRES: 2,
     Kind.KILL_KAFKA: 1,
     Kind.KILL_PRODUCER: 1,
-    Kind.END_BACKENDS: 3,
-    Kind.LOSE_SHUFFLE: 3,
-    Kind.TAKE_SLOTS: 2,
+    Kind.END_BACKENDS: 5,
+    Kind.LOSE_SHUFFLE: 4,
+    Kind.TAKE_SLOTS: 3,
 }
 _OF_CLUSTERS = {Kind.KILL_EXECUTOR, Kind.PAUSE_EXECUTOR, Kind.CUT_EXECUTOR, Kind.ORPHAN_WORKER}
 

@@ -33,9 +33,9 @@ FIRST_EPOCH_S_MAX = 120.0
 EPOCH_S_MAX = 60.0
 # In the driver's log, by what they are signs of.
 _RETRIES = {
-    "tasks retried or given up": re.compile(r"WARN TaskSetManager: Lost task"),
-    "of these, fetches that failed": re.compile(r"WARN TaskSetManager: Lost task.*FetchFailed"),
-    "executors lost": re.compile(r"ERROR TaskSchedulerImpl: Lost executor"),
+    "tasks retried or given up": re.compile(r" TaskSetManager: .*Lost task "),
+    "of these, fetches that failed": re.compile(r" TaskSetManager: .*Lost task .*FetchFailed"),
+    "executors lost": re.compile(r" TaskSchedulerImpl: .*Lost executor "),
 }
 
 

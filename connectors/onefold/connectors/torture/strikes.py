@@ -49,11 +49,11 @@ def _kill_half(world: World, fault: Fault, struck: Struck) -> str:
     machines = find([process.pid], Role.DRIVER_JVM) if process else []
     if process is None or not machines:
         raise Missed("no driver runs yet")
-    world.supervisor.struck(process)
     python = ProcessRef.of(process.pid)
     victim, name = (machines[0].process, "JVM") if fault.choice < 0.5 else (python, "Python process")
     if victim is None:
         raise Missed("it had just ended")
+    world.supervisor.leave_half(process)
     struck(f"process {process.number}, its {name}", victim.pid)
     victim.signal(signal.SIGKILL)
     if not world.wait_until(lambda: world.supervisor.current is not process, 20):

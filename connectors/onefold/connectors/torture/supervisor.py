@@ -33,6 +33,7 @@ class Supervisor:
     _number: int = 0
     _started_s: float = 0.0
     _not_before_s: float = 0.0
+    _halves: list[JobProcess] = field(default_factory=list)  # a part of each was left alive on purpose
     _expected: set[int] = field(default_factory=set)  # processes that were struck themselves
 
     @property
@@ -66,6 +67,16 @@ class Supervisor:
         """What it says when it ends is no surprise any more."""
         self._expected.add(process.number)
 
+    def leave_half(self, process: JobProcess) -> None:
+        """A part of it was killed: what is left lives on beside the next process, until `end_halves`."""
+        self.struck(process)
+        self._halves.append(process)
+
+    def end_halves(self) -> None:
+        for process in self._halves:
+            process.kill()
+        self._halves.clear()
+
     def make_zombie(self, process: JobProcess) -> None:
         """Set a paused process aside, so that a successor can be started."""
         assert process is self.current
@@ -78,12 +89,13 @@ class Supervisor:
         for zombie in [z for z in self.zombies if z.exit_status is not None]:
             self.zombies.remove(zombie)
             self._ended(zombie, "zombie")
-            zombie.kill()  # what its JVM may have left
+            zombie.kill()
         process, now_s = self.current, time.monotonic()
         if process is not None and process.exit_status is not None:
             self.current = None
             status = self._ended(process, "current")
-            process.kill()
+            if process not in self._halves:
+                process.kill()  # what its JVM may have left
             self._not_before_s = now_s + (2.0 if now_s - self._started_s < QUICK_S else 0.0)
             if status == Fenced.exit_code:
                 self._after_fencing(process)
@@ -92,6 +104,7 @@ class Supervisor:
 
     def kill_all(self) -> None:
         self.is_off = True
+        self.end_halves()
         for zombie in self.zombies:
             zombie.kill()
         self.kill()

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import psycopg
 
-from onefold.connectors.torture import topic
 from onefold.connectors.torture.audit import Audit, Auditor
 from onefold.connectors.torture.history import History
-from onefold.connectors.torture.producer import Orders
 from onefold.connectors.torture.settings import TortureSettings
 from onefold.connectors.torture.supervisor import Supervisor
 from onefold.connectors.torture.watcher import Watcher
+from onefold.connectors.workload import topic
 from onefold.connectors.workload.processes import SessionProcess
+from onefold.connectors.workload.producer import Orders
 from onefold.connectors.workload.servers import WorkloadFailed
 from onefold.connectors.workload.settings import PARTITIONS, TOPIC, Job
 from onefold.core import OnefoldError, Positions, Relation
@@ -93,6 +93,7 @@ class World:
         if not self.wait_until(lambda: not self.supervisor.zombies, ZOMBIE_S_MAX):
             for zombie in self.supervisor.zombies:
                 zombie.kill()
+        self.supervisor.end_halves()
         complete = self.watcher.complete
         self.wait_until(lambda: self.watcher.complete > complete, ZOMBIE_S_MAX)
         self._stop_producer()
@@ -126,7 +127,7 @@ class World:
         Orders(self.kafka.bootstrap_servers, self.settings.seed, self.settings.orders_per_s).save(path)
         self._producers += 1
         log = self.directory / "logs" / f"producer-{self._producers:02d}.log"
-        self.producer = SessionProcess("onefold.connectors.torture.producer", path, log, dict(os.environ))
+        self.producer = SessionProcess("onefold.connectors.workload.producer", path, log, dict(os.environ))
 
     def _stop_producer(self) -> None:
         """Once its transaction is through. One that was killed meanwhile left a transaction for the next to end."""

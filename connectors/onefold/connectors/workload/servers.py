@@ -39,7 +39,8 @@ def clear(directory: Path, *servers: LocalServer) -> None:
 
 def create_topic(bootstrap_servers: str) -> None:
     topic = NewTopic(TOPIC, num_partitions=PARTITIONS, replication_factor=1)
-    AdminClient({"bootstrap.servers": bootstrap_servers}).create_topics([topic])[TOPIC].result(30)
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers})  # a client that nobody holds ends before it answers
+    admin.create_topics([topic])[TOPIC].result(30)
 
 
 def progress_bar(console: Console) -> Progress:

@@ -1,4 +1,4 @@
-"""Writes orders in transactions until it is told to end: `python -m onefold.connectors.torture.producer ORDERS.json`.
+"""Writes orders in transactions until it is told to end: `python -m onefold.connectors.workload.producer ORDERS.json`.
 
 It may be killed at any moment: the next one ends the transaction that was left open, looks in the topic which order
 was the last, and goes on. Now and then it aborts a transaction and writes the same orders again, so that the topic also
@@ -20,9 +20,9 @@ from pathlib import Path
 
 from confluent_kafka import KafkaException, Producer
 
-from onefold.connectors.torture.topic import end_offsets, read
 from onefold.connectors.workload.orders import orders
 from onefold.connectors.workload.settings import PARTITIONS, TOPIC
+from onefold.connectors.workload.topic import end_offsets, read
 
 __all__ = ["Orders"]
 
@@ -49,7 +49,7 @@ def main() -> int:
     producer = Producer(
         {
             "bootstrap.servers": told.bootstrap_servers,
-            "transactional.id": "torture-orders",
+            "transactional.id": "onefold-orders",
             "linger.ms": 5,
             "compression.type": "lz4",
             "log_level": 0,

@@ -15,7 +15,7 @@ def _consumer(bootstrap_servers: str) -> Consumer:
     return Consumer(
         {
             "bootstrap.servers": bootstrap_servers,
-            "group.id": "torture-audit",
+            "group.id": "onefold-audit",
             "enable.auto.commit": False,
             "enable.partition.eof": True,
             "auto.offset.reset": "error",
