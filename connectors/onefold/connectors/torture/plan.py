@@ -54,7 +54,7 @@ _IN_WORKERS = ("writers:written", "before:prepare", "after:prepare", "writers:pr
 
 # A driver takes 10 to 20 s to be back, on two cores: what strikes it is drawn less often than what passes quickly.
 _WEIGHTS = {
-    Kind.KILL_DRIVER: 2,
+    Kind.KILL_DRIVER: 1,
     Kind.KILL_DRIVER_HALF: 1,
     Kind.KILL_DRIVER_AT: 3,
     Kind.PAUSE_DRIVER: 1,
