@@ -38,7 +38,7 @@ class TortureSettings:
     delivery: str = "two_phase"
     master: str = "local"
     directory: Path = Path(".onefold/torture")
-    faults_per_round: int = 8
+    faults_per_round: int = 10
     orders_per_s: int = 200
 
     @property

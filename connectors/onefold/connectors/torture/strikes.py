@@ -18,7 +18,7 @@ from onefold.local.process import ProcessRef
 
 __all__ = ["Missed", "Struck", "strike"]
 
-FIND_S_MAX = 12.0
+FIND_S_MAX = 40.0  # a driver may just be starting
 PLACE_S_MAX = 60.0
 SUCCESSOR_S_MAX = 90.0
 SHUFFLE_S_MAX = 15.0
@@ -166,8 +166,16 @@ def _cut_executor(world: World, fault: Fault, struck: Struck) -> str:
 
 
 def _orphan(world: World, fault: Fault, struck: Struck) -> str:
+    workers: list[ProcessRef] = []
+
+    def some() -> bool:
+        busy = {target.process for target in find(world.executor_sessions, Role.WORKER)}
+        workers[:] = [process for process in children(target.process) if process in busy]
+        return bool(workers)
+
     target = _one(world, fault, Role.EXECUTOR, "executors")
-    workers = [t.process for t in find(world.executor_sessions, Role.WORKER) if t.process in children(target.process)]
+    if not world.wait_until(some, FIND_S_MAX):
+        raise Missed("the executor has no Python workers")
     struck(f"executor, its {len(workers)} Python workers paused before", target.process.pid)
     for worker in workers:
         worker.signal(signal.SIGSTOP)
