@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -29,6 +30,7 @@ class Supervisor:
     exits: Counter[str] = field(default_factory=Counter)
     complaints: list[str] = field(default_factory=list)
     current: JobProcess | None = None
+    launch: Callable[[Path, Path, int, str | None], JobProcess] = JobProcess
     is_off: bool = False
     _number: int = 0
     _started_s: float = 0.0
@@ -48,7 +50,7 @@ class Supervisor:
         directory = Path(self.job.directory)
         path = directory / "job.json"
         self._with_master().save(path)
-        self.current = process = JobProcess(path, directory / "logs", self._number, place)
+        self.current = process = self.launch(path, directory / "logs", self._number, place)
         self._started_s = time.monotonic()
         self.history.write("start", process=self._number, pid=process.pid, place=place)
         return process
