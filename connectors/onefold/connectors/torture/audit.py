@@ -44,6 +44,7 @@ class Audit:
     comparison: Comparison
     in_doubt: int
     stage_rows: int
+    glimpses: int
     verdicts: dict[str, tuple[str, ...]]
 
     @property
@@ -61,6 +62,7 @@ class Audit:
             "unexpected": c.unexpected,
             "in_doubt": self.in_doubt,
             "stage_rows": self.stage_rows,
+            "glimpses": self.glimpses,
         }
 
 
@@ -125,11 +127,11 @@ class Auditor:
             transitions=tuple(self.watcher.transitions),
             glimpses=tuple(self.watcher.glimpses),
         )
-        atomic = self.job.delivery == "staged"  # the other delivery does not promise it
+        atomic = bool(self.watcher.glimpses)  # only of the delivery that promises it does the watcher take any
         judged = [invariant for invariant in INVARIANTS if atomic or not isinstance(invariant, AtomicEpoch)]
         staged = sum(c.rows for c in leftovers if c.kind is SinkKind.LAST_RESOURCE)
         in_doubt = sum(c.kind is SinkKind.TWO_PHASE for c in leftovers)
-        return Audit(number, comparison, in_doubt, staged, verdicts(evidence, judged))
+        return Audit(number, comparison, in_doubt, staged, len(evidence.glimpses), verdicts(evidence, judged))
 
     def close(self) -> None:
         self._store.close()

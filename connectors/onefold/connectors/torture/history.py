@@ -11,8 +11,8 @@ Every line has `time` (UTC, ISO 8601), `seconds` (since the start of the run) an
     epoch    epoch, generation, state, rows, start, end: an epoch was seen in this state for the first time. Looked at
              about every half second and at rest, so states that pass quickly are passed over, never reordered
     rest     round, seconds_to_rest, epoch, positions: the pipeline has come to rest
-    audit    round, records, rows, lost, duplicated, changed, unexpected, in_doubt, stage_rows,
-             verdicts (invariant -> violations), exact
+    audit    round, records, rows, lost, duplicated, changed, unexpected, in_doubt, stage_rows, glimpses (how often a
+             reader's snapshot of table and epochs was taken; staged only), verdicts (invariant -> violations), exact
     end      faults (kind -> how often), rounds, exact
 
 Another checker needs nothing else than this, the topic, the table and `onefold_epochs`.

@@ -84,6 +84,8 @@ def print_report(
         last = tally.audits[-1].figures()
         table.add_row("records due, at the end", f"{last['records']:,}")
         table.add_row("rows in the table, at the end", f"{last['rows']:,}")
+        if last["glimpses"]:
+            table.add_row("snapshots that a reader took", f"{last['glimpses']:,}")
         for name in ("lost", "duplicated", "changed", "unexpected", "in_doubt", "stage_rows"):
             total = sum(audit.figures()[name] for audit in tally.audits)
             table.add_row(name.replace("_", " "), f"[{'red' if total else 'green'}]{total}[/]")

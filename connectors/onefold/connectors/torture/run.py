@@ -19,7 +19,8 @@ from onefold.connectors.torture.history import History
 from onefold.connectors.torture.plan import Fault, faults
 from onefold.connectors.torture.report import Tally, live_table, print_report
 from onefold.connectors.torture.settings import PIPELINE, TortureSettings, spark_settings
-from onefold.connectors.torture.strikes import Missed, strike
+from onefold.connectors.torture.strikes import strike
+from onefold.connectors.torture.striking import Missed
 from onefold.connectors.torture.supervisor import Supervisor
 from onefold.connectors.torture.watcher import Watcher
 from onefold.connectors.torture.world import NeverRests, World
