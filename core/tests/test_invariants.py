@@ -114,3 +114,18 @@ def test_committed_parts_are_judged_from_the_epoch_on_that_they_are_known_of() -
 def test_every_invariant_has_its_verdict_and_a_comparisons_samples_stand_in_it() -> None:
     assert verdicts(GOOD) == {invariant.name: () for invariant in INVARIANTS}
     assert verdicts(BROKEN["no-loss compared"])["no-loss"] == ("big lacks 1 records: id=7",)
+
+
+def test_a_write_through_sink_may_show_what_is_not_decided_yet_and_its_work_is_committed_by_nobody() -> None:
+    early = replace(GOOD, shown={"s": dict.fromkeys("abcde", 1)})
+    assert violations(early)
+    assert violations(replace(early, write_through=frozenset("s"))) == []
+    written = replace(work("w4", 4), kind=SinkKind.WRITE_THROUGH)
+    last = replace(epoch(4, 4, 5), manifest=(written,))
+    assert violations(replace(GOOD, epochs=(*GOOD.epochs, last), ledgers={"s": ledger(4, 5)})) == []
+
+
+def test_a_damaged_epoch_that_is_accepted_is_decided_once_more_and_that_is_no_violation() -> None:
+    passed = (EpochState.DAMAGED, EpochState.DECIDED)
+    accepted = replace(GOOD, transitions=(*GOOD.transitions, *(Transition(3, state) for state in passed)))
+    assert violations(accepted) == []

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import ClassVar, Protocol
 
-from onefold.core.contract import Committable, EpochRecord, EpochState, LedgerEntry
+from onefold.core.contract import Committable, EpochRecord, EpochState, LedgerEntry, SinkKind
 from onefold.core.positions import Positions, Relation
 
 __all__ = [
@@ -107,7 +107,8 @@ class Evidence:
     store_id: str | None = None
     transitions: tuple[Transition, ...] = ()
     decisions: tuple[Decision, ...] = ()
-    glimpses: tuple[Glimpse, ...] = field(default=())
+    glimpses: tuple[Glimpse, ...] = ()
+    write_through: frozenset[str] = frozenset()  # the sinks whose rows show before they are decided
 
 
 class Invariant(Protocol):
@@ -196,8 +197,12 @@ class ResolveOnce:
 
     def violations(self, evidence: Evidence) -> list[str]:
         entered: dict[EpochState, list[int]] = {}
+        damaged: set[int] = set()  # accepting the damage decides once more
         for transition in evidence.transitions:
-            entered.setdefault(transition.state, []).append(transition.epoch)
+            if transition.state is EpochState.DAMAGED:
+                damaged.add(transition.epoch)
+            elif not (transition.state is EpochState.DECIDED and transition.epoch in damaged):
+                entered.setdefault(transition.state, []).append(transition.epoch)
         decided, given_up = entered.get(EpochState.DECIDED, []), entered.get(EpochState.GIVEN_UP, [])
         found = [f"epoch {e} was both decided and given up" for e in sorted({*decided} & {*given_up})]
         found += [f"epoch {e} was decided twice" for e in sorted({e for e in decided if decided.count(e) > 1})]
@@ -214,7 +219,7 @@ class ResolveOnce:
             return []
         oldest = max(min(r.epoch for r in evidence.epochs), evidence.committed_from)
         decided = [r for r in evidence.epochs if r.state in DECIDED and r.epoch >= oldest]
-        named = {(c.sink, c.handle) for r in decided for c in r.manifest}
+        named = {(c.sink, c.handle) for r in decided for c in r.manifest if c.kind is not SinkKind.WRITE_THROUGH}
         there = {(c.sink, c.handle) for c in evidence.committed}
         stray = {(c.sink, c.handle) for c in evidence.committed if c.epoch >= oldest} - named
         found = [f"{sink} committed {handle}, which no decided manifest names" for sink, handle in sorted(stray)]
@@ -243,7 +248,7 @@ class FencedNeverDecides:
         return found + [
             f"{sink} shows {c.unexpected} records that were never decided{_samples(c, 'unexpected')}"
             for sink, c in _compared(evidence).items()
-            if c.unexpected
+            if c.unexpected and sink not in evidence.write_through
         ]
 
 
