@@ -77,8 +77,8 @@ def print_report(
     table.add_column(style="bold")
     table.add_column(justify="right")
     table.add_row("rounds audited", f"{len(tally.audits)}")
-    for name, count in sorted({**exits, **retries}.items()):
-        table.add_row(name, f"{count}")
+    for name, count in [*sorted(exits.items()), *retries.items()]:
+        table.add_row(f"ended: {name}" if name in exits else name, f"{count}")
     table.add_section()
     if tally.audits:
         last = tally.audits[-1].figures()
