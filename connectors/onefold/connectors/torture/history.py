@@ -13,7 +13,7 @@ Every line has `time` (UTC, ISO 8601), `seconds` (since the start of the run) an
     rest     round, seconds_to_rest, epoch, positions: the pipeline has come to rest
     audit    round, records, rows, lost, duplicated, changed, unexpected, in_doubt, stage_rows, glimpses (how often a
              reader's snapshot of table and epochs was taken; staged only), verdicts (invariant -> violations), exact
-    end      faults (kind -> how often), rounds, exact
+    end      faults (kind -> how often), rounds, exact: the last line
 
 Another checker needs nothing else than this, the topic, the table and `onefold_epochs`.
 """

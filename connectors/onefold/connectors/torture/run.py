@@ -65,6 +65,7 @@ def run_torture(settings: TortureSettings, console: Console) -> bool:
             if not console.is_terminal:
                 live.stop()
             failure = _rounds(world, tally, console)
+        world.close()
         complaints = [*world.supervisor.complaints, *([failure] if failure else [])]
         exact = tally.is_exact and not complaints
         world.history.write("end", faults=dict(tally.faults), rounds=len(tally.audits), exact=exact)

@@ -114,7 +114,7 @@ class World:
         return audit
 
     def close(self) -> None:
-        """End every process of the run but its servers."""
+        """End every process of the run but its servers. Again is fine."""
         self.producing = False
         self.supervisor.kill_all()
         if self.producer is not None:
