@@ -26,7 +26,12 @@ INVARIANTS = {"no-loss", "no-duplicate", "chain", "resolve-once", "fenced-never-
 # Seeds whose first faults are quick ones: a kill of the driver, of Postgres and of backends, lost shuffle files; and on
 # the cluster a kill of the driver and of Postgres, a worker that is paused, and one that outlives its executor.
 @pytest.mark.parametrize(("delivery", "master", "seed"), [("two_phase", "local", 229), ("staged", "cluster", 163)])
-def test_after_a_few_faults_every_invariant_holds(tmp_path: Path, delivery: str, master: str, seed: int) -> None:
+def test_after_a_few_faults_every_invariant_holds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, delivery: str, master: str, seed: int
+) -> None:
+    monkeypatch.setenv(
+        "JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1"
+    )  # no JVM lives long enough for the second compiler
     console, faults = Console(record=True, width=200), 4
     settings = TortureSettings(
         faults=faults, seed=seed, delivery=delivery, master=master, directory=tmp_path / "torture"
