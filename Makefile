@@ -1,4 +1,5 @@
 # make demo    the main job under fire: Kafka to Postgres through Spark, killed again and again, then audited
+# make torture random faults on real servers and a real Spark, audited by named invariants after each round
 # make test    every test, on real servers that it starts and stops
 # make check   format, lint, types, unit tests: under a minute
 # make bench   throughput, side by side with other ways
@@ -12,9 +13,12 @@ INSTALLED := .venv/installed
 UNIT := core/tests sources/tests sinks/tests connectors/tests
 ARGS ?=
 
-.PHONY: demo test check bench clean
+.PHONY: demo torture test check bench clean
 demo: $(INSTALLED)
 	@$(BIN)/onefold demo $(ARGS)
+
+torture: $(INSTALLED)
+	@$(BIN)/onefold torture $(ARGS)
 
 test: $(INSTALLED)
 	@$(BIN)/python -m pytest $(ARGS)

@@ -19,8 +19,8 @@ from confluent_kafka.cimpl import NewTopic
 from pyspark.sql import SparkSession
 
 from bench.jars import NotAvailable, spark_jars
-from onefold.connectors.demo.orders import produce
 from onefold.connectors.spark_session import spark_session
+from onefold.connectors.workload.orders import produce
 from onefold.local import KafkaServer, PostgresServer
 from onefold.sources import KafkaSource
 

@@ -12,9 +12,9 @@ from rich.console import Console
 from support import Rig, wait_until
 
 from onefold.connectors.demo import DemoSettings, run_demo
-from onefold.connectors.demo.orders import orders, produce
-from onefold.connectors.demo.processes import JobProcess
-from onefold.connectors.demo.settings import PARTITIONS, TOPIC, Job
+from onefold.connectors.workload.orders import orders, produce
+from onefold.connectors.workload.processes import JobProcess
+from onefold.connectors.workload.settings import PARTITIONS, TOPIC, Job
 
 pytestmark = pytest.mark.servers
 

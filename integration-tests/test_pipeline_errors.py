@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import shutil
+from pathlib import Path
 
 import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
-from support import AVAILABLE_NOW, Rig, failing_at
+from support import AVAILABLE_NOW, Rig, failing_at, wait_until
 
 from onefold.core import BadRecord, CheckpointMismatch, ConfigError, DataLoss, Fenced, Retriable, SchemaMismatch
 from onefold.core.errors import exit_code
@@ -48,6 +49,25 @@ def test_rows_that_do_not_fit_the_table_name_every_column_that_does_not(rig: Rig
     with pytest.raises(SchemaMismatch) as caught:
         rig.run(rig.pipeline())
     assert all(f"{name}: " in str(caught.value) for name in ("id", "n", "m"))
+
+
+def test_a_driver_that_was_taken_over_is_fenced_also_where_sparks_own_log_stops_it_first(rig: Rig) -> None:
+    rig.put(100)
+    pipeline = rig.pipeline()
+    query = pipeline.write(pipeline.read(rig.spark, rig.source()), rig.checkpoint())
+    try:
+        wait_until(lambda: bool(rig.outcomes), 60, "the first batch")
+        successor = rig.pipeline()
+        successor.recover()
+        successor.close()
+        batch = max(int(name.name) for name in Path(rig.checkpoint(), "offsets").iterdir() if name.name.isdigit()) + 1
+        Path(rig.checkpoint(), "offsets", str(batch)).write_text("v1\n")  # as the successor's query would
+        rig.put(100)
+        with pytest.raises(Fenced, match=r"generation 1 .* was taken over \(now: 2\).*CONCURRENT_STREAM_LOG_UPDATE"):
+            pipeline.await_termination(query, 60)
+    finally:
+        query.stop()
+        pipeline.close()
 
 
 @pytest.mark.parametrize("direct", [False, True])

@@ -39,6 +39,11 @@ def wrong(found: Verification) -> dict[str, int]:
     return {kind: count for kind, count in kinds.items() if count}
 
 
+def broken(found: Verification) -> dict[str, tuple[str, ...]]:
+    """The invariants that do not hold, and why."""
+    return {name: texts for name, texts in found.invariants.items() if texts}
+
+
 def test_an_exact_table_is_exact_and_every_change_by_hand_is_found_and_counted(rig: Rig) -> None:
     rig.put(600)
     rig.run(rig.pipeline())
@@ -53,6 +58,11 @@ def test_an_exact_table_is_exact_and_every_change_by_hand_is_found_and_counted(r
     found = check(rig)
     assert not found.is_exact
     assert wrong(found) == {"lost": 2, "duplicated": 1, "changed": 1, "unexpected": 2}
+    assert {name: len(texts) for name, texts in broken(found).items()} == {
+        "no-loss": 2,
+        "no-duplicate": 1,
+        "fenced-never-decides": 1,
+    }
     samples = found.comparison.samples
     assert sorted(samples["lost"]) == ["id=5 (expected 1, found 0)", "id=6 (expected 1, found 0)"]
     assert samples["duplicated"] == ["id=7 (expected 1, found 2)"]
@@ -87,7 +97,7 @@ def test_a_leftover_prepared_transaction_of_the_pipeline_is_reported_as_in_doubt
     found = check(rig)
     assert not found.is_exact
     assert wrong(found) == {}
-    assert found.in_doubt == (f"two-phase work {gid} of epoch 7",)
+    assert broken(found) == {"nothing-in-doubt": (f"rows still holds {gid} of epoch 7",)}
     rig.run(rig.pipeline())
     assert check(rig).is_exact
 
@@ -96,14 +106,14 @@ def test_a_broken_chain_is_reported(rig: Rig) -> None:
     rig.put(600)
     rig.run(rig.pipeline())
     rig.sql("UPDATE onefold_epochs SET range_start = replace(range_start, '75', '70') WHERE epoch = 2")
-    (broken,) = check(rig).chain
-    assert broken.startswith("epoch 2 starts where epoch 1 does not end (")
+    (text,) = broken(check(rig)).pop("chain")
+    assert text.startswith("epoch 2 does not start where epoch 1 ended: ")
     rig.sql("UPDATE onefold_epochs SET range_start = replace(range_start, '70', '75') WHERE epoch = 2")
     rig.sql("UPDATE onefold_sinks.onefold_ledger SET epoch = 1")
-    assert check(rig).chain == ("the ledger stands at epoch 1, the store at 2",)
+    assert broken(check(rig)) == {"chain": ("rows's ledger stands at epoch 1, the store at 2",)}
     rig.sql("UPDATE onefold_sinks.onefold_ledger SET epoch = 2")
-    (other,) = check(rig, rig.pipeline(store=rig.sqlite)).chain
-    assert other.startswith("the ledger belongs to checkpoint store ")
+    (other,) = broken(check(rig, rig.pipeline(store=rig.sqlite))).pop("chain")
+    assert other.startswith("rows's ledger belongs to checkpoint store ")
 
 
 def test_a_table_whose_store_was_adopted_is_compared_from_the_sources_first_record(rig: Rig) -> None:
@@ -246,11 +256,14 @@ def test_the_command_exits_0_on_an_exact_table_and_1_on_another_and_prints_json(
     exact = CliRunner().invoke(app, arguments)
     assert exact.exit_code == 0, exact.output
     assert "exact" in exact.output
+    for name in ("no-loss", "no-duplicate", "chain", "resolve-once", "fenced-never-decides", "nothing-in-doubt"):
+        assert name in exact.output
 
     rig.sql("DELETE FROM rows WHERE id % 2 = 0")
     other = CliRunner().invoke(app, [*arguments, "--json"])
     assert other.exit_code == 1, other.output
     result = json.loads(other.output)
     assert (result["exact"], result["comparison"]["lost"]) == (False, 50)
+    assert [name for name, texts in result["invariants"].items() if texts] == ["no-loss"]
     filtered = CliRunner().invoke(app, [*arguments, "--where", "id % 2 = 1", "--select", "id", "--select", "n"])
     assert filtered.exit_code == 0, filtered.output

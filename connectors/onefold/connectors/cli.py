@@ -56,6 +56,28 @@ def demo(
         raise typer.Exit(1)
 
 
+class Master(StrEnum):
+    LOCAL = "local"
+    CLUSTER = "cluster"
+
+
+@app.command()
+def torture(
+    faults: Annotated[int, typer.Option(min=1, help="How many faults, at least.")] = 60,
+    minutes: Annotated[float | None, typer.Option(min=0.1, help="For so long, instead of so many faults.")] = None,
+    seed: Annotated[int, typer.Option(help="The same seed, the same faults in the same order.")] = 1,
+    delivery: Annotated[Delivery, typer.Option(help="How the Postgres sink delivers.")] = Delivery.TWO_PHASE,
+    master: Annotated[Master, typer.Option(help="cluster: a standalone Spark cluster of two workers.")] = Master.LOCAL,
+    directory: Annotated[Path, typer.Option("--dir", help="Servers, logs, history.")] = Path(".onefold/torture"),
+) -> None:
+    """Random faults on real Kafka, Postgres and Spark, audited by named invariants. Exit code 1 on any violation."""
+    from onefold.connectors.torture import TortureSettings, run_torture
+
+    settings = TortureSettings(faults, minutes, seed, delivery.value, master.value, directory)
+    if not run_torture(settings, Console()):
+        raise typer.Exit(1)
+
+
 @app.command()
 def verify(
     pipeline: Annotated[str, typer.Option(help="The pipeline's name.")],

@@ -22,15 +22,24 @@ appender.stderr.target = SYSTEM_ERR
 appender.stderr.layout.type = PatternLayout
 appender.stderr.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex{short}
 """
+_RETRIES = """\
+logger.retries.name = org.apache.spark.scheduler
+logger.retries.level = warn
+"""
 
 
-def spark_session(name: str, directory: Path, master: str = "local[*]", **settings: str) -> SparkSession:
-    """A session that finds a Java, or brings one. Its scratch files and log settings go into `directory`."""
+def spark_session(
+    name: str, directory: Path, master: str = "local[*]", *, show_retries: bool = False, **settings: str
+) -> SparkSession:
+    """A session that finds a Java, or brings one. Its scratch files and log settings go into `directory`.
+
+    `show_retries` logs lost tasks, stages and executors too.
+    """
     os.environ.update(spark_environment())
     scratch = directory / "scratch"
     scratch.mkdir(parents=True, exist_ok=True)
     log_settings = directory / "log4j2.properties"
-    log_settings.write_text(_QUIET)
+    log_settings.write_text(_QUIET + (_RETRIES if show_retries else ""))
     builder = (
         SparkSession.builder.appName(name)
         .master(master)

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from onefold.connectors.spark_session import session_of_ones_own
+from onefold.connectors.verdicts import add_verdicts, print_violations
 from onefold.sinks import PostgresSink
 from onefold.sources import KafkaSource
 from onefold.spark import Pipeline
@@ -59,11 +60,9 @@ def print_verification(console: Console, result: Verification) -> None:
     table.add_row("rows found", f"{found.actual:,}")
     for kind in ("lost", "duplicated", "changed", "unexpected"):
         table.add_row(kind, f"{getattr(found, kind):,}")
-    table.add_row("in doubt", f"{len(result.in_doubt)}")
-    table.add_row("breaks in the chain", f"{len(result.chain)}")
-    table.add_row("epochs", f"{result.epochs:,}")
+    table.add_row("epochs", f"{result.epochs:,}", end_section=True)
+    add_verdicts(table, result.invariants)
     console.print(table)
     for kind, keys in found.samples.items():
         console.print(f"{kind}: {'; '.join(keys)}", highlight=False)
-    for line in (*result.in_doubt, *result.chain):
-        console.print(line, highlight=False)
+    print_violations(console, result.invariants)

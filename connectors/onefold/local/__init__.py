@@ -1,10 +1,11 @@
-"""Real servers on this machine, without containers: Kafka and Postgres."""
+"""Real servers on this machine, without containers: Kafka, Postgres, and a Spark cluster."""
 
 from onefold.local.errors import LocalServerError
 from onefold.local.java import Java, find_java, spark_environment
 from onefold.local.kafka import KafkaServer
 from onefold.local.postgres import PostgresServer
 from onefold.local.server import LocalServer, ServerStatus
+from onefold.local.spark import SparkCluster
 
 __all__ = [
     "Java",
@@ -13,6 +14,7 @@ __all__ = [
     "LocalServerError",
     "PostgresServer",
     "ServerStatus",
+    "SparkCluster",
     "find_java",
     "spark_environment",
 ]

@@ -82,7 +82,7 @@ class KafkaServer(LocalServer):
         (self.home / "log4j2.properties").write_text(_LOG4J)
 
     def _launch(self, port: int, before: ServerState | None) -> ServerState:
-        controller_port = choose_port("Kafka's controller", None, before.controller_port if before else None)
+        controller_port = choose_port("Kafka's controller", None, before.second_port if before else None)
         configuration = self._write("server.properties", self._configuration(port, controller_port))
         if not (self._data / "meta.properties").exists():
             self._format(configuration)
@@ -91,7 +91,7 @@ class KafkaServer(LocalServer):
             command: list[str | Path] = [*self._command(_JVM), "kafka.Kafka", alone]
             fence_earlier_life(command, home=self.home, log=self.log_path, port=controller_port)
         process = spawn([*self._command(_JVM), "kafka.Kafka", configuration], log=self.log_path, cwd=self.home)
-        return ServerState(port=port, log=str(self.log_path), process=process, controller_port=controller_port)
+        return ServerState(port=port, log=str(self.log_path), process=process, second_port=controller_port)
 
     def _command(self, options: tuple[str, ...]) -> list[str]:
         logging = f"-Dlog4j2.configurationFile={self.home / 'log4j2.properties'}"

@@ -22,7 +22,16 @@ import psutil
 
 from onefold.local.errors import LocalServerError, clear_disk_errors
 
-__all__ = ["ProcessRef", "ServerState", "as_user", "kill_tree", "log_tail", "spawn", "wait_gone"]
+__all__ = [
+    "ProcessRef",
+    "ServerState",
+    "as_user",
+    "kill_tree",
+    "log_tail",
+    "session_members",
+    "spawn",
+    "wait_gone",
+]
 
 # The server becomes a child of init: no zombie is left in us, and it lives on when we end. The shell leaves interrupts
 # ignored in what it starts in the background, so Ctrl-C in the terminal does not reach it either.
@@ -78,7 +87,7 @@ class ServerState:
     log: str
     process: ProcessRef | None = None
     started_at: str | None = None
-    controller_port: int | None = None
+    second_port: int | None = None
 
     @classmethod
     def load(cls, path: Path) -> ServerState | None:
@@ -144,6 +153,18 @@ def wait_gone(processes: Sequence[ProcessRef], timeout_s: float) -> bool:
             return False
         time.sleep(0.02)
     return True
+
+
+def session_members(session: int) -> list[ProcessRef]:
+    """All that live in a session: what its leader started, also what has lost its parent since."""
+    found = []
+    for pid in psutil.pids():
+        try:
+            if os.getsid(pid) == session and (member := ProcessRef.of(pid)) is not None:
+                found.append(member)
+        except (ProcessLookupError, PermissionError, psutil.AccessDenied):
+            continue
+    return found
 
 
 def kill_tree(process: ProcessRef) -> None:

@@ -1,4 +1,4 @@
-"""What Kafka and Postgres have in common: a directory, a state file, one start at a time, a careful end."""
+"""What the servers have in common: a directory, a state file, one start at a time, a careful end."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING, Self
 
 from onefold.local.errors import LocalServerError, clear_disk_errors
 from onefold.local.process import ProcessRef, ServerState, kill_tree, log_tail
@@ -43,7 +43,7 @@ class ServerStatus:
 class LocalServer(ABC):
     """One server of one directory. Several objects, in several processes, may speak of the same server."""
 
-    name: ClassVar[str]
+    name: str
 
     def __init__(
         self, directory: Path | str, port: int | None = None, *, settings: Mapping[str, str] | None = None

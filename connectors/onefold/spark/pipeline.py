@@ -11,7 +11,7 @@ from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from onefold.core import ConfigError, EpochRecord, Guarantee, OnefoldError, Positions, Sink
+from onefold.core import ConfigError, EpochRecord, Fenced, Guarantee, OnefoldError, Positions, Sink
 from onefold.core.effects import StoreFacts
 from onefold.core.protocol import Initial, Outcome, Started
 from onefold.core.store import CheckpointStore
@@ -120,8 +120,18 @@ class Pipeline:
                 return bool(query.awaitTermination(timeout_s))
             query.awaitTermination()
         except StreamingQueryException as error:
-            raise (self.error or from_spark(error)) from error
+            raise self._ended_by(error) from error
         return True
+
+    def _ended_by(self, error: StreamingQueryException) -> OnefoldError:
+        """Whatever it died of, a query whose pipeline was taken over must not be started again: Fenced says so.
+
+        A zombie that wakes between two batches fails in Spark's own log, where its successor has written already.
+        """
+        reason = self.error or from_spark(error)
+        if isinstance(reason, Fenced) or self._live is None:
+            return reason
+        return self._live.taken_over(reason) or reason
 
     def guarantees(self) -> dict[str, Guarantee]:
         """What each sink promises, as it is set up now."""

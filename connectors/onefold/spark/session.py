@@ -19,6 +19,7 @@ from onefold.core import (
     Committer,
     ConfigError,
     EpochRecord,
+    Fenced,
     LastResource,
     OnefoldError,
     Positions,
@@ -171,6 +172,19 @@ class Session:
     def facts(self) -> StoreFacts:
         """What the store knows of the pipeline; waits for a store that is down."""
         return self._patience.insist(lambda: self.store.facts(self.name), "reading the store")
+
+    def taken_over(self, because: OnefoldError) -> Fenced | None:
+        """Fenced, if a newer generation exists; None if not, or if the store doesn't answer now."""
+        try:
+            newest = self.store.facts(self.name).generation
+        except OnefoldError:
+            return None
+        if self.started is None or newest <= self.started.generation.number:
+            return None
+        return Fenced(
+            f"generation {self.started.generation.number} of pipeline {self.name!r} was taken over (now: {newest})."
+            f" Another process runs this pipeline: stop this one and do not restart it. It ended with: {because}"
+        )
 
     def close(self) -> None:
         with self._lock:

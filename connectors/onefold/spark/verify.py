@@ -1,18 +1,22 @@
-"""Compare what the source holds, up to the ledger's positions, with what the destination holds, key by key."""
+"""Compare what the source holds, up to the ledger's positions, with what the destination holds, key by key.
+
+The verdict is the named invariants' (`onefold.core.invariants`), on this comparison and on what store and destination
+say of themselves.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from itertools import pairwise
+from dataclasses import dataclass
 
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own convention)
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
-from onefold.core import ConfigError, EpochRecord, EpochState, LedgerEntry, Positions, Relation
+from onefold.core import ConfigError, EpochRecord, EpochState, Positions
 from onefold.core.effects import StoreFacts
+from onefold.core.invariants import ADOPTED, INVARIANTS, SAMPLES_MAX, AtomicEpoch, Comparison, Evidence, verdicts
 from onefold.sinks.postgres import PostgresSink
 from onefold.sources.kafka import KafkaSource
 from onefold.spark.failures import from_spark
@@ -22,37 +26,22 @@ from onefold.spark.postgres_table import read_table
 
 __all__ = ["Comparison", "Verification", "compare", "read_source", "verify"]
 
-SAMPLES = 5
-ADOPTED = "adopted"  # the query id of an epoch that a store took over from the destination's ledger
-
-
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """Rows by what is wrong with them, and a few keys of each kind."""
-
-    expected: int
-    actual: int
-    lost: int
-    duplicated: int
-    changed: int
-    unexpected: int
-    samples: dict[str, list[str]] = field(default_factory=dict)
+# Whether readers ever saw a part of an epoch, nobody can tell afterwards.
+JUDGED = tuple(invariant for invariant in INVARIANTS if not isinstance(invariant, AtomicEpoch))
 
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """The comparison, and what store and destination say of themselves. `is_exact` is the verdict."""
+    """The comparison, and what contradicts each invariant, by its name. `is_exact` is the verdict."""
 
     comparison: Comparison
     positions: Positions
     epochs: int
-    in_doubt: tuple[str, ...]
-    chain: tuple[str, ...]
+    invariants: dict[str, tuple[str, ...]]
 
     @property
     def is_exact(self) -> bool:
-        c = self.comparison
-        return not (c.lost or c.duplicated or c.changed or c.unexpected or self.in_doubt or self.chain)
+        return not any(self.invariants.values())
 
 
 def verify(
@@ -76,27 +65,41 @@ def verify(
                 f"sink {sink.name!r} has no ledger for pipeline {pipeline.name!r}: nothing was written under that name."
                 " Check the pipeline's and the table's name"
             )
-        in_doubt = tuple(f"{c.kind.value} work {c.handle} of epoch {c.epoch}" for c in committer.leftovers(2**62))
+        leftovers = tuple(committer.leftovers(2**62))
     finally:
         committer.close()
     facts = pipeline.facts()
-    history = [record for record in pipeline.history() if record.state is not EpochState.GIVEN_UP]
-    expected = transform(read_source(spark, source, _begin(facts, history, source), ledger.positions))
+    history = pipeline.history()
+    begin = _begin(facts, history, source)
+    expected = transform(read_source(spark, source, begin, ledger.positions))
     try:
         comparison = compare(expected, read_table(spark, sink.url, sink.table, expected.schema), key)
     except PySparkException as error:
         raise from_spark(error) from error
-    chain = tuple(_chain(history, ledger, facts.store_id))
-    return Verification(comparison, ledger.positions, len(history), in_doubt, chain)
+    evidence = Evidence(
+        compared={sink.name: comparison},
+        initial=begin if _is_whole(history) else None,
+        epochs=tuple(history),
+        leftovers=leftovers,
+        ledgers={sink.name: ledger},
+        store_id=facts.store_id,
+    )
+    epochs = sum(record.state is not EpochState.GIVEN_UP for record in history)
+    return Verification(comparison, ledger.positions, epochs, verdicts(evidence, JUDGED))
 
 
 def _begin(facts: StoreFacts, history: Sequence[EpochRecord], source: KafkaSource) -> Positions:
     """The pipeline's first position; by the source's own settings where the store was adopted, and forgot it."""
     if facts.frozen is not None:
         return facts.frozen
-    if history and history[0].epoch == 1 and history[0].query_id != ADOPTED:
+    if _is_whole(history):
         return history[0].range.start
     return source.initial_positions()
+
+
+def _is_whole(history: Sequence[EpochRecord]) -> bool:
+    """Whether the store still has the pipeline's first epoch: old ones are pruned, or were another store's."""
+    return bool(history) and history[0].epoch == 1 and history[0].query_id != ADOPTED
 
 
 def compare(expected: DataFrame, actual: DataFrame, key: Sequence[str]) -> Comparison:
@@ -138,7 +141,7 @@ def compare(expected: DataFrame, actual: DataFrame, key: Sequence[str]) -> Compa
             kind: [
                 ", ".join(f"{name}={row[name]}" for name in key)
                 + f" (expected {row['__expected']}, found {row['__actual']})"
-                for row in judged.where(f"__{kind} > 0").limit(SAMPLES).collect()
+                for row in judged.where(f"__{kind} > 0").limit(SAMPLES_MAX).collect()
             ]
             for kind in kinds
             if totals[kind]
@@ -182,25 +185,3 @@ def _hashable(column: Column, kind: DataType) -> Column:
     elif isinstance(kind, StructType):
         inner = F.struct(*(_hashable(column.getField(f.name), f.dataType) for f in kind.fields))
     return F.struct(F.isnull(column), inner)
-
-
-def _chain(history: Sequence[EpochRecord], ledger: LedgerEntry, store_id: str) -> list[str]:
-    """Where the epochs don't follow on one another, or the ledger doesn't follow from them."""
-    if ledger.store_id != store_id:
-        return [f"the ledger belongs to checkpoint store {ledger.store_id}, and this store is {store_id}"]
-    broken = [
-        f"epoch {after.epoch} starts where epoch {before.epoch} does not end"
-        f" ({after.range.start.differences(before.range.end)})"
-        for before, after in pairwise(history)
-        if after.range.start.relation_to(before.range.end) is not Relation.SAME and after.query_id != ADOPTED
-    ]
-    complete = [record for record in history if record.state is EpochState.COMPLETE]
-    last = complete[-1] if complete else None
-    if last is None or ledger.epoch != last.epoch:
-        broken.append(f"the ledger stands at epoch {ledger.epoch}, the store at {last.epoch if last else 'none'}")
-    elif ledger.positions.relation_to(last.range.end) is not Relation.SAME:
-        broken.append(
-            f"the ledger's positions are not epoch {last.epoch}'s end ({ledger.positions.differences(last.range.end)})"
-        )
-    broken += [f"epoch {r.epoch} is {r.state.value}" for r in history if r.state is not EpochState.COMPLETE]
-    return broken

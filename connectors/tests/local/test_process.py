@@ -80,7 +80,7 @@ def test_a_program_that_does_not_exist_leaves_its_reason_in_the_log(tmp_path: Pa
 
 
 def test_a_state_file_gives_back_what_was_saved(tmp_path: Path) -> None:
-    state = ServerState(port=1234, log="x.log", process=ProcessRef(7, "then"), started_at="now", controller_port=5)
+    state = ServerState(port=1234, log="x.log", process=ProcessRef(7, "then"), started_at="now", second_port=5)
     state.save(tmp_path / "kafka.json")
     assert ServerState.load(tmp_path / "kafka.json") == state
     assert [path.name for path in tmp_path.iterdir()] == ["kafka.json"]

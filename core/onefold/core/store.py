@@ -19,6 +19,7 @@ from onefold.core.contract import Committable, Decided, EpochRecord, EpochState,
 from onefold.core.database import Database
 from onefold.core.effects import EpochRequest, StoreFacts
 from onefold.core.errors import CheckpointMismatch, ConfigError, Fenced
+from onefold.core.invariants import ADOPTED
 from onefold.core.ports import Merge
 from onefold.core.positions import Positions, Range, Relation
 from onefold.core.rows import (
@@ -264,7 +265,7 @@ class CheckpointStore:
                 state=EpochState.COMPLETE,
                 range=Range(entry.positions, entry.positions),
                 timestamp_ms=entry.timestamp_ms,
-                query_id="adopted",
+                query_id=ADOPTED,
                 batch_id=-1,
                 fingerprint="",
                 sinks=sinks,

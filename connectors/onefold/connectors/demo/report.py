@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from onefold.connectors.demo.settings import DemoSettings
+from onefold.connectors.verdicts import add_verdicts, print_violations
 from onefold.spark.verify import Verification
 
 __all__ = ["Tally", "print_report"]
@@ -59,16 +60,14 @@ def print_report(
         "duplicated": found.duplicated,
         "changed": found.changed,
         "unexpected": found.unexpected,
-        "in doubt": len(verification.in_doubt),
-        "breaks in the chain": len(verification.chain),
     }
     for name, count in counts.items():
-        table.add_row(name, f"[{'red' if count else 'green'}]{count:,}[/]")
+        table.add_row(name, f"[{'red' if count else 'green'}]{count:,}[/]", end_section=name == "unexpected")
+    add_verdicts(table, verification.invariants)
     console.print(table)
     for kind, keys in found.samples.items():
         console.print(f"{kind}, for example: {'; '.join(keys)}")
-    for line in (*verification.in_doubt, *verification.chain):
-        console.print(line)
+    print_violations(console, verification.invariants)
     console.print(f"Logs of every process: {directory / 'logs'}. To look around in the data:")
     console.print(f"  onefold local up --dir {directory / 'servers'}   (tables: orders, onefold_epochs)")
     if settings.exactly_once:

@@ -3,47 +3,46 @@
 from __future__ import annotations
 
 import json
-import shutil
-import signal
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import FrameType
 
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import Progress
 
 from onefold.connectors.demo.audit import audit
-from onefold.connectors.demo.orders import produce
-from onefold.connectors.demo.processes import JobProcess
 from onefold.connectors.demo.report import Tally, print_report
 from onefold.connectors.demo.script import Act, Kill, KillPostgres, KillSomewhere, Zombie, script
-from onefold.connectors.demo.settings import BATCHES, PARTITIONS, TOPIC, DemoSettings, Job
-from onefold.core.errors import Fenced, OnefoldError
+from onefold.connectors.demo.settings import BATCHES, DemoSettings
+from onefold.connectors.workload.orders import produce
+from onefold.connectors.workload.processes import JobProcess
+from onefold.connectors.workload.servers import (
+    WorkloadFailed,
+    clear,
+    create_topic,
+    progress_bar,
+    terminated_like_interrupted,
+)
+from onefold.connectors.workload.settings import PARTITIONS, TOPIC, Job
+from onefold.core.errors import Fenced
 from onefold.local import KafkaServer, PostgresServer
 
-__all__ = ["DemoFailed", "run_demo"]
+__all__ = ["run_demo"]
 
 Condition = Callable[[], bool]
 REACH_S_MAX = 180.0
-
-
-class DemoFailed(OnefoldError):
-    """The demo itself could not do what it set out to do; says where to look."""
 
 
 def run_demo(settings: DemoSettings, console: Console) -> bool:
     """Run it all. True if nothing was lost, doubled or changed. Stops what it started, also when interrupted."""
     directory = settings.directory.absolute()
     with ExitStack() as cleanup:
-        cleanup.enter_context(_terminated_like_interrupted())
+        cleanup.enter_context(terminated_like_interrupted())
         kafka, postgres = KafkaServer(directory / "servers"), PostgresServer(directory / "servers")
-        _clear(directory, kafka, postgres)
-        with _progress(console) as progress:
+        clear(directory, kafka, postgres)
+        with progress_bar(console) as progress:
             cleanup.callback(postgres.stop)
             postgres.start(progress)
             cleanup.callback(kafka.stop)
@@ -177,52 +176,13 @@ class _Play:
         self.tally.kills += 1
         self.console.print(f"  kill -9  pipeline   {where}")
 
-    def _failed(self, process: JobProcess, what: str) -> DemoFailed:
-        return DemoFailed(f"{what}; its log: {process.log}")
+    def _failed(self, process: JobProcess, what: str) -> WorkloadFailed:
+        return WorkloadFailed(f"{what}; its log: {process.log}")
 
 
 def _produce(settings: DemoSettings, bootstrap_servers: str, progress: Progress) -> None:
-    topic = NewTopic(TOPIC, num_partitions=PARTITIONS, replication_factor=1)
-    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
-    admin.create_topics([topic])[TOPIC].result(30)
+    create_topic(bootstrap_servers)
     task = progress.add_task(f"{settings.rows:,} orders into Kafka", total=settings.rows)
     produce(
         bootstrap_servers, TOPIC, PARTITIONS, settings.rows, settings.seed, lambda rows: progress.advance(task, rows)
     )
-
-
-def _clear(directory: Path, *servers: KafkaServer | PostgresServer) -> None:
-    """Begin anew: what an earlier demo left is removed, unless its servers are in use."""
-    running = [server.name for server in servers if server.status().running]
-    if running:
-        raise DemoFailed(
-            f"{' and '.join(running)} of an earlier demo still run in {directory}: stop them with"
-            f" `onefold local down --dir {directory / 'servers'}`"
-        )
-    shutil.rmtree(directory, ignore_errors=True)
-    (directory / "logs").mkdir(parents=True)
-
-
-def _progress(console: Console) -> Progress:
-    columns = (
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-    )
-    return Progress(*columns, console=console)
-
-
-@contextmanager
-def _terminated_like_interrupted() -> Iterator[None]:
-    """SIGTERM stops the servers too."""
-
-    def interrupt(_number: int, _frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

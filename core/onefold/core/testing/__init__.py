@@ -1,9 +1,6 @@
 """For tests: invariants by name, models of store and sinks, a simulator, mutants for it, and the proof made of them."""
 
-from onefold.core.testing.bounds import BOUNDS, DEEP, DEFAULT, ONE_FAULT, Bound
-from onefold.core.testing.conformance import BrokenPromise, ConformanceReport, Promise, check_sink, check_store
-from onefold.core.testing.faults import Fault
-from onefold.core.testing.invariants import (
+from onefold.core.invariants import (
     INVARIANTS,
     AtomicEpoch,
     Chain,
@@ -19,6 +16,9 @@ from onefold.core.testing.invariants import (
     Transition,
     violations,
 )
+from onefold.core.testing.bounds import BOUNDS, DEEP, DEFAULT, ONE_FAULT, Bound
+from onefold.core.testing.conformance import BrokenPromise, ConformanceReport, Promise, check_sink, check_store
+from onefold.core.testing.faults import Fault
 from onefold.core.testing.model_store import ModelStore
 from onefold.core.testing.models import (
     ModelLastResourceSink,

@@ -12,9 +12,9 @@ import sqlalchemy as sa
 from onefold.core.contract import Committable, Decided, EpochRecord, EpochState, Generation, LedgerEntry
 from onefold.core.effects import EpochRequest, StoreFacts
 from onefold.core.errors import CheckpointMismatch, Fenced
+from onefold.core.invariants import ADOPTED, Decision, Transition
 from onefold.core.ports import Merge
 from onefold.core.positions import Positions, Range, Relation
-from onefold.core.testing.invariants import Decision, Transition
 from onefold.core.testing.models import ModelTransaction
 
 __all__ = ["ModelStore"]
@@ -89,7 +89,7 @@ class ModelStore:
         if base is not None and request.range.start.relation_to(base) is not Relation.SAME:
             raise CheckpointMismatch(f"not at the end of the last epoch: {request.range.start.differences(base)}")
         if (last.epoch if last else 0) != after:
-            raise CheckpointMismatch(f"epoch {after} is not the last one any more")
+            raise CheckpointMismatch(f"epoch {after} is not the end of the last one any more")
         return self._put(
             EpochRecord(
                 pipeline=generation.pipeline,
@@ -169,7 +169,7 @@ class ModelStore:
                 state=EpochState.COMPLETE,
                 range=Range(entry.positions, entry.positions),
                 timestamp_ms=entry.timestamp_ms,
-                query_id="adopted",
+                query_id=ADOPTED,
                 batch_id=-1,
                 fingerprint="",
                 sinks=sinks,

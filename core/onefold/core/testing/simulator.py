@@ -12,9 +12,9 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field, replace
 
 from onefold.core.contract import SinkKind
+from onefold.core.invariants import violations
 from onefold.core.testing.bounds import Bound, Window
 from onefold.core.testing.faults import BACKUPS, Fault, applies
-from onefold.core.testing.invariants import violations
 from onefold.core.testing.subject import Subject
 from onefold.core.testing.world import PIPELINE, World
 

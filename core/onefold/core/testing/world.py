@@ -27,9 +27,9 @@ from onefold.core.errors import (
     OnefoldError,
     Retriable,
 )
+from onefold.core.invariants import ADOPTED, Evidence, Glimpse
 from onefold.core.positions import Positions, Range, Relation
 from onefold.core.testing.faults import MISHAPS, Crash, Fault, Slept
-from onefold.core.testing.invariants import Evidence, Glimpse
 from onefold.core.testing.models import Work
 from onefold.core.testing.operator import Checkpoint, Operator
 from onefold.core.testing.subject import Subject
@@ -438,7 +438,7 @@ class World:
             return frozenset(r for rows in _records(up_to).values() for r in rows)
 
         sinks, epochs = self.sinks.values(), self.store.history()
-        adopted = max((r.epoch for r in epochs if r.query_id == "adopted"), default=0)
+        adopted = max((r.epoch for r in epochs if r.query_id == ADOPTED), default=0)
         return Evidence(
             due=records(facts.complete),
             decided=records(facts.last),

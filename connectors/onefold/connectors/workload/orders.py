@@ -1,4 +1,4 @@
-"""The demo's orders: JSON records of about 70 bytes, the same for the same seed."""
+"""Orders: JSON records of about 70 bytes, the same for the same seed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pipeline's own process, which the demo kills: `python -m onefold.connectors.demo.job JOB.json`."""
+"""The pipeline's own process, which is there to be killed: `python -m onefold.connectors.workload.job JOB.json`."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from onefold.connectors.demo.settings import PIPELINE, Job
 from onefold.connectors.spark_session import spark_session
+from onefold.connectors.workload.settings import Job
 from onefold.core import OnefoldError, TaskId
 from onefold.core.errors import exit_code
 from onefold.core.protocol import Outcome
@@ -50,7 +50,8 @@ def main() -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
     logging.getLogger("py4j").setLevel(logging.ERROR)
     job = Job.load(Path(sys.argv[1]))
-    spark = spark_session("onefold demo", Path(job.directory) / "spark")
+    directory = Path(job.directory) / "spark"
+    spark = spark_session(f"onefold {job.pipeline}", directory, job.master, show_retries=job.continuous, **job.spark)
     try:
         run = _exactly_once if job.exactly_once else _at_least_once
         run(spark, job)
@@ -61,9 +62,9 @@ def main() -> int:
 
 
 def _exactly_once(spark: SparkSession, job: Job) -> None:
-    pipeline = Pipeline(PIPELINE, sinks=[job.sink()], on_outcome=Outcomes(job.outcomes))
+    pipeline = Pipeline(job.pipeline, sinks=[job.sink()], on_outcome=Outcomes(job.outcomes))
     df = job.transform(pipeline.read(spark, job.source()))
-    query = pipeline.write(df, checkpoint=job.checkpoint, trigger=TRIGGER)
+    query = pipeline.write(df, checkpoint=job.checkpoint, trigger=None if job.continuous else TRIGGER)
     pipeline.await_termination(query)
     pipeline.close()
 
@@ -72,15 +73,15 @@ def _at_least_once(spark: SparkSession, job: Job) -> None:
     """The same source, transformation and COPY without the protocol, as most pipelines run."""
     register(spark)
     sink, outcomes = job.sink(), Outcomes(job.outcomes)
-    committer = sink.recover(PIPELINE)
+    committer = sink.recover(job.pipeline)
 
     def write(df: DataFrame, batch_id: int) -> None:
-        task = TaskId(PIPELINE, 1, batch_id + 1, 0, uuid.uuid4())
+        task = TaskId(job.pipeline, 1, batch_id + 1, 0, uuid.uuid4())
         written = run_writers(df, [sink], task)
         outcomes.unprotected(sum(committable.rows for committable in written))
 
     df = job.transform(spark.readStream.format("onefold_kafka").options(**job.source().options()).load())
-    sink.open(PIPELINE, to_arrow_schema(df.schema, timezone="UTC")).close()
+    sink.open(job.pipeline, to_arrow_schema(df.schema, timezone="UTC")).close()
     committer.close()
     query = df.writeStream.foreachBatch(write).option("checkpointLocation", job.checkpoint).trigger(**TRIGGER).start()
     query.awaitTermination()

@@ -1,0 +1,119 @@
+"""Which faults, in which order, at which moments: drawn from the seed before anything runs."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+__all__ = ["DRIVER_PLACES", "Fault", "Kind", "faults", "kinds"]
+
+
+class Kind(StrEnum):
+    """What can befall a pipeline. The values are the names in the history."""
+
+    KILL_DRIVER = "kill driver"
+    KILL_DRIVER_HALF = "kill half a driver"  # its Python process or its JVM, and the other half goes on for a while
+    KILL_DRIVER_AT = "kill driver at a failpoint"
+    PAUSE_DRIVER = "pause driver"
+    ZOMBIE_DRIVER = "zombie driver"  # paused, replaced, woken beside its successor
+    KILL_WORKER = "kill Python worker"
+    PAUSE_WORKER = "pause Python worker"
+    KILL_EXECUTOR = "kill executor"
+    PAUSE_EXECUTOR = "pause executor"
+    CUT_EXECUTOR = "cut off executor"  # silent for longer than Spark waits, while its Python workers go on
+    ORPHAN_WORKER = "orphan Python worker"  # its executor is killed; the paused worker wakes later, and goes on
+    KILL_POSTGRES = "kill Postgres"
+    KILL_KAFKA = "kill Kafka"
+    KILL_PRODUCER = "kill producer"  # in the middle of a transaction
+    END_BACKENDS = "terminate backends"
+    LOSE_SHUFFLE = "lose shuffle files"  # fetches fail, stages run again
+    TAKE_SLOTS = "take prepared slots"
+
+
+DRIVER_PLACES = (
+    "before:AcquireGeneration",
+    "before:Freeze",
+    "after:OpenEpoch",
+    "before:Verify#2",
+    "before:Decide#2",
+    "after:Decide",
+    "before:Commit#2",
+    "after:Commit",
+    "before:WriteLedger#2",
+    "before:Complete",
+    "after:Complete#2",
+    "before:ListLeftovers#3",
+)
+_PLACES = {
+    "two_phase": ("postgres.commit_prepared#2", "postgres.commit_prepared#5"),
+    "staged": ("staged.merge", "staged.merge#2"),
+}
+_IN_WORKERS = ("writers:written", "before:prepare", "after:prepare", "writers:prepared")  # of a local master
+
+# A driver takes 10 to 20 s to be back, on two cores: what strikes it is drawn less often than what passes quickly.
+_WEIGHTS = {
+    Kind.KILL_DRIVER: 1,
+    Kind.KILL_DRIVER_HALF: 1,
+    Kind.KILL_DRIVER_AT: 2,
+    Kind.PAUSE_DRIVER: 2,
+    Kind.ZOMBIE_DRIVER: 1,
+    Kind.KILL_WORKER: 6,
+    Kind.PAUSE_WORKER: 4,
+    Kind.KILL_EXECUTOR: 4,
+    Kind.PAUSE_EXECUTOR: 3,
+    Kind.CUT_EXECUTOR: 2,
+    Kind.ORPHAN_WORKER: 2,
+    Kind.KILL_POSTGRES: 3,
+    Kind.KILL_KAFKA: 1,
+    Kind.KILL_PRODUCER: 1,
+    Kind.END_BACKENDS: 7,
+    Kind.LOSE_SHUFFLE: 5,
+    Kind.TAKE_SLOTS: 3,
+}
+_OF_CLUSTERS = {Kind.KILL_EXECUTOR, Kind.PAUSE_EXECUTOR, Kind.CUT_EXECUTOR, Kind.ORPHAN_WORKER}
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One fault. It strikes `delay_s` after the one before, or after the next complete epoch if `after_epoch`.
+
+    `hold_s` is how long a process stays paused, a server down or a slot taken; `choice` (0 to 1) picks the victim.
+    `place` is the failpoint that a driver is to be killed at.
+    """
+
+    kind: Kind
+    delay_s: float
+    after_epoch: bool
+    hold_s: float
+    choice: float
+    place: str | None = None
+
+
+def kinds(delivery: str, on_cluster: bool) -> list[Kind]:
+    """The kinds that make sense, each as often as it shall come in one deal of the cards."""
+    out = set() if on_cluster else _OF_CLUSTERS
+    if delivery != "two_phase":
+        out = out | {Kind.TAKE_SLOTS}  # nobody prepares anything
+    return [kind for kind, weight in _WEIGHTS.items() if kind not in out for _ in range(weight)]
+
+
+def faults(seed: int, delivery: str, on_cluster: bool) -> Iterator[Fault]:
+    """Faults without end; each kind comes once before any comes often."""
+    rng = random.Random(seed)
+    deck = kinds(delivery, on_cluster)
+    places = [*DRIVER_PLACES, *_PLACES.get(delivery, ()), *(() if on_cluster else _IN_WORKERS)]
+    first = list(dict.fromkeys(deck))
+    rng.shuffle(first)
+    while True:
+        for kind in first:
+            yield Fault(
+                kind=kind,
+                delay_s=round(rng.uniform(0.1, 1.5), 2),
+                after_epoch=rng.random() < 0.5,
+                hold_s=round(rng.uniform(0.5, 4.0), 2),
+                choice=rng.random(),
+                place=rng.choice(places) if kind is Kind.KILL_DRIVER_AT else None,
+            )
+        first = rng.sample(deck, len(deck))

@@ -1,0 +1,194 @@
+"""The torture from start to end: servers, rounds of faults and audits, one table."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack
+from itertools import count, islice
+from pathlib import Path
+
+import psycopg
+from confluent_kafka import KafkaException
+from rich.console import Console
+from rich.live import Live
+
+from onefold.connectors.torture.audit import Auditor
+from onefold.connectors.torture.history import History
+from onefold.connectors.torture.plan import Fault, faults
+from onefold.connectors.torture.report import Tally, live_table, print_report
+from onefold.connectors.torture.settings import PIPELINE, TortureSettings, spark_settings
+from onefold.connectors.torture.strikes import strike
+from onefold.connectors.torture.striking import Missed
+from onefold.connectors.torture.supervisor import Supervisor
+from onefold.connectors.torture.watcher import Watcher
+from onefold.connectors.torture.world import World
+from onefold.connectors.workload.servers import clear, create_topic, progress_bar, terminated_like_interrupted
+from onefold.connectors.workload.settings import TABLE, TOPIC, Job
+from onefold.core import OnefoldError
+from onefold.local import KafkaServer, PostgresServer, SparkCluster
+
+__all__ = ["run_torture"]
+
+FIRST_EPOCH_S_MAX = 300.0
+EPOCH_S_MAX = 60.0
+# In the driver's log, by what they are signs of.
+_RETRIES = {
+    "tasks retried or given up": re.compile(r" TaskSetManager: .*Lost task "),
+    "of these, fetches that failed": re.compile(r" TaskSetManager: .*Lost task .*FetchFailed"),
+    "executors lost": re.compile(r" TaskSchedulerImpl: .*Lost executor "),
+}
+
+
+def run_torture(settings: TortureSettings, console: Console) -> bool:
+    """Run it all. True if every audit was exact and nothing unexpected ended. Stops what it started."""
+    directory = settings.directory.absolute()
+    with ExitStack() as cleanup:
+        cleanup.enter_context(terminated_like_interrupted())
+        kafka, postgres = KafkaServer(directory / "servers"), PostgresServer(directory / "servers")
+        cluster = SparkCluster(directory / "servers") if settings.on_cluster else None
+        clear(directory, kafka, postgres)
+        with progress_bar(console) as progress:
+            servers: list[PostgresServer | KafkaServer | SparkCluster] = [postgres, kafka]
+            for server in [*servers, cluster] if cluster else servers:
+                cleanup.callback(server.stop)
+                server.start(progress)
+        create_topic(kafka.bootstrap_servers)
+        console.print(f"Kafka at {kafka.bootstrap_servers}, Postgres at {postgres.url}, everything in {directory}")
+        world = _world(settings, directory, kafka, postgres, cluster)
+        cleanup.callback(world.history.close)
+        cleanup.callback(world.close)
+        tally = Tally(settings)
+        with Live(console=console, get_renderable=lambda: live_table(tally), transient=True) as live:
+            if not console.is_terminal:
+                live.stop()
+            failure = _rounds(world, tally, console)
+        world.close()
+        complaints = [*world.supervisor.complaints, *([failure] if failure else [])]
+        exact = tally.is_exact and not complaints
+        world.history.write("end", faults=dict(tally.faults), rounds=len(tally.audits), exact=exact)
+        retries = _retries(directory / "logs")
+        seconds = world.history.seconds
+        print_report(console, tally, world.supervisor.exits, complaints, retries, seconds, directory)
+        return exact
+
+
+def _world(
+    settings: TortureSettings,
+    directory: Path,
+    kafka: KafkaServer,
+    postgres: PostgresServer,
+    cluster: SparkCluster | None,
+) -> World:
+    job = Job(
+        bootstrap_servers=kafka.bootstrap_servers,
+        postgres_url=postgres.url,
+        checkpoint=(directory / "checkpoint").as_uri(),
+        directory=str(directory),
+        delivery=settings.delivery,
+        rows_per_batch=settings.orders_per_s * 10,
+        exactly_once=True,
+        pipeline=PIPELINE,
+        continuous=True,
+        shuffled=True,
+        spark=spark_settings(settings.on_cluster),
+    )
+    history = History(directory / "history.jsonl")
+    history.write(
+        "run",
+        delivery=settings.delivery,
+        master=settings.master,
+        seed=settings.seed,
+        topic=TOPIC,
+        table=TABLE,
+        pipeline=PIPELINE,
+        postgres=postgres.url,
+        kafka=kafka.bootstrap_servers,
+    )
+    masters = (cluster.url,) if cluster else ("local[2,4]", "local[2]")
+    watcher = Watcher(job, history)
+    auditor = Auditor(job, watcher)
+    return World(settings, job, kafka, postgres, cluster, history, Supervisor(job, masters, history), watcher, auditor)
+
+
+def _rounds(world: World, tally: Tally, console: Console) -> str | None:
+    """Round after round, until there were enough faults or a round was not exact. Returns what went wrong, if so."""
+    settings = world.settings
+    deadline_s = time.monotonic() + settings.minutes * 60 if settings.minutes else None
+    plan = faults(settings.seed, settings.delivery, settings.on_cluster)
+    try:
+        for number in count(1):
+            tally.round, world.producing = number, True
+            tally.doing = "waiting for an epoch"
+            complete = world.watcher.complete
+            if not world.wait_until(lambda before=complete: world.watcher.complete > before, FIRST_EPOCH_S_MAX):  # type: ignore[misc]
+                return f"no epoch was completed in {FIRST_EPOCH_S_MAX:.0f} s, at the beginning of round {number}"
+            wanted = settings.faults_per_round
+            if deadline_s is None:
+                wanted = min(wanted, settings.faults - tally.total)
+            for fault in islice(plan, 4 * wanted):
+                if wanted <= 0 or (deadline_s is not None and time.monotonic() > deadline_s):
+                    break
+                wanted -= _one_fault(world, fault, tally, console)
+            tally.doing = "coming to rest"
+            audit = world.rest(number)
+            tally.audits.append(audit)
+            figures = ", ".join(f"{name} {value}" for name, value in audit.figures().items())
+            console.print(f"{_clock(world)} round {number} {'exact' if audit.is_exact else 'NOT EXACT'}: {figures}")
+            if not audit.is_exact:
+                return None
+            if tally.total >= settings.faults if deadline_s is None else time.monotonic() > deadline_s:
+                return None
+    except (OnefoldError, psycopg.Error, KafkaException) as error:  # the run ends, but says where to look
+        return f"{type(error).__name__} in round {tally.round}, {tally.doing}: {error}"
+    raise AssertionError("count has no end")
+
+
+def _one_fault(world: World, fault: Fault, tally: Tally, console: Console) -> int:
+    """1 if it struck, 0 if there was nothing to strike."""
+    complete = world.watcher.complete
+    tally.doing = f"{fault.kind.value}, soon"
+    if fault.after_epoch:
+        world.wait_until(lambda: world.watcher.complete > complete, EPOCH_S_MAX)
+    world.wait(fault.delay_s)
+    tally.doing = fault.kind.value
+    told = {"kind": fault.kind.value, "round": tally.round}
+
+    def struck(target: str, pid: int | None) -> None:
+        tally.faults[fault.kind.value] += 1
+        world.history.write("fault", number=tally.total, **told, target=target, pid=pid, detail=fault.place or "")
+        console.print(f"{_clock(world)} {tally.total:>4} {fault.kind.value}: {target}", highlight=False)
+
+    before = tally.total
+    try:
+        detail = strike(world, fault, struck)
+    except (Missed, psycopg.Error) as error:
+        if tally.total > before:
+            raise
+        tally.missed[fault.kind.value] += 1
+        world.history.write("missed", **told, detail=str(error))
+        return 0
+    if detail:
+        world.history.write("over", number=tally.total, kind=fault.kind.value, detail=detail)
+    return tally.total - before
+
+
+def _retries(logs: Path) -> Counter[str]:
+    found: Counter[str] = Counter()
+    for line in _lines(logs):
+        for name, sign in _RETRIES.items():
+            found[name] += bool(sign.search(line))
+    return found
+
+
+def _lines(logs: Path) -> Iterator[str]:
+    for log in sorted(logs.glob("job-*.log")):
+        with log.open(errors="replace") as file:
+            yield from file
+
+
+def _clock(world: World) -> str:
+    minutes, seconds = divmod(int(world.history.seconds), 60)
+    return f"{minutes:>3}:{seconds:02d}"

@@ -1,0 +1,50 @@
+"""What a torture runs with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["CLUSTER", "PIPELINE", "TortureSettings", "spark_settings"]
+
+PIPELINE = "torture"
+CLUSTER = "cluster"
+HEARTBEAT_LOST_S = 6.0  # an executor that is silent for longer is given up by Spark
+
+_SPARK = {
+    "spark.driver.memory": "1g",
+    # So that a reader of the log sees the task and stage retries.
+    "spark.sql.adaptive.enabled": "true",
+}
+_ON_CLUSTER = {
+    "spark.executor.memory": "512m",
+    "spark.executor.cores": "1",
+    "spark.cores.max": "2",  # half of what the cluster has: a zombie keeps its executors, and its successor needs some
+    "spark.executor.heartbeatInterval": "1s",
+    "spark.storage.blockManagerHeartbeatTimeoutMs": str(int(HEARTBEAT_LOST_S * 1000)),
+    "spark.network.timeoutInterval": "1s",
+    "spark.executor.extraJavaOptions": "-XX:-UsePerfData",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TortureSettings:
+    """The options of `onefold torture`. It ends after `faults` faults, or after `minutes` if they are given."""
+
+    faults: int = 60
+    minutes: float | None = None
+    seed: int = 1
+    delivery: str = "two_phase"
+    master: str = "local"
+    directory: Path = Path(".onefold/torture")
+    faults_per_round: int = 10
+    orders_per_s: int = 200
+
+    @property
+    def on_cluster(self) -> bool:
+        return self.master == CLUSTER
+
+
+def spark_settings(on_cluster: bool) -> Mapping[str, str]:
+    return {**_SPARK, **(_ON_CLUSTER if on_cluster else {})}

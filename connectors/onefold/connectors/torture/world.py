@@ -1,0 +1,170 @@
+"""All that a torture runs: servers, the pipeline under its supervisor, the producer; and time, which lets them live."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import psycopg
+
+from onefold.connectors.torture.audit import Audit, Auditor
+from onefold.connectors.torture.history import History
+from onefold.connectors.torture.settings import TortureSettings
+from onefold.connectors.torture.supervisor import Supervisor
+from onefold.connectors.torture.watcher import Watcher
+from onefold.connectors.workload import topic
+from onefold.connectors.workload.processes import SessionProcess
+from onefold.connectors.workload.producer import Orders
+from onefold.connectors.workload.servers import WorkloadFailed
+from onefold.connectors.workload.settings import PARTITIONS, TOPIC, Job
+from onefold.core import OnefoldError, Positions, Relation
+from onefold.local import KafkaServer, PostgresServer, SparkCluster
+
+__all__ = ["NeverRests", "World"]
+
+TICK_S = 0.05
+ZOMBIE_S_MAX = 90.0
+REST_S_MAX = 240.0
+SWEPT_S_MAX = 90.0  # a sweep on its timer comes every 60 s
+
+
+class NeverRests(WorkloadFailed):
+    """The pipeline did not come to the topic's end: a defect of the pipeline, or of the torture."""
+
+
+@dataclass
+class World:
+    settings: TortureSettings
+    job: Job
+    kafka: KafkaServer
+    postgres: PostgresServer
+    cluster: SparkCluster | None
+    history: History
+    supervisor: Supervisor
+    watcher: Watcher
+    auditor: Auditor
+    producer: SessionProcess | None = None
+    producing: bool = False
+    _producers: int = 0
+
+    @property
+    def directory(self) -> Path:
+        return Path(self.job.directory)
+
+    @property
+    def executor_sessions(self) -> list[int]:
+        return self.cluster.sessions() if self.cluster else []
+
+    @property
+    def scratch(self) -> list[Path]:
+        """Where shuffle files are."""
+        return self.cluster.scratch if self.cluster else [self.directory / "spark" / "scratch"]
+
+    def tick(self) -> None:
+        self.supervisor.tick()
+        self.watcher.tick()
+        if self.producing and (self.producer is None or self.producer.exit_status is not None):
+            self._start_producer()
+
+    def wait(self, seconds: float) -> None:
+        """Let everybody live for a while."""
+        self.wait_until(lambda: False, seconds)
+
+    def wait_until(self, condition: Callable[[], bool], timeout_s: float) -> bool:
+        """False if it has not come true in time."""
+        deadline_s = time.monotonic() + timeout_s
+        while True:
+            self.tick()
+            if condition():
+                return True
+            if time.monotonic() > deadline_s:
+                return False
+            time.sleep(TICK_S)
+
+    def rest(self, number: int) -> Audit:
+        """After the faults: let zombies end, stop the producer, come to the topic's end, and judge.
+
+        The producer stops last, so that at least one epoch, and the sweep at its end, follow the last straggler.
+        """
+        began_s = self.history.seconds
+        if not self.wait_until(lambda: not self.supervisor.zombies, ZOMBIE_S_MAX):
+            for zombie in self.supervisor.zombies:
+                zombie.kill()
+        self.supervisor.end_halves()
+        complete = self.watcher.complete
+        self.wait_until(lambda: self.watcher.complete > complete, ZOMBIE_S_MAX)
+        self._stop_producer()
+        end = self._end_of_topic()
+        if not self.wait_until(lambda: self._is_at(end), REST_S_MAX):
+            raise NeverRests(f"the pipeline has not come to the topic's end {end.to_json()} within {REST_S_MAX:.0f} s")
+        self.wait_until(self._is_clean, SWEPT_S_MAX)
+        self.history.write(
+            "rest",
+            round=number,
+            seconds_to_rest=round(self.history.seconds - began_s, 1),
+            epoch=self.watcher.complete,
+            positions=dict(end.items),
+        )
+        audit = self.auditor.audit(number)
+        verdicts = {name: list(found) for name, found in audit.verdicts.items()}
+        self.history.write("audit", round=number, **audit.figures(), verdicts=verdicts, exact=audit.is_exact)
+        return audit
+
+    def close(self) -> None:
+        """End every process of the run but its servers. Again is fine."""
+        self.producing = False
+        self.supervisor.kill_all()
+        if self.producer is not None:
+            self.producer.kill()
+        self.watcher.close()
+        self.auditor.close()
+
+    def _start_producer(self) -> None:
+        path = self.directory / "orders.json"
+        Orders(self.kafka.bootstrap_servers, self.settings.seed, self.settings.orders_per_s).save(path)
+        self._producers += 1
+        log = self.directory / "logs" / f"producer-{self._producers:02d}.log"
+        self.producer = SessionProcess("onefold.connectors.workload.producer", path, log, dict(os.environ))
+
+    def _stop_producer(self) -> None:
+        """Once its transaction is through. One that was killed meanwhile left a transaction for the next to end."""
+        self.wait_until(lambda: self.producer is not None and self.producer.exit_status is None, 10)
+        self.wait(1.0)
+        while True:
+            self.producing = False
+            assert self.producer is not None
+            self.producer.terminate()
+            if not self.wait_until(lambda: self.producer is None or self.producer.exit_status is not None, REST_S_MAX):
+                raise NeverRests(f"the producer does not end; log {self.producer.log}")
+            if self.producer.exit_status == 0:
+                return
+            self.producing = True
+            self.wait(2.0)
+
+    def _end_of_topic(self) -> Positions:
+        ends = topic.end_offsets(self.kafka.bootstrap_servers, TOPIC, PARTITIONS)
+        return Positions.of({f"{TOPIC}/{p}": offset for p, offset in ends.items()})
+
+    def _is_at(self, end: Positions) -> bool:
+        records = self.watcher.records
+        last = records[max(records)] if records else None
+        try:
+            ledger = self.auditor.ledger()
+        except OnefoldError:
+            return False
+        return (
+            ledger is not None
+            and ledger.positions.relation_to(end) is Relation.SAME
+            and last is not None
+            and last.epoch == self.watcher.complete
+            and ledger.epoch == last.epoch
+        )
+
+    def _is_clean(self) -> bool:
+        try:
+            return not self.auditor.leftovers()
+        except psycopg.Error:
+            return False

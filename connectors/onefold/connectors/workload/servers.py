@@ -1,0 +1,68 @@
+"""The care of a run's own servers: nothing of earlier runs, progress for people, and an end also when interrupted."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from onefold.connectors.workload.settings import PARTITIONS, TOPIC
+from onefold.core.errors import OnefoldError
+from onefold.local import LocalServer
+
+__all__ = ["WorkloadFailed", "clear", "create_topic", "progress_bar", "terminated_like_interrupted"]
+
+
+class WorkloadFailed(OnefoldError):
+    """A run could not do what it set out to do; says where to look."""
+
+
+def clear(directory: Path, *servers: LocalServer) -> None:
+    """Begin anew: what an earlier run left is removed, unless its servers are in use."""
+    running = [server.name for server in servers if server.status().running]
+    if running:
+        raise WorkloadFailed(
+            f"{' and '.join(running)} of an earlier run still run in {directory}: stop them with"
+            f" `onefold local down --dir {directory / 'servers'}`"
+        )
+    shutil.rmtree(directory, ignore_errors=True)
+    (directory / "logs").mkdir(parents=True)
+
+
+def create_topic(bootstrap_servers: str) -> None:
+    topic = NewTopic(TOPIC, num_partitions=PARTITIONS, replication_factor=1)
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers})  # a client that nobody holds ends before it answers
+    admin.create_topics([topic])[TOPIC].result(30)
+
+
+def progress_bar(console: Console) -> Progress:
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    return Progress(*columns, console=console)
+
+
+@contextmanager
+def terminated_like_interrupted() -> Iterator[None]:
+    """SIGTERM stops the servers too."""
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,42 @@
+"""The faults are drawn from the seed alone, and every kind that makes sense comes early."""
+
+from __future__ import annotations
+
+from itertools import islice
+
+import pytest
+
+from onefold.connectors.torture.plan import Kind, faults, kinds
+
+
+def test_the_same_seed_gives_the_same_faults_and_another_gives_others() -> None:
+    first, again, other = (list(islice(faults(seed, "two_phase", True), 100)) for seed in (1, 1, 2))
+    assert first == again
+    assert first != other
+
+
+@pytest.mark.parametrize("delivery", ["two_phase", "staged"])
+@pytest.mark.parametrize("on_cluster", [True, False])
+def test_every_kind_comes_once_before_any_comes_twice_and_there_are_more_than_six(
+    delivery: str, on_cluster: bool
+) -> None:
+    some = set(kinds(delivery, on_cluster))
+    drawn = list(islice(faults(3, delivery, on_cluster), len(some)))
+    assert {fault.kind for fault in drawn} == some
+    assert len(some) >= 6
+
+
+def test_executors_are_struck_on_a_cluster_only_and_slots_where_somebody_needs_them() -> None:
+    local, cluster = set(kinds("two_phase", False)), set(kinds("two_phase", True))
+    assert cluster - local == {Kind.KILL_EXECUTOR, Kind.PAUSE_EXECUTOR, Kind.CUT_EXECUTOR, Kind.ORPHAN_WORKER}
+    assert cluster == set(Kind)
+    assert cluster - set(kinds("staged", True)) == {Kind.TAKE_SLOTS}
+
+
+def test_only_a_kill_at_a_failpoint_names_a_place_and_only_one_that_its_delivery_passes() -> None:
+    for delivery, other in (("two_phase", "staged.merge"), ("staged", "postgres.commit_prepared")):
+        drawn = list(islice(faults(5, delivery, False), 2000))
+        assert all((fault.place is not None) is (fault.kind is Kind.KILL_DRIVER_AT) for fault in drawn)
+        places = {fault.place for fault in drawn if fault.place}
+        assert len(places) > 15
+        assert not any(place.startswith(other) for place in places)
