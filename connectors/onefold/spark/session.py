@@ -122,6 +122,7 @@ class Session:
                 fingerprint=f"{self._fingerprint}/{files}" if files else self._fingerprint,
                 sinks=self._names,
                 write_through=self._write_through,
+                continues=batch_id > 0,
             )
             self._check_state_is_whole(request, query)
             protocol = epoch(self.started.generation, self.started.store_id, request)

@@ -45,7 +45,8 @@ class EpochRequest:
     """A range to be processed, and where it comes from.
 
     `fingerprint` is `job` or `job/input`: what runs, and, for a source whose positions only count within one checkpoint
-    (a restored copy counts the same numbers again for other files), what the range stands for.
+    (a restored copy counts the same numbers again for other files), what the range stands for. `continues` where the
+    checkpoint has done batches before this one.
     """
 
     range: Range
@@ -54,6 +55,7 @@ class EpochRequest:
     fingerprint: str = ""
     sinks: tuple[str, ...] = ()
     write_through: tuple[str, ...] = ()  # those of `sinks` whose rows show at once
+    continues: bool = False
 
     def has_input_of(self, record: EpochRecord) -> bool:
         """Whether the range stands for the same input as that epoch's."""

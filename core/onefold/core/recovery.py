@@ -182,6 +182,12 @@ def place(facts: StoreFacts, found: EpochRecord | None, request: EpochRequest) -
             f" Restore the checkpoint and the settings that it had, or {NEW_CHECKPOINT}"
         )
     if base is None:
+        if request.continues:
+            raise DataLoss(
+                f"batch {request.batch_id} of query {request.query_id} goes on from batches that are not on record: the"
+                " destination and its store were made anew, or are an older copy, or the query ran without this"
+                f" pipeline before. Restore the newer copy, or {NEW_CHECKPOINT}"
+            )
         return Next()
     match asked.start.relation_to(base):
         case Relation.SAME:

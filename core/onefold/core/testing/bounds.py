@@ -19,7 +19,7 @@ class Window(enum.Enum):
 
 @dataclass(frozen=True)
 class Rule:
-    """After such faults, these again: at points of these names (any, if none is named), in pipelines of so many sinks,
+    """After such faults, these again: at points of these names (any, if none is named), in pipelines of that size,
     where the first struck before so many batches were done. `sparse` leaves out the points after an effect, which are
     the same moments as those before the next one, seen from the outside."""
 
@@ -27,7 +27,7 @@ class Rule:
     faults: tuple[Fault, ...]
     window: Window
     at: frozenset[str] = frozenset()
-    sinks_max: int = MANY
+    size_max: int = MANY
     batches_max: int = MANY
     sparse: bool = False
 
@@ -65,24 +65,25 @@ DEFAULT = Bound(
     "default",
     (
         # What sleeps wakes at any later point; a zombie also where its successor has died in between.
-        Rule((SLEEPS,), (Fault.WAKE,), Window.REST),
-        Rule((ZOMBIES,), (Fault.CRASH,), Window.RECOVERY, sinks_max=1, batches_max=1, sparse=True),
-        Rule((ZOMBIES, DIES), (Fault.WAKE,), Window.RECOVERY, sinks_max=1, batches_max=1),
-        Rule((HALTS,), (Fault.SWEEP,), Window.REST, sinks_max=1),
+        Rule((SLEEPS,), (Fault.WAKE,), Window.REST, size_max=1),
+        Rule((SLEEPS,), (Fault.WAKE,), Window.REST, batches_max=1),
+        Rule((ZOMBIES,), (Fault.CRASH,), Window.RECOVERY, size_max=1, batches_max=1, sparse=True),
+        Rule((ZOMBIES, DIES), (Fault.WAKE,), Window.RECOVERY, size_max=1, batches_max=1),
+        Rule((HALTS,), (Fault.SWEEP,), Window.REST, size_max=1),
         # Recovery is struck at every point, too.
-        Rule((DIES,), AGAIN, Window.RECOVERY, sinks_max=1, batches_max=2),
-        Rule((DIES,), (Fault.CRASH,), Window.RECOVERY, sinks_max=2, batches_max=1),
-        Rule((DIES,), (Fault.SLEEP, Fault.LATE), Window.RECOVERY, sinks_max=1, batches_max=1),
-        Rule((FAILS,), (Fault.JOB_FAILS,), Window.RECOVERY, sinks_max=1),
-        Rule((FAILS, FAILS), (Fault.JOB_FAILS,), Window.RECOVERY, sinks_max=1),
+        Rule((DIES,), AGAIN, Window.RECOVERY, size_max=1, batches_max=1),
+        Rule((DIES,), (Fault.CRASH,), Window.RECOVERY, size_max=2, batches_max=1),
+        Rule((DIES,), (Fault.SLEEP, Fault.LATE), Window.RECOVERY, size_max=1, batches_max=1),
+        Rule((FAILS,), (Fault.JOB_FAILS,), Window.RECOVERY, size_max=1),
+        Rule((FAILS, FAILS), (Fault.JOB_FAILS,), Window.RECOVERY, size_max=1),
         Rule((UNANSWERED,), (Fault.EMPTY_STAGE, Fault.BAD_RECORD, Fault.SLEEP), Window.RECOVERY, batches_max=1),
-        Rule((LOSES,), (Fault.CRASH, Fault.IN_DOUBT, Fault.RETRIABLE), Window.RECOVERY, sinks_max=1, batches_max=1),
+        Rule((LOSES,), (Fault.CRASH, Fault.IN_DOUBT, Fault.RETRIABLE), Window.RECOVERY, size_max=1, batches_max=1),
         # Older copies, taken and brought back at every pair of points.
-        Rule((COPIES,), RESTORES, Window.REST, sinks_max=1),
+        Rule((COPIES,), RESTORES, Window.REST, size_max=1, batches_max=2),
         Rule((COPIES,), RESTORES, Window.REST, batches_max=1),
         Rule((ADOPTS,), (Fault.CRASH, Fault.IN_DOUBT), Window.RECOVERY, at=ADOPTION),
-        Rule((COPIES, ADOPTS), (Fault.CRASH,), Window.RECOVERY, at=ADOPTION, sinks_max=1, batches_max=1),
-        Rule((COPIES, frozenset({Fault.OLD_DATABASE})), (Fault.STORE_BACK,), Window.REST, at=COMMITS, sinks_max=1),
+        Rule((COPIES, ADOPTS), (Fault.CRASH,), Window.RECOVERY, at=ADOPTION, size_max=1, batches_max=1),
+        Rule((COPIES, frozenset({Fault.OLD_DATABASE})), (Fault.STORE_BACK,), Window.REST, at=COMMITS, size_max=1),
         # A ledger row two generations newer than the older copy of the store.
         Rule((COPIES,), (Fault.CRASH,), Window.RECOVERY, at=WRITES_LEDGER, batches_max=1),
         Rule((COPIES, DIES), (Fault.CRASH,), Window.RECOVERY, at=WRITES_LEDGER, batches_max=1),
@@ -93,7 +94,7 @@ DEEP = Bound(
     "deep",
     (
         *DEFAULT.rules,
-        Rule((SLEEPS,), (Fault.WAKE_ONE_STEP,), Window.REST),
+        Rule((SLEEPS,), (Fault.WAKE, Fault.WAKE_ONE_STEP), Window.REST),
         Rule((SLEEPS, frozenset({Fault.WAKE_ONE_STEP})), (Fault.WAKE,), Window.RECOVERY, batches_max=1),
         Rule((SLEEPS,), AGAIN, Window.RECOVERY),
         Rule((SLEEPS, DIES), (Fault.WAKE,), Window.RECOVERY),

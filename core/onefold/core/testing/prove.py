@@ -24,7 +24,9 @@ from onefold.core.testing.subject import Branch, Subject, load
 __all__ = ["Caught", "Proof", "catch_mutants", "prove"]
 
 SHARDS = 8
-EFFECTS = frozenset(effects_module.__all__) - {"Effect", "EpochRequest", "StoreFacts"}
+# `RunWriters` is Spark's job, of which each attempt is a step; `Pause` is the driver's own.
+STEPS = frozenset(effects_module.__all__) - {"Effect", "EpochRequest", "StoreFacts", "RunWriters", "Pause"}
+STEPS |= {"Attempt", "PlanBatch", "CommitBatch"}
 INSIDE = frozenset({"Attempt", "Merge", "Commit", "Abort"})
 Progress = Callable[[int, int, int], None]
 
@@ -59,7 +61,7 @@ class Proof:
     def never(self) -> list[str]:
         """Every crash point, branch and fault that was not reached once: then the proof shows less than it says."""
         crashes = {point for fault, point in self.struck if fault is Fault.CRASH}
-        points = {f"{when}:{effect}" for effect in EFFECTS - {"Pause"} for when in ("before", "after")}
+        points = {f"{when}:{step}" for step in STEPS for when in ("before", "after")}
         points |= {f"inside:{step}" for step in INSIDE}
         missed = [f"no crash {point}" for point in sorted(points - crashes)]
         struck = {fault for fault, _ in self.struck}

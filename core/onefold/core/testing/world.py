@@ -131,6 +131,7 @@ class World:
         self.asleep: list[Process | Callable[[], object]] = []
         self.lives = self.attempts = 0
         self.first_start: Positions | None = None
+        self.late_records: dict[str, int] = {}
         self._now: Moment | None = None
         self._down: dict[str, int] = {}
         self._inherited: Generation | None = None
@@ -239,13 +240,14 @@ class World:
                 must = until if not checkpoint.offsets else None
                 yield PlanBatch(batch, must or self._end_of_next(checkpoint, begin))
             span = Range(begin, checkpoint.offsets[batch])
-            request = EpochRequest(span, "query", batch, "job", names, through)
+            request = EpochRequest(span, "query", batch, "job", names, through, continues=bool(before))
             try:
                 yield from _with_tasks(protocol.epoch(started.generation, started.store_id, request))
             except (Retriable, InDoubt):
                 if self.freezes:
                     raise
-                # The job's own code asks once more, in the same process.
+                # The job's own code asks once more, in the same process. A late decision may have overtaken it.
+                operator.overtaken = Fault.LATE in self.plan.values()
                 yield from _with_tasks(protocol.epoch(started.generation, started.store_id, request))
             yield CommitBatch(batch)
 
@@ -272,11 +274,17 @@ class World:
 
     def _cuts(self) -> list[Positions]:
         start = Counter(dict(self.first_start.items)) if self.first_start else Counter()
-        return [Positions.of(start + Counter(cut)) for cut in (OTHER_CUTS if self.operator.cuts_anew else CUTS)]
+        cuts = [start + Counter(cut) for cut in (OTHER_CUTS if self.operator.cuts_anew else CUTS)]
+        return [Positions.of(cut) for cut in [*cuts, cuts[-1] + Counter(self.late_records)]]
 
     @property
     def source_end(self) -> Positions | None:
         return self._cuts()[-1] if self.first_start else None
+
+    @property
+    def store_is_behind(self) -> bool:
+        complete = self.store.facts(PIPELINE).complete
+        return complete is None or complete.range.end != self.source_end
 
     # Steps
 
