@@ -1,97 +1,102 @@
-"""The protocol, driver and recovery, struck at every step over model sinks."""
+"""The protocol, driver and recovery, struck at every step over model sinks; and the tests of that test."""
 
 from __future__ import annotations
 
-import os
-from collections import Counter
+from dataclasses import replace
 
 import pytest
 
-import onefold.core.effects as effects_module
 from onefold.core import SinkKind
-from onefold.core.testing import CONFIGURATIONS, Fault, Plan, Report, explore, simulate
-
-EVERY_PAIR = bool(os.environ.get("ONEFOLD_EXHAUST"))
-EFFECTS = {name for name in effects_module.__all__ if name not in ("Effect", "EpochRequest", "StoreFacts")}
-# No crash or error of ours makes a sink lose decided work, and nobody restored an older store:
-# test_protocol.py covers what happens then.
-NOT_REACHED = {"AcceptDamage", "Adopt", "MarkDamaged"}
+from onefold.core.testing import (
+    CONFIGURATIONS,
+    DEFAULT,
+    MUTANTS,
+    ONE_FAULT,
+    Fault,
+    Plan,
+    Proof,
+    Report,
+    Subject,
+    catch_mutants,
+    explore,
+    load,
+    simulate,
+)
+from onefold.core.testing.faults import BACKUPS
+from onefold.core.testing.subject import Patch
 
 
 @pytest.fixture(scope="module")
-def reports() -> dict[str, Report]:
-    every = {fault: (Fault.SWEEP,) if fault is Fault.SWEEP_HALTS else (Fault.CRASH, Fault.SWEEP) for fault in Fault}
-    some: dict[str, dict[Fault, tuple[Fault, ...]]] = {
-        "two-phase": {Fault.CRASH: (Fault.CRASH, Fault.SWEEP), Fault.SWEEP_HALTS: (Fault.SWEEP,)},
-        "last-resource": {Fault.CRASH: (Fault.CRASH,)},
-        "two-phase + last-resource": {Fault.CRASH: (Fault.CRASH,)},
-        "two two-phase": {},
-    }
-    if EVERY_PAIR:
-        return {name: explore(sinks, every, pairs_in_batches=3) for name, sinks in CONFIGURATIONS.items()}
-    return {name: explore(sinks, some[name]) for name, sinks in CONFIGURATIONS.items()}
+def subject() -> Subject:
+    return load(counted=True)
+
+
+@pytest.fixture(scope="module")
+def reports(subject: Subject) -> dict[str, Report]:
+    return {name: explore(start, ONE_FAULT, subject) for name, start in CONFIGURATIONS.items()}
 
 
 @pytest.mark.parametrize("name", CONFIGURATIONS)
 def test_no_fault_at_any_step_breaks_an_invariant(name: str, reports: dict[str, Report]) -> None:
     assert reports[name].failures == []
+    assert reports[name].schedules > 900
 
 
-@pytest.mark.parametrize("name", CONFIGURATIONS)
-def test_the_exploration_did_run_and_is_bounded(name: str, reports: dict[str, Report]) -> None:
-    assert 400 < reports[name].schedules < 1_000_000
+def test_every_fault_that_comes_alone_struck_and_every_crash_point_was_crashed_at(reports: dict[str, Report]) -> None:
+    in_recovery = ("Abort", "AcceptDamage", "Adopt", "GiveUp", "MarkDamaged")  # crashes there take a fault before
+    followers = {fault.value for fault in (*BACKUPS, Fault.STORE_BACK)}
+    never = [line for line in Proof("one fault", reports).never() if not line.endswith(in_recovery)]
+    assert {line.split("'")[1] for line in never} == followers
 
 
-def test_a_driver_crashed_before_and_after_every_effect_that_can_be_reached(reports: dict[str, Report]) -> None:
-    crashes: Counter[str] = Counter()
-    for report in reports.values():
-        crashes += Counter({point: n for (fault, point), n in report.struck.items() if fault is Fault.CRASH})
-    for effect in EFFECTS - NOT_REACHED - {"Pause"}:
-        assert crashes[f"before:{effect}"] > 0, effect
-        assert crashes[f"after:{effect}"] > 0, effect
-    for inside in ("RunWriters", "Merge", "Commit", "Abort"):
-        assert crashes[f"inside:{inside}"] > 0, inside
+def test_a_proof_that_never_reached_something_does_not_hold(reports: dict[str, Report], subject: Subject) -> None:
+    proof = Proof("one fault", reports)
+    proof.branches.update(dict(zip(subject.branches, subject.counts, strict=True)))
+    missed = [line for line in proof.never() if line.startswith("no visit of")]
+    assert missed, "one fault does not reach every branch of recovery"
+    assert not proof.holds
+    assert "recovery.py" in missed[0]
 
 
-def test_every_other_fault_struck_every_effect_too(reports: dict[str, Report]) -> None:
-    struck: Counter[tuple[Fault, str]] = sum((r.struck for r in reports.values()), Counter())
-    in_an_undisturbed_run = EFFECTS - NOT_REACHED - {"Pause", "GiveUp"}
-    for effect in in_an_undisturbed_run:
-        for fault, when in (
-            (Fault.RETRIABLE, "before"),
-            (Fault.IN_DOUBT, "before"),
-            (Fault.IN_DOUBT, "after"),
-            (Fault.TAKEOVER, "before"),
-            (Fault.TAKEOVER, "after"),
-            (Fault.LOSE_WORK, "before"),
-            (Fault.SWEEP, "before"),
-            (Fault.SWEEP_HALTS, "after"),
-        ):
-            assert struck[fault, f"{when}:{effect}"] > 0, (fault, when, effect)
+@pytest.mark.parametrize(
+    ("first", "then"),
+    [(Fault.LATE, Fault.WAKE), (Fault.SLEEP, Fault.WAKE), (Fault.CRASH, Fault.CRASH), (Fault.BACKUP, Fault.OLD_STORE)],
+    ids=lambda fault: fault.value,
+)
+def test_what_struck_is_followed_by_what_the_bound_says(first: Fault, then: Fault, subject: Subject) -> None:
+    report = explore(CONFIGURATIONS["two-phase"], DEFAULT, subject, shard=(0, 3), only={first})
+    assert report.failures == []
+    assert sum(count for (fault, _), count in report.struck.items() if fault is then) > 10
 
 
-def test_the_same_plan_gives_the_same_run() -> None:
+def test_the_same_plan_gives_the_same_run_also_from_its_text(subject: Subject) -> None:
     plan = Plan((SinkKind.TWO_PHASE, SinkKind.LAST_RESOURCE), ((30, Fault.CRASH), (41, Fault.CRASH)))
-    first, second = simulate(plan), simulate(plan)
+    first, second = simulate(plan, subject), simulate(Plan.from_json(plan.to_json()), subject)
     assert (first.steps, first.struck) == (second.steps, second.struck)
     assert first.struck.total() == 2
 
 
-def test_an_undisturbed_run_completes_without_a_fault() -> None:
-    run = simulate(Plan((SinkKind.TWO_PHASE,), duplicate_attempts=False))
+def test_an_undisturbed_run_completes_without_a_fault(subject: Subject) -> None:
+    run = simulate(Plan((SinkKind.TWO_PHASE,)), subject)
     assert run.violations == []
     assert run.struck.total() == 0
     assert "after:Decide" in run.steps
     assert "after:Abort" not in run.steps, "nothing to sweep where no attempt was duplicated"
 
 
-def test_it_finds_a_sweep_that_ignores_manifests(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("onefold.core.protocol.doomed", lambda _facts, _generation, listed: tuple(listed))
-    failures = explore((SinkKind.TWO_PHASE,)).failures
-    assert any("Damaged" in text for failure in failures for text in failure.violations)
+def test_the_simulated_protocol_is_the_production_source_and_a_patch_must_fit_it() -> None:
+    with pytest.raises(ValueError, match="0 times, not once"):
+        load(Patch("onefold.core.protocol", "words that are not there", ""))
 
 
-def test_it_finds_a_start_that_forgets_the_leftovers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("onefold.core.protocol.doomed", lambda _facts, _generation, _listed: ())
-    failures = explore((SinkKind.LAST_RESOURCE,)).failures
-    assert any(text.startswith("nothing-in-doubt") for failure in failures for text in failure.violations)
+@pytest.mark.proof
+def test_every_mutant_is_caught() -> None:
+    caught = catch_mutants()
+    assert len(caught) >= 30
+    assert [mutant.mutant for mutant in caught if mutant.survived] == []
+
+
+def test_a_mutant_that_is_none_survives() -> None:
+    harmless = replace(MUTANTS[0], name="none", patches=(), first=frozenset({Fault.SWEEP_HALTS}))
+    (survivor,) = catch_mutants([harmless])
+    assert survivor.survived and survivor.schedules > 1_000

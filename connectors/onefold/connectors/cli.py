@@ -79,6 +79,20 @@ def torture(
 
 
 @app.command()
+def prove(
+    deep: Annotated[bool, typer.Option("--deep", help="Beyond the default bound: minutes to hours.")] = False,
+    mutants: Annotated[bool, typer.Option(help="Try wrong versions of protocol, store and sinks, too.")] = True,
+    replay: Annotated[str | None, typer.Option(help="One schedule again, as a failure printed it.")] = None,
+) -> None:
+    """The protocol, struck at every step in memory: every named invariant. Exit code 1 if the proof does not hold."""
+    from onefold.connectors.prove_command import replay_schedule, run_proof
+
+    holds = replay_schedule(Console(), replay) if replay else run_proof(Console(), deep, mutants)
+    if not holds:
+        raise typer.Exit(1)
+
+
+@app.command()
 def verify(
     pipeline: Annotated[str, typer.Option(help="The pipeline's name.")],
     postgres: Annotated[str, typer.Option(help="URL of the destination's database.")],

@@ -6,7 +6,7 @@ import enum
 
 from onefold.core.contract import SinkKind
 
-__all__ = ["BACKUPS", "MISHAPS", "TRIALS", "Crash", "Fault", "Slept", "applies"]
+__all__ = ["BACKUPS", "MISHAPS", "TRIALS", "Crash", "Fault", "Slept", "applies", "can_follow"]
 
 
 class Crash(BaseException):
@@ -35,6 +35,7 @@ class Fault(enum.Enum):
     EMPTY_STAGE = "empty stage"  # the crash of a last-resource sink's server emptied its stage
     SINK_DOWN = "sink down"  # the first sink is away until the second start from here
     STORE_DOWN = "store down"  # the store answers nothing until the second start from here
+    GROW = "grow"  # the topic gets a record, and at the second time a partition
     SWEEP = "sweep"  # the sweep on a timer runs in the same process, or the one that waits goes on to its end
     SWEEP_HALTS = "sweep halts"  # the sweep on a timer starts, and waits after its first effect
     BACKUP = "backup"  # somebody copies the checkpoint, the store and the sinks
@@ -80,6 +81,22 @@ SPARK = frozenset({"PlanBatch", "CommitBatch"})
 READS = frozenset({"ReadStore", "ReadLedger", "FindEpoch", "ListLeftovers", "Verify"})
 
 
+def can_follow(fault: Fault, point: str, sinks: tuple[SinkKind, ...]) -> bool:
+    """Whether `fault` can happen at `point`, after others."""
+    match fault:
+        case Fault.WAKE | Fault.WAKE_ONE_STEP:
+            # After one step is before the next; and an open merge holds the pipeline's row, for which others wait.
+            return not point.startswith("after:") and point != "inside:Merge"
+        case Fault.OLD_SINK:  # a last-resource sink and the store are one database
+            return point.startswith("before:") and any(kind is not SinkKind.LAST_RESOURCE for kind in sinks)
+        case Fault.STORE_BACK:
+            return point.startswith("before:") and SinkKind.LAST_RESOURCE not in sinks
+        case _ if fault in BACKUPS:
+            return point.startswith("before:")
+        case _:
+            return applies(fault, point, sinks)
+
+
 def applies(fault: Fault, point: str, sinks: tuple[SinkKind, ...]) -> bool:
     """Whether `fault` can happen at `point`, in the first place. `WAKE` and what needs a backup follow another."""
     when, _, step = point.partition(":")
@@ -105,7 +122,9 @@ def applies(fault: Fault, point: str, sinks: tuple[SinkKind, ...]) -> bool:
             return when == "before" and SinkKind.LAST_RESOURCE in sinks
         case Fault.SINK_REMOVED:
             return when == "before" and len(sinks) > 1
-        case Fault.SLEEP | Fault.SINK_DOWN | Fault.STORE_DOWN | Fault.SWEEP | Fault.SWEEP_HALTS | Fault.BACKUP:
+        case Fault.SLEEP | Fault.SINK_DOWN | Fault.STORE_DOWN | Fault.SWEEP | Fault.SWEEP_HALTS:
+            return when == "before"
+        case Fault.GROW | Fault.BACKUP:
             return when == "before"
         case Fault.NEW_CHECKPOINT | Fault.OTHER_CUT | Fault.OTHER_CUT_NEW_CHECKPOINT | Fault.BATCHES_SKIPPED:
             return when == "before"

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from onefold.core.contract import SinkKind
 from onefold.core.invariants import violations
 from onefold.core.testing.bounds import Bound, Window
-from onefold.core.testing.faults import BACKUPS, Fault, applies
+from onefold.core.testing.faults import Fault, applies, can_follow
 from onefold.core.testing.subject import Subject
 from onefold.core.testing.world import World
 
@@ -87,7 +87,7 @@ def judge(world: World) -> Run:
         world.rest()  # what a zombie left is the next recovery's to remove
     if not world.freezes and world.store_is_behind:
         # Nobody looks at such a query's checkpoint before its next batch: so let there be one.
-        world.late_records = {"t/0": 1}
+        world.grow()
         world.rest()
     found = [f"comes-to-rest: {complaint}" for complaint in world.complaints]
     if world.store_is_behind:
@@ -193,25 +193,10 @@ def _follow(plan: Plan, outcome: Run, bound: Bound, run: Callable[[Plan], Run]) 
             if (rule.at and name not in rule.at) or (rule.sparse and name.startswith("after:")):
                 continue
             for fault in rule.faults:
-                if (point, fault) not in tried and _can_follow(fault, name, plan.sinks):
+                if (point, fault) not in tried and can_follow(fault, name, plan.sinks):
                     tried.add((point, fault))
                     then = plan.and_then(point, fault)
                     _follow(then, run(then), bound, run)
-
-
-def _can_follow(fault: Fault, point: str, sinks: tuple[SinkKind, ...]) -> bool:
-    match fault:
-        case Fault.WAKE | Fault.WAKE_ONE_STEP:
-            # After one step is before the next; and an open merge holds the pipeline's row, for which others wait.
-            return not point.startswith("after:") and point != "inside:Merge"
-        case Fault.OLD_SINK:  # a last-resource sink and the store are one database
-            return point.startswith("before:") and any(kind is not SinkKind.LAST_RESOURCE for kind in sinks)
-        case Fault.STORE_BACK:
-            return point.startswith("before:") and SinkKind.LAST_RESOURCE not in sinks
-        case _ if fault in BACKUPS:
-            return point.startswith("before:")
-        case _:
-            return applies(fault, point, sinks)
 
 
 def _window(steps: list[str], after: int, window: Window) -> Iterator[int]:

@@ -29,7 +29,7 @@ from onefold.core.errors import (
 )
 from onefold.core.invariants import ADOPTED, Evidence, Glimpse
 from onefold.core.positions import Positions, Range, Relation
-from onefold.core.testing.faults import MISHAPS, Crash, Fault, Slept
+from onefold.core.testing.faults import MISHAPS, Crash, Fault, Slept, can_follow
 from onefold.core.testing.models import Work
 from onefold.core.testing.operator import Checkpoint, Operator
 from onefold.core.testing.subject import Subject
@@ -37,7 +37,7 @@ from onefold.core.testing.subject import Subject
 __all__ = ["PIPELINE", "Attempt", "CommitBatch", "PlanBatch", "Process", "World"]
 
 PIPELINE = "model"
-LIVES_MAX = 12
+LIVES_MAX = 80  # the longest plans kill no more than half as many
 CUTS: tuple[dict[str, int], ...] = ({"t/0": 2, "t/1": 1}, {"t/0": 2, "t/1": 3})  # where batches end, from the start on
 OTHER_CUTS: tuple[dict[str, int], ...] = ({"t/0": 1, "t/1": 1}, {"t/0": 2, "t/1": 2}, CUTS[-1])
 EMPTY_AT = 0  # after this cut comes a batch without records
@@ -122,16 +122,18 @@ class World:
         self.subject = subject
         self.store = subject.store()
         self.sinks = {f"sink-{n}": subject.models[kind](f"sink-{n}", self.reached) for n, kind in enumerate(sinks)}
+        self.kinds = sinks
         self._atomic = [sink for sink in self.sinks.values() if sink.kind is SinkKind.LAST_RESOURCE]
         self.checkpoint = Checkpoint()
         self.steps: list[str] = []
         self.struck: Counter[tuple[Fault, str]] = Counter()
         self.refusals: Counter[tuple[str, str]] = Counter()
         self.complaints: list[str] = []
+        self.awake: Process | None = None
         self.asleep: list[Process | Callable[[], object]] = []
         self.lives = self.attempts = 0
         self.first_start: Positions | None = None
-        self.late_records: dict[str, int] = {}
+        self.late_records: Counter[str] = Counter()
         self._now: Moment | None = None
         self._down: dict[str, int] = {}
         self._inherited: Generation | None = None
@@ -146,28 +148,40 @@ class World:
 
     def rest(self) -> None:
         """Live until a life ends of its own accord: all is done, or somebody else has taken over."""
-        while self.lives < LIVES_MAX:
-            process = self.begin()
-            try:
-                while self.step(process):
-                    pass
-            except (Crash, Retriable, InDoubt):
-                continue  # its supervisor starts it again
-            except Slept:
-                self.asleep.append(process)
-                continue
-            except Fenced as error:
-                if process.generation == self.store.newest:
-                    self.complaints.append(f"a life was fenced by nobody: {error}")
-                return
-            except Exception as error:
-                if not self.operator.cures(error):
-                    self.complaints.append(f"a life ended with {type(error).__name__}: {error}")
-                    return
-                continue
-            if not self.operator.ends_trial():
-                return
-        self.complaints.append(f"no rest after {LIVES_MAX} lives")
+        while self.advance():
+            pass
+
+    def advance(self) -> bool:
+        """One step of the process that runs, or of a new one. False once there is nothing to do for anybody."""
+        if self.awake is None:
+            if self.lives >= LIVES_MAX:
+                self.complaints.append(f"no rest after {self.lives} lives")
+                return False
+            self.awake = self.begin()
+        process = self.awake
+        try:
+            if self.step(process):
+                return True
+        except (Crash, Retriable, InDoubt):
+            self.awake = None  # its supervisor starts it again
+            return True
+        except Slept:
+            self.awake = None
+            self.asleep.append(process)
+            return True
+        except Fenced as error:
+            self.awake = None
+            if process.generation == self.store.newest:
+                self.complaints.append(f"a life was fenced by nobody: {error}")
+            return False
+        except Exception as error:
+            self.awake = None
+            if self.operator.cures(error):
+                return True
+            self.complaints.append(f"a life ended with {type(error).__name__}: {error}")
+            return False
+        self.awake = None
+        return self.operator.ends_trial()
 
     def begin(self) -> Process:
         self.lives += 1
@@ -197,8 +211,9 @@ class World:
         return process.next is not None
 
     def wake(self, steps_max: int | None = None) -> None:
-        """Whatever sleeps goes on: to its end, or for so many steps."""
-        sleepers, self.asleep = self.asleep, []
+        """Whatever sleeps goes on to its end; or what has slept longest does, for so many steps."""
+        awoken = len(self.asleep) if steps_max is None else 1
+        sleepers, self.asleep = self.asleep[:awoken], self.asleep[awoken:]
         for sleeper in sleepers:
             with suppress(Crash, OnefoldError):
                 if isinstance(sleeper, Process):
@@ -275,11 +290,15 @@ class World:
     def _cuts(self) -> list[Positions]:
         start = Counter(dict(self.first_start.items)) if self.first_start else Counter()
         cuts = [start + Counter(cut) for cut in (OTHER_CUTS if self.operator.cuts_anew else CUTS)]
-        return [Positions.of(cut) for cut in [*cuts, cuts[-1] + Counter(self.late_records)]]
+        return [Positions.of(cut) for cut in [*cuts, cuts[-1] + self.late_records]]
 
     @property
     def source_end(self) -> Positions | None:
         return self._cuts()[-1] if self.first_start else None
+
+    def grow(self) -> None:
+        """One record more, in an old partition or in one that is new."""
+        self.late_records["t/0" if self.late_records.total() % 2 == 0 else "t/2"] += 1
 
     @property
     def store_is_behind(self) -> bool:
@@ -338,7 +357,7 @@ class World:
                 self._look(sink)
         self.steps.append(name)
         fault = self.plan.get(len(self.steps))
-        if fault is not None:
+        if fault is not None and can_follow(fault, name, self.kinds):
             self.struck[fault, name] += 1
             self._strike(fault, name)
 
@@ -378,6 +397,8 @@ class World:
                 self._lose(SinkKind.TWO_PHASE if fault is Fault.EXPIRE else SinkKind.LAST_RESOURCE)
             case Fault.SINK_DOWN | Fault.STORE_DOWN:
                 self._down["sink-0" if fault is Fault.SINK_DOWN else "store"] = self.lives + 2
+            case Fault.GROW:
+                self.grow()
             case Fault.BACKUP:
                 self.operator.back_up()
             case Fault.SWEEP | Fault.SWEEP_HALTS:
