@@ -96,6 +96,7 @@ def test_every_mutant_is_caught() -> None:
     assert [mutant.mutant for mutant in caught if mutant.survived] == []
 
 
+@pytest.mark.proof
 def test_a_mutant_that_is_none_survives() -> None:
     harmless = replace(MUTANTS[0], name="none", patches=(), first=frozenset({Fault.SWEEP_HALTS}))
     (survivor,) = catch_mutants([harmless])
