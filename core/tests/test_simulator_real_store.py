@@ -1,0 +1,89 @@
+"""The simulator over the production store, on SQLite in memory: the model must not be better than the real one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from onefold.core import Committable, Decided, EpochRecord, EpochState, Generation
+from onefold.core.invariants import Decision, Transition
+from onefold.core.ports import Merge
+from onefold.core.store import CheckpointStore
+from onefold.core.testing import CONFIGURATIONS, DEFAULT, ONE_FAULT, Fault, explore, load
+from onefold.core.testing.faults import BACKUPS
+
+# An older or another store is a file that somebody copies: the chain tests do that on real servers.
+COPIES = {*BACKUPS, Fault.BACKUP, Fault.NEW_STORE, Fault.NEW_STORE_ADOPTED, Fault.STORE_BACK}
+
+
+class RealStore(CheckpointStore):
+    """It also tells what a simulated world wants to see of a store."""
+
+    def __init__(self, _store_id: str = "") -> None:
+        super().__init__("sqlite://")
+        self.newest: Generation | None = None
+        self.transitions: list[Transition] = []
+        self.decisions: list[Decision] = []
+
+    @property
+    def epochs(self) -> dict[int, EpochRecord]:
+        return {record.epoch: record for record in self.history("model")}
+
+    def history(self, pipeline: str = "model", limit: int = 1000) -> list[EpochRecord]:
+        return super().history(pipeline, limit)
+
+    def acquire(self, pipeline: str, above: int) -> Generation:
+        self.newest = super().acquire(pipeline, above)
+        return self.newest
+
+    def decide(
+        self,
+        generation: Generation,
+        record: EpochRecord,
+        manifest: Sequence[Committable],
+        now_ms: int,
+        merge: Merge | None = None,
+    ) -> Decided:
+        before = self.epochs[record.epoch].state
+        decided = super().decide(generation, record, manifest, now_ms, merge)
+        if before is EpochState.OPEN:
+            assert self.newest is not None
+            self.decisions.append(Decision(record.epoch, generation.number, self.newest.number))
+            self.transitions.append(Transition(record.epoch, EpochState.DECIDED))
+        return decided
+
+    def give_up(self, generation: Generation, record: EpochRecord) -> None:
+        super().give_up(generation, record)
+        self.transitions.append(Transition(record.epoch, EpochState.GIVEN_UP))
+
+    def damage(self, generation: Generation, decided: Decided, evidence: str) -> None:
+        super().damage(generation, decided, evidence)
+        self.transitions.append(Transition(decided.record.epoch, EpochState.DAMAGED))
+
+    def backup(self) -> dict[str, Any]:
+        return {}
+
+    def restore(self, backup: dict[str, Any]) -> None:
+        assert backup == {}
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("name", ["two-phase", "write-through", "two-phase, another source"])
+def test_no_fault_at_any_step_breaks_an_invariant_over_the_real_store(name: str) -> None:
+    subject = replace(load(), store=RealStore)
+    report = explore(CONFIGURATIONS[name], ONE_FAULT, subject, shard=(0, 8), only=set(Fault) - COPIES)
+    assert report.failures == []
+    assert report.schedules > 70
+
+
+@pytest.mark.proof
+def test_late_decisions_and_zombies_break_nothing_over_the_real_store() -> None:
+    subject = replace(load(), store=RealStore)
+    start = CONFIGURATIONS["two-phase"]
+    for fault in (Fault.LATE, Fault.SLEEP):
+        report = explore(start, DEFAULT, subject, shard=(3, 22), only={fault})
+        assert report.failures == []
+        assert sum(count for (struck, _), count in report.struck.items() if struck is Fault.WAKE) > 20
