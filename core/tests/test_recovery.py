@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from onefold.core import (
+    Announcement,
     CheckpointMismatch,
     Committable,
     ConfigError,
@@ -137,6 +138,40 @@ def test_the_range_that_continues_the_chain_is_next() -> None:
     assert place(AT_REST, None, asks(10, 15)) == Next()
     assert place(EMPTY, None, asks(0, 15)) == Next()
     assert place(StoreFacts("store", 1), None, asks(99, 100)) == Next()
+
+
+def test_a_batch_that_goes_on_from_batches_nobody_has_on_record_is_refused() -> None:
+    nothing = StoreFacts("store", 1)
+    assert place(nothing, None, asks(99, 100)) == Next()
+    with pytest.raises(DataLoss, match="batch 7 of query q goes on from batches that are not on record"):
+        place(nothing, None, replace(asks(99, 100), continues=True))
+    assert place(EMPTY, None, replace(asks(0, 15), continues=True)) == Next(), "the frozen start is on record"
+
+
+def test_a_begun_write_through_epoch_runs_again_as_it_was_or_not_at_all() -> None:
+    begun = replace(record(2, EpochState.OPEN), write_through=("a",))
+    facts = replace(AT_REST, unfinished=(begun,))
+    shown = replace(ledger(1), announced=Announcement(2, 1, 2000, begun.range))
+    resolution = resolve(facts, {"a": shown, "b": ledger(1)})
+    assert (resolution.rerun, resolution.give_up) == (begun, ())
+    same = replace(asks(10, 20), write_through=("a",))
+    assert place(facts, None, same) == Next()
+    for other in (replace(same, range=Range(at(10), at(19))), replace(same, sinks=("a",)), asks(10, 20)):
+        with pytest.raises(CheckpointMismatch, match="must run again exactly as it was"):
+            place(facts, None, other)
+
+
+@pytest.mark.parametrize(
+    ("announced", "words"),
+    [
+        (Announcement(2, 1, 2001, Range(at(10), at(20))), "another time"),
+        (Announcement(3, 1, 3000, Range(at(20), at(30))), "'a' holds epoch 3"),
+    ],
+)
+def test_an_announcement_that_the_store_does_not_explain_stops_the_start(announced: Announcement, words: str) -> None:
+    facts = replace(AT_REST, unfinished=(replace(record(2, EpochState.OPEN), write_through=("a",)),))
+    with pytest.raises(CheckpointMismatch, match=words):
+        resolve(facts, {"a": replace(ledger(1), announced=announced), "b": ledger(1)})
 
 
 def test_a_range_that_was_decided_is_a_replay() -> None:
