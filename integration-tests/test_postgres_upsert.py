@@ -131,8 +131,8 @@ def test_rows_that_were_there_with_no_order_are_older_than_any(postgres_url: str
 
 def test_keys_and_orders_of_several_columns_with_odd_names(postgres_url: str) -> None:
     ask(postgres_url, 'CREATE TABLE "T%" ("a""b" text, "select" int, "o%" date, n int, UNIQUE ("select", "a""b"))')
-    schema = pa.schema([("a\"b", pa.string()), ("select", pa.int32()), ("o%", pa.date32()), ("n", pa.int32())])
-    key, order = ("a\"b", "select"), ("o%", "n")
+    schema = pa.schema([('a"b', pa.string()), ("select", pa.int32()), ("o%", pa.date32()), ("n", pa.int32())])
+    key, order = ('a"b', "select"), ("o%", "n")
     with pytest.raises(ConfigError, match="'n' marks deletions"):
         upsert(postgres_url, table="T%", key=key, order=order, delete_when_null="n")
     sink = upsert(postgres_url, table="T%", key=key, order=order, name="odd % name")
