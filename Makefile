@@ -25,7 +25,7 @@ torture: $(INSTALLED)
 	@$(BIN)/onefold torture $(ARGS)
 
 test: $(INSTALLED)
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m pytest $(or $(ARGS),-n auto)
 
 check: $(INSTALLED)
 	@$(BIN)/ruff format --check .
