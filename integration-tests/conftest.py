@@ -1,4 +1,4 @@
-"""Real servers for the tests: started once in a session, on free ports, stopped at its end.
+"""Real servers for the tests: started once in a process, on free ports, stopped at its end.
 
 `ONEFOLD_TEST_POSTGRES` and `ONEFOLD_TEST_KAFKA` name servers to be used instead; tests that kill a server then skip.
 """
