@@ -82,7 +82,7 @@ def test_a_consumer_goes_on_where_it_stands_without_a_new_connection(servers: st
 
 
 FORKING = """
-import os, sys
+import os, signal, sys
 from onefold.sources.kafka import OffsetRange, fetch
 from onefold.sources.kafka.fetching import consumers_made
 
@@ -93,6 +93,7 @@ def offsets(start, end):
 assert offsets(0, 5) == list(range(5))
 child = os.fork()
 if child == 0:
+    signal.alarm(50)  # it must not outlive the test
     assert consumers_made() == 0
     assert offsets(5, 10) == list(range(5, 10))
     assert consumers_made() == 1
