@@ -1,0 +1,149 @@
+"""Batch runs on a real Spark and Postgres: whatever dies, and whoever else runs, a run's rows are there once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from support import CrashError, Rig, crash, failing_at
+
+from onefold.core import ConfigError, DataLoss, Fenced
+from onefold.sources import KafkaSource
+from onefold.spark import BatchOutcome, Pipeline
+
+pytestmark = pytest.mark.servers
+DELIVERIES = ["two_phase", "staged"]
+
+
+@pytest.fixture
+def rig(spark: SparkSession, postgres_url: str, tmp_path: Path) -> Rig:
+    """A database of the test's own, and no topic: batch runs read no Kafka."""
+    return Rig(spark, "127.0.0.1:1", "none", postgres_url, tmp_path)
+
+
+def numbers(rig: Rig, first: int, last: int) -> DataFrame:
+    return rig.spark.range(first, last, 1, 3).selectExpr("id", "id * 2 AS n")
+
+
+def write(rig: Rig, run: str, df: DataFrame, delivery: str = "two_phase") -> BatchOutcome:
+    """As a process of its own would: a pipeline that knows nothing of the ones before."""
+    pipeline = rig.pipeline(rig.sink(delivery))
+    try:
+        return pipeline.write_batch(df, run)
+    finally:
+        pipeline.close()
+
+
+def assert_rows(rig: Rig, *spans: tuple[int, int]) -> None:
+    assert rig.rows() == [(i, 2 * i) for first, last in spans for i in range(first, last)]
+    rig.assert_nothing_in_doubt()
+
+
+@pytest.mark.parametrize("delivery", DELIVERIES)
+def test_a_run_writes_once_however_often_and_however_much_later_it_is_run_again(rig: Rig, delivery: str) -> None:
+    written = [write(rig, f"day {day}", numbers(rig, 10 * day, 10 * day + 10), delivery) for day in range(3)]
+    assert written == [BatchOutcome(f"day {day}", day + 1, 10, replayed=False) for day in range(3)]
+    for day in (0, 2, 1):
+        again = write(rig, f"day {day}", numbers(rig, 0, 1000), delivery)
+        assert again == BatchOutcome(f"day {day}", day + 1, 10, replayed=True)
+    assert_rows(rig, (0, 30))
+
+
+@pytest.mark.parametrize("delivery", DELIVERIES)
+def test_of_two_attempts_with_different_rows_the_one_that_was_decided_counts(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, delivery: str
+) -> None:
+    undecided, decided = ("after:OpenEpoch", "before:Decide"), ("after:Decide", "before:Complete")
+    for number, place in enumerate((*undecided, *decided)):
+        first, second = 100 * number, 100 * number + 50
+        failing_at(monkeypatch, place, crash)
+        with pytest.raises(CrashError):
+            write(rig, place, numbers(rig, first, first + 20), delivery)
+        outcome = write(rig, place, numbers(rig, second, second + 30), delivery)
+        assert (outcome.rows, outcome.replayed) == ((20, True) if place in decided else (30, False))
+    assert_rows(rig, (50, 80), (150, 180), (200, 220), (300, 320))
+
+
+@pytest.mark.parametrize(("other", "delivery"), [("night", "two_phase"), ("another night", "staged")])
+def test_of_two_runs_at_once_the_later_writes_and_the_earlier_is_fenced(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, other: str, delivery: str
+) -> None:
+    failing_at(monkeypatch, "before:Decide", lambda: print(write(rig, other, numbers(rig, 50, 60), delivery)))
+    with pytest.raises(Fenced, match=r"If run 'night' is still wanted, run it again once the other has ended"):
+        write(rig, "night", numbers(rig, 0, 10), delivery)
+    assert_rows(rig, (50, 60))
+    assert write(rig, "night", numbers(rig, 0, 10), delivery).replayed is (other == "night")
+    assert_rows(rig, *([(50, 60)] if other == "night" else [(0, 10), (50, 60)]))
+
+
+def test_a_zombie_that_wakes_after_its_run_was_written_by_its_successor_writes_nothing(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failing_at(monkeypatch, "before:OpenEpoch", lambda: print(write(rig, "night", numbers(rig, 0, 10))))
+    with pytest.raises(Fenced):
+        write(rig, "night", numbers(rig, 0, 10))
+    assert_rows(rig, (0, 10))
+
+
+def test_a_finished_run_that_is_run_again_fences_nobody(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(rig, "first", numbers(rig, 0, 10))
+    repeated: list[BatchOutcome] = []
+    failing_at(monkeypatch, "before:Decide", lambda: repeated.append(write(rig, "first", numbers(rig, 0, 10))))
+    assert not write(rig, "second", numbers(rig, 10, 20)).replayed
+    assert [outcome.replayed for outcome in repeated] == [True]
+    assert_rows(rig, (0, 20))
+
+
+def test_a_destination_that_lost_what_was_written_is_told_and_not_taken_for_written(rig: Rig) -> None:
+    write(rig, "first", numbers(rig, 0, 10))
+    rig.sql("DELETE FROM onefold_sinks.onefold_ledger")
+    with pytest.raises(DataLoss, match="the destination was emptied"):
+        write(rig, "first", numbers(rig, 0, 10))
+
+
+def test_an_empty_run_is_written_too_and_a_query_that_fails_writes_nothing_and_may_be_mended(rig: Rig) -> None:
+    assert write(rig, "empty", numbers(rig, 0, 0)) == BatchOutcome("empty", 1, 0, replayed=False)
+    assert write(rig, "empty", numbers(rig, 0, 10)) == BatchOutcome("empty", 1, 0, replayed=True)
+    broken = numbers(rig, 0, 10).selectExpr("id", "CASE WHEN id = 9 THEN raise_error('odd') ELSE n END AS n")
+    with pytest.raises(Exception, match="odd"):
+        write(rig, "mended", broken)
+    assert_rows(rig)
+    assert write(rig, "mended", numbers(rig, 0, 10)).rows == 10
+    assert_rows(rig, (0, 10))
+
+
+def test_a_store_of_its_own_remembers_runs_as_well(rig: Rig) -> None:
+    def pipeline() -> Pipeline:
+        return rig.pipeline(store=rig.sqlite)
+
+    assert not pipeline().write_batch(numbers(rig, 0, 10), "night").replayed
+    assert pipeline().write_batch(numbers(rig, 0, 10), "night").replayed
+    assert_rows(rig, (0, 10))
+
+
+def test_one_pipeline_name_is_for_a_query_or_for_runs_and_neither_disturbs_the_other(rig: Rig) -> None:
+    stream = rig.spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 50).load()
+    df = stream.selectExpr("value AS id", "value * 2 AS n")
+    pipeline = rig.pipeline(name="query")
+    query = df.writeStream.foreachBatch(pipeline.epoch_writer).option("checkpointLocation", rig.checkpoint()).start()
+    try:
+        while not rig.outcomes:
+            assert not query.awaitTermination(0.1), query.exception()
+        generation = pipeline.facts().generation
+        with pytest.raises(ConfigError, match="a streaming query has this pipeline's name"):
+            rig.pipeline(name="query").write_batch(numbers(rig, 0, 1), "night")
+        assert pipeline.facts().generation == generation, "the query was not fenced"
+    finally:
+        query.stop()
+    pipeline.close()
+    with pytest.raises(ConfigError, match="writes a batch DataFrame"):
+        rig.pipeline(name="runs").write_batch(df, "night")
+    runs = rig.pipeline(name="runs")
+    runs.write_batch(numbers(rig, 0, 1), "night")
+    with pytest.raises(ConfigError, match="'runs' writes batch runs"):
+        runs.read(rig.spark, KafkaSource("none", bootstrap_servers="127.0.0.1:1", format="raw"))
+    writer = df.writeStream.foreachBatch(runs.epoch_writer).option("checkpointLocation", rig.checkpoint("second"))
+    with pytest.raises(ConfigError, match="'runs' writes batch runs"):
+        rig.finish(runs, writer.start())
+    runs.close()
