@@ -13,6 +13,8 @@ __all__ = ["from_spark"]
 # A message may have several lines: it ends at an empty one, at the JVM's stack, at the next error, or with the text.
 _RAISED = re.compile(r"^\s*onefold\.\S+\.([A-Z]\w+): (.*(?:\n(?!\s*$|\s+at |\s*onefold\.).*)*)", re.MULTILINE)
 
+_SQLSTATE = re.compile(r"\s+SQLSTATE: \w{5}$")  # Spark's own, behind the text of an error in a data source
+
 _OTHERS = re.compile(r"^\s*((?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception)\b.*)$", re.MULTILINE)
 
 
@@ -27,7 +29,7 @@ def from_spark(error: Exception) -> OnefoldError:
     for name, message in reversed(found):
         kind = getattr(errors, name, None)
         if isinstance(kind, type) and issubclass(kind, OnefoldError):
-            return kind(message)
+            return kind(_SQLSTATE.sub("", message))
     raised = _OTHERS.findall(text)
     if isinstance(error, AnalysisException) or (raised and "Traceback (most recent call last)" in text):
         reason = raised[-1] if raised else text.strip().split("\n", 1)[0]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +20,7 @@ from onefold.spark.direct import RANGES, Fetch, Transform
 from onefold.spark.failures import from_spark
 from onefold.spark.formats import register
 from onefold.spark.query import QuerySession
+from onefold.spark.session import check_pipeline_name
 
 if TYPE_CHECKING:
     from onefold.sources.kafka import KafkaSource
@@ -56,8 +56,7 @@ class Pipeline:
         checkpoint: str | None = None,
         on_outcome: Callable[[Outcome], None] | None = None,
     ) -> None:
-        if not re.fullmatch(r"[^\s/]+", name) or len(name) > 100:
-            raise ConfigError(f"a pipeline's name has 1 to 100 characters, no white space and no slash: {name!r}")
+        check_pipeline_name(name)
         names = [sink.name for sink in sinks]
         if not names or len(set(names)) != len(names):
             raise ConfigError(f"a pipeline needs one sink or more, each with its own name; given: {names or 'none'}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import re
 import threading
 import uuid
 from collections.abc import Callable, Sequence
@@ -33,7 +34,7 @@ from onefold.core.store import CheckpointStore
 from onefold.spark import checkpoint
 from onefold.spark.patience import Patience
 
-__all__ = ["Session", "task_of"]
+__all__ = ["Session", "check_pipeline_name", "task_of"]
 
 log = logging.getLogger("onefold")
 
@@ -180,3 +181,8 @@ class Session:
 def task_of(record: EpochRecord) -> TaskId:
     """What the writers of an epoch are told; each attempt then takes an id of its own."""
     return TaskId(record.pipeline, record.generation, record.epoch, record.timestamp_ms, uuid.uuid4())
+
+
+def check_pipeline_name(name: str) -> None:
+    if not re.fullmatch(r"[^\s/]+", name) or len(name) > 100:
+        raise ConfigError(f"a pipeline's name has 1 to 100 characters, no white space and no slash: {name!r}")
