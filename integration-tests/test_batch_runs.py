@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import threading
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from support import CrashError, Rig, crash, failing_at
+from support import CrashError, Rig, crash, failing_at, wait_until
 
-from onefold.core import ConfigError, DataLoss, Fenced
+from onefold.core import ConfigError, DataLoss, Fenced, OnefoldError
 from onefold.sources import KafkaSource
-from onefold.spark import BatchOutcome, Pipeline
+from onefold.spark import BatchOutcome, Pipeline, register
+from onefold.spark.failures import from_spark
 
 pytestmark = pytest.mark.servers
 DELIVERIES = ["two_phase", "staged"]
+WRONG: list[dict[str, str]] = [{"odd": "1"}, {"pipeline": ""}, {"patienceS": "x"}, {"mode": "overwrite"}]
 
 
 @pytest.fixture
@@ -40,12 +46,11 @@ def assert_rows(rig: Rig, *spans: tuple[int, int]) -> None:
     rig.assert_nothing_in_doubt()
 
 
-@pytest.mark.parametrize("delivery", DELIVERIES)
-def test_a_run_writes_once_however_often_and_however_much_later_it_is_run_again(rig: Rig, delivery: str) -> None:
-    written = [write(rig, f"day {day}", numbers(rig, 10 * day, 10 * day + 10), delivery) for day in range(3)]
+def test_a_run_writes_once_however_often_and_however_much_later_it_is_run_again(rig: Rig) -> None:
+    written = [write(rig, f"day {day}", numbers(rig, 10 * day, 10 * day + 10)) for day in range(3)]
     assert written == [BatchOutcome(f"day {day}", day + 1, 10, replayed=False) for day in range(3)]
     for day in (0, 2, 1):
-        again = write(rig, f"day {day}", numbers(rig, 0, 1000), delivery)
+        again = write(rig, f"day {day}", numbers(rig, 0, 1000))
         assert again == BatchOutcome(f"day {day}", day + 1, 10, replayed=True)
     assert_rows(rig, (0, 30))
 
@@ -54,15 +59,15 @@ def test_a_run_writes_once_however_often_and_however_much_later_it_is_run_again(
 def test_of_two_attempts_with_different_rows_the_one_that_was_decided_counts(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, delivery: str
 ) -> None:
-    undecided, decided = ("after:OpenEpoch", "before:Decide"), ("after:Decide", "before:Complete")
-    for number, place in enumerate((*undecided, *decided)):
-        first, second = 100 * number, 100 * number + 50
-        failing_at(monkeypatch, place, crash)
-        with pytest.raises(CrashError):
-            write(rig, place, numbers(rig, first, first + 20), delivery)
-        outcome = write(rig, place, numbers(rig, second, second + 30), delivery)
-        assert (outcome.rows, outcome.replayed) == ((20, True) if place in decided else (30, False))
-    assert_rows(rig, (50, 80), (150, 180), (200, 220), (300, 320))
+    failing_at(monkeypatch, "before:Decide", crash)
+    with pytest.raises(CrashError):
+        write(rig, "first night", numbers(rig, 0, 20), delivery)
+    assert write(rig, "first night", numbers(rig, 50, 80), delivery) == BatchOutcome("first night", 2, 30, False)
+    failing_at(monkeypatch, "before:Complete", crash)
+    with pytest.raises(CrashError):
+        write(rig, "second night", numbers(rig, 100, 120), delivery)
+    assert write(rig, "second night", numbers(rig, 150, 180), delivery) == BatchOutcome("second night", 3, 20, True)
+    assert_rows(rig, (50, 80), (100, 120))
 
 
 @pytest.mark.parametrize(("other", "delivery"), [("night", "two_phase"), ("another night", "staged")])
@@ -147,3 +152,60 @@ def test_one_pipeline_name_is_for_a_query_or_for_runs_and_neither_disturbs_the_o
     with pytest.raises(ConfigError, match="'runs' writes batch runs"):
         rig.finish(runs, writer.start())
     runs.close()
+
+
+def test_the_format_writes_a_run_once_and_says_what_is_wrong(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    def save(run: str, mode: str = "append", **more: str) -> None:
+        options = {"url": rig.url, "table": "rows", "pipeline": "test", "run": run, **more}
+        numbers(rig, 0, 10).write.format("onefold_postgres").options(**options).mode(mode).save()
+
+    def fails(run: str, **more: str) -> OnefoldError:
+        with pytest.raises(Exception, match=r"onefold\.core\.errors") as caught:
+            save(run, **more)
+        return from_spark(caught.value)
+
+    register(rig.spark)
+    save("first")
+    save("first")
+    assert write(rig, "first", numbers(rig, 0, 20)).replayed, "the same pipeline, and the same names"
+    assert write(rig, "second", numbers(rig, 10, 20), "staged").rows == 10
+    save("second")
+    assert_rows(rig, (0, 20))
+    assert [type(fails("third", **wrong)) for wrong in WRONG] == [ConfigError] * len(WRONG)
+    failing_at(monkeypatch, "before:Decide", lambda: save("third", delivery="two_phase"))
+    with pytest.raises(Fenced):
+        write(rig, "fourth", numbers(rig, 20, 30))
+    assert len(rig.rows()) == 30
+
+
+def test_a_run_of_the_format_that_was_taken_over_is_fenced_and_leaves_its_successor_alone(rig: Rig) -> None:
+    flag = rig.directory / "go"
+
+    def wait(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        flag.with_name("waits").touch()
+        while not flag.exists():
+            time.sleep(0.02)
+        yield from batches
+
+    def save() -> None:
+        options = {"url": rig.url, "table": "rows", "pipeline": "test", "run": "night"}
+        df = rig.spark.range(0, 10, 1, 1).selectExpr("id", "id * 2 AS n").mapInArrow(wait, "id long, n long")
+        df.write.format("onefold_postgres").options(**options).mode("append").save()
+
+    def take_over() -> None:
+        wait_until(flag.with_name("waits").exists, 60, "the first run's task")
+        taken.append(write(rig, "night", numbers(rig, 50, 60)))
+        flag.touch()
+
+    register(rig.spark)
+    taken: list[BatchOutcome] = []
+    successor = threading.Thread(target=take_over)
+    successor.start()
+    with pytest.raises(Exception, match="was taken over") as caught:
+        save()
+    successor.join(60)
+    assert type(from_spark(caught.value)) is Fenced
+    assert [outcome.replayed for outcome in taken] == [False]
+    assert [row[0] for row in rig.sql("SELECT max(generation) FROM onefold_pipelines")] == [2]
+    write(rig, "next", numbers(rig, 60, 70), "staged")
+    assert_rows(rig, (50, 70))

@@ -40,7 +40,7 @@ def _hold(name: str) -> None:
             _passes_left[name] = left - 1
             return
         del _passes_left[name]  # only this pass is held
-    place = f"{name.replace(':', '-')}.{os.getpid()}.{threading.get_ident()}"
+    place = f"{name.replace(':', '-')}.{os.getpid()}.{threading.current_thread().name}"
     marker = Path(os.environ["ONEFOLD_FAILPOINT_DIR"]) / place
     marker.touch()
     while marker.exists():
