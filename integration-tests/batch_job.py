@@ -7,6 +7,7 @@ import logging
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -53,10 +54,8 @@ class BatchJob:
             options = {"url": self.url, "table": way, "pipeline": way, "run": RUN}
             df.write.format("onefold_postgres").options(**options).mode("append").save()
             return None
-        pipeline = Pipeline(way, sinks=[PostgresSink(self.url, table=way, delivery=kind)])
-        outcome = pipeline.write_batch(df, RUN)
-        pipeline.close()
-        return outcome
+        with closing(Pipeline(way, sinks=[PostgresSink(self.url, table=way, delivery=kind)])) as pipeline:
+            return pipeline.write_batch(df, RUN)
 
 
 def main() -> int:

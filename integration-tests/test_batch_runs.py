@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,7 +15,7 @@ from support import CrashError, Rig, crash, failing_at, wait_until
 
 from onefold.core import ConfigError, DataLoss, Fenced, OnefoldError
 from onefold.sources import KafkaSource
-from onefold.spark import BatchOutcome, Pipeline, register
+from onefold.spark import BatchOutcome, register
 from onefold.spark.failures import from_spark
 
 pytestmark = pytest.mark.servers
@@ -34,11 +35,8 @@ def numbers(rig: Rig, first: int, last: int) -> DataFrame:
 
 def write(rig: Rig, run: str, df: DataFrame, delivery: str = "two_phase") -> BatchOutcome:
     """As a process of its own would: a pipeline that knows nothing of the ones before."""
-    pipeline = rig.pipeline(rig.sink(delivery))
-    try:
+    with closing(rig.pipeline(rig.sink(delivery))) as pipeline:
         return pipeline.write_batch(df, run)
-    finally:
-        pipeline.close()
 
 
 def assert_rows(rig: Rig, *spans: tuple[int, int]) -> None:
@@ -119,39 +117,36 @@ def test_an_empty_run_is_written_too_and_a_query_that_fails_writes_nothing_and_m
 
 
 def test_a_store_of_its_own_remembers_runs_as_well(rig: Rig) -> None:
-    def pipeline() -> Pipeline:
-        return rig.pipeline(store=rig.sqlite)
-
-    assert not pipeline().write_batch(numbers(rig, 0, 10), "night").replayed
-    assert pipeline().write_batch(numbers(rig, 0, 10), "night").replayed
+    for replayed in (False, True):
+        with closing(rig.pipeline(store=rig.sqlite)) as pipeline:
+            assert pipeline.write_batch(numbers(rig, 0, 10), "night").replayed is replayed
     assert_rows(rig, (0, 10))
 
 
 def test_one_pipeline_name_is_for_a_query_or_for_runs_and_neither_disturbs_the_other(rig: Rig) -> None:
     stream = rig.spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 50).load()
     df = stream.selectExpr("value AS id", "value * 2 AS n")
-    pipeline = rig.pipeline(name="query")
-    query = df.writeStream.foreachBatch(pipeline.epoch_writer).option("checkpointLocation", rig.checkpoint()).start()
-    try:
-        while not rig.outcomes:
-            assert not query.awaitTermination(0.1), query.exception()
-        generation = pipeline.facts().generation
-        with pytest.raises(ConfigError, match="a streaming query has this pipeline's name"):
-            rig.pipeline(name="query").write_batch(numbers(rig, 0, 1), "night")
-        assert pipeline.facts().generation == generation, "the query was not fenced"
-    finally:
-        query.stop()
-    pipeline.close()
-    with pytest.raises(ConfigError, match="writes a batch DataFrame"):
-        rig.pipeline(name="runs").write_batch(df, "night")
-    runs = rig.pipeline(name="runs")
-    runs.write_batch(numbers(rig, 0, 1), "night")
-    with pytest.raises(ConfigError, match="'runs' writes batch runs"):
-        runs.read(rig.spark, KafkaSource("none", bootstrap_servers="127.0.0.1:1", format="raw"))
-    writer = df.writeStream.foreachBatch(runs.epoch_writer).option("checkpointLocation", rig.checkpoint("second"))
-    with pytest.raises(ConfigError, match="'runs' writes batch runs"):
-        rig.finish(runs, writer.start())
-    runs.close()
+    with closing(rig.pipeline(name="query")) as pipeline, closing(rig.pipeline(name="query")) as batch:
+        writer = df.writeStream.foreachBatch(pipeline.epoch_writer).option("checkpointLocation", rig.checkpoint())
+        query = writer.start()
+        try:
+            while not rig.outcomes:
+                assert not query.awaitTermination(0.1), query.exception()
+            generation = pipeline.facts().generation
+            with pytest.raises(ConfigError, match="a streaming query has this pipeline's name"):
+                batch.write_batch(numbers(rig, 0, 1), "night")
+            assert pipeline.facts().generation == generation, "the query was not fenced"
+        finally:
+            query.stop()
+    with closing(rig.pipeline(name="runs")) as runs:
+        with pytest.raises(ConfigError, match="writes a batch DataFrame"):
+            runs.write_batch(df, "night")
+        runs.write_batch(numbers(rig, 0, 1), "night")
+        with pytest.raises(ConfigError, match="'runs' writes batch runs"):
+            runs.read(rig.spark, KafkaSource("none", bootstrap_servers="127.0.0.1:1", format="raw"))
+        writer = df.writeStream.foreachBatch(runs.epoch_writer).option("checkpointLocation", rig.checkpoint("second"))
+        with pytest.raises(ConfigError, match="'runs' writes batch runs"):
+            rig.finish(runs, writer.start())
 
 
 def test_the_format_writes_a_run_once_and_says_what_is_wrong(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,34 +173,37 @@ def test_the_format_writes_a_run_once_and_says_what_is_wrong(rig: Rig, monkeypat
     assert len(rig.rows()) == 30
 
 
-def test_a_run_of_the_format_that_was_taken_over_is_fenced_and_leaves_its_successor_alone(rig: Rig) -> None:
-    flag = rig.directory / "go"
+def test_a_run_of_the_format_that_was_taken_over_decides_nothing(rig: Rig) -> None:
+    """Its range is either decided by its successor, under the same name, which is as well; or it is fenced."""
 
-    def wait(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        flag.with_name("waits").touch()
-        while not flag.exists():
-            time.sleep(0.02)
-        yield from batches
+    def save_while(run: str, other: str, first: int) -> None:
+        waits, go = rig.directory / f"{run} waits", rig.directory / f"{run} goes"
 
-    def save() -> None:
-        options = {"url": rig.url, "table": "rows", "pipeline": "test", "run": "night"}
+        def wait(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            waits.touch()
+            while not go.exists():
+                time.sleep(0.02)
+            yield from batches
+
+        def take_over() -> None:
+            wait_until(waits.exists, 60, "starting the first task")
+            write(rig, other, numbers(rig, first, first + 10))
+            go.touch()
+
+        successor = threading.Thread(target=take_over)
+        successor.start()
+        options = {"url": rig.url, "table": "rows", "pipeline": "test", "run": run}
         df = rig.spark.range(0, 10, 1, 1).selectExpr("id", "id * 2 AS n").mapInArrow(wait, "id long, n long")
-        df.write.format("onefold_postgres").options(**options).mode("append").save()
-
-    def take_over() -> None:
-        wait_until(flag.with_name("waits").exists, 60, "the first run's task")
-        taken.append(write(rig, "night", numbers(rig, 50, 60)))
-        flag.touch()
+        try:
+            df.write.format("onefold_postgres").options(**options).mode("append").save()
+        finally:
+            successor.join(60)
 
     register(rig.spark)
-    taken: list[BatchOutcome] = []
-    successor = threading.Thread(target=take_over)
-    successor.start()
+    save_while("night", "night", 50)
     with pytest.raises(Exception, match="was taken over") as caught:
-        save()
-    successor.join(60)
+        save_while("next", "another", 60)
     assert type(from_spark(caught.value)) is Fenced
-    assert [outcome.replayed for outcome in taken] == [False]
-    assert [row[0] for row in rig.sql("SELECT max(generation) FROM onefold_pipelines")] == [2]
-    write(rig, "next", numbers(rig, 60, 70), "staged")
-    assert_rows(rig, (50, 70))
+    assert rig.sql("SELECT max(generation) FROM onefold_pipelines") == [(4,)], "the fenced one took nothing back"
+    write(rig, "last", numbers(rig, 70, 80), "staged")
+    assert_rows(rig, (50, 80))
