@@ -20,7 +20,13 @@ from onefold.spark.failures import from_spark
 
 pytestmark = pytest.mark.servers
 DELIVERIES = ["two_phase", "staged"]
-WRONG: list[dict[str, str]] = [{"odd": "1"}, {"pipeline": ""}, {"patienceS": "x"}, {"mode": "overwrite"}]
+WRONG: list[dict[str, str]] = [
+    {"odd": "1"},
+    {"pipeline": ""},
+    {"patienceS": "x"},
+    {"mode": "overwrite"},
+    {"key": "id", "order": "n", "delivery": "two_phase"},
+]
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from onefold.spark.direct import RANGES, Fetch, Transform
 from onefold.spark.failures import from_spark
 from onefold.spark.formats import register
 from onefold.spark.query import QuerySession
-from onefold.spark.session import check_pipeline_name
+from onefold.spark.session import PATIENCE_S, check_pipeline_name
 
 if TYPE_CHECKING:
     from onefold.sources.kafka import KafkaSource
@@ -50,7 +50,7 @@ class Pipeline:
         sinks: Sequence[Sink],
         store: str | None = None,
         *,
-        patience_s: float = 120.0,
+        patience_s: float = PATIENCE_S,
         adopt_ledger: bool = False,
         accept_damage: int | None = None,
         checkpoint: str | None = None,

@@ -8,9 +8,10 @@ what pickles exists, and a driver that dies leaves what the next start's recover
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
@@ -21,19 +22,42 @@ from onefold.core import Committable, ConfigError
 from onefold.core.store import CheckpointStore
 from onefold.sinks import PostgresSink
 from onefold.spark.batch import BatchOutcome, OpenedRun, decide_run, give_up_run, open_run
-from onefold.spark.session import Session, check_pipeline_name, task_of
+from onefold.spark.session import PATIENCE_S, Session, check_pipeline_name, task_of
 from onefold.spark.workers import settle
 from onefold.spark.writers import write_task
 
 __all__ = ["OnefoldPostgresDataSource"]
 
+
+def _columns(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(","))
+
+
 _REQUIRED = ("url", "table", "pipeline", "run")
-_OPTIONS = (*_REQUIRED, "delivery", "name", "store", "patienceS", "lockTimeoutS", "bookkeepingSchema")
+# Option -> what PostgresSink calls it, and how its text is read.
+_OF_SINK: dict[str, tuple[str, Callable[[str], Any]]] = {
+    "delivery": ("delivery", str),
+    "name": ("name", str),
+    "bookkeepingSchema": ("bookkeeping_schema", str),
+    "key": ("key", _columns),
+    "order": ("order", _columns),
+    "deleteWhenTrue": ("delete_when_true", str),
+    "deleteWhenNull": ("delete_when_null", str),
+    "deletesKeptS": ("deletes_kept_s", float),
+    "onError": ("on_error", str),
+    "deadLetters": ("dead_letters", str),
+    "deadLettersMax": ("dead_letters_max", int),
+    "sourcePosition": ("source_position", _columns),
+    "lockTimeoutS": ("lock_timeout_s", float),
+    "connectTimeoutS": ("connect_timeout_s", int),
+}
+_OPTIONS = (*_REQUIRED, "store", "patienceS", *_OF_SINK)
 
 
 class OnefoldPostgresDataSource(DataSource):
-    """Options: `url`, `table`, `pipeline`, `run`; `delivery`, `name`, `lockTimeoutS`, `bookkeepingSchema` as
-    PostgresSink has them; `store`, `patienceS` as Pipeline has them. `mode("append")` only.
+    """Options: `url`, `table`, `pipeline`, `run`; `store`, `patienceS` as Pipeline has them; and those of PostgresSink,
+    written `lockTimeoutS` for lock_timeout_s, with commas between columns. `key` makes it an upsert. Spark's own mode
+    is `mode("append")` always.
 
     `delivery` is `staged` unless set: with `two_phase` every partition that has rows takes one of the server's prepared
     transactions, and here nobody but the user can bound the partitions (`df.coalesce`).
@@ -75,17 +99,18 @@ class _Target:
     @classmethod
     def of(cls, options: Mapping[str, str]) -> _Target:
         check_pipeline_name(options["pipeline"])
-        sink = PostgresSink(
-            options["url"],
-            table=options["table"],
-            name=options.get("name"),
-            delivery=options.get("delivery", "staged"),
-            lock_timeout_s=_seconds(options, "lockTimeoutS", 30),
-            bookkeeping_schema=options.get("bookkeepingSchema", "onefold_sinks"),
-        )
+        settings = {name: _read(options, option, as_) for option, (name, as_) in _OF_SINK.items() if option in options}
+        settings = {"delivery": "staged", "mode": "upsert" if "key" in settings else "append", **settings}
+        if settings["mode"] == "upsert" and settings["delivery"] == "two_phase":
+            raise ConfigError(
+                "with delivery=two_phase the rows of one key must come from one task, and here nobody sees to that: use"
+                " delivery=staged, or pipeline.write_batch"
+            )
+        sink = PostgresSink(options["url"], table=options["table"], **settings)
         store = options.get("store") or sink.store_url()
         assert store is not None, "a Postgres sink's store lives in its own database"
-        return cls(options["pipeline"], sink, store, _seconds(options, "patienceS", 120))
+        patience_s = _read(options, "patienceS", float) if "patienceS" in options else PATIENCE_S
+        return cls(options["pipeline"], sink, store, patience_s)
 
     def session(self) -> Session:
         return Session(self.pipeline, [self.sink], CheckpointStore(self.store), self.patience_s)
@@ -126,9 +151,8 @@ class _RunWriter(DataSourceArrowWriter):
                 give_up_run(session, self.run)
 
 
-def _seconds(options: Mapping[str, str], name: str, default: float) -> float:
-    text = options.get(name)
+def _read(options: Mapping[str, str], option: str, as_: Callable[[str], Any]) -> Any:
     try:
-        return default if text is None else float(text)
+        return as_(options[option])
     except ValueError:
-        raise ConfigError(f"{name}={text!r} must be a number of seconds") from None
+        raise ConfigError(f"{option}={options[option]!r} must be a number") from None

@@ -34,7 +34,9 @@ from onefold.core.store import CheckpointStore
 from onefold.spark import checkpoint
 from onefold.spark.patience import Patience
 
-__all__ = ["Session", "check_pipeline_name", "task_of"]
+__all__ = ["PATIENCE_S", "Session", "check_pipeline_name", "task_of"]
+
+PATIENCE_S = 120.0
 
 log = logging.getLogger("onefold")
 
