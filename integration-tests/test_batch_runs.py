@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from support import CrashError, Rig, crash, failing_at, wait_until
 
-from onefold.core import ConfigError, DataLoss, Fenced, OnefoldError
+from onefold.core import ConfigError, DataLoss, Fenced, OnefoldError, Terminal
 from onefold.sources import KafkaSource
 from onefold.spark import BatchOutcome, register
 from onefold.spark.failures import from_spark
@@ -115,7 +115,7 @@ def test_an_empty_run_is_written_too_and_a_query_that_fails_writes_nothing_and_m
     assert write(rig, "empty", numbers(rig, 0, 0)) == BatchOutcome("empty", 1, 0, replayed=False)
     assert write(rig, "empty", numbers(rig, 0, 10)) == BatchOutcome("empty", 1, 0, replayed=True)
     broken = numbers(rig, 0, 10).selectExpr("id", "CASE WHEN id = 9 THEN raise_error('odd') ELSE n END AS n")
-    with pytest.raises(Exception, match="odd"):
+    with pytest.raises(Terminal, match=r"the job's own code failed: .*odd"):
         write(rig, "mended", broken)
     assert_rows(rig)
     assert write(rig, "mended", numbers(rig, 0, 10)).rows == 10
