@@ -33,6 +33,8 @@ from onefold.core.rows import (
     unfinished_epochs,
     values_of,
 )
+from onefold.core.run_names import adopt_name, claim_name, decided_run
+from onefold.core.runs import DecidedRun
 from onefold.core.tables import SCHEMA_VERSION, epochs, metadata, pipelines, store_info
 
 __all__ = ["CheckpointStore"]
@@ -203,9 +205,10 @@ class CheckpointStore:
                     f"epoch {record.epoch} of pipeline {record.pipeline!r} can't be decided: the store has it as"
                     f" {stored.state.value if stored else 'unknown'} at another place of the chain; start anew"
                 )
+            decided = replace(stored, state=EpochState.DECIDED, manifest=tuple(manifest))
+            claim_name(connection, decided, now_ms)
             if merge is not None:
                 merge(connection)
-            decided = replace(stored, state=EpochState.DECIDED, manifest=tuple(manifest))
             connection.execute(this_epoch(decided).values(**values_of(decided), decided_at_ms=now_ms))
             return Decided(decided)
 
@@ -273,6 +276,13 @@ class CheckpointStore:
             connection.execute(
                 epochs.insert().values(**values_of(adopted), opened_at_ms=now_ms, completed_at_ms=now_ms)
             )
+            adopt_name(connection, adopted, now_ms)
+
+    def decided_run(self, pipeline: str, run: str) -> DecidedRun | None:
+        """The batch run of that name, if it was ever decided: names are kept for good, also of pruned epochs."""
+        self.id()
+        with self.database.transaction() as connection:
+            return decided_run(connection, pipeline, run)
 
     def history(self, pipeline: str, limit: int = KEEP_EPOCHS) -> list[EpochRecord]:
         """The newest epochs, oldest first, given-up ones included."""

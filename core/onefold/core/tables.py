@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-__all__ = ["SCHEMA_VERSION", "epochs", "metadata", "pipelines", "store_info"]
+__all__ = ["SCHEMA_VERSION", "epochs", "metadata", "pipelines", "runs", "store_info"]
 
 SCHEMA_VERSION = 2
 metadata = sa.MetaData()
@@ -48,4 +48,14 @@ epochs = sa.Table(
     sa.Column("completed_at_ms", sa.BigInteger),
     sa.Column("error", sa.Text),
     sa.Index("onefold_epochs_by_state", "pipeline", "state"),
+)
+
+runs = sa.Table(
+    "onefold_runs",
+    metadata,
+    sa.Column("pipeline", sa.String(200), primary_key=True),
+    sa.Column("run", sa.String(200), primary_key=True),
+    sa.Column("epoch", sa.BigInteger, nullable=False),
+    sa.Column("rows", sa.BigInteger, nullable=False),
+    sa.Column("decided_at_ms", sa.BigInteger, nullable=False),
 )
