@@ -16,7 +16,7 @@ from onefold.core.errors import ConfigError
 from onefold.sinks.postgres.connection import Connection, transaction_settings
 from onefold.sinks.postgres.naming import identifier
 
-__all__ = ["lock", "migrate", "version"]
+__all__ = ["is_there", "lock", "migrate", "version"]
 
 _LOCK = 0x6F6E65666F6C64  # "onefold"
 _LOCK_TIMEOUT_S = 30
@@ -64,9 +64,20 @@ def migrate(connection: Connection, schema: str) -> None:
             if found < newest:
                 _climb(connection, schema, found)
                 found = newest
-    if found > newest:
+    _refuse_newer(found, schema)
+
+
+def is_there(connection: Connection, schema: str) -> bool:
+    """Whether the tables are there, in today's layout or an older one. Raises ConfigError for a newer layout."""
+    found = version(connection, schema)
+    _refuse_newer(found, schema)
+    return found > 0
+
+
+def _refuse_newer(found: int, schema: str) -> None:
+    if found > len(STEPS):
         raise ConfigError(
-            f"the onefold tables in schema {schema!r} have layout {found}, and this onefold knows {newest}: "
+            f"the onefold tables in schema {schema!r} have layout {found}, and this onefold knows {len(STEPS)}: "
             "use the newer onefold, or another bookkeeping_schema"
         )
 
