@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Protocol
 
 import psycopg
 import pyarrow as pa
@@ -16,16 +17,16 @@ from onefold.core.protocol import Initial, Outcome, Started, epoch, start
 from onefold.core.store import CheckpointStore
 from onefold.sinks import PostgresSink
 
-__all__ = ["SCHEMA", "World"]
+__all__ = ["SCHEMA", "MakeWorld", "World", "worlds"]
 
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string())])
-TASKS = 2
 
 
 class World:
     """One pipeline in one driver: `start`, then `epoch(0)`, `epoch(1)`, ...; each of ten rows for every sink."""
 
     ROWS = 10
+    TASKS = 2
 
     def __init__(self, url: str, *sinks: PostgresSink, pipeline: str = "p", store: str | None = None) -> None:
         self.url, self.sinks, self.pipeline = url, sinks, pipeline
@@ -56,9 +57,9 @@ class World:
         first = dict(record.range.start.items)["t/0"] * self.ROWS
         ids = list(range(int(first), int(first) + self.ROWS))
         manifest = []
-        for task in range(TASKS):
+        for task in range(self.TASKS):
             for sink in self.sinks:
-                manifest += self.attempt(sink, record, ids[task::TASKS])
+                manifest += self.attempt(sink, record, ids[task :: self.TASKS])
             self.between_tasks()
         return tuple(manifest)
 
@@ -94,6 +95,29 @@ class World:
         for sink in self.sinks:
             assert self.ids(sink.table) == list(range(batches * self.ROWS)), sink
         assert (self.gids(), self.staged()) == ([], 0)
+
+
+class MakeWorld(Protocol):
+    """`make("t", delivery="staged", pipeline="p")`, `make(sink, another)`: pipelines that the test need not close."""
+
+    def __call__(self, *sinks: str | PostgresSink, delivery: str = ..., url: str = ..., **more: str) -> World: ...
+
+
+@contextmanager
+def worlds(database: str) -> Iterator[MakeWorld]:
+    """Pipelines into one database; without a sink, each into the table `t`."""
+    made: list[World] = []
+
+    def make(*sinks: str | PostgresSink, delivery: str = "two_phase", url: str = database, **more: str) -> World:
+        named = [s if isinstance(s, PostgresSink) else PostgresSink(url, s, delivery=delivery) for s in sinks or ("t",)]
+        made.append(World(url, *named, **more))
+        return made[-1]
+
+    try:
+        yield make
+    finally:
+        for world in made:
+            world.close()
 
 
 def _at(batch: int) -> Positions:

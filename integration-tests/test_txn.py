@@ -7,11 +7,10 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import psycopg
 import pytest
-from contract import World
+from contract import MakeWorld, World, worlds
 from support import CrashError, crash, failing_at
 from typer.testing import CliRunner, Result
 
@@ -26,22 +25,12 @@ from onefold.sinks.postgres.operations import Operations
 pytestmark = pytest.mark.servers
 
 DELIVERIES = ["two_phase", "staged"]
-MakeWorld = Callable[..., World]
 
 
 @pytest.fixture
 def make(postgres_url: str) -> Iterator[MakeWorld]:
-    """Pipelines into the test's own database: `make("t", pipeline="p", delivery="two_phase")`."""
-    worlds: list[World] = []
-
-    def world(*tables: str, delivery: str = "two_phase", url: str = postgres_url, **more: Any) -> World:
-        sinks = [PostgresSink(url, table, delivery=delivery) for table in tables or ("t",)]
-        worlds.append(World(url, *sinks, **more))
-        return worlds[-1]
-
-    yield world
-    for world_ in worlds:
-        world_.close()
+    with worlds(postgres_url) as make:
+        yield make
 
 
 @pytest.fixture
@@ -253,7 +242,7 @@ def test_taking_over_a_pipeline_with_a_sink_elsewhere_is_refused_and_changes_not
     name = f"other_{uuid.uuid4().hex[:8]}"
     make().sql(f"CREATE DATABASE {name}")
     elsewhere = PostgresSink(psycopg.conninfo.make_conninfo(postgres_url, dbname=name), "u", delivery="two_phase")
-    world = World(postgres_url, PostgresSink(postgres_url, "t", delivery="two_phase"), elsewhere, pipeline="q")
+    world = make("t", elsewhere, pipeline="q")
     world.start()
     dies_at(monkeypatch, world, "before:Decide", 0)
     with pytest.raises(ConfigError, match="also writes to u, which this database doesn't have"):
@@ -265,7 +254,6 @@ def test_taking_over_a_pipeline_with_a_sink_elsewhere_is_refused_and_changes_not
         (Fate.UNKNOWN, f"prepared in database '{name}': name that one with --postgres")
     }
     assert world.start().given_up == 1
-    world.close()
     world.sql(f"DROP DATABASE {name} WITH (FORCE)")
 
 

@@ -37,6 +37,7 @@ class Transactions:
 
     def close(self) -> None:
         self._store.close()
+        self._operations.close()
 
     def look(self, pipeline: str | None = None) -> tuple[list[Verdict], list[Prepared]]:
         """Those of onefold (of one pipeline, where it is named), and everybody else's. Changes nothing."""

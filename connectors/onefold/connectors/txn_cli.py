@@ -1,4 +1,4 @@
-"""`onefold txn list | resolve`: the options; what they do is in txn_command.py."""
+"""`onefold txn list | resolve | prune`: the options; what they do is in txn_command.py and prune_command.py."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import typer
 
 __all__ = ["app"]
 
-app = typer.Typer(help="Prepared transactions in Postgres: what should become of them.", no_args_is_help=True)
+app = typer.Typer(help="What onefold has prepared and keeps in a Postgres database.", no_args_is_help=True)
 
 Postgres = Annotated[str, typer.Option(help="URL of the destination's database.")]
 Pipeline = Annotated[str | None, typer.Option(help="Only this pipeline's.")]
@@ -48,3 +48,17 @@ def resolve(
 
     if not resolve_transactions(postgres, schema, store, pipeline, gid, take_over, yes):
         raise typer.Exit(1)
+
+
+@app.command()
+def prune(
+    postgres: Postgres,
+    retired: Annotated[list[str] | None, typer.Option(help="A pipeline that never runs again, by name.")] = None,
+    store: Store = None,
+    schema: Schema = "onefold_sinks",
+    yes: Annotated[bool, typer.Option("--yes", help="Don't ask.")] = False,
+) -> None:
+    """Remove what is kept for sinks that a pipeline no longer has, and for retired pipelines; no table of yours."""
+    from onefold.connectors.prune_command import prune_bookkeeping
+
+    prune_bookkeeping(postgres, schema, store, retired or [], yes)

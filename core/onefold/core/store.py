@@ -18,7 +18,7 @@ import sqlalchemy as sa
 from onefold.core.contract import Committable, Decided, EpochRecord, EpochState, Generation, LedgerEntry
 from onefold.core.database import Database
 from onefold.core.effects import EpochRequest, StoreFacts
-from onefold.core.errors import CheckpointMismatch, Fenced
+from onefold.core.errors import CheckpointMismatch, ConfigError, Fenced
 from onefold.core.invariants import ADOPTED
 from onefold.core.ports import Merge
 from onefold.core.positions import Positions, Range, Relation
@@ -266,6 +266,23 @@ class CheckpointStore:
             connection.execute(
                 epochs.insert().values(**values_of(adopted), opened_at_ms=now_ms, completed_at_ms=now_ms)
             )
+
+    def forget(self, pipeline: str) -> None:
+        """Remove all that is known of a pipeline that is no more, on the user's word. Fences whoever still runs it.
+
+        Raises ConfigError while an epoch of it is unfinished.
+        """
+        self.id()
+        with self.database.transaction() as connection:
+            connection.execute(pipeline_row(pipeline).with_for_update()).one_or_none()
+            unfinished = unfinished_epochs(connection, pipeline)
+            if unfinished:
+                raise ConfigError(
+                    f"epoch {unfinished[0].epoch} of pipeline {pipeline!r} is {unfinished[0].state.value}: start the"
+                    " pipeline once more, or `onefold txn resolve --take-over` it, before it is forgotten"
+                )
+            for table in (epochs, pipelines):
+                connection.execute(table.delete().where(table.c.pipeline == pipeline))
 
     def history(self, pipeline: str, limit: int = KEEP_EPOCHS) -> list[EpochRecord]:
         """The newest epochs, oldest first, given-up ones included."""

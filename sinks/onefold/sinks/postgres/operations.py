@@ -15,10 +15,11 @@ import psycopg.conninfo
 
 from onefold.core.errors import ConfigError
 from onefold.sinks.postgres import connection as pool
-from onefold.sinks.postgres import layout
+from onefold.sinks.postgres import layout, pruning
 from onefold.sinks.postgres.committer import PostgresCommitter
 from onefold.sinks.postgres.naming import Gid, Table, gid_prefix, identifier, names_in
 from onefold.sinks.postgres.plan import Settings
+from onefold.sinks.postgres.pruning import Kept
 
 __all__ = ["Operations", "Prepared"]
 
@@ -73,6 +74,18 @@ class Operations:
             rows = connection.execute(f"SELECT pipeline, sink FROM {table} ORDER BY 1, 2".encode()).fetchall()
         return [(pipeline, sink) for pipeline, sink in rows]
 
+    def kept(self) -> tuple[list[Kept], list[str]]:
+        """What is kept for every sink, and stage tables that belong to none."""
+        with self._connected("reading the bookkeeping") as connection:
+            if not layout.is_there(connection, self.schema):
+                return [], []
+            return pruning.kept(connection, self.schema), pruning.unowned_stages(connection, self.schema)
+
+    def remove(self, found: Kept | str) -> None:
+        """A sink's bookkeeping, or a stage table alone."""
+        with self._connected("pruning the bookkeeping") as connection:
+            pruning.remove(connection, self.schema, found)
+
     def sessions(self, pipeline: str) -> int:
         """How many sessions are connected here under the name that drivers and tasks of this pipeline use."""
         name = psycopg.conninfo.conninfo_to_dict(self._settings("").conninfo(pipeline))["application_name"]
@@ -95,6 +108,10 @@ class Operations:
         """What a driver does before it recovers."""
         with self._connected("migrating the ledger") as connection:
             self._settings(sink).bookkeeping(pipeline).create(connection)
+
+    def close(self) -> None:
+        """Let go of connections; the object can be used again."""
+        pool.close_idle(self._conninfo())
 
     def _url_of(self, owners: list[str]) -> str:
         """COMMIT PREPARED is for the owner and for superusers."""
@@ -132,4 +149,7 @@ class Operations:
         )
 
     def _connected(self, doing: str) -> AbstractContextManager[pool.Connection]:
-        return pool.borrow(pool.conninfo(self.url, "operator", 10), doing)
+        return pool.borrow(self._conninfo(), doing)
+
+    def _conninfo(self) -> str:
+        return pool.conninfo(self.url, "operator", 10)
