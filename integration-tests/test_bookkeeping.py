@@ -5,13 +5,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 
+import psycopg
 import pytest
 from contract import MakeWorld, World, worlds
 from support import CrashError, crash, failing_at
 from typer.testing import CliRunner
 
 from onefold.connectors.cli import app
-from onefold.core import ConfigError, Fenced
+from onefold.core import CheckpointMismatch, ConfigError, Fenced
 from onefold.sinks import PostgresSink
 from onefold.sinks.postgres import layout
 from onefold.sinks.postgres.naming import stage_name
@@ -205,6 +206,31 @@ def test_a_pipelines_sink_has_its_ledger_in_one_schema_of_a_database(postgres_ur
         PostgresSink(postgres_url, "u", name="t", bookkeeping_schema="another").recover("p")
     PostgresSink(postgres_url, "t", bookkeeping_schema="another").recover("another pipeline").close()
     PostgresSink(postgres_url, "another sink", bookkeeping_schema="another").recover("p").close()
+
+
+@pytest.mark.parametrize("delivery", DELIVERIES)
+def test_two_processes_with_one_pipelines_name_and_a_store_each_do_not_share_a_ledger(
+    make: MakeWorld, postgres_url: str, delivery: str
+) -> None:
+    one = make("t", delivery=delivery, store=store_in(postgres_url, "one"))
+    other = make(PostgresSink(postgres_url, "u", name="t", delivery=delivery), store=store_in(postgres_url, "other"))
+    one.start()
+    other.start()  # neither has committed anything: nothing tells them apart yet
+    one.epoch(0)
+    with pytest.raises(Fenced, match="another pipeline of the same name is at work here"):
+        other.epoch(0)
+    with pytest.raises(CheckpointMismatch, match="point the pipeline to the store it had before"):
+        other.start()
+    one.epoch(1)
+    assert one.ids("t") == list(range(20))
+    for gid in one.gids():
+        one.sql(f"ROLLBACK PREPARED '{gid}'")
+
+
+def store_in(url: str, schema: str) -> str:
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(f"CREATE SCHEMA {schema}".encode())
+    return url.replace("postgresql:", "postgresql+psycopg:", 1) + f"?options=-c%20search_path%3D{schema}"
 
 
 # pruning

@@ -92,6 +92,8 @@ class Bookkeeping:
     def record(self, connection: Connection, entry: LedgerEntry) -> None:
         """Move the ledger's row forward, inside the caller's transaction. Raises Fenced where a newer one is there.
 
+        Another store than before must come with a newer generation, as an adoption does: else two pipelines of one name
+        are at work, each with a store of its own.
         Parts of earlier epochs go: that a transaction of theirs was committed follows from the row itself.
         """
         ledger = self.table("ledger")
@@ -101,7 +103,8 @@ class Bookkeeping:
                 ON CONFLICT (pipeline, sink) DO UPDATE SET epoch = excluded.epoch, generation = excluded.generation,
                     timestamp_ms = excluded.timestamp_ms, positions = excluded.positions,
                     store_id = excluded.store_id, updated_at = now()
-                WHERE (l.epoch, l.generation) <= (excluded.epoch, excluded.generation)""",
+                WHERE (l.epoch, l.generation) <= (excluded.epoch, excluded.generation)
+                  AND (l.store_id IN ('', excluded.store_id) OR l.generation < excluded.generation)""",
             (
                 self.pipeline,
                 self.sink,
@@ -115,6 +118,12 @@ class Bookkeeping:
         if moved != 1:
             there = self.ledger(connection)
             assert there is not None
+            if there.store_id != entry.store_id:
+                raise Fenced(
+                    f"pipeline {self.pipeline!r}, sink {self.sink!r}: the ledger is kept under checkpoint store "
+                    f"{there.store_id}, and this driver's is {entry.store_id}: another pipeline of the same name is at "
+                    "work here. Stop this one, and give one of them a name of its own, or both the same store"
+                )
             raise Fenced(
                 f"pipeline {self.pipeline!r}, sink {self.sink!r}: the ledger is at epoch {there.epoch} of generation "
                 f"{there.generation}, beyond epoch {entry.epoch} of generation {entry.generation}: "
