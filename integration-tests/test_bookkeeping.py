@@ -245,19 +245,21 @@ def relations(world: World) -> list[str]:
     return [row[0] for row in world.sql("SELECT relname FROM pg_class WHERE relname ~ '^onefold_stage_' ORDER BY 1")]
 
 
-def test_a_removed_sink_is_pruned_and_the_pipeline_goes_on(make: MakeWorld, postgres_url: str) -> None:
+def test_a_removed_or_renamed_sink_is_pruned_and_the_pipeline_goes_on(make: MakeWorld, postgres_url: str) -> None:
+    make("its first name", delivery="staged").start()
     sinks = [PostgresSink(postgres_url, "kept"), PostgresSink(postgres_url, "removed", delivery="staged")]
     both = make(*sinks)
     both.start()
     both.epoch(0)
-    assert "nothing to prune" in txn_prune(postgres_url)
+    pruned = [line for line in txn_prune(postgres_url).splitlines() if "the pipeline's last epoch" in line]
+    assert len(pruned) == 1 and "its first name" in pruned[0]
     world = make("kept")
     world.start()
     world.epoch(1)
     world.sql("CREATE UNLOGGED TABLE onefold_sinks.onefold_stage_" + "0" * 32 + " (id int)")
     shown = txn_prune(postgres_url, "--yes")
     assert "the pipeline's last epoch, 2, went to kept" in shown and "no sink that was ever opened here" in shown
-    assert "removed: the bookkeeping of 1 sinks, and 1 more stage tables" in shown
+    assert "removed: the bookkeeping of 2 sinks, and 1 more stage tables" in shown
     assert relations(world) == []
     assert world.sql("SELECT sink FROM onefold_sinks.onefold_ledger") == [("kept",)]
     world.epoch(2)

@@ -293,6 +293,19 @@ def test_without_the_right_store_nothing_is_touched_and_the_reason_is_told(
     assert not (tmp_path / "none.db").exists()
 
 
+def test_without_the_sinks_bookkeeping_nothing_is_touched_either(
+    make: MakeWorld, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = make()
+    world.start()
+    dies_at(monkeypatch, world, "after:Decide", 0)
+    transactions = Transactions(Operations(postgres_url, "elsewhere"), None)
+    assert "no onefold tables in schema 'elsewhere'" in transactions.look()[0][0].because
+    with pytest.raises(ConfigError, match="--bookkeeping-schema"):
+        transactions.take_over("p")
+    transactions.close()
+
+
 def expect_unknown(url: str, store: str | None, reason: str) -> None:
     transactions = Transactions(Operations(url), store)
     try:

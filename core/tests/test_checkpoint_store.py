@@ -17,6 +17,7 @@ from onefold.core import (
     Decided,
     EpochRecord,
     EpochState,
+    Fenced,
     InDoubt,
     Positions,
     Range,
@@ -256,3 +257,19 @@ def test_a_pipeline_that_dies_in_every_start_does_not_grow_either(
         (1, "complete"),
         *((epoch, "given_up") for epoch in (6, 7, 8, 9)),
     ]
+
+
+def test_a_pipeline_is_forgotten_only_when_nothing_of_it_is_unfinished_and_its_driver_is_fenced(
+    tmp_path: Path, opened: Open
+) -> None:
+    store = opened(f"sqlite:///{tmp_path / 'store.db'}")
+    generation, other = store.acquire("p", 0), store.acquire("other", 0)
+    record = store.open_epoch(generation, request(0, 1), 0, NOW_MS)
+    with pytest.raises(ConfigError, match="epoch 1 of pipeline 'p' is open"):
+        store.forget("p")
+    store.complete(generation, store.decide(generation, record, [], NOW_MS), NOW_MS)
+    store.forget("p")
+    assert (store.facts("p").generation, store.history("p")) == (0, [])
+    with pytest.raises(Fenced, match="now: gone"):
+        store.open_epoch(generation, request(1, 2), 1, NOW_MS)
+    assert store.facts("other").generation == other.number

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from onefold.connectors.txn_command import table_console
 from onefold.core import ConfigError
 from onefold.core.effects import StoreFacts
 from onefold.core.store import CheckpointStore
@@ -27,7 +28,8 @@ def prune_bookkeeping(postgres: str, schema: str, store_url: str | None, retired
         if kept and store.look() is None:
             raise ConfigError(f"there is no checkpoint store at {store.database}: name the pipelines' with --store")
         facts = {pipeline: store.facts(pipeline) for pipeline in {k.pipeline for k in kept}}
-        gone = {k: because for k in kept if (because := why(k, facts[k.pipeline], retired))}
+        theirs = {k.pipeline for k in kept if k.ledger and k.ledger.store_id == facts[k.pipeline].store_id}
+        gone = {k: because for k in kept if (because := why(k, facts[k.pipeline], k.pipeline in theirs, retired))}
         _refuse_prepared(operations, gone)
         if unknown := sorted(set(retired) - {k.pipeline for k in gone}):
             raise ConfigError(f"nothing is kept here for a pipeline {', '.join(unknown)}: is the name right?")
@@ -45,7 +47,7 @@ def prune_bookkeeping(postgres: str, schema: str, store_url: str | None, retired
         console.print(f"removed: the bookkeeping of {len(gone)} sinks, and {len(stages)} more stage tables")
 
 
-def why(kept: Kept, facts: StoreFacts, retired: Sequence[str]) -> str | None:
+def why(kept: Kept, facts: StoreFacts, is_their_store: bool, retired: Sequence[str]) -> str | None:
     """Why a sink's bookkeeping may go; None where it is needed, or nobody can know."""
     ledger = kept.ledger
     if ledger is not None and ledger.epoch > 0 and ledger.store_id != facts.store_id:
@@ -58,7 +60,7 @@ def why(kept: Kept, facts: StoreFacts, retired: Sequence[str]) -> str | None:
     if kept.pipeline in retired:
         return "retired"
     last = facts.complete
-    if ledger is None or last is None or any(kept.sink in record.sinks for record in (last, *facts.unfinished)):
+    if last is None or not is_their_store or any(kept.sink in record.sinks for record in (last, *facts.unfinished)):
         return None
     return f"the pipeline's last epoch, {last.epoch}, went to {', '.join(last.sinks)}"
 
@@ -80,4 +82,4 @@ def _print(gone: dict[Kept, str], stages: Sequence[str]) -> None:
         table.add_row(escape(kept.pipeline), escape(kept.sink), *counts, escape(because))
     for stage in stages:
         table.add_row("-", "-", "-", "-", "-", stage, "no sink that was ever opened here stages there")
-    Console(width=None if Console().is_terminal else 400).print(table)
+    table_console().print(table)

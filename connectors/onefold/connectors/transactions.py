@@ -94,6 +94,11 @@ class Transactions:
     @contextmanager
     def _driver(self, pipeline: str, finishes: Callable[[Prepared], bool] = lambda _: False) -> Iterator[Driver]:
         """A driver over those of the pipeline's sinks that are in this database, in the role that it needs."""
+        if not self._operations.has_tables():
+            raise ConfigError(
+                f"there are no onefold tables in schema {self._operations.schema!r}: name the sinks' bookkeeping_schema"
+                " with --bookkeeping-schema"
+            )
         listed = [t for t in self._operations.prepared() if t.pipeline == pipeline and t.is_here]
         sinks = {sink for name, sink in self._operations.sinks() if name == pipeline}
         sinks |= {t.sink for t in listed if t.sink}

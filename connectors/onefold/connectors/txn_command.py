@@ -19,7 +19,7 @@ from onefold.core import ConfigError
 from onefold.core.settling import Fate
 from onefold.sinks.postgres.operations import Operations, Prepared
 
-__all__ = ["list_transactions", "resolve_transactions"]
+__all__ = ["list_transactions", "resolve_transactions", "table_console"]
 
 _PIPE_COLUMNS = 400  # one line for each transaction, for those who read it by program
 _COLOURS = {Fate.COMMIT: "green", Fate.ROLL_BACK: "yellow", Fate.LEAVE: "default", Fate.UNKNOWN: "red"}
@@ -69,6 +69,11 @@ def resolve_transactions(
     return not left
 
 
+def table_console() -> Console:
+    """As wide as the terminal, and as the text where there is none."""
+    return Console(width=None if sys.stdout.isatty() else _PIPE_COLUMNS)
+
+
 def _one(gid: str, ours: list[Verdict], others: list[Prepared]) -> Verdict:
     if any(t.name == gid for t in others):
         raise ConfigError(f"{gid!r} was not prepared by onefold: what should become of it is for its owner to say")
@@ -95,7 +100,7 @@ def _transactions(postgres: str, store: str | None, schema: str) -> Iterator[Tra
 
 
 def _print(ours: list[Verdict], others: list[Prepared]) -> None:
-    console = Console(width=None if sys.stdout.isatty() else _PIPE_COLUMNS)
+    console = table_console()
     if ours:
         table = Table(
             "should become", "pipeline", "sink", "generation", "epoch", "age", "owner", box=None, pad_edge=False

@@ -65,20 +65,25 @@ class Operations:
             found.append(Prepared(name, owner, database, is_here, prepared_at, age_s, gid, *(names or (None, None))))
         return found
 
+    def has_tables(self) -> bool:
+        """Whether the bookkeeping is there. Raises ConfigError for a layout that is too new."""
+        with self._connected("looking for the bookkeeping") as connection:
+            return layout.is_there(connection, self.schema)
+
     def sinks(self) -> list[tuple[str, str]]:
-        """Every (pipeline, sink) that was ever opened here. Raises ConfigError for a layout that is too new."""
+        """Every (pipeline, sink) that was ever opened here."""
+        if not self.has_tables():
+            return []
         with self._connected("reading the ledger") as connection:
-            if not layout.is_there(connection, self.schema):
-                return []
             table = f"{identifier(self.schema)}.onefold_ledger"
             rows = connection.execute(f"SELECT pipeline, sink FROM {table} ORDER BY 1, 2".encode()).fetchall()
         return [(pipeline, sink) for pipeline, sink in rows]
 
     def kept(self) -> tuple[list[Kept], list[str]]:
         """What is kept for every sink, and stage tables that belong to none."""
+        if not self.has_tables():
+            return [], []
         with self._connected("reading the bookkeeping") as connection:
-            if not layout.is_there(connection, self.schema):
-                return [], []
             return pruning.kept(connection, self.schema), pruning.unowned_stages(connection, self.schema)
 
     def remove(self, found: Kept | str) -> None:
