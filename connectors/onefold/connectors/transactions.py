@@ -156,7 +156,7 @@ def _because(transaction: Prepared, fate: Fate, facts: StoreFacts, sessions: int
             return f"epoch {gid.epoch} is damaged: mend what its error names, then start with accept_damage={gid.epoch}"
         case Fate.LEAVE:
             return (
-                f"epoch {gid.epoch} runs in generation {gid.generation}, the newest ({sessions} sessions connected):"
+                f"epoch {gid.epoch} runs in generation {gid.generation}, the newest (sessions connected: {sessions}):"
                 f" its driver may decide it. If that is dead, {START}, or resolve it with --take-over"
             )
         case Fate.UNKNOWN:

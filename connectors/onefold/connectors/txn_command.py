@@ -60,8 +60,9 @@ def resolve_transactions(
                     f" epochs finished, {started.given_up} given up"
                 )
             fates = list(transactions.settle(name, gid).values())
-            counts = f"{fates.count(Fate.COMMIT)} committed, {fates.count(Fate.ROLL_BACK)} rolled back"
-            console.print(f"{escape(name)}: {counts}")
+            if fates or not take_over:
+                counts = f"{fates.count(Fate.COMMIT)} committed, {fates.count(Fate.ROLL_BACK)} rolled back"
+                console.print(f"{escape(name)}: {counts}")
         left = [v for v in transactions.look(pipeline)[0] if gid in (None, v.transaction.name)]
     if left:
         console.print(f"{len(left)} left:")

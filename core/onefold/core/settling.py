@@ -56,9 +56,7 @@ def fates(facts: StoreFacts, listed: Iterable[Committable]) -> dict[Committable,
     """`listed` must have been read before `facts`, as for a sweep; and what a sweep removes is what is rolled back."""
     listed = tuple(listed)
     known = tuple(c for c in listed if c.generation <= facts.generation)
-    newest = Generation(
-        "", facts.generation, ""
-    )  # the token is the store's to compare, and nothing is asked of it here
+    newest = Generation("", facts.generation, "")  # only its number counts here
     condemned = set(doomed(facts, newest, known))
     decided = {(c.sink, c.handle) for r in facts.unfinished if r.state is EpochState.DECIDED for c in r.manifest}
 

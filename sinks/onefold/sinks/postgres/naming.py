@@ -110,14 +110,15 @@ class Gid:
         if not text.startswith(prefix) or len(parts) != 3 or not (parts[0].isdigit() and parts[1].isdigit()):
             return None
         try:
-            return cls(prefix, int(parts[0]), int(parts[1]), uuid.UUID(hex=parts[2]))
+            gid = cls(prefix, int(parts[0]), int(parts[1]), uuid.UUID(hex=parts[2]))
         except ValueError:
             return None
+        return gid if str(gid) == text else None
 
     @classmethod
     def parse_any(cls, text: str) -> Gid | None:
         """As `parse`, for whichever pipeline and sink; None for other people's transactions."""
-        prefix = re.match("of/[^/]+/[^/]+/", text)
+        prefix = re.match("of/[^/]*/[^/]*/", text)
         return cls.parse(prefix[0], text) if prefix else None
 
 
