@@ -41,14 +41,41 @@ def version(world: World) -> int:
 # migrating
 
 
+A_PART = """
+INSERT INTO onefold_sinks.onefold_parts (pipeline, sink, epoch, generation, timestamp_ms, gid, rows)
+VALUES ('p', 't', 1, 1, 1, '{gid}', 0)
+"""
+THE_REST = """
+INSERT INTO onefold_sinks.onefold_staged (stage, attempt, pipeline, sink, generation, epoch, rows)
+VALUES ('stage', 1, 'p', 't', 1, 1, 0);
+INSERT INTO onefold_sinks.onefold_ledger (pipeline, sink, epoch, generation, timestamp_ms, positions, store_id)
+VALUES ('p', 'another sink', 1, 1, 1, '{}', 'store')
+"""
+
+
+def test_every_step_is_one_that_prepared_work_and_writers_of_the_first_layout_may_live_beside(
+    make: MakeWorld, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A prepared transaction keeps its locks on the tables: a step that waits for them would wait for ever."""
+    monkeypatch.setattr(layout, "_LOCK_TIMEOUT_S", 2)
+    with psycopg.connect(postgres_url, autocommit=True) as old:
+        with monkeypatch.context() as patched:
+            patched.setattr(layout, "STEPS", layout.STEPS[:1])
+            layout.migrate(old, "onefold_sinks")
+        old.execute(f"BEGIN; {A_PART.format(gid='one')}; PREPARE TRANSACTION 'one'".encode())
+        world = make()
+        assert version(world) == len(layout.STEPS)
+        old.execute(f"BEGIN; {A_PART.format(gid='two')}; PREPARE TRANSACTION 'two'".encode())
+        old.execute(THE_REST.encode())
+        for gid in ("one", "two"):
+            old.execute(f"COMMIT PREPARED '{gid}'".encode())
+    assert world.sql("SELECT gid FROM onefold_sinks.onefold_parts ORDER BY 1") == [("one",), ("two",)]
+
+
 @pytest.mark.parametrize("delivery", DELIVERIES)
-def test_a_first_layout_with_decided_work_in_it_is_migrated_and_goes_on(
+def test_decided_work_of_an_older_layout_is_finished_under_a_newer_one(
     make: MakeWorld, monkeypatch: pytest.MonkeyPatch, delivery: str
 ) -> None:
-    """Prepared transactions hold locks on the tables: a step that waited for them would wait for ever."""
-    steps = layout.STEPS
-    monkeypatch.setattr(layout, "_LOCK_TIMEOUT_S", 2)
-    monkeypatch.setattr(layout, "STEPS", steps[:1])
     old = make(delivery=delivery)
     old.start()
     old.epoch(0)
@@ -56,9 +83,9 @@ def test_a_first_layout_with_decided_work_in_it_is_migrated_and_goes_on(
         failing_at(patched, "after:Decide", crash)
         with pytest.raises(CrashError):
             old.epoch(1)
-    monkeypatch.setattr(layout, "STEPS", (*steps, *LATER))
+    monkeypatch.setattr(layout, "STEPS", (*layout.STEPS, *LATER))
     new = make(delivery=delivery)
-    assert version(new) == len(steps) + 2
+    assert version(new) == len(layout.STEPS)
     assert new.start().finished == 1
     new.epoch(2)
     new.assert_exact(3)
@@ -69,18 +96,18 @@ def test_an_older_onefold_runs_on_beside_a_migration_and_its_next_start_is_refus
     make: MakeWorld, monkeypatch: pytest.MonkeyPatch, delivery: str
 ) -> None:
     steps = layout.STEPS
-    monkeypatch.setattr(layout, "STEPS", steps[:1])
     old = make(delivery=delivery)
     old.start()
-    monkeypatch.setattr(layout, "STEPS", (*steps, *LATER))
-    old.between_tasks = lambda: make("other", pipeline="newer", delivery=delivery).close()
-    old.epoch(0)
-    assert version(old) == len(steps) + 2
+    with monkeypatch.context() as patched:
+        patched.setattr(layout, "STEPS", (*steps, *LATER))
+        old.between_tasks = lambda: make("other", pipeline="newer", delivery=delivery).close()
+        old.epoch(0)
     old.between_tasks = lambda: None
+    assert version(old) == len(steps) + 2
     old.epoch(1)
     old.assert_exact(2)
-    monkeypatch.setattr(layout, "STEPS", steps[:1])
-    with pytest.raises(ConfigError, match=f"have layout {len(steps) + 2}, and this onefold knows 1: use the newer"):
+    newer = f"have layout {len(steps) + 2}, and this onefold knows {len(steps)}: use the newer onefold"
+    with pytest.raises(ConfigError, match=newer):
         make(delivery=delivery)
 
 
