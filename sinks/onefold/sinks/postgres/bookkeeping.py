@@ -5,6 +5,7 @@ All in one schema (`onefold_sinks`, unless named otherwise), shared by the pipel
     onefold_ledger   one row for each pipeline and sink: the last epoch completed there, and the source's positions
     onefold_parts    one row for each prepared transaction, inside it: proof that it was committed
     onefold_staged   one row for each attempt whose rows are in a stage table; logged, while the stage is not
+    onefold_evolutions  one row for each ALTER TABLE of a target that a sink has made
     onefold_version  which layout these tables have
 """
 
@@ -36,6 +37,10 @@ CREATE TABLE IF NOT EXISTS {s}.onefold_staged (
     stage text NOT NULL, attempt bigint NOT NULL, pipeline text NOT NULL, sink text NOT NULL,
     generation bigint NOT NULL, epoch bigint NOT NULL, rows bigint NOT NULL,
     staged_at timestamptz NOT NULL DEFAULT now(), PRIMARY KEY (stage, attempt));
+CREATE TABLE IF NOT EXISTS {s}.onefold_evolutions (
+    evolution bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, pipeline text NOT NULL, sink text NOT NULL,
+    target text NOT NULL, statement text NOT NULL, after_epoch bigint, after_generation bigint,
+    role text NOT NULL DEFAULT current_user, evolved_at timestamptz NOT NULL DEFAULT now());
 INSERT INTO {s}.onefold_version SELECT {version} WHERE NOT EXISTS (SELECT FROM {s}.onefold_version);
 """
 
@@ -67,7 +72,8 @@ class Bookkeeping:
             )
 
     def _exists(self, connection: Connection) -> bool:
-        names = [f"{identifier(self.schema)}.onefold_{name}" for name in ("version", "ledger", "parts", "staged")]
+        tables = ("version", "ledger", "parts", "staged", "evolutions")
+        names = [f"{identifier(self.schema)}.onefold_{name}" for name in tables]
         row = connection.execute(
             "SELECT bool_and(to_regclass(name) IS NOT NULL) FROM unnest(%s::text[]) AS name", (names,)
         ).fetchone()

@@ -71,7 +71,9 @@ def translate(
             f"{message}. All of the server's slots are taken: fewer writers, a higher max_prepared_transactions "
             "(needs a restart), or delivery='staged'; pg_prepared_xacts shows who holds them"
         )
-    if state[:2] in ("22", "23"):
+    if state == "22P03":
+        return Retriable(f"{message}. The table was altered since the sink was opened: start the pipeline again")
+    if state[:2] in ("22", "23", "44"):
         return BadRecord(f"{message}. Postgres refuses a row: mend or filter it before the sink, or alter the table")
     if state[:2] in ("40", "53", "55", "57", "58") or state == "25006":
         return Retriable(message)

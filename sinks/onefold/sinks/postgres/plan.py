@@ -32,6 +32,7 @@ class Settings:
     lock_timeout_s: float
     connect_timeout_s: int
     bookkeeping_schema: str
+    evolve: bool = False
 
     def conninfo(self, pipeline: str) -> str:
         return connection.conninfo(self.url, pipeline, self.connect_timeout_s)

@@ -6,9 +6,9 @@ import pyarrow as pa
 
 from onefold.core.contract import Committer, Guarantee, SinkKind, SinkWriter, TaskId
 from onefold.core.errors import ConfigError
+from onefold.sinks.postgres import comparison, evolution, staging, target
 from onefold.sinks.postgres import connection as pool
 from onefold.sinks.postgres import plan as plans
-from onefold.sinks.postgres import staging, target
 from onefold.sinks.postgres.bookkeeping import Bookkeeping
 from onefold.sinks.postgres.committer import PostgresCommitter
 from onefold.sinks.postgres.naming import Table
@@ -31,6 +31,8 @@ class PostgresSink:
     - `auto`: `two_phase` if the server and the table allow it, else `staged`; `delivery_reason` says why;
     - `at_least_once`: every task commits for itself. No protection, for comparisons.
 
+    With `evolve`, `open` alters the table where the rows have new or wider columns: docs/postgres-targets.md.
+
     The ledger and what else onefold keeps here live in the schema `bookkeeping_schema`, created if it is missing.
     Raises ConfigError for settings that make no sense.
     """
@@ -45,6 +47,7 @@ class PostgresSink:
         lock_timeout_s: float = 30,
         connect_timeout_s: int = 10,
         bookkeeping_schema: str = "onefold_sinks",
+        evolve: bool = False,
     ) -> None:
         choices = ["auto", *(choice.value for choice in Delivery)]
         if delivery not in choices:
@@ -59,6 +62,7 @@ class PostgresSink:
             lock_timeout_s=lock_timeout_s,
             connect_timeout_s=connect_timeout_s,
             bookkeeping_schema=bookkeeping_schema,
+            evolve=evolve,
         )
         self._settings.conninfo("")  # an unreadable URL is best known now
         self._plan: Plan | None = None
@@ -125,14 +129,16 @@ class PostgresSink:
             target.create(connection, settings.table, schema)
             found = target.find(connection, settings.table)
             assert found is not None, settings.table
-        columns = target.columns_of(found, schema)
+        elif settings.evolve:
+            found = evolution.evolve(connection, books, found, schema, settings.lock_timeout_s)
+        columns = comparison.columns_of(found, schema)
         stage = plans.stage_of(settings, books.pipeline)
         writers_max = None
         if delivery is Delivery.TWO_PHASE:
             free = slots_max - slots_used
             writers_max = max(1, free - 1 if free > 4 else free)  # one is left for somebody else's
         elif delivery is Delivery.STAGED:
-            staging.create(connection, books, stage, columns)
+            stage = staging.create(connection, books, stage, columns)
         return Plan(books.pipeline, delivery, reason, found.table.sql, columns, stage, writers_max)
 
     def writers_max(self) -> int | None:

@@ -1,10 +1,14 @@
 """The stage: one UNLOGGED table for each pipeline and sink, where attempts' rows wait to be merged.
 
+Its name ends with a digest of its columns: a zombie that opens the sink for other rows makes a stage of its own, and
+the live driver's stays. What was outgrown goes with a decided epoch's rows.
+
 Crash recovery of the server empties it, while the logged `onefold_staged` keeps its rows: so every merge counts.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,7 +18,7 @@ from onefold.core.contract import Committable, SinkKind
 from onefold.core.errors import ConfigError, WorkLost
 from onefold.sinks.postgres import connection as pool
 from onefold.sinks.postgres.bookkeeping import Bookkeeping
-from onefold.sinks.postgres.naming import identifier
+from onefold.sinks.postgres.naming import identifier, stage_name
 from onefold.sinks.postgres.plan import Plan, stage_sql
 from onefold.sinks.postgres.types import Column
 
@@ -36,26 +40,18 @@ def _sql(books: Bookkeeping, stage: str) -> str:
     return stage_sql(books.schema, stage).replace("%", "%%")
 
 
-def create(connection: pool.Connection, books: Bookkeeping, stage: str, columns: Sequence[Column]) -> None:
-    """The stage with the rows' columns; one with other columns is replaced, with what is left in it."""
-    name = stage_sql(books.schema, stage)
+def create(connection: pool.Connection, books: Bookkeeping, stage: str, columns: Sequence[Column]) -> str:
+    """Make sure that there is a stage with the rows' columns; returns its name, which starts with `stage`."""
     wanted = [(column.name, column.sql) for column in columns] + [("onefold_attempt", "bigint")]
     if any(column.name == "onefold_attempt" for column in columns):
         raise ConfigError("'onefold_attempt' is a column of the stage: rename it in the rows, or use 'two_phase'")
+    stage = f"{stage}_{hashlib.sha256(repr(wanted).encode()).hexdigest()[:12]}"
+    name = stage_sql(books.schema, stage)
     with connection.transaction():
         connection.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (name,))
-        there = connection.execute(
-            """SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute
-               WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped ORDER BY attnum""",
-            (name,),
-        ).fetchall()
-        if there == wanted:
-            return
-        if there:
-            connection.execute(f"DROP TABLE {name}")
-            connection.execute(f"DELETE FROM {books.table('staged')} WHERE stage = %s", (stage,))
         declared = ", ".join(f"{identifier(column)} {kind}" for column, kind in wanted)
-        connection.execute(f"CREATE UNLOGGED TABLE {name} ({declared})")
+        connection.execute(f"CREATE UNLOGGED TABLE IF NOT EXISTS {name} ({declared})")
+    return stage
 
 
 def verify(connection: pool.Connection, books: Bookkeeping, committables: Sequence[Committable]) -> None:
@@ -112,6 +108,32 @@ def clear(
     for stage in _parts(committables):
         if not _truncate(connection, books, stage, newest, lock_timeout_s):
             discard(connection, books, committables, lock_timeout_s)
+        _drop_outgrown(connection, books, stage, newest[0])
+
+
+def _drop_outgrown(connection: pool.Connection, books: Bookkeeping, stage: str, generation: int) -> None:
+    """Drop this sink's stages for other columns than `stage` has: unless somebody uses them, or may be about to."""
+    prefix = stage_name(books.pipeline, books.sink)
+    others = connection.execute(
+        """SELECT relname FROM pg_class WHERE relname >= %(p)s AND relname < %(p)s || '~' AND relname <> %(s)s
+               AND relkind = 'r' AND relnamespace = %(n)s::regnamespace AND pg_has_role(relowner, 'USAGE')""",
+        {"p": prefix, "s": stage, "n": identifier(books.schema)},
+    ).fetchall()
+    for (other,) in others:
+        name = stage_sql(books.schema, other)
+        try:
+            with connection.transaction():
+                connection.execute(f"LOCK TABLE {name} IN ACCESS EXCLUSIVE MODE NOWAIT")
+                # In this order: whoever opened that stage while this commit is under way has finished this epoch
+                # first, and written the ledger's row as a newer generation.
+                ledger = books.ledger(connection)
+                used = connection.execute(
+                    f"SELECT FROM {books.table('staged')} WHERE stage = %s LIMIT 1", (other,)
+                ).fetchone()
+                if used is None and (ledger is None or ledger.generation <= generation):
+                    connection.execute(f"DROP TABLE {name}")
+        except (psycopg.errors.LockNotAvailable, psycopg.errors.UndefinedTable):
+            continue
 
 
 def _truncate(

@@ -18,7 +18,18 @@ from pgpq import encoders, schema
 
 from onefold.sinks.postgres.jsontext import json_text
 
-__all__ = ["Column", "PostgresType", "Wire", "builder", "default_type", "fit", "plain", "to_wire"]
+__all__ = [
+    "Column",
+    "PostgresType",
+    "Wire",
+    "builder",
+    "default_type",
+    "digits_of",
+    "fit",
+    "list_element",
+    "plain",
+    "to_wire",
+]
 
 
 class Wire(enum.Enum):
@@ -43,6 +54,17 @@ class PostgresType:
     is_enum: bool
     sql: str  # as format_type() writes it
 
+    @property
+    def digits(self) -> tuple[int, int] | None:
+        """How many decimal digits it has before and after the point; None without a bound, and for other types."""
+        if self.name in _INTEGER_BITS:
+            return _INTEGER_DIGITS[self.name], 0
+        if self.name != "numeric" or self.typmod < 0:
+            return None
+        bits = self.typmod - 4  # precision in the high half, scale (11 bits, signed) in the low
+        precision, scale = (bits >> 16) & 0xFFFF, ((bits & 0x7FF) ^ 1024) - 1024
+        return precision - scale, scale
+
 
 @dataclass(frozen=True, slots=True)
 class Column:
@@ -57,6 +79,7 @@ class Column:
 
 _INTEGERS = {pa.int8(): ("int2", 3), pa.int16(): ("int2", 5), pa.int32(): ("int4", 10), pa.int64(): ("int8", 19)}
 _INTEGER_BITS = {"int2": 16, "int4": 32, "int8": 64}
+_INTEGER_DIGITS = {"int2": 5, "int4": 10, "int8": 19}
 _BY_BITS = {16: pa.int16(), 32: pa.int32(), 64: pa.int64()}
 _TEXTS = ("text", "varchar", "bpchar", "citext", "name")
 _EXACT = {
@@ -122,6 +145,18 @@ def _is_list(kind: pa.DataType) -> bool:
     return bool(t.is_list(kind) or t.is_large_list(kind) or t.is_fixed_size_list(kind) or t.is_list_view(kind))
 
 
+def list_element(kind: pa.DataType) -> pa.DataType | None:
+    """The type of a list's elements, None for what is no list."""
+    return kind.value_type if _is_list(kind) else None
+
+
+def digits_of(kind: pa.DataType) -> tuple[int, int] | None:
+    """How many decimal digits a number of the plain type `kind` has before and after the point, at most."""
+    if kind in _INTEGERS:
+        return _INTEGERS[kind][1], 0
+    return (kind.precision - kind.scale, kind.scale) if pa.types.is_decimal(kind) else None
+
+
 def _scalar_name(kind: pa.DataType) -> str | None:
     """The typname that holds the plain scalar `kind` exactly; None for what is not a scalar."""
     if kind in _INTEGERS:
@@ -155,13 +190,23 @@ def default_type(kind: pa.DataType) -> str | None:
 def fit(name: str, kind: pa.DataType, target: PostgresType) -> Column | None:
     """How rows of `kind` travel into a column of type `target` without loss; None where they cannot."""
     folded = plain(kind)
-    if folded is None:
+    if folded is None or _rounds(kind, target):
         return None
     wired = _fit_null(folded) or _fit_json(folded, target) or _fit_list(folded, target) or _fit_scalar(folded, target)
     return None if wired is None else Column(name, kind, wired[0], wired[1], target.sql)
 
 
 _Wired = tuple[Wire, pa.DataType] | None
+_SECOND_DIGITS = {"s": 0, "ms": 3, "us": 6, "ns": 6}  # what is finer than a microsecond fails on its way
+
+
+def _rounds(kind: pa.DataType, target: PostgresType) -> bool:
+    """Times with a precision round what is finer without a word, and intervals of some fields drop the others."""
+    name = target.element or target.name
+    if target.typmod < 0 or name not in ("timestamp", "timestamptz", "time", "interval"):
+        return False
+    unit = getattr(list_element(kind) or kind, "unit", None)
+    return unit is not None and (name == "interval" or _SECOND_DIGITS[unit] > target.typmod)
 
 
 def _fit_null(kind: pa.DataType) -> _Wired:
@@ -224,11 +269,8 @@ def _fit_integer(kind: pa.DataType, target: PostgresType) -> _Wired:
 
 
 def _has_room(target: PostgresType, precision: int, scale: int) -> bool:
-    if target.typmod < 0:
-        return True
-    bits = target.typmod - 4  # numeric's typmod: precision in the high half, scale (11 bits, signed) in the low
-    target_precision, target_scale = (bits >> 16) & 0xFFFF, ((bits & 0x7FF) ^ 1024) - 1024
-    return target_scale >= scale and target_precision - target_scale >= precision - scale
+    digits = target.digits
+    return digits is None or (digits[1] >= scale and digits[0] >= precision - scale)
 
 
 def builder(column: Column) -> tuple[pa.Field, Any]:
