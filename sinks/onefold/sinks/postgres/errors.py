@@ -57,6 +57,8 @@ def translate(
     state = error.sqlstate or ""
     text = said(error)
     broken = connection is not None and connection.closed
+    if state == "22P03" or (state == "08P01" and "insufficient data" in text):  # values of another width
+        return Retriable(f"{doing}: {text}. The table was altered since the sink was opened: start the pipeline again")
     if broken or state.startswith("08") or state in ("57P01", "57P02", "57P03", "57P04") or not state:
         if not broken and not state and not isinstance(error, psycopg.OperationalError):
             return Terminal(f"{doing}: {type(error).__name__}: {text}")
@@ -71,8 +73,6 @@ def translate(
             f"{message}. All of the server's slots are taken: fewer writers, a higher max_prepared_transactions "
             "(needs a restart), or delivery='staged'; pg_prepared_xacts shows who holds them"
         )
-    if state == "22P03":
-        return Retriable(f"{message}. The table was altered since the sink was opened: start the pipeline again")
     if state[:2] in ("22", "23", "44"):
         return BadRecord(f"{message}. Postgres refuses a row: mend or filter it before the sink, or alter the table")
     if state[:2] in ("40", "53", "55", "57", "58") or state == "25006":

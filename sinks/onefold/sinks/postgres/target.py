@@ -87,9 +87,9 @@ WITH tree AS {_TREE}
 SELECT 'unique index ' || i.indexrelid::regclass FROM pg_index i JOIN tree ON i.indrelid = relid WHERE i.indisunique
 UNION ALL SELECT 'exclusion constraint ' || conname FROM pg_constraint JOIN tree ON conrelid = relid WHERE contype = 'x'
 UNION ALL SELECT 'trigger ' || tgname FROM pg_trigger JOIN tree ON tgrelid = relid WHERE NOT tgisinternal
-    AND tgenabled <> 'D'
+    AND tgenabled IN ('O', 'A')
 UNION ALL SELECT 'rule ' || rulename || ', which COPY passes over' FROM pg_rewrite JOIN tree ON ev_class = relid
-    WHERE ev_type = '3' AND ev_enabled <> 'D'
+    WHERE ev_type = '3' AND ev_enabled IN ('O', 'A')
 ORDER BY 1
 """
 _CAUTIONS = f"""
