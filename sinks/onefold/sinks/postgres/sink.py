@@ -129,7 +129,7 @@ class PostgresSink:
             target.create(connection, settings.table, schema)
             found = target.find(connection, settings.table)
             assert found is not None, settings.table
-        elif settings.evolve:
+        if settings.evolve:
             found = evolution.evolve(connection, books, found, schema, settings.lock_timeout_s)
         columns = comparison.columns_of(found, schema)
         stage = plans.stage_of(settings, books.pipeline)

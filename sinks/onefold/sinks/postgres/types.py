@@ -351,7 +351,7 @@ def _instants(lists: Any) -> Any:
 def _uuids(texts: Any) -> Any:
     digits = pc.replace_substring(texts, "-", "")
     good = pc.match_substring_regex(digits, "^[0-9A-Fa-f]{32}$")
-    if not pc.all(good).as_py():
+    if not pc.all(good, min_count=0).as_py():  # with the default, nulls alone give null
         bad = pc.filter(texts, pc.invert(good))[0].as_py()
         raise ValueError(f"{bad!r} is not a UUID")
     filled = pc.fill_null(digits, "0" * 32)
