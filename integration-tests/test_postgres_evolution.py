@@ -14,12 +14,12 @@ import time
 import uuid
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import psycopg
 import pyarrow as pa
 import pytest
-from lives import Life
+from epochs import Epochs
 
 from onefold.core import driver
 from onefold.core.contract import SinkKind
@@ -86,16 +86,14 @@ def evolving(url: str, table: str = "t", **more: Any) -> PostgresSink:
 
 
 def test_the_table_follows_the_rows_and_every_value_stays(postgres_url: str, sql: Sql, delivery: str) -> None:
-    with Life(evolving(postgres_url, delivery=delivery)) as life:
-        life.open(OLD.schema)
-        life.write(OLD, OLD)
+    with Epochs(evolving(postgres_url, delivery=delivery), OLD.schema) as life:
+        life.run(OLD, OLD)
         assert evolutions(sql) == []
-    with Life(evolving(postgres_url, delivery=delivery)) as life:
-        life.open(NEW.schema)
-        life.write(NEW)
-        life.write(NEW)
+    with Epochs(evolving(postgres_url, delivery=delivery), NEW.schema) as life:
+        life.run(NEW)
+        life.run(NEW)
         life.open(OLD.schema)  # narrower rows: nothing to do
-        life.write(OLD)
+        life.run(OLD)
     assert columns(sql) == EVOLVED
     old, new = [(1, "a", None, None), (2, None, None, None)], [(2**40, "c", D("1.50"), ["x"]), (2**41, "d", None, None)]
     assert sorted(sql("SELECT * FROM t"), key=str) == sorted(old * 3 + new * 2, key=str)
@@ -155,9 +153,8 @@ def test_every_widening_keeps_what_is_there_and_takes_the_rows(postgres_url: str
     sql(f"INSERT INTO t VALUES ({', '.join(w[1] for w in WIDENINGS)}), ({', '.join('NULL' for _ in names)})")
     batch = pa.record_batch({n: pa.array([w[3]], w[2]) for n, w in zip(names, WIDENINGS, strict=True)})
     sink = evolving(postgres_url, delivery=delivery)
-    with Life(sink) as life:
-        life.open(batch.schema)
-        life.write(batch)
+    with Epochs(sink, batch.schema) as life:
+        life.run(batch)
     assert [c[1] for c in columns(sql)] == [w[4] for w in WIDENINGS]
     for name, (declared, there, _, value, wider, _) in zip(names, WIDENINGS, strict=True):
         before = f"CAST({there} AS {declared})"
@@ -212,9 +209,8 @@ def test_an_index_a_default_an_identity_and_a_collation_go_along(postgres_url: s
             "words": pa.array([["long", "words"]]),
         }
     )
-    with Life(evolving(postgres_url, delivery=delivery)) as life:
-        life.open(rows.schema)
-        life.write(rows)
+    with Epochs(evolving(postgres_url, delivery=delivery), rows.schema) as life:
+        life.run(rows)
     sql("SELECT setval(pg_get_serial_sequence('t', 'id'), 1099511627776); INSERT INTO t DEFAULT VALUES")
     assert sql("SELECT * FROM t ORDER BY id, n") == [
         (1, 6, []),
@@ -235,11 +231,10 @@ def test_a_partitioned_table_evolves_with_all_of_its_partitions(postgres_url: st
            CREATE TABLE ta1 PARTITION OF ta FOR VALUES WITH (MODULUS 2, REMAINDER 1);
            CREATE TABLE trest PARTITION OF t DEFAULT"""
     )
-    with Life(evolving(postgres_url, delivery=delivery)) as life:
-        life.open(OLD.schema)
-        life.write(OLD)
+    with Epochs(evolving(postgres_url, delivery=delivery), OLD.schema) as life:
+        life.run(OLD)
         life.open(NEW.schema)
-        life.write(NEW)
+        life.run(NEW)
     assert [columns(sql, table) for table in ("t", "ta", "ta0", "ta1", "trest")] == [EVOLVED] * 5
     assert sql("SELECT id FROM t ORDER BY id") == [(1,), (2,), (2**40,), (2**41,)]
     assert sql("SELECT count(*) FROM ta") == [(2,)]
@@ -328,6 +323,28 @@ def test_only_the_owner_may_and_the_error_names_the_owner_and_the_statement(post
         sql(f"DROP OWNED BY {writer}, {owner} CASCADE; DROP ROLE {writer}, {owner}")
 
 
+def test_remembered_deletions_follow_the_key_and_the_order_of_their_table(
+    postgres_url: str, sql: Sql, delivery: str
+) -> None:
+    sql("CREATE TABLE t (id integer PRIMARY KEY, version integer, name text)")
+    settings: dict[str, Any] = {"mode": "upsert", "key": "id", "order": "version", "delete_when_null": "name"}
+
+    def rows(kind: pa.DataType, *versions: tuple[int, int, str | None]) -> pa.RecordBatch:
+        ids, orders, names = zip(*versions, strict=True)
+        return pa.record_batch({"id": pa.array(ids, kind), "version": pa.array(orders, kind), "name": pa.array(names)})
+
+    old = rows(pa.int32(), (1, 1, "a"), (2, 5, None))
+    new = rows(pa.int64(), (2, 4, "late"), (1, 2**40, None), (2**40, 1, "c"))
+    for batch in (old, new):
+        with Epochs(evolving(postgres_url, delivery=delivery, **settings), batch.schema) as life:
+            life.run(batch)
+    assert sql("SELECT * FROM t") == [(2**40, 1, "c")]
+    (deleted,) = sql("SELECT oid::regclass::text FROM pg_class WHERE relname ~ '^onefold_deleted_' AND relkind = 'r'")
+    assert sql(f"SELECT id, version FROM {deleted[0]} ORDER BY 1") == [(1, 2**40), (2, 5)]
+    clauses = 'ALTER COLUMN "id" TYPE bigint, ALTER COLUMN "version" TYPE bigint'
+    assert [row[2].split(" ", 3)[3] for row in evolutions(sql)] == [clauses, clauses]
+
+
 # others at the same table
 
 
@@ -356,8 +373,7 @@ def test_what_an_epoch_left_prepared_does_not_hinder_its_own_pipeline(
 ) -> None:
     """It was decided, and its driver died: recovery finishes it, and lets go of its locks, before anything opens."""
     sink = evolving(postgres_url, delivery=delivery, lock_timeout_s=0.5)
-    with Life(sink) as life:
-        life.open(OLD.schema)
+    with Epochs(sink, OLD.schema) as life:
 
         def crash(name: str) -> None:
             if name == "after:Decide":
@@ -366,14 +382,13 @@ def test_what_an_epoch_left_prepared_does_not_hinder_its_own_pipeline(
         with monkeypatch.context() as context:
             context.setattr(driver, "failpoint", crash)
             with pytest.raises(CrashError):
-                life.write(OLD, OLD)
+                life.run(OLD, OLD)
     if delivery == "two_phase":
         with pytest.raises(Retriable, match="by prepared transaction 'of/p/t/1/1/"):
             evolving(postgres_url, lock_timeout_s=0.1).open("another", NEW.schema)
-    with Life(sink) as life:
+    with Epochs(sink, NEW.schema) as life:
         assert life.started.finished == 1
-        life.open(NEW.schema)
-        life.write(NEW)
+        life.run(NEW)
     assert sql("SELECT id FROM t ORDER BY id") == [(1,), (1,), (2,), (2,), (2**40,), (2**41,)]
     assert columns(sql) == EVOLVED
 
@@ -458,22 +473,12 @@ def test_a_driver_killed_between_the_alteration_and_its_record_leaves_neither(
 def test_a_zombie_with_an_older_schema_does_the_live_driver_no_harm(postgres_url: str, sql: Sql, delivery: str) -> None:
     """It wakes up in `open`, where nothing fences it yet, just when the live driver's rows wait for the decision."""
     zombie = evolving(postgres_url, delivery=delivery)
-    with Life(zombie) as life:
-        life.open(OLD.schema)
-        life.write(OLD)
-    live = Life(evolving(postgres_url, delivery=delivery))
+    with Epochs(zombie, OLD.schema) as life:
+        life.run(OLD)
     runs = []
-
-    def prepare(record: Any, *tasks: pa.RecordBatch) -> Any:
-        prepared = Life.prepare(live, record, *tasks)
-        runs.append(zombie.open("p", OLD.schema))
-        return prepared
-
-    live.prepare = prepare  # type: ignore[method-assign]
-    with live:
-        live.open(NEW.schema)
-        live.write(NEW)
-        live.write(NEW)
+    with Epochs(evolving(postgres_url, delivery=delivery), NEW.schema) as live:
+        for _ in range(2):
+            live.run(NEW, doing=lambda: runs.append(zombie.open("p", OLD.schema)))
     for committer in runs:
         committer.close()
     assert len(runs) == 2  # no run was lost
@@ -481,21 +486,21 @@ def test_a_zombie_with_an_older_schema_does_the_live_driver_no_harm(postgres_url
     assert sql("SELECT count(*) FROM t") == [(6,)]
 
 
+@pytest.mark.parametrize("on_error", ["fail", "dead_letter"])
 def test_another_pipeline_into_the_same_table_is_told_to_start_again_not_that_its_rows_are_bad(
-    postgres_url: str, sql: Sql, delivery: str
+    postgres_url: str, sql: Sql, delivery: str, on_error: Literal["fail", "dead_letter"]
 ) -> None:
-    other = PostgresSink(postgres_url, "t", name="other", delivery=delivery)
-    with Life(other, "q") as life:
-        life.open(OLD.schema)
-        life.write(OLD)
+    other = PostgresSink(postgres_url, "t", name="other", delivery=delivery, on_error=on_error)
+    with Epochs(other, OLD.schema, pipeline="q") as life:
+        life.run(OLD)
         evolving(postgres_url).open("p", NEW.schema).close()
         if other.guarantee().kind is SinkKind.LAST_RESOURCE:
-            life.write(OLD)  # its stage is as it was, and the merge widens
+            life.run(OLD)  # its stage is as it was, and the merge widens
         else:
             with pytest.raises(Retriable, match="was altered since the sink was opened"):
-                life.write(OLD)
+                life.run(OLD)
             life.open(OLD.schema)
-            life.write(OLD)
+            life.run(OLD)
     assert sql("SELECT id FROM t ORDER BY id") == [(1,), (1,), (2,), (2,)]
 
 

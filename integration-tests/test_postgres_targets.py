@@ -9,7 +9,7 @@ from typing import Any
 import psycopg
 import pyarrow as pa
 import pytest
-from lives import Life
+from epochs import Epochs
 from postgres_targets import KINDS, PAGE, RENEW, TYPES, TYPES_SETUP, Kind, page
 
 from onefold.core.errors import ConfigError, SchemaMismatch, WorkLost
@@ -71,9 +71,8 @@ def place(connection: psycopg.Connection[Any], database: str) -> Place:
 def run(sink: PostgresSink, pipeline: str, rows: pa.RecordBatch) -> None:
     """One epoch of two tasks, with half of the rows each."""
     half = rows.num_rows // 2
-    with Life(sink, pipeline) as life:
-        life.open(rows.schema)
-        life.write(rows.slice(0, half), rows.slice(half))
+    with Epochs(sink, rows.schema, pipeline=pipeline) as epochs:
+        epochs.run(rows.slice(0, half), rows.slice(half))
 
 
 @pytest.mark.servers

@@ -12,7 +12,8 @@ from onefold.core.contract import Committable, Decided, EpochRecord, LedgerEntry
 from onefold.core.errors import ConfigError, Damaged, InDoubt, OnefoldError, Retriable, WorkLost
 from onefold.core.failpoints import failpoint
 from onefold.sinks.postgres import connection as pool
-from onefold.sinks.postgres import errors, staging
+from onefold.sinks.postgres import errors, staging, tombstones
+from onefold.sinks.postgres.dead_letters import Origin
 from onefold.sinks.postgres.naming import Gid, gid_prefix, literal
 from onefold.sinks.postgres.plan import Plan, Settings
 
@@ -30,6 +31,7 @@ class PostgresCommitter:
         self._conninfo = settings.conninfo(pipeline)
         self._books = settings.bookkeeping(pipeline)
         self._prefix = gid_prefix(pipeline, settings.name)
+        self._may_be_outgrown = plan is not None and plan.stage_table is not None  # other stages, by this plan's
 
     def verify(self, committables: Sequence[Committable]) -> None:
         gids, staged = self._split(committables)
@@ -60,6 +62,13 @@ class PostgresCommitter:
             # The decision moved the rows already: what is left to do is to throw the stage's copies away.
             with self._borrow(f"clearing the stage of epoch {decided.record.epoch}") as connection:
                 staging.clear(connection, self._books, staged, self._settings.lock_timeout_s)
+        if self._plan is not None and self._may_be_outgrown:
+            with self._borrow("dropping outgrown stages") as connection:
+                generation = decided.record.generation
+                self._may_be_outgrown = not staging.drop_outgrown(connection, self._books, self._plan.stage, generation)
+        if self._plan is not None and self._plan.tombstones is not None:
+            with self._borrow("forgetting old deletions") as connection:
+                tombstones.prune(connection, self._plan.tombstones, decided.record.timestamp_ms)
 
     def abort(self, committables: Sequence[Committable]) -> None:
         gids, staged = self._split(committables)
@@ -124,7 +133,10 @@ class PostgresCommitter:
         assert not raw.autocommit, "the merge and the decision must be one transaction"
         try:
             raw.execute(f"SET LOCAL lock_timeout = {int(self._settings.lock_timeout_s * 1000)}")
-            staging.merge(raw, self._books, self._plan, [c for c in manifest if c.sink == self._settings.name])
+            name = self._settings.name
+            origin = Origin(record.pipeline, name, record.epoch, entry.generation, record.timestamp_ms)
+            mine = [c for c in manifest if c.sink == name]
+            staging.merge(raw, self._books, self._plan, mine, origin, self._settings.dead_letters_max)
             failpoint("staged.merge")
             self._books.record(raw, entry)
         except psycopg.Error as error:

@@ -11,7 +11,7 @@ from onefold.core.errors import ConfigError, SchemaMismatch
 from onefold.sinks.postgres.naming import NAME_BYTES_MAX, identifier
 from onefold.sinks.postgres.target import Target, TargetColumn
 from onefold.sinks.postgres.types import Column, default_type, fit
-from onefold.sinks.postgres.widening import Change, addition, widening
+from onefold.sinks.postgres.widening import Alteration, addition, widening
 
 __all__ = ["Line", "columns_of", "compare", "mismatch"]
 
@@ -22,7 +22,7 @@ _TYPE_CHARACTERS_MAX = 60  # a struct's type names all that is in it
 @dataclass(frozen=True, slots=True)
 class Line:
     """A column as the rows and as the table have it, or one of the two. Either it travels as `column`, or it has a
-    `problem`, or it is the table's alone and is left to its default. `change` is what would mend the problem.
+    `problem`, or it is the table's alone and is left to its default. `alteration` is what would mend that.
     """
 
     name: str
@@ -30,7 +30,7 @@ class Line:
     table: str | None
     column: Column | None = None
     problem: str | None = None
-    change: Change | None = None
+    alteration: Alteration | None = None
 
 
 def compare(target: Target, schema: pa.Schema) -> tuple[Line, ...]:
@@ -79,14 +79,14 @@ def _line(field: pa.Field, there: TargetColumn | None, target: Target, schema: p
     if there.is_generated:
         return Line(name, kind, declared, problem="the table generates it always: drop it from the rows")
     column = fit(name, field.type, there.type)
-    change = None if there.domain or target.is_view else widening(field, there.type, there.collation)
+    alteration = None if there.domain or target.is_view else widening(field, there.type, there.collation)
     if column is not None:
-        return Line(name, kind, declared, column, change=change)
-    if change is not None:
-        remedy = f"cast the rows' column, or ALTER TABLE {target.table.sql} {change.clause} (evolve=True does it)"
+        return Line(name, kind, declared, column, alteration=alteration)
+    if alteration is not None:
+        remedy = f"cast the rows' column, or ALTER TABLE {target.table.sql} {alteration.clause} (evolve=True does it)"
     else:
         remedy = "cast the rows' column, or alter the table's" + _to(default_type(field.type))
-    return Line(name, kind, declared, None, f"the table's cannot take every such value: {remedy}", change)
+    return Line(name, kind, declared, None, f"the table's cannot take every such value: {remedy}", alteration)
 
 
 def _to(declared: str | None) -> str:
@@ -103,14 +103,14 @@ def _missing(field: pa.Field, target: Target) -> Line:
     near = next((c.name for c in target.columns if c.name.casefold() == name.casefold()), None)
     if near is not None:
         return Line(name, kind, None, problem=f"the table has {near!r}, and case matters: rename one of them")
-    change = None if target.is_view else addition(field)
-    if change is not None:
-        remedy = f"ALTER TABLE {target.table.sql} {change.clause} (evolve=True does it), or leave it out"
+    alteration = None if target.is_view else addition(field)
+    if alteration is not None:
+        remedy = f"ALTER TABLE {target.table.sql} {alteration.clause} (evolve=True does it), or leave it out"
     elif target.is_view:
         remedy = "add it to the view, or leave it out"
     else:
         remedy = f"ALTER TABLE {target.table.sql} ADD COLUMN {identifier(name)} ..., or cast it, or leave it out"
-    return Line(name, kind, None, problem=f"the table has no such column: {remedy}", change=change)
+    return Line(name, kind, None, problem=f"the table has no such column: {remedy}", alteration=alteration)
 
 
 def _side_by_side(lines: Sequence[Line]) -> str:

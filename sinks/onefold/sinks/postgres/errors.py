@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,7 +10,7 @@ import psycopg
 
 from onefold.core.errors import BadRecord, ConfigError, OnefoldError, Retriable, Terminal
 
-__all__ = ["of_connecting", "said", "translate"]
+__all__ = ["copied_row", "is_refusal", "of_connecting", "said", "translate"]
 
 _CONFIG_HINTS = (
     "password authentication failed",
@@ -31,6 +32,18 @@ def said(error: psycopg.Error) -> str:
     if diag.context:
         parts.append(diag.context.splitlines()[-1])
     return "; ".join(" ".join(part.split()) for part in parts if part)
+
+
+def is_refusal(error: psycopg.Error) -> bool:
+    """Whether a row as such was refused: its values, a constraint, a trigger's RAISE, a view's CHECK OPTION."""
+    state = error.sqlstate or ""
+    return (state[:2] in ("22", "23") and state != "22P03") or state in ("P0001", "44000")
+
+
+def copied_row(error: psycopg.Error) -> int | None:
+    """Which row of a COPY it was, from 0, by the error's context: `COPY orders, line 3, column amount`."""
+    found = re.match(r"COPY .*?, \w+ (\d+)", error.diag.context or "")
+    return int(found[1]) - 1 if found else None
 
 
 def of_connecting(error: psycopg.Error, parameters: Mapping[str, Any]) -> OnefoldError:
@@ -73,8 +86,11 @@ def translate(
             f"{message}. All of the server's slots are taken: fewer writers, a higher max_prepared_transactions "
             "(needs a restart), or delivery='staged'; pg_prepared_xacts shows who holds them"
         )
-    if state[:2] in ("22", "23", "44"):
-        return BadRecord(f"{message}. Postgres refuses a row: mend or filter it before the sink, or alter the table")
+    if is_refusal(error):
+        return BadRecord(
+            f"{message}. Postgres refuses a row: mend or filter it before the sink, alter the table, or have such rows"
+            " put aside with on_error='dead_letter'"
+        )
     if state[:2] in ("40", "53", "55", "57", "58") or state == "25006":
         return Retriable(message)
     if state[:2] in ("0A", "28", "2B", "3D", "3F", "42"):

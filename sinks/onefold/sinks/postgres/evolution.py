@@ -14,15 +14,15 @@ import pyarrow as pa
 
 from onefold.core.errors import ConfigError
 from onefold.core.failpoints import failpoint
-from onefold.sinks.postgres import errors
+from onefold.sinks.postgres import errors, tombstones
 from onefold.sinks.postgres.bookkeeping import Bookkeeping
 from onefold.sinks.postgres.comparison import compare, mismatch
 from onefold.sinks.postgres.connection import Connection, transaction_settings
 from onefold.sinks.postgres.naming import identifier
 from onefold.sinks.postgres.target import Target, find, take_turns
-from onefold.sinks.postgres.widening import Change
+from onefold.sinks.postgres.widening import Alteration
 
-__all__ = ["changes", "evolve"]
+__all__ = ["alterations", "evolve"]
 
 log = logging.getLogger("onefold")
 
@@ -30,28 +30,28 @@ log = logging.getLogger("onefold")
 _REFUSALS = ("0A", "22", "23", "2B", "42", "55")
 
 
-def changes(target: Target, schema: pa.Schema) -> tuple[Change, ...]:
+def alterations(target: Target, schema: pa.Schema) -> tuple[Alteration, ...]:
     """What would make the rows fit. Raises SchemaMismatch, with both schemas, where that is not enough."""
     lines = compare(target, schema)
-    if not schema.names or any(line.problem and line.change is None for line in lines):
+    if not schema.names or any(line.problem and line.alteration is None for line in lines):
         raise mismatch(target, lines)
-    return tuple(line.change for line in lines if line.change is not None)
+    return tuple(line.alteration for line in lines if line.alteration is not None)
 
 
 def evolve(
     connection: Connection, books: Bookkeeping, target: Target, schema: pa.Schema, lock_timeout_s: float
 ) -> Target:
-    """The table after what `changes` asks for, which may be nothing. Raises SchemaMismatch, ConfigError, Retriable.
+    """The table after what `alterations` asks for, which may be nothing. Raises SchemaMismatch, ConfigError, Retriable.
 
     Safe beside others who do the same: the comparison that counts is made once nobody else can alter the table.
     """
-    if not changes(target, schema):
+    if not alterations(target, schema):
         return target
     if not target.is_mine:
         raise ConfigError(
             f"table {target.table} must be altered for these rows, and only its owner may. GRANT "
             f"{identifier(target.owner)} to the role of the sink's URL, or run this yourself: "
-            f"{_statement(target, changes(target, schema))}"
+            f"{_statement(target, alterations(target, schema))}"
         )
     with connection.transaction():
         connection.execute(transaction_settings(lock_timeout_s))
@@ -59,7 +59,7 @@ def evolve(
         connection.execute(f"LOCK TABLE {target.table.sql} IN ACCESS EXCLUSIVE MODE")
         now = find(connection, target.table)
         assert now is not None, target.table  # it is locked
-        wanted = changes(now, schema)
+        wanted = alterations(now, schema)
         if wanted:
             _alter(connection, books, now, schema, wanted)
     if wanted:
@@ -70,16 +70,16 @@ def evolve(
     return evolved
 
 
-def _statement(target: Target, wanted: Sequence[Change]) -> str:
+def _statement(target: Target, wanted: Sequence[Alteration]) -> str:
     # One statement, so that a table that has to be written anew is written anew once.
-    return f"ALTER TABLE {target.table.sql} {', '.join(change.clause for change in wanted)}"
+    return f"ALTER TABLE {target.table.sql} {', '.join(alteration.clause for alteration in wanted)}"
 
 
 def _alter(
-    connection: Connection, books: Bookkeeping, target: Target, schema: pa.Schema, wanted: Sequence[Change]
+    connection: Connection, books: Bookkeeping, target: Target, schema: pa.Schema, wanted: Sequence[Alteration]
 ) -> None:
     statement = _statement(target, wanted)
-    if any(change.rewrites for change in wanted):
+    if any(alteration.rewrites for alteration in wanted):
         log.warning("sink %r: Postgres writes all of table %s anew, and locks it meanwhile", books.sink, target.table)
     try:
         connection.execute(statement.encode())
@@ -91,18 +91,23 @@ def _alter(
             "or alter the table by hand"
         )
         raise mismatch(target, compare(target, schema), because) from error
+    altered = find(connection, target.table)
+    assert altered is not None, target.table
+    deletions = tombstones.follow(connection, books.schema, altered)
     failpoint("evolve:altered")
     ledger = books.ledger(connection)
-    connection.execute(
-        f"INSERT INTO {books.table('evolutions')} (pipeline, sink, target, statement, after_epoch, after_generation) "
-        "VALUES (%s, %s, %s, %s, %s, %s)",
-        (
-            books.pipeline,
-            books.sink,
-            target.table.sql,
-            statement,
-            ledger.epoch if ledger else None,
-            ledger.generation if ledger else None,
-        ),
-    )
+    for table, done in filter(None, [(target.table.sql, statement), deletions]):
+        connection.execute(
+            f"""INSERT INTO {books.table("evolutions")}
+                    (pipeline, sink, target, statement, after_epoch, after_generation)
+                VALUES (%s, %s, %s, %s, %s, %s)""",
+            (
+                books.pipeline,
+                books.sink,
+                table,
+                done,
+                ledger.epoch if ledger else None,
+                ledger.generation if ledger else None,
+            ),
+        )
     failpoint("evolve:recorded")

@@ -10,19 +10,23 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import psycopg
 
 from onefold.core.contract import Committable, SinkKind
-from onefold.core.errors import ConfigError, WorkLost
+from onefold.core.errors import BadRecord, ConfigError, WorkLost
 from onefold.sinks.postgres import connection as pool
+from onefold.sinks.postgres import dead_letters
 from onefold.sinks.postgres.bookkeeping import Bookkeeping
+from onefold.sinks.postgres.dead_letters import Origin
+from onefold.sinks.postgres.isolating import TooManyRefused
+from onefold.sinks.postgres.merging import merge_attempts
 from onefold.sinks.postgres.naming import identifier, stage_name
 from onefold.sinks.postgres.plan import Plan, stage_sql
-from onefold.sinks.postgres.types import Column
 
-__all__ = ["clear", "create", "discard", "leftovers", "merge", "verify"]
+__all__ = ["clear", "create", "discard", "drop_outgrown", "leftovers", "merge", "verify"]
 
 AnyConnection = psycopg.Connection[Any]
 
@@ -40,18 +44,20 @@ def _sql(books: Bookkeeping, stage: str) -> str:
     return stage_sql(books.schema, stage).replace("%", "%%")
 
 
-def create(connection: pool.Connection, books: Bookkeeping, stage: str, columns: Sequence[Column]) -> str:
-    """Make sure that there is a stage with the rows' columns; returns its name, which starts with `stage`."""
-    wanted = [(column.name, column.sql) for column in columns] + [("onefold_attempt", "bigint")]
-    if any(column.name == "onefold_attempt" for column in columns):
-        raise ConfigError("'onefold_attempt' is a column of the stage: rename it in the rows, or use 'two_phase'")
-    stage = f"{stage}_{hashlib.sha256(repr(wanted).encode()).hexdigest()[:12]}"
+def create(connection: pool.Connection, books: Bookkeeping, plan: Plan) -> Plan:
+    """Make sure that there is a stage with the plan's columns; returns the plan with its name."""
+    wanted = plan.stage_columns
+    ours = {column for column, _ in wanted} - {column.name for column in plan.columns}
+    if len(ours) + len(plan.columns) != len(wanted):
+        taken = next(column.name for column in plan.columns if column.name.startswith("onefold_"))
+        raise ConfigError(f"{taken!r} is a column of the stage: rename it in the rows, or use 'two_phase'")
+    stage = f"{stage_name(books.pipeline, books.sink)}_{hashlib.sha256(repr(wanted).encode()).hexdigest()[:12]}"
     name = stage_sql(books.schema, stage)
     with connection.transaction():
         connection.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (name,))
         declared = ", ".join(f"{identifier(column)} {kind}" for column, kind in wanted)
         connection.execute(f"CREATE UNLOGGED TABLE IF NOT EXISTS {name} ({declared})")
-    return stage
+    return replace(plan, stage=stage, stage_table=name)
 
 
 def verify(connection: pool.Connection, books: Bookkeeping, committables: Sequence[Committable]) -> None:
@@ -64,40 +70,53 @@ def verify(connection: pool.Connection, books: Bookkeeping, committables: Sequen
             ).fetchall()
         )
         probe = connection.execute(f"SELECT EXISTS (SELECT FROM {_sql(books, stage)})", ()).fetchone()
-        if listed != attempts or probe is None or not probe[0]:
+        is_emptied = any(attempts.values()) and not (probe and probe[0])
+        if listed != attempts or is_emptied:
             raise WorkLost(
                 f"pipeline {books.pipeline!r}, sink {books.sink!r}, epoch {committables[0].epoch}: stage {stage} holds "
-                f"{'other rows' if probe and probe[0] else 'no rows'}, with {len(listed)} of {len(attempts)} attempts "
+                f"{'no rows' if is_emptied else 'other rows'}, with {len(listed)} of {len(attempts)} attempts "
                 "listed: a crash of the server empties it. The epoch's writers must run again"
             )
 
 
-def merge(connection: AnyConnection, books: Bookkeeping, plan: Plan, committables: Sequence[Committable]) -> None:
+def merge(
+    connection: AnyConnection,
+    books: Bookkeeping,
+    plan: Plan,
+    committables: Sequence[Committable],
+    origin: Origin,
+    refused_max: int,
+) -> None:
     """Move exactly the rows of the manifest, inside the caller's transaction. Raises WorkLost if any is missing."""
     parts = _parts(committables)
     assert set(parts) <= {plan.stage}, (sorted(parts), plan.stage)
     attempts = parts.get(plan.stage, {})
     if not attempts:
         return
-    stage, columns = _sql(books, plan.stage), plan.column_list.replace("%", "%%")
+    where = f"pipeline {books.pipeline!r}, sink {books.sink!r}, epoch {origin.epoch}"
     there = connection.execute("SELECT to_regclass(%s)", (stage_sql(books.schema, plan.stage),)).fetchone()
     if there is None or there[0] is None:
         raise ConfigError(
-            f"pipeline {books.pipeline!r}, sink {books.sink!r}: the checkpoint store's database has no stage "
-            f"{plan.stage}: staged delivery decides inside the sink's own database; use the sink's store_url()"
+            f"{where}: the checkpoint store's database has no stage {plan.stage}: staged delivery decides inside the "
+            "sink's own database; use the sink's store_url()"
         )
-    moved = connection.execute(
-        f"INSERT INTO {plan.target.replace('%', '%%')} ({columns}) "
-        f"SELECT {columns} FROM {stage} WHERE onefold_attempt = ANY(%s)",
-        (list(attempts),),
-    ).rowcount
+    try:
+        dead = 0
+        if plan.dead_letters is not None:
+            dead = dead_letters.adopt_staged(connection, books, plan.dead_letters, origin, plan.stage, list(attempts))
+        moved, letters = merge_attempts(connection, plan, list(attempts), origin.timestamp_ms, refused_max - dead)
+    except TooManyRefused as error:
+        raise BadRecord(f"{where}: {dead_letters.too_many(refused_max, error)}") from None
     expected = sum(attempts.values())
-    if moved != expected:
+    if moved + len(letters) != expected:
         raise WorkLost(
-            f"pipeline {books.pipeline!r}, sink {books.sink!r}, epoch {committables[0].epoch}: the merge moved {moved} "
-            f"rows, and the manifest says {expected}. Nothing was decided; the epoch's writers must run again. "
-            "(A crash of the server empties the stage; a BEFORE trigger that drops rows shows as the same)"
+            f"{where}: the merge moved {moved + len(letters)} rows, and the manifest says {expected}. Nothing was "
+            "decided; the epoch's writers must run again. (A crash of the server empties the stage; a BEFORE trigger "
+            "that drops rows shows as the same)"
         )
+    if letters:
+        assert plan.dead_letters is not None
+        dead_letters.insert(connection, plan.dead_letters, origin, letters)
 
 
 def clear(
@@ -108,17 +127,20 @@ def clear(
     for stage in _parts(committables):
         if not _truncate(connection, books, stage, newest, lock_timeout_s):
             discard(connection, books, committables, lock_timeout_s)
-        _drop_outgrown(connection, books, stage, newest[0])
 
 
-def _drop_outgrown(connection: pool.Connection, books: Bookkeeping, stage: str, generation: int) -> None:
-    """Drop this sink's stages for other columns than `stage` has: unless somebody uses them, or may be about to."""
+def drop_outgrown(connection: pool.Connection, books: Bookkeeping, stage: str, generation: int) -> bool:
+    """Drop this sink's stages for other columns than `stage` has: unless somebody uses them, or may be about to.
+
+    For who commits an epoch of that generation, before it is complete. Returns whether all of them are gone.
+    """
     prefix = stage_name(books.pipeline, books.sink)
     others = connection.execute(
         """SELECT relname FROM pg_class WHERE relname >= %(p)s AND relname < %(p)s || '~' AND relname <> %(s)s
                AND relkind = 'r' AND relnamespace = %(n)s::regnamespace AND pg_has_role(relowner, 'USAGE')""",
         {"p": prefix, "s": stage, "n": identifier(books.schema)},
     ).fetchall()
+    kept = 0
     for (other,) in others:
         name = stage_sql(books.schema, other)
         try:
@@ -132,8 +154,13 @@ def _drop_outgrown(connection: pool.Connection, books: Bookkeeping, stage: str, 
                 ).fetchone()
                 if used is None and (ledger is None or ledger.generation <= generation):
                     connection.execute(f"DROP TABLE {name}")
-        except (psycopg.errors.LockNotAvailable, psycopg.errors.UndefinedTable):
+                else:
+                    kept += 1
+        except psycopg.errors.LockNotAvailable:
+            kept += 1
+        except psycopg.errors.UndefinedTable:
             continue
+    return kept == 0
 
 
 def _truncate(

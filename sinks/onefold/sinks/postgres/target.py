@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -11,7 +12,7 @@ from onefold.sinks.postgres.connection import Connection
 from onefold.sinks.postgres.naming import Table, identifier
 from onefold.sinks.postgres.types import PostgresType, default_type
 
-__all__ = ["Target", "TargetColumn", "create", "find", "take_turns"]
+__all__ = ["Target", "TargetColumn", "UniqueIndex", "create", "find", "take_turns"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,16 +33,37 @@ class TargetColumn:
 
 
 @dataclass(frozen=True, slots=True)
+class UniqueIndex:
+    """`columns` is empty where the index has expressions or a condition, or is checked late: it names no key."""
+
+    name: str
+    columns: frozenset[str]
+    is_parts: bool  # a partition's share of the index of its parent
+
+
+@dataclass(frozen=True, slots=True)
 class Target:
-    """A table as the catalogue has it. `blockers` are reasons against two-phase delivery, for people."""
+    """A table as the catalogue has it."""
 
     table: Table
     kind: str
     columns: tuple[TargetColumn, ...]
-    blockers: tuple[str, ...]  # sibling tasks' prepared rows would wait for one another, or COPY does something else
+    unique: tuple[UniqueIndex, ...]
+    obstacles: tuple[str, ...]  # besides unique indexes, what speaks against prepared transactions or COPY
     cautions: tuple[str, ...]  # two-phase works, and `auto` rather doesn't
+    denied: tuple[str, ...]  # what else than INSERT the role may not do here: SELECT, UPDATE, DELETE
     owner: str
     is_mine: bool  # this session may alter it
+
+    def key_indexes(self, key: Sequence[str]) -> tuple[str, ...]:
+        """The unique indexes on exactly these columns, with those of the partitions; none if the table has none."""
+        found = [index for index in self.unique if index.columns == set(key)]
+        return () if all(index.is_parts for index in found) else tuple(index.name for index in found)
+
+    def blockers(self, key: Sequence[str]) -> tuple[str, ...]:
+        """Reasons against two-phase delivery, for people. An index on `key` is none: no two tasks share a key."""
+        indexes = (i.name for i in self.unique if not key or i.columns != set(key))
+        return (*(f"unique index {name}" for name in indexes), *self.obstacles)
 
     @property
     def takes_copy(self) -> bool:
@@ -82,10 +104,17 @@ LEFT JOIN pg_type e ON e.oid = b.typelem AND b.typcategory = 'A'
 WHERE a.attrelid = %(t)s ORDER BY a.attnum
 """
 _TREE = "(SELECT %(t)s::oid AS relid UNION SELECT relid FROM pg_partition_tree(%(t)s::oid))"
-_BLOCKERS = f"""
+_UNIQUE = f"""
 WITH tree AS {_TREE}
-SELECT 'unique index ' || i.indexrelid::regclass FROM pg_index i JOIN tree ON i.indrelid = relid WHERE i.indisunique
-UNION ALL SELECT 'exclusion constraint ' || conname FROM pg_constraint JOIN tree ON conrelid = relid WHERE contype = 'x'
+SELECT c.relname, i.indisvalid AND i.indimmediate AND i.indpred IS NULL AND i.indexprs IS NULL,
+       (SELECT array_agg(attname::text) FROM pg_attribute
+        WHERE attrelid = i.indrelid AND attnum = ANY(i.indkey[0:i.indnkeyatts - 1])), c.relispartition
+FROM pg_index i JOIN tree ON i.indrelid = relid JOIN pg_class c ON c.oid = i.indexrelid
+WHERE i.indisunique ORDER BY 1
+"""
+_OBSTACLES = f"""
+WITH tree AS {_TREE}
+SELECT 'exclusion constraint ' || conname FROM pg_constraint JOIN tree ON conrelid = relid WHERE contype = 'x'
 UNION ALL SELECT 'trigger ' || tgname FROM pg_trigger JOIN tree ON tgrelid = relid WHERE NOT tgisinternal
     AND tgenabled IN ('O', 'A')
 UNION ALL SELECT 'rule ' || rulename || ', which COPY passes over' FROM pg_rewrite JOIN tree ON ev_class = relid
@@ -96,6 +125,9 @@ _CAUTIONS = f"""
 WITH tree AS {_TREE}
 SELECT DISTINCT 'foreign key ' || conname FROM pg_constraint JOIN tree ON conrelid = relid WHERE contype = 'f'
 ORDER BY 1
+"""
+_RIGHTS = """
+SELECT r FROM unnest(ARRAY['SELECT', 'UPDATE', 'DELETE']) r WHERE NOT has_table_privilege(%s::oid, r)
 """
 _UNSAFE = f"""
 WITH tree AS {_TREE} SELECT relid::regclass::text, c.relkind = 'f' FROM tree JOIN pg_class c ON c.oid = relid
@@ -131,11 +163,16 @@ def find(connection: Connection, table: Table) -> Target | None:
             else f"partition {partition} of {found} is UNLOGGED: a crash of the server empties it, and exactly-once "
             f"with it. ALTER TABLE {partition} SET LOGGED"
         )
-    blockers = [r[0] for r in connection.execute(_BLOCKERS, {"t": oid})]
+    obstacles = [r[0] for r in connection.execute(_OBSTACLES, {"t": oid})]
     if kind == "v":
-        blockers.append("it is a view")
+        obstacles.append("it is a view")
     if row_security:
-        blockers.append("row-level security, which COPY refuses")
+        obstacles.append("row-level security, which COPY refuses")
+    unique = [
+        UniqueIndex(name, frozenset(columns if is_key else ()), is_parts)
+        for name, is_key, columns, is_parts in connection.execute(_UNIQUE, {"t": oid})
+    ]
+    rights = connection.execute(_RIGHTS, (oid,)).fetchall()
     return Target(
         found,
         kind,
@@ -143,15 +180,20 @@ def find(connection: Connection, table: Table) -> Target | None:
             TargetColumn(c[0], PostgresType(c[1], c[2], c[3], c[4], c[5]), *c[6:])
             for c in connection.execute(_COLUMNS, {"t": oid})
         ),
-        tuple(blockers),
+        tuple(unique),
+        tuple(obstacles),
         tuple(r[0] for r in connection.execute(_CAUTIONS, {"t": oid})),
+        tuple(right for (right,) in rights),
         owner,
         is_mine,
     )
 
 
-def create(connection: Connection, table: Table, schema: pa.Schema) -> None:
-    """CREATE TABLE with a column for each field. Raises SchemaMismatch for types that Postgres has no place for."""
+def create(connection: Connection, table: Table, schema: pa.Schema, key: Sequence[str] = ()) -> None:
+    """CREATE TABLE with a column for each field, and `key` as its primary key.
+
+    Raises SchemaMismatch for types that Postgres has no place for.
+    """
     unknown = [f"{f.name}: {f.type} has no type in Postgres; cast it" for f in schema if default_type(f.type) is None]
     if unknown:
         raise SchemaMismatch(_listed(f"table {table} cannot be created", unknown))
@@ -168,11 +210,13 @@ def create(connection: Connection, table: Table, schema: pa.Schema) -> None:
             f"table {table} does not exist and role {user!r} may not create it: GRANT CREATE ON SCHEMA "
             f"{identifier(namespace)} TO {identifier(user)}, or create the table"
         )
-    columns = ", ".join(f"{identifier(f.name)} {default_type(f.type)}" for f in schema)
+    parts = [f"{identifier(f.name)} {default_type(f.type)}" for f in schema]
+    if key:
+        parts.append(f"PRIMARY KEY ({', '.join(map(identifier, key))})")
     made = Table(namespace, table.name)
     with connection.transaction():
         take_turns(connection, made)  # IF NOT EXISTS alone fails where two drivers come at once
-        connection.execute(f"CREATE TABLE IF NOT EXISTS {made.sql} ({columns})")
+        connection.execute(f"CREATE TABLE IF NOT EXISTS {made.sql} ({', '.join(parts)})")
 
 
 def take_turns(connection: Connection, table: Table) -> None:

@@ -16,7 +16,7 @@ import pyarrow as pa
 from onefold.sinks.postgres.naming import identifier
 from onefold.sinks.postgres.types import PostgresType, default_type, digits_of, fit, list_element, plain
 
-__all__ = ["Change", "addition", "widening"]
+__all__ = ["Alteration", "addition", "widening"]
 
 _PRECISION_MAX = 1000  # Postgres's own for numeric(p,s)
 _INTEGERS = ("int2", "int4", "int8")
@@ -34,20 +34,20 @@ _SPARK_VARCHAR = "__CHAR_VARCHAR_TYPE_STRING"  # what varchar(n) leaves behind i
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class Alteration:
     """One clause of an ALTER TABLE. `rewrites` where Postgres writes the whole table anew under its lock."""
 
     clause: str
     rewrites: bool = False
 
 
-def addition(field: pa.Field) -> Change | None:
+def addition(field: pa.Field) -> Alteration | None:
     """A new nullable column for `field`. None where no type of Postgres's is meant by the rows' type."""
     declared = None if pa.types.is_null(field.type) else default_type(field.type)
-    return None if declared is None else Change(f"ADD COLUMN {identifier(field.name)} {declared}")
+    return None if declared is None else Alteration(f"ADD COLUMN {identifier(field.name)} {declared}")
 
 
-def widening(field: pa.Field, there: PostgresType, collation: str | None = None) -> Change | None:
+def widening(field: pa.Field, there: PostgresType, collation: str | None = None) -> Alteration | None:
     """A wider type for the column `field` names, None where there is none, or where the rows fit already.
 
     `collation` is the column's own, in SQL: ALTER COLUMN TYPE would put the type's in its place.
@@ -58,7 +58,7 @@ def widening(field: pa.Field, there: PostgresType, collation: str | None = None)
     if target is None:
         return None
     kept = f" COLLATE {collation}" if collation is not None else ""
-    return Change(f"ALTER COLUMN {identifier(field.name)} TYPE {target.sql}{kept}", _rewrites(there, target))
+    return Alteration(f"ALTER COLUMN {identifier(field.name)} TYPE {target.sql}{kept}", _rewrites(there, target))
 
 
 def _wider(there: PostgresType, kind: pa.DataType) -> Iterator[PostgresType]:
