@@ -3,7 +3,9 @@
 # make torture random faults on real servers and a real Spark, audited by named invariants after each round
 # make test    every test, on real servers that it starts and stops
 # make check   format, lint, types, unit tests: under a minute
-# make bench   throughput, side by side with other ways
+# make bench   throughput, side by side with other ways: the whole main job
+# make bench-postgres   the same of the Postgres sink alone, from memory and from Spark
+# make docs    renew the pages that tests write
 # make clean   stop what runs here and remove what was made
 #
 # ARGS are passed on: make demo ARGS="--delivery staged --seed 3"; make test ARGS="-k chain"
@@ -14,7 +16,7 @@ INSTALLED := .venv/installed
 UNIT := core/tests sources/tests sinks/tests connectors/tests
 ARGS ?=
 
-.PHONY: demo prove torture test check bench clean
+.PHONY: demo prove torture test check bench bench-postgres docs clean
 demo: $(INSTALLED)
 	@$(BIN)/onefold demo $(ARGS)
 
@@ -35,6 +37,12 @@ check: $(INSTALLED)
 
 bench: $(INSTALLED)
 	@$(BIN)/python -m bench $(ARGS)
+
+bench-postgres: $(INSTALLED)
+	@$(BIN)/python -m bench.postgres $(ARGS)
+
+docs: $(INSTALLED)
+	@ONEFOLD_RENEW_DOCS=1 $(BIN)/python -m pytest -q -m docs $(ARGS)
 
 clean:
 	@if [ -x $(BIN)/onefold ]; then \

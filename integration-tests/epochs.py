@@ -26,7 +26,14 @@ class Epochs:
         self.sink, self.pipeline = sink, pipeline
         self.store = CheckpointStore(store or sink.store_url() or "")
         self.driver = Driver(pipeline, self.store, {sink.name: sink.recover(pipeline)}, _out_of_patience)
-        self.started = self.driver.run(start((sink.name,), Initial(Positions.of({"t/0": 0}), from_ledger=True)))
+        try:
+            self._open(schema)
+        except BaseException:
+            self.close()
+            raise
+
+    def _open(self, schema: pa.Schema) -> None:
+        self.started = self.driver.run(start((self.sink.name,), Initial(Positions.of({"t/0": 0}), from_ledger=True)))
         self.open(schema)
         self._at = dict(self.started.start.items)["t/0"] if self.started.start else 0
 

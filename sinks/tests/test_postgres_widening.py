@@ -9,6 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from onefold.core.errors import SchemaMismatch
+from onefold.sinks.postgres.comparison import columns_of
+from onefold.sinks.postgres.naming import Table
+from onefold.sinks.postgres.target import Target, TargetColumn
 from onefold.sinks.postgres.types import PostgresType, default_type, fit
 from onefold.sinks.postgres.widening import Alteration, addition, widening
 
@@ -127,3 +131,18 @@ def test_a_new_column_has_the_type_that_a_new_table_would_give_it() -> None:
         assert addition(pa.field("a b", kind)) == Alteration(f'ADD COLUMN "a b" {default_type(kind)}')
     assert addition(pa.field("c", pa.null())) is None
     assert addition(pa.field("c", pa.decimal256(76, 0))) is None
+
+
+def test_the_error_of_a_wide_table_shows_all_that_does_not_fit_and_some_of_the_rest() -> None:
+    text = PostgresType("text", -1, None, False, "text")
+    columns = tuple(TargetColumn(f"c{n}", text, False, False, True) for n in range(100))
+    target = Target(Table("public", "t"), "r", columns, (), (), (), (), "me", True)
+    struct = pa.struct([(f"field{n}", pa.int64()) for n in range(50)])
+    schema = pa.schema([(f"c{n}", struct if n == 99 else pa.string()) for n in range(100)])
+    with pytest.raises(SchemaMismatch) as caught:
+        columns_of(target, schema)
+    lines = str(caught.value).splitlines()
+    assert len(lines) == 1 + 1 + 40 + 1 + 1
+    assert lines[-2].startswith("  ! c99     struct<field0: int64, field1:")
+    assert max(map(len, lines)) < 300
+    assert lines[-1].strip() == "and 59 columns more, which fit"

@@ -15,7 +15,7 @@ from onefold.sinks.postgres import connection as pool
 from onefold.sinks.postgres import errors, staging, tombstones
 from onefold.sinks.postgres.dead_letters import Origin
 from onefold.sinks.postgres.naming import Gid, gid_prefix, literal
-from onefold.sinks.postgres.plan import Plan, Settings
+from onefold.sinks.postgres.plan import Delivery, Plan, Settings
 
 if TYPE_CHECKING:
     import sqlalchemy as sa
@@ -66,9 +66,17 @@ class PostgresCommitter:
             with self._borrow("dropping outgrown stages") as connection:
                 generation = decided.record.generation
                 self._may_be_outgrown = not staging.drop_outgrown(connection, self._books, self._plan.stage, generation)
-        if self._plan is not None and self._plan.tombstones is not None:
-            with self._borrow("forgetting old deletions") as connection:
-                tombstones.prune(connection, self._plan.tombstones, decided.record.timestamp_ms)
+        if self._plan is not None and self._plan.changes is not None:
+            self._tidy(self._plan, decided.record.timestamp_ms)
+
+    def _tidy(self, plan: Plan, timestamp_ms: int) -> None:
+        """After an epoch of upserts."""
+        with self._borrow("tidying up after upserts") as connection:
+            if plan.tombstones is not None:
+                tombstones.prune(connection, plan.tombstones, timestamp_ms)
+            if plan.delivery is Delivery.TWO_PHASE:
+                assert plan.stage_table is not None
+                staging.empty(connection, plan.stage_table, self._settings.lock_timeout_s)
 
     def abort(self, committables: Sequence[Committable]) -> None:
         gids, staged = self._split(committables)

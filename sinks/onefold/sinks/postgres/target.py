@@ -27,7 +27,7 @@ class TargetColumn:
 
     @property
     def declared(self) -> str:
-        """As CREATE TABLE would say it."""
+        """The type for people, with NOT NULL where only the rows can give a value."""
         kind = self.type.sql if self.domain is None else f"{self.domain}, a domain over {self.type.sql}"
         return f"{kind} NOT NULL" if self.is_required else kind
 

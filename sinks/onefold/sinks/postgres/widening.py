@@ -1,7 +1,7 @@
 """What ALTER TABLE may do to one column: the rows fit afterwards, and every value that is there stays what it is.
 
 Whether Postgres writes the table anew for it is its own rule (ATColumnChangeRequiresRewrite in tablecmds.c, and
-numeric_support and varchar_support); the tests compare it with what the server does.
+numeric_support and its like); the tests compare it with what the server does.
 """
 
 from __future__ import annotations
@@ -68,8 +68,6 @@ def _wider(there: PostgresType, kind: pa.DataType) -> Iterator[PostgresType]:
         if inner is not None:
             for wider in _wider(PostgresType(there.element, there.typmod, None, False, there.element), inner):
                 yield PostgresType(f"_{wider.name}", wider.typmod, wider.name, False, f"{wider.sql}[]")
-        elif there.element == "varchar":
-            yield PostgresType("_text", -1, "text", False, "text[]")
         return
     if there.name in _INTEGERS:
         for name in _INTEGERS[_INTEGERS.index(there.name) + 1 :]:
