@@ -18,7 +18,8 @@ from onefold.core.errors import ConfigError
 from onefold.sinks import PostgresSink
 from onefold.sinks.postgres.connection import conninfo, store_url
 from onefold.sinks.postgres.naming import GID_BYTES_MAX, Gid, Table, attempt_number, gid_prefix, names_in, stage_name
-from onefold.sinks.postgres.types import default_type, to_wire
+from onefold.sinks.postgres.types import default_type
+from onefold.sinks.postgres.wire import to_wire
 
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), max_size=150)
 NUMBERS = st.integers(0, 2**63 - 1)

@@ -7,6 +7,7 @@ All in one schema (`onefold_sinks`, unless named otherwise), shared by the pipel
     onefold_parts    one row for each prepared transaction, inside it: proof that it was committed
     onefold_staged   one row for each attempt whose rows are in a stage table; logged, while the stage is not
     onefold_staged_dead  the dead letters of staged attempts, which go where the attempts go
+    onefold_evolutions  one row for each ALTER TABLE of a target that a sink has made
     onefold_version  which layout these tables have (layout.py)
 
 The names of prepared transactions count in the whole database: a pipeline's sink has its row in one schema only.

@@ -43,6 +43,12 @@ CREATE TABLE {s}.onefold_staged_dead (
     "row" jsonb NOT NULL, FOREIGN KEY (stage, attempt) REFERENCES {s}.onefold_staged ON DELETE CASCADE);
 CREATE INDEX onefold_staged_dead_by_attempt ON {s}.onefold_staged_dead (stage, attempt);
 """,
+    """
+CREATE TABLE {s}.onefold_evolutions (
+    evolution bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, pipeline text NOT NULL, sink text NOT NULL,
+    target text NOT NULL, statement text NOT NULL, after_epoch bigint, after_generation bigint,
+    role text NOT NULL DEFAULT current_user, evolved_at timestamptz NOT NULL DEFAULT now());
+""",
 )
 
 

@@ -12,6 +12,7 @@ from onefold.core.errors import ConfigError
 
 __all__ = ["Gid", "Table", "attempt_number", "gid_prefix", "identifier", "literal", "names_in", "stage_name"]
 
+NAME_BYTES_MAX = 63
 GID_BYTES_MAX = 199  # Postgres: "must be less than 200 bytes long"
 _PART_BYTES_MAX = 52
 
@@ -20,6 +21,10 @@ def identifier(name: str) -> str:
     """`name` as a quoted SQL identifier."""
     if not name or "\0" in name:
         raise ConfigError(f"{name!r} cannot be the name of a table or column in Postgres")
+    if len(name.encode()) > NAME_BYTES_MAX:
+        raise ConfigError(
+            f"{name!r} has {len(name.encode())} bytes, and Postgres cuts names after {NAME_BYTES_MAX}: shorten it"
+        )
     return '"' + name.replace('"', '""') + '"'
 
 

@@ -46,6 +46,7 @@ class Settings:
     dead_letters: Table | None = None  # None: the table of that name in the bookkeeping schema
     dead_letters_max: int = 1000
     source_position: tuple[str, ...] = ()
+    evolve: bool = False
 
     def conninfo(self, pipeline: str) -> str:
         return connection.conninfo(self.url, pipeline, self.connect_timeout_s)
