@@ -316,7 +316,7 @@ def test_a_retired_pipeline_is_forgotten_everywhere_and_whoever_still_ran_it_is_
         txn_prune(postgres_url, "--retired", "retired", "--yes")
     alive = make("u", pipeline="retired", delivery="staged")
     alive.start()
-    assert relations(alive) == [stage_name("retired", "u")]
+    assert [name.startswith(stage_name("retired", "u")) for name in relations(alive)] == [True]
     txn_prune(postgres_url, "--retired", "retired", "--yes")
     with pytest.raises(Fenced):
         alive.epoch(2)

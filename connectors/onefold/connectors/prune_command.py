@@ -78,7 +78,12 @@ def _refuse_prepared(operations: Operations, gone: dict[Kept, str]) -> None:
 def _print(gone: dict[Kept, str], stages: Sequence[str]) -> None:
     table = Table("pipeline", "sink", "ledger at epoch", "parts", "staged", "stage table", "because", box=None)
     for kept, because in gone.items():
-        counts = (str(kept.ledger.epoch if kept.ledger else 0), str(kept.parts), str(kept.staged), kept.stage or "-")
+        counts = (
+            str(kept.ledger.epoch if kept.ledger else 0),
+            str(kept.parts),
+            str(kept.staged),
+            ", ".join(kept.stages) or "-",
+        )
         table.add_row(escape(kept.pipeline), escape(kept.sink), *counts, escape(because))
     for stage in stages:
         table.add_row("-", "-", "-", "-", "-", stage, "no sink that was ever opened here stages there")

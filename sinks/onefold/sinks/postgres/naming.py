@@ -135,7 +135,7 @@ def names_in(prefix: str) -> tuple[str, str] | None:
 
 
 def stage_name(pipeline: str, sink: str) -> str:
-    """The name of the stage table of one sink of one pipeline."""
+    """What the names of the stage tables of one sink of one pipeline start with, and no others'."""
     return "onefold_stage_" + hashlib.sha256(gid_prefix(pipeline, sink).encode()).hexdigest()[:32]
 
 

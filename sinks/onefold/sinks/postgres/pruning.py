@@ -23,19 +23,19 @@ LOCK_TIMEOUT_S = 5
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """All that is kept for one sink of one pipeline. `stage` is its stage table's name, if it has one."""
+    """All that is kept for one sink of one pipeline. `stages` are the names of its stage tables."""
 
     pipeline: str
     sink: str
     ledger: LedgerEntry | None
     parts: int
     staged: int
-    stage: str | None
+    stages: tuple[str, ...]
 
 
 def kept(connection: Connection, schema: str) -> list[Kept]:
     """For every sink that was ever opened here, by pipeline and name."""
-    stages = set(_stages(connection, schema))
+    stages = _stages(connection, schema)
     books = Bookkeeping(schema, "", "")
     rows = connection.execute(
         f"""SELECT pipeline, sink,
@@ -51,7 +51,7 @@ def kept(connection: Connection, schema: str) -> list[Kept]:
             Bookkeeping(schema, pipeline, sink).ledger(connection),
             parts,
             staged,
-            stage if (stage := stage_name(pipeline, sink)) in stages else None,
+            tuple(stage for stage in stages if _owner(stage) == stage_name(pipeline, sink)),
         )
         for pipeline, sink, parts, staged in rows
     ]
@@ -64,8 +64,8 @@ def unowned_stages(connection: Connection, schema: str) -> list[str]:
         stage_name(pipeline, sink)
         for pipeline, sink in connection.execute(f"SELECT pipeline, sink FROM {books.table('ledger')}", ()).fetchall()
     }
-    owned |= {stage for (stage,) in connection.execute(f"SELECT DISTINCT stage FROM {books.table('staged')}", ())}
-    return [stage for stage in _stages(connection, schema) if stage not in owned]
+    used = {stage for (stage,) in connection.execute(f"SELECT DISTINCT stage FROM {books.table('staged')}", ())}
+    return [stage for stage in _stages(connection, schema) if _owner(stage) not in owned and stage not in used]
 
 
 def remove(connection: Connection, schema: str, found: Kept | str) -> None:
@@ -79,7 +79,7 @@ def remove(connection: Connection, schema: str, found: Kept | str) -> None:
                 connection.execute(
                     f"DELETE FROM {books.table(table)} WHERE pipeline = %s AND sink = %s", (found.pipeline, found.sink)
                 )
-            stages = [found.stage] if found.stage else []
+            stages = list(found.stages)
         else:  # unless a sink has been opened since that stages there
             stages = [stage for stage in unowned_stages(connection, schema) if stage == found]
         for stage in stages:
@@ -89,7 +89,13 @@ def remove(connection: Connection, schema: str, found: Kept | str) -> None:
 def _stages(connection: Connection, schema: str) -> list[str]:
     rows = connection.execute(
         """SELECT relname FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace
-           WHERE nspname = %s AND relkind = 'r' AND relname ~ '^onefold_stage_[0-9a-f]{32}$' ORDER BY 1""",
+           WHERE nspname = %s AND relkind = 'r' AND relname ~ '^onefold_stage_[0-9a-f]{32}(_[0-9a-f]{12})?$'
+           ORDER BY 1""",
         (schema,),
     ).fetchall()
     return [name for (name,) in rows]
+
+
+def _owner(stage: str) -> str:
+    """What `stage_name` says of the sink that the stage belongs to; behind it come the columns."""
+    return stage[: len(stage_name("", ""))]
