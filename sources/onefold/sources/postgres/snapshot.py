@@ -1,0 +1,49 @@
+"""A snapshot that a connection of this process holds, for the parts to read it from other processes."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+
+import psycopg
+
+from onefold.sources.postgres import errors
+from onefold.sources.postgres.connection import Connection, connect, settings
+from onefold.sources.postgres.relation import find
+from onefold.sources.postgres.source import PostgresSource
+
+__all__ = ["HeldSnapshot", "hold"]
+
+
+@dataclass(frozen=True)
+class HeldSnapshot:
+    id: str
+    connection: Connection
+
+    def release(self) -> None:
+        with contextlib.suppress(psycopg.Error):  # whatever is wrong with it, it holds nothing any more
+            self.connection.close()
+
+
+def hold(source: PostgresSource) -> HeldSnapshot:
+    """Lock what the source names, then export a snapshot. Raises `ConfigError`, `Retriable`."""
+    connection = connect(source)
+    try:
+        # READ COMMITTED: here the snapshot is the last statement's, so it is younger than the locks. A repeatable
+        # read's would be the first statement's, and would see a table that is truncated before it is locked as empty.
+        connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY")
+        ours = settings(source) | {"idle_in_transaction_session_timeout": str(round(source.hold_s * 1000))}
+        if connection.info.server_version >= 170000:
+            ours["transaction_timeout"] = "0"
+        for name, value in ours.items():
+            connection.execute("SELECT set_config(%s, %s, true)", (name, value))
+        find(connection, source)
+        row = connection.execute("SELECT pg_export_snapshot()").fetchone()
+        assert row is not None
+        return HeldSnapshot(row[0], connection)
+    except psycopg.Error as error:
+        connection.close()
+        raise errors.translate(error, f"taking a snapshot for {source.name}") from error
+    except BaseException:
+        connection.close()
+        raise
