@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import datetime as dt
 import decimal
-import math
 from typing import Any
 
 import psycopg
@@ -13,9 +12,8 @@ import pyarrow as pa
 import pytest
 from test_postgres_sink_types import CASES, load
 
-from onefold.core.errors import BadRecord, SchemaMismatch
 from onefold.sources import PostgresSource
-from onefold.sources.postgres import plan, read, schema_of
+from onefold.sources.postgres import plan, read
 
 pytestmark = pytest.mark.servers
 
@@ -60,8 +58,16 @@ WRITTEN_AS = {
 }
 
 
-def test_every_type_that_the_sink_writes_is_read_back_exactly_by_itself_and_as_it_was_written(postgres_url: str) -> None:
-    batch = pa.record_batch({name: pa.array(([*v, None, None, None, None])[:4], kind) for name, kind, v, *_ in CASES if not pa.types.is_dictionary(kind)})
+def test_every_type_that_the_sink_writes_is_read_back_exactly_by_itself_and_as_it_was_written(
+    postgres_url: str,
+) -> None:
+    batch = pa.record_batch(
+        {
+            name: pa.array(([*v, None, None, None, None])[:4], kind)
+            for name, kind, v, *_ in CASES
+            if not pa.types.is_dictionary(kind)
+        }
+    )
     load(postgres_url, "t", batch, "two_phase")
     source = PostgresSource(postgres_url, "t", narrowing="check")
     by_itself = rows(source)
@@ -69,9 +75,26 @@ def test_every_type_that_the_sink_writes_is_read_back_exactly_by_itself_and_as_i
         assert by_itself.schema.field(field.name).type == WRITTEN_AS.get(field.name, field.type), field.name
     nested = ("struct", "map", "structs", "matrix")  # jsonb: its text is what is read
     simple = pa.schema([f for f in batch.schema if f.name not in nested])
-    simple = pa.schema([pa.field(f.name, {"uint64": pa.decimal128(20, 0), "zoned": pa.timestamp("us", "UTC"), "large_string": pa.string(), "large_binary": pa.binary(), "doubles": pa.list_(pa.float64())}.get(f.name, f.type)) for f in simple])
+    simple = pa.schema(
+        [
+            pa.field(
+                f.name,
+                {
+                    "uint64": pa.decimal128(20, 0),
+                    "zoned": pa.timestamp("us", "UTC"),
+                    "large_string": pa.string(),
+                    "large_binary": pa.binary(),
+                    "doubles": pa.list_(pa.float64()),
+                }.get(f.name, f.type),
+            )
+            for f in simple
+        ]
+    )
     back = rows(source, simple)
     assert back.schema == simple
     for name in simple.names:
         assert back.column(name).to_pylist() == batch.column(name).to_pylist(), name
-    assert rows(source.__class__(postgres_url, "t", columns=["map"])).column("map").to_pylist()[:2] == ['{"k": 1, "l": null}', "{}"]
+    assert rows(source.__class__(postgres_url, "t", columns=["map"])).column("map").to_pylist()[:2] == [
+        '{"k": 1, "l": null}',
+        "{}",
+    ]

@@ -3,9 +3,9 @@
 `PostgresSource` is what a user names; `plan` divides it into parts that pickle; `read` turns a `Part` into Arrow.
 """
 
-from onefold.sources.postgres.planning import Part, json_columns, plan, schema_of
+from onefold.sources.postgres.planning import Part, describe, plan, resolve
 from onefold.sources.postgres.reading import read
 from onefold.sources.postgres.snapshot import HeldSnapshot, hold
 from onefold.sources.postgres.source import PostgresSource
 
-__all__ = ["HeldSnapshot", "Part", "PostgresSource", "hold", "json_columns", "plan", "read", "schema_of"]
+__all__ = ["HeldSnapshot", "Part", "PostgresSource", "describe", "hold", "plan", "read", "resolve"]

@@ -9,12 +9,12 @@ from psycopg import sql
 
 from onefold.core.errors import SchemaMismatch
 from onefold.sources.postgres.connection import conninfo, session, settings
-from onefold.sources.postgres.relation import Relation, find
+from onefold.sources.postgres.relation import find
 from onefold.sources.postgres.source import PostgresSource
 from onefold.sources.postgres.splitting import Slice, slices
-from onefold.sources.postgres.types import Column, Fit, by_itself, fit, is_json
+from onefold.sources.postgres.types import Column, Fit, PostgresType, by_itself, fit
 
-__all__ = ["Part", "json_columns", "plan", "schema_of"]
+__all__ = ["Part", "describe", "plan", "resolve"]
 
 
 @dataclass(frozen=True)
@@ -33,16 +33,13 @@ class Part:
         return pa.schema([(column.name, column.kind) for column in self.columns])
 
 
-def schema_of(source: PostgresSource) -> pa.Schema:
-    """The rows' schema as the types in Postgres give it (`types.by_itself`). Raises `ConfigError`, `Retriable`."""
-    with session(source, f"looking at {source.name}") as connection:
-        return pa.schema([(name, by_itself(kind)) for name, kind in find(connection, source).columns])
+Types = tuple[tuple[str, PostgresType], ...]
 
 
-def json_columns(source: PostgresSource) -> frozenset[str]:
-    """Which columns are json or jsonb, so that their texts can be parsed as anything nested."""
+def describe(source: PostgresSource) -> Types:
+    """The names and types of the source's columns. Raises `ConfigError`, `Retriable`."""
     with session(source, f"looking at {source.name}") as connection:
-        return frozenset(name for name, kind in find(connection, source).columns if is_json(kind))
+        return find(connection, source).columns
 
 
 def plan(source: PostgresSource, schema: pa.Schema | None = None) -> list[Part]:
@@ -52,7 +49,7 @@ def plan(source: PostgresSource, schema: pa.Schema | None = None) -> list[Part]:
     """
     with session(source, f"planning to read {source.name}") as connection:
         relation = find(connection, source)
-        columns = _columns(source, relation, schema)
+        columns = resolve(source, relation.columns, schema)
         return [_part(source, columns, pieces) for pieces in slices(connection, source, relation)]
 
 
@@ -80,10 +77,11 @@ def _dimensions(columns: tuple[Column, ...]) -> list[str]:
     ]
 
 
-def _columns(source: PostgresSource, relation: Relation, schema: pa.Schema | None) -> tuple[Column, ...]:
-    theirs = dict(relation.columns)
+def resolve(source: PostgresSource, types: Types, schema: pa.Schema | None) -> tuple[Column, ...]:
+    """How each column of `schema` is read. Raises `SchemaMismatch`, with both schemas beside each other."""
+    theirs = dict(types)
     if schema is None:
-        schema = pa.schema([(name, by_itself(kind)) for name, kind in relation.columns])
+        schema = pa.schema([(name, by_itself(kind)) for name, kind in types])
     enough = Fit.CHECKED if source.narrowing == "check" else Fit.EXACT
     resolved, lines, is_refused = [], [], False
     for field in schema:
@@ -102,7 +100,7 @@ def _columns(source: PostgresSource, relation: Relation, schema: pa.Schema | Non
         is_refused = is_refused or bool(verdict)
         lines.append((field.name, there.sql if there else "-", str(field.type), verdict))
     if is_refused or not resolved:
-        others = [(name, kind.sql, "-", "") for name, kind in relation.columns if name not in schema.names]
+        others = [(name, kind.sql, "-", "") for name, kind in types if name not in schema.names]
         raise SchemaMismatch(
             f"{source.name} cannot be read with the schema that was given:" + _beside([*lines, *others])
         )

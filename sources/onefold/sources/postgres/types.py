@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 from psycopg import sql
 
-__all__ = ["Column", "Fit", "PostgresType", "by_itself", "fit", "is_json"]
+__all__ = ["Column", "Fit", "PostgresType", "by_itself", "fit"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +25,10 @@ class PostgresType:
     element: str | None  # the element's typname, of an array
     is_plain: bool  # it, or its element, is a base type: no enum, composite, range or domain
     sql: str  # as format_type() writes it
+
+    @property
+    def is_json(self) -> bool:
+        return self.name in ("json", "jsonb")
 
 
 class Fit(enum.IntEnum):
@@ -65,10 +69,6 @@ _PLAIN = {
 }
 _TEXTS = ("text", "varchar", "bpchar", "name")
 _DIGITS_MAX = 38
-
-
-def is_json(kind: PostgresType) -> bool:
-    return kind.name in ("json", "jsonb")
 
 
 def by_itself(kind: PostgresType) -> pa.DataType:
