@@ -63,7 +63,7 @@ def _fields(spark: SparkSession, schema: StructType | str | None) -> list[Struct
 def _column(field: StructField, is_json: bool) -> Column:
     column = F.col(f"`{field.name}`")
     if is_json:
-        column = F.from_json(column, field.dataType.simpleString(), {"mode": "FAILFAST"})
+        column = F.from_json(column, field.dataType.json(), {"mode": "FAILFAST"})
     return column.alias(field.name)
 
 

@@ -93,7 +93,7 @@ def translate(error: Exception, doing: str) -> OnefoldError:
                 f"{message}. The role of the source's URL needs USAGE on the schema, SELECT on the columns"
             )
     if state[:2] == "22":
-        return BadRecord(f"{message}. A value and an expression of the query or of where do not fit together")
+        return BadRecord(f"{message}. Mend that value, the query or where; or leave such rows or that column out")
     if state[:2] in ("40", "53", "55", "57", "58"):
         return Retriable(message)
     if state[:2] in ("0A", "25", "28", "2B", "3D", "3F", "42"):

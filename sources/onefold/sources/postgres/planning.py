@@ -90,7 +90,8 @@ def resolve(source: PostgresSource, types: Types, schema: pa.Schema | None) -> t
         if there is None:
             verdict = "there is no such column"
         elif found is Fit.NO:
-            verdict = f"cannot be read as that; as {by_itself(there)}, or as a string"
+            own = by_itself(there)
+            verdict = f"can be read as {own}" + ("" if own == pa.string() else ", or as a string")
         elif found < enough:
             verdict = "has values that do not fit; widen it, or narrowing='check' looks at each value"
         else:

@@ -34,10 +34,11 @@ def slices(connection: Connection, source: PostgresSource, relation: Relation) -
     return _by_blocks(connection, source, relation)
 
 
-# A partition of its own is read by its own name: which needs the right to, and passes by the parent's row security.
+# Selecting by ctid needs the right to the whole table, not to some columns. A partition is read by its own name, which
+# needs the right to that too, and passes by the parent's row security.
 _LEAVES = """
 SELECT n.nspname, c.relname, c.relkind, pg_relation_size(c.oid) / current_setting('block_size')::bigint,
-       has_table_privilege(c.oid, 'SELECT') AND NOT row_security_active(%(oid)s)
+       has_table_privilege(c.oid, 'SELECT') AND (c.oid = %(oid)s OR NOT row_security_active(%(oid)s))
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE c.oid = %(oid)s AND c.relkind <> 'p' OR c.oid IN (SELECT relid FROM pg_partition_tree(%(oid)s) WHERE isleaf)
 ORDER BY c.oid
@@ -49,7 +50,7 @@ def _by_blocks(connection: Connection, source: PostgresSource, relation: Relatio
     if relation.kind not in ("r", "m", "p"):
         return whole
     leaves = connection.execute(_LEAVES, {"oid": relation.oid}).fetchall()
-    if relation.kind == "p" and not all(may_read for *_, may_read in leaves):
+    if not all(may_read for *_, may_read in leaves):
         return whole
     step = max(-(-sum(blocks for *_, blocks, _ in leaves) // source.splits), _BLOCKS_MIN)
     parts: list[list[Slice]] = []
@@ -93,7 +94,7 @@ def _by_key(connection: Connection, source: PostgresSource, relation: Relation, 
     finite = "true" if kind.startswith("int") else f"isfinite({column})"
     where = f"({source.where}\n) AND {finite}" if source.where else finite
     row = connection.execute(
-        f"SELECT floor({to_number.format('low')})::numeric, ceil({to_number.format('high')})::numeric FROM "
+        f"SELECT floor(({to_number.format('low')})::numeric), ceil(({to_number.format('high')})::numeric) FROM "
         f"(SELECT min({column}) AS low, max({column}) AS high FROM {relation.text} WHERE {where}) AS bounds".encode()
     ).fetchone()
     assert row is not None
