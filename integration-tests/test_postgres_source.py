@@ -87,7 +87,7 @@ def test_partitions_are_read_by_their_own_blocks_small_ones_together(postgres_ur
         "CREATE TABLE p_rest PARTITION OF parted DEFAULT",
         "INSERT INTO parted SELECT 1, i FROM generate_series(1, 20000) AS i",
         "INSERT INTO parted SELECT 2, i FROM generate_series(1, 999) AS i",
-        "INSERT INTO parted VALUES (NULL, NULL, NULL), (7, 7)",
+        "INSERT INTO parted VALUES (NULL, NULL, NULL), (7, 7, NULL)",
     )
     expected = sorted(sql(postgres_url, "SELECT id, k FROM parted"), key=str)
     with PostgresSource(postgres_url, "parted", columns=["id", "k"], splits=4).frozen() as source:
@@ -296,6 +296,15 @@ def test_a_snapshot_ends_with_its_block_or_after_hold_s_and_then_parts_refuse(bi
             rows_of(part)
     with pytest.raises(Terminal, match="is not held any more"):
         rows_of(dataclasses.replace(part, snapshot="00000003-0000001B-1"))
+
+
+def test_the_same_snapshot_id_of_another_server_is_not_taken_for_ours(big: str) -> None:
+    with PostgresSource(big, "big").frozen() as source:
+        part = plan(source)[0]
+        number, _, started = source.snapshot.partition("@")
+        assert rows_of(dataclasses.replace(part, snapshot=number))  # somebody's own
+        with pytest.raises(Terminal, match="another server answered"):
+            rows_of(dataclasses.replace(part, snapshot=f"{number}@{int(started) + 1}"))
 
 
 def test_the_timeouts_are_ours_and_not_the_roles(postgres_url: str) -> None:

@@ -15,9 +15,12 @@ from onefold.sources.postgres import errors
 if TYPE_CHECKING:
     from onefold.sources.postgres.source import PostgresSource
 
-__all__ = ["Connection", "connect", "conninfo", "session", "settings"]
+__all__ = ["STARTED", "Connection", "connect", "conninfo", "session", "settings"]
 
 Connection = psycopg.Connection[tuple[Any, ...]]
+
+# A server that was started again, or another behind the same address, gives out the same snapshot ids for others.
+STARTED = "SELECT (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint::text AS started"
 
 # How values look that travel as text: the same for every role, database and server.
 _TEXTS = {

@@ -5,15 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import adbc_driver_manager
 import psycopg
 
 from onefold.core.errors import BadRecord, ConfigError, OnefoldError, Retriable, Terminal
 
-__all__ = ["PostgresError", "of_connecting", "of_importing", "translate"]
-
-# Planning asks through psycopg, the data comes through ADBC.
-PostgresError = (psycopg.Error, adbc_driver_manager.Error)
+__all__ = ["not_held", "of_connecting", "of_importing", "translate"]
 
 _REFUSED = (
     "password authentication failed",
@@ -52,8 +48,12 @@ def of_importing(error: Exception, snapshot: str, doing: str) -> OnefoldError:
     """The part's transaction could not take over the snapshot that all parts share."""
     if getattr(error, "sqlstate", None) not in ("42704", "22023"):
         return translate(error, doing)
+    return not_held(snapshot, said(error), doing)
+
+
+def not_held(snapshot: str, because: str, doing: str) -> Terminal:
     return Terminal(
-        f"{doing}: the snapshot {snapshot} is not held any more, or not by this server ({said(error)}). It ends with "
+        f"{doing}: the snapshot {snapshot} is not held any more, or not by this server ({because}). It ends with "
         "the connection that holds it: when `with source.frozen()` is left, hold_s have passed, the driver or Postgres "
         "was restarted; and several servers behind one address do not share it. Nothing was read: start the read again"
     )

@@ -15,6 +15,7 @@ from adbc_driver_postgresql import StatementOptions
 
 from onefold.core.errors import BadRecord, ConfigError
 from onefold.sources.postgres import errors
+from onefold.sources.postgres.connection import STARTED
 from onefold.sources.postgres.planning import Part
 from onefold.sources.postgres.types import Column
 from onefold.sources.postgres.values import Refused, convert
@@ -52,10 +53,15 @@ def read(part: Part) -> Iterator[pa.RecordBatch]:
 def _begin(cursor: Any, part: Part) -> None:
     cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
     if part.snapshot is not None:
+        snapshot, _, server = part.snapshot.partition("@")
         try:
-            cursor.execute(f"SET TRANSACTION SNAPSHOT '{part.snapshot}'")
+            cursor.execute(f"SET TRANSACTION SNAPSHOT '{snapshot}'")
         except adbc.Error as error:
-            raise errors.of_importing(error, part.snapshot, part.label) from error
+            raise errors.of_importing(error, snapshot, part.label) from error
+        if server:
+            cursor.execute(STARTED)
+            if cursor.fetch_arrow_table().column("started").to_pylist() != [server]:
+                raise errors.not_held(snapshot, "another server answered", part.label)
     for name, value in part.settings.items():
         cursor.execute(f"SET LOCAL {name} = '{value}'")
 

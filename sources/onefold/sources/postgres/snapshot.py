@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import psycopg
 
 from onefold.sources.postgres import errors
-from onefold.sources.postgres.connection import Connection, connect, settings
+from onefold.sources.postgres.connection import STARTED, Connection, connect, settings
 from onefold.sources.postgres.relation import find
 from onefold.sources.postgres.source import PostgresSource
 
@@ -17,7 +17,7 @@ __all__ = ["HeldSnapshot", "hold"]
 
 @dataclass(frozen=True)
 class HeldSnapshot:
-    id: str
+    id: str  # what pg_export_snapshot() says, and which server said it: "00000005-00000002-1@1763714000123456"
     connection: Connection
 
     def release(self) -> None:
@@ -38,9 +38,9 @@ def hold(source: PostgresSource) -> HeldSnapshot:
         for name, value in ours.items():
             connection.execute("SELECT set_config(%s, %s, true)", (name, value))
         find(connection, source)
-        row = connection.execute("SELECT pg_export_snapshot()").fetchone()
+        row = connection.execute(f"SELECT pg_export_snapshot(), ({STARTED})").fetchone()
         assert row is not None
-        return HeldSnapshot(row[0], connection)
+        return HeldSnapshot("@".join(row), connection)
     except psycopg.Error as error:
         connection.close()
         raise errors.translate(error, f"taking a snapshot for {source.name}") from error

@@ -14,7 +14,7 @@ from onefold.core.errors import ConfigError
 __all__ = ["PostgresSource"]
 
 SPLITS_MAX = 10_000
-_SNAPSHOT = re.compile(r"[0-9A-F]+-[0-9A-F]+(-[0-9A-F]+)?")
+_SNAPSHOT = re.compile(r"[0-9A-F]+-[0-9A-F]+(-[0-9A-F]+)?(@[0-9]+)?")
 
 _OPTIONS = {
     "url": "url",
