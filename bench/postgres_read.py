@@ -13,6 +13,7 @@ import psycopg
 from pyspark.sql import DataFrame, SparkSession
 
 from bench.jars import NotAvailable, spark_jars
+from bench.world import cpu_s
 from onefold.connectors.spark_session import spark_session
 from onefold.local import PostgresServer
 from onefold.sources import PostgresSource
@@ -46,23 +47,32 @@ def main() -> None:
             print(f"without Spark's JDBC reader: {error}")
         spark = spark_session("onefold bench", arguments.directory / "spark", master="local[2]", **jars)
         try:
-            _run(_contestants(spark, server.url, with_jdbc=bool(jars)), arguments.rows, arguments.repeat)
+            contestants = _contestants(spark, server.url, with_jdbc=bool(jars))
+            _run(contestants, server.status().pid, arguments.rows, arguments.repeat)
         finally:
             spark.stop()
     print(f"load after {os.getloadavg()[0]:.1f}")
 
 
-def _run(contestants: dict[str, Callable[[], int | None]], rows: int, repeat: int) -> None:
+def _run(contestants: dict[str, Callable[[], int | None]], server: int | None, rows: int, repeat: int) -> None:
     rates: dict[str, list[float]] = {name: [] for name in contestants}
+    costs: dict[str, list[tuple[float, float]]] = {name: [] for name in contestants}
     for turn in range(repeat + 1):  # the first does not count
         for name, move in contestants.items():
+            client_s, server_s = cpu_s(os.getpid()), cpu_s(server)
             started_s = time.monotonic()
             moved = move()
             assert moved in (None, rows), (name, moved)
             if turn:
                 rates[name].append(rows / (time.monotonic() - started_s) / 1e6)
+                used = cpu_s(os.getpid()) - client_s, cpu_s(server) - server_s
+                costs[name].append((used[0] / rows * 1e6, used[1] / rows * 1e6))
     for name, found in rates.items():
-        print(f"{name:60} {statistics.median(found):5.2f} M rows/s  ({min(found):.2f} to {max(found):.2f})")
+        client, postgres = (statistics.median(cost) for cost in zip(*costs[name], strict=True))
+        print(
+            f"{name:60} {statistics.median(found):5.2f} M rows/s ({min(found):.2f} to {max(found):.2f}), "
+            f"CPU us/row: {client:.2f} here, {postgres:.2f} in Postgres"
+        )
 
 
 def _contestants(spark: SparkSession, url: str, *, with_jdbc: bool) -> dict[str, Callable[[], int | None]]:

@@ -31,12 +31,19 @@ NESTED = (ArrayType, MapType, StructType)
 _held: deque[HeldSnapshot] = deque()
 
 
-def read_postgres(spark: SparkSession, source: PostgresSource, schema: StructType | str | None = None) -> DataFrame:
+def read_postgres(
+    spark: SparkSession,
+    source: PostgresSource,
+    schema: StructType | str | None = None,
+    *,
+    json_mode: str = "FAILFAST",
+) -> DataFrame:
     """The source as a DataFrame; with a `schema`, its columns as exactly those types.
 
     json and jsonb are read as strings, or parsed where `schema` says something nested; a document that does not fit
-    fails the read. Unless the source is frozen already (`with source.frozen() as source:`, which says when it ends), a
-    snapshot is taken now and held by this process for `hold_s`, at most 4 such: the oldest goes first.
+    fails the read, or with `json_mode="PERMISSIVE"` gives nulls. Unless the source is frozen already (`with
+    source.frozen() as source:`, which says when it ends), a snapshot is taken now and held by this process for
+    `hold_s`, at most 4 such: the oldest goes first.
     """
     spark.dataSource.register(OnefoldPostgresDataSource)
     fields = _fields(spark, schema)
@@ -51,7 +58,7 @@ def read_postgres(spark: SparkSession, source: PostgresSource, schema: StructTyp
     reader = spark.read.format("onefold_postgres").options(**source.options())
     if not fields:
         return reader.schema(from_arrow_schema(pa.schema([(c.name, c.kind) for c in columns]))).load()
-    return reader.schema(wire).load().select(*(_column(field, field.name in nested) for field in fields))
+    return reader.schema(wire).load().select(*(_column(f, json_mode if f.name in nested else None) for f in fields))
 
 
 def _fields(spark: SparkSession, schema: StructType | str | None) -> list[StructField]:
@@ -60,10 +67,10 @@ def _fields(spark: SparkSession, schema: StructType | str | None) -> list[Struct
     return (schema if isinstance(schema, StructType) else spark.createDataFrame([], schema).schema).fields
 
 
-def _column(field: StructField, is_json: bool) -> Column:
+def _column(field: StructField, json_mode: str | None) -> Column:
     column = F.col(f"`{field.name}`")
-    if is_json:
-        column = F.from_json(column, field.dataType.json(), {"mode": "FAILFAST"})
+    if json_mode is not None:
+        column = F.from_json(column, field.dataType.json(), {"mode": json_mode})
     return column.alias(field.name)
 
 

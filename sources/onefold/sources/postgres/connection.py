@@ -15,7 +15,7 @@ from onefold.sources.postgres import errors
 if TYPE_CHECKING:
     from onefold.sources.postgres.source import PostgresSource
 
-__all__ = ["STARTED", "Connection", "connect", "conninfo", "session", "settings"]
+__all__ = ["STARTED", "Connection", "begin", "connect", "conninfo", "session", "settings"]
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 
@@ -53,13 +53,25 @@ def conninfo(url: str) -> str:
     return psycopg.conninfo.make_conninfo(**{**defaults, **given, "client_encoding": "UTF8"})
 
 
-def settings(source: PostgresSource) -> dict[str, str]:
+def settings(source: PostgresSource, connection: Connection) -> dict[str, str]:
     """Settings of each transaction that plans or reads. Not startup options: PgBouncer does not pass those on."""
-    return {
+    ours = {
         **_TEXTS,
         "statement_timeout": str(round(source.statement_timeout_s * 1000)),
         "lock_timeout": str(round(source.lock_timeout_s * 1000)),
     }
+    if connection.info.server_version >= 170000:
+        ours["transaction_timeout"] = "0"
+    return ours
+
+
+def begin(source: PostgresSource, connection: Connection, **more: str) -> None:
+    """Start a transaction with our settings. READ COMMITTED: a later statement sees what an earlier one waited for."""
+    connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY")
+    ours = settings(source, connection) | more
+    names, values = list(ours), list(ours.values())
+    set_all = "SELECT set_config(name, value, true) FROM unnest(%s::text[], %s::text[]) AS ours (name, value)"
+    connection.execute(set_all, (names, values))
 
 
 def connect(source: PostgresSource) -> Connection:
@@ -77,9 +89,7 @@ def session(source: PostgresSource, doing: str) -> Iterator[Connection]:
     """A connection in a read-only transaction for a block; Postgres's errors leave it as onefold's."""
     connection = connect(source)
     try:
-        connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY")
-        for name, value in settings(source).items():
-            connection.execute("SELECT set_config(%s, %s, true)", (name, value))
+        begin(source, connection)
         yield connection
     except psycopg.Error as error:
         raise errors.translate(error, doing) from error

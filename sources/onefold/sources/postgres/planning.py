@@ -50,10 +50,11 @@ def plan(source: PostgresSource, schema: pa.Schema | None = None) -> list[Part]:
     with session(source, f"planning to read {source.name}") as connection:
         relation = find(connection, source)
         columns = resolve(source, relation.columns, schema)
-        return [_part(source, columns, pieces) for pieces in slices(connection, source, relation)]
+        ours = settings(source, connection)
+        return [_part(source, ours, columns, pieces) for pieces in slices(connection, source, relation)]
 
 
-def _part(source: PostgresSource, columns: tuple[Column, ...], pieces: list[Slice]) -> Part:
+def _part(source: PostgresSource, ours: dict[str, str], columns: tuple[Column, ...], pieces: list[Slice]) -> Part:
     selected = ", ".join([column.select for column in columns] + list(_dimensions(columns)))
     condition = f" AND ({source.where}\n)" if source.where else ""
     query = " UNION ALL ".join(
@@ -62,7 +63,7 @@ def _part(source: PostgresSource, columns: tuple[Column, ...], pieces: list[Slic
     more = f", and {len(pieces) - 1} more" if len(pieces) > 1 else ""
     return Part(
         conninfo(source.url),
-        settings(source),
+        ours,
         source.snapshot if source.snapshot not in ("shared", "each") else None,
         columns,
         query,

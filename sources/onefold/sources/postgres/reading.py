@@ -51,19 +51,17 @@ def read(part: Part) -> Iterator[pa.RecordBatch]:
 
 
 def _begin(cursor: Any, part: Part) -> None:
+    snapshot, _, server = (part.snapshot or "").partition("@")
     cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
-    if part.snapshot is not None:
-        snapshot, _, server = part.snapshot.partition("@")
+    if snapshot:
         try:
             cursor.execute(f"SET TRANSACTION SNAPSHOT '{snapshot}'")
         except adbc.Error as error:
             raise errors.of_importing(error, snapshot, part.label) from error
-        if server:
-            cursor.execute(STARTED)
-            if cursor.fetch_arrow_table().column("started").to_pylist() != [server]:
-                raise errors.not_held(snapshot, "another server answered", part.label)
-    for name, value in part.settings.items():
-        cursor.execute(f"SET LOCAL {name} = '{value}'")
+    ours = ", ".join(f"set_config('{name}', '{value}', true)" for name, value in part.settings.items())
+    cursor.execute(f"SELECT started, {ours} FROM ({STARTED}) AS server")
+    if cursor.fetch_arrow_table().column("started").to_pylist() != [server] and server:
+        raise errors.not_held(snapshot, "another server answered", part.label)
 
 
 def _rows(part: Part, batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -36,9 +36,13 @@ WHERE c.oid = to_regclass(%s)
 _NAMES = """
 SELECT attname FROM pg_attribute WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped ORDER BY attnum
 """
+# Vectors of system catalogues look like arrays, and ADBC does not know them.
 _TYPES = """
-SELECT t.oid, t.typname, t.typtype, e.typname, e.typtype
-FROM pg_type t LEFT JOIN pg_type e ON e.oid = t.typelem AND t.typcategory = 'A' WHERE t.oid = ANY(%s)
+SELECT t.typname, given.typmod, e.typname, coalesce(e.typtype, t.typtype) = 'b', format_type(t.oid, given.typmod)
+FROM unnest(%s::oid[], %s::int[]) WITH ORDINALITY AS given (oid, typmod, number)
+JOIN pg_type t ON t.oid = given.oid
+LEFT JOIN pg_type e ON e.oid = t.typelem AND t.typcategory = 'A' AND t.typname NOT IN ('int2vector', 'oidvector')
+ORDER BY number
 """
 _READABLE = {"r": "table", "p": "partitioned table", "v": "view", "m": "materialized view", "f": "foreign table"}
 
@@ -95,17 +99,11 @@ def _known(source: PostgresSource, wanted: Sequence[str], names: Sequence[str]) 
 
 def _columns(connection: Connection, described: psycopg.pq.abc.PGresult) -> tuple[tuple[str, PostgresType], ...]:
     columns = range(described.nfields)
-    oids = [described.ftype(i) for i in columns]  # of a domain, the server names its base type here
-    known = {row[0]: row[1:] for row in connection.execute(_TYPES, (oids,))}
-    found = []
-    for i in columns:
-        name = (described.fname(i) or b"").decode()
-        typname, typtype, element, element_typtype = known[oids[i]]
-        sql_name = connection.execute("SELECT format_type(%s, %s)", (oids[i], described.fmod(i))).fetchone()
-        assert sql_name is not None
-        is_plain = (element_typtype if element else typtype) == "b"
-        found.append((name, PostgresType(typname, described.fmod(i), element, is_plain, sql_name[0])))
-    return tuple(found)
+    names = [(described.fname(i) or b"").decode() for i in columns]
+    # Of a domain, the server names its base type here.
+    given = [described.ftype(i) for i in columns], [described.fmod(i) for i in columns]
+    types = [PostgresType(*row) for row in connection.execute(_TYPES, given)]
+    return tuple(zip(names, types, strict=True))
 
 
 def _identifier(name: str) -> str:

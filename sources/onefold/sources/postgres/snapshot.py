@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import psycopg
 
 from onefold.sources.postgres import errors
-from onefold.sources.postgres.connection import STARTED, Connection, connect, settings
+from onefold.sources.postgres.connection import STARTED, Connection, begin, connect
 from onefold.sources.postgres.relation import find
 from onefold.sources.postgres.source import PostgresSource
 
@@ -29,14 +29,9 @@ def hold(source: PostgresSource) -> HeldSnapshot:
     """Lock what the source names, then export a snapshot. Raises `ConfigError`, `Retriable`."""
     connection = connect(source)
     try:
-        # READ COMMITTED: here the snapshot is the last statement's, so it is younger than the locks. A repeatable
-        # read's would be the first statement's, and would see a table that is truncated before it is locked as empty.
-        connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY")
-        ours = settings(source) | {"idle_in_transaction_session_timeout": str(round(source.hold_s * 1000))}
-        if connection.info.server_version >= 170000:
-            ours["transaction_timeout"] = "0"
-        for name, value in ours.items():
-            connection.execute("SELECT set_config(%s, %s, true)", (name, value))
+        begin(source, connection, idle_in_transaction_session_timeout=str(round(source.hold_s * 1000)))
+        # The snapshot is this last statement's, so it is younger than the locks. A repeatable read's would be the
+        # first statement's, and would see a table that is truncated before it is locked as empty.
         find(connection, source)
         row = connection.execute(f"SELECT pg_export_snapshot(), ({STARTED})").fetchone()
         assert row is not None
