@@ -20,7 +20,7 @@ from onefold.sources import PostgresSource
 from onefold.sources.postgres import plan, read
 from onefold.spark import read_postgres
 
-SPLITS = 8
+SPLITS = 4
 TABLE = "bench_read"
 # The orders of the other benchmarks, and a text.
 FILL = f"""

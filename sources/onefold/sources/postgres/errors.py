@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import adbc_driver_manager
 import psycopg
 
 from onefold.core.errors import BadRecord, ConfigError, OnefoldError, Retriable, Terminal
@@ -67,6 +68,8 @@ def translate(error: Exception, doing: str) -> OnefoldError:
         return BadRecord(
             f"{doing}: a value cannot be read: {text}. Read that column as a string, or leave such rows out with where"
         )
+    if not state and not isinstance(error, (psycopg.OperationalError, adbc_driver_manager.OperationalError)):
+        return Terminal(f"{doing}: {type(error).__name__}: {text}")
     if not state or state.startswith("08") or state in ("57P01", "57P02", "57P03", "57P04"):
         return Retriable(
             f"{doing}: the connection to Postgres broke: {text}. Of this part nothing counts: it must be read again"

@@ -37,7 +37,7 @@ def slices(connection: Connection, source: PostgresSource, relation: Relation) -
 # Selecting by ctid needs the right to the whole table, not to some columns. A partition is read by its own name, which
 # needs the right to that too, and passes by the parent's row security.
 _LEAVES = """
-SELECT n.nspname, c.relname, c.relkind, pg_relation_size(c.oid) / current_setting('block_size')::bigint,
+SELECT n.nspname, c.relname, c.relkind, coalesce(pg_relation_size(c.oid) / current_setting('block_size')::bigint, 0),
        has_table_privilege(c.oid, 'SELECT') AND (c.oid = %(oid)s OR NOT row_security_active(%(oid)s))
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE c.oid = %(oid)s AND c.relkind <> 'p' OR c.oid IN (SELECT relid FROM pg_partition_tree(%(oid)s) WHERE isleaf)
