@@ -65,8 +65,8 @@ def test_settings_that_cannot_be_are_refused_without_asking_a_server(settings: d
         ({"url": URL, "table": "t", "numPartitions": "3"}, "use splits"),
         ({"url": URL, "tabel": "t"}, "did you mean 'table'"),
         ({"url": URL, "table": "t", "xyz": "1"}, "known are url, table"),
-        ({"url": URL, "table": "t", "splits": "many"}, "splits is a whole number"),
-        ({"url": URL, "table": "t", "statementTimeoutMs": "1s"}, "statementTimeoutMs is a whole number"),
+        ({"url": URL, "table": "t", "splits": "many"}, "splits is a number"),
+        ({"url": URL, "table": "t", "statementTimeoutS": "1s"}, "statementTimeoutS is a number"),
     ],
 )
 def test_options_that_do_not_exist_are_refused_with_what_does(options: dict[str, str], message: str) -> None:

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from importlib.util import find_spec
 
 from pyspark.sql import SparkSession
 
 __all__ = ["register"]
 
+# Each format with its server's client: who has no use for one need not install it.
+_FORMATS = {
+    "confluent_kafka": ("onefold.spark.kafka_source", "OnefoldKafkaDataSource"),
+    "psycopg": ("onefold.spark.postgres_source", "PostgresReads"),
+}
+
 
 def register(spark: SparkSession) -> None:
-    """Make `onefold_kafka` and `onefold_postgres` known to this session, each if its extra is installed. Again is
-    fine."""
-    if find_spec("confluent_kafka"):
-        from onefold.spark.kafka_source import OnefoldKafkaDataSource
-
-        spark.dataSource.register(OnefoldKafkaDataSource)
-    if find_spec("adbc_driver_postgresql"):
-        from onefold.spark.postgres_source import OnefoldPostgresDataSource
-
-        spark.dataSource.register(OnefoldPostgresDataSource)
+    """Make `onefold_kafka` and `onefold_postgres` known to this session. Again is fine."""
+    for client, (module, name) in _FORMATS.items():
+        if find_spec(client) is not None:
+            spark.dataSource.register(getattr(import_module(module), name))

@@ -1,4 +1,4 @@
-"""`onefold_postgres`: a Postgres table or query as a Spark data source for batch reads, and `read_postgres` around it.
+"""`onefold_postgres`, reading: a Postgres table or query as a Spark data source, and `read_postgres` around it.
 
 Spark plans in a Python process of the driver that may end at any time after, so nothing there can hold a snapshot for
 the parts: `read_postgres` holds it in the user's own process, and the format takes its id.
@@ -21,9 +21,10 @@ from pyspark.sql.types import ArrayType, MapType, StringType, StructField, Struc
 
 from onefold.core.errors import ConfigError
 from onefold.sources.postgres import HeldSnapshot, Part, PostgresSource, describe, hold, plan, read, resolve
+from onefold.spark.formats import register
 from onefold.spark.workers import settle
 
-__all__ = ["OnefoldPostgresDataSource", "read_postgres"]
+__all__ = ["PostgresReads", "read_postgres"]
 
 HELD_MAX = 4
 NESTED = (ArrayType, MapType, StructType)
@@ -45,7 +46,7 @@ def read_postgres(
     source.frozen() as source:`, which says when it ends), a snapshot is taken now and held by this process for
     `hold_s`, at most 4 such: the oldest goes first.
     """
-    spark.dataSource.register(OnefoldPostgresDataSource)
+    register(spark)
     fields = _fields(spark, schema)
     types = describe(source)
     jsons = {name for name, kind in types if kind.is_json}
@@ -88,9 +89,9 @@ def _release_all() -> None:
         _held.popleft().release()
 
 
-class OnefoldPostgresDataSource(DataSource):
+class PostgresReads(DataSource):
     """Options: `url`, `table` or `query`, `columns` (comma-separated), `where`, `splitBy`, `splits`, `snapshot`,
-    `narrowing`, `statementTimeoutMs`, `lockTimeoutMs`: as in `PostgresSource`. Columns: those of Postgres, or what
+    `narrowing`, `statementTimeoutS`, `lockTimeoutS`: as in `PostgresSource`. Columns: those of Postgres, or what
     `.schema(...)` says. Reading in more than one part needs a `snapshot`: the id of one that is held, or `each`.
     """
 

@@ -26,8 +26,8 @@ _OPTIONS = {
     "splits": "splits",
     "snapshot": "snapshot",
     "narrowing": "narrowing",
-    "statementTimeoutMs": "statement_timeout_s",
-    "lockTimeoutMs": "lock_timeout_s",
+    "statementTimeoutS": "statement_timeout_s",
+    "lockTimeoutS": "lock_timeout_s",
 }
 _REFUSED_OPTIONS = {
     "dbtable": "say table=..., or query=... for a SELECT",
@@ -130,7 +130,7 @@ class PostgresSource:
             if name == "columns":
                 given[option] = ",".join(_quoted(column) for column in value)
             else:
-                given[option] = str(round(value * 1000)) if option.endswith("Ms") else str(value)
+                given[option] = str(value)
         return given
 
     @classmethod
@@ -155,12 +155,11 @@ class PostgresSource:
 def _parsed(option: str, text: str) -> object:
     if option == "columns":
         return [_unquoted(name.strip()) for name in re.findall(r'(?:"(?:[^"]|"")*"|[^",])+', text)]
-    if option == "splits" or option.endswith("Ms"):
+    if option == "splits" or option.endswith("S"):
         try:
-            number = int(text)
+            return int(text) if option == "splits" else float(text)
         except ValueError:
-            raise ConfigError(f"{option} is a whole number, not {text!r}") from None
-        return number / 1000 if option.endswith("Ms") else number
+            raise ConfigError(f"{option} is a number, not {text!r}") from None
     word = text.strip().lower()
     return word if option in ("snapshot", "narrowing") and word.isalpha() else text
 
