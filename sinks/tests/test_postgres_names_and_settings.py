@@ -77,9 +77,10 @@ def test_the_store_url_keeps_every_parameter_and_odd_passwords() -> None:
     assert parsed.drivername == "postgresql+psycopg"
     assert (parsed.username, parsed.password) == ("me", "p@ss/w:ord")
     assert (parsed.host, parsed.port, parsed.database) == ("db.example", 6432, "shop")
-    assert dict(parsed.query) == {"sslmode": "require", "options": "-c role=owner"}
+    writable = {"target_session_attrs": "read-write"}
+    assert dict(parsed.query) == {"sslmode": "require", "options": "-c role=owner", **writable}
     socket = sa.make_url(store_url("postgresql:///shop?host=/run/postgresql&port=5433"))
-    assert dict(socket.query) == {"host": "/run/postgresql", "port": "5433"}
+    assert dict(socket.query) == {"host": "/run/postgresql", "port": "5433", **writable}
 
 
 def test_connections_carry_tcp_limits_and_the_pipelines_name_and_the_url_wins() -> None:

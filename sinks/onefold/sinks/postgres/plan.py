@@ -32,9 +32,10 @@ class Settings:
     lock_timeout_s: float
     connect_timeout_s: int
     bookkeeping_schema: str
+    role: str | None = None
 
     def conninfo(self, pipeline: str) -> str:
-        return connection.conninfo(self.url, pipeline, self.connect_timeout_s)
+        return connection.conninfo(self.url, pipeline, self.connect_timeout_s, self.role)
 
     def bookkeeping(self, pipeline: str) -> Bookkeeping:
         return Bookkeeping(self.bookkeeping_schema, pipeline, self.name)

@@ -31,6 +31,9 @@ class PostgresSink:
     - `auto`: `two_phase` if the server and the table allow it, else `staged`; `delivery_reason` says why;
     - `at_least_once`: every task commits for itself. No protection, for comparisons.
 
+    `role` is the role that every session works as (SET ROLE): the owner of the tables and of prepared work, whoever
+    logs in. The login role must be a member of it.
+
     The ledger and what else onefold keeps here live in the schema `bookkeeping_schema`, created if it is missing.
     Raises ConfigError for settings that make no sense.
     """
@@ -45,6 +48,7 @@ class PostgresSink:
         lock_timeout_s: float = 30,
         connect_timeout_s: int = 10,
         bookkeeping_schema: str = "onefold_sinks",
+        role: str | None = None,
     ) -> None:
         choices = ["auto", *(choice.value for choice in Delivery)]
         if delivery not in choices:
@@ -59,6 +63,7 @@ class PostgresSink:
             lock_timeout_s=lock_timeout_s,
             connect_timeout_s=connect_timeout_s,
             bookkeeping_schema=bookkeeping_schema,
+            role=role,
         )
         self._settings.conninfo("")  # an unreadable URL is best known now
         self._plan: Plan | None = None
@@ -101,7 +106,7 @@ class PostgresSink:
         return _GUARANTEES[plans.choose(None, slots_max, found)[0]]
 
     def store_url(self) -> str | None:
-        return pool.store_url(self._settings.url)
+        return pool.store_url(self._settings.url, self._settings.role)
 
     def recover(self, pipeline: str) -> Committer:
         with pool.borrow(self._settings.conninfo(pipeline), self._doing(pipeline, "creating the ledger")) as connection:
@@ -111,10 +116,14 @@ class PostgresSink:
     def open(self, pipeline: str, schema: pa.Schema) -> Committer:
         settings, books = self._settings, self._settings.bookkeeping(pipeline)
         with pool.borrow(settings.conninfo(pipeline), self._doing(pipeline, "opening")) as connection:
-            connection.execute(f"SET lock_timeout = {int(settings.lock_timeout_s * 1000)}")
-            books.create(connection)
-            self._plan = self._resolve(connection, books, schema)
-        return PostgresCommitter(settings, pipeline, self._plan)
+            with connection.transaction():
+                connection.execute(pool.transaction_settings(settings.lock_timeout_s))
+                books.create(connection)
+                plan = self._resolve(connection, books, schema)
+            self._plan = plan
+        committer = PostgresCommitter(settings, pipeline, plan)
+        committer.ledger()  # from here on it notices a server that is an older copy
+        return committer
 
     def _resolve(self, connection: pool.Connection, books: Bookkeeping, schema: pa.Schema) -> Plan:
         settings = self._settings
