@@ -131,7 +131,7 @@ def standby(directory: Path, primary: PostgresServer) -> Iterator[PostgresServer
     user = service_user(primary.home / "data")
     _give(data, user)
     run(
-        [postgres_binaries(user) / "pg_basebackup", "-d", primary.url, "-D", ".", "-R", "-c", "fast", "-X", "stream"],
+        [postgres_binaries(user) / "pg_basebackup", "-d", primary.url, "-D", ".", "-R", "-c", "fast", "--no-sync"],
         cwd=data,
         user=user,
     )

@@ -29,33 +29,39 @@ TASKS = 2
 class Line:
     """One process's life. Each epoch takes the numbers from where the last one ended, in two tasks."""
 
-    def __init__(self, url: str, *, delivery: str = "two_phase", patience_s: float = 30, **sink: Any) -> None:
-        self.sink = PostgresSink(url, "t", delivery=delivery, **sink)
+    def __init__(
+        self, url: str, *, delivery: str = "two_phase", name: str = "t", patience_s: float = 30, **sink: Any
+    ) -> None:
+        """`name` is the pipeline's and the table's."""
+        self.name = name
+        self.sink = PostgresSink(url, name, delivery=delivery, **sink)
         store_url = self.sink.store_url()
         assert store_url is not None
         self.store = CheckpointStore(store_url)
         self.patience = Patience(patience_s, pause_max_s=0.3)
-        committers: dict[str, Committer] = {"t": self.patience.insist(lambda: self.sink.recover("p"), "recover")}
-        self.driver = Driver("p", self.store, committers, self.patience)
+        committers: dict[str, Committer] = {name: self.patience.insist(lambda: self.sink.recover(name), "recover")}
+        self.driver = Driver(name, self.store, committers, self.patience)
         self.batch = 0
         self.started: Started | None = None
         self.at = 0
 
     def start(self, *, from_ledger: bool = False) -> Line:
         """Recovery, then the sink's opening, as for the first batch of a query."""
-        self.started = self.driver.run(start(("t",), Initial(_at(0), from_ledger)))
+        self.started = self.driver.run(start((self.name,), Initial(_at(0), from_ledger)))
         if from_ledger:
             assert self.started.start is not None
             self.at = int(dict(self.started.start.items)["t/0"])
-        self.driver.committers["t"] = self.patience.insist(lambda: self.sink.open("p", SCHEMA), "open")
-        self.driver.last_resource = "t" if self.sink.guarantee().mode == "staged" else None
+        self.driver.committers[self.name].close()
+        opened = self.patience.insist(lambda: self.sink.open(self.name, SCHEMA), "open")
+        self.driver.committers[self.name] = opened
+        self.driver.last_resource = self.name if self.sink.guarantee().mode == "staged" else None
         return self
 
     def to(self, end: int) -> Outcome:
         """The epoch from where the line is to `end`."""
         assert self.started is not None
         span = Range(_at(self.at), _at(end))
-        request = EpochRequest(span, "q", self.batch, "job", ("t",), continues=self.batch > 0)
+        request = EpochRequest(span, "q", self.batch, "job", (self.name,), continues=self.batch > 0)
         outcome = self.driver.run(epoch(self.started.generation, self.started.store_id, request), self._write)
         self.at, self.batch = end, self.batch + 1
         return outcome
@@ -64,7 +70,7 @@ class Line:
         numbers = range(dict(record.range.start.items)["t/0"], dict(record.range.end.items)["t/0"])
         prepared: list[Committable] = []
         for number in range(TASKS):
-            task = TaskId("p", record.generation, record.epoch, record.timestamp_ms, uuid.uuid4())
+            task = TaskId(self.name, record.generation, record.epoch, record.timestamp_ms, uuid.uuid4())
             batch = pa.record_batch([pa.array(numbers[number::TASKS], pa.int64())], schema=SCHEMA)
             prepared += writers.write_task((self.sink,), task, [batch])
         return tuple(prepared)
@@ -79,10 +85,12 @@ def _at(number: int) -> Positions:
     return Positions.of({"t/0": number})
 
 
-def assert_exact(url: str, end: int) -> None:
+def assert_exact(url: str, end: int, *tables: str) -> None:
     """Every number up to `end` is there once; nothing is in doubt, staged, or left open."""
     with psycopg.connect(url, autocommit=True) as connection:
-        assert [n for (n,) in connection.execute("SELECT id FROM t ORDER BY id")] == list(range(end))
+        for table in tables or ("t",):
+            rows = connection.execute(f"SELECT id FROM {table} ORDER BY id".encode())
+            assert [number for (number,) in rows] == list(range(end))
         for query in (
             "SELECT gid FROM pg_prepared_xacts WHERE database = current_database()",
             "SELECT attempt FROM onefold_sinks.onefold_staged",

@@ -40,6 +40,9 @@ def url(server: PostgresServer) -> Iterator[str]:
     sql(server.url, f"CREATE DATABASE {name}")
     yield server.url.rpartition("/")[0] + f"/{name}"
     server.start()
+    here = server.url.rpartition("/")[0] + f"/{name}"
+    for (gid,) in sql(here, "SELECT gid FROM pg_prepared_xacts WHERE database = current_database()"):
+        sql(here, f"ROLLBACK PREPARED '{gid}'")
     sql(server.url, f"DROP DATABASE {name} WITH (FORCE)")
 
 
@@ -121,76 +124,97 @@ def of(url: str, server: PostgresServer) -> str:
 
 def catch_up(server: PostgresServer, follower: PostgresServer) -> None:
     ((lsn,),) = sql(server.url, "SELECT pg_current_wal_lsn()")
-    wait_until(
-        lambda: sql(follower.url, f"SELECT pg_last_wal_replay_lsn() >= '{lsn}'") == [(True,)], 20, "catching up"
-    )
+    wait_until(lambda: sql(follower.url, f"SELECT pg_last_wal_replay_lsn() >= '{lsn}'") == [(True,)], 20, "catching up")
 
 
 def promote(follower: PostgresServer) -> None:
     assert sql(follower.url, "SELECT pg_promote()") == [(True,)]
 
 
-@pytest.mark.parametrize("delivery", DELIVERIES)
-def test_a_replica_that_had_caught_up_takes_over_in_the_middle_of_an_epoch(
-    server: PostgresServer, follower: PostgresServer, url: str, monkeypatch: pytest.MonkeyPatch, delivery: str
+class Pair:
+    """A pipeline of each delivery in one database, `a` and `b`."""
+
+    def __init__(self, url: str) -> None:
+        self.lines = Line(url, name="a").start(), Line(url, name="b", delivery="staged").start()
+
+    def to(self, end: int) -> None:
+        for line in self.lines:
+            line.to(end)
+
+    def struck_when_decided(self, end: int, strike: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> list[str]:
+        """Both decide their epoch, then comes the strike, then both go on. Returns what became of them."""
+        became: list[str] = []
+
+        def finish(line: Line, act: Callable[[], None]) -> None:
+            at_failpoint(monkeypatch, "after:Decide", act)
+            try:
+                line.to(end)
+                became.append("complete")
+            except DataLoss as error:
+                became.append(str(error))
+
+        one, other = self.lines
+        finish(one, lambda: finish(other, strike))
+        return became
+
+    def close(self) -> None:
+        for line in self.lines:
+            line.close()
+
+
+def test_a_replica_that_had_caught_up_takes_over_between_decision_and_commit(
+    server: PostgresServer, follower: PostgresServer, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    line = Line(both(url, server, follower), delivery=delivery).start()
-    line.to(10)
+    pair = Pair(both(url, server, follower))
+    pair.to(10)
     with pytest.raises(Retriable, match=r"session is read-only\. The server is a standby"):
-        Line(of(url, follower), delivery=delivery, patience_s=0)
-    anything = with_parameters(of(url, follower), target_session_attrs="any")
+        Line(of(url, follower), patience_s=0)
     with pytest.raises(Retriable, match=r"The server is a standby"):
-        Line(anything, delivery=delivery, patience_s=0).start()
+        Line(with_parameters(of(url, follower), target_session_attrs="any"), name="c", patience_s=0).start()
 
     def fail_over() -> None:
         catch_up(server, follower)
         server.kill()
         promote(follower)
 
-    struck = at_failpoint(monkeypatch, "after:Decide", fail_over)
-    line.to(20)
-    line.to(30)
-    assert struck
-    line.close()
-    assert_exact(of(url, follower), 30)
+    assert pair.struck_when_decided(20, fail_over, monkeypatch) == ["complete", "complete"]
+    pair.to(30)
+    pair.close()
+    assert_exact(of(url, follower), 30, "a", "b")
 
 
-@pytest.mark.parametrize("delivery", DELIVERIES)
 def test_a_replica_promoted_before_it_had_caught_up_stops_the_pipeline_and_the_way_out_works(
-    server: PostgresServer, follower: PostgresServer, url: str, monkeypatch: pytest.MonkeyPatch, delivery: str
+    server: PostgresServer, follower: PostgresServer, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cluster = both(url, server, follower)
-    line = Line(cluster, delivery=delivery).start()
-    line.to(10)
+    cluster, promoted = both(url, server, follower), of(url, follower)
+    pair = Pair(cluster)
+    pair.to(10)
     catch_up(server, follower)
     follower.stop()
-    line.to(20)  # acknowledged, and about to be lost
+    pair.to(20)  # acknowledged, and about to be lost
 
     def fail_over() -> None:
         server.kill()
         follower.start()
         promote(follower)
 
-    at_failpoint(monkeypatch, "after:Decide", fail_over)
-    with pytest.raises(DataLoss, match="this server is on timeline 2, and was on 1: a replica was promoted"):
-        line.to(30)
-    line.close()
-    promoted = of(url, follower)
-    ids, ledger = "SELECT max(id) FROM t", "SELECT max(epoch) FROM onefold_sinks.onefold_ledger"
-    assert sql(promoted, ids) == [(9,)]
-    assert sql(promoted, ledger) == [(1,)], "the ledger must not go over the gap"
+    for text in pair.struck_when_decided(30, fail_over, monkeypatch):
+        assert "this server is on timeline 2, and was on 1: a replica was promoted" in text
+    pair.close()
+    assert sql(promoted, "SELECT max(epoch) FROM onefold_sinks.onefold_ledger") == [(1,)], "no ledger goes over a gap"
+    assert_exact(promoted, 10, "a", "b")
 
-    again = Line(cluster, delivery=delivery).start()
+    again = Line(cluster, name="a").start()
     again.at, again.batch = 20, 2  # where Spark's checkpoint goes on
     with pytest.raises(DataLoss, match="starts beyond the recorded end"):
         again.to(30)
     again.close()
-
-    rescued = Line(cluster, delivery=delivery).start(from_ledger=True)
-    assert rescued.at == 10
-    rescued.to(30)
-    rescued.close()
-    assert_exact(promoted, 30)
+    for name, delivery in (("a", "two_phase"), ("b", "staged")):
+        rescued = Line(cluster, name=name, delivery=delivery).start(from_ledger=True)
+        assert rescued.at == 10
+        rescued.to(30)
+        rescued.close()
+    assert_exact(promoted, 30, "a", "b")
 
 
 # nothing to spare
@@ -215,7 +239,7 @@ def test_slots_that_others_hold_are_named_and_waited_for(url: str) -> None:
     assert_exact(url, 20)
 
 
-def test_a_server_without_a_free_connection_is_waited_for(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_without_a_free_connection_is_waited_for(url: str) -> None:
     sql(url, "CREATE ROLE few LOGIN CONNECTION LIMIT 3; GRANT CREATE ON SCHEMA public TO few")
     sql(url, f"GRANT CREATE ON DATABASE {url.rpartition('/')[2]} TO few")
     as_few = with_parameters(url, user="few")

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError, ProgrammingError, SQLAlchemyError
 
 from onefold.core.errors import BadRecord, ConfigError, InDoubt, OnefoldError, OutOfResources, Retriable
-from onefold.core.libpq import is_exhaustion, is_refusal
+from onefold.core.libpq import READ_ONLY, is_exhaustion, is_read_only, is_refusal
 
 __all__ = ["Database"]
 
@@ -88,7 +88,8 @@ class Database:
                 " the folder may be written"
             )
         kind = OutOfResources if state.startswith("53") or is_exhaustion(reason) else Retriable
-        return kind(f"the checkpoint store at {self} {what}: {reason}")
+        hint = f". {READ_ONLY}" if is_read_only(reason) else ""
+        return kind(f"the checkpoint store at {self} {what}: {reason}{hint}")
 
 
 def _engine(url: sa.URL, lock_timeout_s: float) -> sa.Engine:

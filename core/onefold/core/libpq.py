@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["is_exhaustion", "is_refusal"]
+__all__ = ["READ_ONLY", "is_exhaustion", "is_read_only", "is_refusal"]
 
 _REFUSALS = (
     # who
@@ -46,6 +46,12 @@ _EXHAUSTIONS = (
     "remaining connection slots are reserved",
     "no more connections allowed",
 )
+# Of connecting with target_session_attrs=read-write, of SQLSTATE 25006, and of 0A000 for BEGIN READ WRITE on a standby.
+_READ_ONLY = ("session is read-only", "in a read-only transaction", "during recovery")
+READ_ONLY = (
+    "The server is a standby, or was set to read only: name all hosts of the cluster in the URL (host1,host2), so that"
+    " the primary is found"
+)
 
 
 def is_refusal(text: str) -> bool:
@@ -56,3 +62,8 @@ def is_refusal(text: str) -> bool:
 def is_exhaustion(text: str) -> bool:
     """Whether the server or pooler has no connection left to give."""
     return any(words in text for words in _EXHAUSTIONS)
+
+
+def is_read_only(text: str) -> bool:
+    """Whether the server takes no writes, as a standby."""
+    return any(words in text for words in _READ_ONLY)

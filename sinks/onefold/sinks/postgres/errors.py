@@ -10,7 +10,7 @@ from typing import Any
 import psycopg
 
 from onefold.core.errors import BadRecord, ConfigError, OnefoldError, OutOfResources, Retriable, Terminal
-from onefold.core.libpq import is_exhaustion, is_refusal
+from onefold.core.libpq import READ_ONLY, is_exhaustion, is_read_only, is_refusal
 
 __all__ = ["of_connecting", "said", "translate"]
 
@@ -46,11 +46,8 @@ def of_connecting(error: psycopg.Error, parameters: Mapping[str, Any]) -> Onefol
             f"no connection to Postgres, {who}: {text}. Fewer tasks at once, a higher max_connections (needs a "
             "restart), or a pooler; pg_stat_activity shows who holds them"
         )
-    if "session is read-only" in text:
-        return Retriable(
-            f"no connection to Postgres, {who}: {text}. The server is a standby, or set to read only: name all hosts "
-            "of the cluster in the URL (host1,host2), so that the primary is found"
-        )
+    if is_read_only(text):
+        return Retriable(f"no connection to Postgres, {who}: {text}. {READ_ONLY}")
     return Retriable(f"no connection to Postgres, {who}: {text}. Is the server up and within reach?")
 
 
@@ -113,11 +110,8 @@ def translate(
             f"{message}. Somebody cancelled it, or statement_timeout did, which counts here only where the URL's own "
             "options set it"
         )
-    if state == "25006" or (state == "0A000" and "during recovery" in text):
-        return Retriable(
-            f"{message}. The server is a standby, or was set to read only: name all hosts of the cluster in the URL "
-            "(host1,host2), so that the primary is found"
-        )
+    if is_read_only(text):
+        return Retriable(f"{message}. {READ_ONLY}")
     if state[:2] in ("22", "23"):
         return BadRecord(f"{message}. Postgres refuses a row: mend or filter it before the sink, or alter the table")
     if state[:2] == "53":
