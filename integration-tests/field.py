@@ -23,15 +23,12 @@ from onefold.local.resources import HOST, exclusive
 
 _PACKAGES = ("pgbouncer", "libevent-2.1-7", "libc-ares2")
 _READY_S_MAX = 10.0
+_KEY = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
 
 
 def with_parameters(url: str, **changes: str) -> str:
     """`url` with libpq parameters changed, as a connection string."""
     return psycopg.conninfo.make_conninfo(url, **changes)
-
-
-def service_account(directory: Path) -> str | None:
-    return service_user(directory)
 
 
 @contextmanager
@@ -171,3 +168,41 @@ def _await_port(port: int, log: Path) -> None:
         except OSError:
             assert time.monotonic() < deadline_s, log.read_text()
             time.sleep(0.05)
+
+
+class Certificates:
+    """An authority, `ca`, with a server's and clients' certificates; and another authority, `other`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        for authority in ("ca", "other"):
+            self._openssl(
+                "req", "-x509", *_KEY, "-keyout", f"{authority}.key", "-out", f"{authority}.crt",
+                "-days", "2", "-subj", f"/CN=onefold test {authority}",
+            )  # fmt: skip
+        self._signed("server", "ca", "localhost")
+        self._signed("onefold", "ca", "onefold")
+        self._signed("stranger", "other", "onefold")
+
+    def of(self, client: str) -> dict[str, str]:
+        """libpq's parameters for a client that trusts nobody but `ca`."""
+        return {
+            "sslmode": "verify-full",
+            "sslrootcert": str(self.folder / "ca.crt"),
+            "sslcert": str(self.folder / f"{client}.crt"),
+            "sslkey": str(self.folder / f"{client}.key"),
+        }
+
+    def _signed(self, name: str, authority: str, subject: str) -> None:
+        (self.folder / "san").write_text(f"subjectAltName=DNS:{subject}\n")
+        self._openssl("req", *_KEY, "-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj", f"/CN={subject}")
+        self._openssl(
+            "x509", "-req", "-in", f"{name}.csr", "-CA", f"{authority}.crt", "-CAkey", f"{authority}.key",
+            "-CAcreateserial", "-out", f"{name}.crt", "-days", "2", "-extfile", "san",
+        )  # fmt: skip
+        (self.folder / f"{name}.key").chmod(0o600)
+
+    def _openssl(self, *arguments: str) -> None:
+        if shutil.which("openssl") is None:
+            pytest.skip("certificates are made with openssl, which is not installed")
+        subprocess.run(["openssl", *arguments], cwd=self.folder, check=True, capture_output=True, timeout=30)

@@ -87,13 +87,12 @@ def test_a_server_that_goes_away_and_comes_back_changes_nothing(
     line.to(10)
     timers = []
 
-    def strike(*_: object) -> None:
+    def strike(*_connection: object) -> None:
         end(server, how)
         timers.append(later(0.3, server.start))
 
     if place == "commit":
-        committing = lambda connection: strike() if not timers else None  # noqa: E731
-        sa.event.listen(line.store.database.engine, "commit", committing)
+        sa.event.listen(line.store.database.engine, "commit", strike, once=True)
     else:
         assert at_failpoint(monkeypatch, place, strike) == []
     line.to(20)
@@ -109,6 +108,7 @@ def test_a_server_that_goes_away_and_comes_back_changes_nothing(
 
 @pytest.fixture
 def follower(server: PostgresServer, url: str, tmp_path: Path) -> Iterator[PostgresServer]:
+    assert url  # the test's database comes first, since it comes along
     with standby(tmp_path / "follower", server) as follower:
         yield follower
 
@@ -221,15 +221,13 @@ def test_a_replica_promoted_before_it_had_caught_up_stops_the_pipeline_and_the_w
 
 
 def test_slots_that_others_hold_are_named_and_waited_for(url: str) -> None:
-    line = Line(url).start()
+    line = Line(url, patience_s=0).start()
     line.to(10)
     for number in range(SLOTS - 1):
         sql(url, f"BEGIN; SELECT txid_current(); PREPARE TRANSACTION 'theirs {number}'")
-    impatient = Line(url, patience_s=0)
     with pytest.raises(OutOfResources, match=r"'theirs 0' of role 'onefold' in database 'test_\w+' for 00:00:0"):
-        impatient.start().to(20)
-    impatient.close()
-    line.start()
+        line.to(20)
+    line.patience.patience_s = 30
     timer = later(0.5, lambda: sql(url, "ROLLBACK PREPARED 'theirs 0'"))
     line.to(20)
     timer.join()
@@ -239,21 +237,26 @@ def test_slots_that_others_hold_are_named_and_waited_for(url: str) -> None:
     assert_exact(url, 20)
 
 
-def test_a_server_without_a_free_connection_is_waited_for(url: str) -> None:
+def test_a_server_without_a_free_connection_is_waited_for(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     sql(url, "CREATE ROLE few LOGIN CONNECTION LIMIT 3; GRANT CREATE ON SCHEMA public TO few")
     sql(url, f"GRANT CREATE ON DATABASE {url.rpartition('/')[2]} TO few")
     as_few = with_parameters(url, user="few")
     line = Line(as_few).start()
     line.to(10)
     with ExitStack() as others:
-        for _ in range(2):
-            line.sink.recover("p").close()  # what was idle is closed
-        taken = [others.enter_context(psycopg.connect(as_few)) for _ in range(2)]
-        with pytest.raises(OutOfResources, match="too many connections for role"):
-            Line(as_few, patience_s=0)
-        timer = later(0.5, lambda: [connection.close() for connection in taken])
+        timers = []
+
+        def take_them_all() -> None:
+            line.close()
+            for _ in range(3):
+                others.enter_context(psycopg.connect(as_few))
+            with pytest.raises(OutOfResources, match=r"too many connections for role.* a higher max_connections"):
+                line.sink.recover("t")
+            timers.append(later(0.5, others.close))
+
+        at_failpoint(monkeypatch, "before:RunWriters", take_them_all)
         line.to(20)
-        timer.join()
+        timers[0].join()
     line.close()
     assert_exact(url, 20)
     sql(url, "REASSIGN OWNED BY few TO onefold; DROP OWNED BY few; DROP ROLE few")
@@ -287,13 +290,14 @@ def small_disk(server: PostgresServer, url: str) -> Iterator[Callable[[], None]]
 def test_a_full_disk_loses_nothing_and_the_pipeline_goes_on_when_there_is_room(
     url: str, small_disk: Callable[[], None], delivery: str
 ) -> None:
-    line = Line(url, delivery=delivery).start()
+    line = Line(url, delivery=delivery, patience_s=0).start()
     line.to(1000)
-    timer = later(0.7, small_disk)
-    line.to(400_000)
-    timer.join()
+    with pytest.raises(OutOfResources, match="No space left on device.* The server's disk is full"):
+        line.to(300_000)
+    small_disk()
+    line.to(300_000)
     line.close()
-    assert_exact(url, 400_000)
+    assert_exact(url, 300_000)
 
 
 def test_a_limit_on_temporary_files_is_a_setting_and_no_full_disk(url: str) -> None:
