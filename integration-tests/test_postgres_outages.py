@@ -292,7 +292,7 @@ def test_a_full_disk_loses_nothing_and_the_pipeline_goes_on_when_there_is_room(
 ) -> None:
     line = Line(url, delivery=delivery, patience_s=0).start()
     line.to(1000)
-    with pytest.raises(OutOfResources, match="No space left on device.* The server's disk is full"):
+    with pytest.raises(OutOfResources, match=r"No space left on device.* The server's disk is full"):
         line.to(300_000)
     small_disk()
     line.to(300_000)

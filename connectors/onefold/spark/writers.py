@@ -9,7 +9,7 @@ from contextlib import ExitStack, suppress
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from onefold.core import Committable, Sink, SinkWriter, TaskId
+from onefold.core import Committable, ConfigError, Partitioned, Sink, SinkWriter, TaskId
 from onefold.core.failpoints import failpoint
 from onefold.spark.direct import Fetch
 from onefold.spark.workers import settle
@@ -27,9 +27,7 @@ def run_writers(
 
     With `fetch`, the rows of `df` are offset ranges, and each task reads its own.
     """
-    limits = [limit for sink in sinks if (limit := sink.writers_max()) is not None]
-    if limits:
-        df = df.coalesce(max(1, min(limits) // len(limits)))  # sinks with a bound may share one server's slots
+    df = _shared_out(df, sinks, is_direct=fetch is not None)
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         settle()
@@ -38,6 +36,29 @@ def run_writers(
 
     rows = df.mapInArrow(write, RESULT_SCHEMA).collect()
     return tuple(committable for row in rows for committable in pickle.loads(bytes(row.committables)))
+
+
+def _shared_out(df: DataFrame, sinks: Sequence[Sink], *, is_direct: bool) -> DataFrame:
+    """`df` with its rows in the partitions that the sinks can take, and in no more of them."""
+    wanted = {sink.name: sink.partition_by() for sink in sinks if isinstance(sink, Partitioned)}
+    wanted = {name: columns for name, columns in wanted.items() if columns}
+    if len(set(wanted.values())) > 1:
+        raise ConfigError(
+            f"the sinks {', '.join(wanted)} want each key in one task, and their keys differ: give all but one of them"
+            " delivery='staged' in a pipeline of its own, or the same key"
+        )
+    for name, columns in wanted.items():
+        if is_direct:
+            raise ConfigError(
+                f"sink {name!r} wants the rows of one {', '.join(columns)} in one task, and the direct path moves no"
+                " rows between tasks: use pipeline.read and pipeline.write, or delivery='staged'"
+            )
+        df = df.repartition(*(f"`{column}`" for column in columns))
+        break
+    limits = [limit for sink in sinks if (limit := sink.writers_max()) is not None]
+    if limits:
+        df = df.coalesce(max(1, min(limits) // len(limits)))  # sinks with a bound may share one server's slots
+    return df
 
 
 def write_task(sinks: Sequence[Sink], task: TaskId, batches: Batches) -> tuple[Committable, ...]:

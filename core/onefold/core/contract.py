@@ -30,6 +30,7 @@ __all__ = [
     "LastResource",
     "LedgerEntry",
     "Member",
+    "Partitioned",
     "Sink",
     "SinkKind",
     "SinkWriter",
@@ -297,4 +298,13 @@ class Sink(Protocol):
 
     def writer(self, task: TaskId) -> SinkWriter:
         """Executor: a writer for one attempt. Only after `open`."""
+        ...
+
+
+@runtime_checkable
+class Partitioned(Sink, Protocol):
+    """A sink that cannot take equal values of some columns from two writers at once."""
+
+    def partition_by(self) -> tuple[str, ...]:
+        """The columns by which rows are to be shared out among the writers; none where it makes no difference."""
         ...

@@ -5,6 +5,7 @@ All in one schema (`onefold_sinks`, unless named otherwise), shared by the pipel
     onefold_ledger   one row for each pipeline and sink: the last epoch completed there, and the source's positions
     onefold_parts    one row for each prepared transaction, inside it: proof that it was committed
     onefold_staged   one row for each attempt whose rows are in a stage table; logged, while the stage is not
+    onefold_staged_dead  the dead letters of staged attempts, which go where the attempts go
     onefold_version  which layout these tables have
 """
 
@@ -21,6 +22,7 @@ from onefold.sinks.postgres.naming import identifier
 __all__ = ["Bookkeeping"]
 
 VERSION = 1
+_NAMES = ("version", "ledger", "parts", "staged", "staged_dead")
 _CREATE_LOCK = 0x6F6E65666F6C64  # "onefold"
 
 _TABLES = """
@@ -36,6 +38,11 @@ CREATE TABLE IF NOT EXISTS {s}.onefold_staged (
     stage text NOT NULL, attempt bigint NOT NULL, pipeline text NOT NULL, sink text NOT NULL,
     generation bigint NOT NULL, epoch bigint NOT NULL, rows bigint NOT NULL,
     staged_at timestamptz NOT NULL DEFAULT now(), PRIMARY KEY (stage, attempt));
+CREATE TABLE IF NOT EXISTS {s}.onefold_staged_dead (
+    stage text NOT NULL, attempt bigint NOT NULL, reason text NOT NULL, sqlstate text, position json,
+    "row" json NOT NULL,
+    FOREIGN KEY (stage, attempt) REFERENCES {s}.onefold_staged ON DELETE CASCADE);
+CREATE INDEX IF NOT EXISTS onefold_staged_dead_by_attempt ON {s}.onefold_staged_dead (stage, attempt);
 INSERT INTO {s}.onefold_version SELECT {version} WHERE NOT EXISTS (SELECT FROM {s}.onefold_version);
 """
 
@@ -67,7 +74,7 @@ class Bookkeeping:
             )
 
     def _exists(self, connection: Connection) -> bool:
-        names = [f"{identifier(self.schema)}.onefold_{name}" for name in ("version", "ledger", "parts", "staged")]
+        names = [f"{identifier(self.schema)}.onefold_{name}" for name in _NAMES]
         row = connection.execute(
             "SELECT bool_and(to_regclass(name) IS NOT NULL) FROM unnest(%s::text[]) AS name", (names,)
         ).fetchone()

@@ -12,7 +12,8 @@ from onefold.core.contract import Committable, Decided, EpochRecord, LedgerEntry
 from onefold.core.errors import ConfigError, Damaged, DataLoss, InDoubt, OnefoldError, Retriable, WorkLost
 from onefold.core.failpoints import failpoint
 from onefold.sinks.postgres import connection as pool
-from onefold.sinks.postgres import errors, staging
+from onefold.sinks.postgres import errors, staging, tombstones
+from onefold.sinks.postgres.dead_letters import Origin
 from onefold.sinks.postgres.incarnation import Incarnation
 from onefold.sinks.postgres.naming import Gid, gid_prefix, identifier, literal
 from onefold.sinks.postgres.plan import Delivery, Plan, Settings
@@ -66,6 +67,9 @@ class PostgresCommitter:
             # The decision moved the rows already: what is left to do is to throw the stage's copies away.
             with self._borrow(f"clearing the stage of epoch {decided.record.epoch}") as connection:
                 staging.clear(connection, self._books, staged, self._settings.lock_timeout_s)
+        if self._plan is not None and self._plan.tombstones is not None:
+            with self._borrow("forgetting old deletions") as connection:
+                tombstones.prune(connection, self._plan.tombstones, decided.record.timestamp_ms)
 
     def abort(self, committables: Sequence[Committable]) -> None:
         gids, staged = self._split(committables)
@@ -131,7 +135,10 @@ class PostgresCommitter:
         try:
             raw.execute(pool.transaction_settings(self._settings.lock_timeout_s))
             self._check_ledger_is_not_older(raw)
-            staging.merge(raw, self._books, self._plan, [c for c in manifest if c.sink == self._settings.name])
+            name = self._settings.name
+            origin = Origin(record.pipeline, name, record.epoch, entry.generation, record.timestamp_ms)
+            mine = [c for c in manifest if c.sink == name]
+            staging.merge(raw, self._books, self._plan, mine, origin, self._settings.dead_letters_max)
             failpoint("staged.merge")
             self._books.record(raw, entry)
         except psycopg.Error as error:

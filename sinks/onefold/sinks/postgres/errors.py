@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
 import psycopg
 
+from onefold.core import libpq
 from onefold.core.errors import BadRecord, ConfigError, OnefoldError, OutOfResources, Retriable, Terminal
-from onefold.core.libpq import READ_ONLY, is_exhaustion, is_read_only, is_refusal
 
-__all__ = ["of_connecting", "said", "translate"]
+__all__ = ["copied_row", "is_refusal", "of_connecting", "said", "translate"]
 
 _GONE = ("57P01", "57P02", "57P03", "57P04", "57P05", "25P03", "25P04")  # the session ended, or never began
 _SECRETS = ("password", "sslpassword", "oauth_client_secret")
@@ -29,6 +30,18 @@ def said(error: psycopg.Error) -> str:
     return "; ".join(" ".join(part.split()) for part in parts if part)
 
 
+def is_refusal(error: psycopg.Error) -> bool:
+    """Whether a row as such was refused: its values, a constraint, a trigger's RAISE, a view's CHECK OPTION."""
+    state = error.sqlstate or ""
+    return state[:2] in ("22", "23") or state in ("P0001", "44000")
+
+
+def copied_row(error: psycopg.Error) -> int | None:
+    """Which row of a COPY it was, from 0, by the error's context: `COPY orders, line 3, column amount`."""
+    found = re.match(r"COPY .*?, \w+ (\d+)", error.diag.context or "")
+    return int(found[1]) - 1 if found else None
+
+
 def of_connecting(error: psycopg.Error, parameters: Mapping[str, Any]) -> OnefoldError:
     """libpq reports a refused connection as text only, without a SQLSTATE."""
     where = f"{parameters.get('host', 'local socket')}:{parameters.get('port', 5432)}"
@@ -39,15 +52,15 @@ def of_connecting(error: psycopg.Error, parameters: Mapping[str, Any]) -> Onefol
         if secret:
             text = text.replace(str(secret), "***")
     who = f"database {parameters.get('dbname')!r} as {parameters.get('user')!r} at {where}"
-    if is_refusal(text):
+    if libpq.is_refusal(text):
         return ConfigError(f"Postgres refuses {who}: {text}. {_remedy(text, parameters)}")
-    if is_exhaustion(text):
+    if libpq.is_exhaustion(text):
         return OutOfResources(
             f"no connection to Postgres, {who}: {text}. Fewer tasks at once, a higher max_connections (needs a "
             "restart), or a pooler; pg_stat_activity shows who holds them"
         )
-    if is_read_only(text):
-        return Retriable(f"no connection to Postgres, {who}: {text}. {READ_ONLY}")
+    if libpq.is_read_only(text):
+        return Retriable(f"no connection to Postgres, {who}: {text}. {libpq.READ_ONLY}")
     return Retriable(f"no connection to Postgres, {who}: {text}. Is the server up and within reach?")
 
 
@@ -110,10 +123,13 @@ def translate(
             f"{message}. Somebody cancelled it, or statement_timeout did, which counts here only where the URL's own "
             "options set it"
         )
-    if is_read_only(text):
-        return Retriable(f"{message}. {READ_ONLY}")
-    if state[:2] in ("22", "23"):
-        return BadRecord(f"{message}. Postgres refuses a row: mend or filter it before the sink, or alter the table")
+    if libpq.is_read_only(text):
+        return Retriable(f"{message}. {libpq.READ_ONLY}")
+    if is_refusal(error):
+        return BadRecord(
+            f"{message}. Postgres refuses a row: mend or filter it before the sink, alter the table, or have such rows"
+            " put aside with on_error='dead_letter'"
+        )
     if state[:2] == "53":
         return OutOfResources(message)
     if state[:2] in ("40", "55", "57", "58"):

@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass, field
+from typing import Literal
 
 from onefold.core.errors import ConfigError
 from onefold.sinks.postgres import connection
 from onefold.sinks.postgres.bookkeeping import Bookkeeping
-from onefold.sinks.postgres.naming import Table, identifier, stage_name
+from onefold.sinks.postgres.changes import Changes
+from onefold.sinks.postgres.naming import Table, identifier
 from onefold.sinks.postgres.target import Target
 from onefold.sinks.postgres.types import Column
 
-__all__ = ["Delivery", "Plan", "Settings", "choose"]
+__all__ = ["ATTEMPT", "DELETED", "Delivery", "OnError", "Plan", "Settings", "choose", "slots", "stage_sql"]
+
+# Columns of the stage beside the rows' own.
+ATTEMPT = "onefold_attempt"
+DELETED = "onefold_deleted"
+_POSITION = "onefold_position_"
+
+OnError = Literal["fail", "dead_letter"]
 
 
 class Delivery(enum.Enum):
@@ -32,6 +41,11 @@ class Settings:
     lock_timeout_s: float
     connect_timeout_s: int
     bookkeeping_schema: str
+    changes: Changes | None  # None: rows are appended
+    on_error: OnError
+    dead_letters: Table | None  # None: the table of that name in the bookkeeping schema
+    dead_letters_max: int
+    source_position: tuple[str, ...]
     role: str | None = None
 
     def conninfo(self, pipeline: str) -> str:
@@ -43,27 +57,45 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What one `open` found out. Stage and target names are SQL already."""
+    """What one `open` found out. The names of tables are SQL already, but for the stage's bare name `stage`."""
 
     pipeline: str
     delivery: Delivery
     reason: str
     target: str
-    columns: tuple[Column, ...]
-    stage: str  # the stage's bare name
+    columns: tuple[Column, ...]  # what is written into the target
+    stage: str
+    stage_table: str | None  # None: rows go to the target directly
     writers_max: int | None
+    names: tuple[str, ...]  # all columns that the rows have
+    changes: Changes | None = None
+    key_indexes: tuple[str, ...] = ()  # the unique indexes on the key, for upserts
+    tombstones: str | None = None  # where deletions are remembered
+    dead_letters: str | None = None  # None: a row that is refused stops the pipeline
+    position: tuple[Column, ...] = ()  # what says in a dead letter where the row came from
 
     @property
     def column_list(self) -> str:
         return ", ".join(identifier(column.name) for column in self.columns)
 
+    @property
+    def stage_columns(self) -> list[tuple[str, str]]:
+        """The stage's columns and their types in SQL."""
+        columns = [(column.name, column.sql) for column in self.columns]
+        columns += zip(self.position_names, (column.sql for column in self.position), strict=True)
+        columns.append((ATTEMPT, "bigint"))
+        if self.changes is not None and self.changes.deletes:
+            columns.append((DELETED, "boolean"))
+        return columns
+
+    @property
+    def position_names(self) -> list[str]:
+        """The position's columns as the stage calls them: the rows may have columns of the same names."""
+        return [f"{_POSITION}{number}" for number, _ in enumerate(self.position, 1)]
+
 
 def stage_sql(schema: str, stage: str) -> str:
     return f"{identifier(schema)}.{identifier(stage)}"
-
-
-def stage_of(settings: Settings, pipeline: str) -> str:
-    return stage_name(pipeline, settings.name)
 
 
 def slots(conn: connection.Connection) -> tuple[int, int]:
@@ -75,9 +107,11 @@ def slots(conn: connection.Connection) -> tuple[int, int]:
     return row[0], row[1]
 
 
-def choose(wanted: Delivery | None, slots_max: int, target: Target | None) -> tuple[Delivery, str]:
+def choose(
+    wanted: Delivery | None, slots_max: int, target: Target | None, changes: Changes | None
+) -> tuple[Delivery, str]:
     """The delivery, and why. Raises ConfigError where what was asked for cannot work."""
-    blockers = target.blockers if target is not None else ()
+    blockers = target.blockers(changes.key if changes is not None else ()) if target is not None else ()
     cautions = target.cautions if target is not None else ()
     if wanted is Delivery.TWO_PHASE:
         if slots_max == 0:
@@ -90,12 +124,17 @@ def choose(wanted: Delivery | None, slots_max: int, target: Target | None) -> tu
                 f"delivery='two_phase' does not suit table {target.table if target else ''} ({', '.join(blockers)}): "
                 "the prepared transactions of sibling tasks would wait for one another; use delivery='staged'"
             )
-    if wanted is Delivery.AT_LEAST_ONCE and target is not None and not target.takes_copy:
-        raise ConfigError(f"{target.table} is a view, which COPY does not fill: use delivery='staged'")
+    if wanted is Delivery.AT_LEAST_ONCE:
+        if changes is not None:
+            raise ConfigError("mode='upsert' is exactly-once only: use delivery='staged', 'two_phase' or 'auto'")
+        if target is not None and not target.takes_copy:
+            raise ConfigError(f"{target.table} is a view, which COPY does not fill: use delivery='staged'")
     if wanted is not None:
         return wanted, "as set"
     if slots_max == 0:
         return Delivery.STAGED, "max_prepared_transactions is 0"
+    if changes is not None:
+        return Delivery.STAGED, "upserts merge at once, so that no two tasks wait for the same key"
     if blockers or cautions:
         return Delivery.STAGED, f"the target has {', '.join((*blockers, *cautions))}"
     return Delivery.TWO_PHASE, f"max_prepared_transactions is {slots_max}, and nothing makes sibling tasks wait"

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pyarrow as pa
 
 from onefold.core.contract import Committer, Guarantee, SinkKind, SinkWriter, TaskId
 from onefold.core.errors import ConfigError
 from onefold.sinks.postgres import connection as pool
+from onefold.sinks.postgres import opening
 from onefold.sinks.postgres import plan as plans
-from onefold.sinks.postgres import staging, target
-from onefold.sinks.postgres.bookkeeping import Bookkeeping
+from onefold.sinks.postgres import target as targets
+from onefold.sinks.postgres.changes import DELETES_KEPT_S, Changes
 from onefold.sinks.postgres.committer import PostgresCommitter
 from onefold.sinks.postgres.naming import Table
-from onefold.sinks.postgres.plan import Delivery, Plan, Settings
+from onefold.sinks.postgres.plan import Delivery, OnError, Plan, Settings
 from onefold.sinks.postgres.writer import PostgresWriter
 
 __all__ = ["PostgresSink"]
 
 
 class PostgresSink:
-    """Appends rows to a Postgres table.
+    """Writes rows into a Postgres table: appended, or as versions of the rows that are there.
 
     `url` is what libpq takes: `postgresql://user:password@host:port/database?sslmode=verify-full`.
     `table` is `orders` or `shop.orders`, in the case that the catalogue has; it is created if it is missing.
@@ -28,8 +31,21 @@ class PostgresSink:
     - `two_phase`: every task prepares a transaction, the driver commits them; readers see a task's rows at once;
     - `staged`: every task fills a stage, the driver moves an epoch's rows in one transaction, which is also the
       decision; the checkpoint store then has to live in this database (`store_url`);
-    - `auto`: `two_phase` if the server and the table allow it, else `staged`; `delivery_reason` says why;
+    - `auto`: `two_phase` if the server and the table allow it and rows are appended, else `staged`;
+      `delivery_reason` says why;
     - `at_least_once`: every task commits for itself. No protection, for comparisons.
+
+    `mode="upsert"` needs `key`, the columns that name a row (the table has a unique index on exactly them), and
+    `order`, the columns that say which version is newer, compared from left to right. The newest version of a row
+    stays, however late and in whatever order the versions come; of two with an equal order, the one that was there
+    first. Neither may be null in a row; an order that is null in the table is older than any. A row whose boolean
+    column `delete_when_true` is true, or whose column `delete_when_null` is null, deletes the key's row unless that is
+    newer, and keeps older versions out for `deletes_kept_s`. The column of `delete_when_true` is not written.
+
+    `on_error="dead_letter"` puts rows that Postgres refuses (a constraint, a range, NUL in a text) into the table
+    `dead_letters`, in the same epoch, with the reason and the columns named as `source_position`; these are written
+    into the table only where it has them too. More than `dead_letters_max` such rows, in an epoch that is staged or in
+    a task that is not, stop the pipeline, as the first one does with `on_error="fail"`.
 
     `role` is the role that every session works as (SET ROLE): the owner of the tables and of prepared work, whoever
     logs in. The login role must be a member of it.
@@ -45,6 +61,16 @@ class PostgresSink:
         *,
         name: str | None = None,
         delivery: str = "auto",
+        mode: str = "append",
+        key: str | Sequence[str] = (),
+        order: str | Sequence[str] = (),
+        delete_when_true: str | None = None,
+        delete_when_null: str | None = None,
+        deletes_kept_s: float = DELETES_KEPT_S,
+        on_error: OnError = "fail",
+        dead_letters: str | None = None,
+        dead_letters_max: int = 1000,
+        source_position: str | Sequence[str] = (),
         lock_timeout_s: float = 30,
         connect_timeout_s: int = 10,
         bookkeeping_schema: str = "onefold_sinks",
@@ -55,6 +81,19 @@ class PostgresSink:
             raise ConfigError(f"delivery={delivery!r} must be one of {', '.join(choices)}")
         if lock_timeout_s <= 0 or connect_timeout_s <= 0:
             raise ConfigError("lock_timeout_s and connect_timeout_s must be above 0: to wait for ever is no setting")
+        if mode not in ("append", "upsert"):
+            raise ConfigError(f"mode={mode!r} must be append or upsert")
+        if mode == "append" and (key or order or delete_when_true or delete_when_null):
+            raise ConfigError("key, order, delete_when_true and delete_when_null go with mode='upsert'")
+        if on_error not in ("fail", "dead_letter"):
+            raise ConfigError(f"on_error={on_error!r} must be fail or dead_letter")
+        if on_error == "fail" and (dead_letters is not None or source_position):
+            raise ConfigError("dead_letters and source_position go with on_error='dead_letter'")
+        if dead_letters_max < 0:
+            raise ConfigError("dead_letters_max is how many rows may be put aside: 0 or more")
+        changes = None
+        if mode == "upsert":
+            changes = Changes(_names(key), _names(order), delete_when_true, delete_when_null, deletes_kept_s)
         self._settings = Settings(
             url=url,
             table=Table.parse(table),
@@ -64,6 +103,11 @@ class PostgresSink:
             connect_timeout_s=connect_timeout_s,
             bookkeeping_schema=bookkeeping_schema,
             role=role,
+            changes=changes,
+            on_error=on_error,
+            dead_letters=Table.parse(dead_letters) if dead_letters is not None else None,
+            dead_letters_max=dead_letters_max,
+            source_position=_names(source_position),
         )
         self._settings.conninfo("")  # an unreadable URL is best known now
         self._plan: Plan | None = None
@@ -102,8 +146,8 @@ class PostgresSink:
             return _GUARANTEES[self._settings.delivery]
         with pool.borrow(self._settings.conninfo("doctor"), f"sink {self.name!r}, probing the server") as connection:
             slots_max, _ = plans.slots(connection)
-            found = target.find(connection, self._settings.table)
-        return _GUARANTEES[plans.choose(None, slots_max, found)[0]]
+            found = targets.find(connection, self._settings.table)
+        return _GUARANTEES[plans.choose(None, slots_max, found, self._settings.changes)[0]]
 
     def store_url(self) -> str | None:
         return pool.store_url(self._settings.url, self._settings.role)
@@ -114,38 +158,25 @@ class PostgresSink:
         return PostgresCommitter(self._settings, pipeline, None)
 
     def open(self, pipeline: str, schema: pa.Schema) -> Committer:
-        settings, books = self._settings, self._settings.bookkeeping(pipeline)
+        settings = self._settings
         with pool.borrow(settings.conninfo(pipeline), self._doing(pipeline, "opening")) as connection:
             with connection.transaction():
                 connection.execute(pool.transaction_settings(settings.lock_timeout_s))
-                books.create(connection)
-                plan = self._resolve(connection, books, schema)
+                settings.bookkeeping(pipeline).create(connection)
+                plan = opening.resolve(connection, settings, pipeline, schema)
             self._plan = plan
         committer = PostgresCommitter(settings, pipeline, plan)
         committer.ledger()  # from here on it notices a server that is an older copy
         return committer
 
-    def _resolve(self, connection: pool.Connection, books: Bookkeeping, schema: pa.Schema) -> Plan:
-        settings = self._settings
-        slots_max, slots_used = plans.slots(connection)
-        found = target.find(connection, settings.table)
-        delivery, reason = plans.choose(settings.delivery, slots_max, found)
-        if found is None:
-            target.create(connection, settings.table, schema)
-            found = target.find(connection, settings.table)
-            assert found is not None, settings.table
-        columns = target.columns_of(found, schema)
-        stage = plans.stage_of(settings, books.pipeline)
-        writers_max = None
-        if delivery is Delivery.TWO_PHASE:
-            free = slots_max - slots_used
-            writers_max = max(1, free - 1 if free > 4 else free)  # one is left for somebody else's
-        elif delivery is Delivery.STAGED:
-            staging.create(connection, books, stage, columns)
-        return Plan(books.pipeline, delivery, reason, found.table.sql, columns, stage, writers_max)
-
     def writers_max(self) -> int | None:
         return self._plan.writers_max if self._plan else None
+
+    def partition_by(self) -> tuple[str, ...]:
+        """Two-phase upserts: tasks that prepare the same key's rows wait for each other, so a key goes to one task."""
+        is_split = self._plan is not None and self._plan.delivery is Delivery.TWO_PHASE
+        changes = self._settings.changes
+        return changes.key if changes is not None and is_split else ()
 
     def writer(self, task: TaskId) -> SinkWriter:
         if self._plan is None:
@@ -154,6 +185,10 @@ class PostgresSink:
 
     def _doing(self, pipeline: str, what: str) -> str:
         return f"sink {self.name!r} of pipeline {pipeline!r}, {what}"
+
+
+def _names(names: str | Sequence[str]) -> tuple[str, ...]:
+    return (names,) if isinstance(names, str) else tuple(names)
 
 
 _DURABLE = "the server keeps what it acknowledged (fsync on; no promotion of an asynchronous replica)"

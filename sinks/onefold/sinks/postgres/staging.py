@@ -11,12 +11,15 @@ from typing import Any
 import psycopg
 
 from onefold.core.contract import Committable, SinkKind
-from onefold.core.errors import ConfigError, WorkLost
+from onefold.core.errors import BadRecord, ConfigError, WorkLost
 from onefold.sinks.postgres import connection as pool
+from onefold.sinks.postgres import dead_letters
 from onefold.sinks.postgres.bookkeeping import Bookkeeping
+from onefold.sinks.postgres.dead_letters import Origin
+from onefold.sinks.postgres.isolating import TooManyRefused
+from onefold.sinks.postgres.merging import merge_attempts
 from onefold.sinks.postgres.naming import identifier
 from onefold.sinks.postgres.plan import Plan, stage_sql
-from onefold.sinks.postgres.types import Column
 
 __all__ = ["clear", "create", "discard", "leftovers", "merge", "verify"]
 
@@ -36,12 +39,13 @@ def _sql(books: Bookkeeping, stage: str) -> str:
     return stage_sql(books.schema, stage).replace("%", "%%")
 
 
-def create(connection: pool.Connection, books: Bookkeeping, stage: str, columns: Sequence[Column]) -> None:
-    """The stage with the rows' columns; one with other columns is replaced, with what is left in it."""
-    name = stage_sql(books.schema, stage)
-    wanted = [(column.name, column.sql) for column in columns] + [("onefold_attempt", "bigint")]
-    if any(column.name == "onefold_attempt" for column in columns):
-        raise ConfigError("'onefold_attempt' is a column of the stage: rename it in the rows, or use 'two_phase'")
+def create(connection: pool.Connection, books: Bookkeeping, plan: Plan) -> None:
+    """The stage with the plan's columns; one with other columns is replaced, with what is left in it."""
+    name, wanted = stage_sql(books.schema, plan.stage), plan.stage_columns
+    ours = {column for column, _ in wanted} - {column.name for column in plan.columns}
+    if len(ours) + len(plan.columns) != len(wanted):
+        taken = next(column.name for column in plan.columns if column.name.startswith("onefold_"))
+        raise ConfigError(f"{taken!r} is a column of the stage: rename it in the rows, or use 'two_phase'")
     with connection.transaction():
         connection.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (name,))
         there = connection.execute(
@@ -53,7 +57,7 @@ def create(connection: pool.Connection, books: Bookkeeping, stage: str, columns:
             return
         if there:
             connection.execute(f"DROP TABLE {name}")
-            connection.execute(f"DELETE FROM {books.table('staged')} WHERE stage = %s", (stage,))
+            connection.execute(f"DELETE FROM {books.table('staged')} WHERE stage = %s", (plan.stage,))
         declared = ", ".join(f"{identifier(column)} {kind}" for column, kind in wanted)
         connection.execute(f"CREATE UNLOGGED TABLE {name} ({declared})")
 
@@ -68,40 +72,53 @@ def verify(connection: pool.Connection, books: Bookkeeping, committables: Sequen
             ).fetchall()
         )
         probe = connection.execute(f"SELECT EXISTS (SELECT FROM {_sql(books, stage)})", ()).fetchone()
-        if listed != attempts or probe is None or not probe[0]:
+        is_emptied = any(attempts.values()) and not (probe and probe[0])
+        if listed != attempts or is_emptied:
             raise WorkLost(
                 f"pipeline {books.pipeline!r}, sink {books.sink!r}, epoch {committables[0].epoch}: stage {stage} holds "
-                f"{'other rows' if probe and probe[0] else 'no rows'}, with {len(listed)} of {len(attempts)} attempts "
+                f"{'no rows' if is_emptied else 'other rows'}, with {len(listed)} of {len(attempts)} attempts "
                 "listed: a crash of the server empties it. The epoch's writers must run again"
             )
 
 
-def merge(connection: AnyConnection, books: Bookkeeping, plan: Plan, committables: Sequence[Committable]) -> None:
+def merge(
+    connection: AnyConnection,
+    books: Bookkeeping,
+    plan: Plan,
+    committables: Sequence[Committable],
+    origin: Origin,
+    refused_max: int,
+) -> None:
     """Move exactly the rows of the manifest, inside the caller's transaction. Raises WorkLost if any is missing."""
     parts = _parts(committables)
     assert set(parts) <= {plan.stage}, (sorted(parts), plan.stage)
     attempts = parts.get(plan.stage, {})
     if not attempts:
         return
-    stage, columns = _sql(books, plan.stage), plan.column_list.replace("%", "%%")
+    where = f"pipeline {books.pipeline!r}, sink {books.sink!r}, epoch {origin.epoch}"
     there = connection.execute("SELECT to_regclass(%s)", (stage_sql(books.schema, plan.stage),)).fetchone()
     if there is None or there[0] is None:
         raise ConfigError(
-            f"pipeline {books.pipeline!r}, sink {books.sink!r}: the checkpoint store's database has no stage "
-            f"{plan.stage}: staged delivery decides inside the sink's own database; use the sink's store_url()"
+            f"{where}: the checkpoint store's database has no stage {plan.stage}: staged delivery decides inside the "
+            "sink's own database; use the sink's store_url()"
         )
-    moved = connection.execute(
-        f"INSERT INTO {plan.target.replace('%', '%%')} ({columns}) "
-        f"SELECT {columns} FROM {stage} WHERE onefold_attempt = ANY(%s)",
-        (list(attempts),),
-    ).rowcount
+    try:
+        dead = 0
+        if plan.dead_letters is not None:
+            dead = dead_letters.adopt_staged(connection, books, plan.dead_letters, origin, plan.stage, list(attempts))
+        moved, letters = merge_attempts(connection, plan, list(attempts), origin.timestamp_ms, refused_max - dead)
+    except TooManyRefused as error:
+        raise BadRecord(f"{where}: {dead_letters.too_many(refused_max, error)}") from None
     expected = sum(attempts.values())
-    if moved != expected:
+    if moved + len(letters) != expected:
         raise WorkLost(
-            f"pipeline {books.pipeline!r}, sink {books.sink!r}, epoch {committables[0].epoch}: the merge moved {moved} "
-            f"rows, and the manifest says {expected}. Nothing was decided; the epoch's writers must run again. "
-            "(A crash of the server empties the stage; a BEFORE trigger that drops rows shows as the same)"
+            f"{where}: the merge moved {moved + len(letters)} rows, and the manifest says {expected}. Nothing was "
+            "decided; the epoch's writers must run again. (A crash of the server empties the stage; a BEFORE trigger "
+            "that drops rows shows as the same)"
         )
+    if letters:
+        assert plan.dead_letters is not None
+        dead_letters.insert(connection, plan.dead_letters, origin, letters)
 
 
 def clear(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -11,7 +12,7 @@ from onefold.sinks.postgres.connection import Connection
 from onefold.sinks.postgres.naming import Table, identifier
 from onefold.sinks.postgres.types import Column, PostgresType, default_type, fit
 
-__all__ = ["Target", "columns_of", "create", "find"]
+__all__ = ["Target", "UniqueIndex", "columns_of", "create", "find"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,14 +25,35 @@ class TargetColumn:
 
 
 @dataclass(frozen=True, slots=True)
+class UniqueIndex:
+    """`columns` is empty where the index has expressions or a condition, or is checked late: it names no key."""
+
+    name: str
+    columns: frozenset[str]
+    is_parts: bool  # a partition's share of the index of its parent
+
+
+@dataclass(frozen=True, slots=True)
 class Target:
-    """A table as the catalogue has it. `blockers` are reasons against two-phase delivery, for people."""
+    """A table as the catalogue has it."""
 
     table: Table
     kind: str
     columns: tuple[TargetColumn, ...]
-    blockers: tuple[str, ...]  # sibling tasks' prepared rows would wait for one another
+    unique: tuple[UniqueIndex, ...]
+    obstacles: tuple[str, ...]  # besides unique indexes, what makes sibling tasks' prepared rows wait for one another
     cautions: tuple[str, ...]  # two-phase works, and `auto` rather doesn't
+    denied: tuple[str, ...]  # what else than INSERT the role may not do here: SELECT, UPDATE, DELETE
+
+    def key_indexes(self, key: Sequence[str]) -> tuple[str, ...]:
+        """The unique indexes on exactly these columns, with those of the partitions; none if the table has none."""
+        found = [index for index in self.unique if index.columns == set(key)]
+        return () if all(index.is_parts for index in found) else tuple(index.name for index in found)
+
+    def blockers(self, key: Sequence[str]) -> tuple[str, ...]:
+        """Reasons against two-phase delivery, for people. An index on `key` is none: no two tasks share a key."""
+        indexes = (i.name for i in self.unique if not key or i.columns != set(key))
+        return (*(f"unique index {name}" for name in indexes), *self.obstacles)
 
     @property
     def takes_copy(self) -> bool:
@@ -55,10 +77,17 @@ LEFT JOIN pg_type e ON e.oid = b.typelem AND b.typcategory = 'A'
 WHERE a.attrelid = %s AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum
 """
 _TREE = "(SELECT %(t)s::oid AS relid UNION SELECT relid FROM pg_partition_tree(%(t)s::oid))"
-_BLOCKERS = f"""
+_UNIQUE = f"""
 WITH tree AS {_TREE}
-SELECT 'unique index ' || i.indexrelid::regclass FROM pg_index i JOIN tree ON i.indrelid = relid WHERE i.indisunique
-UNION ALL SELECT 'exclusion constraint ' || conname FROM pg_constraint JOIN tree ON conrelid = relid WHERE contype = 'x'
+SELECT c.relname, i.indisvalid AND i.indimmediate AND i.indpred IS NULL AND i.indexprs IS NULL,
+       (SELECT array_agg(attname::text) FROM pg_attribute
+        WHERE attrelid = i.indrelid AND attnum = ANY(i.indkey[0:i.indnkeyatts - 1])), c.relispartition
+FROM pg_index i JOIN tree ON i.indrelid = relid JOIN pg_class c ON c.oid = i.indexrelid
+WHERE i.indisunique ORDER BY 1
+"""
+_OBSTACLES = f"""
+WITH tree AS {_TREE}
+SELECT 'exclusion constraint ' || conname FROM pg_constraint JOIN tree ON conrelid = relid WHERE contype = 'x'
 UNION ALL SELECT 'trigger ' || tgname FROM pg_trigger JOIN tree ON tgrelid = relid WHERE NOT tgisinternal
     AND tgenabled <> 'D'
 ORDER BY 1
@@ -67,6 +96,9 @@ _CAUTIONS = f"""
 WITH tree AS {_TREE}
 SELECT DISTINCT 'foreign key ' || conname FROM pg_constraint JOIN tree ON conrelid = relid WHERE contype = 'f'
 ORDER BY 1
+"""
+_RIGHTS = """
+SELECT r FROM unnest(ARRAY['SELECT', 'UPDATE', 'DELETE']) r WHERE NOT has_table_privilege(%s::oid, r)
 """
 _FOREIGN = f"""
 WITH tree AS {_TREE} SELECT relid::regclass::text FROM tree JOIN pg_class c ON c.oid = relid WHERE c.relkind = 'f'
@@ -97,11 +129,16 @@ def find(connection: Connection, table: Table) -> Target | None:
         raise ConfigError(
             f"partition {foreign[0]} of {found} is a foreign table, which does not commit with its parent"
         )
-    blockers = [r[0] for r in connection.execute(_BLOCKERS, {"t": oid})]
+    obstacles = [r[0] for r in connection.execute(_OBSTACLES, {"t": oid})]
     if kind == "v":
-        blockers.append("it is a view")
+        obstacles.append("it is a view")
     if row_security:
-        blockers.append("row-level security, which COPY refuses")
+        obstacles.append("row-level security, which COPY refuses")
+    unique = [
+        UniqueIndex(name, frozenset(columns if is_key else ()), is_parts)
+        for name, is_key, columns, is_parts in connection.execute(_UNIQUE, {"t": oid})
+    ]
+    rights = connection.execute(_RIGHTS, (oid,)).fetchall()
     return Target(
         found,
         kind,
@@ -109,13 +146,18 @@ def find(connection: Connection, table: Table) -> Target | None:
             TargetColumn(c[0], PostgresType(c[1], c[2], c[3], c[4], c[5]), c[6], c[7], c[8])
             for c in connection.execute(_COLUMNS, (oid,))
         ),
-        tuple(blockers),
+        tuple(unique),
+        tuple(obstacles),
         tuple(r[0] for r in connection.execute(_CAUTIONS, {"t": oid})),
+        tuple(right for (right,) in rights),
     )
 
 
-def create(connection: Connection, table: Table, schema: pa.Schema) -> None:
-    """CREATE TABLE with a column for each field. Raises SchemaMismatch for types that Postgres has no place for."""
+def create(connection: Connection, table: Table, schema: pa.Schema, key: Sequence[str] = ()) -> None:
+    """CREATE TABLE with a column for each field, and `key` as its primary key.
+
+    Raises SchemaMismatch for types that Postgres has no place for.
+    """
     unknown = [f"{f.name}: {f.type} has no type in Postgres; cast it" for f in schema if default_type(f.type) is None]
     if unknown:
         raise SchemaMismatch(_listed(f"table {table} cannot be created", unknown))
@@ -132,8 +174,10 @@ def create(connection: Connection, table: Table, schema: pa.Schema) -> None:
             f"table {table} does not exist and role {user!r} may not create it: GRANT CREATE ON SCHEMA "
             f"{identifier(namespace)} TO {identifier(user)}, or create the table"
         )
-    columns = ", ".join(f"{identifier(f.name)} {default_type(f.type)}" for f in schema)
-    connection.execute(f"CREATE TABLE IF NOT EXISTS {Table(namespace, table.name).sql} ({columns})")
+    parts = [f"{identifier(f.name)} {default_type(f.type)}" for f in schema]
+    if key:
+        parts.append(f"PRIMARY KEY ({', '.join(map(identifier, key))})")
+    connection.execute(f"CREATE TABLE IF NOT EXISTS {Table(namespace, table.name).sql} ({', '.join(parts)})")
 
 
 def columns_of(target: Target, schema: pa.Schema) -> tuple[Column, ...]:

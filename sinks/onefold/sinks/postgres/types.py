@@ -18,7 +18,7 @@ from pgpq import encoders, schema
 
 from onefold.sinks.postgres.jsontext import json_text
 
-__all__ = ["Column", "PostgresType", "Wire", "builder", "default_type", "fit", "plain", "to_wire"]
+__all__ = ["Column", "PostgresType", "Wire", "builder", "default_type", "fit", "own", "plain", "to_wire"]
 
 
 class Wire(enum.Enum):
@@ -159,6 +159,14 @@ def fit(name: str, kind: pa.DataType, target: PostgresType) -> Column | None:
         return None
     wired = _fit_null(folded) or _fit_json(folded, target) or _fit_list(folded, target) or _fit_scalar(folded, target)
     return None if wired is None else Column(name, kind, wired[0], wired[1], target.sql)
+
+
+def own(name: str, kind: pa.DataType) -> Column | None:
+    """A scalar column of a table of ours, in the type that a new table gets; None for what is no scalar."""
+    folded, declared = plain(kind), default_type(kind)
+    if folded is None or declared is None or _scalar_name(folded) is None:
+        return None
+    return Column(name, kind, Wire.PLAIN, folded, declared)
 
 
 _Wired = tuple[Wire, pa.DataType] | None

@@ -1,0 +1,251 @@
+"""Upserts and deletions: whatever order versions come in, the newest one of each row stays."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+import pytest
+from epochs import Epochs
+
+from onefold.core import BadRecord, ConfigError, SchemaMismatch
+from onefold.sinks import PostgresSink
+
+pytestmark = pytest.mark.servers
+
+DELIVERIES = ["staged", "two_phase"]
+SCHEMA = pa.schema([("id", pa.int64()), ("version", pa.int64()), ("name", pa.string())])
+MARKED = SCHEMA.append(pa.field("gone", pa.bool_()))
+
+
+def rows(*values: tuple[Any, ...], schema: pa.Schema = SCHEMA) -> pa.RecordBatch:
+    columns = zip(*values, strict=True)
+    return pa.record_batch([pa.array(c, f.type) for c, f in zip(columns, schema, strict=True)], schema=schema)
+
+
+def marked(*values: tuple[Any, ...]) -> pa.RecordBatch:
+    return rows(*values, schema=MARKED)
+
+
+def upsert(url: str, delivery: str = "staged", table: str = "t", **more: Any) -> PostgresSink:
+    settings: dict[str, Any] = {"mode": "upsert", "key": "id", "order": "version", **more}
+    return PostgresSink(url, table, delivery=delivery, **settings)
+
+
+def deleting(url: str, delivery: str = "staged", **more: Any) -> PostgresSink:
+    return upsert(url, delivery, delete_when_true="gone", **more)
+
+
+def ask(url: str, query: str) -> list[Any]:
+    with psycopg.connect(url, autocommit=True) as connection:
+        cursor = connection.execute(query.encode())
+        return cursor.fetchall() if cursor.description else []
+
+
+def table(url: str, name: str = "t") -> list[Any]:
+    return ask(url, f"SELECT * FROM {name} ORDER BY 1, 2")
+
+
+@pytest.mark.parametrize("delivery", DELIVERIES)
+def test_the_newest_version_wins_within_an_epoch_and_across_epochs(postgres_url: str, delivery: str) -> None:
+    with Epochs(upsert(postgres_url, delivery), SCHEMA) as epochs:
+        epochs.run(rows((1, 2, "b"), (1, 1, "a"), (2, 5, "x"), (1, 3, "c")), rows((3, 1, "y")))
+        assert table(postgres_url) == [(1, 3, "c"), (2, 5, "x"), (3, 1, "y")]
+        epochs.run(rows((1, 2, "late"), (2, 6, "newer")), rows((3, 1, "equal"), (4, 1, "new")))
+        assert table(postgres_url) == [(1, 3, "c"), (2, 6, "newer"), (3, 1, "y"), (4, 1, "new")]
+    assert ask(postgres_url, "SELECT * FROM pg_prepared_xacts") == []
+    assert ask(postgres_url, "SELECT * FROM onefold_sinks.onefold_staged") == []
+
+
+@pytest.mark.parametrize("delivery", DELIVERIES)
+def test_a_deletion_keeps_older_versions_out_and_lets_newer_ones_in(postgres_url: str, delivery: str) -> None:
+    with Epochs(deleting(postgres_url, delivery), MARKED) as epochs:
+        epochs.run(marked((1, 1, "a", False), (2, 1, "b", None), (3, 9, "c", False)))
+        epochs.run(marked((1, 2, None, True), (2, 1, None, True), (3, 5, None, True), (4, 7, None, True)))
+        assert table(postgres_url) == [(3, 9, "c")], "an equal order deletes, an older one does not"
+        epochs.run(marked((1, 1, "late", False), (2, 1, "late", False), (4, 6, "late", False), (4, 8, "back", False)))
+        assert table(postgres_url) == [(3, 9, "c"), (4, 8, "back")]
+        epochs.run(marked((4, 7, "late", False), (1, 3, "back", False)))
+        assert table(postgres_url) == [(1, 3, "back"), (3, 9, "c"), (4, 8, "back")]
+
+
+def test_a_null_can_be_the_deletion(postgres_url: str) -> None:
+    with Epochs(upsert(postgres_url, delete_when_null="name"), SCHEMA) as epochs:
+        epochs.run(rows((1, 1, "a"), (2, 1, "b")))
+        epochs.run(rows((1, 2, None)))
+        assert table(postgres_url) == [(2, 1, "b")]
+
+
+def test_a_deletion_is_forgotten_when_its_time_is_over(postgres_url: str) -> None:
+    with Epochs(deleting(postgres_url, deletes_kept_s=0.2), MARKED) as epochs:
+        epochs.run(marked((1, 5, None, True)))
+        epochs.run(marked((1, 4, "late", False)))
+        assert table(postgres_url) == []
+        time.sleep(0.3)
+        epochs.run(marked((2, 1, "b", False)))  # its commit looks what has expired
+        epochs.run(marked((1, 4, "very late", False)))
+        assert table(postgres_url) == [(1, 4, "very late"), (2, 1, "b")]
+
+
+@pytest.mark.parametrize("delivery", DELIVERIES)
+def test_any_versions_in_any_order_and_any_division_end_in_the_same_table(postgres_url: str, delivery: str) -> None:
+    """The last word on each key is its newest version; a deletion wins against an equal order."""
+    chance = random.Random(delivery)
+    versions = [(key, order) for key in range(40) for order in range(6)]
+    for number in range(4):
+        changes = [
+            (key, order, f"{key}@{order}", chance.random() < 0.3)
+            for key, order in versions
+            for _ in range(chance.choice([0, 1, 1, 2]))
+        ]
+        newest: dict[int, tuple[int, bool, str]] = {}
+        for key, order, name, is_deleted in changes:
+            newest[key] = max(newest.get(key, (-1, False, "")), (order, is_deleted, name))
+        wanted = [(key, order, name) for key, (order, gone, name) in sorted(newest.items()) if not gone]
+        chance.shuffle(changes)
+        name = f"t{number}"
+        with Epochs(deleting(postgres_url, delivery, table=name), MARKED, pipeline=f"p{number}") as epochs:
+            while changes:
+                size = chance.randint(1, 120)
+                part, changes = changes[:size], changes[size:]
+                epochs.run(*(marked(*task) for task in _by_key(part, 3) if task))
+        assert table(postgres_url, name) == wanted
+
+
+def _by_key(changes: Sequence[Any], tasks: int) -> list[list[Any]]:
+    return [[change for change in changes if change[0] % tasks == task] for task in range(tasks)]
+
+
+def test_rows_that_were_there_with_no_order_are_older_than_any(postgres_url: str) -> None:
+    ask(postgres_url, "CREATE TABLE t (id bigint PRIMARY KEY, version bigint, name text)")
+    ask(postgres_url, "INSERT INTO t VALUES (1, NULL, 'mine'), (2, NULL, 'mine'), (3, NULL, 'mine')")
+    with Epochs(deleting(postgres_url), MARKED) as epochs:
+        epochs.run(marked((1, 0, "theirs", False), (2, 0, None, True)))
+    assert table(postgres_url) == [(1, 0, "theirs"), (3, None, "mine")]
+
+
+def test_keys_and_orders_of_several_columns_with_odd_names(postgres_url: str) -> None:
+    ask(postgres_url, 'CREATE TABLE "T%" ("a""b" text, "select" int, "o%" date, n int, UNIQUE ("select", "a""b"))')
+    schema = pa.schema([('a"b', pa.string()), ("select", pa.int32()), ("o%", pa.date32()), ("n", pa.int32())])
+    key, order = ('a"b', "select"), ("o%", "n")
+    with pytest.raises(ConfigError, match="'n' marks deletions"):
+        upsert(postgres_url, table="T%", key=key, order=order, delete_when_null="n")
+    sink = upsert(postgres_url, table="T%", key=key, order=order, name="odd % name")
+    with Epochs(sink, schema) as epochs:
+        epochs.run(rows(("x", 1, 10, 5), ("x", 1, 10, 6), ("x", 2, 1, 1), ("y", 1, 1, 1), schema=schema))
+        epochs.run(rows(("x", 1, 9, 9), ("x", 1, 10, 5), ("y", 1, 2, 0), schema=schema))
+    found = ask(postgres_url, 'SELECT "a""b", "select", n FROM "T%" ORDER BY 1, 2')
+    assert found == [("x", 1, 6), ("x", 2, 1), ("y", 1, 0)]
+
+
+@pytest.mark.parametrize("delivery", DELIVERIES)
+def test_upserts_reach_the_partitions_of_a_table(postgres_url: str, delivery: str) -> None:
+    ask(postgres_url, "CREATE TABLE t (id bigint PRIMARY KEY, version bigint, name text) PARTITION BY RANGE (id)")
+    ask(postgres_url, "CREATE TABLE low PARTITION OF t FOR VALUES FROM (0) TO (10)")
+    ask(postgres_url, "CREATE TABLE rest PARTITION OF t DEFAULT")
+    with Epochs(deleting(postgres_url, delivery), MARKED) as epochs:
+        epochs.run(marked((1, 1, "a", False), (20, 1, "b", False)))
+        epochs.run(marked((1, 2, "c", False), (20, 2, None, True)))
+    assert table(postgres_url) == [(1, 2, "c")]
+
+
+def test_a_row_that_somebody_else_inserts_meanwhile_is_merged_with(postgres_url: str) -> None:
+    ask(postgres_url, "CREATE TABLE t (id bigint PRIMARY KEY, version bigint, name text)")
+    with Epochs(upsert(postgres_url), SCHEMA) as epochs, psycopg.connect(postgres_url) as other:
+
+        def insert_beside_it() -> None:
+            other.execute("INSERT INTO t VALUES (1, 5, 'theirs, newer'), (2, 5, 'theirs, older')")
+            threading.Timer(1.0, other.commit).start()  # the merge waits for it, and finds the key taken
+
+        epochs.run(rows((1, 4, "ours"), (2, 6, "ours"), (3, 1, "ours")), doing=insert_beside_it)
+    assert table(postgres_url) == [(1, 5, "theirs, newer"), (2, 6, "ours"), (3, 1, "ours")]
+
+
+def test_pipelines_that_delete_from_one_table_share_what_they_remember(postgres_url: str) -> None:
+    with (
+        Epochs(deleting(postgres_url), MARKED, pipeline="one") as one,
+        Epochs(deleting(postgres_url), MARKED, pipeline="two") as two,
+    ):
+        one.run(marked((1, 5, None, True)))
+        two.run(marked((1, 4, "late", False), (2, 1, "b", False)))
+    assert table(postgres_url) == [(2, 1, "b")]
+    with pytest.raises(ConfigError, match="must agree on key and order"):
+        Epochs(deleting(postgres_url, order="name"), MARKED, pipeline="three")
+
+
+def test_a_null_in_key_or_order_is_refused(postgres_url: str) -> None:
+    with Epochs(upsert(postgres_url), SCHEMA) as epochs:
+        for bad in (None, 1, "a"), (1, None, "a"):
+            with pytest.raises(BadRecord, match="a column of key or order has a value in every row"):
+                epochs.run(rows((7, 7, "good"), bad))
+        epochs.run(rows((7, 7, "good")))
+    assert table(postgres_url) == [(7, 7, "good")]
+
+
+@pytest.mark.parametrize(
+    ("setup", "settings", "message"),
+    [
+        ("CREATE TABLE t (id bigint, version bigint, name text)", {}, "no unique index on exactly these columns"),
+        ("CREATE TABLE t (id bigint, version bigint, name text, UNIQUE (id, name))", {}, "CREATE UNIQUE INDEX ON"),
+        ("CREATE TABLE t (id bigint, version bigint, name text, UNIQUE (id) DEFERRABLE)", {}, "no unique index"),
+        (
+            "CREATE TABLE t (id bigint, version bigint, name text); CREATE UNIQUE INDEX ON t (id) WHERE id > 0",
+            {},
+            "no unique index",
+        ),
+        (
+            "CREATE TABLE b (id bigint PRIMARY KEY, version bigint, name text); CREATE VIEW t AS SELECT * FROM b",
+            {},
+            "name the table behind it",
+        ),
+        (
+            "CREATE TABLE t (id bigint, version bigint, name uuid PRIMARY KEY)",
+            {"key": "name", "delivery": "two_phase"},
+            "only Postgres can tell: use delivery='staged'",
+        ),
+        (
+            "CREATE TABLE t (id bigint PRIMARY KEY, version bigint, name text UNIQUE)",
+            {"delivery": "two_phase"},
+            r"does not suit table public.t \(unique index t_name_key\)",
+        ),
+        ("SELECT", {"order": "missing"}, "'upsert' compares missing"),
+        ("SELECT", {"delete_when_true": "missing"}, "no column 'missing', which is to mark deletions"),
+        ("SELECT", {"delete_when_true": "name"}, "must be a boolean column, not string"),
+        ("SELECT", {"delivery": "at_least_once"}, "exactly-once only"),
+    ],
+)
+def test_what_upserts_need_is_asked_for_when_the_sink_opens(
+    postgres_url: str, setup: str, settings: dict[str, Any], message: str
+) -> None:
+    ask(postgres_url, setup)
+    with pytest.raises((ConfigError, SchemaMismatch), match=message):
+        upsert(postgres_url, **settings).open("p", SCHEMA)
+
+
+def test_auto_is_staged_for_upserts_and_two_phase_asks_for_a_key_in_one_task(postgres_url: str) -> None:
+    auto = upsert(postgres_url, "auto")
+    auto.open("p", SCHEMA)
+    assert auto.delivery_reason == "upserts merge at once, so that no two tasks wait for the same key"
+    assert auto.guarantee().mode == "staged"
+    assert auto.partition_by() == ()
+    two_phase = upsert(postgres_url, "two_phase")
+    two_phase.open("p", SCHEMA)
+    assert two_phase.partition_by() == ("id",)
+
+
+def test_rights_that_a_merge_needs_are_named(postgres_url: str) -> None:
+    ask(postgres_url, "CREATE TABLE t (id bigint PRIMARY KEY, version bigint, name text)")
+    ask(postgres_url, "CREATE ROLE merger LOGIN; GRANT INSERT ON t TO merger; CREATE SCHEMA s AUTHORIZATION merger")
+    url = postgres_url.replace("onefold@", "merger@")
+    try:
+        with pytest.raises(ConfigError, match="GRANT SELECT, UPDATE ON"):
+            upsert(url, bookkeeping_schema="s").open("p", SCHEMA)
+        with pytest.raises(ConfigError, match="GRANT SELECT, UPDATE, DELETE ON"):
+            deleting(url, bookkeeping_schema="s").open("p", MARKED)
+    finally:
+        ask(postgres_url, "DROP OWNED BY merger CASCADE; DROP ROLE merger")

@@ -1,0 +1,150 @@
+"""Rows that Postgres refuses, kept beside the table with why, and where they came from.
+
+A dead letter becomes visible with its epoch, exactly once, like the rows that were taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+
+from onefold.core.errors import ConfigError
+from onefold.sinks.postgres.bookkeeping import Bookkeeping
+from onefold.sinks.postgres.connection import Connection
+from onefold.sinks.postgres.isolating import Refused, TooManyRefused
+from onefold.sinks.postgres.jsontext import json_text
+from onefold.sinks.postgres.naming import Table, identifier
+
+__all__ = ["DeadLetter", "Origin", "adopt_staged", "create", "insert", "of_batch", "stage", "too_many"]
+
+_COLUMNS = {
+    "pipeline": "text NOT NULL",
+    "sink": "text NOT NULL",
+    "epoch": "bigint NOT NULL",
+    "generation": "bigint NOT NULL",
+    "reason": "text NOT NULL",
+    "sqlstate": "text",
+    "position": "json",
+    "row": "json NOT NULL",
+    "at": "timestamptz NOT NULL",
+}
+_LIST = ", ".join(identifier(name) for name in _COLUMNS)
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Which epoch of which sink a row belongs to. `timestamp_ms` is the epoch's T."""
+
+    pipeline: str
+    sink: str
+    epoch: int
+    generation: int
+    timestamp_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """One row that was refused. `row` and `position` are JSON."""
+
+    reason: str
+    sqlstate: str | None
+    position: str | None
+    row: str
+
+
+def create(connection: Connection, table: Table) -> str:
+    """The table, made if it is missing; returns its name in SQL. Raises ConfigError for one of another shape."""
+    with connection.transaction():
+        connection.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (f"dead letters {table.sql}",))
+        there = {
+            name
+            for (name,) in connection.execute(
+                "SELECT attname FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped",
+                (table.sql,),
+            )
+        }
+        if not there:
+            columns = ", ".join(f"{identifier(name)} {kind}" for name, kind in _COLUMNS.items())
+            connection.execute(f"CREATE TABLE {table.sql} ({columns})")
+            connection.execute(f"CREATE INDEX ON {table.sql} (pipeline, sink, epoch)")
+        elif missing := [name for name in _COLUMNS if name not in there]:
+            raise ConfigError(
+                f"table {table} is to take the dead letters, and has no column {', '.join(missing)}: name another as"
+                " dead_letters, or a table that does not exist yet, which is then made"
+            )
+    return table.sql
+
+
+def of_batch(batch: pa.RecordBatch, position: Sequence[str], refused: Refused) -> list[DeadLetter]:
+    """All rows of `batch` as dead letters."""
+    rows = json_text(pa.StructArray.from_arrays(batch.columns, fields=list(batch.schema)))
+    positions: Any = [None] * batch.num_rows
+    if position:
+        where = batch.select(list(position))
+        positions = json_text(pa.StructArray.from_arrays(where.columns, fields=list(where.schema))).to_pylist()
+    return [
+        DeadLetter(refused.reason, refused.sqlstate, at, row)
+        for at, row in zip(positions, rows.to_pylist(), strict=True)
+    ]
+
+
+def insert(connection: psycopg.Connection[Any], table: str, origin: Origin, letters: Sequence[DeadLetter]) -> None:
+    """Write them, inside the caller's transaction."""
+    with connection.cursor() as cursor:
+        cursor.executemany(
+            f"INSERT INTO {_escaped(table)} ({_LIST}) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, {_AT})",
+            [(*_of(origin), *_values(letter), origin.timestamp_ms) for letter in letters],
+        )
+
+
+def stage(connection: Connection, books: Bookkeeping, stage: str, attempt: int, letters: Sequence[DeadLetter]) -> None:
+    """Keep an attempt's dead letters beside its staged rows; they go where those go."""
+    with connection.cursor() as cursor:
+        cursor.executemany(
+            f"""INSERT INTO {books.table("staged_dead")} (stage, attempt, reason, sqlstate, position, "row")
+                VALUES (%s, %s, %s, %s, %s, %s)""",
+            [(stage, attempt, *_values(letter)) for letter in letters],
+        )
+
+
+def adopt_staged(
+    connection: psycopg.Connection[Any],
+    books: Bookkeeping,
+    table: str,
+    origin: Origin,
+    stage: str,
+    attempts: Sequence[int],
+) -> int:
+    """Make the staged dead letters of these attempts the epoch's own; returns how many they are."""
+    return connection.execute(
+        f"""INSERT INTO {_escaped(table)} ({_LIST})
+            SELECT %s, %s, %s, %s, reason, sqlstate, position, "row", {_AT} FROM {books.table("staged_dead")}
+            WHERE stage = %s AND attempt = ANY(%s)""",
+        (*_of(origin), origin.timestamp_ms, stage, list(attempts)),
+    ).rowcount
+
+
+def too_many(refused_max: int, error: TooManyRefused) -> str:
+    return (
+        f"Postgres refuses more than {refused_max} rows, the last one with: {error.last.reason}. Nothing of the epoch "
+        "was written. If the rows are right, mend the table; else filter them, or raise dead_letters_max"
+    )
+
+
+_AT = "timestamptz 'epoch' + %s * interval '1 millisecond'"
+
+
+def _of(origin: Origin) -> tuple[str, str, int, int]:
+    return origin.pipeline, origin.sink, origin.epoch, origin.generation
+
+
+def _values(letter: DeadLetter) -> tuple[str, str | None, str | None, str]:
+    return letter.reason.replace("\0", "\\0"), letter.sqlstate, letter.position, letter.row
+
+
+def _escaped(table: str) -> str:
+    return table.replace("%", "%%")

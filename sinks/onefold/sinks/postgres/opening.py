@@ -1,0 +1,118 @@
+"""What `open` finds out and makes ready, in the driver, before any writer runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from onefold.core.errors import ConfigError, SchemaMismatch
+from onefold.sinks.postgres import dead_letters, staging, target, tombstones
+from onefold.sinks.postgres.changes import Changes
+from onefold.sinks.postgres.connection import Connection
+from onefold.sinks.postgres.naming import Table, identifier, stage_name
+from onefold.sinks.postgres.plan import Delivery, Plan, Settings, choose, slots, stage_sql
+from onefold.sinks.postgres.target import Target
+from onefold.sinks.postgres.types import Column, own
+
+__all__ = ["resolve"]
+
+
+def resolve(connection: Connection, settings: Settings, pipeline: str, schema: pa.Schema) -> Plan:
+    """Probe server and target, make what is missing. Raises ConfigError, SchemaMismatch."""
+    books, changes = settings.bookkeeping(pipeline), settings.changes
+    slots_max, slots_used = slots(connection)
+    found = target.find(connection, settings.table)
+    delivery, reason = choose(settings.delivery, slots_max, found, changes)
+    written = _written(schema, settings, found)
+    if changes is not None:
+        changes.check(written.names, schema)
+    if found is None:
+        target.create(connection, settings.table, written, changes.key if changes is not None else ())
+        found = target.find(connection, settings.table)
+        assert found is not None, settings.table
+    columns = target.columns_of(found, written)
+    key_indexes: tuple[str, ...] = ()
+    tombs = letters = None
+    if changes is not None:
+        _check_key(found, changes, delivery)
+        key_indexes = found.key_indexes(changes.key)
+        if changes.deletes:
+            tombs = tombstones.create(connection, books.schema, found, changes)
+    if settings.on_error == "dead_letter":
+        letters = dead_letters.create(
+            connection, settings.dead_letters or Table(settings.bookkeeping_schema, "onefold_dead_letters")
+        )
+    stage = stage_name(pipeline, settings.name)
+    is_staged = delivery is Delivery.STAGED or changes is not None
+    plan = Plan(
+        pipeline=pipeline,
+        delivery=delivery,
+        reason=reason,
+        target=found.table.sql,
+        columns=columns,
+        stage=stage,
+        stage_table=stage_sql(books.schema, stage) if is_staged else None,
+        writers_max=_writers_max(slots_max - slots_used) if delivery is Delivery.TWO_PHASE else None,
+        names=tuple(schema.names),
+        changes=changes,
+        key_indexes=key_indexes,
+        tombstones=tombs,
+        dead_letters=letters,
+        position=_position(schema, settings.source_position),
+    )
+    if is_staged:
+        staging.create(connection, books, plan)
+    return plan
+
+
+def _writers_max(free: int) -> int:
+    return max(1, free - 1 if free > 4 else free)  # one is left for somebody else's
+
+
+def _written(schema: pa.Schema, settings: Settings, found: Target | None) -> pa.Schema:
+    """The columns that go into the table: not the mark of deletions, nor a position that the table has no place for."""
+    theirs = {column.name for column in found.columns} if found is not None else set()
+    left_out = {name for name in settings.source_position if name not in theirs}
+    if settings.changes is not None and settings.changes.delete_when_true is not None:
+        left_out.add(settings.changes.delete_when_true)
+    return pa.schema([field for field in schema if field.name not in left_out])
+
+
+def _position(schema: pa.Schema, names: Sequence[str]) -> tuple[Column, ...]:
+    columns = []
+    for name in names:
+        column = own(name, schema.field(name).type) if name in schema.names else None
+        if column is None:
+            has = ", ".join(schema.names)
+            raise SchemaMismatch(
+                f"source_position={name!r} must be a column of the rows that is no list or struct: {has}"
+            )
+        columns.append(column)
+    return tuple(columns)
+
+
+_TELLABLE = ("bool", "int2", "int4", "int8", "numeric", "text", "varchar", "bytea", "date", "timestamp", "timestamptz")
+
+
+def _check_key(found: Target, changes: Changes, delivery: Delivery) -> None:
+    key = ", ".join(map(identifier, changes.key))
+    if not found.takes_copy:
+        raise ConfigError(f"{found.table} is a view, and rows cannot be merged into it: name the table behind it")
+    if not found.key_indexes(changes.key):
+        raise ConfigError(
+            f"mode='upsert' finds rows by {key}, and table {found.table} has no unique index on exactly these columns:"
+            f" CREATE UNIQUE INDEX ON {found.table.sql} ({key})"
+        )
+    if missing := [r for r in found.denied if r != "DELETE" or changes.deletes]:
+        raise ConfigError(
+            f"mode='upsert' needs {', '.join(missing)} on table {found.table}: GRANT {', '.join(missing)} ON"
+            f" {found.table.sql} to the role of the sink's URL"
+        )
+    if delivery is Delivery.TWO_PHASE:
+        types = {column.name: column.type for column in found.columns}
+        if odd := [f"{name} {types[name].sql}" for name in changes.key if types[name].name not in _TELLABLE]:
+            raise ConfigError(
+                f"delivery='two_phase' sends each key to one task, and whether two values of {', '.join(odd)} are one"
+                " key, only Postgres can tell: use delivery='staged'"
+            )

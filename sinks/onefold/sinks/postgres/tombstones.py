@@ -1,0 +1,59 @@
+"""Deletions, remembered: one table for each target that rows are deleted from, whichever pipelines do it.
+
+A late record that is not newer than its key's deletion stays out. A deletion is forgotten when it has expired.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+from onefold.core.errors import ConfigError
+from onefold.sinks.postgres.changes import Changes
+from onefold.sinks.postgres.connection import Connection
+from onefold.sinks.postgres.naming import identifier
+from onefold.sinks.postgres.target import Target
+
+__all__ = ["create", "prune"]
+
+EXPIRES = "onefold_expires_ms"
+
+
+def create(connection: Connection, schema: str, target: Target, changes: Changes) -> str:
+    """The target's table of deletions, made if it is missing; returns its name in SQL. Raises ConfigError."""
+    digest = hashlib.sha256(target.table.sql.encode()).hexdigest()[:32]
+    name = f"{identifier(schema)}.{identifier(f'onefold_deleted_{digest}')}"
+    types = {column.name: column.type.sql for column in target.columns}
+    wanted = [(column, types[column]) for column in (*changes.key, *changes.order)] + [(EXPIRES, "bigint")]
+    with connection.transaction():
+        connection.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (name,))
+        there = connection.execute(
+            """SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute
+               WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped ORDER BY attnum""",
+            (name,),
+        ).fetchall()
+        if there and there != wanted:
+            raise ConfigError(
+                f"deletions from {target.table} are remembered in {name} by {_listed(there)}, and this sink goes by"
+                f" {_listed(wanted)}: the pipelines that delete from one table must agree on key and order. If no other"
+                f" pipeline does, and no older record can come any more: DROP TABLE {name}"
+            )
+        if not there:
+            columns = ", ".join(f"{identifier(column)} {kind} NOT NULL" for column, kind in wanted)
+            key = ", ".join(map(identifier, changes.key))
+            connection.execute(f"CREATE TABLE {name} ({columns}, PRIMARY KEY ({key}))")
+            connection.execute(f"CREATE INDEX ON {name} ({EXPIRES})")
+            connection.execute(f"COMMENT ON TABLE {name} IS {_literal(f'deletions from {target.table.sql}')}")
+    return name
+
+
+def prune(connection: Connection, tombstones: str, timestamp_ms: int) -> None:
+    """Forget what had expired when the epoch of that T was opened."""
+    connection.execute(f"DELETE FROM {tombstones} WHERE {EXPIRES} < {timestamp_ms}".encode())
+
+
+def _listed(columns: list[tuple[str, str]]) -> str:
+    return ", ".join(f"{name} {kind}" for name, kind in columns if name != EXPIRES)
+
+
+def _literal(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
