@@ -7,6 +7,8 @@ import subprocess
 import sys
 import uuid
 
+import psycopg
+import psycopg.conninfo
 import pyarrow as pa
 import pytest
 import sqlalchemy as sa
@@ -15,7 +17,7 @@ from hypothesis import strategies as st
 
 from onefold.core.errors import ConfigError
 from onefold.sinks import PostgresSink
-from onefold.sinks.postgres.connection import conninfo, store_url
+from onefold.sinks.postgres.connection import conninfo, starts_as, store_url
 from onefold.sinks.postgres.naming import GID_BYTES_MAX, Gid, Table, attempt_number, gid_prefix, stage_name
 from onefold.sinks.postgres.types import default_type, to_wire
 
@@ -88,6 +90,17 @@ def test_connections_carry_tcp_limits_and_the_pipelines_name_and_the_url_wins() 
     for part in ("connect_timeout=5", "tcp_user_timeout=60000", "keepalives=1", "keepalives_idle=7"):
         assert part in info
     assert "application_name='onefold " + "p" * 55 + "'" in info
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=60))
+def test_a_role_starts_the_session_whatever_its_name_and_whatever_the_url_sets(role: str) -> None:
+    for info in (
+        conninfo("postgresql://h/d", "p", 5, role),
+        conninfo("host=h options='-crole=x -c a=b'", "p", 5, role),
+    ):
+        parameters = psycopg.conninfo.conninfo_to_dict(info)
+        assert starts_as(parameters) == role
+    assert starts_as(psycopg.conninfo.conninfo_to_dict(conninfo("host=h options='-c a=b'", "p", 5))) is None
 
 
 def test_settings_that_make_no_sense_are_refused() -> None:

@@ -12,10 +12,10 @@ from onefold.core.contract import Committable, Decided, EpochRecord, LedgerEntry
 from onefold.core.errors import ConfigError, Damaged, DataLoss, InDoubt, OnefoldError, Retriable, WorkLost
 from onefold.core.failpoints import failpoint
 from onefold.sinks.postgres import connection as pool
-from onefold.sinks.postgres import errors, staging, tombstones
+from onefold.sinks.postgres import errors, prepared, staging, tombstones
 from onefold.sinks.postgres.dead_letters import Origin
 from onefold.sinks.postgres.incarnation import Incarnation
-from onefold.sinks.postgres.naming import Gid, gid_prefix, identifier, literal
+from onefold.sinks.postgres.naming import Gid, gid_prefix
 from onefold.sinks.postgres.plan import Delivery, Plan, Settings
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class PostgresCommitter:
         gids, staged = self._split(committables)
         with self._borrow("aborting prepared work") as connection:
             for committable in gids:
-                self._finish(connection, committable, "ROLLBACK PREPARED", Retriable)
+                prepared.end(connection, "ROLLBACK", committable, self._where(), Retriable)
             staging.discard(connection, self._books, staged, self._settings.lock_timeout_s)
 
     def leftovers(self, up_to_generation: int) -> Sequence[Committable]:
@@ -167,40 +167,8 @@ class PostgresCommitter:
 
     def _commit_prepared(self, connection: pool.Connection, committable: Committable) -> bool:
         """False if it is gone and was never committed."""
-        return self._finish(connection, committable, "COMMIT PREPARED", InDoubt) or self._books.is_committed(
-            connection, committable.handle, committable.epoch
-        )
-
-    def _finish(
-        self, connection: pool.Connection, committable: Committable, verb: str, lost: type[OnefoldError]
-    ) -> bool:
-        """COMMIT or ROLLBACK PREPARED, as its owner if need be. False if there is no such transaction."""
-        statement = f"{verb} {literal(committable.handle)}".encode()
-        try:
-            try:
-                connection.execute(statement)
-            except psycopg.errors.InsufficientPrivilege:
-                owner = self._owner(connection, committable)
-                if owner is None or pool.is_pooled(connection):
-                    raise
-                connection.execute(f"SET ROLE {identifier(owner)}".encode())
-                try:
-                    connection.execute(statement)
-                finally:
-                    if not connection.closed:
-                        connection.execute("RESET ROLE")
-        except psycopg.errors.UndefinedObject:
-            return False
-        except psycopg.Error as error:
-            raise self._of_prepared(error, connection, committable, verb, lost) from error
-        return True
-
-    def _owner(self, connection: pool.Connection, committable: Committable) -> str | None:
-        """Only a superuser and the role that prepared a transaction may end it; None if that is nobody else's."""
-        row = connection.execute(
-            "SELECT owner FROM pg_prepared_xacts WHERE gid = %s AND owner <> current_user", (committable.handle,)
-        ).fetchone()
-        return row[0] if row is not None else None
+        found = prepared.end(connection, "COMMIT", committable, self._where(), InDoubt)
+        return found or self._books.is_committed(connection, committable.handle, committable.epoch)
 
     def _check_ledger_is_not_older(self, connection: pool.Connection) -> None:
         """Called before the ledger moves forward: over a gap it would hide what the server has lost.
@@ -239,41 +207,6 @@ class PostgresCommitter:
             "Somebody rolled them back, or the server came back older than it was. The others are committed. "
             "Restore the server, or write these rows again from the epoch's source range"
         )
-
-    def _of_prepared(
-        self,
-        error: psycopg.Error,
-        connection: pool.Connection,
-        committable: Committable,
-        verb: str,
-        lost: type[OnefoldError],
-    ) -> OnefoldError:
-        """COMMIT and ROLLBACK PREPARED fail in their own ways (twophase.c, LockGXact)."""
-        doing = f"{self._where()}, {verb} {committable.handle!r} of epoch {committable.epoch}"
-        if error.sqlstate == "42501":
-            row = connection.execute(
-                "SELECT owner, session_user FROM pg_prepared_xacts WHERE gid = %s", (committable.handle,)
-            ).fetchone()
-            owner, user = row or ("another role", "this role")
-            if pool.is_pooled(connection):
-                return ConfigError(
-                    f"{doing}: it belongs to role {owner!r}, and this session is {user!r}'s, through a pooler, where "
-                    f"SET ROLE could reach somebody else's session. Start once with the server's own address, or make "
-                    f"it the login's default: ALTER ROLE {user} SET role = '{owner}'"
-                )
-            return ConfigError(
-                f"{doing}: it belongs to role {owner!r}, and this session is {user!r}'s, who is no member of it: "
-                f"GRANT {identifier(owner)} TO {identifier(user)}, so that it can SET ROLE, or connect as {owner!r}. "
-                f"PostgresSink(..., role={owner!r}) then keeps all work in one hand"
-            )
-        if error.sqlstate == "55000":
-            return Retriable(f"{doing}: another committer is busy with it just now: {errors.said(error)}")
-        if error.sqlstate == "0A000":
-            return ConfigError(
-                f"{doing}: it was prepared in another database: {errors.said(error)}. "
-                "Set the sink's URL back to that database, and start again"
-            )
-        return errors.translate(error, doing, connection, lost=lost)
 
     @contextmanager
     def _borrow(self, doing: str, lost: type[OnefoldError] = Retriable) -> Iterator[pool.Connection]:

@@ -30,6 +30,7 @@ __all__ = [
     "discard",
     "give_back",
     "is_pooled",
+    "starts_as",
     "store_url",
     "take",
     "transaction_settings",
@@ -107,8 +108,8 @@ def _as_role(parameters: dict[str, Any], role: str | None) -> dict[str, Any]:
     return {**parameters, "options": " ".join([*given, f"-c role={escaped}"])}
 
 
-def _role_in(parameters: dict[str, Any]) -> str | None:
-    """The role that `options` start a session with: the last one wins."""
+def starts_as(parameters: dict[str, Any]) -> str | None:
+    """The role that the startup parameter `options` asks for: the last one wins."""
     role = None
     for option in _OPTION.findall(str(parameters.get("options") or "")):
         text = re.sub(r"\\(.)", r"\1", option, flags=re.DOTALL)
@@ -123,7 +124,7 @@ def _connect(info: str) -> Connection:
     try:
         connection = psycopg.connect(info, autocommit=True, prepare_threshold=None)
         connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
-        role = _role_in(parameters)
+        role = starts_as(parameters)
         if role is not None:
             _check_role(connection, role)
         return connection
