@@ -14,7 +14,7 @@ from typing import Any
 import psycopg
 import pyarrow as pa
 import pytest
-from field import frozen, with_parameters
+from field import QUICK, frozen, with_parameters
 from line import Line, assert_exact, at_failpoint, later
 from support import wait_until
 
@@ -32,7 +32,7 @@ DELIVERIES = ["two_phase", "staged"]
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresServer]:
     """Lets in its owner as always, and everybody else with a password only."""
-    settings = {"max_prepared_transactions": "16", "shared_buffers": "64MB"}
+    settings = {"max_prepared_transactions": "16", **QUICK}
     with PostgresServer(tmp_path_factory.mktemp("connections"), settings=settings) as server:
         rules = "host all onefold 127.0.0.1/32 trust\nhost all all 127.0.0.1/32 scram-sha-256\n"
         (server.home / "data" / "pg_hba.conf").write_text(rules)
@@ -253,8 +253,10 @@ def test_a_member_finishes_the_owners_prepared_work_and_is_itself_again(
         for schema in ("public", "onefold_sinks"):
             sql(url, f"GRANT ALL ON SCHEMA {schema} TO {role}; GRANT ALL ON ALL TABLES IN SCHEMA {schema} TO {role}")
     sql(url, f"GRANT {owner} TO {member}")
+    line = Line(with_parameters(url, user=stranger, password=SECRET))
     with pytest.raises(ConfigError, match=f'GRANT "{owner}" TO "{stranger}", so that it can SET ROLE'):
-        Line(with_parameters(url, user=stranger, password=SECRET)).start()
+        line.start()
+    line.close()
     line = Line(with_parameters(url, user=member, password=SECRET)).start(from_ledger=True)
     assert line.at == 20
     seen = []

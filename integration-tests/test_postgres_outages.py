@@ -13,7 +13,7 @@ from pathlib import Path
 import psycopg
 import pytest
 import sqlalchemy as sa
-from field import standby, with_parameters
+from field import QUICK, standby, with_parameters
 from line import Line, assert_exact, at_failpoint, later
 from support import wait_until
 
@@ -29,7 +29,7 @@ SLOTS = 4
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresServer]:
     """A server of this module's own: it is killed a lot."""
-    settings = {"max_prepared_transactions": str(SLOTS), "max_connections": "30", "shared_buffers": "64MB"}
+    settings = {"max_prepared_transactions": str(SLOTS), "max_connections": "30", **QUICK}
     with PostgresServer(tmp_path_factory.mktemp("outages"), settings=settings) as server:
         yield server
 
@@ -169,8 +169,10 @@ def test_a_replica_that_had_caught_up_takes_over_between_decision_and_commit(
     pair.to(10)
     with pytest.raises(Retriable, match=r"session is read-only\. The server is a standby"):
         Line(of(url, follower), patience_s=0)
+    at_the_standby = Line(with_parameters(of(url, follower), target_session_attrs="any"), name="a", patience_s=0)
     with pytest.raises(Retriable, match=r"The server is a standby"):
-        Line(with_parameters(of(url, follower), target_session_attrs="any"), name="c", patience_s=0).start()
+        at_the_standby.start()
+    at_the_standby.close()
 
     def fail_over() -> None:
         catch_up(server, follower)
