@@ -26,6 +26,14 @@ class Epochs:
         self.sink, self.pipeline = sink, pipeline
         self.store = CheckpointStore(store or sink.store_url() or "")
         self.driver = Driver(pipeline, self.store, {sink.name: sink.recover(pipeline)}, _out_of_patience)
+        try:
+            self._open(schema)
+        except BaseException:
+            self.close()
+            raise
+
+    def _open(self, schema: pa.Schema) -> None:
+        sink, pipeline = self.sink, self.pipeline
         self.started = self.driver.run(start((sink.name,), Initial(Positions.of({"t/0": 0}), from_ledger=True)))
         committer = self.driver.committers[sink.name] = sink.open(pipeline, schema)
         if isinstance(committer, LastResource) and sink.guarantee().atomic_epoch:

@@ -39,8 +39,8 @@ CREATE TABLE IF NOT EXISTS {s}.onefold_staged (
     generation bigint NOT NULL, epoch bigint NOT NULL, rows bigint NOT NULL,
     staged_at timestamptz NOT NULL DEFAULT now(), PRIMARY KEY (stage, attempt));
 CREATE TABLE IF NOT EXISTS {s}.onefold_staged_dead (
-    stage text NOT NULL, attempt bigint NOT NULL, reason text NOT NULL, sqlstate text, position json,
-    "row" json NOT NULL,
+    stage text NOT NULL, attempt bigint NOT NULL, reason text NOT NULL, sqlstate text, position jsonb,
+    "row" jsonb NOT NULL,
     FOREIGN KEY (stage, attempt) REFERENCES {s}.onefold_staged ON DELETE CASCADE);
 CREATE INDEX IF NOT EXISTS onefold_staged_dead_by_attempt ON {s}.onefold_staged_dead (stage, attempt);
 INSERT INTO {s}.onefold_version SELECT {version} WHERE NOT EXISTS (SELECT FROM {s}.onefold_version);

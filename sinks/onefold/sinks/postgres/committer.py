@@ -67,9 +67,17 @@ class PostgresCommitter:
             # The decision moved the rows already: what is left to do is to throw the stage's copies away.
             with self._borrow(f"clearing the stage of epoch {decided.record.epoch}") as connection:
                 staging.clear(connection, self._books, staged, self._settings.lock_timeout_s)
-        if self._plan is not None and self._plan.tombstones is not None:
-            with self._borrow("forgetting old deletions") as connection:
-                tombstones.prune(connection, self._plan.tombstones, decided.record.timestamp_ms)
+        if self._plan is not None and self._plan.changes is not None:
+            self._tidy(self._plan, decided.record.timestamp_ms)
+
+    def _tidy(self, plan: Plan, timestamp_ms: int) -> None:
+        """After an epoch of upserts."""
+        with self._borrow("tidying up after upserts") as connection:
+            if plan.tombstones is not None:
+                tombstones.prune(connection, plan.tombstones, timestamp_ms)
+            if plan.delivery is Delivery.TWO_PHASE:
+                assert plan.stage_table is not None
+                staging.empty(connection, plan.stage_table, self._settings.lock_timeout_s)
 
     def abort(self, committables: Sequence[Committable]) -> None:
         gids, staged = self._split(committables)

@@ -5,6 +5,7 @@ A dead letter becomes visible with its epoch, exactly once, like the rows that w
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -28,8 +29,8 @@ _COLUMNS = {
     "generation": "bigint NOT NULL",
     "reason": "text NOT NULL",
     "sqlstate": "text",
-    "position": "json",
-    "row": "json NOT NULL",
+    "position": "jsonb",
+    "row": "jsonb NOT NULL",
     "at": "timestamptz NOT NULL",
 }
 _LIST = ", ".join(identifier(name) for name in _COLUMNS)
@@ -135,6 +136,8 @@ def too_many(refused_max: int, error: TooManyRefused) -> str:
     )
 
 
+# Postgres has no place for NUL, in jsonb neither: it becomes the six characters that JSON would escape it with.
+_NUL = re.compile(r"(?<!\\)((?:\\\\)*)\\u0000")
 _AT = "timestamptz 'epoch' + %s * interval '1 millisecond'"
 
 
@@ -143,7 +146,7 @@ def _of(origin: Origin) -> tuple[str, str, int, int]:
 
 
 def _values(letter: DeadLetter) -> tuple[str, str | None, str | None, str]:
-    return letter.reason.replace("\0", "\\0"), letter.sqlstate, letter.position, letter.row
+    return letter.reason.replace("\0", "\\0"), letter.sqlstate, letter.position, _NUL.sub(r"\1\\\\u0000", letter.row)
 
 
 def _escaped(table: str) -> str:

@@ -123,7 +123,7 @@ def translate(
             f"{message}. Somebody cancelled it, or statement_timeout did, which counts here only where the URL's own "
             "options set it"
         )
-    if libpq.is_read_only(text):
+    if state in ("25006", "0A000") and libpq.is_read_only(text):
         return Retriable(f"{message}. {libpq.READ_ONLY}")
     if is_refusal(error):
         return BadRecord(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 
@@ -141,13 +142,25 @@ class PostgresSink:
     def guarantee(self) -> Guarantee:
         """Before `open`, with `auto`, this asks the server."""
         if self._plan is not None:
-            return _GUARANTEES[self._plan.delivery]
+            return self._promise(self._plan.delivery)
         if self._settings.delivery is not None:
-            return _GUARANTEES[self._settings.delivery]
+            return self._promise(self._settings.delivery)
         with pool.borrow(self._settings.conninfo("doctor"), f"sink {self.name!r}, probing the server") as connection:
             slots_max, _ = plans.slots(connection)
             found = targets.find(connection, self._settings.table)
-        return _GUARANTEES[plans.choose(None, slots_max, found, self._settings.changes)[0]]
+        return self._promise(plans.choose(None, slots_max, found, self._settings.changes)[0])
+
+    def _promise(self, delivery: Delivery) -> Guarantee:
+        promise, changes = _GUARANTEES[delivery], self._settings.changes
+        if changes is None:
+            return promise
+        order = ", ".join(changes.order)
+        more = [f"versions of one row differ in {order}: of two that do not, the first stays"]
+        if changes.deletes:
+            more.append(
+                f"no version comes {changes.deletes_kept_s:g} s later than a newer deletion: it would be a row again"
+            )
+        return replace(promise, conditions=(*promise.conditions, *more))
 
     def store_url(self) -> str | None:
         return pool.store_url(self._settings.url, self._settings.role)

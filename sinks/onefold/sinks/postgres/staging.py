@@ -6,6 +6,7 @@ Crash recovery of the server empties it, while the logged `onefold_staged` keeps
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import psycopg
@@ -21,7 +22,7 @@ from onefold.sinks.postgres.merging import merge_attempts
 from onefold.sinks.postgres.naming import identifier
 from onefold.sinks.postgres.plan import Plan, stage_sql
 
-__all__ = ["clear", "create", "discard", "leftovers", "merge", "verify"]
+__all__ = ["clear", "create", "discard", "empty", "leftovers", "merge", "verify"]
 
 AnyConnection = psycopg.Connection[Any]
 
@@ -153,6 +154,17 @@ def _truncate(
     except psycopg.errors.UndefinedTable:
         return False
     return True
+
+
+def empty(connection: pool.Connection, stage_table: str, lock_timeout_s: float) -> None:
+    """Give the room back that two-phase upserts took: each deletes its own rows, so none is visible here.
+
+    A transaction that still works in the stage holds a lock on it; then the next epoch does this.
+    """
+    with suppress(psycopg.errors.LockNotAvailable), connection.transaction():
+        connection.execute(pool.transaction_settings(lock_timeout_s))
+        connection.execute(f"LOCK TABLE {stage_table} IN ACCESS EXCLUSIVE MODE NOWAIT".encode())
+        connection.execute(f"TRUNCATE {stage_table}".encode())
 
 
 def discard(
