@@ -74,7 +74,9 @@ class PostgresCommitter:
         """After an epoch of upserts."""
         with self._borrow("tidying up after upserts") as connection:
             if plan.tombstones is not None:
-                tombstones.prune(connection, plan.tombstones, timestamp_ms)
+                with connection.transaction():
+                    connection.execute(pool.transaction_settings(self._settings.lock_timeout_s))
+                    tombstones.prune(connection, plan.tombstones, timestamp_ms)
             if plan.delivery is Delivery.TWO_PHASE:
                 assert plan.stage_table is not None
                 staging.empty(connection, plan.stage_table, self._settings.lock_timeout_s)
