@@ -103,14 +103,11 @@ def _unpack(folder: Path) -> None:
     part = folder.with_suffix(".part")
     shutil.rmtree(part, ignore_errors=True)
     (part / "packages").mkdir(parents=True)
-    fetched = subprocess.run(
-        ["apt-get", "download", *_PACKAGES],
-        cwd=part / "packages",
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    command = ["apt-get", "download", *_PACKAGES]
+    fetched = _ran(command, part / "packages")
+    if fetched.returncode != 0 and os.geteuid() == 0:  # a fresh container has no lists of packages
+        _ran(["apt-get", "update", "-q"], part)
+        fetched = _ran(command, part / "packages")
     if fetched.returncode != 0:
         pytest.skip(f"PgBouncer is not installed, and its Debian package could not be fetched: {fetched.stderr[-300:]}")
     for package in (part / "packages").iterdir():
@@ -119,6 +116,10 @@ def _unpack(folder: Path) -> None:
         if path.is_dir():
             path.chmod(0o755)
     part.replace(folder)
+
+
+def _ran(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
 
 
 @contextmanager

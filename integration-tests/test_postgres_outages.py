@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
+import tempfile
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -267,16 +269,17 @@ def test_a_server_without_a_free_connection_is_waited_for(url: str, monkeypatch:
 @pytest.fixture
 def small_disk(server: PostgresServer, url: str) -> Iterator[Callable[[], None]]:
     """A tablespace of 8 MB for the database's tables; calling it makes room."""
-    folder = Path("/tmp") / f"onefold-{uuid.uuid4().hex[:8]}"
-    folder.mkdir()
+    if os.geteuid() != 0 or shutil.which("mount") is None:
+        pytest.skip("a full disk takes a file system of its own, and mounting one needs root")
+    folder = Path(tempfile.mkdtemp(prefix="onefold-"))
     owner = (server.home / "data").stat().st_uid
-    size = "size=8m,mode=700"
+    options = f"size=8m,mode=700,uid={owner}"
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", options, "onefold", folder], capture_output=True, check=False
+    )
     try:
-        mounted = subprocess.run(
-            ["mount", "-t", "tmpfs", "-o", f"{size},uid={owner}", "onefold", folder], capture_output=True, check=False
-        )
-        if os.geteuid() != 0 or mounted.returncode != 0:
-            pytest.skip("a full disk takes a file system of its own, and mounting one needs root")
+        if mounted.returncode != 0:
+            pytest.skip(f"a full disk takes a file system of its own: {mounted.stderr!r}")
         sql(server.url, f"CREATE TABLESPACE small LOCATION '{folder}'")
         sql(server.url, f"ALTER DATABASE {url.rpartition('/')[2]} SET default_tablespace = small")
         yield lambda: subprocess.run(["mount", "-o", "remount,size=64m", folder], check=True)  # type: ignore[func-returns-value]
