@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import DataFrame
 from support import AVAILABLE_NOW, Rig, crash, failing_at, offsets_of
 
-from onefold.core import Terminal
+from onefold.core import ConfigError, Terminal
 from onefold.core.protocol import Outcome
 from onefold.spark import Pipeline
 
@@ -48,6 +48,27 @@ def test_the_direct_path_is_exact_with_and_without_a_transform(rig: Rig, filtere
     if filtered:
         rig.sent = [record for record in rig.sent if record[0] % 2 == 0]
     rig.assert_exact()
+
+
+@pytest.mark.parametrize("delivery", ["two_phase", "staged"])
+def test_versions_of_one_row_from_many_partitions_end_as_the_newest(rig: Rig, delivery: str) -> None:
+    """In two_phase each key goes to one task, or tasks that prepared it would wait for one another."""
+    rig.put_values([b'{"id":%d,"n":%d}' % (i % 37, i * 7919 % 1000) for i in range(1000)])
+    newest = sorted({i % 37: max(j * 7919 % 1000 for j in range(i % 37, 1000, 37)) for i in range(1000)}.items())
+    pipeline = rig.pipeline(rig.sink(delivery, mode="upsert", key="id", order="n"))
+    outcomes = rig.run(pipeline)
+    assert [outcome.record.rows for outcome in outcomes] == [300, 300, 300, 100]
+    assert rig.rows() == newest
+    rig.assert_nothing_in_doubt()
+
+
+def test_the_direct_path_moves_no_rows_between_tasks_and_says_so(rig: Rig) -> None:
+    rig.put(10)
+    pipeline = rig.pipeline(rig.sink("two_phase", mode="upsert", key="id", order="n"))
+    query = pipeline.stream(rig.spark, rig.source(), rig.checkpoint(), AVAILABLE_NOW)
+    with pytest.raises(ConfigError, match="the direct path moves no rows between tasks"):
+        rig.finish(pipeline, query)
+    pipeline.close()
 
 
 def test_a_direct_stream_does_not_change_what_a_later_dataframe_of_the_pipeline_is(rig: Rig) -> None:
