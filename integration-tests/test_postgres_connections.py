@@ -280,16 +280,16 @@ def test_time_limits_of_the_role_end_no_copy_and_no_merge(
     line.close()
     sql(
         url,
-        "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(0.8); RETURN NULL; END'",
+        "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(1.3); RETURN NULL; END'",
     )
     sql(url, "CREATE TRIGGER slow AFTER INSERT ON t FOR EACH STATEMENT EXECUTE FUNCTION slow()")
     for limit in ("statement_timeout", "transaction_timeout", "idle_session_timeout"):
         if sql(url, f"SELECT current_setting('{limit}', true)") != [(None,)]:
-            sql(url, f"ALTER ROLE {role} SET {limit} = '500ms'")
+            sql(url, f"ALTER ROLE {role} SET {limit} = '1s'")
     login = with_parameters(url, user=role, password=SECRET)
     line = Line(login, delivery=delivery if delivery == "staged" else "at_least_once")
     line.start(from_ledger=True)
-    time.sleep(0.6)  # and the idle sessions are gone
+    time.sleep(1.1)  # and the idle sessions are gone
     line.to(20)
     line.close()
     assert_exact(url, 20)

@@ -229,7 +229,7 @@ def test_slots_that_others_hold_are_named_and_waited_for(url: str) -> None:
     line.to(10)
     for number in range(SLOTS - 1):
         sql(url, f"BEGIN; SELECT txid_current(); PREPARE TRANSACTION 'theirs {number}'")
-    with pytest.raises(OutOfResources, match=r"'theirs 0' of role 'onefold' in database 'test_\w+' for 00:00:0"):
+    with pytest.raises(OutOfResources, match=r"'theirs 0' of role 'onefold' in database 'test_\w+' for 00:0"):
         line.to(20)
     line.patience.patience_s = 30
     timer = later(0.5, lambda: sql(url, "ROLLBACK PREPARED 'theirs 0'"))
