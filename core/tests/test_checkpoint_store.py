@@ -13,6 +13,7 @@ import pytest
 import sqlalchemy as sa
 
 from onefold.core import (
+    CheckpointMismatch,
     ConfigError,
     Decided,
     EpochRecord,
@@ -221,6 +222,24 @@ def test_looking_makes_no_store(tmp_path: Path, opened: Open) -> None:
     assert opened(f"sqlite:///{path}").look() is None
     store_id = opened(f"sqlite:///{path}").id()
     assert opened(f"sqlite:///{path}").look() == store_id
+
+
+@pytest.mark.parametrize("older", ["DELETE FROM onefold_epochs", "UPDATE onefold_epochs SET state = 'open'"])
+def test_a_store_that_came_back_without_the_decision_completes_nothing(
+    tmp_path: Path, opened: Open, older: str
+) -> None:
+    store = opened(f"sqlite:///{tmp_path / 'store.db'}")
+    generation = store.acquire("p", 0)
+    decided = store.decide(generation, store.open_epoch(generation, request(0, 5), 0, NOW_MS), [], NOW_MS)
+    with store.database.transaction() as connection:
+        connection.execute(sa.text(older))
+    with pytest.raises(CheckpointMismatch, match="the store is an older copy"):
+        store.complete(generation, decided, NOW_MS)
+
+
+def test_no_text_of_a_store_shows_the_secrets_of_its_url() -> None:
+    store = CheckpointStore("postgresql+psycopg://me:geheim@h/d?sslpassword=geheim&sslmode=require")
+    assert str(store.database) == "postgresql+psycopg://me:***@h/d?sslmode=require"
 
 
 def test_only_sqlite_is_local(tmp_path: Path, opened: Open) -> None:

@@ -212,7 +212,14 @@ class CheckpointStore:
         record = decided.record
         with self._mine(generation) as (connection, _):
             stored = stored_epoch(connection, record)
-            assert stored is not None and stored.state in (EpochState.DECIDED, EpochState.COMPLETE), stored
+            if stored is None or stored.state is EpochState.OPEN:
+                raise CheckpointMismatch(
+                    f"epoch {record.epoch} of pipeline {record.pipeline!r} was decided, and the store has it as"
+                    f" {stored.state.value if stored else 'unknown'}: the store is an older copy (a restored backup, or"
+                    " a replica promoted before it had caught up). Restore the newer store, or start the pipeline"
+                    " again: it compares what is left, and says what can be done"
+                )
+            assert stored.state in (EpochState.DECIDED, EpochState.COMPLETE), stored
             connection.execute(this_epoch(record).values(state=EpochState.COMPLETE.value, completed_at_ms=now_ms))
             finished = (EpochState.COMPLETE.value, EpochState.GIVEN_UP.value)
             connection.execute(epochs_before(record, KEEP_EPOCHS, finished))

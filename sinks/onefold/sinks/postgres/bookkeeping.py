@@ -91,6 +91,13 @@ class Bookkeeping:
             return None
         return LedgerEntry(row[0], row[1], row[2], Positions.from_json(row[3]), row[4], members)
 
+    def epoch(self, connection: Connection) -> int:
+        """The last epoch that the ledger has as complete; 0 for none."""
+        row = connection.execute(
+            f"SELECT epoch FROM {self.table('ledger')} WHERE pipeline = %s AND sink = %s", (self.pipeline, self.sink)
+        ).fetchone()
+        return int(row[0]) if row is not None else 0
+
     def record(self, connection: Connection, entry: LedgerEntry) -> None:
         """Move the ledger's row forward, inside the caller's transaction. Raises Fenced where a newer one is there.
 

@@ -47,9 +47,10 @@ class Settings:
     dead_letters_max: int = 1000
     source_position: tuple[str, ...] = ()
     evolve: bool = False
+    role: str | None = None
 
     def conninfo(self, pipeline: str) -> str:
-        return connection.conninfo(self.url, pipeline, self.connect_timeout_s)
+        return connection.conninfo(self.url, pipeline, self.connect_timeout_s, self.role)
 
     def bookkeeping(self, pipeline: str) -> Bookkeeping:
         return Bookkeeping(self.bookkeeping_schema, pipeline, self.name)

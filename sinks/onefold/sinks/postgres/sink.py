@@ -50,6 +50,9 @@ class PostgresSink:
 
     With `evolve`, `open` alters the table where the rows have new or wider columns: docs/postgres-targets.md.
 
+    `role` is the role that every session works as (SET ROLE): the owner of the tables and of prepared work, whoever
+    logs in. The login role must be a member of it.
+
     The ledger and what else onefold keeps here live in the schema `bookkeeping_schema`, created if it is missing.
     Raises ConfigError for settings that make no sense.
     """
@@ -75,6 +78,7 @@ class PostgresSink:
         connect_timeout_s: int = 10,
         bookkeeping_schema: str = "onefold_sinks",
         evolve: bool = False,
+        role: str | None = None,
     ) -> None:
         choices = ["auto", *(choice.value for choice in Delivery)]
         if delivery not in choices:
@@ -102,6 +106,7 @@ class PostgresSink:
             lock_timeout_s=lock_timeout_s,
             connect_timeout_s=connect_timeout_s,
             bookkeeping_schema=bookkeeping_schema,
+            role=role,
             changes=changes,
             on_error=on_error,
             dead_letters=Table.parse(dead_letters) if dead_letters is not None else None,
@@ -162,7 +167,7 @@ class PostgresSink:
         return replace(promise, conditions=(*promise.conditions, *more))
 
     def store_url(self) -> str | None:
-        return pool.store_url(self._settings.url)
+        return pool.store_url(self._settings.url, self._settings.role)
 
     def recover(self, pipeline: str) -> Committer:
         with pool.borrow(self._settings.conninfo(pipeline), self._doing(pipeline, "creating the ledger")) as connection:
@@ -172,10 +177,14 @@ class PostgresSink:
     def open(self, pipeline: str, schema: pa.Schema) -> Committer:
         settings = self._settings
         with pool.borrow(settings.conninfo(pipeline), self._doing(pipeline, "opening")) as connection:
-            connection.execute(f"SET lock_timeout = {int(settings.lock_timeout_s * 1000)}")
-            settings.bookkeeping(pipeline).create(connection)
-            self._plan = opening.resolve(connection, settings, pipeline, schema)
-        return PostgresCommitter(settings, pipeline, self._plan)
+            with connection.transaction():
+                connection.execute(pool.transaction_settings(settings.lock_timeout_s))
+                settings.bookkeeping(pipeline).create(connection)
+                plan = opening.resolve(connection, settings, pipeline, schema)
+            self._plan = plan
+        committer = PostgresCommitter(settings, pipeline, plan)
+        committer.ledger()  # from here on it notices a server that is an older copy
+        return committer
 
     def writers_max(self) -> int | None:
         return self._plan.writers_max if self._plan else None
