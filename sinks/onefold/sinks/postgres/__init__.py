@@ -10,6 +10,7 @@ jsontext.py    nested values -> JSON, a column at a time
 writer.py      executors: BEGIN, COPY, PREPARE TRANSACTION or COMMIT
 committer.py   driver: verify, commit, abort, leftovers, merge
 bookkeeping.py ledger, parts and staged attempts: the tables that onefold keeps in the destination
+layout.py      those tables' versions and migrations
 naming.py      names of transactions, stages and attempts; quoting
 connection.py  connections, kept per process
 errors.py      SQLSTATE -> onefold's errors
