@@ -33,12 +33,16 @@ class Epochs:
             raise
 
     def _open(self, schema: pa.Schema) -> None:
-        sink, pipeline = self.sink, self.pipeline
-        self.started = self.driver.run(start((sink.name,), Initial(Positions.of({"t/0": 0}), from_ledger=True)))
-        committer = self.driver.committers[sink.name] = sink.open(pipeline, schema)
-        if isinstance(committer, LastResource) and sink.guarantee().atomic_epoch:
-            self.driver.last_resource = sink.name
+        self.started = self.driver.run(start((self.sink.name,), Initial(Positions.of({"t/0": 0}), from_ledger=True)))
+        self.open(schema)
         self._at = dict(self.started.start.items)["t/0"] if self.started.start else 0
+
+    def open(self, schema: pa.Schema) -> None:
+        """What a query does before its first epoch; another may follow in the same life, with other columns."""
+        self.driver.committers[self.sink.name].close()
+        committer = self.driver.committers[self.sink.name] = self.sink.open(self.pipeline, schema)
+        if isinstance(committer, LastResource) and self.sink.guarantee().atomic_epoch:
+            self.driver.last_resource = self.sink.name
 
     def run(self, *tasks: Batches | pa.RecordBatch, doing: Callable[[], None] = lambda: None) -> Outcome:
         """One epoch, with a writer for each task. `doing` runs when all are prepared."""

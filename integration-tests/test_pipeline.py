@@ -163,9 +163,9 @@ def test_a_checkpoint_directory_may_have_an_odd_name(rig: Rig) -> None:
     rig.assert_exact()
 
 
-def test_two_tables_get_the_same_records_and_the_same_positions(rig: Rig) -> None:
+def test_two_tables_get_the_same_records_and_the_same_positions_in_both_deliveries(rig: Rig) -> None:
     rig.put(600)
-    rig.run(rig.pipeline(rig.sink(table="one"), rig.sink(table="two")))
+    rig.run(rig.pipeline(rig.sink(table="one"), rig.sink("staged", "two")))
     rig.assert_exact("one")
     rig.assert_exact("two")
     ledgers = rig.sql("SELECT sink, epoch, positions::text FROM onefold_sinks.onefold_ledger ORDER BY sink")

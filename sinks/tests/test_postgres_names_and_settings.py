@@ -6,6 +6,7 @@ import pickle
 import subprocess
 import sys
 import uuid
+from urllib.parse import quote
 
 import psycopg
 import psycopg.conninfo
@@ -18,8 +19,9 @@ from hypothesis import strategies as st
 from onefold.core.errors import ConfigError
 from onefold.sinks import PostgresSink
 from onefold.sinks.postgres.connection import conninfo, starts_as, store_url
-from onefold.sinks.postgres.naming import GID_BYTES_MAX, Gid, Table, attempt_number, gid_prefix, stage_name
-from onefold.sinks.postgres.types import default_type, to_wire
+from onefold.sinks.postgres.naming import GID_BYTES_MAX, Gid, Table, attempt_number, gid_prefix, names_in, stage_name
+from onefold.sinks.postgres.types import default_type
+from onefold.sinks.postgres.wire import to_wire
 
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), max_size=150)
 NUMBERS = st.integers(0, 2**63 - 1)
@@ -32,7 +34,9 @@ def test_a_gid_fits_and_gives_back_what_it_was_made_of(
     gid = Gid(gid_prefix(pipeline, sink), generation, epoch, attempt)
     assert len(str(gid).encode()) <= GID_BYTES_MAX
     assert str(gid).isascii()
-    assert Gid.parse(gid.prefix, str(gid)) == gid
+    assert Gid.parse(gid.prefix, str(gid)) == Gid.parse_any(str(gid)) == gid
+    assert names_in(gid.prefix) in ((pipeline, sink), None)
+    assert names_in(gid.prefix) or max(len(quote(name, safe="")) for name in (pipeline, sink)) > 49
 
 
 @given(NAMES, NAMES, NAMES, NAMES)
@@ -42,7 +46,9 @@ def test_a_prefix_is_one_pipelines_and_one_sinks_alone(a: str, b: str, c: str, d
     assert (stage_name(a, b) == stage_name(c, d)) == ((a, b) == (c, d))
 
 
-@pytest.mark.parametrize("text", ["of/p/t/1", "of/p/t/x/1/" + "0" * 32, "of/p/t/1/1/zz", "of/q/t/1/1/" + "0" * 32])
+@pytest.mark.parametrize(
+    "text", ["of/p/t/1", "of/p/t/x/1/" + "0" * 32, "of/p/t/1/1/zz", "of/q/t/1/1/" + "0" * 32, "of/p/t/1/01/" + "0" * 32]
+)
 def test_a_foreign_gid_is_not_ours(text: str) -> None:
     assert Gid.parse("of/p/t/", text) is None
 

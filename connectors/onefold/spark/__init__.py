@@ -5,14 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from onefold.spark.batch import BatchOutcome
     from onefold.spark.formats import register
     from onefold.spark.pipeline import Pipeline
 
-__all__ = ["Pipeline", "register"]
+__all__ = ["BatchOutcome", "Pipeline", "register"]
 
 
 def __getattr__(name: str) -> object:
     # Every Python worker imports this package, and none of them needs the driver's half.
+    if name == "BatchOutcome":
+        from onefold.spark.batch import BatchOutcome
+
+        return BatchOutcome
     if name == "Pipeline":
         from onefold.spark.pipeline import Pipeline
 

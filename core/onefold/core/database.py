@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
@@ -43,6 +44,11 @@ class Database:
     def is_local(self) -> bool:
         """Whether only processes of this machine can use it."""
         return self.url.get_backend_name() == "sqlite"
+
+    def is_there(self) -> bool:
+        """False for a SQLite file that a connection would only now create."""
+        path = self.url.database
+        return not self.is_local or path is None or path.startswith("file:") or Path(path).exists()
 
     def close(self) -> None:
         self.engine.dispose()

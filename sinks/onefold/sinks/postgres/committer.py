@@ -35,6 +35,7 @@ class PostgresCommitter:
         # What this process knows to be in the destination: a server that shows less of it is an older copy.
         self._epoch_known = 0
         self._incarnation: Incarnation | None = None  # None before the ledger was read
+        self._may_be_outgrown = plan is not None and plan.stage_table is not None  # other stages, by this plan's
 
     def verify(self, committables: Sequence[Committable]) -> None:
         gids, staged = self._split(committables)
@@ -67,6 +68,10 @@ class PostgresCommitter:
             # The decision moved the rows already: what is left to do is to throw the stage's copies away.
             with self._borrow(f"clearing the stage of epoch {decided.record.epoch}") as connection:
                 staging.clear(connection, self._books, staged, self._settings.lock_timeout_s)
+        if self._plan is not None and self._may_be_outgrown:
+            with self._borrow("dropping outgrown stages") as connection:
+                generation = decided.record.generation
+                self._may_be_outgrown = not staging.drop_outgrown(connection, self._books, self._plan.stage, generation)
         if self._plan is not None and self._plan.changes is not None:
             self._tidy(self._plan, decided.record.timestamp_ms)
 

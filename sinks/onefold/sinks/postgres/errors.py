@@ -33,7 +33,7 @@ def said(error: psycopg.Error) -> str:
 def is_refusal(error: psycopg.Error) -> bool:
     """Whether a row as such was refused: its values, a constraint, a trigger's RAISE, a view's CHECK OPTION."""
     state = error.sqlstate or ""
-    return state[:2] in ("22", "23") or state in ("P0001", "44000")
+    return (state[:2] in ("22", "23") and state != "22P03") or state in ("P0001", "44000")
 
 
 def copied_row(error: psycopg.Error) -> int | None:
@@ -98,6 +98,8 @@ def translate(
     state = error.sqlstate or ""
     text = said(error)
     broken = connection is not None and connection.closed
+    if state == "22P03" or (state == "08P01" and "insufficient data" in text):  # values of another width
+        return Retriable(f"{doing}: {text}. The table was altered since the sink was opened: start the pipeline again")
     if broken or state.startswith("08") or state in _GONE or not state:
         if not broken and not state and not isinstance(error, psycopg.OperationalError):
             return Terminal(f"{doing}: {type(error).__name__}: {text}")

@@ -48,6 +48,8 @@ class PostgresSink:
     into the table only where it has them too. More than `dead_letters_max` such rows, in an epoch that is staged or in
     a task that is not, stop the pipeline, as the first one does with `on_error="fail"`.
 
+    With `evolve`, `open` alters the table where the rows have new or wider columns: docs/postgres-targets.md.
+
     `role` is the role that every session works as (SET ROLE): the owner of the tables and of prepared work, whoever
     logs in. The login role must be a member of it.
 
@@ -75,6 +77,7 @@ class PostgresSink:
         lock_timeout_s: float = 30,
         connect_timeout_s: int = 10,
         bookkeeping_schema: str = "onefold_sinks",
+        evolve: bool = False,
         role: str | None = None,
     ) -> None:
         choices = ["auto", *(choice.value for choice in Delivery)]
@@ -109,6 +112,7 @@ class PostgresSink:
             dead_letters=Table.parse(dead_letters) if dead_letters is not None else None,
             dead_letters_max=dead_letters_max,
             source_position=_names(source_position),
+            evolve=evolve,
         )
         self._settings.conninfo("")  # an unreadable URL is best known now
         self._plan: Plan | None = None
