@@ -32,10 +32,10 @@ class PostgresCommitter:
         self._conninfo = settings.conninfo(pipeline)
         self._books = settings.bookkeeping(pipeline)
         self._prefix = gid_prefix(pipeline, settings.name)
+        self._may_be_outgrown = plan is not None and plan.stage_table is not None  # other stages, by this plan's
         # What this process knows to be in the destination: a server that shows less of it is an older copy.
         self._epoch_known = 0
         self._incarnation: Incarnation | None = None  # None before the ledger was read
-        self._may_be_outgrown = plan is not None and plan.stage_table is not None  # other stages, by this plan's
 
     def verify(self, committables: Sequence[Committable]) -> None:
         gids, staged = self._split(committables)
