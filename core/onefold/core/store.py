@@ -2,7 +2,7 @@
 
 Every change is one short transaction that locks the pipeline's row first, so that a compare-and-set on the generation
 is simply: read, compare, write. On Postgres it runs READ COMMITTED with `synchronous_commit=on` and a lock timeout; on
-SQLite with WAL, `synchronous=FULL` and `BEGIN IMMEDIATE`.
+MariaDB READ COMMITTED in InnoDB with a lock timeout; on SQLite with WAL, `synchronous=FULL` and `BEGIN IMMEDIATE`.
 """
 
 from __future__ import annotations
@@ -58,8 +58,7 @@ class CheckpointStore:
     def id(self) -> str:
         """The store's own id, which every sink's ledger remembers. Creates the tables on first use."""
         if self._id is None:
-            with self.database.transaction() as connection:
-                _lock_schema(connection)
+            with self.database.creating() as connection:
                 metadata.create_all(connection)
                 row = connection.execute(sa.select(store_info)).one_or_none()
                 if row is None:
@@ -293,9 +292,3 @@ class CheckpointStore:
                     " Another process runs this pipeline: stop this one and do not restart it"
                 )
             yield connection, row
-
-
-def _lock_schema(connection: sa.Connection) -> None:
-    """Two drivers that create the tables at once would collide in Postgres's catalog."""
-    if connection.dialect.name == "postgresql":
-        connection.execute(sa.text("SELECT pg_advisory_xact_lock(hashtext('onefold store'))"))
