@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
@@ -13,7 +13,7 @@ from sqlalchemy.types import TypeEngine
 
 from onefold.sinks.sql.kinds import Family, Kind
 
-__all__ = ["Adapter", "driver_errors", "has_room", "quoted"]
+__all__ = ["Adapter", "driver_errors", "each_column", "has_room", "quoted"]
 
 SqlType = TypeEngine[Any]
 
@@ -99,6 +99,17 @@ def has_room(there: SqlType, precision: int, scale: int) -> bool:
         return True
     whole = there.precision - (there.scale or 0)
     return (there.scale or 0) >= scale and whole >= precision - scale
+
+
+def each_column(batch: pa.RecordBatch, encode: Callable[[Any], Any]) -> list[Any]:
+    """Every column encoded; a ValueError names the column."""
+    encoded = []
+    for name, values in zip(batch.schema.names, batch.columns, strict=True):
+        try:
+            encoded.append(encode(values))
+        except ValueError as error:
+            raise ValueError(f"column {name}: {error}") from error
+    return encoded
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from sqlalchemy.dialects import mysql
 
 from onefold.core.errors import ConfigError
 from onefold.core.tables import MARIADB_OPTIONS
-from onefold.sinks.sql.adapter import Adapter, SqlType, driver_errors, has_room, quoted
+from onefold.sinks.sql.adapter import Adapter, SqlType, driver_errors, each_column, has_room, quoted
 from onefold.sinks.sql.kinds import Family, Kind
 from onefold.sinks.sql.text import as_text
 
@@ -113,7 +113,7 @@ class MariaDbAdapter(Adapter):
         allows it sends any file that the server asks for.
         """
         table, columns = quoted(connection, stage)
-        literals = [_literals(values) for values in batch.columns]
+        literals = each_column(batch, _literals)
         between = [pa.scalar(b",")] * len(literals)
         joined = [part for pair in zip(between, literals, strict=True) for part in pair][1:]
         rows = pc.binary_join_element_wise(pa.scalar(b",("), *joined, pa.scalar(b")"), pa.scalar(b""))

@@ -6,9 +6,11 @@ import hashlib
 import uuid
 from dataclasses import dataclass
 
+from sqlalchemy.sql import quoted_name
+
 from onefold.core.errors import ConfigError
 
-__all__ = ["ATTEMPT", "ROW", "TableName", "attempt_number", "own_table"]
+__all__ = ["ATTEMPT", "ROW", "TableName", "attempt_number", "exactly", "own_table"]
 
 ATTEMPT, ROW = "onefold_attempt", "onefold_row"
 
@@ -36,6 +38,11 @@ class TableName:
 
     def __str__(self) -> str:
         return ".".join(part for part in (self.schema, self.name) if part is not None)
+
+
+def exactly(name: str) -> quoted_name:
+    """A user's name in SQL: always quoted, since no list of reserved words knows all of every version's."""
+    return quoted_name(name, quote=True)
 
 
 def own_table(what: str, pipeline: str, sink: str) -> str:

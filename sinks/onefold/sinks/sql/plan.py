@@ -13,7 +13,7 @@ from onefold.core.database import Database
 from onefold.core.errors import ConfigError
 from onefold.sinks.sql.bookkeeping import Bookkeeping
 from onefold.sinks.sql.kinds import Family, Kind
-from onefold.sinks.sql.naming import ATTEMPT, ROW, TableName
+from onefold.sinks.sql.naming import ATTEMPT, ROW, TableName, exactly
 
 __all__ = ["Column", "Plan", "Settings", "Upsert"]
 
@@ -77,18 +77,23 @@ class Plan:
 
     def target_table(self, upsert: Upsert | None) -> sa.TableClause:
         marker = upsert.marker if upsert else None
-        columns: list[sa.ColumnClause[Any]] = [sa.column(c.name) for c in self.columns if c.name != marker]
-        return sa.table(self.target.name, *columns, schema=self.target.schema)
+        columns: list[sa.ColumnClause[Any]] = [sa.column(exactly(c.name)) for c in self.columns if c.name != marker]
+        schema = None if self.target.schema is None else exactly(self.target.schema)
+        return sa.table(exactly(self.target.name), *columns, schema=schema)
 
     def stage_table(self) -> sa.TableClause:
         own: list[sa.ColumnClause[Any]] = [sa.column(ATTEMPT), sa.column(ROW)]
-        columns = [sa.column(c.name, sa.Boolean if c.kind.family is Family.BOOLEAN else None) for c in self.columns]
+        columns = [
+            sa.column(exactly(c.name), sa.Boolean if c.kind.family is Family.BOOLEAN else None) for c in self.columns
+        ]
         return sa.table(self.stage, *columns, *own)
 
     def deleted_table(self, upsert: Upsert) -> sa.TableClause | None:
         if self.deleted is None:
             return None
-        columns: list[sa.ColumnClause[Any]] = [sa.column(name) for name in (*upsert.key, *upsert.order, TIMESTAMP)]
+        columns: list[sa.ColumnClause[Any]] = [
+            sa.column(exactly(name)) for name in (*upsert.key, *upsert.order, TIMESTAMP)
+        ]
         return sa.table(self.deleted, *columns)
 
 

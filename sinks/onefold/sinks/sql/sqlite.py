@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import sqlalchemy as sa
 
-from onefold.sinks.sql.adapter import Adapter, SqlType, quoted
+from onefold.sinks.sql.adapter import Adapter, SqlType, each_column, quoted
 from onefold.sinks.sql.kinds import Family, Kind
 from onefold.sinks.sql.text import as_text
 
@@ -65,7 +65,7 @@ class SqliteAdapter(Adapter):
     def load(self, connection: sa.Connection, stage: sa.TableClause, batch: pa.RecordBatch) -> None:
         table, columns = quoted(connection, stage)
         values = ", ".join("?" * batch.num_columns)
-        rows = list(zip(*map(_python, batch.columns), strict=True))
+        rows = list(zip(*each_column(batch, _python), strict=True))
         connection.exec_driver_sql(f"INSERT INTO {table} ({columns}) VALUES ({values})", rows)
 
     def deleting(

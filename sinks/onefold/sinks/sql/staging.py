@@ -11,7 +11,7 @@ from onefold.core.contract import Committable, EpochRecord, SinkKind
 from onefold.core.errors import ConfigError, WorkLost
 from onefold.sinks.sql.adapter import Adapter, SqlType
 from onefold.sinks.sql.bookkeeping import Bookkeeping, staged, stages
-from onefold.sinks.sql.naming import ATTEMPT, ROW
+from onefold.sinks.sql.naming import ATTEMPT, ROW, exactly
 from onefold.sinks.sql.plan import TIMESTAMP, Plan, Upsert
 from onefold.sinks.sql.upsert import upsert
 
@@ -24,13 +24,13 @@ def create(
     """The sink's own tables, inside `Database.creating`. A stage with other columns is replaced, with what is left in
     it; remembered deletes of another key or order are, too. `types` are those of the stage's columns."""
     own = [sa.Column(name, sa.BigInteger, primary_key=adapter.stage_has_key, autoincrement=False) for name in OWN]
-    columns = [sa.Column(column.name, types[column.name]) for column in plan.columns]
+    columns = [sa.Column(exactly(column.name), types[column.name]) for column in plan.columns]
     _replace(connection, sa.Table(plan.stage, sa.MetaData(), *columns, *own, **adapter.stage_options))
     if rule is not None and plan.deleted is not None:
         # Durable, unlike the stage.
         options = {name: value for name, value in adapter.stage_options.items() if name != "prefixes"}
-        keys = [sa.Column(name, types[name], primary_key=True, autoincrement=False) for name in rule.key]
-        others = [sa.Column(name, types[name], nullable=False) for name in rule.order]
+        keys = [sa.Column(exactly(name), types[name], primary_key=True, autoincrement=False) for name in rule.key]
+        others = [sa.Column(exactly(name), types[name], nullable=False) for name in rule.order]
         timestamp = sa.Column(TIMESTAMP, sa.BigInteger, nullable=False)
         _replace(connection, sa.Table(plan.deleted, sa.MetaData(), *keys, *others, timestamp, **options))
 
@@ -121,7 +121,8 @@ def move(
         return int(found or 0)
     names = [column.name for column in plan.columns]
     rows = sa.select(*(stage.c[name] for name in names)).where(of_these)
-    return connection.execute(sa.insert(target).from_select(names, rows)).rowcount
+    moving = sa.insert(target).from_select(names, rows).execution_options(preserve_rowcount=True)
+    return connection.execute(moving).rowcount
 
 
 def discard(connection: sa.Connection, committables: Sequence[Committable]) -> None:

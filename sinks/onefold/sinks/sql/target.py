@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from onefold.core.errors import ConfigError, SchemaMismatch
 from onefold.sinks.sql.adapter import Adapter
 from onefold.sinks.sql.kinds import Family, kind_of
-from onefold.sinks.sql.naming import TableName
+from onefold.sinks.sql.naming import TableName, exactly
 from onefold.sinks.sql.plan import Column, Upsert
 
 __all__ = ["check_key", "columns_of", "create", "find"]
@@ -41,14 +41,15 @@ def create(
     if unknown:
         raise SchemaMismatch(_listed(f"table {table} cannot be created", unknown))
     columns = [
-        sa.Column(name, adapter.column_type(kind, len(key) if name in key else 0), primary_key=name in key)
+        sa.Column(exactly(name), adapter.column_type(kind, len(key) if name in key else 0), primary_key=name in key)
         for name, kind in kinds.items()
         if kind is not None and name != marker
     ]
     for column in columns:
         column.autoincrement = False
     options = {name: value for name, value in adapter.stage_options.items() if name.startswith(("mysql", "mariadb"))}
-    sa.Table(table.name, sa.MetaData(), *columns, schema=table.schema, **options).create(connection, checkfirst=True)
+    made = sa.Table(exactly(table.name), sa.MetaData(), *columns, schema=table.schema, **options)
+    made.create(connection, checkfirst=True)
 
 
 def columns_of(
