@@ -75,7 +75,7 @@ def mariadb_server(servers_directory: Path) -> Iterator[MariaDbServer]:
 @pytest.fixture
 def mariadb_url(mariadb_server: MariaDbServer) -> Iterator[str]:
     """An empty database of the test's own."""
-    name, engine = f"test_{uuid.uuid4().hex[:12]}", sa.create_engine(mariadb_server.url)
+    name, engine = f"test_{uuid.uuid4().hex[:12]}", sa.create_engine(mariadb_server.url, poolclass=sa.NullPool)
     with engine.begin() as connection:
         connection.execute(sa.text(f"CREATE DATABASE {name}"))
     base, _, _ = mariadb_server.url.rpartition("/")

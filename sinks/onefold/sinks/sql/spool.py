@@ -25,4 +25,6 @@ class Spool:
         self._stream.close()
         self._file.seek(0)
         yield from pa.ipc.open_stream(self._file)
+
+    def close(self) -> None:
         self._file.close()

@@ -18,6 +18,8 @@ def as_text(values: Any) -> Any:
     kind = values.type
     if pa.types.is_boolean(kind):
         return values.cast(pa.int8()).cast(pa.string())
+    if pa.types.is_float32(kind):
+        values = values.cast(pa.float64())  # with all the digits that a wider column keeps
     if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
         moments = values.cast(pa.timestamp("us"))
         low, high = (pa.scalar(year, pa.timestamp("us")) for year in _YEARS)

@@ -85,7 +85,8 @@ class SqlWriter:
             # Nothing that a task does is in doubt: what it may have left has no place in any manifest.
             raise Retriable(f"{self._where()}: {error}") from error
         finally:
-            self._is_over, self._transaction, self._connection, self._spool = True, None, None, None
+            self._transaction, self._connection = None, None
+            self._end()
         failpoint("after:prepare")
         return Committable(
             sink=self._settings.name,
@@ -99,12 +100,17 @@ class SqlWriter:
 
     def abort(self) -> None:
         """Undo an attempt that did not prepare; after prepare, and a second time, it does nothing."""
-        self._is_over, self._spool = True, None
+        self._end()
         if self._transaction is not None:
             transaction, self._transaction, self._connection = self._transaction, None, None
             with suppress(OnefoldError):
                 aborted = OnefoldError("the task was aborted")
                 transaction.__exit__(OnefoldError, aborted, None)
+
+    def _end(self) -> None:
+        self._is_over = True
+        if self._spool is not None:
+            self._spool.close()
 
     def _load(self, rows: pa.RecordBatch) -> None:
         if self._connection is None:
@@ -161,7 +167,7 @@ class SqlWriter:
     def _ended_by(self, error: sa.exc.SQLAlchemyError) -> OnefoldError:
         """What the transaction makes of an error that ends it."""
         transaction, self._transaction, self._connection = self._transaction, None, None
-        self._is_over, self._spool = True, None
+        self._end()
         assert transaction is not None
         try:
             transaction.__exit__(type(error), error, error.__traceback__)
