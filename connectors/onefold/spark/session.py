@@ -161,7 +161,8 @@ class Session:
         if self.store.is_local and not (master.startswith("local") and checkpoint.is_local(root)):
             raise ConfigError(
                 f"the checkpoint store is a SQLite file, but the master is {master!r} and the checkpoint {root!r}: give"
-                " the pipeline a Postgres store (store='postgresql+psycopg://...')"
+                " the pipeline a Postgres store (store='postgresql+psycopg://...'), or, where a SqlSink is to write to"
+                " that file, a master and a checkpoint on this machine"
             )
 
     def check_checkpoint(self, spark: SparkSession, root: str) -> None:
