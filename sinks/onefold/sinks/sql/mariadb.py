@@ -42,7 +42,7 @@ class MariaDbAdapter(Adapter):
             case Family.BOOLEAN:
                 return sa.Boolean()
             case Family.INTEGER:
-                return {16: sa.SmallInteger(), 32: sa.Integer(), 64: sa.BigInteger()}[kind.bits]
+                return {16: mysql.SMALLINT(), 32: mysql.INTEGER(), 64: mysql.BIGINT()}[kind.bits]
             case Family.FLOAT:
                 return mysql.DOUBLE()  # FLOAT is read back with six digits
             case Family.DECIMAL:

@@ -95,9 +95,11 @@ class SqlSink:
 
     def recover(self, pipeline: str) -> Committer:
         database = self._settings.database(pipeline)
-        with database.creating() as connection:
-            self._settings.bookkeeping(pipeline).create(connection)
-        database.close()
+        try:
+            with database.creating() as connection:
+                self._settings.bookkeeping(pipeline).create(connection)
+        finally:
+            database.close()
         return SqlCommitter(self._settings, pipeline, None)
 
     def open(self, pipeline: str, schema: pa.Schema) -> Committer:

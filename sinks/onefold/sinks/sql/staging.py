@@ -32,7 +32,8 @@ def create(
         keys = [sa.Column(exactly(name), types[name], primary_key=True, autoincrement=False) for name in rule.key]
         others = [sa.Column(exactly(name), types[name], nullable=False) for name in rule.order]
         timestamp = sa.Column(TIMESTAMP, sa.BigInteger, nullable=False)
-        _replace(connection, sa.Table(plan.deleted, sa.MetaData(), *keys, *others, timestamp, **options))
+        by_time = sa.Index(f"{plan.deleted}_time", TIMESTAMP)  # what is old enough to be forgotten is found quickly
+        _replace(connection, sa.Table(plan.deleted, sa.MetaData(), *keys, *others, timestamp, by_time, **options))
 
 
 OWN = (ATTEMPT, ROW)
