@@ -67,7 +67,7 @@ def test_the_sql_sink_keeps_its_promises(database: str, request: pytest.FixtureR
     url = sqlite if database == "sqlite" else request.getfixturevalue(f"{database}_url")
     settings: dict[str, Any] = {"mode": "upsert", "key": ("id",), "order": ("v",), "delete_when_true": "gone"}
     sink = partial(SqlSink, url, "t", **settings)
-    engine = sa.create_engine(sink().url, poolclass=sa.NullPool)
+    engine = sa.create_engine(sink().url)
 
     def ask(query: str) -> list[Any]:
         with engine.connect() as connection:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import sqlalchemy as sa
 
 from onefold.core.contract import Committable, Decided, EpochRecord, LedgerEntry
+from onefold.core.database import Database
 from onefold.core.errors import ConfigError
 from onefold.core.failpoints import failpoint
 from onefold.core.tables import store_info
@@ -20,10 +21,9 @@ __all__ = ["SqlCommitter"]
 class SqlCommitter:
     """Idempotent, from any process. `plan` is None before `open`: recovery touches no target, and merges nothing."""
 
-    def __init__(self, settings: Settings, pipeline: str, plan: Plan | None) -> None:
-        self._settings, self._plan = settings, plan
+    def __init__(self, settings: Settings, pipeline: str, plan: Plan | None, database: Database) -> None:
+        self._settings, self._plan, self._database = settings, plan, database
         self._books = settings.bookkeeping(pipeline)
-        self._database = settings.database(pipeline)
 
     def verify(self, committables: Sequence[Committable]) -> None:
         with self._database.transaction() as connection:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,6 +11,7 @@ import sqlalchemy as sa
 
 from onefold.core.backends import backend_of
 from onefold.core.contract import Committer, Guarantee, SinkKind, SinkWriter, TaskId
+from onefold.core.database import Database
 from onefold.core.errors import ConfigError
 from onefold.sinks.sql import staging, target
 from onefold.sinks.sql.adapters import adapter_of
@@ -95,16 +97,13 @@ class SqlSink:
 
     def recover(self, pipeline: str) -> Committer:
         database = self._settings.database(pipeline)
-        try:
-            with database.creating() as connection:
-                self._settings.bookkeeping(pipeline).create(connection)
-        finally:
-            database.close()
-        return SqlCommitter(self._settings, pipeline, None)
+        with _closed_if_it_fails(database), database.creating() as connection:
+            self._settings.bookkeeping(pipeline).create(connection)
+        return SqlCommitter(self._settings, pipeline, None, database)
 
     def open(self, pipeline: str, schema: pa.Schema) -> Committer:
         database = self._settings.database(pipeline)
-        try:
+        with _closed_if_it_fails(database):
             with database.creating() as connection:
                 self._settings.bookkeeping(pipeline).create(connection)
                 self._plan = self._resolve(connection, pipeline, schema)
@@ -112,9 +111,7 @@ class SqlSink:
                 # What merges will do, of no rows: what the role may not do, or the table not take, shows now.
                 adapter = adapter_of(database.url)
                 staging.move(connection, adapter, self._plan, self._settings.upsert, (), 0)
-        finally:
-            database.close()
-        return SqlCommitter(self._settings, pipeline, self._plan)
+        return SqlCommitter(self._settings, pipeline, self._plan, database)
 
     def _resolve(self, connection: sa.Connection, pipeline: str, schema: pa.Schema) -> Plan:
         settings, rule = self._settings, self._settings.upsert
@@ -159,6 +156,15 @@ class SqlSink:
         if self._plan is None:
             raise ConfigError(f"sink {self.name!r} was not opened: the driver calls open() before any writer runs")
         return SqlWriter(self._settings, self._plan, task)
+
+
+@contextmanager
+def _closed_if_it_fails(database: Database) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        database.close()
+        raise
 
 
 def _complete(url: str) -> str:
