@@ -10,6 +10,7 @@ writer.py      executors: rows into the stage, one transaction for each attempt
 spool.py       rows that wait until their task prepares, where only one may write
 committer.py   driver: verify, merge, commit, abort, leftovers
 bookkeeping.py ledger and staged attempts: the tables that onefold keeps beside the target
+databases.py   connections, kept per process
 naming.py      names of tables, stages and attempts
 plan.py        settings and what `open` made of them
 """

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 import sqlalchemy as sa
 
 from onefold.core.contract import Committable, Decided, EpochRecord, LedgerEntry
-from onefold.core.database import Database
 from onefold.core.errors import ConfigError
 from onefold.core.failpoints import failpoint
 from onefold.core.tables import store_info
 from onefold.sinks.sql import staging
 from onefold.sinks.sql.adapters import adapter_of
+from onefold.sinks.sql.databases import database_of
 from onefold.sinks.sql.plan import Plan, Settings
 
 __all__ = ["SqlCommitter"]
@@ -21,8 +21,9 @@ __all__ = ["SqlCommitter"]
 class SqlCommitter:
     """Idempotent, from any process. `plan` is None before `open`: recovery touches no target, and merges nothing."""
 
-    def __init__(self, settings: Settings, pipeline: str, plan: Plan | None, database: Database) -> None:
-        self._settings, self._plan, self._database = settings, plan, database
+    def __init__(self, settings: Settings, pipeline: str, plan: Plan | None) -> None:
+        self._settings, self._plan = settings, plan
+        self._database = database_of(settings, pipeline)
         self._books = settings.bookkeeping(pipeline)
 
     def verify(self, committables: Sequence[Committable]) -> None:

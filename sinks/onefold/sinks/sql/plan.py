@@ -9,7 +9,6 @@ from typing import Any
 import pyarrow as pa
 import sqlalchemy as sa
 
-from onefold.core.database import Database
 from onefold.core.errors import ConfigError
 from onefold.sinks.sql.bookkeeping import Bookkeeping
 from onefold.sinks.sql.kinds import Family, Kind
@@ -50,10 +49,6 @@ class Settings:
 
     def bookkeeping(self, pipeline: str) -> Bookkeeping:
         return Bookkeeping(pipeline, self.name)
-
-    def database(self, pipeline: str) -> Database:
-        who = f"sink {self.name!r} of pipeline {pipeline!r}"
-        return Database(self.url, self.lock_timeout_s, who, f"onefold {pipeline}")
 
 
 @dataclass(frozen=True, slots=True)

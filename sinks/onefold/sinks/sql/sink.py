@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,11 +10,11 @@ import sqlalchemy as sa
 
 from onefold.core.backends import backend_of
 from onefold.core.contract import Committer, Guarantee, SinkKind, SinkWriter, TaskId
-from onefold.core.database import Database
 from onefold.core.errors import ConfigError
 from onefold.sinks.sql import staging, target
 from onefold.sinks.sql.adapters import adapter_of
 from onefold.sinks.sql.committer import SqlCommitter
+from onefold.sinks.sql.databases import database_of
 from onefold.sinks.sql.naming import ATTEMPT, ROW, TableName, own_table
 from onefold.sinks.sql.plan import Plan, Settings, Upsert
 from onefold.sinks.sql.writer import SqlWriter
@@ -96,22 +95,19 @@ class SqlSink:
         return self._settings.url
 
     def recover(self, pipeline: str) -> Committer:
-        database = self._settings.database(pipeline)
-        with _closed_if_it_fails(database), database.creating() as connection:
+        with database_of(self._settings, pipeline).creating() as connection:
             self._settings.bookkeeping(pipeline).create(connection)
-        return SqlCommitter(self._settings, pipeline, None, database)
+        return SqlCommitter(self._settings, pipeline, None)
 
     def open(self, pipeline: str, schema: pa.Schema) -> Committer:
-        database = self._settings.database(pipeline)
-        with _closed_if_it_fails(database):
-            with database.creating() as connection:
-                self._settings.bookkeeping(pipeline).create(connection)
-                self._plan = self._resolve(connection, pipeline, schema)
-            with database.transaction() as connection:
-                # What merges will do, of no rows: what the role may not do, or the table not take, shows now.
-                adapter = adapter_of(database.url)
-                staging.move(connection, adapter, self._plan, self._settings.upsert, (), 0)
-        return SqlCommitter(self._settings, pipeline, self._plan, database)
+        database = database_of(self._settings, pipeline)
+        with database.creating() as connection:
+            self._settings.bookkeeping(pipeline).create(connection)
+            self._plan = self._resolve(connection, pipeline, schema)
+        with database.transaction() as connection:
+            # What merges will do, of no rows: what the role may not do, or the table not take, shows now.
+            staging.move(connection, adapter_of(database.url), self._plan, self._settings.upsert, (), 0)
+        return SqlCommitter(self._settings, pipeline, self._plan)
 
     def _resolve(self, connection: sa.Connection, pipeline: str, schema: pa.Schema) -> Plan:
         settings, rule = self._settings, self._settings.upsert
@@ -156,15 +152,6 @@ class SqlSink:
         if self._plan is None:
             raise ConfigError(f"sink {self.name!r} was not opened: the driver calls open() before any writer runs")
         return SqlWriter(self._settings, self._plan, task)
-
-
-@contextmanager
-def _closed_if_it_fails(database: Database) -> Iterator[None]:
-    try:
-        yield
-    except BaseException:
-        database.close()
-        raise
 
 
 def _complete(url: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 
@@ -11,11 +10,11 @@ import pyarrow.compute as pc
 import sqlalchemy as sa
 
 from onefold.core.contract import Committable, SinkKind, TaskId
-from onefold.core.database import Database
 from onefold.core.errors import BadRecord, InDoubt, OnefoldError, Retriable, SchemaMismatch
 from onefold.core.failpoints import failpoint
 from onefold.sinks.sql.adapters import adapter_of
 from onefold.sinks.sql.bookkeeping import staged
+from onefold.sinks.sql.databases import database_of
 from onefold.sinks.sql.kinds import values_of
 from onefold.sinks.sql.naming import ATTEMPT, ROW, attempt_number
 from onefold.sinks.sql.plan import Plan, Settings
@@ -24,15 +23,6 @@ from onefold.sinks.sql.spool import Spool
 __all__ = ["SqlWriter"]
 
 ROWS_MAX = 50_000  # that are encoded at once
-# Kept from task to task, by process: a forked child must neither use nor close its parent's connections.
-_databases: dict[tuple[int, str, Settings], Database] = {}
-
-
-def _database(settings: Settings, pipeline: str) -> Database:
-    key = (os.getpid(), pipeline, settings)
-    if key not in _databases:
-        _databases[key] = settings.database(pipeline)
-    return _databases[key]
 
 
 class SqlWriter:
@@ -41,7 +31,7 @@ class SqlWriter:
     def __init__(self, settings: Settings, plan: Plan, task: TaskId) -> None:
         assert task.pipeline == plan.pipeline, (task.pipeline, plan.pipeline)
         self._settings, self._plan, self._task = settings, plan, task
-        self._database = _database(settings, task.pipeline)
+        self._database = database_of(settings, task.pipeline)
         self._adapter = adapter_of(self._database.url)
         self._attempt = attempt_number(task.attempt)
         self._transaction: AbstractContextManager[sa.Connection] | None = None
