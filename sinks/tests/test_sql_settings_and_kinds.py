@@ -29,7 +29,6 @@ SQLITE, MARIADB, POSTGRES = (
         ({"mode": "merge"}, "must be one of append, upsert"),
         ({"key": ("id",)}, "belong to mode='upsert'"),
         ({"mode": "upsert", "key": ("id",)}, "needs key"),
-        ({"mode": "upsert", "key": "id", "order": ("v",)}, "as tuples"),
         ({**UPSERT, "delete_when_true": "v"}, "must be different columns"),
         ({"lock_timeout_s": 0}, "must be above 0"),
     ],

@@ -52,8 +52,8 @@ class SqlSink:
         *,
         name: str | None = None,
         mode: str = "append",
-        key: Sequence[str] = (),
-        order: Sequence[str] = (),
+        key: str | Sequence[str] = (),
+        order: str | Sequence[str] = (),
         delete_when_true: str | None = None,
         deletes_kept_s: float = _WEEK_S,
         lock_timeout_s: float = 30,
@@ -173,7 +173,7 @@ def _complete(url: str) -> str:
 
 
 def _upsert(
-    mode: str, key: Sequence[str], order: Sequence[str], delete_when_true: str | None, deletes_kept_s: float
+    mode: str, key: str | Sequence[str], order: str | Sequence[str], delete_when_true: str | None, deletes_kept_s: float
 ) -> Upsert | None:
     if mode not in _MODES:
         raise ConfigError(f"mode={mode!r} must be one of {', '.join(_MODES)}")
@@ -181,9 +181,14 @@ def _upsert(
         if key or order or delete_when_true:
             raise ConfigError("key, order and delete_when_true belong to mode='upsert'")
         return None
+    key, order = _names(key), _names(order)
     columns = [*key, *order, *([delete_when_true] if delete_when_true else [])]
-    if isinstance(key, str) or isinstance(order, str) or not key or not order:
-        raise ConfigError("mode='upsert' needs key=('...',) and order=('...',): columns of the rows, as tuples")
+    if not key or not order:
+        raise ConfigError("mode='upsert' needs key=... and order=...: one or more columns of the rows each")
     if len({*columns}) != len(columns):
         raise ConfigError("key, order and delete_when_true must be different columns")
-    return Upsert(tuple(key), tuple(order), delete_when_true, deletes_kept_s)
+    return Upsert(key, order, delete_when_true, deletes_kept_s)
+
+
+def _names(names: str | Sequence[str]) -> tuple[str, ...]:
+    return (names,) if isinstance(names, str) else tuple(names)
