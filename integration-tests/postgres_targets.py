@@ -1,7 +1,5 @@
 """Kinds of targets and of columns, and what the Postgres sink makes of each: the tests hold them, the docs show them.
 
-    .venv/bin/python integration-tests/postgres_targets.py     # writes the tables into docs/postgres-targets.md
-
 `{s}` in a statement is the schema that the target `t` lies in; its name is odd in every way that a name can be.
 """
 
@@ -13,15 +11,12 @@ import decimal
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-__all__ = ["KINDS", "PAGE", "TYPES", "ColumnType", "Kind", "page"]
+__all__ = ["KINDS", "TYPES", "TYPES_SETUP", "ColumnType", "Kind", "tables"]
 
-PAGE = Path(__file__).parents[1] / "docs/postgres-targets.md"
-RENEW = ".venv/bin/python integration-tests/postgres_targets.py"
 D = decimal.Decimal
 
 IDS = pa.array([1, 2, 3, 4])
@@ -200,7 +195,7 @@ CREATE TYPE {{s}}.{name} (INPUT = {{s}}.{name}in, OUTPUT = {{s}}.{name}out, RECE
 )
 
 
-def _tables() -> Iterator[str]:
+def tables() -> Iterator[str]:
     yield "| The target | `two_phase` | `staged` | `auto` takes | because |"
     yield "| --- | --- | --- | --- | --- |"
     for kind in KINDS:
@@ -219,18 +214,3 @@ def _tables() -> Iterator[str]:
         note = notes.get(sql.removesuffix("[]"))
         shown = f"`{sql}`" + (f", {note}" if note else "")
         yield f"| {shown} | `{column.arrow}` | {'refused' if column.read is None else 'yes'} |"
-
-
-_BEGIN, _END = f"<!-- made by {RENEW} -->\n", "<!-- end -->\n"
-
-
-def page(text: str) -> str:
-    """The page `text`, with what is between its marks made anew."""
-    before, _, rest = text.partition(_BEGIN)
-    _, _, after = rest.partition(_END)
-    tables = "\n".join(_tables())
-    return f"{before}{_BEGIN}\n{tables}\n\n{_END}{after}"
-
-
-if __name__ == "__main__":
-    PAGE.write_text(page(PAGE.read_text()))

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import psycopg
 import pyarrow as pa
 import pytest
 from epochs import Epochs
-from postgres_targets import KINDS, PAGE, RENEW, TYPES, TYPES_SETUP, Kind, page
+from postgres_targets import KINDS, TYPES, TYPES_SETUP, Kind, tables
+from renewing import assert_renewed
 
 from onefold.core.errors import ConfigError, SchemaMismatch, WorkLost
 from onefold.local import PostgresServer
@@ -18,6 +20,7 @@ from onefold.sinks import PostgresSink
 
 Sql = Callable[[str], list[Any]]
 DELIVERIES = ["two_phase", "staged"]
+PAGE = Path(__file__).parents[1] / "docs" / "postgres-targets.md"
 
 
 @pytest.fixture(scope="module")
@@ -140,6 +143,6 @@ def test_the_columns_that_the_page_refuses_are_all_named_at_once(place: Place) -
         assert lines == schema.names
 
 
-def test_the_page_of_targets_is_the_list_that_these_tests_hold() -> None:
-    text = PAGE.read_text()
-    assert page(text) == text, f"renew {PAGE.name}: {RENEW}"
+@pytest.mark.docs
+def test_the_page_shows_what_was_tried() -> None:
+    assert_renewed(PAGE, "test_the_page_shows_what_was_tried", "\n".join(tables()))
