@@ -34,6 +34,11 @@ class Delivery(StrEnum):
     STAGED = "staged"
 
 
+class Mode(StrEnum):
+    APPEND = "append"
+    UPSERT = "upsert"
+
+
 class Promise(StrEnum):
     EXACTLY_ONCE = "exactly-once"
     AT_LEAST_ONCE = "at-least-once"
@@ -68,12 +73,16 @@ def torture(
     seed: Annotated[int, typer.Option(help="The same seed, the same faults in the same order.")] = 1,
     delivery: Annotated[Delivery, typer.Option(help="How the Postgres sink delivers.")] = Delivery.TWO_PHASE,
     master: Annotated[Master, typer.Option(help="cluster: a standalone Spark cluster of two workers.")] = Master.LOCAL,
+    mode: Annotated[Mode, typer.Option(help="upsert: late versions and deletions, too.")] = Mode.APPEND,
+    bad_rows: Annotated[bool, typer.Option(help="Some orders are refused, and become dead letters.")] = True,
     directory: Annotated[Path, typer.Option("--dir", help="Servers, logs, history.")] = Path(".onefold/torture"),
 ) -> None:
     """Random faults on real Kafka, Postgres and Spark, audited by named invariants. Exit code 1 on any violation."""
     from onefold.connectors.torture import TortureSettings, run_torture
 
-    settings = TortureSettings(faults, minutes, seed, delivery.value, master.value, directory)
+    settings = TortureSettings(
+        faults, minutes, seed, delivery.value, master.value, directory, mode=mode.value, bad_rows=bad_rows
+    )
     if not run_torture(settings, Console()):
         raise typer.Exit(1)
 

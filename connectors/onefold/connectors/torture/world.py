@@ -124,7 +124,9 @@ class World:
 
     def _start_producer(self) -> None:
         path = self.directory / "orders.json"
-        Orders(self.kafka.bootstrap_servers, self.settings.seed, self.settings.orders_per_s).save(path)
+        told = self.settings
+        orders = Orders(self.kafka.bootstrap_servers, told.seed, told.orders_per_s, told.mode, told.bad_rows)
+        orders.save(path)
         self._producers += 1
         log = self.directory / "logs" / f"producer-{self._producers:02d}.log"
         self.producer = SessionProcess("onefold.connectors.workload.producer", path, log, dict(os.environ))
