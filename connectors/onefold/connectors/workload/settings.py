@@ -67,7 +67,7 @@ class Job:
             TOPIC,
             bootstrap_servers=self.bootstrap_servers,
             format="json",
-            schema=SCHEMAS[self.mode],
+            schema=f"{SCHEMAS[self.mode]}, note string" if self.bad_rows else SCHEMAS[self.mode],
             positions=self.bad_rows,
             starting_offsets=starting_offsets,
             max_offsets_per_trigger=self.rows_per_batch,
