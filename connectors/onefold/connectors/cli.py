@@ -80,13 +80,22 @@ def torture(
     master: Annotated[Master, typer.Option(help="cluster: a standalone Spark cluster of two workers.")] = Master.LOCAL,
     mode: Annotated[Mode, typer.Option(help="upsert: late versions and deletions, too.")] = Mode.APPEND,
     bad_rows: Annotated[bool, typer.Option(help="Some orders are refused, and become dead letters.")] = True,
+    orders_per_s: Annotated[int, typer.Option(min=20, help="How many are produced; less on a slow machine.")] = 200,
     directory: Annotated[Path, typer.Option("--dir", help="Servers, logs, history.")] = Path(".onefold/torture"),
 ) -> None:
     """Random faults on real Kafka, Postgres and Spark, audited by named invariants. Exit code 1 on any violation."""
     from onefold.connectors.torture import TortureSettings, run_torture
 
     settings = TortureSettings(
-        faults, minutes, seed, delivery.value, master.value, directory, mode=mode.value, bad_rows=bad_rows
+        faults,
+        minutes,
+        seed,
+        delivery.value,
+        master.value,
+        directory,
+        orders_per_s=orders_per_s,
+        mode=mode.value,
+        bad_rows=bad_rows,
     )
     if not run_torture(settings, Console()):
         raise typer.Exit(1)
