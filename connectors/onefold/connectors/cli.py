@@ -36,6 +36,16 @@ class Delivery(StrEnum):
     STAGED = "staged"
 
 
+class Mode(StrEnum):
+    APPEND = "append"
+    UPSERT = "upsert"
+
+
+class OnError(StrEnum):
+    FAIL = "fail"
+    DEAD_LETTER = "dead_letter"
+
+
 class Promise(StrEnum):
     EXACTLY_ONCE = "exactly-once"
     AT_LEAST_ONCE = "at-least-once"
@@ -70,12 +80,25 @@ def torture(
     seed: Annotated[int, typer.Option(help="The same seed, the same faults in the same order.")] = 1,
     delivery: Annotated[Delivery, typer.Option(help="How the Postgres sink delivers.")] = Delivery.TWO_PHASE,
     master: Annotated[Master, typer.Option(help="cluster: a standalone Spark cluster of two workers.")] = Master.LOCAL,
+    mode: Annotated[Mode, typer.Option(help="upsert: late versions and deletions, too.")] = Mode.APPEND,
+    bad_rows: Annotated[bool, typer.Option(help="Some orders are refused, and become dead letters.")] = True,
+    orders_per_s: Annotated[int, typer.Option(min=20, help="How many are produced; less on a slow machine.")] = 200,
     directory: Annotated[Path, typer.Option("--dir", help="Servers, logs, history.")] = Path(".onefold/torture"),
 ) -> None:
     """Random faults on real Kafka, Postgres and Spark, audited by named invariants. Exit code 1 on any violation."""
     from onefold.connectors.torture import TortureSettings, run_torture
 
-    settings = TortureSettings(faults, minutes, seed, delivery.value, master.value, directory)
+    settings = TortureSettings(
+        faults,
+        minutes,
+        seed,
+        delivery.value,
+        master.value,
+        directory,
+        orders_per_s=orders_per_s,
+        mode=mode.value,
+        bad_rows=bad_rows,
+    )
     if not run_torture(settings, Console()):
         raise typer.Exit(1)
 
@@ -107,23 +130,48 @@ def verify(
     where: Annotated[str | None, typer.Option(help="The pipeline's own filter, as a SQL expression.")] = None,
     store: Annotated[str | None, typer.Option(help="The checkpoint store, if it isn't in that database.")] = None,
     sink: Annotated[str | None, typer.Option(help="The sink's name, if it isn't the table's.")] = None,
+    mode: Annotated[Mode, typer.Option(help="The sink's mode; upsert needs --order, too.")] = Mode.APPEND,
+    order: Annotated[str, typer.Option(help="upsert: the columns that say which version is newer.")] = "",
+    delete_when_true: Annotated[str | None, typer.Option(help="upsert: the column that marks deletions.")] = None,
+    delete_when_null: Annotated[str | None, typer.Option(help="upsert: the column that deletions lack.")] = None,
+    on_error: Annotated[OnError, typer.Option(help="dead_letter: rows may be dead letters.")] = OnError.FAIL,
+    dead_letters: Annotated[str | None, typer.Option(help="The dead letters' table, if it was named.")] = None,
+    source_position: Annotated[str, typer.Option(help="The sink's source_position, separated by commas.")] = "",
+    positions: Annotated[bool, typer.Option(help="The rows have the source's kafka_* columns.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Compare the topic, up to the ledger's positions, with the table, row by row. Exit code 1 if they differ."""
     from onefold.connectors.verify_command import print_verification, run_verification
+    from onefold.sinks import PostgresSink
+    from onefold.sources import KafkaSource
 
+    destination = PostgresSink(
+        postgres,
+        table=table,
+        name=sink,
+        mode=mode.value,
+        key=key.split(",") if mode is Mode.UPSERT else (),
+        order=_names(order),
+        delete_when_true=delete_when_true,
+        delete_when_null=delete_when_null,
+        on_error=on_error.value,
+        dead_letters=dead_letters,
+        source_position=_names(source_position),
+    )
     result = run_verification(
         pipeline=pipeline,
-        url=postgres,
-        table=table,
-        topics=topic.split(","),
-        bootstrap_servers=bootstrap_servers,
-        schema=schema,
+        source=KafkaSource(
+            *topic.split(","),
+            bootstrap_servers=bootstrap_servers,
+            format="json",
+            schema=schema,
+            positions=positions,
+        ),
+        sink=destination,
         key=key.split(","),
         select=select or [],
         where=where,
         store=store,
-        sink=sink,
     )
     if as_json:
         json.dump({**asdict(result), "exact": result.is_exact}, sys.stdout, indent=2)
@@ -132,6 +180,10 @@ def verify(
         print_verification(Console(), result)
     if not result.is_exact:
         raise typer.Exit(1)
+
+
+def _names(text: str) -> list[str]:
+    return text.split(",") if text else []
 
 
 def main() -> None:

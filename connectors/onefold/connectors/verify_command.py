@@ -24,20 +24,14 @@ __all__ = ["print_verification", "run_verification"]
 def run_verification(
     *,
     pipeline: str,
-    url: str,
-    table: str,
-    topics: Sequence[str],
-    bootstrap_servers: str,
-    schema: str,
+    source: KafkaSource,
+    sink: PostgresSink,
     key: Sequence[str],
     select: Sequence[str],
     where: str | None,
     store: str | None,
-    sink: str | None,
 ) -> Verification:
     """Run the verifier in a Spark session of its own."""
-    source = KafkaSource(*topics, bootstrap_servers=bootstrap_servers, format="json", schema=schema)
-    destination = PostgresSink(url, table=table, name=sink)
 
     def transform(df: DataFrame) -> DataFrame:
         filtered = df.where(where) if where else df
@@ -46,9 +40,9 @@ def run_verification(
     with (
         tempfile.TemporaryDirectory(prefix="onefold-verify-") as scratch,
         session_of_ones_own("onefold verify", Path(scratch)) as spark,
-        closing(Pipeline(pipeline, sinks=[destination], store=store)) as verified,
+        closing(Pipeline(pipeline, sinks=[sink], store=store)) as verified,
     ):
-        return verify(spark, verified, source, destination, key, transform)
+        return verify(spark, verified, source, sink, key, transform)
 
 
 def print_verification(console: Console, result: Verification) -> None:
@@ -58,6 +52,7 @@ def print_verification(console: Console, result: Verification) -> None:
     table.add_column(justify="right")
     table.add_row("rows expected", f"{found.expected:,}")
     table.add_row("rows found", f"{found.actual:,}")
+    table.add_row("dead letters", f"{found.dead:,}")
     for kind in ("lost", "duplicated", "changed", "unexpected"):
         table.add_row(kind, f"{getattr(found, kind):,}")
     table.add_row("epochs", f"{result.epochs:,}", end_section=True)

@@ -58,6 +58,7 @@ class Fetch:
                 source.format,
                 self.records,
                 wanted,
+                positions=source.positions,
                 timeout_s=source.timeout_s,
             )
             for batch in batches:

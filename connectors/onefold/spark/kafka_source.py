@@ -20,6 +20,7 @@ from onefold.core.errors import ConfigError
 from onefold.core.positions import Positions
 from onefold.sources.kafka import Broker, KafkaSource, OffsetRange, check_schema, limit, ranges, read
 from onefold.sources.kafka.offsets import not_behind, offsets_of
+from onefold.sources.kafka.positions import POSITION_DDL
 from onefold.sources.kafka.raw import RAW_DDL
 from onefold.sources.kafka.source import parse_offsets
 from onefold.spark.workers import settle
@@ -34,9 +35,10 @@ _Partitions = dict[tuple[str, int], int]
 
 class OnefoldKafkaDataSource(DataSource):
     """Options: `subscribe`, `kafka.bootstrap.servers`, `kafka.*` (librdkafka's names), `startingOffsets`,
-    `endingOffsets` (batch), `maxOffsetsPerTrigger`, `format`, `schema`, `timeoutMs`; set by a pipeline: `frozen`,
-    `direct`. Columns: the schema of `format=json`, or the raw ones, or with `direct=ranges` topic, partition, start,
-    end: one row for each range, with nothing fetched.
+    `endingOffsets` (batch), `maxOffsetsPerTrigger`, `format`, `schema`, `positions`, `timeoutMs`; set by a pipeline:
+    `frozen`, `direct`. Columns: the schema of `format=json`, with `positions=true` also kafka_topic, kafka_partition
+    and kafka_offset; or the raw ones; or with `direct=ranges` topic, partition, start, end: one row for each range,
+    with nothing fetched.
 
     `startingOffsets=latest` or `-1` is asked for anew if a query dies before its first batch has committed, which
     then passes over what came meanwhile: a pipeline freezes it in its store, plain Spark has no place for it.
@@ -56,7 +58,7 @@ class OnefoldKafkaDataSource(DataSource):
             raise ConfigError(
                 "format=json needs a schema: .option('schema', 'id long, at timestamp') or .schema('id long, ...')"
             )
-        return source.schema
+        return f"{source.schema}, {POSITION_DDL}" if source.positions else source.schema
 
     def reader(self, schema: StructType) -> DataSourceReader:
         return _BatchReader(self._source(), self._arrow(schema), self.options, direct=self._direct())
@@ -78,7 +80,8 @@ class OnefoldKafkaDataSource(DataSource):
     def _arrow(self, schema: StructType) -> pa.Schema:
         arrow = to_arrow_schema(schema, timezone="UTC")
         if not self._direct():
-            check_schema(self._source().format, arrow)
+            source = self._source()
+            check_schema(source.format, arrow, source.positions)
         return arrow
 
 
@@ -143,6 +146,7 @@ class _Planner:
             source.format,
             self._schema,
             wanted,
+            positions=source.positions,
             timeout_s=source.timeout_s,
         )
 

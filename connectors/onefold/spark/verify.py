@@ -10,16 +10,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own convention)
-from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
 from onefold.core import ConfigError, EpochRecord, EpochState, Positions
 from onefold.core.effects import StoreFacts
 from onefold.core.invariants import ADOPTED, INVARIANTS, SAMPLES_MAX, AtomicEpoch, Comparison, Evidence, verdicts
 from onefold.sinks.postgres import PostgresSink
+from onefold.sinks.postgres.changes import Changes
 from onefold.sources.kafka import KafkaSource
 from onefold.sources.postgres import PostgresSource
+from onefold.spark.accounting import KINDS, DeadLetters, account, judge_appended, judge_newest, read_dead_letters, shown
 from onefold.spark.failures import from_spark
 from onefold.spark.formats import register
 from onefold.spark.pipeline import Pipeline
@@ -50,14 +51,19 @@ def verify(
     pipeline: Pipeline,
     source: KafkaSource,
     sink: PostgresSink,
-    key: Sequence[str],
+    key: Sequence[str] = (),
     transform: Callable[[DataFrame], DataFrame] = lambda df: df,
 ) -> Verification:
     """Check one sink of a pipeline against its source. Writes no row (onefold's own tables are made where they are
     missing). The pipeline must stand still meanwhile, and Kafka must still have all of its records.
 
-    `transform` is the pipeline's own, from the source's DataFrame to the table's rows.
+    `transform` is the pipeline's own, from the source's DataFrame to the sink's rows. `sink` is set up as the
+    pipeline's: of one that upserts, the table is to have the newest version of each key, and `key` is its own; rows
+    among its dead letters are accounted for there.
     """
+    changes = sink.settings.changes
+    if changes is not None and key and {*key} != {*changes.key}:
+        raise ConfigError(f"the sink's rows are named by {', '.join(changes.key)}: verify them by that key, not {key}")
     committer = sink.recover(pipeline.name)
     try:
         ledger = committer.ledger()
@@ -74,7 +80,10 @@ def verify(
     begin = _begin(facts, history, source)
     expected = transform(read_source(spark, source, begin, ledger.positions))
     try:
-        comparison = compare_with_table(spark, expected, sink, key)
+        letters = read_dead_letters(spark, pipeline.name, sink)
+        comparison = compare_with_table(
+            spark, expected, sink, key or (changes.key if changes else ()), changes, letters
+        )
     except PySparkException as error:
         raise from_spark(error) from error
     evidence = Evidence(
@@ -103,63 +112,58 @@ def _is_whole(history: Sequence[EpochRecord]) -> bool:
     return bool(history) and history[0].epoch == 1 and history[0].query_id != ADOPTED
 
 
-def compare_with_table(spark: SparkSession, expected: DataFrame, sink: PostgresSink, key: Sequence[str]) -> Comparison:
+def compare_with_table(
+    spark: SparkSession,
+    expected: DataFrame,
+    sink: PostgresSink,
+    key: Sequence[str],
+    changes: Changes | None = None,
+    letters: DeadLetters | None = None,
+) -> Comparison:
     """Compare rows with those of a sink's table, at one snapshot of it."""
+    columns = shown(sink, expected.columns)
     # What was written may be narrower than its column: an int in a bigint, a decimal in a numeric without bounds.
-    table = PostgresSource(sink.url, sink.table, columns=expected.columns, narrowing="check", hold_s=0)
-    with table.frozen() as actual:
+    table = PostgresSource(sink.url, sink.table, columns=columns, narrowing="check", hold_s=0)
+    with table.frozen() as frozen:
         # A document that does not fit is a row that was changed, and no reason to stop.
-        return compare(expected, read_postgres(spark, actual, expected.schema, json_mode="PERMISSIVE"), key)
+        actual = read_postgres(spark, frozen, expected.select(*_quoted(columns)).schema, json_mode="PERMISSIVE")
+        return compare(expected, actual, key, changes, letters)
 
 
-def compare(expected: DataFrame, actual: DataFrame, key: Sequence[str]) -> Comparison:
-    """Compare two sets of rows with equal columns by key; a key may occur several times on both sides."""
+def _quoted(names: Sequence[str]) -> list[str]:
+    return [f"`{name}`" for name in names]
+
+
+def compare(
+    expected: DataFrame,
+    actual: DataFrame,
+    key: Sequence[str],
+    changes: Changes | None = None,
+    letters: DeadLetters | None = None,
+) -> Comparison:
+    """Compare two sets of rows by key, in the columns that `actual` has; a key may occur several times on both sides,
+    unless `changes` make these versions of one row."""
     missing = [name for name in key if name not in expected.columns]
     if missing or not key:
         raise ConfigError(f"the key must be columns of the rows ({', '.join(expected.columns)}); not: {missing or key}")
-    keys = [F.col(f"`{name}`") for name in key]
-    sides = [
-        side.select(*keys, _fingerprint(side).alias("__hash"), F.lit(number).alias("__side"))
-        for number, side in enumerate((expected, actual))
-    ]
-    here, there = F.col("__side") == 0, F.col("__side") == 1
-    wide = F.col("__hash").cast("decimal(38,0)")
-    grouped = (
-        sides[0]
-        .unionAll(sides[1])
-        .groupBy(*keys)
-        .agg(
-            F.count(F.when(here, 1)).alias("__expected"),
-            F.count(F.when(there, 1)).alias("__actual"),
-            F.coalesce(F.sum(F.when(here, wide)), F.lit(0)).alias("__expected_hash"),
-            F.coalesce(F.sum(F.when(there, wide)), F.lit(0)).alias("__actual_hash"),
-        )
-    )
-    e, a = F.col("__expected"), F.col("__actual")
-    kinds = {
-        "lost": F.greatest(e - a, F.lit(0)),
-        "duplicated": F.when(e > 0, F.greatest(a - e, F.lit(0))).otherwise(0),
-        "changed": F.when((e == a) & (F.col("__expected_hash") != F.col("__actual_hash")), e).otherwise(0),
-        "unexpected": F.when(e == 0, a).otherwise(0),
-    }
-    judged = grouped.select(*keys, e, a, *(column.alias(f"__{kind}") for kind, column in kinds.items())).persist()
+    lines = account(expected, actual, key, changes, letters)
+    judged = (judge_appended(lines, key) if changes is None else judge_newest(lines, key)).persist()
     try:
-        totals = judged.agg(
-            F.sum(e).alias("expected"), F.sum(a).alias("actual"), *(F.sum(f"__{kind}").alias(kind) for kind in kinds)
-        ).collect()[0]
+        names = ("expected", "actual", *KINDS)
+        totals = judged.agg(*(F.sum(f"__{name}").alias(name) for name in names)).collect()[0]
         samples = {
             kind: [
                 ", ".join(f"{name}={row[name]}" for name in key)
                 + f" (expected {row['__expected']}, found {row['__actual']})"
                 for row in judged.where(f"__{kind} > 0").limit(SAMPLES_MAX).collect()
             ]
-            for kind in kinds
+            for kind in KINDS
             if totals[kind]
         }
+        dead = letters.rows.count() if letters is not None else 0
     finally:
         judged.unpersist()
-    counts = {name: int(totals[name] or 0) for name in ("expected", "actual", *kinds)}
-    return Comparison(**counts, samples=samples)
+    return Comparison(**{name: int(totals[name] or 0) for name in names}, dead=dead, samples=samples)
 
 
 def read_source(spark: SparkSession, source: KafkaSource, start: Positions, end: Positions) -> DataFrame:
@@ -171,27 +175,3 @@ def read_source(spark: SparkSession, source: KafkaSource, start: Positions, end:
     options = {**source.options(start), "endingOffsets": whole.to_kafka_json()}
     options.pop("maxOffsetsPerTrigger", None)
     return spark.read.format("onefold_kafka").options(**options).load()
-
-
-def _fingerprint(df: DataFrame) -> Column:
-    columns = [_hashable(F.col(f"`{item.name}`"), item.dataType) for item in df.schema.fields]
-    return F.xxhash64(*columns)
-
-
-def _hashable(column: Column, kind: DataType) -> Column:
-    """A struct that Spark hashes to different values for different ones of `column`.
-
-    Spark's hash passes over nulls and over the seams between elements, so that (null, 1) and (1, null), or [[1], [2]]
-    and [[1, 2]], would be the same without the flags and sizes; and it refuses maps.
-    """
-    inner = column
-    if isinstance(kind, MapType):
-        entry = StructType([StructField("key", kind.keyType), StructField("value", kind.valueType)])
-        # Sorted by hash: not every kind of value has an order.
-        hashes = F.transform(F.map_entries(column), lambda item: F.xxhash64(_hashable(item, entry)))
-        inner = F.struct(F.size(column), F.array_sort(hashes))
-    elif isinstance(kind, ArrayType):
-        inner = F.struct(F.size(column), F.transform(column, lambda item: _hashable(item, kind.elementType)))
-    elif isinstance(kind, StructType):
-        inner = F.struct(*(_hashable(column.getField(f.name), f.dataType) for f in kind.fields))
-    return F.struct(F.isnull(column), inner)

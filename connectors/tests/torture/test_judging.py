@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from onefold.connectors.torture.audit import compare_rows
+from onefold.connectors.torture.comparing import compare_rows
 from onefold.connectors.torture.history import History
 from onefold.connectors.torture.targets import Role, role_of
 

@@ -72,7 +72,8 @@ class Glimpse:
 class Comparison:
     """Rows of one destination by what is wrong with them, and a few keys of each kind.
 
-    `expected` are the records at or below the completed position; `unexpected` rows stand for none of them.
+    `expected` are the records at or below the completed position, or of a table of versions the rows that they leave;
+    `unexpected` rows stand for none of them. `dead` are the dead letters: of appended records, each stands for one row.
     """
 
     expected: int
@@ -81,6 +82,7 @@ class Comparison:
     duplicated: int
     changed: int
     unexpected: int
+    dead: int = 0
     samples: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 

@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import json
-from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable
 from dataclasses import dataclass, field
-from datetime import datetime
-from decimal import Decimal
 from typing import Any
 
 import psycopg
 
+from onefold.connectors.torture.comparing import Place, Row, compare_appended, compare_newest, versions_after
 from onefold.connectors.torture.settings import PIPELINE
 from onefold.connectors.torture.watcher import Watcher
 from onefold.connectors.workload import topic
+from onefold.connectors.workload.mixed import MixedOrder
 from onefold.connectors.workload.settings import PARTITIONS, TABLE, TOPIC, Job
 from onefold.core import Committable, LedgerEntry, Positions, SinkKind
-from onefold.core.invariants import INVARIANTS, SAMPLES_MAX, AtomicEpoch, Comparison, Evidence, verdicts
+from onefold.core.invariants import INVARIANTS, AtomicEpoch, Comparison, Evidence, Glimpse, verdicts
 from onefold.core.store import CheckpointStore
 
-__all__ = ["Audit", "Auditor", "compare_rows"]
-
-Row = tuple[Hashable, ...]  # the key first
+__all__ = ["Audit", "Auditor"]
 
 _IN_DOUBT = "SELECT gid FROM pg_prepared_xacts WHERE database = current_database() ORDER BY gid"
 _OPEN = """
@@ -31,6 +27,10 @@ WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type 
   AND application_name <> 'torture' AND xact_start < now() - interval '5 seconds'
 """
 _PARTS = "SELECT epoch, generation, gid, rows FROM onefold_sinks.onefold_parts WHERE pipeline = %s AND sink = %s"
+_DEAD = """
+SELECT (position->>'kafka_partition')::int, (position->>'kafka_offset')::bigint, count(*)
+FROM onefold_sinks.onefold_dead_letters GROUP BY 1, 2
+"""
 _STAGES = """
 SELECT relname FROM pg_class WHERE relnamespace = 'onefold_sinks'::regnamespace AND relname LIKE 'onefold\\_stage\\_%'
 """
@@ -41,6 +41,7 @@ class Audit:
     """The verdicts after a round, and the figures that people ask for."""
 
     round: int
+    records: int
     comparison: Comparison
     in_doubt: int
     stage_rows: int
@@ -54,8 +55,9 @@ class Audit:
     def figures(self) -> dict[str, Any]:
         c = self.comparison
         return {
-            "records": c.expected,
+            "records": self.records,
             "rows": c.actual,
+            "dead": c.dead,
             "lost": c.lost,
             "duplicated": c.duplicated,
             "changed": c.changed,
@@ -72,7 +74,7 @@ class Auditor:
 
     job: Job
     watcher: Watcher
-    _expected: dict[Hashable, list[Row]] = field(default_factory=dict)
+    _orders: dict[Place, MixedOrder] = field(default_factory=dict)
     _read_to: dict[int, int] = field(default_factory=lambda: dict.fromkeys(range(PARTITIONS), 0))
 
     def __post_init__(self) -> None:
@@ -113,7 +115,9 @@ class Auditor:
         positions = ledger.positions if ledger else Positions()
         self._read_topic(positions)
         leftovers = self.leftovers()
-        comparison = compare_rows(self._expected, self._rows())
+        compare = compare_newest if self.job.mode == "upsert" else compare_appended
+        comparison = compare(self._orders, self._rows(), self._dead())
+        self._judge_views()
         epochs = tuple(self.watcher.records[epoch] for epoch in sorted(self.watcher.records))
         evidence = Evidence(
             compared={TABLE: comparison},
@@ -131,26 +135,43 @@ class Auditor:
         judged = [invariant for invariant in INVARIANTS if atomic or not isinstance(invariant, AtomicEpoch)]
         staged = sum(c.rows for c in leftovers if c.kind is SinkKind.LAST_RESOURCE)
         in_doubt = sum(c.kind is SinkKind.TWO_PHASE for c in leftovers)
-        return Audit(number, comparison, in_doubt, staged, len(evidence.glimpses), verdicts(evidence, judged))
+        held = verdicts(evidence, judged)
+        return Audit(number, len(self._orders), comparison, in_doubt, staged, len(evidence.glimpses), held)
 
     def close(self) -> None:
         self._store.close()
 
     def _read_topic(self, positions: Positions) -> None:
-        """The committed orders up to the ledger's positions, as the rows that they are to become."""
+        """The committed orders up to the ledger's positions, but for refunds, which the pipeline leaves out."""
         end = {p: int(dict(positions.items).get(f"{TOPIC}/{p}", 0)) for p in range(PARTITIONS)}
-        for value in topic.read(self.job.bootstrap_servers, TOPIC, self._read_to, end).values():
-            row = _row_of(value)
-            if row is not None:
-                self._expected.setdefault(row[0], []).append(row)
+        for place, value in topic.read(self.job.bootstrap_servers, TOPIC, self._read_to, end).items():
+            order = MixedOrder.parse(value)
+            if order.amount > 0:
+                self._orders[place] = order
         self._read_to = end
 
     def _rows(self) -> dict[Hashable, list[Row]]:
         found: dict[Hashable, list[Row]] = {}
         with psycopg.connect(self.job.postgres_url, autocommit=True, options="-c timezone=UTC") as connection:
-            for row in connection.execute(f"SELECT id, account, amount, at FROM {TABLE}"):
+            columns = "id, version, account, amount, at" if self.job.mode == "upsert" else "id, account, amount, at"
+            for row in connection.execute(f"SELECT {columns} FROM {TABLE}".encode()):
                 found.setdefault(row[0], []).append(tuple(row))
         return found
+
+    def _dead(self) -> dict[Place, int]:
+        if not self.job.bad_rows:
+            return {}
+        with psycopg.connect(self.job.postgres_url, autocommit=True) as connection:
+            return {(partition, offset): times for partition, offset, times in connection.execute(_DEAD)}
+
+    def _judge_views(self) -> None:
+        """What readers saw of a table of versions: exactly what the last decided epoch left?"""
+        seen, self.watcher.views = self.watcher.views, {}
+        for epoch, left in versions_after(self.watcher.records, self._orders) if seen else ():
+            for view in (view for (of, _), view in seen.items() if of == epoch):
+                agreed = sum(left.get(key) == version for key, version in view)
+                whole = len(left.keys() | {key for key, _ in view})
+                self.watcher.glimpses.add(Glimpse(TABLE, epoch, agreed, whole))
 
     def _committed(self) -> tuple[Committable, ...]:
         with psycopg.connect(self.job.postgres_url, autocommit=True) as connection:
@@ -159,43 +180,3 @@ class Auditor:
             Committable(TABLE, SinkKind.TWO_PHASE, gid, generation, epoch, rows)
             for epoch, generation, gid, rows in parts
         )
-
-
-def _row_of(value: bytes) -> Row | None:
-    """What an order becomes in the table; None for a refund, which the pipeline leaves out."""
-    order = json.loads(value, parse_float=Decimal)
-    amount = Decimal(order["amount"])
-    return (order["id"], order["account"], amount, datetime.fromisoformat(order["at"])) if amount > 0 else None
-
-
-def compare_rows(expected: Mapping[Hashable, list[Row]], actual: Mapping[Hashable, list[Row]]) -> Comparison:
-    """By key, as `onefold verify` does it: a key may occur several times on both sides."""
-    counts: Counter[str] = Counter()
-    samples: dict[str, list[str]] = {}
-
-    def count(kind: str, key: Hashable, times: int) -> None:
-        if times > 0:
-            counts[kind] += times
-            samples.setdefault(kind, []).append(f"id={key}")
-
-    for key, rows in expected.items():
-        there = actual.get(key, [])
-        count("lost", key, len(rows) - len(there))
-        count("duplicated", key, len(there) - len(rows))
-        if len(there) == len(rows) and Counter(there) != Counter(rows):
-            count("changed", key, len(rows))
-    for key in actual.keys() - expected.keys():
-        count("unexpected", key, len(actual[key]))
-    return Comparison(
-        expected=_total(expected.values()),
-        actual=_total(actual.values()),
-        lost=counts["lost"],
-        duplicated=counts["duplicated"],
-        changed=counts["changed"],
-        unexpected=counts["unexpected"],
-        samples={kind: keys[:SAMPLES_MAX] for kind, keys in samples.items()},
-    )
-
-
-def _total(lists: Iterable[list[Row]]) -> int:
-    return sum(map(len, lists))

@@ -2,7 +2,7 @@
 
 Every line has `time` (UTC, ISO 8601), `seconds` (since the start of the run) and `event`; the other fields by event:
 
-    run      delivery, master, seed, topic, table, pipeline, postgres, kafka: the first line
+    run      mode, delivery, bad_rows, master, seed, topic, table, pipeline, postgres, kafka: the first line
     start    process, pid, place: a process of the pipeline; `place` is the failpoint that it is armed with, or null
     exit     process, pid, status, role ("current" or "zombie"): it ended; a negative status is a signal's number
     fault    number, round, kind, target, pid, detail: a fault has struck; `pid` of what was signalled, or null
@@ -11,8 +11,9 @@ Every line has `time` (UTC, ISO 8601), `seconds` (since the start of the run) an
     epoch    epoch, generation, state, rows, start, end: an epoch was seen in this state for the first time. Looked at
              about every half second and at rest, so states that pass quickly are passed over, never reordered
     rest     round, seconds_to_rest, epoch, positions: the pipeline has come to rest
-    audit    round, records, rows, lost, duplicated, changed, unexpected, in_doubt, stage_rows, glimpses (how often a
-             reader's snapshot of table and epochs was taken; staged only), verdicts (invariant -> violations), exact
+    audit    round, records, rows, dead (dead letters), lost, duplicated, changed, unexpected, in_doubt, stage_rows,
+             glimpses (how often a reader's snapshot of table and epochs was taken; staged only), verdicts (invariant ->
+             violations), exact
     end      faults (kind -> how often), rounds, exact: the last line
 
 Another checker needs nothing else than this, the topic, the table and `onefold_epochs`.

@@ -63,7 +63,9 @@ def print_report(
     directory: Path,
 ) -> None:
     settings = tally.settings
-    faults = Table(title=f"{settings.delivery} on {settings.master}, seed {settings.seed}")
+    bad_rows = " with bad rows" if settings.bad_rows else ""
+    what = f"{settings.mode}{bad_rows}, {settings.delivery}"
+    faults = Table(title=f"{what} on {settings.master}, seed {settings.seed}")
     faults.add_column("fault", style="bold")
     faults.add_column("struck", justify="right")
     faults.add_column("missed", justify="right")
@@ -84,6 +86,8 @@ def print_report(
         last = tally.audits[-1].figures()
         table.add_row("records due, at the end", f"{last['records']:,}")
         table.add_row("rows in the table, at the end", f"{last['rows']:,}")
+        if settings.bad_rows:
+            table.add_row("dead letters, at the end", f"{last['dead']:,}")
         if last["glimpses"]:
             table.add_row("snapshots that a reader took", f"{last['glimpses']:,}")
         for name in ("lost", "duplicated", "changed", "unexpected", "in_doubt", "stage_rows"):

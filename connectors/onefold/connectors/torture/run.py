@@ -25,6 +25,7 @@ from onefold.connectors.torture.striking import Missed
 from onefold.connectors.torture.supervisor import Supervisor
 from onefold.connectors.torture.watcher import Watcher
 from onefold.connectors.torture.world import World
+from onefold.connectors.workload.mixed import TABLES
 from onefold.connectors.workload.servers import clear, create_topic, progress_bar, terminated_like_interrupted
 from onefold.connectors.workload.settings import TABLE, TOPIC, Job
 from onefold.core import OnefoldError
@@ -94,11 +95,18 @@ def _world(
         continuous=True,
         shuffled=True,
         spark=spark_settings(settings.on_cluster),
+        mode=settings.mode,
+        bad_rows=settings.bad_rows,
     )
+    if settings.bad_rows:
+        with psycopg.connect(postgres.url, autocommit=True) as connection:
+            connection.execute(TABLES[settings.mode].format(table=TABLE).encode())
     history = History(directory / "history.jsonl")
     history.write(
         "run",
+        mode=settings.mode,
         delivery=settings.delivery,
+        bad_rows=settings.bad_rows,
         master=settings.master,
         seed=settings.seed,
         topic=TOPIC,

@@ -38,6 +38,8 @@ class TortureSettings:
     delivery: str = "two_phase"
     master: str = "local"
     directory: Path = Path(".onefold/torture")
+    mode: str = "append"
+    bad_rows: bool = True
     faults_per_round: int = 10
     orders_per_s: int = 200
 

@@ -14,14 +14,26 @@ from onefold.core import EpochRecord, EpochState, OnefoldError
 from onefold.core.invariants import Glimpse, Transition
 from onefold.core.store import KEEP_EPOCHS, CheckpointStore
 
-__all__ = ["Watcher"]
+__all__ = ["View", "Watcher"]
+
+View = tuple[tuple[int, int], ...]  # the rows of a table of versions: key and version
 
 EVERY_S = 0.4
 RECENT = 20
 _DECIDED = (EpochState.DECIDED, EpochState.COMPLETE)
-_READER = f"""
-SELECT (SELECT count(*) FROM {TABLE}), max(epoch), (array_agg(rows ORDER BY epoch DESC))[1]
-FROM onefold_epochs WHERE pipeline = %s AND state IN ('decided', 'complete')
+_LAST_DECIDED = "FROM onefold_epochs WHERE pipeline = %s AND state IN ('decided', 'complete')"
+_COUNTED = (
+    f"SELECT (SELECT count(*) FROM {TABLE}), max(epoch), (array_agg(rows ORDER BY epoch DESC))[1] {_LAST_DECIDED}"
+)
+# An epoch's rows are those that were staged. The stage's columns have the table's types and none of its constraints:
+# what one of these forbids (class 23) is among them.
+_COUNTED_WITH_DEAD = _COUNTED.replace(
+    f"FROM {TABLE})",
+    f"FROM {TABLE}) + (SELECT count(*) FROM onefold_sinks.onefold_dead_letters WHERE sqlstate LIKE '23%%')",
+)
+_VERSIONS = f"""
+SELECT (SELECT array_agg(id ORDER BY id) FROM {TABLE}), (SELECT array_agg(version ORDER BY id) FROM {TABLE}), max(epoch)
+{_LAST_DECIDED}
 """
 
 
@@ -34,6 +46,7 @@ class Watcher:
     records: dict[int, EpochRecord] = field(default_factory=dict)
     transitions: list[Transition] = field(default_factory=list)
     glimpses: set[Glimpse] = field(default_factory=set)
+    views: dict[tuple[int, int], View] = field(default_factory=dict)  # by epoch and content, not judged yet
     _looked_s: float = 0.0
 
     def __post_init__(self) -> None:
@@ -86,11 +99,21 @@ class Watcher:
 
     def _glimpse(self) -> None:
         """In one snapshot: the table, and how many rows of the last decided epoch are in it beyond those before."""
+        query = _COUNTED_WITH_DEAD if self.job.bad_rows else _COUNTED
         with psycopg.connect(self.job.postgres_url, connect_timeout=2, application_name="torture") as connection:
             connection.execute("SET statement_timeout = 2000")
-            row = connection.execute(_READER, (PIPELINE,)).fetchone()
-        if row is None or row[1] is None or row[1] not in self.records:
+            row = connection.execute(
+                (_VERSIONS if self.job.mode == "upsert" else query).encode(), (PIPELINE,)
+            ).fetchone()
+        assert row is not None
+        if self.job.mode == "upsert":
+            keys, versions, last = row
+            view = tuple(zip(keys or (), versions or (), strict=True))
+            if last is not None:
+                self.views[last, hash(view)] = view
             return
         seen, last, rows_whole = row
+        if last not in self.records:
+            return
         before = sum(r.rows for r in self.records.values() if r.epoch < last and r.state in _DECIDED)
         self.glimpses.add(Glimpse(TABLE, last, seen - before, rows_whole))

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from confluent_kafka import KafkaException, Producer
 
+from onefold.connectors.workload.mixed import mixed_orders
 from onefold.connectors.workload.orders import orders
 from onefold.connectors.workload.settings import PARTITIONS, TOPIC
 from onefold.connectors.workload.topic import end_offsets, read
@@ -36,9 +37,16 @@ class Orders:
     bootstrap_servers: str
     seed: int
     per_s: int
+    mode: str = "append"
+    bad_rows: bool = False
 
     def save(self, path: Path) -> None:
         path.write_text(json.dumps(asdict(self)))
+
+    def stream(self) -> Iterator[bytes]:
+        if self.mode == "append" and not self.bad_rows:
+            return orders(ENDLESS, self.seed)
+        return mixed_orders(ENDLESS, self.seed, self.mode, self.bad_rows)
 
 
 def main() -> int:
@@ -57,7 +65,7 @@ def main() -> int:
     )
     _insist(lambda: producer.init_transactions(WAIT_S))
     first = _next_order(told.bootstrap_servers)
-    stream = itertools.islice(orders(ENDLESS, told.seed), first, None)
+    stream = itertools.islice(told.stream(), first, None)
     number, due_s = first, time.monotonic()
     while not ending and os.getppid() == parent:
         batch = list(itertools.islice(stream, rng.randrange(10, told.per_s)))
@@ -74,7 +82,8 @@ def main() -> int:
 def _next_order(bootstrap_servers: str) -> int:
     end = end_offsets(bootstrap_servers, TOPIC, PARTITIONS)
     tail = read(bootstrap_servers, TOPIC, {p: max(0, offset - TAIL) for p, offset in end.items()})
-    return max((int(json.loads(value)["id"]) for value in tail.values()), default=-1) + 1
+    seen = map(json.loads, tail.values())
+    return max((int(order.get("number", order["id"])) for order in seen), default=-1) + 1
 
 
 def _transaction(producer: Producer, first: int, batch: list[bytes], keep: bool) -> bool:

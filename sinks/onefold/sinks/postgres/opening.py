@@ -11,7 +11,7 @@ from onefold.sinks.postgres import dead_letters, evolution, staging, target, tom
 from onefold.sinks.postgres.changes import Changes
 from onefold.sinks.postgres.comparison import columns_of
 from onefold.sinks.postgres.connection import Connection
-from onefold.sinks.postgres.naming import Table, identifier, stage_name
+from onefold.sinks.postgres.naming import identifier, stage_name
 from onefold.sinks.postgres.plan import Delivery, Plan, Settings, choose, slots, stage_sql
 from onefold.sinks.postgres.target import Target
 from onefold.sinks.postgres.types import Column, own
@@ -43,9 +43,7 @@ def resolve(connection: Connection, settings: Settings, pipeline: str, schema: p
         if changes.deletes:
             tombs = tombstones.create(connection, books.schema, found, changes)
     if settings.on_error == "dead_letter":
-        letters = dead_letters.create(
-            connection, settings.dead_letters or Table(settings.bookkeeping_schema, "onefold_dead_letters")
-        )
+        letters = dead_letters.create(connection, settings.dead_letters_table)
     stage = stage_name(pipeline, settings.name)
     is_staged = delivery is Delivery.STAGED or changes is not None
     plan = Plan(

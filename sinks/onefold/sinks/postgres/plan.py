@@ -52,6 +52,10 @@ class Settings:
     def conninfo(self, pipeline: str) -> str:
         return connection.conninfo(self.url, pipeline, self.connect_timeout_s, self.role)
 
+    @property
+    def dead_letters_table(self) -> Table:
+        return self.dead_letters or Table(self.bookkeeping_schema, "onefold_dead_letters")
+
     def bookkeeping(self, pipeline: str) -> Bookkeeping:
         return Bookkeeping(self.bookkeeping_schema, pipeline, self.name)
 

@@ -139,6 +139,11 @@ class PostgresSink:
         return str(self._settings.table)
 
     @property
+    def settings(self) -> Settings:
+        """What the sink was told, for those who check its work."""
+        return self._settings
+
+    @property
     def delivery_reason(self) -> str | None:
         """Why the delivery is what it is; None before `open`."""
         return self._plan.reason if self._plan else None

@@ -5,10 +5,12 @@
 
 from onefold.sources.kafka.fetching import close_consumers, fetch
 from onefold.sources.kafka.offsets import Broker, OffsetRange, limit, ranges
+from onefold.sources.kafka.positions import POSITION_COLUMNS
 from onefold.sources.kafka.reading import RAW_COLUMNS, check_schema, read
 from onefold.sources.kafka.source import KafkaSource
 
 __all__ = [
+    "POSITION_COLUMNS",
     "RAW_COLUMNS",
     "Broker",
     "KafkaSource",

@@ -11,13 +11,17 @@ from onefold.sources.kafka import json, raw
 from onefold.sources.kafka import settings as client
 from onefold.sources.kafka.fetching import MESSAGES_MAX, fetch
 from onefold.sources.kafka.offsets import OffsetRange
+from onefold.sources.kafka.positions import check_positions, parsed_part, with_positions
 from onefold.sources.kafka.raw import RAW_COLUMNS
 
 __all__ = ["RAW_COLUMNS", "check_schema", "read"]
 
 
-def check_schema(format: str, schema: pa.Schema) -> None:
+def check_schema(format: str, schema: pa.Schema, positions: bool = False) -> None:
     """Raise `ConfigError` if records in this format can't be read as this schema."""
+    if positions:
+        check_positions(schema)
+        schema = parsed_part(schema)
     match format:
         case "raw":
             raw.check(schema)
@@ -34,26 +38,30 @@ def read(
     schema: pa.Schema,
     wanted: OffsetRange,
     *,
+    positions: bool = False,
     timeout_s: float = 60.0,
     rows_max: int = MESSAGES_MAX,
 ) -> Iterator[pa.RecordBatch]:
     """The records of one range, in order, in batches of about `rows_max` rows with exactly this schema.
 
-    Raises `BadRecord`, `DataLoss`, `Retriable`, `ConfigError`; a range without records yields nothing.
+    With `positions`, the columns of `POSITION_COLUMNS` in the schema say where each record was. Raises `BadRecord`,
+    `DataLoss`, `Retriable`, `ConfigError`; a range without records yields nothing.
     """
+    parsed = parsed_part(schema) if positions else schema
     for messages in fetch(bootstrap_servers, settings, wanted, timeout_s=timeout_s, messages_max=rows_max):
         if format == "raw":
             yield raw.to_batch(messages, schema)
             continue
         values = [message.value() for message in messages]
         try:
-            yield json.parse(values, schema)
+            batch = json.parse(values, parsed)
         except json.Unparsable as error:
             value, offset = values[error.index], messages[error.index].offset()
             raise BadRecord(
                 f"{wanted.topic}/{wanted.partition} offset {offset}: {error.reason}. The value is {_short(value)}. "
                 "Correct the schema, or read with format=raw and deal with such records yourself"
             ) from None
+        yield with_positions(batch, messages, schema) if positions else batch
 
 
 def _short(value: bytes | None, length_max: int = 200) -> str:

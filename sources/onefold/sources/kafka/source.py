@@ -11,6 +11,7 @@ from onefold.core.errors import ConfigError
 from onefold.core.positions import Positions
 from onefold.sources.kafka import settings as client
 from onefold.sources.kafka.offsets import Broker
+from onefold.sources.kafka.positions import POSITION_DDL, clash
 from onefold.sources.kafka.raw import RAW_DDL
 
 __all__ = ["KafkaSource", "parse_offsets"]
@@ -20,6 +21,7 @@ _OPTIONS = {
     "subscribe",
     "format",
     "schema",
+    "positions",
     "startingOffsets",
     "endingOffsets",
     "frozen",
@@ -48,7 +50,8 @@ class KafkaSource:
         KafkaSource("orders", bootstrap_servers="localhost:9092", format="json", schema="id long, at timestamp")
 
     `format="raw"` gives topic, partition, offset, timestamp, key, value, headers; `"json"` parses values by `schema`, a
-    Spark DDL text. `starting_offsets`: "earliest", "latest", "ledger" (where the pipeline's ledger stands; earliest
+    Spark DDL text. With `positions`, parsed records also tell where they were: kafka_topic string, kafka_partition int,
+    kafka_offset bigint. `starting_offsets`: "earliest", "latest", "ledger" (where the ledger stands; earliest
     without one), or offsets by topic and partition, `{"orders": {"0": 17}}`, with -2 for earliest and -1 for latest.
     `settings` are librdkafka's own (`{"security.protocol": "SSL"}`). `timeout_s` bounds each wait for a broker.
     """
@@ -57,6 +60,7 @@ class KafkaSource:
     bootstrap_servers: str
     format: str
     schema: str | None
+    positions: bool
     starting_offsets: str
     max_offsets_per_trigger: int | None
     settings: Mapping[str, str] = field(hash=False)
@@ -68,6 +72,7 @@ class KafkaSource:
         bootstrap_servers: str,
         format: str = "raw",
         schema: str | None = None,
+        positions: bool = False,
         starting_offsets: str | Mapping[str, Mapping[str, int]] = "earliest",
         max_offsets_per_trigger: int | None = None,
         settings: Mapping[str, str] | None = None,
@@ -79,6 +84,7 @@ class KafkaSource:
             "bootstrap_servers": bootstrap_servers,
             "format": format,
             "schema": schema,
+            "positions": positions,
             "starting_offsets": starting,
             "max_offsets_per_trigger": max_offsets_per_trigger,
             "settings": dict(settings or {}),
@@ -103,6 +109,10 @@ class KafkaSource:
             )
         if self.format == "raw" and self.schema is not None:
             raise ConfigError("a schema goes with format='json'; format='raw' has its own columns: " + RAW_DDL)
+        if self.format == "raw" and self.positions:
+            raise ConfigError("positions go with format='json'; format='raw' has topic, partition and offset")
+        if self.positions and self.schema is not None and (name := clash(self.schema)) is not None:
+            raise ConfigError(f"the schema has a column {name!r}, and positions=True adds {POSITION_DDL}: rename it")
         if self.max_offsets_per_trigger is not None and (
             not isinstance(self.max_offsets_per_trigger, int) or self.max_offsets_per_trigger < 1
         ):
@@ -140,6 +150,8 @@ class KafkaSource:
             options["frozen"] = "true"
         if self.schema is not None:
             options["schema"] = self.schema
+        if self.positions:
+            options["positions"] = "true"
         if self.max_offsets_per_trigger is not None:
             options["maxOffsetsPerTrigger"] = str(self.max_offsets_per_trigger)
         return options | {f"kafka.{name}": value for name, value in self.settings.items()}
@@ -170,6 +182,7 @@ class KafkaSource:
             bootstrap_servers=settings.pop("bootstrap.servers", ""),
             format=given.get("format", "raw").lower(),
             schema=given.get("schema"),
+            positions=_flag("positions", given.get("positions", "false")),
             starting_offsets=_keyword(given.get("startingOffsets", "earliest")),
             max_offsets_per_trigger=_whole("maxOffsetsPerTrigger", given.get("maxOffsetsPerTrigger")),
             settings=settings,
@@ -203,6 +216,12 @@ def parse_offsets(name: str, text: str, topics: tuple[str, ...]) -> Offsets:
 
 def _keyword(text: str) -> str:
     return text.strip().lower() if text.strip().lower() in ("earliest", "latest", "ledger") else text
+
+
+def _flag(name: str, text: str) -> bool:
+    if text.strip().lower() not in ("true", "false"):
+        raise ConfigError(f"{name} is true or false, not {text!r}")
+    return text.strip().lower() == "true"
 
 
 def _whole(name: str, text: str | None) -> int | None:
