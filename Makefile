@@ -1,12 +1,14 @@
 # make demo    the main job under fire: Kafka to Postgres through Spark, killed again and again, then audited
 # make prove   the protocol struck at every step, in memory: two minutes, and no violation; then its mutants
 # make torture random faults on real servers and a real Spark, audited by named invariants after each round
-# make test    every test, on real servers that it starts and stops
+# make test    every test, on real servers that it starts and stops, in as many processes as there are processors
 # make check   format, lint, types, unit tests: under a minute
-# make bench   throughput, side by side with other ways
+# make bench   throughput, side by side with other ways: the whole main job
+# make bench-postgres   the same of the Postgres sink alone, from memory and from Spark
+# make docs    renew the pages that tests write
 # make clean   stop what runs here and remove what was made
 #
-# ARGS are passed on: make demo ARGS="--delivery staged --seed 3"; make test ARGS="-k chain"
+# ARGS are passed on: make demo ARGS="--delivery staged --seed 3"; make test ARGS="-k chain" (in one process)
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
@@ -14,7 +16,7 @@ INSTALLED := .venv/installed
 UNIT := core/tests sources/tests sinks/tests connectors/tests
 ARGS ?=
 
-.PHONY: demo prove torture test check bench clean
+.PHONY: demo prove torture test check bench bench-postgres docs clean
 demo: $(INSTALLED)
 	@$(BIN)/onefold demo $(ARGS)
 
@@ -25,16 +27,22 @@ torture: $(INSTALLED)
 	@$(BIN)/onefold torture $(ARGS)
 
 test: $(INSTALLED)
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m pytest $(or $(ARGS),-n auto)
 
 check: $(INSTALLED)
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
-	@$(BIN)/python -m pytest -q -m "not proof" $(UNIT)
+	@$(BIN)/python -m pytest -q -n auto -m "not proof" $(UNIT)
 
 bench: $(INSTALLED)
 	@$(BIN)/python -m bench $(ARGS)
+
+bench-postgres: $(INSTALLED)
+	@$(BIN)/python -m bench.postgres $(ARGS)
+
+docs: $(INSTALLED)
+	@ONEFOLD_RENEW_DOCS=1 $(BIN)/python -m pytest -q -m docs $(ARGS)
 
 clean:
 	@if [ -x $(BIN)/onefold ]; then \

@@ -1,11 +1,42 @@
-"""For all tests: Hypothesis draws the same examples in every run; HYPOTHESIS_PROFILE=explore asks for new ones."""
+"""For all tests: Hypothesis draws the same examples in every run; HYPOTHESIS_PROFILE=explore asks for new ones.
+
+`make test` runs them in several processes (`-n auto`), each with servers and a Spark of its own; without `-n` they run
+one after the other in one process.
+"""
 
 from __future__ import annotations
 
 import os
+from typing import Any
 
+import pytest
 from hypothesis import settings
 
 settings.register_profile("fixed", derandomize=True)
 settings.register_profile("explore", max_examples=1000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
+
+PROCESSES_MAX = 4  # each takes up to 4 GB
+WHOLE = ("integration-tests/test_local_servers.py",)  # its tests share servers that no other module uses
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """A process for each processor. Servers that somebody named serve one test at a time: then there is only one."""
+    if os.environ.get("ONEFOLD_TEST_POSTGRES") or os.environ.get("ONEFOLD_TEST_KAFKA"):
+        return 0
+    processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(processors, PROCESSES_MAX) if processors > 1 else 0
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Other modules stay whole, for what their tests share; tests on real servers go one by one to whoever is free."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Scheduling(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            module = nodeid.partition("::")[0]
+            return nodeid if module.startswith("integration-tests/") and module not in WHOLE else module
+
+    return Scheduling(config, log)

@@ -24,7 +24,7 @@ from onefold.connectors.workload.orders import produce
 from onefold.local import KafkaServer, PostgresServer
 from onefold.sources import KafkaSource
 
-__all__ = ["DDL", "PARTITIONS", "SCHEMA", "Used", "World", "open_world"]
+__all__ = ["DDL", "PARTITIONS", "SCHEMA", "Used", "World", "cpu_s", "open_world"]
 
 PARTITIONS = 4
 SEED = 1
@@ -125,7 +125,7 @@ class World:
         return f"jdbc:postgresql://{host}:{port}/{database}?user={parameters['user']}&reWriteBatchedInserts=true"
 
     def used(self) -> Used:
-        return Used(_cpu_s(os.getpid()), _cpu_s(self.postgres.status().pid), _cpu_s(self.kafka.status().pid))
+        return Used(cpu_s(os.getpid()), cpu_s(self.postgres.status().pid), cpu_s(self.kafka.status().pid))
 
 
 @contextmanager
@@ -151,7 +151,7 @@ def _end(world: World) -> None:
     shutil.rmtree(world.directory / "checkpoints", ignore_errors=True)
 
 
-def _cpu_s(pid: int | None) -> float:
+def cpu_s(pid: int | None) -> float:
     """CPU seconds of a process and everything below it, ended children included."""
     if pid is None:
         return 0.0

@@ -1,4 +1,4 @@
-"""Real servers for the tests: started once in a session, on free ports, stopped at its end.
+"""Real servers for the tests: started once in a process, on free ports, stopped at its end.
 
 `ONEFOLD_TEST_POSTGRES` and `ONEFOLD_TEST_KAFKA` name servers to be used instead; tests that kill a server then skip.
 """
@@ -32,6 +32,14 @@ class _Named:
 
     def start(self) -> None:
         """It runs already."""
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _quick_compiler() -> Iterator[None]:
+    """Here no JVM lives long enough for the second compiler, which would take a third of the suite's CPU time."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
+        yield
 
 
 @pytest.fixture(scope="session")

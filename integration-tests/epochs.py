@@ -26,11 +26,23 @@ class Epochs:
         self.sink, self.pipeline = sink, pipeline
         self.store = CheckpointStore(store or sink.store_url() or "")
         self.driver = Driver(pipeline, self.store, {sink.name: sink.recover(pipeline)}, _out_of_patience)
-        self.started = self.driver.run(start((sink.name,), Initial(Positions.of({"t/0": 0}), from_ledger=True)))
-        committer = self.driver.committers[sink.name] = sink.open(pipeline, schema)
-        if isinstance(committer, LastResource) and sink.guarantee().atomic_epoch:
-            self.driver.last_resource = sink.name
+        try:
+            self._open(schema)
+        except BaseException:
+            self.close()
+            raise
+
+    def _open(self, schema: pa.Schema) -> None:
+        self.started = self.driver.run(start((self.sink.name,), Initial(Positions.of({"t/0": 0}), from_ledger=True)))
+        self.open(schema)
         self._at = dict(self.started.start.items)["t/0"] if self.started.start else 0
+
+    def open(self, schema: pa.Schema) -> None:
+        """What a query does before its first epoch; another may follow in the same life, with other columns."""
+        self.driver.committers[self.sink.name].close()
+        committer = self.driver.committers[self.sink.name] = self.sink.open(self.pipeline, schema)
+        if isinstance(committer, LastResource) and self.sink.guarantee().atomic_epoch:
+            self.driver.last_resource = self.sink.name
 
     def run(self, *tasks: Batches | pa.RecordBatch, doing: Callable[[], None] = lambda: None) -> Outcome:
         """One epoch, with a writer for each task. `doing` runs when all are prepared."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
@@ -49,6 +50,28 @@ def test_many_that_create_the_tables_at_once_agree_on_the_id(connect: Connect) -
     for thread in threads:
         thread.join(timeout=60)
     assert len(ids) == 4 and len(set(ids)) == 1
+
+
+def test_many_that_open_a_store_of_version_1_at_once_migrate_it_once(connect: Connect) -> None:
+    old = (Path(__file__).parents[1] / "core/tests/store_version_1.sql").read_text()
+    with connect().database.transaction() as connection:
+        for statement in old.split(";\n"):
+            if statement.strip():
+                connection.exec_driver_sql(statement)
+    barrier, stores = threading.Barrier(4), [connect() for _ in range(4)]
+    found: list[list[int]] = []
+
+    def facts(store: CheckpointStore) -> None:
+        barrier.wait(timeout=10)
+        found.append([r.epoch for r in store.facts("orders").unfinished])
+
+    threads = [threading.Thread(target=facts, args=(store,)) for store in stores]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=60)
+    assert found == [[3]] * 4
+    assert connect().look() == stores[0].id() == "00000000-0000-4000-8000-000000000001"
 
 
 def test_its_transactions_are_synchronous_and_bounded_in_waiting(connect: Connect) -> None:

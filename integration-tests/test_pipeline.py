@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import DataFrame
 from support import AVAILABLE_NOW, Rig, crash, failing_at, offsets_of
 
-from onefold.core import Terminal
+from onefold.core import ConfigError, Terminal
 from onefold.core.protocol import Outcome
 from onefold.spark import Pipeline
 
@@ -48,6 +48,27 @@ def test_the_direct_path_is_exact_with_and_without_a_transform(rig: Rig, filtere
     if filtered:
         rig.sent = [record for record in rig.sent if record[0] % 2 == 0]
     rig.assert_exact()
+
+
+@pytest.mark.parametrize("delivery", ["two_phase", "staged"])
+def test_versions_of_one_row_from_many_partitions_end_as_the_newest(rig: Rig, delivery: str) -> None:
+    """In two_phase each key goes to one task, or tasks that prepared it would wait for one another."""
+    rig.put_values([b'{"id":%d,"n":%d}' % (i % 37, i * 7919 % 1000) for i in range(1000)])
+    newest = sorted({i % 37: max(j * 7919 % 1000 for j in range(i % 37, 1000, 37)) for i in range(1000)}.items())
+    pipeline = rig.pipeline(rig.sink(delivery, mode="upsert", key="id", order="n"))
+    outcomes = rig.run(pipeline)
+    assert [outcome.record.rows for outcome in outcomes] == [300, 300, 300, 100]
+    assert rig.rows() == newest
+    rig.assert_nothing_in_doubt()
+
+
+def test_the_direct_path_moves_no_rows_between_tasks_and_says_so(rig: Rig) -> None:
+    rig.put(10)
+    pipeline = rig.pipeline(rig.sink("two_phase", mode="upsert", key="id", order="n"))
+    query = pipeline.stream(rig.spark, rig.source(), rig.checkpoint(), AVAILABLE_NOW)
+    with pytest.raises(ConfigError, match="the direct path moves no rows between tasks"):
+        rig.finish(pipeline, query)
+    pipeline.close()
 
 
 def test_a_direct_stream_does_not_change_what_a_later_dataframe_of_the_pipeline_is(rig: Rig) -> None:
@@ -142,9 +163,9 @@ def test_a_checkpoint_directory_may_have_an_odd_name(rig: Rig) -> None:
     rig.assert_exact()
 
 
-def test_two_tables_get_the_same_records_and_the_same_positions(rig: Rig) -> None:
+def test_two_tables_get_the_same_records_and_the_same_positions_in_both_deliveries(rig: Rig) -> None:
     rig.put(600)
-    rig.run(rig.pipeline(rig.sink(table="one"), rig.sink(table="two")))
+    rig.run(rig.pipeline(rig.sink(table="one"), rig.sink("staged", "two")))
     rig.assert_exact("one")
     rig.assert_exact("two")
     ledgers = rig.sql("SELECT sink, epoch, positions::text FROM onefold_sinks.onefold_ledger ORDER BY sink")

@@ -26,12 +26,7 @@ INVARIANTS = {"no-loss", "no-duplicate", "chain", "resolve-once", "fenced-never-
 # A seed whose first faults are quick ones: a kill of the driver and of Postgres, a worker that is paused, and one that
 # outlives its executor. The other delivery and `local[*]` are `make torture`'s default.
 @pytest.mark.parametrize(("delivery", "master", "seed"), [("staged", "cluster", 163)])
-def test_after_a_few_faults_every_invariant_holds(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, delivery: str, master: str, seed: int
-) -> None:
-    monkeypatch.setenv(
-        "JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1"
-    )  # no JVM lives long enough for the second compiler
+def test_after_a_few_faults_every_invariant_holds(tmp_path: Path, delivery: str, master: str, seed: int) -> None:
     console, faults = Console(record=True, width=200), 4
     settings = TortureSettings(
         faults=faults, seed=seed, delivery=delivery, master=master, directory=tmp_path / "torture"

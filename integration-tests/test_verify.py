@@ -16,8 +16,8 @@ from typer.testing import CliRunner
 from onefold.connectors.cli import app
 from onefold.core import ConfigError, DataLoss
 from onefold.sinks import PostgresSink
-from onefold.spark import Pipeline
-from onefold.spark.postgres_table import read_table
+from onefold.sources import PostgresSource
+from onefold.spark import Pipeline, read_postgres
 from onefold.spark.verify import Verification, compare, verify
 
 pytestmark = pytest.mark.servers
@@ -186,7 +186,7 @@ def written(rig: Rig, df: DataFrame) -> DataFrame:
     pipeline = rig.pipeline()
     rig.finish(pipeline, rig.start(pipeline, stream))
     pipeline.close()
-    return read_table(rig.spark, rig.url, "rows", df.schema)
+    return read_postgres(rig.spark, PostgresSource(rig.url, "rows", narrowing="check"), df.schema)
 
 
 def test_every_type_compares_exactly_nulls_and_nested_ones_too(rig: Rig) -> None:
@@ -232,10 +232,10 @@ def test_rows_of_nulls_only_views_partitions_and_long_values_are_read_whole(rig:
     rig.sql("INSERT INTO rows VALUES (1, repeat('x', 3000000)), (2, 'y'), (NULL, NULL)")
     rig.sql("CREATE VIEW seen AS SELECT * FROM rows")
     for table in ("rows", "seen"):
-        df = read_table(rig.spark, rig.url, table, rig.spark.createDataFrame([], "id long, s string").schema)
+        df = read_postgres(rig.spark, PostgresSource(rig.url, table), "id long, s string")
         lengths = sorted(df.selectExpr("coalesce(id, 0)", "length(s)").collect())
         assert [tuple(row) for row in lengths] == [(0, None), (1, 3_000_000), (2, 1)]
-        ids = read_table(rig.spark, rig.url, table, rig.spark.createDataFrame([], "id long").schema)
+        ids = read_postgres(rig.spark, PostgresSource(rig.url, table), "id long")
         assert ids.count() == 3
 
 

@@ -3,15 +3,29 @@
 from __future__ import annotations
 
 import contextlib
+import sqlite3
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
 
-from onefold.core import ConfigError, EpochState, InDoubt, Retriable
+from onefold.core import (
+    CheckpointMismatch,
+    ConfigError,
+    Decided,
+    EpochRecord,
+    EpochState,
+    Fenced,
+    InDoubt,
+    Positions,
+    Range,
+    Retriable,
+)
 from onefold.core.store import CheckpointStore
+from onefold.core.tables import epochs
 from onefold.core.testing.model_store import ModelStore
 from onefold.core.testing.store_suite import StoreSuite, last_of, request
 
@@ -146,14 +160,86 @@ def test_two_that_create_the_tables_at_once_agree_on_the_id(tmp_path: Path, open
         assert len(ids) == 2 and len(set(ids)) == 1
 
 
-def test_a_store_of_another_version_is_refused(tmp_path: Path, opened: Open) -> None:
+def test_a_newer_store_is_refused(tmp_path: Path, opened: Open) -> None:
     url = f"sqlite:///{tmp_path / 'store.db'}"
     store = opened(url)
     store.id()
     with store.database.engine.begin() as connection:
         connection.execute(sa.text("UPDATE onefold_store SET version = 99"))
-    with pytest.raises(ConfigError, match="version 99"):
-        opened(url).id()
+    for refused in (opened(url).id, opened(url).look):
+        with pytest.raises(ConfigError, match=r"version 99.*or a newer one"):
+            refused()
+
+
+OLD_STORE = Path(__file__).with_name("store_version_1.sql").read_text()
+OLD_ID = "00000000-0000-4000-8000-000000000001"
+OLD_INSERT = OLD_STORE[OLD_STORE.index("INSERT INTO") :].splitlines()[1].replace("'orders',2,", "'orders',9,")
+
+
+def test_a_store_of_version_1_goes_on_with_all_that_it_held(tmp_path: Path, opened: Open) -> None:
+    path = tmp_path / "store.db"
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.executescript(OLD_STORE)
+    store = opened(f"sqlite:///{path}")
+    with pytest.raises(ConfigError, match="older version 1: start one of its pipelines"):
+        store.look()
+    facts = store.facts("orders")
+    assert (facts.store_id, facts.generation, store.look()) == (OLD_ID, 2, OLD_ID)
+    assert facts.complete is not None and facts.complete.rows == 100
+    (decided,) = facts.unfinished
+    assert (decided.epoch, decided.state, decided.write_through) == (3, EpochState.DECIDED, ())
+    generation = store.acquire("orders", 2)
+    store.complete(generation, Decided(decided), NOW_MS)
+    record = store.open_epoch(generation, replace(request(0, 5), range=after(decided)), 3, NOW_MS)
+    store.complete(generation, store.decide(generation, record, [], NOW_MS), NOW_MS)
+    assert [r.state.value for r in store.history("orders")] == ["complete", "given_up", "complete", "complete"]
+    assert opened(f"sqlite:///{path}").id() == OLD_ID
+
+
+def after(record: EpochRecord) -> Range:
+    return Range(record.range.end, Positions.of({"orders/0": 300}))
+
+
+def test_a_driver_of_version_1_writes_on_into_a_migrated_store(tmp_path: Path, opened: Open) -> None:
+    path = tmp_path / "store.db"
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.executescript(OLD_STORE)
+        store = opened(f"sqlite:///{path}")
+        store.id()
+        # As SQLAlchemy writes it, with the columns that there were.
+        columns = [c.name for c in epochs.columns if c.name != "write_through"]
+        values = OLD_INSERT.partition(" VALUES")[2]
+        connection.execute(f"INSERT INTO onefold_epochs ({', '.join(columns)}) VALUES{values}")
+        connection.commit()
+    assert store.history("orders")[-1].write_through == ()
+
+
+def test_looking_makes_no_store(tmp_path: Path, opened: Open) -> None:
+    path = tmp_path / "store.db"
+    assert opened(f"sqlite:///{path}").look() is None
+    assert not path.exists()
+    path.touch()
+    assert opened(f"sqlite:///{path}").look() is None
+    store_id = opened(f"sqlite:///{path}").id()
+    assert opened(f"sqlite:///{path}").look() == store_id
+
+
+@pytest.mark.parametrize("older", ["DELETE FROM onefold_epochs", "UPDATE onefold_epochs SET state = 'open'"])
+def test_a_store_that_came_back_without_the_decision_completes_nothing(
+    tmp_path: Path, opened: Open, older: str
+) -> None:
+    store = opened(f"sqlite:///{tmp_path / 'store.db'}")
+    generation = store.acquire("p", 0)
+    decided = store.decide(generation, store.open_epoch(generation, request(0, 5), 0, NOW_MS), [], NOW_MS)
+    with store.database.transaction() as connection:
+        connection.execute(sa.text(older))
+    with pytest.raises(CheckpointMismatch, match="the store is an older copy"):
+        store.complete(generation, decided, NOW_MS)
+
+
+def test_no_text_of_a_store_shows_the_secrets_of_its_url() -> None:
+    store = CheckpointStore("postgresql+psycopg://me:geheim@h/d?sslpassword=geheim&sslmode=require")
+    assert str(store.database) == "postgresql+psycopg://me:***@h/d?sslmode=require"
 
 
 def test_only_sqlite_is_local(tmp_path: Path, opened: Open) -> None:
@@ -173,3 +259,36 @@ def test_history_is_oldest_first_and_complete_epochs_are_pruned(
     history = store.history("p", limit=100)
     assert [r.epoch for r in history] == [5, 6, 7, 8]
     assert {r.state for r in history} == {EpochState.COMPLETE}
+
+
+def test_a_pipeline_that_dies_in_every_start_does_not_grow_either(
+    tmp_path: Path, opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("onefold.core.store.KEEP_EPOCHS", 3)
+    store = opened(f"sqlite:///{tmp_path / 'store.db'}")
+    generation = store.acquire("p", 0)
+    record = store.open_epoch(generation, request(0, 1), 0, NOW_MS)
+    store.complete(generation, store.decide(generation, record, [], NOW_MS), NOW_MS)
+    for _ in range(8):
+        generation = store.acquire("p", generation.number)
+        store.give_up(generation, store.open_epoch(generation, request(1, 2), 1, NOW_MS))
+    assert [(r.epoch, r.state.value) for r in store.history("p", limit=100)] == [
+        (1, "complete"),
+        *((epoch, "given_up") for epoch in (6, 7, 8, 9)),
+    ]
+
+
+def test_a_pipeline_is_forgotten_only_when_nothing_of_it_is_unfinished_and_its_driver_is_fenced(
+    tmp_path: Path, opened: Open
+) -> None:
+    store = opened(f"sqlite:///{tmp_path / 'store.db'}")
+    generation, other = store.acquire("p", 0), store.acquire("other", 0)
+    record = store.open_epoch(generation, request(0, 1), 0, NOW_MS)
+    with pytest.raises(ConfigError, match="epoch 1 of pipeline 'p' is open"):
+        store.forget("p")
+    store.complete(generation, store.decide(generation, record, [], NOW_MS), NOW_MS)
+    store.forget("p")
+    assert (store.facts("p").generation, store.history("p")) == (0, [])
+    with pytest.raises(Fenced, match="now: gone"):
+        store.open_epoch(generation, request(1, 2), 1, NOW_MS)
+    assert store.facts("other").generation == other.number

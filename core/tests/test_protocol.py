@@ -20,6 +20,7 @@ from onefold.core import (
     InDoubt,
     LedgerEntry,
     OnefoldError,
+    OutOfResources,
     Positions,
     Range,
     Retriable,
@@ -131,6 +132,18 @@ def test_writers_run_a_bounded_number_of_times() -> None:
     with pytest.raises(WorkLost):
         world.run(epoch(MINE, "store", ASKED, runs_max=3))
     assert world.names.count("RunWriters") == 3
+
+
+def test_writers_whose_server_has_nothing_to_spare_run_again_after_a_pause_while_there_is_patience() -> None:
+    full = OutOfResources("no slot")
+    world = World(RunWriters=[full, full, full, full, WORK], ListLeftovers=[WORK, ()])
+    assert world.run(epoch(MINE, "store", ASKED, runs_max=1)).record == DECIDED.record
+    assert [e.attempt for e in world.seen if isinstance(e, Pause)] == [1, 2, 3, 4]
+    assert world.names.index("Abort") < world.names.index("Pause"), "what the run holds is given back before it waits"
+    impatient = World(RunWriters=full)
+    with pytest.raises(OutOfResources):
+        impatient.run(epoch(MINE, "store", ASKED), patience=2)
+    assert impatient.names.count("RunWriters") == 3
 
 
 @pytest.mark.parametrize("error", [Fenced("taken over"), CheckpointMismatch("elsewhere")])

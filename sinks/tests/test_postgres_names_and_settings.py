@@ -6,7 +6,10 @@ import pickle
 import subprocess
 import sys
 import uuid
+from urllib.parse import quote
 
+import psycopg
+import psycopg.conninfo
 import pyarrow as pa
 import pytest
 import sqlalchemy as sa
@@ -15,9 +18,10 @@ from hypothesis import strategies as st
 
 from onefold.core.errors import ConfigError
 from onefold.sinks import PostgresSink
-from onefold.sinks.postgres.connection import conninfo, store_url
-from onefold.sinks.postgres.naming import GID_BYTES_MAX, Gid, Table, attempt_number, gid_prefix, stage_name
-from onefold.sinks.postgres.types import default_type, to_wire
+from onefold.sinks.postgres.connection import conninfo, starts_as, store_url
+from onefold.sinks.postgres.naming import GID_BYTES_MAX, Gid, Table, attempt_number, gid_prefix, names_in, stage_name
+from onefold.sinks.postgres.types import default_type
+from onefold.sinks.postgres.wire import to_wire
 
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), max_size=150)
 NUMBERS = st.integers(0, 2**63 - 1)
@@ -30,7 +34,9 @@ def test_a_gid_fits_and_gives_back_what_it_was_made_of(
     gid = Gid(gid_prefix(pipeline, sink), generation, epoch, attempt)
     assert len(str(gid).encode()) <= GID_BYTES_MAX
     assert str(gid).isascii()
-    assert Gid.parse(gid.prefix, str(gid)) == gid
+    assert Gid.parse(gid.prefix, str(gid)) == Gid.parse_any(str(gid)) == gid
+    assert names_in(gid.prefix) in ((pipeline, sink), None)
+    assert names_in(gid.prefix) or max(len(quote(name, safe="")) for name in (pipeline, sink)) > 49
 
 
 @given(NAMES, NAMES, NAMES, NAMES)
@@ -40,7 +46,9 @@ def test_a_prefix_is_one_pipelines_and_one_sinks_alone(a: str, b: str, c: str, d
     assert (stage_name(a, b) == stage_name(c, d)) == ((a, b) == (c, d))
 
 
-@pytest.mark.parametrize("text", ["of/p/t/1", "of/p/t/x/1/" + "0" * 32, "of/p/t/1/1/zz", "of/q/t/1/1/" + "0" * 32])
+@pytest.mark.parametrize(
+    "text", ["of/p/t/1", "of/p/t/x/1/" + "0" * 32, "of/p/t/1/1/zz", "of/q/t/1/1/" + "0" * 32, "of/p/t/1/01/" + "0" * 32]
+)
 def test_a_foreign_gid_is_not_ours(text: str) -> None:
     assert Gid.parse("of/p/t/", text) is None
 
@@ -77,9 +85,10 @@ def test_the_store_url_keeps_every_parameter_and_odd_passwords() -> None:
     assert parsed.drivername == "postgresql+psycopg"
     assert (parsed.username, parsed.password) == ("me", "p@ss/w:ord")
     assert (parsed.host, parsed.port, parsed.database) == ("db.example", 6432, "shop")
-    assert dict(parsed.query) == {"sslmode": "require", "options": "-c role=owner"}
+    writable = {"target_session_attrs": "read-write"}
+    assert dict(parsed.query) == {"sslmode": "require", "options": "-c role=owner", **writable}
     socket = sa.make_url(store_url("postgresql:///shop?host=/run/postgresql&port=5433"))
-    assert dict(socket.query) == {"host": "/run/postgresql", "port": "5433"}
+    assert dict(socket.query) == {"host": "/run/postgresql", "port": "5433", **writable}
 
 
 def test_connections_carry_tcp_limits_and_the_pipelines_name_and_the_url_wins() -> None:
@@ -87,6 +96,17 @@ def test_connections_carry_tcp_limits_and_the_pipelines_name_and_the_url_wins() 
     for part in ("connect_timeout=5", "tcp_user_timeout=60000", "keepalives=1", "keepalives_idle=7"):
         assert part in info
     assert "application_name='onefold " + "p" * 55 + "'" in info
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=60))
+def test_a_role_starts_the_session_whatever_its_name_and_whatever_the_url_sets(role: str) -> None:
+    for info in (
+        conninfo("postgresql://h/d", "p", 5, role),
+        conninfo("host=h options='-crole=x -c a=b'", "p", 5, role),
+    ):
+        parameters = psycopg.conninfo.conninfo_to_dict(info)
+        assert starts_as(parameters) == role
+    assert starts_as(psycopg.conninfo.conninfo_to_dict(conninfo("host=h options='-c a=b'", "p", 5))) is None
 
 
 def test_settings_that_make_no_sense_are_refused() -> None:

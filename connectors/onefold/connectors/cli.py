@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from onefold.connectors.txn_cli import app as txn_app
 from onefold.core import OnefoldError
 from onefold.core.errors import exit_code
 
@@ -23,6 +24,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
+app.add_typer(txn_app, name="txn")
 if importlib.util.find_spec("psutil") is not None:  # the extra `local`: servers are for development
     from onefold.local.cli import app as local_app
 

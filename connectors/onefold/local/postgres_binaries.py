@@ -39,13 +39,22 @@ def service_user(data: Path) -> str | None:
             raise LocalServerError(
                 f"{data} belongs to user id {owner}, which has no name here: give it to one that has"
             ) from None
+    if name := _existing_user():
+        return name
+    with exclusive(_SYSTEM_CACHE / "lock", _LOCK_S_MAX, "making a user for Postgres"):
+        if name := _existing_user():  # another process was quicker
+            return name
+        run(["useradd", "--system", "--no-create-home", "--shell", "/usr/sbin/nologin", _USERS[-1]])
+    return _USERS[-1]
+
+
+def _existing_user() -> str | None:
     for name in _USERS:
         try:
             return pwd.getpwnam(name).pw_name
         except KeyError:
             continue
-    run(["useradd", "--system", "--no-create-home", "--shell", "/usr/sbin/nologin", _USERS[-1]])
-    return _USERS[-1]
+    return None
 
 
 def postgres_binaries(user: str | None) -> Path:

@@ -5,14 +5,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from onefold.spark.batch import BatchOutcome
     from onefold.spark.formats import register
     from onefold.spark.pipeline import Pipeline
+    from onefold.spark.postgres_source import read_postgres
 
-__all__ = ["Pipeline", "register"]
+__all__ = ["BatchOutcome", "Pipeline", "read_postgres", "register"]
 
 
 def __getattr__(name: str) -> object:
     # Every Python worker imports this package, and none of them needs the driver's half.
+    if name == "BatchOutcome":
+        from onefold.spark.batch import BatchOutcome
+
+        return BatchOutcome
     if name == "Pipeline":
         from onefold.spark.pipeline import Pipeline
 
@@ -21,6 +27,10 @@ def __getattr__(name: str) -> object:
         from onefold.spark.formats import register
 
         return register
+    if name == "read_postgres":
+        from onefold.spark.postgres_source import read_postgres
+
+        return read_postgres
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -16,8 +16,9 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from onefold.sinks.postgres import PostgresSink
 from onefold.sinks.postgres.changes import Changes
+from onefold.sources.postgres import PostgresSource
 from onefold.spark.fingerprint import fingerprint
-from onefold.spark.postgres_table import read_table
+from onefold.spark.postgres_source import read_postgres
 
 __all__ = ["KINDS", "DeadLetters", "account", "judge_appended", "judge_newest", "read_dead_letters", "shown"]
 
@@ -236,7 +237,8 @@ def read_dead_letters(spark: SparkSession, pipeline: str, sink: PostgresSink) ->
     told = sink.settings
     if told.on_error != "dead_letter":
         return None
-    texts = StructType([StructField(name, StringType()) for name in ("pipeline", "sink", "position", "row")])
-    letters = read_table(spark, sink.url, str(told.dead_letters_table), texts)
+    names = ("pipeline", "sink", "position", "row")
+    table = PostgresSource(sink.url, str(told.dead_letters_table), columns=names, snapshot="each")
+    letters = read_postgres(spark, table, StructType([StructField(name, StringType()) for name in names]))
     mine = letters.where((F.col("pipeline") == pipeline) & (F.col("sink") == sink.name))
     return DeadLetters(mine.select("position", "row"), told.source_position)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 
-from pyspark.errors import AnalysisException
+from py4j.protocol import Py4JError
+from pyspark.errors import AnalysisException, PySparkException
 
 from onefold.core import OnefoldError, Retriable, Terminal, errors
 
@@ -13,24 +15,35 @@ __all__ = ["from_spark"]
 # A message may have several lines: it ends at an empty one, at the JVM's stack, at the next error, or with the text.
 _RAISED = re.compile(r"^\s*onefold\.\S+\.([A-Z]\w+): (.*(?:\n(?!\s*$|\s+at |\s*onefold\.).*)*)", re.MULTILINE)
 
+_SQLSTATE = re.compile(r"\s+SQLSTATE: \w{5}$")  # Spark's own, behind the text of an error in a data source
+
 _OTHERS = re.compile(r"^\s*((?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception)\b.*)$", re.MULTILINE)
 
 
 def from_spark(error: Exception) -> OnefoldError:
     """The onefold error inside a Spark exception's text, by its class name.
 
-    Another Python exception is the job's own, `Terminal`; what else fails a job (an executor lost, a fetch failed) is
-    `Retriable`: nothing was decided.
+    Another Python exception, or one of SQL over the data (a division by zero), is the job's own, `Terminal`; what else
+    fails a job (an executor lost, a fetch failed) is `Retriable`: nothing was decided.
     """
     text = str(error)
     found = _RAISED.findall(text)
     for name, message in reversed(found):
         kind = getattr(errors, name, None)
         if isinstance(kind, type) and issubclass(kind, OnefoldError):
-            return kind(message)
+            return kind(_SQLSTATE.sub("", message))
     raised = _OTHERS.findall(text)
-    if isinstance(error, AnalysisException) or (raised and "Traceback (most recent call last)" in text):
+    is_python = bool(raised) and "Traceback (most recent call last)" in text
+    if is_python or isinstance(error, AnalysisException) or _is_of_data(error):
         reason = raised[-1] if raised else text.strip().split("\n", 1)[0]
         return Terminal(f"the job's own code failed: {reason}. Nothing of this batch was written; mend it, start again")
     reason = text.strip().split("\n", 1)[0]
     return Retriable(f"the Spark job failed: {reason}")
+
+
+def _is_of_data(error: Exception) -> bool:
+    """By the SQL standard's class 22, data exception, and what `raise_error` raises: the same rows fail again."""
+    state = None
+    with suppress(Py4JError, AssertionError):  # it asks the JVM, which may be gone
+        state = error.getSqlState() if isinstance(error, PySparkException) else None
+    return state is not None and state.startswith(("22", "P0001"))

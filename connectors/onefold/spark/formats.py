@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+from importlib.util import find_spec
+
 from pyspark.sql import SparkSession
 
 __all__ = ["register"]
 
+# Each format with its server's client: who has no use for one need not install it.
+_FORMATS = {
+    "confluent_kafka": ("onefold.spark.kafka_source", "OnefoldKafkaDataSource"),
+    "psycopg": ("onefold.spark.postgres_format", "OnefoldPostgresDataSource"),
+}
+
 
 def register(spark: SparkSession) -> None:
-    """Make `onefold_kafka` known to this session. Again is fine."""
-    from onefold.spark.kafka_source import OnefoldKafkaDataSource  # a pipeline over other sources needs no Kafka client
-
-    spark.dataSource.register(OnefoldKafkaDataSource)
+    """Make `onefold_kafka` and `onefold_postgres` known to this session. Again is fine."""
+    for client, (module, name) in _FORMATS.items():
+        if find_spec(client) is not None:
+            spark.dataSource.register(getattr(import_module(module), name))

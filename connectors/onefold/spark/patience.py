@@ -23,7 +23,7 @@ class Patience:
     def __init__(self, patience_s: float, pause_max_s: float = 5.0) -> None:
         self.patience_s = patience_s
         self.pause_max_s = pause_max_s
-        self._began_s = 0.0
+        self._began_s: dict[str, float] = {}  # by what is waited for: waits nest
 
     def __call__(self, pause: Pause) -> None:
         self._wait(pause.attempt, type(pause.waiting_for).__name__, pause.because)
@@ -41,8 +41,8 @@ class Patience:
     def _wait(self, attempt: int, doing: str, because: OnefoldError) -> None:
         now_s = time.monotonic()
         if attempt == 1:
-            self._began_s = now_s
-        if now_s - self._began_s > self.patience_s:
+            self._began_s[doing] = now_s
+        if now_s - self._began_s[doing] > self.patience_s:
             raise because
         wait_s = min(0.05 * 2 ** min(attempt, 10), self.pause_max_s) * random.uniform(0.5, 1.0)
         log.warning("%s waits: %s (try %d)", doing, because, attempt)

@@ -1,8 +1,7 @@
-"""A pipeline on Spark: one streaming query into one or more sinks, exactly once."""
+"""A pipeline on Spark: one streaming query, or batch runs, into one or more sinks, exactly once."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,11 +13,14 @@ from pyspark.sql.streaming.query import StreamingQuery
 from onefold.core import ConfigError, EpochRecord, Fenced, Guarantee, OnefoldError, Positions, Sink
 from onefold.core.effects import StoreFacts
 from onefold.core.protocol import Initial, Outcome, Started
+from onefold.core.runs import refuse_query
 from onefold.core.store import CheckpointStore
+from onefold.spark.batch import BatchOutcome, write_batch
 from onefold.spark.direct import RANGES, Fetch, Transform
 from onefold.spark.failures import from_spark
 from onefold.spark.formats import register
-from onefold.spark.session import Session
+from onefold.spark.query import QuerySession
+from onefold.spark.session import PATIENCE_S, check_pipeline_name
 
 if TYPE_CHECKING:
     from onefold.sources.kafka import KafkaSource
@@ -48,14 +50,13 @@ class Pipeline:
         sinks: Sequence[Sink],
         store: str | None = None,
         *,
-        patience_s: float = 120.0,
+        patience_s: float = PATIENCE_S,
         adopt_ledger: bool = False,
         accept_damage: int | None = None,
         checkpoint: str | None = None,
         on_outcome: Callable[[Outcome], None] | None = None,
     ) -> None:
-        if not re.fullmatch(r"[^\s/]+", name) or len(name) > 100:
-            raise ConfigError(f"a pipeline's name has 1 to 100 characters, no white space and no slash: {name!r}")
+        check_pipeline_name(name)
         names = [sink.name for sink in sinks]
         if not names or len(set(names)) != len(names):
             raise ConfigError(f"a pipeline needs one sink or more, each with its own name; given: {names or 'none'}")
@@ -70,7 +71,7 @@ class Pipeline:
         self._on_outcome = on_outcome
         self._fetch: Fetch | None = None
         self._begin: Positions | None = None  # where the DataFrame that was read begins
-        self._live: Session | None = None
+        self._live: QuerySession | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_live": None, "error": None}
@@ -100,6 +101,17 @@ class Pipeline:
         df = self._load(spark, source, RANGES)
         self._fetch = Fetch.of(spark, source, transform)
         return self._write(df, checkpoint, trigger)
+
+    def write_batch(self, df: DataFrame, run: str) -> BatchOutcome:
+        """Write a batch DataFrame exactly once under the name `run`: the same job run again writes nothing.
+
+        `run` names what is written, not when it is tried: a schedule's date, `{{ ds }}` in airflow. Which of several
+        attempts counts is decided once, so the DataFrame need not be the same in each. A pipeline that writes batches
+        runs no streaming query. Raises Fenced where another process began a run of the pipeline meanwhile.
+        """
+        session = self._session()
+        session.refuse_second_query(df.sparkSession)
+        return write_batch(session, df, run)
 
     def epoch_writer(self, df: DataFrame, batch_id: int) -> None:
         """The function for `df.writeStream.foreachBatch(pipeline.epoch_writer)`."""
@@ -159,7 +171,9 @@ class Pipeline:
         register(spark)
         session = self._session()
         session.refuse_second_query(spark)
-        frozen_before = session.facts().frozen
+        facts = session.facts()
+        refuse_query(facts, self.name)
+        frozen_before = facts.frozen
         settled = frozen_before if frozen_before is not None else source.initial_positions()
         initial = Initial(settled, source.starting_offsets == "ledger")
         started = session.start(initial)
@@ -188,14 +202,14 @@ class Pipeline:
         writer = writer.option("checkpointLocation", root)
         return (writer.trigger(**trigger) if trigger else writer).start()
 
-    def _session(self) -> Session:
+    def _session(self) -> QuerySession:
         if self._live is None:
             url = self._store_url
             if url is None:
                 directory = Path(".onefold")
                 directory.mkdir(exist_ok=True)
                 url = f"sqlite:///{(directory / f'{self.name}.db').resolve()}"
-            self._live = Session(
+            self._live = QuerySession(
                 self.name,
                 self.sinks,
                 CheckpointStore(url),

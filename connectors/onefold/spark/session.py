@@ -1,51 +1,42 @@
-"""A pipeline's life in one driver process: its store, its committers, its generation and the query it works for."""
+"""A pipeline's life in one driver process: its store, its committers and its generation, for queries and batch runs."""
 
 from __future__ import annotations
 
 import hashlib
 import logging
+import re
 import threading
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql import SparkSession
 
 from onefold.core import (
-    CheckpointMismatch,
     Committable,
     Committer,
     ConfigError,
     EpochRecord,
     Fenced,
     LastResource,
+    LedgerEntry,
     OnefoldError,
-    Positions,
-    Range,
-    Relation,
     Sink,
     SinkKind,
     TaskId,
-    Terminal,
 )
 from onefold.core.driver import Driver
 from onefold.core.effects import EpochRequest, StoreFacts
 from onefold.core.protocol import Initial, Outcome, Started, epoch, start, sweep
-from onefold.core.recovery import check_committed
-from onefold.core.store import KEEP_EPOCHS, CheckpointStore
+from onefold.core.runs import DecidedRun
+from onefold.core.store import CheckpointStore
 from onefold.spark import checkpoint
-from onefold.spark.checkpoint import RunningQuery
-from onefold.spark.direct import Fetch
-from onefold.spark.failures import from_spark
 from onefold.spark.patience import Patience
-from onefold.spark.sweeper import Sweeper
-from onefold.spark.writers import run_writers
 
-__all__ = ["Session"]
+__all__ = ["PATIENCE_S", "Session", "check_pipeline_name", "task_of"]
 
-QUERY = "#query"  # beside positions that only mean something within one query's checkpoint
+PATIENCE_S = 120.0
 
 log = logging.getLogger("onefold")
 
@@ -59,42 +50,32 @@ class Session:
         sinks: Sequence[Sink],
         store: CheckpointStore,
         patience_s: float,
-        begin: Positions | None = None,
         adopt_ledger: bool = False,
         accept_damage: int | None = None,
     ) -> None:
         self.name = name
         self.sinks = tuple(sinks)
         self.store = store
+        self.started: Started | None = None
+        self.lock = threading.RLock()
+        self.patience = Patience(patience_s)
+        self.write_through: tuple[str, ...] = ()  # known once the sinks were opened
         self._adopt_ledger = adopt_ledger
         self._accept_damage = accept_damage
-        self.started: Started | None = None
-        # Where the DataFrame that was read begins, whatever the ledger says by the time that its query starts.
-        self.begin = begin
-        self._lock = threading.RLock()
-        self._query: RunningQuery | None = None
-        self._sweeper: Sweeper | None = None
-        self._fingerprint: str | None = None  # None until the sinks were opened for the running query
-        self._write_through: tuple[str, ...] = ()
-        self._last_end: tuple[int, Positions] | None = None
-        self._patience = Patience(patience_s)
         committers: dict[str, Committer] = {
-            sink.name: self._patience.insist(partial(sink.recover, name), f"opening sink {sink.name!r}")
+            sink.name: self.patience.insist(partial(sink.recover, name), f"opening sink {sink.name!r}")
             for sink in sinks
         }
-        self._driver = Driver(name, store, committers, self._patience)
+        self._driver = Driver(name, store, committers, self.patience)
 
     @property
-    def _names(self) -> tuple[str, ...]:
+    def names(self) -> tuple[str, ...]:
         return tuple(sink.name for sink in self.sinks)
 
     def start(self, initial: Initial | None) -> Started:
-        """Take over the pipeline: a new generation, recovery, frozen positions. Before every start of a query."""
-        with self._lock:
-            self._query = None
-            self.started = self._driver.run(start(self._names, initial, self._adopt_ledger, self._accept_damage))
-            if initial is not None:
-                self.begin = self.started.start
+        """Take over the pipeline: a new generation, recovery, frozen positions. Before every query and batch run."""
+        with self.lock:
+            self.started = self._driver.run(start(self.names, initial, self._adopt_ledger, self._accept_damage))
             log.info(
                 "pipeline %r: generation %d, %d epochs finished, %d given up",
                 self.name,
@@ -104,75 +85,48 @@ class Session:
             )
             return self.started
 
-    def process(self, df: DataFrame, batch_id: int, root: str | None, fetch: Fetch | None) -> Outcome:
-        """One batch of the query, exactly once."""
-        with self._lock:
-            query = self._bind(df.sparkSession, root)
-            assert self.started is not None
-            if self._fingerprint is None:
-                self._fingerprint = self._open_sinks(
-                    fetch.schema if fetch else to_arrow_schema(df.schema, timezone="UTC")
-                )
-            span = self._range(df.sparkSession, query, batch_id)
-            files = checkpoint.files_of(df.sparkSession, query.root, span.end)
-            request = EpochRequest(
-                range=span,
-                query_id=query.query_id,
-                batch_id=batch_id,
-                fingerprint=f"{self._fingerprint}/{files}" if files else self._fingerprint,
-                sinks=self._names,
-                write_through=self._write_through,
-                continues=batch_id > 0,
-            )
-            self._check_state_is_whole(request, query)
-            protocol = epoch(self.started.generation, self.started.store_id, request)
-            outcome = self._driver.run(protocol, lambda record: self._run_job(df, record, fetch, query))
-            if outcome.replayed:
-                log.info("batch %d was written before, as epoch %d: skipped", batch_id, outcome.record.epoch)
-                if query.stateful is not False:
-                    # Skipping a completed batch of a stateful query would break the state store's validation.
-                    df.write.format("noop").mode("overwrite").save()
-            self._last_end = (batch_id, request.range.end)
-            return outcome
+    def run_epoch(
+        self,
+        request: EpochRequest,
+        run_writers: Callable[[EpochRecord], tuple[Committable, ...]],
+        runs_max: int = 3,
+    ) -> Outcome:
+        """One range, exactly once, under the generation of the last start; the writers run at most `runs_max` times."""
+        assert self.started is not None, "no epoch without a start"
+        protocol = epoch(self.started.generation, self.started.store_id, request, runs_max)
+        return self._driver.run(protocol, run_writers)
 
     def sweep(self) -> None:
         """Between epochs: remove what zombies prepared since. Does nothing while an epoch runs."""
-        if self._lock.acquire(blocking=False):
+        if self.lock.acquire(blocking=False):
             try:
                 if self.started is not None:
-                    self._driver.run(sweep(self.started.generation, self._names))
+                    self._driver.run(sweep(self.started.generation, self.names))
             finally:
-                self._lock.release()
+                self.lock.release()
 
-    def refuse_second_query(self, spark: SparkSession, besides: RunningQuery | None = None) -> None:
-        """One pipeline, one query: two would make two chains of positions."""
-        query = self._query
-        if query is None or (besides is not None and query.run_id == besides.run_id):
-            return
-        if checkpoint.is_active(spark, query):
-            raise ConfigError(
-                f"pipeline {self.name!r} runs query {query.query_id} already: one pipeline, one query. Stop that one,"
-                " or give the other its own pipeline name"
-            )
-
-    def check_store_reaches(self, spark: SparkSession, root: str) -> None:
-        """SQLite is one file on this machine: a cluster, or a checkpoint elsewhere, would outlive it."""
+    def check_store_reaches(self, spark: SparkSession, root: str | None = None) -> None:
+        """SQLite is one file on this machine: a cluster, or a checkpoint elsewhere (`root`), would outlive it."""
         master = str(spark.conf.get("spark.master", ""))
-        if self.store.is_local and not (master.startswith("local") and checkpoint.is_local(root)):
+        if self.store.is_local and not (master.startswith("local") and (root is None or checkpoint.is_local(root))):
+            where = "" if root is None else f" and the checkpoint {root!r}"
             raise ConfigError(
-                f"the checkpoint store is a SQLite file, but the master is {master!r} and the checkpoint {root!r}: give"
-                " the pipeline a Postgres store (store='postgresql+psycopg://...')"
+                f"the checkpoint store is a SQLite file, but the master is {master!r}{where}: give the pipeline a"
+                " Postgres store (store='postgresql+psycopg://...')"
             )
-
-    def check_checkpoint(self, spark: SparkSession, root: str) -> None:
-        """Before a query starts, also one that finds nothing new: what its checkpoint holds as done is on record."""
-        committed = checkpoint.committed_end(spark, root)
-        if committed is not None:
-            check_committed(self.facts(), committed)
 
     def facts(self) -> StoreFacts:
         """What the store knows of the pipeline; waits for a store that is down."""
-        return self._patience.insist(lambda: self.store.facts(self.name), "reading the store")
+        return self.patience.insist(lambda: self.store.facts(self.name), "reading the store")
+
+    def decided_run(self, run: str) -> DecidedRun | None:
+        """The batch run of that name, if it was ever decided."""
+        return self.patience.insist(lambda: self.store.decided_run(self.name, run), "reading the store")
+
+    def ledgers(self) -> dict[str, LedgerEntry | None]:
+        """What each destination says of the pipeline."""
+        committers = self._driver.committers
+        return {name: self.patience.insist(committers[name].ledger, "reading the ledger") for name in self.names}
 
     def taken_over(self, because: OnefoldError) -> Fenced | None:
         """Fenced, if a newer generation exists; None if not, or if the store doesn't answer now."""
@@ -188,105 +142,15 @@ class Session:
         )
 
     def close(self) -> None:
-        with self._lock:
-            self._stop_sweeper()
+        with self.lock:
             for committer in self._driver.committers.values():
                 committer.close()
             self.store.close()
 
-    def _bind(self, spark: SparkSession, root: str | None) -> RunningQuery:
-        """The query this batch belongs to. A new run, of this query or another, starts the protocol anew."""
-        query = checkpoint.running_query(spark, self._query, root)
-        if self._query != query:
-            self.refuse_second_query(spark, query)
-            self.check_store_reaches(spark, query.root)
-            if self.started is None or self._query is not None:
-                self.start(None)
-            self._query, self._fingerprint, self._last_end = query, None, None
-            self._stop_sweeper()
-            self._sweeper = Sweeper(self.sweep, lambda: checkpoint.is_active(spark, query))
-        return query
-
-    def _range(self, spark: SparkSession, query: RunningQuery, batch_id: int) -> Range:
-        end = checkpoint.positions_at(spark, query.root, batch_id)
-        if end is None:
-            raise CheckpointMismatch(
-                f"the checkpoint at {query.root} has no offsets/{batch_id}, though Spark runs that batch: something"
-                " deletes files there. Stop it, and start with a new checkpoint and startingOffsets=ledger"
-            )
-        if self._last_end is not None and self._last_end[0] == batch_id - 1:
-            return Range(self._last_end[1], _within(query, end))
-        before = checkpoint.last_end_before(spark, query.root, batch_id)
-        start = self._first_start(spark, query, end) if before is None else before
-        return Range(_within(query, start), _within(query, end))
-
-    def _first_start(self, spark: SparkSession, query: RunningQuery, end: Positions) -> Positions:
-        """Where the first batch began: what Spark logged of its own sources, and what `read` froze of ours."""
-        logged = checkpoint.initial_positions(spark, query.root)
-        frozen = self.begin or Positions()
-        known = logged.topics().keys() | frozen.topics().keys()
-        if missing := sorted(end.topics().keys() - known):
-            raise ConfigError(
-                f"the first batch's start in {', '.join(missing)} is not on record anywhere: Spark does not log it for"
-                " onefold_kafka. Read through the pipeline, which freezes it: pipeline.read(spark, KafkaSource(...))"
-            )
-        nowhere: dict[str, int | str] = {name: -1 for name, _ in end.items if name[0] == "#"}
-        if nowhere:
-            self._check_no_other_query(query)
-        return Positions.of({**nowhere, **dict(frozen.items), **dict(logged.items)})
-
-    def _check_no_other_query(self, query: RunningQuery) -> None:
-        """Sources other than Kafka count in their own way in each checkpoint: nobody could tell what is there."""
-        last = self._patience.insist(lambda: self.store.facts(self.name), "reading the store").last
-        if last is not None and dict(last.range.end.items).get(QUERY) != query.query_id:
-            raise CheckpointMismatch(
-                f"pipeline {self.name!r} has written {last.epoch} epochs, and this checkpoint directory is new. The"
-                " positions of this query's sources are numbers of their checkpoint, so where a new one begins is not"
-                " known. Nothing was written. Restore the checkpoint directory, or start over under a new pipeline"
-                " name, with an empty table"
-            )
-
-    def _check_state_is_whole(self, request: EpochRequest, query: RunningQuery) -> None:
-        """The ledger has the positions, but not the state that a query had built up to there."""
-        if query.stateful is not True or request.batch_id != 0:
-            return
-        facts = self.facts()
-        last, begin = facts.last, request.range.start
-        if last is None or begin.relation_to(last.range.end) is not Relation.SAME:
-            return  # a replay from the very beginning, or a mismatch that the protocol explains
-        if facts.frozen is not None and begin.relation_to(facts.frozen) is Relation.SAME:
-            return  # nothing but empty batches so far
-        if (last.query_id, last.batch_id) == (request.query_id, 0) and last.range.is_empty:
-            return
-        raise CheckpointMismatch(
-            f"this query keeps state, and it would go on at epoch {last.epoch}'s end without the state of the records"
-            " before, which is in the checkpoint directory only. Nothing was written. Restore that directory; or start"
-            " with startingOffsets=earliest and the same maxOffsetsPerTrigger, which runs all batches from the"
-            " pipeline's first position through the state again and writes none of them twice (as long as the store"
-            f" still knows them: it keeps {KEEP_EPOCHS:,}); or start over under a new pipeline name, with an empty"
-            " table"
-        )
-
-    def _run_job(
-        self, df: DataFrame, record: EpochRecord, fetch: Fetch | None, query: RunningQuery
-    ) -> tuple[Committable, ...]:
-        task = TaskId(self.name, record.generation, record.epoch, record.timestamp_ms, uuid.uuid4())
-        try:
-            return run_writers(df, self.sinks, task, fetch)
-        except OnefoldError:
-            raise
-        except Exception as error:
-            if not checkpoint.is_active(df.sparkSession, query):
-                raise Terminal(
-                    f"the query was stopped in the middle of epoch {record.epoch}: nothing of it was decided, and the"
-                    " next start runs it again"
-                ) from error
-            raise from_spark(error) from error
-
-    def _open_sinks(self, schema: pa.Schema) -> str:
+    def open_sinks(self, schema: pa.Schema) -> str:
         """Before the first writers of a query: tables, settings, permissions. Returns the job's fingerprint."""
         for sink in self.sinks:
-            committer = self._patience.insist(partial(sink.open, self.name, schema), f"opening sink {sink.name!r}")
+            committer = self.patience.insist(partial(sink.open, self.name, schema), f"opening sink {sink.name!r}")
             self._driver.committers[sink.name].close()
             self._driver.committers[sink.name] = committer
         guarantees = {sink.name: sink.guarantee() for sink in self.sinks}
@@ -302,26 +166,25 @@ class Session:
         if merging:
             committer = self._driver.committers[merging[0]]
             assert isinstance(committer, LastResource)
-            if not self._patience.insist(partial(self._is_shared, committer), "looking for the checkpoint store"):
+            if not self.patience.insist(partial(self._is_shared, committer), "looking for the checkpoint store"):
                 raise ConfigError(
                     f"sink {merging[0]!r} merges inside the decision's own transaction, so the checkpoint store must be"
                     " in its database: leave out store=, or use delivery='two_phase'"
                 )
         kinds = {name: promise.kind for name, promise in guarantees.items()}
-        self._write_through = tuple(name for name, kind in kinds.items() if kind is SinkKind.WRITE_THROUGH)
+        self.write_through = tuple(name for name, kind in kinds.items() if kind is SinkKind.WRITE_THROUGH)
         modes = {name: promise.mode for name, promise in guarantees.items()}
         return hashlib.sha256(f"{schema.to_string()}{modes}".encode()).hexdigest()[:16]
 
     def _is_shared(self, committer: LastResource) -> bool:
         return committer.shares_store(self.store.id())
 
-    def _stop_sweeper(self) -> None:
-        if self._sweeper is not None:
-            self._sweeper.stop()
-            self._sweeper = None
+
+def task_of(record: EpochRecord) -> TaskId:
+    """What the writers of an epoch are told; each attempt then takes an id of its own."""
+    return TaskId(record.pipeline, record.generation, record.epoch, record.timestamp_ms, uuid.uuid4())
 
 
-def _within(query: RunningQuery, positions: Positions) -> Positions:
-    if not any(name.startswith("#") for name, _ in positions.items):
-        return positions
-    return Positions.of({**dict(positions.items), QUERY: query.query_id})
+def check_pipeline_name(name: str) -> None:
+    if not re.fullmatch(r"[^\s/]+", name) or len(name) > 100:
+        raise ConfigError(f"a pipeline's name has 1 to 100 characters, no white space and no slash: {name!r}")

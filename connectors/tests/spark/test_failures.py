@@ -34,6 +34,11 @@ def test_a_message_of_several_lines_stays_whole() -> None:
     assert str(error) == "the rows do not fit:\n  id: text\n  n: missing"
 
 
+def test_what_spark_appends_to_an_error_of_a_format_is_no_part_of_its_message() -> None:
+    text = "Traceback (most recent call last):\nonefold.core.errors.ConfigError: no such option\n SQLSTATE: 38000"
+    assert str(from_spark(RuntimeError(text))) == "no such option"
+
+
 def test_the_last_error_of_a_chain_counts() -> None:
     text = "onefold.core.errors.Retriable: no answer\n\nThe above exception was the direct cause\n\n"
     error = crossed(text + "onefold.core.errors.DataLoss: gone")

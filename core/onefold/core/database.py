@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError, ProgrammingError, SQLAlchemyError
 
-from onefold.core.errors import BadRecord, ConfigError, InDoubt, OnefoldError, Retriable
+from onefold.core.errors import BadRecord, ConfigError, InDoubt, OnefoldError, OutOfResources, Retriable
+from onefold.core.libpq import READ_ONLY, is_exhaustion, is_read_only, is_refusal
 
 __all__ = ["Database"]
 
@@ -22,7 +24,7 @@ _BAD_ROW_SQLSTATES = ("22", "23")  # a staged merge is part of the store's trans
 # and SQLite's own words.
 _HOPELESS_SQLSTATES = ("28", "3D", "42501")
 _HOPELESS_WORDS = ("unable to open database file", "readonly database", "not a database", "is malformed")
-_NO_ENTRY_WORDS = ("authentication failed", "does not exist", "no pg_hba.conf entry")
+_SECRETS = ("password", "sslpassword", "oauth_client_secret")
 
 
 class Database:
@@ -36,12 +38,17 @@ class Database:
             raise ConfigError(f"the checkpoint store's URL is not usable: {error}") from error
 
     def __str__(self) -> str:
-        return self.url.render_as_string(hide_password=True)
+        return self.url.difference_update_query(_SECRETS).render_as_string(hide_password=True)
 
     @property
     def is_local(self) -> bool:
         """Whether only processes of this machine can use it."""
         return self.url.get_backend_name() == "sqlite"
+
+    def is_there(self) -> bool:
+        """False for a SQLite file that a connection would only now create."""
+        path = self.url.database
+        return not self.is_local or path is None or path.startswith("file:") or Path(path).exists()
 
     def close(self) -> None:
         self.engine.dispose()
@@ -80,12 +87,15 @@ class Database:
         if state.startswith(_BAD_ROW_SQLSTATES):
             return BadRecord(f"the checkpoint store at {self} {what}: {reason}. Nothing was written")
         hopeless = state.startswith(_HOPELESS_SQLSTATES) or isinstance(error, ProgrammingError)
-        if hopeless or any(word in reason for word in (*_HOPELESS_WORDS, *_NO_ENTRY_WORDS)):
+        unmet = not state and is_refusal(reason)
+        if hopeless or unmet or any(word in reason for word in _HOPELESS_WORDS):
             return ConfigError(
                 f"the checkpoint store at {self} {what}: {reason}. Check its URL, its password, and that the role or"
                 " the folder may be written"
             )
-        return Retriable(f"the checkpoint store at {self} {what}: {reason}")
+        kind = OutOfResources if state.startswith("53") or is_exhaustion(reason) else Retriable
+        hint = f". {READ_ONLY}" if is_read_only(reason) else ""
+        return kind(f"the checkpoint store at {self} {what}: {reason}{hint}")
 
 
 def _engine(url: sa.URL, lock_timeout_s: float) -> sa.Engine:
@@ -95,29 +105,41 @@ def _engine(url: sa.URL, lock_timeout_s: float) -> sa.Engine:
         sa.event.listen(engine, "begin", _sqlite_begin)
         return engine
     if url.get_backend_name() == "postgresql":
-        given = url.query.get("options", ())
-        options = [*([given] if isinstance(given, str) else given), _session_settings(lock_timeout_s)]
-        connect_args = {
-            "options": " ".join(options),
+        defaults = {
             "application_name": "onefold store",
             "connect_timeout": 10,
             "keepalives_idle": 10,
             "tcp_user_timeout": 30_000,
+            "target_session_attrs": "read-write",  # a standby takes connections too
         }
-        return sa.create_engine(url, isolation_level="READ COMMITTED", pool_pre_ping=True, connect_args=connect_args)
+        # No statement is prepared by name, and no setting is the session's: a pooler in transaction mode gives each
+        # transaction another one.
+        connect_args = {key: value for key, value in defaults.items() if key not in url.query}
+        engine = sa.create_engine(
+            url,
+            isolation_level="READ COMMITTED",
+            pool_pre_ping=True,
+            connect_args={**connect_args, "prepare_threshold": None},
+        )
+        settings = _transaction_settings(lock_timeout_s)
+        sa.event.listen(engine, "begin", lambda connection: connection.exec_driver_sql(settings))
+        return engine
     raise ConfigError(f"a checkpoint store lives in SQLite or Postgres, not in {url.get_backend_name()!r}")
 
 
-def _session_settings(lock_timeout_s: float) -> str:
+def _transaction_settings(lock_timeout_s: float) -> str:
     """A driver that was frozen or cut off in the middle of a transaction must not keep the pipeline's row locked."""
     settings = {
-        "synchronous_commit": "on",
         "lock_timeout": int(lock_timeout_s * 1000),
         "idle_in_transaction_session_timeout": int(lock_timeout_s * 500),
         "tcp_keepalives_idle": 10,
         "tcp_user_timeout": 30_000,
     }
-    return " ".join(f"-c {name}={value}" for name, value in settings.items())
+    chosen = "".join(f", set_config('{name}', '{value}', true)" for name, value in settings.items())
+    stricter = "current_setting('synchronous_commit') = 'remote_apply'"
+    return (
+        f"SELECT set_config('synchronous_commit', CASE WHEN {stricter} THEN 'remote_apply' ELSE 'on' END, true){chosen}"
+    )
 
 
 def _sqlite_settings(connection: Any, _record: Any) -> None:

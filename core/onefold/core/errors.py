@@ -4,6 +4,7 @@
     ├── ConfigError            a setting is wrong or does not fit the servers: mend it, start again
     │   └── SchemaMismatch     the rows and the destination's table do not fit together
     ├── Retriable              nothing took effect: the same call may be sent again
+    │   ├── OutOfResources     a server has no slot, connection or disk to spare: it takes a while until it has
     │   └── WorkLost           prepared work is gone before the decision: the epoch's writers must run again
     ├── InDoubt                the call may or may not have taken effect: only asking again can tell
     └── Terminal               asking again cannot help
@@ -25,6 +26,7 @@ __all__ = [
     "Fenced",
     "InDoubt",
     "OnefoldError",
+    "OutOfResources",
     "Retriable",
     "SchemaMismatch",
     "Terminal",
@@ -49,6 +51,10 @@ class SchemaMismatch(ConfigError):
 
 class Retriable(OnefoldError):
     exit_code = 75  # sysexits' EX_TEMPFAIL: a supervisor may start the process again
+
+
+class OutOfResources(Retriable):
+    pass
 
 
 class WorkLost(Retriable):

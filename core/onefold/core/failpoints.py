@@ -1,34 +1,47 @@
 """Named places where a test can hold a process still, to kill it, pause it or let it go on just there.
 
-Off, which is always outside tests, `failpoint` costs one look at an empty name. On, through the environment
+Off, which is always outside tests, `failpoint` costs one look into an empty dict. On, through the environment
 (`ONEFOLD_FAILPOINT=after:Decide#2`, `ONEFOLD_FAILPOINT_DIR=...`), the second process-local pass of `after:Decide`
-writes a file `<name>.<pid>` into the directory and waits until somebody removes that file, or kills the process.
+writes a file `<name>.<pid>.<thread>` into the directory and waits until somebody removes that file, or kills the
+process. Several places are separated by commas; `after:Decide#*` holds every pass.
 """
 
 from __future__ import annotations
 
 import os
+import threading
 import time
 from pathlib import Path
 
 __all__ = ["failpoint"]
 
-_name, _, _count = os.environ.get("ONEFOLD_FAILPOINT", "").partition("#")
-_passes_left = int(_count or 1)
+_EVERY = -1
+
+
+def _parse(text: str) -> dict[str, int]:
+    """Place -> how many passes are left until the one that is held."""
+    places = (place.partition("#") for place in text.split(",") if place)
+    return {name: _EVERY if count == "*" else int(count or 1) for name, _, count in places}
+
+
+_passes_left = _parse(os.environ.get("ONEFOLD_FAILPOINT", ""))
 
 
 def failpoint(name: str) -> None:
-    """Hold here if this place is the armed one."""
-    if _name and name == _name:
-        _hold()
+    """Hold here if this place is an armed one."""
+    if name in _passes_left:
+        _hold(name)
 
 
-def _hold() -> None:
-    global _passes_left
-    _passes_left -= 1
-    if _passes_left != 0:
-        return
-    marker = Path(os.environ["ONEFOLD_FAILPOINT_DIR"]) / f"{_name.replace(':', '-')}.{os.getpid()}"
+def _hold(name: str) -> None:
+    left = _passes_left[name]
+    if left != _EVERY:
+        if left > 1:
+            _passes_left[name] = left - 1
+            return
+        del _passes_left[name]  # only this pass is held
+    place = f"{name.replace(':', '-')}.{os.getpid()}.{threading.current_thread().name}"
+    marker = Path(os.environ["ONEFOLD_FAILPOINT_DIR"]) / place
     marker.touch()
     while marker.exists():
         time.sleep(0.02)

@@ -46,6 +46,7 @@ from onefold.core.errors import (
     Fenced,
     InDoubt,
     OnefoldError,
+    OutOfResources,
     Retriable,
     Terminal,
     WorkLost,
@@ -119,7 +120,8 @@ def start(
 
 
 def epoch(generation: Generation, store_id: str, request: EpochRequest, runs_max: int = 3) -> Protocol[Outcome]:
-    """Process one range exactly once. Writers that fail run again, at most `runs_max` times in all."""
+    """Process one range exactly once. Writers that fail run again, at most `runs_max` times in all; where a server was
+    merely out of something, after a pause, for as long as the driver has patience."""
     facts: StoreFacts = yield from _insist(ReadStore())
     found: EpochRecord | None = yield from _insist(FindEpoch(request))
     match place(facts, found, request):
@@ -127,7 +129,8 @@ def epoch(generation: Generation, store_id: str, request: EpochRequest, runs_max
             if record in facts.unfinished:
                 yield from _finish(generation, store_id, Decided(record))
             return Outcome(record, replayed=True)
-    for runs_left in reversed(range(runs_max)):
+    runs = waits = 0
+    while True:
         record = yield from _insist(OpenEpoch(generation, request, facts.last.epoch if facts.last else 0))
         for sink in record.write_through:
             yield from _insist(Announce(sink, record))
@@ -137,9 +140,14 @@ def epoch(generation: Generation, store_id: str, request: EpochRequest, runs_max
             break
         except InDoubt:
             raise  # it may have been decided: no abort, no sweep, no rerun
+        except OutOfResources as error:
+            yield from _abort_run(generation, record)
+            waits += 1
+            yield Pause(waits, RunWriters(record), error)
         except Retriable:
             yield from _abort_run(generation, record)
-            if not runs_left:
+            runs += 1
+            if runs >= runs_max:
                 raise
         except (Fenced, CheckpointMismatch):
             raise  # somebody else is at work here: what was prepared is for the next recovery to remove

@@ -10,7 +10,18 @@ from onefold.core.effects import EpochRequest, StoreFacts
 from onefold.core.errors import CheckpointMismatch, ConfigError, Damaged, DataLoss
 from onefold.core.positions import Positions, Relation
 
-__all__ = ["Next", "Place", "Replay", "Resolution", "adoption", "check_committed", "doomed", "place", "resolve"]
+__all__ = [
+    "Next",
+    "Place",
+    "Replay",
+    "Resolution",
+    "adoption",
+    "check_committed",
+    "check_ledger",
+    "doomed",
+    "place",
+    "resolve",
+]
 
 NEW_CHECKPOINT = (
     "start the query with a new, empty checkpoint directory and startingOffsets=ledger: "
@@ -59,7 +70,7 @@ def resolve(
                 " take the destination and the store back to one backup"
             )
     for sink, ledger in ledgers.items():
-        _check_ledger(facts, sink, ledger)
+        check_ledger(facts, sink, ledger)
     return Resolution(
         finish=tuple(Decided(r) for r in facts.unfinished if r.state is EpochState.DECIDED),
         give_up=tuple(r for r in facts.unfinished if r.state is EpochState.OPEN and not r.write_through),
@@ -72,7 +83,7 @@ def _to_rerun(facts: StoreFacts) -> EpochRecord | None:
     return next((r for r in facts.unfinished if r.state is EpochState.OPEN and r.write_through), None)
 
 
-def _check_ledger(facts: StoreFacts, sink: str, ledger: LedgerEntry | None) -> None:
+def check_ledger(facts: StoreFacts, sink: str, ledger: LedgerEntry | None) -> None:
     """Hold one sink's own account against the store's. Raises unless one history explains both."""
     complete = facts.complete
     if complete is not None and sink not in complete.sinks:

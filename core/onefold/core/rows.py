@@ -14,6 +14,7 @@ from onefold.core.tables import epochs, pipelines
 
 __all__ = [
     "DECIDED_STATES",
+    "epochs_before",
     "last_epoch",
     "of_pipeline",
     "pipeline_row",
@@ -55,6 +56,13 @@ def unfinished_epochs(connection: sa.Connection, pipeline: str) -> tuple[EpochRe
     states = (EpochState.OPEN.value, EpochState.DECIDED.value, EpochState.DAMAGED.value)
     query = sa.select(epochs).where(epochs.c.pipeline == pipeline, epochs.c.state.in_(states)).order_by(epochs.c.epoch)
     return tuple(record_of(row) for row in connection.execute(query))
+
+
+def epochs_before(record: EpochRecord, kept: int, states: tuple[str, ...]) -> sa.Delete:
+    """What is pruned: those in `states`, more than `kept` numbers below the record's."""
+    return epochs.delete().where(
+        epochs.c.pipeline == record.pipeline, epochs.c.epoch < record.epoch - kept, epochs.c.state.in_(states)
+    )
 
 
 def values_of(record: EpochRecord) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from onefold.core.ports import Merge
 from onefold.core.positions import Positions, Range, Relation
 from onefold.core.rows import (
     DECIDED_STATES,
+    epochs_before,
     last_epoch,
     of_pipeline,
     pipeline_row,
@@ -33,7 +34,9 @@ from onefold.core.rows import (
     unfinished_epochs,
     values_of,
 )
-from onefold.core.tables import SCHEMA_VERSION, epochs, metadata, pipelines, store_info
+from onefold.core.run_names import adopt_name, claim_name, decided_run
+from onefold.core.runs import DecidedRun
+from onefold.core.tables import epochs, existing_store, pipelines, prepared_store, runs
 
 __all__ = ["CheckpointStore"]
 
@@ -56,23 +59,18 @@ class CheckpointStore:
         self.database.close()
 
     def id(self) -> str:
-        """The store's own id, which every sink's ledger remembers. Creates the tables on first use."""
+        """The store's own id, which every sink's ledger remembers. Makes the tables, or migrates an older store's."""
         if self._id is None:
             with self.database.transaction() as connection:
-                _lock_schema(connection)
-                metadata.create_all(connection)
-                row = connection.execute(sa.select(store_info)).one_or_none()
-                if row is None:
-                    store_id = str(uuid.uuid4())
-                    connection.execute(store_info.insert().values(store_id=store_id, version=SCHEMA_VERSION))
-                elif row.version != SCHEMA_VERSION:
-                    raise ConfigError(
-                        f"the checkpoint store at {self.database} has version {row.version}, this onefold writes"
-                        f" version {SCHEMA_VERSION}: use the onefold that made it, or a newer one"
-                    )
-                else:
-                    store_id = row.store_id
+                store_id = prepared_store(connection, str(self.database))
             self._id = store_id  # only now: a transaction that failed has left no such store
+        return self._id
+
+    def look(self) -> str | None:
+        """The id of a store that is there already, None if there is none. Unlike `id`, makes and migrates nothing."""
+        if self._id is None and self.database.is_there():
+            with self.database.transaction() as connection:
+                self._id = existing_store(connection, str(self.database))
         return self._id
 
     def acquire(self, pipeline: str, above: int) -> Generation:
@@ -203,9 +201,10 @@ class CheckpointStore:
                     f"epoch {record.epoch} of pipeline {record.pipeline!r} can't be decided: the store has it as"
                     f" {stored.state.value if stored else 'unknown'} at another place of the chain; start anew"
                 )
+            decided = replace(stored, state=EpochState.DECIDED, manifest=tuple(manifest))
+            claim_name(connection, decided, now_ms)
             if merge is not None:
                 merge(connection)
-            decided = replace(stored, state=EpochState.DECIDED, manifest=tuple(manifest))
             connection.execute(this_epoch(decided).values(**values_of(decided), decided_at_ms=now_ms))
             return Decided(decided)
 
@@ -213,15 +212,17 @@ class CheckpointStore:
         record = decided.record
         with self._mine(generation) as (connection, _):
             stored = stored_epoch(connection, record)
-            assert stored is not None and stored.state in (EpochState.DECIDED, EpochState.COMPLETE), stored
-            connection.execute(this_epoch(record).values(state=EpochState.COMPLETE.value, completed_at_ms=now_ms))
-            connection.execute(
-                epochs.delete().where(
-                    epochs.c.pipeline == record.pipeline,
-                    epochs.c.epoch < record.epoch - KEEP_EPOCHS,
-                    epochs.c.state.in_((EpochState.COMPLETE.value, EpochState.GIVEN_UP.value)),
+            if stored is None or stored.state is EpochState.OPEN:
+                raise CheckpointMismatch(
+                    f"epoch {record.epoch} of pipeline {record.pipeline!r} was decided, and the store has it as"
+                    f" {stored.state.value if stored else 'unknown'}: the store is an older copy (a restored backup, or"
+                    " a replica promoted before it had caught up). Restore the newer store, or start the pipeline"
+                    " again: it compares what is left, and says what can be done"
                 )
-            )
+            assert stored.state in (EpochState.DECIDED, EpochState.COMPLETE), stored
+            connection.execute(this_epoch(record).values(state=EpochState.COMPLETE.value, completed_at_ms=now_ms))
+            finished = (EpochState.COMPLETE.value, EpochState.GIVEN_UP.value)
+            connection.execute(epochs_before(record, KEEP_EPOCHS, finished))
 
     def give_up(self, generation: Generation, record: EpochRecord) -> None:
         with self._mine(generation) as (connection, _):
@@ -229,6 +230,8 @@ class CheckpointStore:
             assert stored is not None and stored.state in (EpochState.OPEN, EpochState.GIVEN_UP), stored
             assert not stored.write_through, f"{stored} may show already: it must run again"
             connection.execute(this_epoch(record).values(state=EpochState.GIVEN_UP.value))
+            # A pipeline that dies in every start completes nothing, and must not grow either.
+            connection.execute(epochs_before(record, KEEP_EPOCHS, (EpochState.GIVEN_UP.value,)))
 
     def damage(self, generation: Generation, decided: Decided, evidence: str) -> None:
         with self._mine(generation) as (connection, _):
@@ -273,6 +276,30 @@ class CheckpointStore:
             connection.execute(
                 epochs.insert().values(**values_of(adopted), opened_at_ms=now_ms, completed_at_ms=now_ms)
             )
+            adopt_name(connection, adopted, now_ms)
+
+    def decided_run(self, pipeline: str, run: str) -> DecidedRun | None:
+        """The batch run of that name, if it was ever decided: names are kept for good, also of pruned epochs."""
+        self.id()
+        with self.database.transaction() as connection:
+            return decided_run(connection, pipeline, run)
+
+    def forget(self, pipeline: str) -> None:
+        """Remove all that is known of a pipeline that is no more, on the user's word. Fences whoever still runs it.
+
+        Raises ConfigError while an epoch of it is unfinished.
+        """
+        self.id()
+        with self.database.transaction() as connection:
+            connection.execute(pipeline_row(pipeline).with_for_update()).one_or_none()
+            unfinished = unfinished_epochs(connection, pipeline)
+            if unfinished:
+                raise ConfigError(
+                    f"epoch {unfinished[0].epoch} of pipeline {pipeline!r} is {unfinished[0].state.value}: start the"
+                    " pipeline once more, or `onefold txn resolve --take-over` it, before it is forgotten"
+                )
+            for table in (epochs, runs, pipelines):
+                connection.execute(table.delete().where(table.c.pipeline == pipeline))
 
     def history(self, pipeline: str, limit: int = KEEP_EPOCHS) -> list[EpochRecord]:
         """The newest epochs, oldest first, given-up ones included."""
@@ -293,9 +320,3 @@ class CheckpointStore:
                     " Another process runs this pipeline: stop this one and do not restart it"
                 )
             yield connection, row
-
-
-def _lock_schema(connection: sa.Connection) -> None:
-    """Two drivers that create the tables at once would collide in Postgres's catalog."""
-    if connection.dialect.name == "postgresql":
-        connection.execute(sa.text("SELECT pg_advisory_xact_lock(hashtext('onefold store'))"))

@@ -1,12 +1,24 @@
-"""The checkpoint store's tables."""
+"""The checkpoint store's tables, and how an older store's become today's.
+
+A store is migrated by the first driver of a newer onefold that opens it, while an older one may still run on beside it:
+so a migration only adds, and what it adds may be left out of an INSERT. The older one refuses its own next start.
+"""
 
 from __future__ import annotations
 
+import uuid
+
 import sqlalchemy as sa
 
-__all__ = ["SCHEMA_VERSION", "epochs", "metadata", "pipelines", "store_info"]
+from onefold.core.errors import ConfigError
 
-SCHEMA_VERSION = 2
+__all__ = ["SCHEMA_VERSION", "epochs", "existing_store", "pipelines", "prepared_store", "runs"]
+
+# Each brings a store from the version before to this one: SQL that SQLite and Postgres both know.
+MIGRATIONS = {
+    2: ("ALTER TABLE onefold_epochs ADD COLUMN write_through TEXT NOT NULL DEFAULT '[]'",),
+}
+SCHEMA_VERSION = max(MIGRATIONS)
 metadata = sa.MetaData()
 
 store_info = sa.Table(
@@ -49,3 +61,57 @@ epochs = sa.Table(
     sa.Column("error", sa.Text),
     sa.Index("onefold_epochs_by_state", "pipeline", "state"),
 )
+
+runs = sa.Table(
+    "onefold_runs",
+    metadata,
+    sa.Column("pipeline", sa.String(200), primary_key=True),
+    sa.Column("run", sa.String(200), primary_key=True),
+    sa.Column("epoch", sa.BigInteger, nullable=False),
+    sa.Column("rows", sa.BigInteger, nullable=False),
+    sa.Column("decided_at_ms", sa.BigInteger, nullable=False),
+)
+
+
+def prepared_store(connection: sa.Connection, where: str) -> str:
+    """The id of the store at `where`, whose tables are today's after the caller's transaction. Raises ConfigError."""
+    if connection.dialect.name == "postgresql":
+        # Two drivers that create the tables at once would collide in Postgres's catalog.
+        connection.execute(sa.text("SELECT pg_advisory_xact_lock(hashtext('onefold store'))"))
+    metadata.create_all(connection)
+    row = connection.execute(sa.select(store_info)).one_or_none()
+    if row is None:
+        store_id = str(uuid.uuid4())
+        connection.execute(store_info.insert().values(store_id=store_id, version=SCHEMA_VERSION))
+        return store_id
+    _refuse_newer(row.version, where)
+    if row.version < SCHEMA_VERSION:
+        for version in range(row.version + 1, SCHEMA_VERSION + 1):
+            for statement in MIGRATIONS[version]:
+                connection.exec_driver_sql(statement)
+        connection.execute(store_info.update().values(version=SCHEMA_VERSION))
+    return str(row.store_id)
+
+
+def existing_store(connection: sa.Connection, where: str) -> str | None:
+    """The id of a store that is there, None if there is none; changes nothing. Raises ConfigError for an older one."""
+    if not sa.inspect(connection).has_table(store_info.name):
+        return None
+    row = connection.execute(sa.select(store_info)).one_or_none()
+    if row is None:
+        return None
+    _refuse_newer(row.version, where)
+    if row.version < SCHEMA_VERSION:
+        raise ConfigError(
+            f"the checkpoint store at {where} has the older version {row.version}: start one of its pipelines with this"
+            " onefold, which migrates it, or look with the onefold that made it"
+        )
+    return str(row.store_id)
+
+
+def _refuse_newer(version: int, where: str) -> None:
+    if version > SCHEMA_VERSION:
+        raise ConfigError(
+            f"the checkpoint store at {where} has version {version}, this onefold knows version {SCHEMA_VERSION}: use"
+            " the onefold that made it, or a newer one"
+        )

@@ -4,8 +4,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from onefold.sources.kafka import KafkaSource
+    from onefold.sources.postgres import PostgresSource
 
-__all__ = ["KafkaSource"]
+__all__ = ["KafkaSource", "PostgresSource"]
 
 
 def __getattr__(name: str) -> object:
@@ -13,4 +14,8 @@ def __getattr__(name: str) -> object:
         from onefold.sources.kafka import KafkaSource
 
         return KafkaSource
+    if name == "PostgresSource":
+        from onefold.sources.postgres import PostgresSource
+
+        return PostgresSource
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -8,8 +8,7 @@ from onefold.connectors.spark_session import session_of_ones_own
 from onefold.connectors.workload.settings import Job
 from onefold.core.invariants import Evidence, NoDuplicate, NoLoss, verdicts
 from onefold.spark import Pipeline
-from onefold.spark.postgres_table import read_table
-from onefold.spark.verify import Verification, compare, read_source, verify
+from onefold.spark.verify import Verification, compare_with_table, read_source, verify
 
 __all__ = ["audit"]
 
@@ -25,6 +24,6 @@ def audit(job: Job, directory: Path) -> Verification:
             return verification
         start, end = source.initial_positions(), job.source(starting_offsets="latest").initial_positions()
         expected = job.transform(read_source(spark, source, start, end))
-        comparison = compare(expected, read_table(spark, sink.url, sink.table, expected.schema), ["id"])
+        comparison = compare_with_table(spark, expected, sink, ["id"])
         judged = (NoLoss(), NoDuplicate())  # the others speak of epochs, and there are none
         return Verification(comparison, end, 0, verdicts(Evidence(compared={sink.name: comparison}), judged))

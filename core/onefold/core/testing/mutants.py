@@ -302,7 +302,7 @@ _ALL: tuple[Mutant, ...] = (
     _mutant(
         "the ledgers are not asked",
         RECOVERY,
-        "        _check_ledger(facts, sink, ledger)\n",
+        "        check_ledger(facts, sink, ledger)\n",
         "        assert sink is not None, ledger\n",
     ),
     _mutant(

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 import psycopg
 
 from onefold.core.contract import Committable, Decided, EpochRecord, LedgerEntry, SinkKind
-from onefold.core.errors import ConfigError, Damaged, InDoubt, OnefoldError, Retriable, WorkLost
+from onefold.core.errors import ConfigError, Damaged, DataLoss, InDoubt, OnefoldError, Retriable, WorkLost
 from onefold.core.failpoints import failpoint
 from onefold.sinks.postgres import connection as pool
-from onefold.sinks.postgres import errors, staging, tombstones
+from onefold.sinks.postgres import errors, prepared, staging, tombstones
 from onefold.sinks.postgres.dead_letters import Origin
-from onefold.sinks.postgres.naming import Gid, gid_prefix, literal
-from onefold.sinks.postgres.plan import Plan, Settings
+from onefold.sinks.postgres.incarnation import Incarnation
+from onefold.sinks.postgres.naming import Gid, gid_prefix
+from onefold.sinks.postgres.plan import Delivery, Plan, Settings
 
 if TYPE_CHECKING:
     import sqlalchemy as sa
@@ -31,6 +32,10 @@ class PostgresCommitter:
         self._conninfo = settings.conninfo(pipeline)
         self._books = settings.bookkeeping(pipeline)
         self._prefix = gid_prefix(pipeline, settings.name)
+        self._may_be_outgrown = plan is not None and plan.stage_table is not None  # other stages, by this plan's
+        # What this process knows to be in the destination: a server that shows less of it is an older copy.
+        self._epoch_known = 0
+        self._incarnation: Incarnation | None = None  # None before the ledger was read
 
     def verify(self, committables: Sequence[Committable]) -> None:
         gids, staged = self._split(committables)
@@ -56,25 +61,36 @@ class PostgresCommitter:
                         gone.append(committable)
                     failpoint("postgres.commit_prepared")
                 if gone:
-                    raise Damaged(self._evidence(gone, len(gids)))
+                    raise self._of_gone(connection, gone, len(gids))
+        if staged or (self._plan is not None and self._plan.delivery is Delivery.STAGED):
+            self._epoch_known = max(self._epoch_known, decided.record.epoch)  # the decision wrote the ledger
         if staged:
             # The decision moved the rows already: what is left to do is to throw the stage's copies away.
             with self._borrow(f"clearing the stage of epoch {decided.record.epoch}") as connection:
                 staging.clear(connection, self._books, staged, self._settings.lock_timeout_s)
-        if self._plan is not None and self._plan.tombstones is not None:
-            with self._borrow("forgetting old deletions") as connection:
-                tombstones.prune(connection, self._plan.tombstones, decided.record.timestamp_ms)
+        if self._plan is not None and self._may_be_outgrown:
+            with self._borrow("dropping outgrown stages") as connection:
+                generation = decided.record.generation
+                self._may_be_outgrown = not staging.drop_outgrown(connection, self._books, self._plan.stage, generation)
+        if self._plan is not None and self._plan.changes is not None:
+            self._tidy(self._plan, decided.record.timestamp_ms)
+
+    def _tidy(self, plan: Plan, timestamp_ms: int) -> None:
+        """After an epoch of upserts."""
+        with self._borrow("tidying up after upserts") as connection:
+            if plan.tombstones is not None:
+                with connection.transaction():
+                    connection.execute(pool.transaction_settings(self._settings.lock_timeout_s))
+                    tombstones.prune(connection, plan.tombstones, timestamp_ms)
+            if plan.delivery is Delivery.TWO_PHASE:
+                assert plan.stage_table is not None
+                staging.empty(connection, plan.stage_table, self._settings.lock_timeout_s)
 
     def abort(self, committables: Sequence[Committable]) -> None:
         gids, staged = self._split(committables)
         with self._borrow("aborting prepared work") as connection:
             for committable in gids:
-                try:
-                    connection.execute(f"ROLLBACK PREPARED {literal(committable.handle)}".encode())
-                except psycopg.errors.UndefinedObject:
-                    continue
-                except psycopg.Error as error:
-                    raise self._of_prepared(error, connection, committable, "ROLLBACK PREPARED", Retriable) from error
+                prepared.end(connection, "ROLLBACK", committable, self._where(), Retriable)
             staging.discard(connection, self._books, staged, self._settings.lock_timeout_s)
 
     def leftovers(self, up_to_generation: int) -> Sequence[Committable]:
@@ -91,13 +107,18 @@ class PostgresCommitter:
 
     def ledger(self) -> LedgerEntry | None:
         with self._borrow("reading the ledger") as connection:
-            return self._books.ledger(connection)
+            self._incarnation = Incarnation.of(connection)
+            found = self._books.ledger(connection)
+        self._epoch_known = found.epoch if found is not None else 0
+        return found
 
     def record(self, entry: LedgerEntry) -> None:
         with self._borrow(f"writing the ledger row of epoch {entry.epoch}", InDoubt) as connection:
             connection.execute(pool.begin(self._settings.lock_timeout_s))
+            self._check_ledger_is_not_older(connection)
             self._books.record(connection, entry)
             connection.execute("COMMIT")
+        self._epoch_known = max(self._epoch_known, entry.epoch)
 
     def shares_store(self, store_id: str) -> bool:
         with self._borrow("looking for the checkpoint store") as connection:
@@ -127,7 +148,8 @@ class PostgresCommitter:
             )
         assert not raw.autocommit, "the merge and the decision must be one transaction"
         try:
-            raw.execute(f"SET LOCAL lock_timeout = {int(self._settings.lock_timeout_s * 1000)}")
+            raw.execute(pool.transaction_settings(self._settings.lock_timeout_s))
+            self._check_ledger_is_not_older(raw)
             name = self._settings.name
             origin = Origin(record.pipeline, name, record.epoch, entry.generation, record.timestamp_ms)
             mine = [c for c in manifest if c.sink == name]
@@ -160,13 +182,37 @@ class PostgresCommitter:
 
     def _commit_prepared(self, connection: pool.Connection, committable: Committable) -> bool:
         """False if it is gone and was never committed."""
-        try:
-            connection.execute(f"COMMIT PREPARED {literal(committable.handle)}".encode())
-        except psycopg.errors.UndefinedObject:
-            return self._books.is_committed(connection, committable.handle, committable.epoch)
-        except psycopg.Error as error:
-            raise self._of_prepared(error, connection, committable, "COMMIT PREPARED", InDoubt) from error
-        return True
+        found = prepared.end(connection, "COMMIT", committable, self._where(), InDoubt)
+        return found or self._books.is_committed(connection, committable.handle, committable.epoch)
+
+    def _check_ledger_is_not_older(self, connection: pool.Connection) -> None:
+        """Called before the ledger moves forward: over a gap it would hide what the server has lost.
+
+        The log of a server is one sequence: if the last row that we know of is there, all before it is.
+        """
+        there = self._books.epoch(connection)
+        if there < self._epoch_known:
+            now = Incarnation.of(connection)
+            raise DataLoss(
+                f"{self._where()}: the ledger stands at epoch {there}, and epoch {self._epoch_known} was completed "
+                f"there before: {self._became(now) or 'the destination is an older copy'}. Nothing more was written. "
+                "Bring back the server that has the rest; or start the pipeline again: it compares the store, the "
+                "ledger and Spark's checkpoint, and says how to go on"
+            )
+
+    def _became(self, now: Incarnation) -> str | None:
+        return self._incarnation.became(now) if self._incarnation is not None else None
+
+    def _of_gone(self, connection: pool.Connection, gone: Sequence[Committable], of: int) -> OnefoldError:
+        became = self._became(Incarnation.of(connection))
+        if became is None:
+            return Damaged(self._evidence(gone, of))
+        return DataLoss(
+            f"{self._where()}: epoch {gone[0].epoch} was decided, and {len(gone)} of its {of} prepared transactions "
+            f"are gone, the first is {gone[0].handle!r}; {became}, and it had not caught up. Bring back the server "
+            "that has the rest; or start the pipeline again: it compares the store, the ledger and Spark's checkpoint, "
+            "and says how to go on"
+        )
 
     def _evidence(self, gone: Sequence[Committable], of: int) -> str:
         named = ", ".join(f"{c.handle} ({c.rows} rows)" for c in gone)
@@ -176,34 +222,6 @@ class PostgresCommitter:
             "Somebody rolled them back, or the server came back older than it was. The others are committed. "
             "Restore the server, or write these rows again from the epoch's source range"
         )
-
-    def _of_prepared(
-        self,
-        error: psycopg.Error,
-        connection: pool.Connection,
-        committable: Committable,
-        verb: str,
-        lost: type[OnefoldError],
-    ) -> OnefoldError:
-        """COMMIT and ROLLBACK PREPARED fail in their own ways (twophase.c, LockGXact)."""
-        doing = f"{self._where()}, {verb} {committable.handle!r} of epoch {committable.epoch}"
-        if error.sqlstate == "42501":
-            row = connection.execute(
-                "SELECT owner, current_user FROM pg_prepared_xacts WHERE gid = %s", (committable.handle,)
-            ).fetchone()
-            owner, user = row or ("another role", "this role")
-            return ConfigError(
-                f"{doing}: it belongs to role {owner!r}, and this session is {user!r}. Connect as {owner!r}, or "
-                f"SET ROLE to it: add options=-c%20role%3D{owner} to the sink's URL"
-            )
-        if error.sqlstate == "55000":
-            return Retriable(f"{doing}: another committer is busy with it just now: {errors.said(error)}")
-        if error.sqlstate == "0A000":
-            return ConfigError(
-                f"{doing}: it was prepared in another database: {errors.said(error)}. "
-                "Set the sink's URL back to that database, and start again"
-            )
-        return errors.translate(error, doing, connection, lost=lost)
 
     @contextmanager
     def _borrow(self, doing: str, lost: type[OnefoldError] = Retriable) -> Iterator[pool.Connection]:

@@ -1,9 +1,15 @@
-"""Connections to one database, kept per process and handed from task to task."""
+"""Connections to one database, kept per process and handed from task to task.
+
+Nothing rests on a session's state, since a pooler in transaction mode gives each transaction another session: what a
+transaction needs is set within it, and no statement is prepared by name. Only the role is the session's: a parameter
+of its start, which a pooler passes on or refuses, and which is looked at after connecting.
+"""
 
 from __future__ import annotations
 
 import atexit
 import os
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,6 +29,8 @@ __all__ = [
     "conninfo",
     "discard",
     "give_back",
+    "is_pooled",
+    "starts_as",
     "store_url",
     "take",
     "transaction_settings",
@@ -32,11 +40,9 @@ Connection = psycopg.Connection[tuple[Any, ...]]
 
 IDLE_MAX = 8
 _APPLICATION_NAME_BYTES_MAX = 63
-
-# COMMIT PREPARED runs outside any transaction, so a session as such must be durable too.
-_SESSION = (
-    "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') <> 'remote_apply'"
-)
+# A standby takes connections too, and a service of several hosts may hand one out.
+_WRITABLE = {"target_session_attrs": "read-write"}
+_OPTION = re.compile(r"(?:\\.|[^\s\\])+", re.DOTALL)
 
 _lock = threading.Lock()
 # Keyed by process: a forked child must neither use nor close its parent's sockets, so it leaves them where they are.
@@ -54,8 +60,8 @@ def _parameters(url: str) -> dict[str, Any]:
         ) from None
 
 
-def conninfo(url: str, pipeline: str, connect_timeout_s: int) -> str:
-    """`url` with what a long-running client needs; what `url` itself says wins."""
+def conninfo(url: str, pipeline: str, connect_timeout_s: int, role: str | None = None) -> str:
+    """`url` with what a long-running client needs; what `url` itself says wins, except over `role`."""
     name = f"onefold {pipeline}".encode()[:_APPLICATION_NAME_BYTES_MAX].decode(errors="ignore")
     defaults = {
         "connect_timeout": connect_timeout_s,
@@ -66,13 +72,14 @@ def conninfo(url: str, pipeline: str, connect_timeout_s: int) -> str:
         "keepalives_interval": 10,
         "keepalives_count": 3,
         "tcp_user_timeout": 60_000,  # ms that sent bytes may stay unacknowledged
+        **_WRITABLE,
     }
-    return psycopg.conninfo.make_conninfo(**{**defaults, **_parameters(url)})
+    return psycopg.conninfo.make_conninfo(**{**defaults, **_as_role(_parameters(url), role)})
 
 
-def store_url(url: str) -> str:
+def store_url(url: str, role: str | None = None) -> str:
     """The same database as an SQLAlchemy URL for psycopg, with every other parameter of `url` kept."""
-    parameters = {key: str(value) for key, value in _parameters(url).items()}
+    parameters = {key: str(value) for key, value in (_WRITABLE | _as_role(_parameters(url), role)).items()}
     user, password = parameters.pop("user", None), parameters.pop("password", None)
     host, port = parameters.pop("host", None), parameters.pop("port", None)
     database = parameters.pop("dbname", None)
@@ -92,17 +99,56 @@ def store_url(url: str) -> str:
     ).render_as_string(hide_password=False)
 
 
+def _as_role(parameters: dict[str, Any], role: str | None) -> dict[str, Any]:
+    """A session that starts as `role` comes back to it on RESET ROLE, and whoever takes it from the pool has it."""
+    if role is None:
+        return parameters
+    given = [str(parameters["options"])] if parameters.get("options") else []
+    escaped = re.sub(r"([\s\\])", r"\\\1", role)
+    return {**parameters, "options": " ".join([*given, f"-c role={escaped}"])}
+
+
+def starts_as(parameters: dict[str, Any]) -> str | None:
+    """The role that the startup parameter `options` asks for: the last one wins."""
+    role = None
+    for option in _OPTION.findall(str(parameters.get("options") or "")):
+        text = re.sub(r"\\(.)", r"\1", option, flags=re.DOTALL)
+        name, _, value = text.removeprefix("--").removeprefix("-c").partition("=")
+        role = value if name == "role" else role
+    return role
+
+
 def _connect(info: str) -> Connection:
+    parameters = psycopg.conninfo.conninfo_to_dict(info)
     connection: Connection | None = None
     try:
-        connection = psycopg.connect(info, autocommit=True)
+        connection = psycopg.connect(info, autocommit=True, prepare_threshold=None)
         connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
-        connection.execute(_SESSION)
+        role = starts_as(parameters)
+        if role is not None:
+            _check_role(connection, role)
         return connection
     except psycopg.Error as error:
         if connection is not None:
             connection.close()
-        raise errors.of_connecting(error, psycopg.conninfo.conninfo_to_dict(info)) from None
+        raise errors.of_connecting(error, parameters) from None
+
+
+def _check_role(connection: Connection, role: str) -> None:
+    row = connection.execute("SELECT current_user").fetchone()
+    if row is not None and row[0] != role:
+        connection.close()
+        raise ConfigError(
+            f"the session was to start as role {role!r} and is {row[0]!r}: a pooler between has dropped the startup "
+            f"parameter `options`. Make it the login role's default in the server itself (ALTER ROLE {row[0]} SET role "
+            f"= '{role}'), or connect to the server directly"
+        )
+
+
+def is_pooled(connection: Connection) -> bool:
+    """Whether a pooler stands between: it invents the process ids that it tells its clients."""
+    row = connection.execute("SELECT pg_backend_pid()").fetchone()
+    return row is not None and row[0] != connection.info.backend_pid
 
 
 def take(info: str) -> Connection:
@@ -154,11 +200,21 @@ def borrow(info: str, doing: str, lost: type[OnefoldError] = Retriable) -> Itera
 
 
 def transaction_settings(lock_timeout_s: float) -> str:
-    """`synchronous_commit` is raised to `on`, and a stricter `remote_apply` left alone."""
+    """What each transaction sets for itself.
+
+    `synchronous_commit` is raised to `on`, and a stricter `remote_apply` left alone. (COMMIT and ROLLBACK PREPARED run
+    outside any transaction, and always flush: twophase.c.) Limits on the time of a statement or transaction that are
+    the role's, the database's or the server's would end a long COPY again and again: they are lifted. What the URL's
+    own `options` set is the user's wish, and stays.
+    """
     return (
         f"SET LOCAL lock_timeout = {int(lock_timeout_s * 1000)};"
         "SELECT set_config('synchronous_commit', 'on', true)"
-        " WHERE current_setting('synchronous_commit') <> 'remote_apply'"
+        " WHERE current_setting('synchronous_commit') <> 'remote_apply';"
+        "SELECT set_config(name, '0', true) FROM pg_settings"
+        " WHERE (current_setting('statement_timeout') <> '0'"
+        " OR coalesce(current_setting('transaction_timeout', true), '0') <> '0')"  # the latter since Postgres 17
+        " AND name IN ('statement_timeout', 'transaction_timeout') AND source <> 'client'"
     )
 
 

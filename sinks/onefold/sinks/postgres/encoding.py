@@ -10,7 +10,8 @@ from pgpq import ArrowToPostgresBinaryEncoder, encoders
 from onefold.core.errors import SchemaMismatch
 from onefold.sinks.postgres.naming import identifier
 from onefold.sinks.postgres.plan import ATTEMPT, DELETED, Plan
-from onefold.sinks.postgres.types import Column, builder, to_wire
+from onefold.sinks.postgres.types import Column
+from onefold.sinks.postgres.wire import builder, to_wire
 
 __all__ = ["Encoding"]
 

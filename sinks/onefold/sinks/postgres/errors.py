@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import psycopg
 
-from onefold.core.errors import BadRecord, ConfigError, OnefoldError, Retriable, Terminal
+from onefold.core import libpq
+from onefold.core.errors import BadRecord, ConfigError, OnefoldError, OutOfResources, Retriable, Terminal
 
 __all__ = ["copied_row", "is_refusal", "of_connecting", "said", "translate"]
 
-_CONFIG_HINTS = (
-    "password authentication failed",
-    "no password supplied",
-    "no pg_hba.conf entry",
-    "does not exist",
-    "authentication failed",
-    "is not permitted to log in",
-    "server does not support SSL",
-)
+_GONE = ("57P01", "57P02", "57P03", "57P04", "57P05", "25P03", "25P04")  # the session ended, or never began
+_SECRETS = ("password", "sslpassword", "oauth_client_secret")
 
 
 def said(error: psycopg.Error) -> str:
@@ -37,7 +33,7 @@ def said(error: psycopg.Error) -> str:
 def is_refusal(error: psycopg.Error) -> bool:
     """Whether a row as such was refused: its values, a constraint, a trigger's RAISE, a view's CHECK OPTION."""
     state = error.sqlstate or ""
-    return state[:2] in ("22", "23") or state in ("P0001", "44000")
+    return (state[:2] in ("22", "23") and state != "22P03") or state in ("P0001", "44000")
 
 
 def copied_row(error: psycopg.Error) -> int | None:
@@ -49,14 +45,46 @@ def copied_row(error: psycopg.Error) -> int | None:
 def of_connecting(error: psycopg.Error, parameters: Mapping[str, Any]) -> OnefoldError:
     """libpq reports a refused connection as text only, without a SQLSTATE."""
     where = f"{parameters.get('host', 'local socket')}:{parameters.get('port', 5432)}"
+    if "service" in parameters:
+        where = f"what service {parameters['service']!r} says"
     text = " ".join(str(error).split())
-    password = parameters.get("password")
-    if password:
-        text = text.replace(str(password), "***")
+    for secret in (os.environ.get("PGPASSWORD"), *(parameters.get(name) for name in _SECRETS)):
+        if secret:
+            text = text.replace(str(secret), "***")
     who = f"database {parameters.get('dbname')!r} as {parameters.get('user')!r} at {where}"
-    if any(hint in text for hint in _CONFIG_HINTS):
-        return ConfigError(f"Postgres refuses {who}: {text}. Mend the sink's URL or the server's settings")
+    if libpq.is_refusal(text):
+        return ConfigError(f"Postgres refuses {who}: {text}. {_remedy(text, parameters)}")
+    if libpq.is_exhaustion(text):
+        return OutOfResources(
+            f"no connection to Postgres, {who}: {text}. Fewer tasks at once, a higher max_connections (needs a "
+            "restart), or a pooler; pg_stat_activity shows who holds them"
+        )
+    if libpq.is_read_only(text):
+        return Retriable(f"no connection to Postgres, {who}: {text}. {libpq.READ_ONLY}")
     return Retriable(f"no connection to Postgres, {who}: {text}. Is the server up and within reach?")
+
+
+def _remedy(text: str, parameters: Mapping[str, Any]) -> str:
+    if "password" in text:
+        if parameters.get("password"):
+            source = "It came with the URL: give the new one there, and start again"
+        elif os.environ.get("PGPASSWORD"):
+            source = "It came from PGPASSWORD: set that anew, in the driver and the executors, and start again"
+        else:
+            file = parameters.get("passfile") or os.environ.get("PGPASSFILE") or "~/.pgpass"
+            source = (
+                f"libpq looks for it in {file} on each connect, on every machine that runs tasks: a line "
+                "host:port:database:user:password, in a file that only its owner may read (chmod 600)"
+            )
+        return f"{source}. Nothing is lost: what was decided is finished on the next start"
+    if "unsupported startup parameter" in text:
+        return (
+            "PgBouncer takes no startup parameter `options`: leave options and role= out, and set them in the server "
+            "(ALTER ROLE ... SET ...), or connect to the server directly"
+        )
+    if "SSL" in text or "certificate" in text or "private key" in text:
+        return "Mend sslmode, sslrootcert, sslcert or sslkey in the URL, or the server's certificate"
+    return "Mend the sink's URL or the server's settings"
 
 
 def translate(
@@ -70,7 +98,9 @@ def translate(
     state = error.sqlstate or ""
     text = said(error)
     broken = connection is not None and connection.closed
-    if broken or state.startswith("08") or state in ("57P01", "57P02", "57P03", "57P04") or not state:
+    if state == "22P03" or (state == "08P01" and "insufficient data" in text):  # values of another width
+        return Retriable(f"{doing}: {text}. The table was altered since the sink was opened: start the pipeline again")
+    if broken or state.startswith("08") or state in _GONE or not state:
         if not broken and not state and not isinstance(error, psycopg.OperationalError):
             return Terminal(f"{doing}: {type(error).__name__}: {text}")
         return lost(f"{doing}: the connection to Postgres broke: {text}")
@@ -80,16 +110,31 @@ def translate(
     if state == "55000" and "prepared transactions are disabled" in text:
         return ConfigError(f"{message}. Set max_prepared_transactions and restart the server, or delivery='staged'")
     if state == "53200" and "prepared transactions" in text:
-        return Retriable(
-            f"{message}. All of the server's slots are taken: fewer writers, a higher max_prepared_transactions "
-            "(needs a restart), or delivery='staged'; pg_prepared_xacts shows who holds them"
+        return OutOfResources(
+            f"{message}. All of the server's slots are taken: {_slots(connection)}. Fewer writers, a higher "
+            "max_prepared_transactions (needs a restart), or delivery='staged'"
         )
+    if state == "53400":
+        return ConfigError(f"{message}. Raise that limit for this role, or lift it")
+    if state == "53100":
+        return OutOfResources(
+            f"{message}. The server's disk is full: nothing is lost, and it goes on once there is room"
+        )
+    if state == "57014":
+        return Retriable(
+            f"{message}. Somebody cancelled it, or statement_timeout did, which counts here only where the URL's own "
+            "options set it"
+        )
+    if state in ("25006", "0A000") and libpq.is_read_only(text):
+        return Retriable(f"{message}. {libpq.READ_ONLY}")
     if is_refusal(error):
         return BadRecord(
             f"{message}. Postgres refuses a row: mend or filter it before the sink, alter the table, or have such rows"
             " put aside with on_error='dead_letter'"
         )
-    if state[:2] in ("40", "53", "55", "57", "58") or state == "25006":
+    if state[:2] == "53":
+        return OutOfResources(message)
+    if state[:2] in ("40", "55", "57", "58"):
         return Retriable(message)
     if state[:2] in ("0A", "28", "2B", "3D", "3F", "42"):
         return ConfigError(message)
@@ -133,3 +178,24 @@ def _holders(connection: psycopg.Connection[tuple[Any, ...]] | None) -> str:
         f"Held now: {'; '.join(holders)}. End a session with pg_terminate_backend(pid), an orphaned transaction with "
         "ROLLBACK PREPARED"
     )
+
+
+_SLOTS = """
+SELECT gid, owner, database, date_trunc('second', now() - prepared)::text, count(*) OVER ()
+FROM pg_prepared_xacts ORDER BY prepared LIMIT 5
+"""
+
+
+def _slots(connection: psycopg.Connection[tuple[Any, ...]] | None) -> str:
+    """Who holds the slots for prepared transactions, the oldest first, on a best effort."""
+    rows: list[tuple[Any, ...]] = []
+    if connection is not None and not connection.closed:
+        with suppress(psycopg.Error):
+            if connection.info.transaction_status is psycopg.pq.TransactionStatus.INERROR:
+                connection.rollback()
+            rows = connection.execute(_SLOTS).fetchall()
+    if not rows:
+        return "pg_prepared_xacts shows by whom"
+    held = [f"{gid!r} of role {owner!r} in database {database!r} for {age}" for gid, owner, database, age, _ in rows]
+    more = rows[0][4] - len(rows)
+    return f"{'; '.join(held)}{f'; and {more} more' if more else ''}"

@@ -55,10 +55,14 @@ class _Copying:
 
     def finish(self) -> None:
         self._send(self._encoder.finish())
-        self._stack.close()
+        try:
+            self._stack.close()
+        except ValueError as error:
+            # psycopg expects one result, and a pooler adds an error of its own when a backend ends.
+            raise psycopg.OperationalError("the session ended in the middle of COPY") from error
 
     def cancel(self) -> None:
-        with suppress(psycopg.Error, _Cancelled):
+        with suppress(psycopg.Error, ValueError, _Cancelled):
             self._stack.__exit__(_Cancelled, _Cancelled("the task was aborted"), None)
 
     def _send(self, data: bytes) -> None:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import uuid
 from dataclasses import dataclass
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from onefold.core.errors import ConfigError
 
-__all__ = ["Gid", "Table", "attempt_number", "gid_prefix", "identifier", "literal", "stage_name"]
+__all__ = ["Gid", "Table", "attempt_number", "gid_prefix", "identifier", "literal", "names_in", "stage_name"]
 
+NAME_BYTES_MAX = 63
 GID_BYTES_MAX = 199  # Postgres: "must be less than 200 bytes long"
 _PART_BYTES_MAX = 52
 
@@ -19,6 +21,10 @@ def identifier(name: str) -> str:
     """`name` as a quoted SQL identifier."""
     if not name or "\0" in name:
         raise ConfigError(f"{name!r} cannot be the name of a table or column in Postgres")
+    if len(name.encode()) > NAME_BYTES_MAX:
+        raise ConfigError(
+            f"{name!r} has {len(name.encode())} bytes, and Postgres cuts names after {NAME_BYTES_MAX}: shorten it"
+        )
     return '"' + name.replace('"', '""') + '"'
 
 
@@ -109,13 +115,27 @@ class Gid:
         if not text.startswith(prefix) or len(parts) != 3 or not (parts[0].isdigit() and parts[1].isdigit()):
             return None
         try:
-            return cls(prefix, int(parts[0]), int(parts[1]), uuid.UUID(hex=parts[2]))
+            gid = cls(prefix, int(parts[0]), int(parts[1]), uuid.UUID(hex=parts[2]))
         except ValueError:
             return None
+        return gid if str(gid) == text else None
+
+    @classmethod
+    def parse_any(cls, text: str) -> Gid | None:
+        """As `parse`, for whichever pipeline and sink; None for other people's transactions."""
+        prefix = re.match("of/[^/]*/[^/]*/", text)
+        return cls.parse(prefix[0], text) if prefix else None
+
+
+def names_in(prefix: str) -> tuple[str, str] | None:
+    """The pipeline and the sink that `gid_prefix` made this of; None if a name was too long to be kept whole."""
+    _, pipeline, sink, _ = prefix.split("/")
+    names = unquote(pipeline), unquote(sink)
+    return names if gid_prefix(*names) == prefix else None
 
 
 def stage_name(pipeline: str, sink: str) -> str:
-    """The name of the stage table of one sink of one pipeline."""
+    """What the names of the stage tables of one sink of one pipeline start with, and no others'."""
     return "onefold_stage_" + hashlib.sha256(gid_prefix(pipeline, sink).encode()).hexdigest()[:32]
 
 

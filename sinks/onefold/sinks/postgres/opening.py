@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from onefold.core.errors import ConfigError, SchemaMismatch
-from onefold.sinks.postgres import dead_letters, staging, target, tombstones
+from onefold.sinks.postgres import dead_letters, evolution, staging, target, tombstones
 from onefold.sinks.postgres.changes import Changes
+from onefold.sinks.postgres.comparison import columns_of
 from onefold.sinks.postgres.connection import Connection
 from onefold.sinks.postgres.naming import identifier, stage_name
 from onefold.sinks.postgres.plan import Delivery, Plan, Settings, choose, slots, stage_sql
@@ -31,7 +32,9 @@ def resolve(connection: Connection, settings: Settings, pipeline: str, schema: p
         target.create(connection, settings.table, written, changes.key if changes is not None else ())
         found = target.find(connection, settings.table)
         assert found is not None, settings.table
-    columns = target.columns_of(found, written)
+    if settings.evolve:
+        found = evolution.evolve(connection, books, found, written, settings.lock_timeout_s)
+    columns = columns_of(found, written)
     key_indexes: tuple[str, ...] = ()
     tombs = letters = None
     if changes is not None:
@@ -59,9 +62,7 @@ def resolve(connection: Connection, settings: Settings, pipeline: str, schema: p
         dead_letters=letters,
         position=_position(schema, settings.source_position),
     )
-    if is_staged:
-        staging.create(connection, books, plan)
-    return plan
+    return staging.create(connection, books, plan) if is_staged else plan
 
 
 def _writers_max(free: int) -> int:

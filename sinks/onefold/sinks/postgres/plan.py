@@ -41,14 +41,16 @@ class Settings:
     lock_timeout_s: float
     connect_timeout_s: int
     bookkeeping_schema: str
-    changes: Changes | None  # None: rows are appended
-    on_error: OnError
-    dead_letters: Table | None  # None: the table of that name in the bookkeeping schema
-    dead_letters_max: int
-    source_position: tuple[str, ...]
+    changes: Changes | None = None  # None: rows are appended
+    on_error: OnError = "fail"
+    dead_letters: Table | None = None  # None: the table of that name in the bookkeeping schema
+    dead_letters_max: int = 1000
+    source_position: tuple[str, ...] = ()
+    evolve: bool = False
+    role: str | None = None
 
     def conninfo(self, pipeline: str) -> str:
-        return connection.conninfo(self.url, pipeline, self.connect_timeout_s)
+        return connection.conninfo(self.url, pipeline, self.connect_timeout_s, self.role)
 
     @property
     def dead_letters_table(self) -> Table:

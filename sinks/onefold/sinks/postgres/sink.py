@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 
@@ -47,6 +48,11 @@ class PostgresSink:
     into the table only where it has them too. More than `dead_letters_max` such rows, in an epoch that is staged or in
     a task that is not, stop the pipeline, as the first one does with `on_error="fail"`.
 
+    With `evolve`, `open` alters the table where the rows have new or wider columns: docs/postgres-targets.md.
+
+    `role` is the role that every session works as (SET ROLE): the owner of the tables and of prepared work, whoever
+    logs in. The login role must be a member of it.
+
     The ledger and what else onefold keeps here live in the schema `bookkeeping_schema`, created if it is missing.
     Raises ConfigError for settings that make no sense.
     """
@@ -71,6 +77,8 @@ class PostgresSink:
         lock_timeout_s: float = 30,
         connect_timeout_s: int = 10,
         bookkeeping_schema: str = "onefold_sinks",
+        evolve: bool = False,
+        role: str | None = None,
     ) -> None:
         choices = ["auto", *(choice.value for choice in Delivery)]
         if delivery not in choices:
@@ -98,11 +106,13 @@ class PostgresSink:
             lock_timeout_s=lock_timeout_s,
             connect_timeout_s=connect_timeout_s,
             bookkeeping_schema=bookkeeping_schema,
+            role=role,
             changes=changes,
             on_error=on_error,
             dead_letters=Table.parse(dead_letters) if dead_letters is not None else None,
             dead_letters_max=dead_letters_max,
             source_position=_names(source_position),
+            evolve=evolve,
         )
         self._settings.conninfo("")  # an unreadable URL is best known now
         self._plan: Plan | None = None
@@ -141,16 +151,28 @@ class PostgresSink:
     def guarantee(self) -> Guarantee:
         """Before `open`, with `auto`, this asks the server."""
         if self._plan is not None:
-            return _GUARANTEES[self._plan.delivery]
+            return self._promise(self._plan.delivery)
         if self._settings.delivery is not None:
-            return _GUARANTEES[self._settings.delivery]
+            return self._promise(self._settings.delivery)
         with pool.borrow(self._settings.conninfo("doctor"), f"sink {self.name!r}, probing the server") as connection:
             slots_max, _ = plans.slots(connection)
             found = targets.find(connection, self._settings.table)
-        return _GUARANTEES[plans.choose(None, slots_max, found, self._settings.changes)[0]]
+        return self._promise(plans.choose(None, slots_max, found, self._settings.changes)[0])
+
+    def _promise(self, delivery: Delivery) -> Guarantee:
+        promise, changes = _GUARANTEES[delivery], self._settings.changes
+        if changes is None:
+            return promise
+        order = ", ".join(changes.order)
+        more = [f"versions of one row differ in {order}: of two that do not, the first stays"]
+        if changes.deletes:
+            more.append(
+                f"no version comes {changes.deletes_kept_s:g} s later than a newer deletion: it would be a row again"
+            )
+        return replace(promise, conditions=(*promise.conditions, *more))
 
     def store_url(self) -> str | None:
-        return pool.store_url(self._settings.url)
+        return pool.store_url(self._settings.url, self._settings.role)
 
     def recover(self, pipeline: str) -> Committer:
         with pool.borrow(self._settings.conninfo(pipeline), self._doing(pipeline, "creating the ledger")) as connection:
@@ -160,10 +182,14 @@ class PostgresSink:
     def open(self, pipeline: str, schema: pa.Schema) -> Committer:
         settings = self._settings
         with pool.borrow(settings.conninfo(pipeline), self._doing(pipeline, "opening")) as connection:
-            connection.execute(f"SET lock_timeout = {int(settings.lock_timeout_s * 1000)}")
-            settings.bookkeeping(pipeline).create(connection)
-            self._plan = opening.resolve(connection, settings, pipeline, schema)
-        return PostgresCommitter(settings, pipeline, self._plan)
+            with connection.transaction():
+                connection.execute(pool.transaction_settings(settings.lock_timeout_s))
+                settings.bookkeeping(pipeline).create(connection)
+                plan = opening.resolve(connection, settings, pipeline, schema)
+            self._plan = plan
+        committer = PostgresCommitter(settings, pipeline, plan)
+        committer.ledger()  # from here on it notices a server that is an older copy
+        return committer
 
     def writers_max(self) -> int | None:
         return self._plan.writers_max if self._plan else None

@@ -1,11 +1,17 @@
 """The stage: one UNLOGGED table for each pipeline and sink, where attempts' rows wait to be merged.
 
+Its name ends with a digest of its columns: a zombie that opens the sink for other rows makes a stage of its own, and
+the live driver's stays. What was outgrown goes with a decided epoch's rows.
+
 Crash recovery of the server empties it, while the logged `onefold_staged` keeps its rows: so every merge counts.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import psycopg
@@ -18,10 +24,10 @@ from onefold.sinks.postgres.bookkeeping import Bookkeeping
 from onefold.sinks.postgres.dead_letters import Origin
 from onefold.sinks.postgres.isolating import TooManyRefused
 from onefold.sinks.postgres.merging import merge_attempts
-from onefold.sinks.postgres.naming import identifier
+from onefold.sinks.postgres.naming import identifier, stage_name
 from onefold.sinks.postgres.plan import Plan, stage_sql
 
-__all__ = ["clear", "create", "discard", "leftovers", "merge", "verify"]
+__all__ = ["clear", "create", "discard", "drop_outgrown", "empty", "leftovers", "merge", "verify"]
 
 AnyConnection = psycopg.Connection[Any]
 
@@ -39,27 +45,20 @@ def _sql(books: Bookkeeping, stage: str) -> str:
     return stage_sql(books.schema, stage).replace("%", "%%")
 
 
-def create(connection: pool.Connection, books: Bookkeeping, plan: Plan) -> None:
-    """The stage with the plan's columns; one with other columns is replaced, with what is left in it."""
-    name, wanted = stage_sql(books.schema, plan.stage), plan.stage_columns
+def create(connection: pool.Connection, books: Bookkeeping, plan: Plan) -> Plan:
+    """Make sure that there is a stage with the plan's columns; returns the plan with its name."""
+    wanted = plan.stage_columns
     ours = {column for column, _ in wanted} - {column.name for column in plan.columns}
     if len(ours) + len(plan.columns) != len(wanted):
         taken = next(column.name for column in plan.columns if column.name.startswith("onefold_"))
         raise ConfigError(f"{taken!r} is a column of the stage: rename it in the rows, or use 'two_phase'")
+    stage = f"{stage_name(books.pipeline, books.sink)}_{hashlib.sha256(repr(wanted).encode()).hexdigest()[:12]}"
+    name = stage_sql(books.schema, stage)
     with connection.transaction():
         connection.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (name,))
-        there = connection.execute(
-            """SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute
-               WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped ORDER BY attnum""",
-            (name,),
-        ).fetchall()
-        if there == wanted:
-            return
-        if there:
-            connection.execute(f"DROP TABLE {name}")
-            connection.execute(f"DELETE FROM {books.table('staged')} WHERE stage = %s", (plan.stage,))
         declared = ", ".join(f"{identifier(column)} {kind}" for column, kind in wanted)
-        connection.execute(f"CREATE UNLOGGED TABLE {name} ({declared})")
+        connection.execute(f"CREATE UNLOGGED TABLE IF NOT EXISTS {name} ({declared})")
+    return replace(plan, stage=stage, stage_table=name)
 
 
 def verify(connection: pool.Connection, books: Bookkeeping, committables: Sequence[Committable]) -> None:
@@ -131,6 +130,40 @@ def clear(
             discard(connection, books, committables, lock_timeout_s)
 
 
+def drop_outgrown(connection: pool.Connection, books: Bookkeeping, stage: str, generation: int) -> bool:
+    """Drop this sink's stages for other columns than `stage` has: unless somebody uses them, or may be about to.
+
+    For who commits an epoch of that generation, before it is complete. Returns whether all of them are gone.
+    """
+    prefix = stage_name(books.pipeline, books.sink)
+    others = connection.execute(
+        """SELECT relname FROM pg_class WHERE relname >= %(p)s AND relname < %(p)s || '~' AND relname <> %(s)s
+               AND relkind = 'r' AND relnamespace = %(n)s::regnamespace AND pg_has_role(relowner, 'USAGE')""",
+        {"p": prefix, "s": stage, "n": identifier(books.schema)},
+    ).fetchall()
+    kept = 0
+    for (other,) in others:
+        name = stage_sql(books.schema, other)
+        try:
+            with connection.transaction():
+                connection.execute(f"LOCK TABLE {name} IN ACCESS EXCLUSIVE MODE NOWAIT")
+                # In this order: whoever opened that stage while this commit is under way has finished this epoch
+                # first, and written the ledger's row as a newer generation.
+                ledger = books.ledger(connection)
+                used = connection.execute(
+                    f"SELECT FROM {books.table('staged')} WHERE stage = %s LIMIT 1", (other,)
+                ).fetchone()
+                if used is None and (ledger is None or ledger.generation <= generation):
+                    connection.execute(f"DROP TABLE {name}")
+                else:
+                    kept += 1
+        except psycopg.errors.LockNotAvailable:
+            kept += 1
+        except psycopg.errors.UndefinedTable:
+            continue
+    return kept == 0
+
+
 def _truncate(
     connection: pool.Connection, books: Bookkeeping, stage: str, newest: tuple[int, int], lock_timeout_s: float
 ) -> bool:
@@ -153,6 +186,17 @@ def _truncate(
     except psycopg.errors.UndefinedTable:
         return False
     return True
+
+
+def empty(connection: pool.Connection, stage_table: str, lock_timeout_s: float) -> None:
+    """Give the room back that two-phase upserts took: each deletes its own rows, so none is visible here.
+
+    A transaction that still works in the stage holds a lock on it; then the next epoch does this.
+    """
+    with suppress(psycopg.errors.LockNotAvailable), connection.transaction():
+        connection.execute(pool.transaction_settings(lock_timeout_s))
+        connection.execute(f"LOCK TABLE {stage_table} IN ACCESS EXCLUSIVE MODE NOWAIT".encode())
+        connection.execute(f"TRUNCATE {stage_table}".encode())
 
 
 def discard(

@@ -1,4 +1,4 @@
-"""The user's table: what it is, whether the rows fit into it, and making it where it is missing."""
+"""The user's table: what it is, and making it where it is missing."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import pyarrow as pa
 from onefold.core.errors import ConfigError, SchemaMismatch
 from onefold.sinks.postgres.connection import Connection
 from onefold.sinks.postgres.naming import Table, identifier
-from onefold.sinks.postgres.types import Column, PostgresType, default_type, fit
+from onefold.sinks.postgres.types import PostgresType, default_type
 
-__all__ = ["Target", "UniqueIndex", "columns_of", "create", "find"]
+__all__ = ["Target", "TargetColumn", "UniqueIndex", "create", "find", "take_turns"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +22,14 @@ class TargetColumn:
     is_required: bool  # NOT NULL, and nothing fills it in
     is_generated: bool
     may_insert: bool
+    domain: str | None = None  # the domain's name in SQL; `type` is what it comes down to
+    collation: str | None = None  # in SQL, where it isn't the type's own
+
+    @property
+    def declared(self) -> str:
+        """The type for people, with NOT NULL where only the rows can give a value."""
+        kind = self.type.sql if self.domain is None else f"{self.domain}, a domain over {self.type.sql}"
+        return f"{kind} NOT NULL" if self.is_required else kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +49,11 @@ class Target:
     kind: str
     columns: tuple[TargetColumn, ...]
     unique: tuple[UniqueIndex, ...]
-    obstacles: tuple[str, ...]  # besides unique indexes, what makes sibling tasks' prepared rows wait for one another
+    obstacles: tuple[str, ...]  # besides unique indexes, what speaks against prepared transactions or COPY
     cautions: tuple[str, ...]  # two-phase works, and `auto` rather doesn't
     denied: tuple[str, ...]  # what else than INSERT the role may not do here: SELECT, UPDATE, DELETE
+    owner: str
+    is_mine: bool  # this session may alter it
 
     def key_indexes(self, key: Sequence[str]) -> tuple[str, ...]:
         """The unique indexes on exactly these columns, with those of the partitions; none if the table has none."""
@@ -59,22 +69,39 @@ class Target:
     def takes_copy(self) -> bool:
         return self.kind in ("r", "p")
 
+    @property
+    def is_view(self) -> bool:
+        return self.kind == "v"
+
 
 _FIND = """
 SELECT c.oid, n.nspname, c.relname, c.relkind, c.relpersistence, current_user, has_schema_privilege(n.oid, 'USAGE'),
-       row_security_active(c.oid)
+       row_security_active(c.oid), pg_get_userbyid(c.relowner), pg_has_role(c.relowner, 'USAGE')
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = to_regclass(%s)
 """
+# A domain may be over another domain: `type` goes down to what the innermost is over. Each has the modifiers of the
+# one below, its own NOT NULL, and the default of the one below unless it has another.
 _COLUMNS = """
-SELECT a.attname, b.typname, CASE WHEN t.typtype = 'd' THEN t.typtypmod ELSE a.atttypmod END, e.typname,
-       b.typtype = 'e', format_type(b.oid, CASE WHEN t.typtype = 'd' THEN t.typtypmod ELSE a.atttypmod END),
-       (a.attnotnull OR t.typnotnull) AND NOT a.atthasdef AND a.attidentity = '' AND t.typdefault IS NULL,
-       a.attgenerated <> '' OR a.attidentity = 'a', has_column_privilege(a.attrelid, a.attnum, 'INSERT')
+WITH RECURSIVE type AS (
+    SELECT a.attnum, t.oid, a.atttypmod AS typmod, false AS is_not_null, false AS is_filled, 0 AS depth
+    FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
+    WHERE a.attrelid = %(t)s AND a.attnum > 0 AND NOT a.attisdropped
+    UNION ALL
+    SELECT type.attnum, t.typbasetype, t.typtypmod, type.is_not_null OR t.typnotnull,
+           type.is_filled OR t.typdefault IS NOT NULL, type.depth + 1
+    FROM type JOIN pg_type t ON t.oid = type.oid WHERE t.typtype = 'd'
+)
+SELECT a.attname, b.typname, type.typmod, e.typname, b.typtype = 'e', format_type(b.oid, type.typmod),
+       (a.attnotnull OR type.is_not_null) AND NOT a.atthasdef AND a.attidentity = '' AND NOT type.is_filled,
+       a.attgenerated <> '' OR a.attidentity = 'a', has_column_privilege(a.attrelid, a.attnum, 'INSERT'),
+       CASE WHEN type.depth > 0 THEN format_type(a.atttypid, NULL) END,
+       (SELECT format('%%I.%%I', collnamespace::regnamespace::text, collname) FROM pg_collation
+        WHERE oid = a.attcollation AND oid <> b.typcollation)
 FROM pg_attribute a
-JOIN pg_type t ON t.oid = a.atttypid
-JOIN pg_type b ON b.oid = CASE WHEN t.typtype = 'd' THEN t.typbasetype ELSE t.oid END
+JOIN (SELECT DISTINCT ON (attnum) * FROM type ORDER BY attnum, depth DESC) type ON type.attnum = a.attnum
+JOIN pg_type b ON b.oid = type.oid
 LEFT JOIN pg_type e ON e.oid = b.typelem AND b.typcategory = 'A'
-WHERE a.attrelid = %s AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum
+WHERE a.attrelid = %(t)s ORDER BY a.attnum
 """
 _TREE = "(SELECT %(t)s::oid AS relid UNION SELECT relid FROM pg_partition_tree(%(t)s::oid))"
 _UNIQUE = f"""
@@ -89,7 +116,9 @@ _OBSTACLES = f"""
 WITH tree AS {_TREE}
 SELECT 'exclusion constraint ' || conname FROM pg_constraint JOIN tree ON conrelid = relid WHERE contype = 'x'
 UNION ALL SELECT 'trigger ' || tgname FROM pg_trigger JOIN tree ON tgrelid = relid WHERE NOT tgisinternal
-    AND tgenabled <> 'D'
+    AND tgenabled IN ('O', 'A')
+UNION ALL SELECT 'rule ' || rulename || ', which COPY passes over' FROM pg_rewrite JOIN tree ON ev_class = relid
+    WHERE ev_type = '3' AND ev_enabled IN ('O', 'A')
 ORDER BY 1
 """
 _CAUTIONS = f"""
@@ -100,8 +129,9 @@ ORDER BY 1
 _RIGHTS = """
 SELECT r FROM unnest(ARRAY['SELECT', 'UPDATE', 'DELETE']) r WHERE NOT has_table_privilege(%s::oid, r)
 """
-_FOREIGN = f"""
-WITH tree AS {_TREE} SELECT relid::regclass::text FROM tree JOIN pg_class c ON c.oid = relid WHERE c.relkind = 'f'
+_UNSAFE = f"""
+WITH tree AS {_TREE} SELECT relid::regclass::text, c.relkind = 'f' FROM tree JOIN pg_class c ON c.oid = relid
+WHERE c.relkind = 'f' OR c.relpersistence <> 'p' ORDER BY 2 DESC, 1
 """
 
 
@@ -110,7 +140,7 @@ def find(connection: Connection, table: Table) -> Target | None:
     row = connection.execute(_FIND, (table.sql,)).fetchone()
     if row is None:
         return None
-    oid, schema, name, kind, persistence, user, may_use, row_security = row
+    oid, schema, name, kind, persistence, user, may_use, row_security, owner, is_mine = row
     found = Table(schema, name)
     if not may_use:
         raise ConfigError(
@@ -124,10 +154,14 @@ def find(connection: Connection, table: Table) -> Target | None:
             f"table {found} is UNLOGGED or temporary: a crash of the server empties it, and exactly-once with it. "
             f"ALTER TABLE {found.sql} SET LOGGED"
         )
-    foreign = connection.execute(_FOREIGN, {"t": oid}).fetchone()
-    if foreign is not None:
+    unsafe = connection.execute(_UNSAFE, {"t": oid}).fetchone()
+    if unsafe is not None:
+        partition, is_foreign = unsafe
         raise ConfigError(
-            f"partition {foreign[0]} of {found} is a foreign table, which does not commit with its parent"
+            f"partition {partition} of {found} is a foreign table, which does not commit with its parent"
+            if is_foreign
+            else f"partition {partition} of {found} is UNLOGGED: a crash of the server empties it, and exactly-once "
+            f"with it. ALTER TABLE {partition} SET LOGGED"
         )
     obstacles = [r[0] for r in connection.execute(_OBSTACLES, {"t": oid})]
     if kind == "v":
@@ -143,13 +177,15 @@ def find(connection: Connection, table: Table) -> Target | None:
         found,
         kind,
         tuple(
-            TargetColumn(c[0], PostgresType(c[1], c[2], c[3], c[4], c[5]), c[6], c[7], c[8])
-            for c in connection.execute(_COLUMNS, (oid,))
+            TargetColumn(c[0], PostgresType(c[1], c[2], c[3], c[4], c[5]), *c[6:])
+            for c in connection.execute(_COLUMNS, {"t": oid})
         ),
         tuple(unique),
         tuple(obstacles),
         tuple(r[0] for r in connection.execute(_CAUTIONS, {"t": oid})),
         tuple(right for (right,) in rights),
+        owner,
+        is_mine,
     )
 
 
@@ -177,60 +213,16 @@ def create(connection: Connection, table: Table, schema: pa.Schema, key: Sequenc
     parts = [f"{identifier(f.name)} {default_type(f.type)}" for f in schema]
     if key:
         parts.append(f"PRIMARY KEY ({', '.join(map(identifier, key))})")
-    connection.execute(f"CREATE TABLE IF NOT EXISTS {Table(namespace, table.name).sql} ({', '.join(parts)})")
+    made = Table(namespace, table.name)
+    with connection.transaction():
+        take_turns(connection, made)  # IF NOT EXISTS alone fails where two drivers come at once
+        connection.execute(f"CREATE TABLE IF NOT EXISTS {made.sql} ({', '.join(parts)})")
 
 
-def columns_of(target: Target, schema: pa.Schema) -> tuple[Column, ...]:
-    """How each field of `schema` travels into `target`. Raises SchemaMismatch naming every column that cannot."""
-    names = schema.names
-    problems = [
-        f"{name}: there are two columns of this name in the rows" for name in set(names) if names.count(name) > 1
-    ]
-    theirs = {column.name: column for column in target.columns}
-    resolved: list[Column] = []
-    for field in schema:
-        there = theirs.get(field.name)
-        if there is None:
-            declared = default_type(field.type) or "..."
-            problems.append(
-                f"{field.name}: the rows have {field.type}, the table has no such column; "
-                f"ALTER TABLE {target.table.sql} ADD COLUMN {identifier(field.name)} {declared}, or leave it out"
-                + _near(field.name, theirs)
-            )
-        elif there.is_generated:
-            problems.append(f"{field.name}: the table generates it always; drop it from the rows")
-        else:
-            column = fit(field.name, field.type, there.type)
-            if column is None:
-                declared = default_type(field.type) or "another type"
-                problems.append(
-                    f"{field.name}: the rows have {field.type}, the table has {there.type.sql}, which cannot take "
-                    f"every such value; cast the rows' column, or alter the table's to {declared}"
-                )
-            else:
-                resolved.append(column)
-    problems += [
-        f"{column.name}: the table says NOT NULL without a default, the rows have no such column; "
-        "add it to the rows, or give it a default"
-        for column in target.columns
-        if column.is_required and not column.is_generated and column.name not in names
-    ]
-    if not names:
-        problems.append("the rows have no columns at all")
-    if problems:
-        raise SchemaMismatch(_listed(f"the rows do not fit into table {target.table}", problems))
-    denied = [name for name in names if not theirs[name].may_insert]
-    if denied:
-        raise ConfigError(
-            f"no permission to insert into {', '.join(denied)} of table {target.table}: "
-            f"GRANT INSERT ON {target.table.sql} to the role of the sink's URL"
-        )
-    return tuple(resolved)
-
-
-def _near(name: str, theirs: dict[str, TargetColumn]) -> str:
-    near = [other for other in theirs if other.casefold() == name.casefold()]
-    return f" (the table has {near[0]!r}: case matters)" if near else ""
+def take_turns(connection: Connection, table: Table) -> None:
+    """To the transaction's end no other driver makes or alters this table. `table` has its schema."""
+    assert table.schema is not None, table
+    connection.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (f"onefold table {table.sql}",))
 
 
 def _listed(what: str, problems: list[str]) -> str:

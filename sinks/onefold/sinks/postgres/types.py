@@ -1,24 +1,26 @@
-"""Which Postgres type takes which Arrow type without losing anything, and columns as COPY's binary format wants them.
+"""Which Postgres type takes which Arrow type without losing anything.
 
-`default_type` is what a new table gets; `fit` is what an existing column accepts; `to_wire` turns a batch's column
-into the one that pgpq encodes. All of it works on whole columns.
+`default_type` is what a new table gets; `fit` is what an existing column accepts.
 """
 
 from __future__ import annotations
 
 import enum
-from array import array as machine_array
 from dataclasses import dataclass
-from sys import byteorder
-from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
-from pgpq import encoders, schema
 
-from onefold.sinks.postgres.jsontext import json_text
-
-__all__ = ["Column", "PostgresType", "Wire", "builder", "default_type", "fit", "own", "plain", "to_wire"]
+__all__ = [
+    "Column",
+    "PostgresType",
+    "Wire",
+    "default_type",
+    "digits_of",
+    "fit",
+    "list_element",
+    "own",
+    "plain",
+]
 
 
 class Wire(enum.Enum):
@@ -43,6 +45,17 @@ class PostgresType:
     is_enum: bool
     sql: str  # as format_type() writes it
 
+    @property
+    def digits(self) -> tuple[int, int] | None:
+        """How many decimal digits it has before and after the point; None without a bound, and for other types."""
+        if self.name in _INTEGER_BITS:
+            return _INTEGER_DIGITS[self.name], 0
+        if self.name != "numeric" or self.typmod < 0:
+            return None
+        bits = self.typmod - 4  # precision in the high half, scale (11 bits, signed) in the low
+        precision, scale = (bits >> 16) & 0xFFFF, ((bits & 0x7FF) ^ 1024) - 1024
+        return precision - scale, scale
+
 
 @dataclass(frozen=True, slots=True)
 class Column:
@@ -57,6 +70,7 @@ class Column:
 
 _INTEGERS = {pa.int8(): ("int2", 3), pa.int16(): ("int2", 5), pa.int32(): ("int4", 10), pa.int64(): ("int8", 19)}
 _INTEGER_BITS = {"int2": 16, "int4": 32, "int8": 64}
+_INTEGER_DIGITS = {"int2": 5, "int4": 10, "int8": 19}
 _BY_BITS = {16: pa.int16(), 32: pa.int32(), 64: pa.int64()}
 _TEXTS = ("text", "varchar", "bpchar", "citext", "name")
 _EXACT = {
@@ -122,6 +136,18 @@ def _is_list(kind: pa.DataType) -> bool:
     return bool(t.is_list(kind) or t.is_large_list(kind) or t.is_fixed_size_list(kind) or t.is_list_view(kind))
 
 
+def list_element(kind: pa.DataType) -> pa.DataType | None:
+    """The type of a list's elements, None for what is no list."""
+    return kind.value_type if _is_list(kind) else None
+
+
+def digits_of(kind: pa.DataType) -> tuple[int, int] | None:
+    """How many decimal digits a number of the plain type `kind` has before and after the point, at most."""
+    if kind in _INTEGERS:
+        return _INTEGERS[kind][1], 0
+    return (kind.precision - kind.scale, kind.scale) if pa.types.is_decimal(kind) else None
+
+
 def _scalar_name(kind: pa.DataType) -> str | None:
     """The typname that holds the plain scalar `kind` exactly; None for what is not a scalar."""
     if kind in _INTEGERS:
@@ -155,7 +181,7 @@ def default_type(kind: pa.DataType) -> str | None:
 def fit(name: str, kind: pa.DataType, target: PostgresType) -> Column | None:
     """How rows of `kind` travel into a column of type `target` without loss; None where they cannot."""
     folded = plain(kind)
-    if folded is None:
+    if folded is None or _rounds(kind, target):
         return None
     wired = _fit_null(folded) or _fit_json(folded, target) or _fit_list(folded, target) or _fit_scalar(folded, target)
     return None if wired is None else Column(name, kind, wired[0], wired[1], target.sql)
@@ -170,6 +196,16 @@ def own(name: str, kind: pa.DataType) -> Column | None:
 
 
 _Wired = tuple[Wire, pa.DataType] | None
+_SECOND_DIGITS = {"s": 0, "ms": 3, "us": 6, "ns": 6}  # what is finer than a microsecond fails on its way
+
+
+def _rounds(kind: pa.DataType, target: PostgresType) -> bool:
+    """Times with a precision round what is finer without a word, and intervals of some fields drop the others."""
+    name = target.element or target.name
+    if target.typmod < 0 or name not in ("timestamp", "timestamptz", "time", "interval"):
+        return False
+    unit = getattr(list_element(kind) or kind, "unit", None)
+    return unit is not None and (name == "interval" or _SECOND_DIGITS[unit] > target.typmod)
 
 
 def _fit_null(kind: pa.DataType) -> _Wired:
@@ -232,95 +268,5 @@ def _fit_integer(kind: pa.DataType, target: PostgresType) -> _Wired:
 
 
 def _has_room(target: PostgresType, precision: int, scale: int) -> bool:
-    if target.typmod < 0:
-        return True
-    bits = target.typmod - 4  # numeric's typmod: precision in the high half, scale (11 bits, signed) in the low
-    target_precision, target_scale = (bits >> 16) & 0xFFFF, ((bits & 0x7FF) ^ 1024) - 1024
-    return target_scale >= scale and target_precision - target_scale >= precision - scale
-
-
-def builder(column: Column) -> tuple[pa.Field, Any]:
-    """pgpq's view of a column: the field that `to_wire` delivers, and its encoder."""
-    field = pa.field(column.name, column.arrow)
-    if column.wire in (Wire.JSONB, Wire.JSONB_TEXT):
-        return field, encoders.StringEncoderBuilder.new_with_output(field, schema.Jsonb())
-    from pgpq import ArrowToPostgresBinaryEncoder
-
-    return field, ArrowToPostgresBinaryEncoder.infer_encoder(field)
-
-
-def to_wire(column: Column, values: Any) -> Any:
-    """`values`, an array of the column's own type, as `column.arrow`.
-
-    Raises ValueError (pa.ArrowInvalid is one) for values that Postgres cannot hold.
-    """
-    if pa.types.is_dictionary(values.type):
-        values = values.dictionary_decode()
-    match column.wire:
-        case Wire.PLAIN | Wire.JSONB_TEXT:
-            return values if values.type == column.arrow else _cast(values, column.arrow)
-        case Wire.JSON | Wire.JSONB:
-            return json_text(values)
-        case Wire.INSTANTS:
-            return _instants(_cast(values, pa.list_(pa.timestamp("us", "UTC"))))
-        case Wire.UUID:
-            return _uuids(values.cast(pa.string()))
-        case Wire.NULL:
-            return pa.nulls(len(values), pa.string())
-
-
-def _cast(values: Any, kind: pa.DataType) -> Any:
-    if pa.types.is_duration(values.type) and pa.types.is_duration(kind):
-        return values.cast(kind)
-    return values.cast(kind, safe=True)
-
-
-def _big_endian(code: str, values: Any) -> Any:
-    """An integer array without nulls as fixed-size binary, most significant byte first."""
-    width = values.type.bit_width // 8
-    numbers = machine_array(code)
-    assert numbers.itemsize == width
-    numbers.frombytes(memoryview(values.buffers()[1])[values.offset * width : (values.offset + len(values)) * width])
-    if byteorder == "little":
-        numbers.byteswap()
-    return pa.FixedSizeBinaryArray.from_buffers(
-        pa.binary(width), len(values), [None, pa.py_buffer(numbers.tobytes())]
-    ).cast(pa.binary())
-
-
-_EPOCH_MICROS = 946_684_800_000_000  # from 1970-01-01, Arrow's zero, to 2000-01-01, Postgres's
-_TIMESTAMPTZ_OID = 1184
-
-
-def _instants(lists: Any) -> Any:
-    """list<timestamp[us, UTC]> as Postgres's binary array of timestamptz (array_recv in its arrayfuncs.c)."""
-    offsets = lists.offsets
-    start, end = (offsets[0].as_py(), offsets[-1].as_py()) if len(offsets) else (0, 0)
-    values = lists.values.slice(start, end - start)
-    micros = pc.subtract_checked(pc.fill_null(values.cast(pa.int64()), _EPOCH_MICROS), _EPOCH_MICROS)
-    size = (8).to_bytes(4, "big")
-    null = pa.scalar(b"\xff\xff\xff\xff")
-    element = pc.if_else(
-        values.is_valid(), pc.binary_join_element_wise(pa.scalar(size), _big_endian("q", micros), b""), null
-    )
-    mask = lists.is_null() if lists.null_count else None
-    elements = pa.ListArray.from_arrays(pc.subtract(offsets, pa.scalar(start, offsets.type)), element, mask=mask)
-    oid = _TIMESTAMPTZ_OID.to_bytes(4, "big")
-    counts = _big_endian("i", pc.fill_null(pc.list_value_length(lists), 0))
-    flag = (1).to_bytes(4, "big")  # "there may be nulls"
-    header = pc.binary_join_element_wise(pa.scalar(flag + flag + oid), counts, pa.scalar((1).to_bytes(4, "big")), b"")
-    full = pc.binary_join_element_wise(header, pc.binary_join(elements, b""), b"")
-    empty = pa.scalar(bytes(8) + oid)  # no dimensions
-    return pc.if_else(pc.equal(pc.list_value_length(lists), 0), empty, full)
-
-
-def _uuids(texts: Any) -> Any:
-    digits = pc.replace_substring(texts, "-", "")
-    good = pc.match_substring_regex(digits, "^[0-9A-Fa-f]{32}$")
-    if not pc.all(good).as_py():
-        bad = pc.filter(texts, pc.invert(good))[0].as_py()
-        raise ValueError(f"{bad!r} is not a UUID")
-    filled = pc.fill_null(digits, "0" * 32)
-    data = bytes.fromhex(pc.binary_join(pa.ListArray.from_arrays([0, len(filled)], filled), "")[0].as_py() or "")
-    whole = pa.FixedSizeBinaryArray.from_buffers(pa.binary(16), len(filled), [None, pa.py_buffer(data)])
-    return pc.if_else(texts.is_valid(), whole, pa.scalar(None, pa.binary(16))) if texts.null_count else whole
+    digits = target.digits
+    return digits is None or (digits[1] >= scale and digits[0] >= precision - scale)

@@ -1,0 +1,131 @@
+"""`onefold_postgres`, reading: a Postgres table or query as a Spark data source, and `read_postgres` around it.
+
+Spark plans in a Python process of the driver that may end at any time after, so nothing there can hold a snapshot for
+the parts: `read_postgres` holds it in the user's own process, and the format takes its id.
+"""
+
+from __future__ import annotations
+
+import atexit
+import dataclasses
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 (Spark's own convention)
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.types import ArrayType, MapType, StringType, StructField, StructType
+
+from onefold.core.errors import ConfigError
+from onefold.sources.postgres import HeldSnapshot, Part, PostgresSource, describe, hold, plan, read, resolve
+from onefold.spark.formats import register
+from onefold.spark.workers import settle
+
+__all__ = ["PostgresReads", "read_postgres"]
+
+HELD_MAX = 4
+NESTED = (ArrayType, MapType, StructType)
+
+_held: deque[HeldSnapshot] = deque()
+
+
+def read_postgres(
+    spark: SparkSession,
+    source: PostgresSource,
+    schema: StructType | str | None = None,
+    *,
+    json_mode: str = "FAILFAST",
+) -> DataFrame:
+    """The source as a DataFrame; with a `schema`, its columns as exactly those types.
+
+    json and jsonb are read as strings, or parsed where `schema` says something nested; a document that does not fit
+    fails the read, or with `json_mode="PERMISSIVE"` gives nulls. Unless the source is frozen already (`with
+    source.frozen() as source:`, which says when it ends), a snapshot is taken now and held by this process for
+    `hold_s`, at most 4 such: the oldest goes first.
+    """
+    register(spark)
+    fields = _fields(spark, schema)
+    types = describe(source)
+    jsons = {name for name, kind in types if kind.is_json}
+    nested = {f.name for f in fields if f.name in jsons and isinstance(f.dataType, NESTED)}
+    wire = StructType([StructField(f.name, StringType() if f.name in nested else f.dataType) for f in fields])
+    # What does not fit is refused here, not by a job.
+    columns = resolve(source, types, to_arrow_schema(wire, timezone="UTC") if fields else None)
+    if source.snapshot == "shared":
+        source = dataclasses.replace(source, snapshot=_hold(source).id)
+    reader = spark.read.format("onefold_postgres").options(**source.options())
+    if not fields:
+        return reader.schema(from_arrow_schema(pa.schema([(c.name, c.kind) for c in columns]))).load()
+    return reader.schema(wire).load().select(*(_column(f, json_mode if f.name in nested else None) for f in fields))
+
+
+def _fields(spark: SparkSession, schema: StructType | str | None) -> list[StructField]:
+    if schema is None:
+        return []
+    return (schema if isinstance(schema, StructType) else spark.createDataFrame([], schema).schema).fields
+
+
+def _column(field: StructField, json_mode: str | None) -> Column:
+    column = F.col(f"`{field.name}`")
+    if json_mode is not None:
+        column = F.from_json(column, field.dataType.json(), {"mode": json_mode})
+    return column.alias(field.name)
+
+
+def _hold(source: PostgresSource) -> HeldSnapshot:
+    held = hold(source)
+    _held.append(held)
+    while len(_held) > HELD_MAX:
+        _held.popleft().release()
+    return held
+
+
+@atexit.register
+def _release_all() -> None:
+    while _held:
+        _held.popleft().release()
+
+
+class PostgresReads(DataSource):
+    """Options: `url`, `table` or `query`, `columns` (comma-separated), `where`, `splitBy`, `splits`, `snapshot`,
+    `narrowing`, `statementTimeoutS`, `lockTimeoutS`: as in `PostgresSource`. Columns: those of Postgres, or what
+    `.schema(...)` says. Reading in more than one part needs a `snapshot`: the id of one that is held, or `each`.
+    """
+
+    def schema(self) -> StructType:
+        source = self._source()
+        return from_arrow_schema(pa.schema([(c.name, c.kind) for c in resolve(source, describe(source), None)]))
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return _Reader(self._source(), to_arrow_schema(schema, timezone="UTC"))
+
+    def _source(self) -> PostgresSource:
+        source = PostgresSource.from_options(self.options)
+        if source.snapshot == "shared" and source.splits > 1:
+            raise ConfigError(
+                "onefold_postgres reads in several parts, and nobody holds a snapshot for them: use "
+                "onefold.spark.read_postgres(spark, source), which does, or .option('splits', 1), or, where nobody "
+                "writes meanwhile, .option('snapshot', 'each')"
+            )
+        return source
+
+
+@dataclass(frozen=True)
+class _PartPartition(InputPartition):
+    part: Part
+
+
+class _Reader(DataSourceReader):
+    def __init__(self, source: PostgresSource, schema: pa.Schema) -> None:
+        self._source, self._schema = source, schema
+
+    def partitions(self) -> Sequence[InputPartition]:
+        return [_PartPartition(part) for part in plan(self._source, self._schema)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        settle()
+        assert isinstance(partition, _PartPartition), partition
+        return read(partition.part)

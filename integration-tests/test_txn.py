@@ -1,0 +1,437 @@
+"""`onefold txn`: what is prepared, what should become of it, and settling it while drivers live and die."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import psycopg
+import pytest
+from contract import MakeWorld, World, worlds
+from support import CrashError, crash, failing_at
+from typer.testing import CliRunner, Result
+
+from onefold.connectors.cli import app
+from onefold.connectors.transactions import Transactions
+from onefold.core import ConfigError, Fenced
+from onefold.core.settling import Fate
+from onefold.sinks import PostgresSink
+from onefold.sinks.postgres import committer
+from onefold.sinks.postgres.operations import Operations
+
+pytestmark = pytest.mark.servers
+
+DELIVERIES = ["two_phase", "staged"]
+
+
+@pytest.fixture
+def make(postgres_url: str) -> Iterator[MakeWorld]:
+    with worlds(postgres_url) as make:
+        yield make
+
+
+@pytest.fixture
+def txn(postgres_url: str) -> Iterator[Transactions]:
+    transactions = Transactions(Operations(postgres_url), None)
+    yield transactions
+    transactions.close()
+
+
+def fates(transactions: Transactions) -> dict[str, str]:
+    return {v.transaction.name: v.fate.value for v in transactions.look()[0]}
+
+
+def dies_at(monkeypatch: pytest.MonkeyPatch, world: World, place: str, batch: int) -> None:
+    with monkeypatch.context() as patched:
+        failing_at(patched, place, crash)
+        with pytest.raises(CrashError):
+            world.epoch(batch)
+
+
+def onefold(*arguments: str) -> Result:
+    return CliRunner().invoke(app, ["txn", *arguments])
+
+
+# what should become of them
+
+
+def test_undecided_work_is_its_live_generations_until_that_is_over(
+    make: MakeWorld, txn: Transactions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = make()
+    world.start()
+    world.epoch(0)
+    dies_at(monkeypatch, world, "before:Decide", 1)
+    assert list(fates(txn).values()) == ["leave alone"] * 2
+    because = txn.look()[0][0].because
+    assert "epoch 2 runs in generation 1, the newest" in because and "--take-over" in because
+    assert txn.settle("p") == {}
+    assert len(world.gids()) == 2
+    world.store.acquire("p", 1)  # a successor that dies before it has recovered anything
+    assert list(fates(txn).values()) == ["roll back"] * 2
+    assert set(txn.settle("p").values()) == {Fate.ROLL_BACK}
+    world.assert_exact(1)
+    world.start()
+    world.epoch(1)
+    world.assert_exact(2)
+
+
+def test_decided_work_is_committed_and_the_next_start_completes_its_epoch(
+    make: MakeWorld, txn: Transactions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = make("t", "u")
+    world.start()
+    dies_at(monkeypatch, world, "after:Decide", 0)
+    assert list(fates(txn).values()) == ["commit"] * 4
+    assert "epoch 1 was decided" in txn.look()[0][0].because
+    first = world.gids()[0]
+    assert len(txn.settle("p", first)) == 2, "with the rest of its epoch in that sink"
+    assert len(txn.settle("p")) == 2
+    world.assert_exact(1)
+    assert world.start().finished == 1
+    world.epoch(1)
+    world.assert_exact(2)
+
+
+def test_a_lost_attempt_beside_a_decided_epoch_is_rolled_back_once_its_generation_is_over(
+    make: MakeWorld, txn: Transactions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = make()
+    world.start()
+    dies_at(monkeypatch, world, "after:Decide", 0)
+    (record,) = world.store.facts("p").unfinished
+    (lost,) = world.attempt(world.sinks[0], record, [1, 2])
+    assert sorted(fates(txn).values()) == ["commit", "commit", "leave alone"]
+    world.store.acquire("p", 1)
+    assert fates(txn)[lost.handle] == "roll back"
+    txn.settle("p")
+    world.assert_exact(1)
+
+
+def test_what_a_zombie_prepares_after_its_epoch_is_rolled_back(make: MakeWorld, txn: Transactions) -> None:
+    world = make()
+    world.start()
+    record = world.epoch(0).record
+    world.attempt(world.sinks[0], record, [1])
+    assert list(fates(txn).values()) == ["roll back"]
+    assert "epoch 1 is over, and its manifest doesn't name it" in txn.look()[0][0].because
+    txn.settle("p")
+    world.assert_exact(1)
+
+
+def test_staged_leftovers_are_settled_too(make: MakeWorld, txn: Transactions, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = make(delivery="staged")
+    world.start()
+    dies_at(monkeypatch, world, "before:Decide", 0)
+    assert (txn.settle("p"), world.staged()) == ({}, 2)
+    world.store.acquire("p", 1)
+    assert len(txn.settle("p")) == 2
+    world.start()
+    dies_at(monkeypatch, world, "after:Decide", 0)
+    assert set(txn.settle("p").values()) == {Fate.COMMIT}
+    world.assert_exact(1)
+
+
+# beside drivers that live
+
+
+# The moment after one effect is the moment before the next.
+EFFECTS = ("OpenEpoch", "RunWriters", "Verify", "Decide", "Commit", "WriteLedger", "Complete", "ListLeftovers")
+HALF_COMMITTED = "postgres.commit_prepared"
+PLACES = [*(f"before:{effect}" for effect in EFFECTS), "after:ListLeftovers", "between tasks"]
+
+
+def places(delivery: str) -> list[str]:
+    return [*PLACES, HALF_COMMITTED] if delivery == "two_phase" else PLACES
+
+
+def strike(monkeypatch: pytest.MonkeyPatch, world: World, place: str, batch: int, act: Callable[[], object]) -> None:
+    """Run a batch, and in the middle of it, once, `act`."""
+    struck: list[str] = []
+
+    def once() -> None:
+        if not struck:
+            struck.append(place)
+            act()
+
+    with monkeypatch.context() as patched:
+        if place == "between tasks":
+            patched.setattr(world, "between_tasks", once)
+        elif place == HALF_COMMITTED:
+            patched.setattr(committer, "failpoint", lambda _: once())
+        else:
+            failing_at(patched, place, once)
+        try:
+            world.epoch(batch)
+        finally:
+            assert struck, place
+
+
+@pytest.mark.parametrize("delivery", DELIVERIES)
+def test_settling_at_any_moment_of_a_live_driver_leaves_it_to_go_on_exactly(
+    make: MakeWorld, txn: Transactions, monkeypatch: pytest.MonkeyPatch, delivery: str
+) -> None:
+    world = make(delivery=delivery)
+    world.start()
+    world.epoch(0)
+    for batch, place in enumerate(places(delivery), 1):
+        strike(monkeypatch, world, place, batch, lambda: txn.settle("p"))
+        world.assert_exact(batch + 1)
+
+
+@pytest.mark.parametrize("delivery", DELIVERIES)
+def test_taking_over_at_any_moment_of_a_live_driver_fences_it_and_its_successor_is_exact(
+    make: MakeWorld, txn: Transactions, monkeypatch: pytest.MonkeyPatch, delivery: str
+) -> None:
+    world, fenced = make(delivery=delivery), []
+    world.start()
+    world.epoch(0)
+    for batch, place in enumerate(places(delivery), 1):
+        try:
+            strike(monkeypatch, world, place, batch, lambda: txn.take_over("p"))
+        except Fenced:
+            fenced.append(place)
+        with suppress(Fenced):
+            assert world.epoch(batch).replayed, "the fenced driver wrote again"
+        world.start()
+        world.epoch(batch)
+        world.assert_exact(batch + 1)
+    assert set(fenced) > {"before:OpenEpoch", "before:Decide", "between tasks"}
+
+
+@pytest.mark.parametrize("place", ["after:ListLeftovers", "after:ReadLedger", "before:Commit", "before:Abort"])
+def test_a_successor_that_starts_in_the_middle_of_settling_finds_nothing_broken(
+    make: MakeWorld, txn: Transactions, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    dead, successor = make(), make()
+    dead.start()
+    dead.epoch(0)
+    dies_at(monkeypatch, dead, "after:Decide", 1)
+    (record,) = dead.store.facts("p").unfinished
+    dead.attempt(dead.sinks[0], record, [1, 2])
+    dead.store.acquire("p", 1)
+
+    def start() -> None:
+        assert successor.start().finished == 1
+        successor.epoch(2)
+
+    failing_at(monkeypatch, place, start)
+    txn.settle("p")
+    successor.epoch(3)
+    successor.assert_exact(4)
+
+
+def test_taking_over_commits_what_was_decided_and_gives_up_what_was_not(
+    make: MakeWorld, txn: Transactions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for place, found in (("before:Decide", (0, 1)), ("after:Decide", (1, 0))):
+        world = make(place[0], pipeline=place[0])
+        world.start()
+        dies_at(monkeypatch, world, place, 0)
+        started = txn.take_over(world.pipeline)
+        assert (started.finished, started.given_up) == found
+        world.assert_exact(found[0])
+
+
+def test_taking_over_a_pipeline_with_a_sink_elsewhere_is_refused_and_changes_nothing(
+    make: MakeWorld, txn: Transactions, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = f"other_{uuid.uuid4().hex[:8]}"
+    make().sql(f"CREATE DATABASE {name}")
+    elsewhere = PostgresSink(psycopg.conninfo.make_conninfo(postgres_url, dbname=name), "u", delivery="two_phase")
+    world = make("t", elsewhere, pipeline="q")
+    world.start()
+    dies_at(monkeypatch, world, "before:Decide", 0)
+    with pytest.raises(ConfigError, match="also writes to u, which this database doesn't have"):
+        txn.take_over("q")
+    assert world.store.facts("q").generation == 1
+    there = [v for v in txn.look()[0] if v.transaction.database == name]
+    assert len(there) == 2
+    assert {(v.fate, v.because) for v in there} == {
+        (Fate.UNKNOWN, f"prepared in database '{name}': name that one with --postgres")
+    }
+    assert world.start().given_up == 1
+    world.sql(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+# stores, roles, other people
+
+
+def test_without_the_right_store_nothing_is_touched_and_the_reason_is_told(
+    make: MakeWorld, postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, other = f"sqlite:///{tmp_path / 'right.db'}", f"sqlite:///{tmp_path / 'other.db'}"
+    world = make(store=store)
+    world.start()
+    dies_at(monkeypatch, world, "before:Decide", 0)
+    stranger = make("x", pipeline="p2", store=other)
+    stranger.start()
+    reasons = {
+        None: "no checkpoint store at .*: name the pipeline's store with --store",
+        f"sqlite:///{tmp_path / 'none.db'}": "no checkpoint store at",
+        "postgresql+psycopg://u:geheim@127.0.0.1:1/d": "can't be reached",
+        other: "knows no pipeline 'p'",
+        store: "committed nothing here yet",
+    }
+    for url, reason in reasons.items():
+        expect_unknown(postgres_url, url, reason)
+    world.epoch(0)
+    world.start()
+    dies_at(monkeypatch, world, "before:Decide", 1)
+    namesake = make("y", store=other)  # the same pipeline's name, in another store
+    for _ in range(3):
+        namesake.store.acquire("p", 0)
+    expect_unknown(postgres_url, other, "written under checkpoint store")
+    assert len(world.gids()) == 2
+    right = Transactions(Operations(postgres_url), store)
+    assert list(fates(right).values()) == ["leave alone"] * 2
+    right.close()
+    world.store.acquire("p", 9)
+    assert not (tmp_path / "none.db").exists()
+
+
+def test_without_the_sinks_bookkeeping_nothing_is_touched_either(
+    make: MakeWorld, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = make()
+    world.start()
+    dies_at(monkeypatch, world, "after:Decide", 0)
+    transactions = Transactions(Operations(postgres_url, "elsewhere"), None)
+    assert "no onefold tables in schema 'elsewhere'" in transactions.look()[0][0].because
+    with pytest.raises(ConfigError, match="--bookkeeping-schema"):
+        transactions.take_over("p")
+    transactions.close()
+
+
+def expect_unknown(url: str, store: str | None, reason: str) -> None:
+    transactions = Transactions(Operations(url), store)
+    try:
+        (verdict, *_) = transactions.look()[0]
+        assert verdict.fate is Fate.UNKNOWN
+        with pytest.raises(Exception, match=reason) as caught:
+            transactions.settle("p")
+        assert verdict.because == str(caught.value)
+        assert "geheim" not in verdict.because
+    finally:
+        transactions.close()
+
+
+def test_an_older_copy_of_the_store_settles_nothing(
+    make: MakeWorld, txn: Transactions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = make()
+    world.start()
+    world.epoch(0)
+    world.sql("CREATE TABLE kept AS TABLE onefold_pipelines")
+    world.start()
+    dies_at(monkeypatch, world, "before:Decide", 1)
+    world.sql("DELETE FROM onefold_pipelines; INSERT INTO onefold_pipelines TABLE kept")
+    assert list(fates(txn).values()) == ["unknown"] * 2
+    assert "generation 2 is above the store's 1" in txn.look()[0][0].because
+    assert txn.settle("p") == {}
+    assert len(world.gids()) == 2
+
+
+def test_the_transactions_of_other_people_are_counted_and_never_touched(
+    make: MakeWorld, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = make()
+    world.start()
+    dies_at(monkeypatch, world, "after:Decide", 0)
+    foreign = ["invoice 7", "of/p/t/1/1/nohex", "of/p/t/x/1/" + "0" * 32, "of/p"]
+    for number, gid in enumerate(foreign):
+        world.sql(f"BEGIN; CREATE TABLE foreign_{number} (); PREPARE TRANSACTION '{gid}'")
+    listed = onefold("list", "--postgres", postgres_url)
+    assert "4 of other people, which onefold leaves alone; the oldest is 'invoice 7'" in listed.output
+    shown = json.loads(onefold("list", "--postgres", postgres_url, "--json").output)
+    assert [t["gid"] for t in shown["others"]] == foreign
+    assert {t["should_become"] for t in shown["ours"]} == {"commit"}
+    with pytest.raises(ConfigError, match="not prepared by onefold"):
+        onefold_raises("resolve", "--postgres", postgres_url, "--gid", foreign[1], "--yes")
+    assert onefold("resolve", "--postgres", postgres_url, "--yes").exit_code == 0
+    assert world.gids() == foreign
+    for gid in foreign:
+        world.sql(f"ROLLBACK PREPARED '{gid}'")
+    world.assert_exact(1)
+
+
+def onefold_raises(*arguments: str) -> None:
+    CliRunner().invoke(app, ["txn", *arguments], catch_exceptions=False)
+
+
+@pytest.fixture
+def roles(postgres_url: str) -> Iterator[tuple[str, str]]:
+    names = (f"Writer {uuid.uuid4().hex[:8]}", f"operator_{uuid.uuid4().hex[:8]}")
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        for name in names:
+            connection.execute(f"CREATE ROLE \"{name}\" LOGIN PASSWORD 'geheim'".encode())
+        database = connection.info.dbname
+        connection.execute(f'GRANT CREATE ON DATABASE {database} TO "{names[0]}"'.encode())
+        connection.execute(f'GRANT CREATE ON SCHEMA public TO "{names[0]}"'.encode())
+        yield names
+        for (gid,) in connection.execute("SELECT gid FROM pg_prepared_xacts WHERE database = %s", (database,)):
+            connection.execute(f"ROLLBACK PREPARED '{gid}'".encode())
+        for name in names:
+            connection.execute(f'DROP OWNED BY "{name}" CASCADE'.encode())
+            connection.execute(f'DROP ROLE "{name}"'.encode())
+
+
+def test_what_another_role_prepared_is_finished_as_that_role_or_the_grant_is_named(
+    make: MakeWorld, postgres_url: str, roles: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer, operator = roles
+    world = make(url=psycopg.conninfo.make_conninfo(postgres_url, user=writer, password="geheim"))
+    world.start()
+    dies_at(monkeypatch, world, "after:Decide", 0)
+    world.sql(f'GRANT USAGE ON SCHEMA onefold_sinks TO "{operator}"')
+    world.sql(f'GRANT SELECT ON ALL TABLES IN SCHEMA onefold_sinks, public TO "{operator}"')
+    url = psycopg.conninfo.make_conninfo(postgres_url, user=operator, password="geheim")
+    transactions = Transactions(Operations(url), None)
+    assert list(fates(transactions).values()) == ["commit"] * 2
+    with pytest.raises(ConfigError, match=f'prepared by role .{writer}.*GRANT "{writer}" TO "{operator}"'):
+        transactions.settle("p")
+    assert len(world.gids()) == 2
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        connection.execute(f'GRANT "{writer}" TO "{operator}"'.encode())
+    assert len(transactions.settle("p")) == 2
+    transactions.close()
+    world.assert_exact(1)
+
+
+# the command
+
+
+def test_the_command_shows_asks_settles_and_says_what_it_left(
+    make: MakeWorld, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert onefold("list", "--postgres", postgres_url).output.strip() == "no prepared transactions of onefold"
+    assert make().sql("SELECT to_regclass('onefold_store') IS NULL") == [(True,)], "looking makes nothing"
+    decided, running = make("t", pipeline="decided"), make("u", pipeline="running")
+    for world, place in ((decided, "after:Decide"), (running, "before:Decide")):
+        world.start()
+        dies_at(monkeypatch, world, place, 0)
+    listed = onefold("list", "--postgres", postgres_url)
+    assert listed.exit_code == 0
+    lines = listed.output.splitlines()
+    assert [line.split()[:2] for line in lines[1:]] == [["commit", "decided"]] * 2 + [["leave", "alone"]] * 2
+    only = onefold("list", "--postgres", postgres_url, "--pipeline", "running", "--json")
+    assert {t["pipeline"] for t in json.loads(only.output)["ours"]} == {"running"}
+    assert CliRunner().invoke(app, ["txn", "resolve", "--postgres", postgres_url], input="n\n").exit_code == 1
+    assert len(decided.gids()) == 4
+    resolved = onefold("resolve", "--postgres", postgres_url, "--yes")
+    assert resolved.exit_code == 1
+    assert "decided: 2 committed, 0 rolled back" in resolved.output
+    assert "2 left:" in resolved.output
+    gid = running.gids()[0]
+    assert onefold("resolve", "--postgres", postgres_url, "--gid", gid, "--yes").exit_code == 1
+    with pytest.raises(ConfigError, match="name it with --pipeline"):
+        onefold_raises("resolve", "--postgres", postgres_url, "--take-over")
+    taken = onefold("resolve", "--postgres", postgres_url, "--pipeline", "running", "--take-over", "--yes")
+    assert taken.exit_code == 0
+    assert "taken over as generation 2; 0 decided epochs finished, 1 given up" in taken.output
+    with pytest.raises(ConfigError, match="was finished meanwhile"):
+        onefold_raises("resolve", "--postgres", postgres_url, "--gid", gid, "--yes")
+    running.assert_exact(0)

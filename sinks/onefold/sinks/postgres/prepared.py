@@ -1,0 +1,87 @@
+"""The end of a prepared transaction, whoever prepared it. It fails in its own ways (twophase.c, LockGXact)."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import psycopg
+
+from onefold.core.contract import Committable
+from onefold.core.errors import ConfigError, OnefoldError, Retriable
+from onefold.sinks.postgres import connection as pool
+from onefold.sinks.postgres import errors
+from onefold.sinks.postgres.naming import identifier, literal
+
+__all__ = ["end"]
+
+
+def end(
+    connection: pool.Connection,
+    verb: Literal["COMMIT", "ROLLBACK"],
+    committable: Committable,
+    where: str,
+    lost: type[OnefoldError],
+) -> bool:
+    """COMMIT or ROLLBACK PREPARED, as the owner if need be. False if there is no such transaction."""
+    statement = f"{verb} PREPARED {literal(committable.handle)}".encode()
+    try:
+        try:
+            connection.execute(statement)
+        except psycopg.errors.InsufficientPrivilege:
+            owner = _other_owner(connection, committable)
+            if owner is None or pool.is_pooled(connection):
+                raise
+            _as_owner(connection, owner, statement)
+    except psycopg.errors.UndefinedObject:
+        return False
+    except psycopg.Error as error:
+        doing = f"{where}, {verb} PREPARED {committable.handle!r} of epoch {committable.epoch}"
+        raise _translated(error, doing, connection, committable, lost) from error
+    return True
+
+
+def _other_owner(connection: pool.Connection, committable: Committable) -> str | None:
+    """Only a superuser and the role that prepared a transaction may end it."""
+    row = connection.execute(
+        "SELECT owner FROM pg_prepared_xacts WHERE gid = %s AND owner <> current_user", (committable.handle,)
+    ).fetchone()
+    return row[0] if row is not None else None
+
+
+def _as_owner(connection: pool.Connection, owner: str, statement: bytes) -> None:
+    connection.execute(f"SET ROLE {identifier(owner)}".encode())
+    try:
+        connection.execute(statement)
+    finally:
+        if not connection.closed:
+            connection.execute("RESET ROLE")
+
+
+def _translated(
+    error: psycopg.Error, doing: str, connection: pool.Connection, committable: Committable, lost: type[OnefoldError]
+) -> OnefoldError:
+    match error.sqlstate:
+        case "42501":
+            row = connection.execute(
+                "SELECT owner, session_user FROM pg_prepared_xacts WHERE gid = %s", (committable.handle,)
+            ).fetchone()
+            owner, user = row or ("another role", "this role")
+            belongs = f"{doing}: it belongs to role {owner!r}, and this session is {user!r}'s"
+            if pool.is_pooled(connection):
+                return ConfigError(
+                    f"{belongs}, through a pooler, where SET ROLE could reach somebody else's session. Start once with "
+                    f"the server's own address, or make it the login's default: ALTER ROLE {user} SET role = '{owner}'"
+                )
+            return ConfigError(
+                f"{belongs}, who is no member of it: GRANT {identifier(owner)} TO {identifier(user)}, so that it can "
+                f"SET ROLE, or connect as {owner!r}. PostgresSink(..., role={owner!r}) then keeps all work in one hand"
+            )
+        case "55000":
+            return Retriable(f"{doing}: another committer is busy with it just now: {errors.said(error)}")
+        case "0A000" if "during recovery" not in errors.said(error):
+            return ConfigError(
+                f"{doing}: it was prepared in another database: {errors.said(error)}. "
+                "Set the sink's URL back to that database, and start again"
+            )
+        case _:
+            return errors.translate(error, doing, connection, lost=lost)

@@ -1,0 +1,118 @@
+"""From a source to the parts that executors read: columns resolved, rows divided, all of it as plain values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+from psycopg import sql
+
+from onefold.core.errors import SchemaMismatch
+from onefold.sources.postgres.connection import conninfo, session, settings
+from onefold.sources.postgres.relation import find
+from onefold.sources.postgres.source import PostgresSource
+from onefold.sources.postgres.splitting import Slice, slices
+from onefold.sources.postgres.types import Column, Fit, PostgresType, by_itself, fit
+
+__all__ = ["Part", "describe", "plan", "resolve"]
+
+
+@dataclass(frozen=True)
+class Part:
+    """What one task reads. Pickles."""
+
+    conninfo: str
+    settings: dict[str, str]
+    snapshot: str | None  # its id; None: the part's own
+    columns: tuple[Column, ...]
+    query: str
+    label: str
+
+    @property
+    def schema(self) -> pa.Schema:
+        return pa.schema([(column.name, column.kind) for column in self.columns])
+
+
+Types = tuple[tuple[str, PostgresType], ...]
+
+
+def describe(source: PostgresSource) -> Types:
+    """The names and types of the source's columns. Raises `ConfigError`, `Retriable`."""
+    with session(source, f"looking at {source.name}") as connection:
+        return find(connection, source).columns
+
+
+def plan(source: PostgresSource, schema: pa.Schema | None = None) -> list[Part]:
+    """The parts, which together are all rows once. With a `schema`: its columns, in its order, as its types.
+
+    Raises `SchemaMismatch`, `ConfigError`, `Retriable`.
+    """
+    with session(source, f"planning to read {source.name}") as connection:
+        relation = find(connection, source)
+        columns = resolve(source, relation.columns, schema)
+        ours = settings(source, connection)
+        return [_part(source, ours, columns, pieces) for pieces in slices(connection, source, relation)]
+
+
+def _part(source: PostgresSource, ours: dict[str, str], columns: tuple[Column, ...], pieces: list[Slice]) -> Part:
+    selected = ", ".join([column.select for column in columns] + list(_dimensions(columns)))
+    condition = f" AND ({source.where}\n)" if source.where else ""
+    query = " UNION ALL ".join(
+        f"SELECT {selected} FROM {piece.relation} WHERE {piece.condition}{condition}" for piece in pieces
+    )
+    more = f", and {len(pieces) - 1} more" if len(pieces) > 1 else ""
+    return Part(
+        conninfo(source.url),
+        ours,
+        source.snapshot if source.snapshot not in ("shared", "each") else None,
+        columns,
+        query,
+        f"reading {source.name} ({pieces[0].label}{more})",
+    )
+
+
+def _dimensions(columns: tuple[Column, ...]) -> list[str]:
+    """A list has one dimension; an array may have several, whatever its type says, and ADBC runs them together."""
+    return [
+        f"array_ndims({sql.Identifier(column.name).as_string()})" for column in columns if pa.types.is_list(column.wire)
+    ]
+
+
+def resolve(source: PostgresSource, types: Types, schema: pa.Schema | None) -> tuple[Column, ...]:
+    """How each column of `schema` is read. Raises `SchemaMismatch`, with both schemas beside each other."""
+    theirs = dict(types)
+    if schema is None:
+        schema = pa.schema([(name, by_itself(kind)) for name, kind in types])
+    enough = Fit.CHECKED if source.narrowing == "check" else Fit.EXACT
+    resolved, lines, is_refused = [], [], False
+    for field in schema:
+        there = theirs.get(field.name)
+        found, column = fit(field.name, there, field.type) if there is not None else (Fit.NO, None)
+        if there is None:
+            verdict = "there is no such column"
+        elif found is Fit.NO:
+            own = by_itself(there)
+            verdict = f"can be read as {own}" + ("" if own == pa.string() else ", or as a string")
+        elif found < enough:
+            verdict = "has values that do not fit; widen it, or narrowing='check' looks at each value"
+        else:
+            verdict = ""
+            assert column is not None
+            resolved.append(column)
+        is_refused = is_refused or bool(verdict)
+        lines.append((field.name, there.sql if there else "-", str(field.type), verdict))
+    if is_refused or not resolved:
+        others = [(name, kind.sql, "-", "") for name, kind in types if name not in schema.names]
+        raise SchemaMismatch(
+            f"{source.name} cannot be read with the schema that was given:" + _beside([*lines, *others])
+        )
+    return tuple(resolved)
+
+
+def _beside(lines: list[tuple[str, str, str, str]]) -> str:
+    rows = [("column", "in Postgres", "given", ""), *lines]
+    widths = [max(len(row[i]) for row in rows) for i in range(3)]
+    return "".join(
+        "\n  " + "  ".join([*(text.ljust(width) for text, width in zip(row, widths, strict=False)), row[3]]).rstrip()
+        for row in rows
+    )

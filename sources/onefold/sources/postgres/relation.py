@@ -1,0 +1,114 @@
+"""What is read: the table or query as SQL, its kind, and its columns' types as the server describes them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import psycopg
+from psycopg import sql
+
+from onefold.core.errors import ConfigError
+from onefold.sources.postgres.connection import Connection
+from onefold.sources.postgres.source import PostgresSource
+from onefold.sources.postgres.types import PostgresType
+
+__all__ = ["Relation", "find"]
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """`text` stands after FROM; `oid` and `kind` (pg_class.relkind) are None for a query."""
+
+    text: str
+    oid: int | None
+    kind: str | None
+    columns: tuple[tuple[str, PostgresType], ...]
+
+
+_PART = r'"(?:[^"]|"")+"|[^."]+'
+_TABLE = re.compile(rf"(?:({_PART})\.)?({_PART})")
+_FIND = """
+SELECT c.oid, c.relkind, n.nspname, c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE c.oid = to_regclass(%s)
+"""
+_NAMES = """
+SELECT attname FROM pg_attribute WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped ORDER BY attnum
+"""
+# Vectors of system catalogues look like arrays, and ADBC does not know them.
+_TYPES = """
+SELECT t.typname, given.typmod, e.typname, coalesce(e.typtype, t.typtype) = 'b', format_type(t.oid, given.typmod)
+FROM unnest(%s::oid[], %s::int[]) WITH ORDINALITY AS given (oid, typmod, number)
+JOIN pg_type t ON t.oid = given.oid
+LEFT JOIN pg_type e ON e.oid = t.typelem AND t.typcategory = 'A' AND t.typname NOT IN ('int2vector', 'oidvector')
+ORDER BY number
+"""
+_READABLE = {"r": "table", "p": "partitioned table", "v": "view", "m": "materialized view", "f": "foreign table"}
+
+
+def find(connection: Connection, source: PostgresSource) -> Relation:
+    """Look the source up and lock it (ACCESS SHARE, with all partitions) until the transaction's end.
+
+    A snapshot that is taken after this sees what is read later: nobody can truncate, drop or rewrite it meanwhile.
+    Raises ConfigError.
+    """
+    oid, kind, names = None, None, None
+    if source.table is None:
+        text = f"({(source.query or '').strip().rstrip(';')}\n) AS onefold_query"
+    else:
+        oid, kind, text = _table(connection, source.table)
+        names = [name for (name,) in connection.execute(_NAMES, (oid,))]
+        _known(source, [*(source.columns or ()), *([source.split_by] if source.split_by else [])], names)
+    wanted = source.columns or names
+    selected = ", ".join(_identifier(name) for name in wanted) if wanted is not None else "*"
+    described = connection.execute(f"SELECT {selected} FROM {text} LIMIT 0".encode()).pgresult
+    assert described is not None
+    if source.where:
+        connection.execute(f"SELECT 1 FROM {text} WHERE ({source.where}\n) LIMIT 0".encode())
+    columns = _columns(connection, described)
+    if not columns or len({name for name, _ in columns}) != len(columns):
+        raise ConfigError(
+            f"{source.name} must have at least one column, and each name once; it has "
+            f"{', '.join(name for name, _ in columns) or 'none'}"
+        )
+    return Relation(text, oid, kind, columns)
+
+
+def _table(connection: Connection, given: str) -> tuple[int, str, str]:
+    match = _TABLE.fullmatch(given)
+    if match is None:
+        raise ConfigError(f"table={given!r} must be a table's name or schema.table; quote names that hold a dot")
+    name = ".".join(_identifier(_unquoted(part)) for part in match.groups() if part is not None)
+    row = connection.execute(_FIND, (name,)).fetchone()
+    if row is None:
+        raise ConfigError(f"there is no table {given} in that database: check its name and the URL")
+    oid, kind, schema, table = row
+    if kind not in _READABLE:
+        raise ConfigError(f"{given} is no table or view (pg_class.relkind {kind!r})")
+    return oid, kind, f"{_identifier(schema)}.{_identifier(table)}"
+
+
+def _known(source: PostgresSource, wanted: Sequence[str], names: Sequence[str]) -> None:
+    for name in wanted:
+        if name not in names:
+            near = [other for other in names if other.casefold() == name.casefold()]
+            hint = f"; it has {near[0]!r}: case matters" if near else f"; it has {', '.join(names) or 'no columns'}"
+            raise ConfigError(f"{source.name} has no column {name!r}{hint}")
+
+
+def _columns(connection: Connection, described: psycopg.pq.abc.PGresult) -> tuple[tuple[str, PostgresType], ...]:
+    columns = range(described.nfields)
+    names = [(described.fname(i) or b"").decode() for i in columns]
+    # Of a domain, the server names its base type here.
+    given = [described.ftype(i) for i in columns], [described.fmod(i) for i in columns]
+    types = [PostgresType(*row) for row in connection.execute(_TYPES, given)]
+    return tuple(zip(names, types, strict=True))
+
+
+def _identifier(name: str) -> str:
+    return sql.Identifier(name).as_string()
+
+
+def _unquoted(part: str) -> str:
+    return part[1:-1].replace('""', '"') if part[0] == '"' else part

@@ -1,0 +1,101 @@
+"""ADBC's arrays as the ones that were asked for, whole columns at a time, every value exact or refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+__all__ = ["Refused", "convert"]
+
+_DAYS = (-719_162, 2_932_896)  # 0001-01-01 and 9999-12-31
+_DAY_US = 86_400_000_000
+_MICROS = (_DAYS[0] * _DAY_US, (_DAYS[1] + 1) * _DAY_US - 1)
+
+
+class Refused(Exception):
+    """A value has no place in the type that was asked for, for this reason."""
+
+
+def convert(array: Any, kind: pa.DataType) -> Any:
+    """`array` as `kind`. Raises `Refused`."""
+    wire = array.type
+    if pa.types.is_list(wire):
+        values = convert(array.values, kind.value_type)
+        mask = array.is_null() if array.null_count else None
+        return pa.ListArray.from_arrays(array.offsets, values, type=kind, mask=mask)
+    if pa.types.is_date32(wire):
+        _within(array, pa.int32(), _DAYS, "a date outside of the years 1 to 9999, or infinity")
+    elif pa.types.is_timestamp(wire):
+        _within(array, pa.int64(), _MICROS, "a timestamp outside of the years 1 to 9999, or infinity")
+    elif pa.types.is_time64(wire):
+        _within(array, pa.int64(), (0, _DAY_US - 1), "the time 24:00:00")
+    elif pa.types.is_interval(wire):
+        return _durations(array)
+    elif pa.types.is_string(wire) and kind != wire:
+        return _parsed(array, kind)
+    elif wire == pa.float64() and kind == pa.float32():
+        return _narrowed(array)
+    return array if wire == kind else _cast(array, lambda part: part.cast(kind), kind)
+
+
+def _within(array: Any, number: pa.DataType, bounds: tuple[int, int], what: str) -> None:
+    # Infinity and dates beyond Arrow's range come out wrapped around, on the far side of these bounds.
+    found = pc.min_max(array.view(number))
+    low, high = found["min"].as_py(), found["max"].as_py()
+    if low is not None and (low < bounds[0] or high > bounds[1]):
+        raise Refused(what)
+
+
+def _durations(array: Any) -> Any:
+    """Months, days and nanoseconds, of 4, 4 and 8 bytes each, as microseconds."""
+    first, end = array.offset, array.offset + len(array)
+    whole = memoryview(array.buffers()[1])[first * 16 : end * 16]
+    ints, longs = whole.cast("i"), whole.cast("q")
+    valid = array.is_valid()  # what stands under a null is anything
+
+    def column(view: Any, kind: pa.DataType) -> Any:
+        numbers = pa.Array.from_buffers(kind, len(array), [None, pa.py_buffer(view.tobytes())])
+        return pc.if_else(valid, numbers, pa.scalar(0, kind))
+
+    if pc.any(pc.not_equal(column(ints[0::4], pa.int32()), 0)).as_py():
+        raise Refused("an interval with months or years, which have no fixed length")
+    days = pc.multiply(column(ints[1::4], pa.int32()).cast(pa.int64()), _DAY_US)
+    micros = pc.add_checked(days, pc.divide(column(longs[1::2], pa.int64()), 1000))
+    return pc.if_else(valid, micros, pa.scalar(None, pa.int64())).cast(pa.duration("us"))
+
+
+def _parsed(texts: Any, kind: pa.DataType) -> Any:
+    """Numerics as text."""
+    if pa.types.is_null(kind):
+        if texts.null_count < len(texts):
+            raise Refused(f"{texts.drop_null()[0].as_py()!r}, and nothing but null was expected")
+        return pa.nulls(len(texts))
+    if pa.types.is_decimal(kind):
+        return _cast(texts, lambda part: part.cast(kind), kind)
+    return _cast(texts, lambda part: part.cast(pa.decimal128(38, 0)).cast(kind), kind)
+
+
+def _narrowed(doubles: Any) -> Any:
+    floats = doubles.cast(pa.float32())
+    same = pc.or_(pc.equal(floats.cast(pa.float64()), doubles), pc.is_nan(doubles))
+    if not pc.all(same).as_py():
+        raise Refused(f"{doubles.filter(pc.invert(same))[0].as_py()!r}, which a float cannot hold")
+    return floats
+
+
+def _cast(array: Any, cast: Callable[[Any], Any], kind: pa.DataType) -> Any:
+    try:
+        return cast(array)
+    except pa.ArrowInvalid:
+        good, bad = 0, len(array)  # array[:good] fits, array[:bad] doesn't
+    while bad - good > 1:
+        middle = (good + bad) // 2
+        try:
+            cast(array.slice(good, middle - good))
+            good = middle
+        except pa.ArrowInvalid:
+            bad = middle
+    raise Refused(f"{array[good].as_py()!r}, which {kind} cannot hold") from None
