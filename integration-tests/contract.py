@@ -35,9 +35,9 @@ class World:
         self.started: Started | None = None
         self.between_tasks: Callable[[], None] = lambda: None
 
-    def start(self) -> Started:
+    def start(self, adopt_ledger: bool = False) -> Started:
         names = tuple(sink.name for sink in self.sinks)
-        self.started = self.driver.run(start(names, Initial(_at(0))))
+        self.started = self.driver.run(start(names, Initial(_at(0)), adopt_ledger))
         for sink in self.sinks:
             self.driver.committers[sink.name] = sink.open(self.pipeline, SCHEMA)
         merging = [s.name for s in self.sinks if s.guarantee().kind is SinkKind.LAST_RESOURCE]

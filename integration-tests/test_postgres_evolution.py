@@ -486,6 +486,19 @@ def test_a_zombie_with_an_older_schema_does_the_live_driver_no_harm(postgres_url
     assert sql("SELECT count(*) FROM t") == [(6,)]
 
 
+def test_a_stage_that_lost_a_column_with_its_type_is_made_anew(postgres_url: str, sql: Sql) -> None:
+    rows = pa.record_batch({"id": pa.array([1]), "colour": pa.array(["red"])})
+    colour = "CREATE TYPE colour AS ENUM ('red')"
+    sql(f"{colour}; CREATE TABLE t (id bigint, colour colour)")
+    sink = PostgresSink(postgres_url, "t", delivery="staged")
+    with Epochs(sink, rows.schema) as life:
+        life.run(rows)
+        sql(f"DROP TYPE colour CASCADE; {colour}; ALTER TABLE t ADD COLUMN colour colour")
+        life.open(rows.schema)
+        life.run(rows)
+    assert sql("SELECT * FROM t") == [(1, None), (1, "red")]
+
+
 @pytest.mark.parametrize("on_error", ["fail", "dead_letter"])
 def test_another_pipeline_into_the_same_table_is_told_to_start_again_not_that_its_rows_are_bad(
     postgres_url: str, sql: Sql, delivery: str, on_error: Literal["fail", "dead_letter"]

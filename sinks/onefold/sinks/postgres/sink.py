@@ -182,9 +182,9 @@ class PostgresSink:
     def open(self, pipeline: str, schema: pa.Schema) -> Committer:
         settings = self._settings
         with pool.borrow(settings.conninfo(pipeline), self._doing(pipeline, "opening")) as connection:
+            settings.bookkeeping(pipeline).create(connection)
             with connection.transaction():
                 connection.execute(pool.transaction_settings(settings.lock_timeout_s))
-                settings.bookkeeping(pipeline).create(connection)
                 plan = opening.resolve(connection, settings, pipeline, schema)
             self._plan = plan
         committer = PostgresCommitter(settings, pipeline, plan)
