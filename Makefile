@@ -46,7 +46,7 @@ docs: $(INSTALLED)
 
 clean:
 	@if [ -x $(BIN)/onefold ]; then \
-	  find .onefold \( -name kafka.json -o -name postgres.json \) -printf '%h\n' 2>/dev/null | sort -u | \
+	  find .onefold \( -name kafka.json -o -name postgres.json -o -name mariadb.json \) -printf '%h\n' 2>/dev/null | sort -u | \
 	  while read -r directory; do $(BIN)/onefold local down --dir "$$directory"; done; fi
 	rm -rf .venv .onefold .pytest_cache .mypy_cache .ruff_cache .hypothesis dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,24 +1,28 @@
 """Real servers for the tests: started once in a process, on free ports, stopped at its end.
 
 `ONEFOLD_TEST_POSTGRES` and `ONEFOLD_TEST_KAFKA` name servers to be used instead; tests that kill a server then skip.
+Where MariaDB is not installed and can't be fetched either, its tests skip, with the reason.
 """
 
 from __future__ import annotations
 
 import os
+import shutil
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psycopg
 import pytest
+import sqlalchemy as sa
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from pyspark.sql import SparkSession
 from support import Rig
 
 from onefold.connectors.spark_session import spark_session
-from onefold.local import KafkaServer, PostgresServer
+from onefold.local import KafkaServer, LocalServerError, MariaDbServer, PostgresServer
+from onefold.local.mariadb_binaries import mariadb_binaries
 
 
 class _Named:
@@ -63,6 +67,30 @@ def kafka_server(servers_directory: Path) -> Iterator[KafkaServer | _Named]:
         return
     with KafkaServer(servers_directory) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def mariadb_server(servers_directory: Path) -> Iterator[MariaDbServer]:
+    try:
+        mariadb_binaries()
+    except LocalServerError as error:
+        pytest.skip(str(error))
+    with MariaDbServer(servers_directory) as server:
+        yield server
+    shutil.rmtree(server.data)  # as root they are outside of pytest's own folder
+
+
+@pytest.fixture
+def mariadb_url(mariadb_server: MariaDbServer) -> Iterator[str]:
+    """An empty database of the test's own."""
+    name, engine = f"test_{uuid.uuid4().hex[:12]}", sa.create_engine(mariadb_server.url, poolclass=sa.NullPool)
+    with engine.begin() as connection:
+        connection.execute(sa.text(f"CREATE DATABASE {name}"))
+    base, _, _ = mariadb_server.url.rpartition("/")
+    yield f"{base}/{name}"
+    with engine.begin() as connection:
+        connection.execute(sa.text(f"DROP DATABASE {name}"))
+    engine.dispose()
 
 
 @pytest.fixture

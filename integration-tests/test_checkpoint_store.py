@@ -1,9 +1,10 @@
-"""The checkpoint store on a real Postgres: the same tests as on SQLite."""
+"""The checkpoint store on a real Postgres and a real MariaDB: the same tests as on SQLite."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from onefold.core import BadRecord, Positions, Range, Retriable
 from onefold.core.effects import EpochRequest
 from onefold.core.store import CheckpointStore
 from onefold.core.testing.store_suite import StoreSuite
+from onefold.local import MariaDbServer
 
 pytestmark = pytest.mark.servers
 Connect = Callable[[], CheckpointStore]
@@ -20,7 +22,12 @@ Connect = Callable[[], CheckpointStore]
 
 @pytest.fixture
 def connect(postgres_url: str) -> Iterator[Connect]:
-    url = sa.make_url(postgres_url).set(drivername="postgresql+psycopg").render_as_string(hide_password=False)
+    with opener(psycopg_url(postgres_url)) as another:
+        yield another
+
+
+@contextmanager
+def opener(url: str) -> Iterator[Connect]:
     stores: list[CheckpointStore] = []
 
     def another() -> CheckpointStore:
@@ -36,7 +43,20 @@ class TestPostgres(StoreSuite):
     pass
 
 
-def test_many_that_create_the_tables_at_once_agree_on_the_id(connect: Connect) -> None:
+class TestMariaDb(StoreSuite):
+    @pytest.fixture
+    def connect(self, mariadb_url: str) -> Iterator[Connect]:
+        with opener(mariadb_url) as another:
+            yield another
+
+
+@pytest.mark.parametrize("server", ["postgres_url", "mariadb_url"])
+def test_many_that_create_the_tables_at_once_agree_on_the_id(server: str, request: pytest.FixtureRequest) -> None:
+    with opener(psycopg_url(request.getfixturevalue(server))) as connect:
+        creates_once(connect)
+
+
+def creates_once(connect: Connect) -> None:
     barrier, ids = threading.Barrier(4), []
 
     def create() -> None:
@@ -81,9 +101,33 @@ def test_its_transactions_are_synchronous_and_bounded_in_waiting(connect: Connec
         assert connection.scalar(sa.text("SHOW transaction_isolation")) == "read committed"
 
 
-def test_a_driver_frozen_inside_a_transaction_does_not_keep_its_successor_out(postgres_url: str) -> None:
-    frozen = CheckpointStore(psycopg_url(postgres_url), lock_timeout_s=2)
-    successor = CheckpointStore(psycopg_url(postgres_url), lock_timeout_s=30)
+def test_mariadbs_transactions_are_strict_and_bounded_in_waiting(mariadb_url: str) -> None:
+    with opener(mariadb_url) as connect, connect().database.transaction() as connection:
+        asked = "SELECT @@tx_isolation, @@innodb_lock_wait_timeout, @@idle_transaction_timeout, @@time_zone"
+        assert connection.execute(sa.text(asked)).one() == ("READ-COMMITTED", 30, 15, "+00:00")
+        assert "STRICT_ALL_TABLES" in connection.execute(sa.text("SELECT @@sql_mode")).scalar_one()
+
+
+def test_a_mariadb_that_does_not_flush_its_commits_is_warned_of(
+    mariadb_server: MariaDbServer, mariadb_url: str
+) -> None:
+    engine = sa.create_engine(mariadb_server.url)
+    setting = "SET GLOBAL innodb_flush_log_at_trx_commit = {}"
+    with opener(mariadb_url) as connect, engine.connect() as connection:
+        connection.exec_driver_sql(setting.format(2))
+        with pytest.warns(RuntimeWarning, match="innodb_flush_log_at_trx_commit is 2 on 127.0.0.1"):
+            connect().id()
+        connection.exec_driver_sql(setting.format(1))
+    engine.dispose()
+
+
+@pytest.mark.parametrize("server", ["postgres_url", "mariadb_url"])
+def test_a_driver_frozen_inside_a_transaction_does_not_keep_its_successor_out(
+    server: str, request: pytest.FixtureRequest
+) -> None:
+    url = psycopg_url(request.getfixturevalue(server))
+    frozen = CheckpointStore(url, lock_timeout_s=2)
+    successor = CheckpointStore(url, lock_timeout_s=30)
     generation = frozen.acquire("p", 0)
 
     def freeze() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -12,11 +13,12 @@ import pytest
 import sqlalchemy as sa
 
 from onefold.core.testing import check_sink, check_store
-from onefold.sinks import PostgresSink
+from onefold.sinks import PostgresSink, SqlSink
 
 pytestmark = pytest.mark.servers
 STEPS_MAX = 6  # within each call; the kit's default is more
-MODES_STEPS_MAX = 2
+MODES_STEPS_MAX = 1
+SQL_STEPS_MAX = 1
 STORE_CALLS = {"acquire", "freeze", "open_epoch", "decide", "complete", "give_up", "damage", "accept_damage", "adopt"}
 CALLS = {"write", "writer's abort", "prepare", "abort", "commit", "record", "open", "recover"}
 
@@ -118,9 +120,53 @@ def test_appends_with_dead_letters_keep_their_promises(postgres_url: str, delive
     assert report.strikes.keys() == (CALLS | {"merge"} if delivery == "staged" else CALLS)
 
 
-def test_the_checkpoint_store_keeps_its_promises(postgres_url: str) -> None:
-    """On Postgres; core/tests has it on SQLite."""
-    url = sa.make_url(postgres_url).set(drivername="postgresql+psycopg").render_as_string(hide_password=False)
-    report = check_store(url, steps_max=STEPS_MAX)
+def versions(ids: Sequence[int]) -> pa.RecordBatch:
+    """Rows of an upsert: each its key's first version, and none that deletes."""
+    names = [None if i % 3 == 0 else f"row '{i}'" for i in ids]
+    columns = {"id": pa.array(ids, pa.int64()), "name": pa.array(names, pa.string())}
+    return pa.record_batch({**columns, "v": pa.array([1] * len(ids)), "gone": pa.array([False] * len(ids))})
+
+
+@pytest.mark.parametrize("database", ["sqlite", "mariadb", "postgres"])
+def test_the_sql_sink_keeps_its_promises(database: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    sqlite = f"sqlite:///{tmp_path / 'rows.db'}"
+    url = sqlite if database == "sqlite" else request.getfixturevalue(f"{database}_url")
+    settings: dict[str, Any] = {"mode": "upsert", "key": ("id",), "order": ("v",), "delete_when_true": "gone"}
+    sink = partial(SqlSink, url, "t", **settings)
+    engine = sa.create_engine(sink().url)
+
+    def ask(query: str) -> list[Any]:
+        with engine.connect() as connection:
+            return list(connection.scalars(sa.text(query)))
+
+    def waiting() -> int:
+        stages = [name for name in sa.inspect(engine).get_table_names() if name.startswith("onefold_stage_")]
+        return sum(int(ask(f"SELECT count(*) FROM {name}")[0]) for name in [*stages, "onefold_sql_staged"])
+
+    report = check_sink(
+        sink,
+        rows=lambda: ask("SELECT id FROM t"),
+        prepared=waiting,
+        make_batch=versions,
+        make_sibling=partial(sink, name="sibling"),
+        steps_max=SQL_STEPS_MAX,
+        moments=1,
+    )
+    engine.dispose()
+    print(f"\n{report}")
+    assert report.strikes.keys() == CALLS | {"merge"}
+
+
+@pytest.mark.parametrize(
+    ("server", "steps"),
+    [("postgres_url", {"steps_max": STEPS_MAX}), ("mariadb_url", {"steps_max": SQL_STEPS_MAX, "moments": 1})],
+)
+def test_the_checkpoint_store_keeps_its_promises(
+    server: str, steps: dict[str, int], request: pytest.FixtureRequest
+) -> None:
+    """On Postgres and MariaDB; core/tests has it on SQLite."""
+    url = sa.make_url(request.getfixturevalue(server))
+    url = url.set(drivername=url.drivername.replace("postgresql", "postgresql+psycopg"))
+    report = check_store(url.render_as_string(hide_password=False), **steps)
     print(f"\n{report}")
     assert report.strikes.keys() == STORE_CALLS

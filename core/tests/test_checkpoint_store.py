@@ -68,7 +68,7 @@ def test_an_unreachable_store_is_retriable_and_its_message_hides_the_password(op
     assert "geheim" not in str(caught.value)
 
 
-@pytest.mark.parametrize("url", ["no url", "mysql://u:geheim@host/db", "nosuchdatabase://u:geheim@host/db"])
+@pytest.mark.parametrize("url", ["no url", "mysql+mysqldb://u:geheim@host/db", "nosuchdatabase://u:geheim@host/db"])
 def test_a_url_that_is_no_store_is_a_config_error(url: str) -> None:
     with pytest.raises(ConfigError) as caught:
         CheckpointStore(url)

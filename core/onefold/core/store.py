@@ -2,7 +2,7 @@
 
 Every change is one short transaction that locks the pipeline's row first, so that a compare-and-set on the generation
 is simply: read, compare, write. On Postgres it runs READ COMMITTED with `synchronous_commit=on` and a lock timeout; on
-SQLite with WAL, `synchronous=FULL` and `BEGIN IMMEDIATE`.
+MariaDB READ COMMITTED in InnoDB with a lock timeout; on SQLite with WAL, `synchronous=FULL` and `BEGIN IMMEDIATE`.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class CheckpointStore:
     def id(self) -> str:
         """The store's own id, which every sink's ledger remembers. Makes the tables, or migrates an older store's."""
         if self._id is None:
-            with self.database.transaction() as connection:
+            with self.database.creating() as connection:
                 store_id = prepared_store(connection, str(self.database))
             self._id = store_id  # only now: a transaction that failed has left no such store
         return self._id

@@ -7,18 +7,36 @@ so a migration only adds, and what it adds may be left out of an INSERT. The old
 from __future__ import annotations
 
 import uuid
+from typing import Any
 
 import sqlalchemy as sa
+from sqlalchemy.dialects import mysql
 
 from onefold.core.errors import ConfigError
 
-__all__ = ["SCHEMA_VERSION", "epochs", "existing_store", "pipelines", "prepared_store", "runs"]
+__all__ = [
+    "MARIADB_OPTIONS",
+    "SCHEMA_VERSION",
+    "LongText",
+    "epochs",
+    "existing_store",
+    "pipelines",
+    "prepared_store",
+    "runs",
+]
 
 # Each brings a store from the version before to this one: SQL that SQLite and Postgres both know.
 MIGRATIONS = {
     2: ("ALTER TABLE onefold_epochs ADD COLUMN write_through TEXT NOT NULL DEFAULT '[]'",),
 }
 SCHEMA_VERSION = max(MIGRATIONS)
+LongText = sa.Text().with_variant(mysql.LONGTEXT(), "mysql", "mariadb")  # TEXT ends at 64 KB there
+# Transactional, and names that differ in case or accents are different names, whatever the server's defaults are.
+MARIADB_OPTIONS: dict[str, Any] = {
+    f"{dialect}_{option}": value
+    for dialect in ("mysql", "mariadb")
+    for option, value in {"engine": "InnoDB", "charset": "utf8mb4", "collate": "utf8mb4_bin"}.items()
+}
 metadata = sa.MetaData()
 
 store_info = sa.Table(
@@ -26,6 +44,7 @@ store_info = sa.Table(
     metadata,
     sa.Column("store_id", sa.String(36), primary_key=True),
     sa.Column("version", sa.Integer, nullable=False),
+    **MARIADB_OPTIONS,
 )
 
 pipelines = sa.Table(
@@ -34,7 +53,8 @@ pipelines = sa.Table(
     sa.Column("pipeline", sa.String(200), primary_key=True),
     sa.Column("generation", sa.BigInteger, nullable=False),
     sa.Column("token", sa.String(32), nullable=False),
-    sa.Column("frozen", sa.Text),  # positions, JSON
+    sa.Column("frozen", LongText),  # positions, JSON
+    **MARIADB_OPTIONS,
 )
 
 epochs = sa.Table(
@@ -44,22 +64,23 @@ epochs = sa.Table(
     sa.Column("epoch", sa.BigInteger, primary_key=True, autoincrement=False),
     sa.Column("generation", sa.BigInteger, nullable=False),
     sa.Column("state", sa.String(10), nullable=False),
-    sa.Column("range_start", sa.Text, nullable=False),
-    sa.Column("range_end", sa.Text, nullable=False),
+    sa.Column("range_start", LongText, nullable=False),
+    sa.Column("range_end", LongText, nullable=False),
     sa.Column("timestamp_ms", sa.BigInteger, nullable=False),
-    sa.Column("query_id", sa.Text, nullable=False),
+    sa.Column("query_id", LongText, nullable=False),
     sa.Column("batch_id", sa.BigInteger, nullable=False),
-    sa.Column("fingerprint", sa.Text, nullable=False),
-    sa.Column("sinks", sa.Text, nullable=False),
-    sa.Column("write_through", sa.Text, nullable=False),
-    sa.Column("manifest", sa.Text, nullable=False),
+    sa.Column("fingerprint", LongText, nullable=False),
+    sa.Column("sinks", LongText, nullable=False),
+    sa.Column("write_through", LongText, nullable=False),
+    sa.Column("manifest", LongText, nullable=False),
     sa.Column("rows", sa.BigInteger, nullable=False),
     sa.Column("bytes", sa.BigInteger, nullable=False),
     sa.Column("opened_at_ms", sa.BigInteger),
     sa.Column("decided_at_ms", sa.BigInteger),
     sa.Column("completed_at_ms", sa.BigInteger),
-    sa.Column("error", sa.Text),
+    sa.Column("error", LongText),
     sa.Index("onefold_epochs_by_state", "pipeline", "state"),
+    **MARIADB_OPTIONS,
 )
 
 runs = sa.Table(
@@ -70,14 +91,13 @@ runs = sa.Table(
     sa.Column("epoch", sa.BigInteger, nullable=False),
     sa.Column("rows", sa.BigInteger, nullable=False),
     sa.Column("decided_at_ms", sa.BigInteger, nullable=False),
+    **MARIADB_OPTIONS,
 )
 
 
 def prepared_store(connection: sa.Connection, where: str) -> str:
-    """The id of the store at `where`, whose tables are today's after the caller's transaction. Raises ConfigError."""
-    if connection.dialect.name == "postgresql":
-        # Two drivers that create the tables at once would collide in Postgres's catalog.
-        connection.execute(sa.text("SELECT pg_advisory_xact_lock(hashtext('onefold store'))"))
+    """The id of the store at `where`, whose tables are today's after the caller's transaction, which keeps others out
+    that do the same. Raises ConfigError."""
     metadata.create_all(connection)
     row = connection.execute(sa.select(store_info)).one_or_none()
     if row is None:

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from onefold.sinks.postgres import PostgresSink
+    from onefold.sinks.sql import SqlSink
 
-__all__ = ["PostgresSink"]
+__all__ = ["PostgresSink", "SqlSink"]
 
 
 def __getattr__(name: str) -> object:
@@ -16,6 +17,10 @@ def __getattr__(name: str) -> object:
         from onefold.sinks.postgres import PostgresSink
 
         return PostgresSink
+    if name == "SqlSink":
+        from onefold.sinks.sql import SqlSink
+
+        return SqlSink
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

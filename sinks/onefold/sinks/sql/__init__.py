@@ -1,0 +1,19 @@
+"""Rows into a table of any SQL database with transactions, exactly once: `staged` (DESIGN, section 5).
+
+sink.py        SqlSink: settings, what `open` found out, the guarantee in words
+adapter.py     what differs per database; sqlite.py, mariadb.py and postgres.py are one class each
+kinds.py       Arrow type -> the kind of column it is; text.py: columns as text
+target.py      the user's table: created or compared
+staging.py     the stage: made, verified, merged, cleared
+upsert.py      the newest version of a key wins; deletes
+writer.py      executors: rows into the stage, one transaction for each attempt
+spool.py       rows that wait until their task prepares, where only one may write
+committer.py   driver: verify, merge, commit, abort, leftovers
+bookkeeping.py ledger and staged attempts: the tables that onefold keeps beside the target
+naming.py      names of tables, stages and attempts
+plan.py        settings and what `open` made of them
+"""
+
+from onefold.sinks.sql.sink import SqlSink
+
+__all__ = ["SqlSink"]

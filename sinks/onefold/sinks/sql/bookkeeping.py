@@ -1,0 +1,122 @@
+"""What onefold keeps beside the target, in the connection's default schema, where the checkpoint store is too:
+
+onefold_sql_ledger   one row for each pipeline and sink: the last epoch completed there, and the source's positions
+onefold_sql_staged   one row for each attempt whose rows are in a stage
+onefold_sql_stages   one row for each table that belongs to one sink (its stage, its remembered deletes): its layout
+onefold_sql_version  which layout these tables have themselves
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+
+from onefold.core.contract import LedgerEntry
+from onefold.core.errors import ConfigError, Fenced, Retriable
+from onefold.core.positions import Positions
+from onefold.core.tables import MARIADB_OPTIONS, LongText
+
+__all__ = ["Bookkeeping", "staged", "stages"]
+
+VERSION = 1
+_metadata = sa.MetaData()
+_ledger = sa.Table(
+    "onefold_sql_ledger",
+    _metadata,
+    sa.Column("pipeline", sa.String(200), primary_key=True),
+    sa.Column("sink", sa.String(200), primary_key=True),
+    sa.Column("epoch", sa.BigInteger, nullable=False),
+    sa.Column("generation", sa.BigInteger, nullable=False),
+    sa.Column("timestamp_ms", sa.BigInteger, nullable=False),
+    sa.Column("positions", LongText, nullable=False),
+    sa.Column("store_id", sa.String(36), nullable=False),
+    **MARIADB_OPTIONS,
+)
+staged = sa.Table(
+    "onefold_sql_staged",
+    _metadata,
+    sa.Column("stage", sa.String(64), primary_key=True),
+    sa.Column("attempt", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("pipeline", sa.String(200), nullable=False),
+    sa.Column("sink", sa.String(200), nullable=False),
+    sa.Column("generation", sa.BigInteger, nullable=False),
+    sa.Column("epoch", sa.BigInteger, nullable=False),
+    sa.Column("rows", sa.BigInteger, nullable=False),
+    **MARIADB_OPTIONS,
+)
+stages = sa.Table(
+    "onefold_sql_stages",
+    _metadata,
+    sa.Column("name", sa.String(64), primary_key=True),
+    sa.Column("layout", LongText, nullable=False),
+    **MARIADB_OPTIONS,
+)
+_version = sa.Table(
+    "onefold_sql_version",
+    _metadata,
+    sa.Column("version", sa.Integer, primary_key=True, autoincrement=False),
+    **MARIADB_OPTIONS,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Bookkeeping:
+    """The bookkeeping of one sink of one pipeline."""
+
+    pipeline: str
+    sink: str
+
+    def create(self, connection: sa.Connection) -> None:
+        """Create what is missing, inside `Database.creating`. Raises ConfigError for another layout."""
+        _metadata.create_all(connection)
+        found = connection.scalars(sa.select(_version.c.version)).all()
+        if not found:
+            connection.execute(_version.insert().values(version=VERSION))
+        elif found != [VERSION]:
+            raise ConfigError(
+                f"the onefold_sql_* tables have layout {max(found)}, and this onefold knows {VERSION}: use the onefold "
+                "that made them, or a newer one"
+            )
+
+    def ledger(self, connection: sa.Connection) -> LedgerEntry | None:
+        """The row. Staged epochs have no members beyond it: rows and ledger row are one transaction."""
+        row = connection.execute(self._mine(sa.select(_ledger))).one_or_none()
+        if row is None:
+            return None
+        return LedgerEntry(
+            row.epoch, row.generation, row.timestamp_ms, Positions.from_json(row.positions), row.store_id
+        )
+
+    def record(self, connection: sa.Connection, entry: LedgerEntry) -> None:
+        """Move the ledger's row forward, inside the caller's transaction. Raises Fenced where a newer one is there."""
+        there = connection.execute(
+            self._mine(sa.select(_ledger.c.epoch, _ledger.c.generation)).with_for_update()
+        ).one_or_none()
+        values = {
+            "epoch": entry.epoch,
+            "generation": entry.generation,
+            "timestamp_ms": entry.timestamp_ms,
+            "positions": entry.positions.to_json(),
+            "store_id": entry.store_id,
+        }
+        if there is None:
+            try:
+                connection.execute(_ledger.insert().values(pipeline=self.pipeline, sink=self.sink, **values))
+            except sa.exc.IntegrityError as error:
+                raise Retriable(
+                    f"pipeline {self.pipeline!r}, sink {self.sink!r}: another driver wrote the ledger's first row at "
+                    "the same moment. Nothing was written; asking again tells who is newer"
+                ) from error
+        elif (there.epoch, there.generation) <= (entry.epoch, entry.generation):
+            connection.execute(self._mine(sa.update(_ledger)).values(**values))
+        else:
+            raise Fenced(
+                f"pipeline {self.pipeline!r}, sink {self.sink!r}: the ledger is at epoch {there.epoch} of generation "
+                f"{there.generation}, beyond epoch {entry.epoch} of generation {entry.generation}: "
+                "a newer driver of this pipeline exists, and this one must stop"
+            )
+
+    def _mine(self, statement: Any) -> Any:
+        return statement.where(_ledger.c.pipeline == self.pipeline, _ledger.c.sink == self.sink)

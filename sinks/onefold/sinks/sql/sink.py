@@ -1,0 +1,202 @@
+"""SqlSink: what a user names, and what travels to the executors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyarrow as pa
+import sqlalchemy as sa
+
+from onefold.core.backends import backend_of
+from onefold.core.contract import Committer, Guarantee, SinkKind, SinkWriter, TaskId
+from onefold.core.database import Database
+from onefold.core.errors import ConfigError
+from onefold.sinks.sql import staging, target
+from onefold.sinks.sql.adapters import adapter_of
+from onefold.sinks.sql.committer import SqlCommitter
+from onefold.sinks.sql.naming import ATTEMPT, ROW, TableName, own_table
+from onefold.sinks.sql.plan import Plan, Settings, Upsert
+from onefold.sinks.sql.writer import SqlWriter
+
+__all__ = ["SqlSink"]
+
+_MODES = ("append", "upsert")
+_WEEK_S = 7 * 24 * 3600.0
+
+
+class SqlSink:
+    """Writes rows to a table of a SQL database: SQLite, MariaDB or Postgres, through SQLAlchemy.
+
+    `url` is SQLAlchemy's: `mariadb://user:password@host:port/database`, `sqlite:////var/lib/orders.db`,
+    `postgresql://...`. `table` is `orders` or `shop.orders`, in the case that the catalogue has; it is created if it is
+    missing.
+
+    `mode="append"` inserts every row. `mode="upsert"` keeps one row for each `key`: the newest, which the columns
+    `order` tell, within an epoch and across epochs. An older one never overwrites it, and an equal one leaves what is
+    there; a row whose key or order is null is refused, and a null order that the table has already counts as the
+    oldest. The table needs a unique index on exactly the key's columns.
+
+    `delete_when_true` names a boolean column that is not written: where it is true, the row deletes its key's row, if
+    that is not newer, and is remembered for `deletes_kept_s` seconds, by the epochs' own time, so that a late older
+    record does not bring the row back.
+
+    Every task fills a stage, and the driver moves an epoch's rows in one transaction, which is also the decision: the
+    checkpoint store has to live in this database (`store_url`). Raises ConfigError for settings that make no sense.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        table: str,
+        *,
+        name: str | None = None,
+        mode: str = "append",
+        key: Sequence[str] = (),
+        order: Sequence[str] = (),
+        delete_when_true: str | None = None,
+        deletes_kept_s: float = _WEEK_S,
+        lock_timeout_s: float = 30,
+    ) -> None:
+        if lock_timeout_s <= 0 or deletes_kept_s <= 0:
+            raise ConfigError("lock_timeout_s and deletes_kept_s must be above 0")
+        self._settings = Settings(
+            url=_complete(url),
+            table=TableName.parse(table),
+            name=name or table,
+            upsert=_upsert(mode, key, order, delete_when_true, deletes_kept_s),
+            lock_timeout_s=lock_timeout_s,
+        )
+        self._plan: Plan | None = None
+
+    def __repr__(self) -> str:
+        mode = "upsert" if self._settings.upsert else "append"
+        return f"SqlSink(table={str(self._settings.table)!r}, name={self.name!r}, mode={mode!r})"
+
+    @property
+    def name(self) -> str:
+        return self._settings.name
+
+    @property
+    def url(self) -> str:
+        """The URL, with the password that it may hold: not for logs."""
+        return self._settings.url
+
+    @property
+    def table(self) -> str:
+        return str(self._settings.table)
+
+    def guarantee(self) -> Guarantee:
+        conditions = adapter_of(sa.make_url(self.url)).conditions
+        shared = "the checkpoint store lives in the same database"
+        return Guarantee("staged", SinkKind.LAST_RESOURCE, True, (*conditions, shared))
+
+    def store_url(self) -> str | None:
+        return self._settings.url
+
+    def recover(self, pipeline: str) -> Committer:
+        database = self._settings.database(pipeline)
+        with _closed_if_it_fails(database), database.creating() as connection:
+            self._settings.bookkeeping(pipeline).create(connection)
+        return SqlCommitter(self._settings, pipeline, None, database)
+
+    def open(self, pipeline: str, schema: pa.Schema) -> Committer:
+        database = self._settings.database(pipeline)
+        with _closed_if_it_fails(database):
+            with database.creating() as connection:
+                self._settings.bookkeeping(pipeline).create(connection)
+                self._plan = self._resolve(connection, pipeline, schema)
+            with database.transaction() as connection:
+                # What merges will do, of no rows: what the role may not do, or the table not take, shows now.
+                adapter = adapter_of(database.url)
+                staging.move(connection, adapter, self._plan, self._settings.upsert, (), 0)
+        return SqlCommitter(self._settings, pipeline, self._plan, database)
+
+    def _resolve(self, connection: sa.Connection, pipeline: str, schema: pa.Schema) -> Plan:
+        settings, rule = self._settings, self._settings.upsert
+        adapter = adapter_of(sa.make_url(settings.url), connection.dialect)
+        reserved = {ATTEMPT, ROW} & {*schema.names}
+        if reserved:
+            raise ConfigError(f"{', '.join(sorted(reserved))}: the stage has columns of that name; rename the rows'")
+        if rule is not None:
+            rule.check(schema.names)
+        there = target.find(connection, adapter, settings.table)
+        if there is None:
+            target.create(connection, adapter, settings.table, schema, rule)
+            there = target.find(connection, adapter, settings.table)
+            assert there is not None, settings.table
+        columns = target.columns_of(connection.dialect, adapter, settings.table, there, schema, rule)
+        if rule is not None:
+            target.check_key(connection, settings.table, rule)
+        marker = rule.marker if rule else None
+        deleted = own_table("deleted", pipeline, self.name) if marker else None
+        plan = Plan(pipeline, settings.table, columns, own_table("stage", pipeline, self.name), deleted)
+        staging.create(connection, adapter, plan, rule, self._types(connection, plan, there))
+        return plan
+
+    def _types(
+        self, connection: sa.Connection, plan: Plan, there: Mapping[str, target.There]
+    ) -> dict[str, sa.types.TypeEngine[object]]:
+        """Of the stage's columns: those of the kinds, and where equality matters, those of the target."""
+        adapter = adapter_of(sa.make_url(self.url), connection.dialect)
+        rule = self._settings.upsert
+        key = rule.key if rule else ()
+        return {
+            column.name: adapter.column_type(column.kind)
+            if column.name not in there
+            else adapter.stage_type(column.kind, there[column.name]["type"], len(key) if column.name in key else 0)
+            for column in plan.columns
+        }
+
+    def writers_max(self) -> int | None:
+        return adapter_of(sa.make_url(self.url)).writers_max
+
+    def writer(self, task: TaskId) -> SinkWriter:
+        if self._plan is None:
+            raise ConfigError(f"sink {self.name!r} was not opened: the driver calls open() before any writer runs")
+        return SqlWriter(self._settings, self._plan, task)
+
+
+@contextmanager
+def _closed_if_it_fails(database: Database) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        database.close()
+        raise
+
+
+def _complete(url: str) -> str:
+    """With the driver named, and a file by its absolute path: executors may run in another folder."""
+    try:
+        _, made = backend_of(sa.make_url(url))
+    except sa.exc.ArgumentError:
+        # The error's own text would quote the URL, password included.
+        raise ConfigError(
+            "the SQL sink's URL cannot be read: write mariadb://user:password@host:port/database, with odd characters "
+            "percent-encoded"
+        ) from None
+    if made.get_backend_name() == "sqlite":
+        if made.database in (None, "", ":memory:"):
+            raise ConfigError("a SQLite database in memory ends with its process: name a file, sqlite:////path/file.db")
+        if not str(made.database).startswith("file:"):
+            made = made.set(database=str(Path(str(made.database)).absolute()))
+    return made.render_as_string(hide_password=False)
+
+
+def _upsert(
+    mode: str, key: Sequence[str], order: Sequence[str], delete_when_true: str | None, deletes_kept_s: float
+) -> Upsert | None:
+    if mode not in _MODES:
+        raise ConfigError(f"mode={mode!r} must be one of {', '.join(_MODES)}")
+    if mode == "append":
+        if key or order or delete_when_true:
+            raise ConfigError("key, order and delete_when_true belong to mode='upsert'")
+        return None
+    columns = [*key, *order, *([delete_when_true] if delete_when_true else [])]
+    if isinstance(key, str) or isinstance(order, str) or not key or not order:
+        raise ConfigError("mode='upsert' needs key=('...',) and order=('...',): columns of the rows, as tuples")
+    if len({*columns}) != len(columns):
+        raise ConfigError("key, order and delete_when_true must be different columns")
+    return Upsert(tuple(key), tuple(order), delete_when_true, deletes_kept_s)

@@ -1,0 +1,91 @@
+"""Upserts as statements that every database has: the newest version of a key wins, within an epoch and across them.
+
+An UPDATE of the rows that are there and an INSERT of those that are not, both from the newest staged version of each
+key. (MariaDB's ON DUPLICATE KEY would take any unique index for the key.) A row that deletes wins among equals, takes
+the row that is there if it is not newer, and is remembered, so that a late older record does not bring the row back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import sqlalchemy as sa
+
+from onefold.sinks.sql.adapter import Adapter
+from onefold.sinks.sql.naming import ATTEMPT
+from onefold.sinks.sql.plan import TIMESTAMP, Plan, Upsert
+
+__all__ = ["upsert"]
+
+_RANK = "onefold_rank"
+_MS = 1000
+
+
+def upsert(
+    connection: sa.Connection,
+    adapter: Adapter,
+    plan: Plan,
+    rule: Upsert,
+    attempts: Sequence[int],
+    timestamp_ms: int,
+) -> None:
+    """Bring the staged attempts' rows into the target, inside the caller's transaction."""
+    target, deleted = plan.target_table(rule), plan.deleted_table(rule)
+    newest = _newest(plan, rule, attempts)
+    columns = list(target.columns.keys())
+    if deleted is None or rule.marker is None:
+        _put(connection, rule, target, columns, sa.select(newest).where(_is_newest(newest)).subquery("newest"))
+        return
+    marks = newest.c[rule.marker].is_(sa.true())
+    timestamp = sa.literal(timestamp_ms, sa.BigInteger).label(TIMESTAMP)
+    deleting = sa.select(newest, timestamp).where(_is_newest(newest), marks).subquery("deleting")
+    condition = sa.and_(_same_key(rule, target, deleting), sa.not_(_is_newer(rule, target, deleting)))
+    connection.execute(adapter.deleting(target, rule.key, deleting, condition))
+    _put(connection, rule, deleted, list(deleted.columns.keys()), deleting)
+    remembered = sa.exists().where(_same_key(rule, deleted, newest), sa.not_(_is_newer(rule, newest, deleted)))
+    living = sa.select(newest).where(_is_newest(newest), sa.not_(sa.func.coalesce(marks, sa.false())), ~remembered)
+    _put(connection, rule, target, columns, living.subquery("newest"))
+    kept_since_ms = timestamp_ms - int(rule.deletes_kept_s * _MS)
+    connection.execute(sa.delete(deleted).where(deleted.c[TIMESTAMP] < kept_since_ms))
+
+
+def _newest(plan: Plan, rule: Upsert, attempts: Sequence[int]) -> sa.Subquery:
+    """The staged rows, each with its rank among those of its key."""
+    stage = plan.stage_table()
+    order: list[sa.ColumnElement[Any]] = [stage.c[name].desc() for name in rule.order]
+    if rule.marker is not None:
+        order.append(sa.case((stage.c[rule.marker].is_(sa.true()), 0), else_=1))
+    rank = sa.func.row_number().over(partition_by=[stage.c[name] for name in rule.key], order_by=order)
+    columns = [stage.c[column.name] for column in plan.columns]
+    return sa.select(*columns, rank.label(_RANK)).where(stage.c[ATTEMPT].in_(attempts)).subquery("ranked")
+
+
+def _is_newest(ranked: sa.Subquery) -> sa.ColumnElement[bool]:
+    return ranked.c[_RANK] == 1
+
+
+def _put(
+    connection: sa.Connection, rule: Upsert, table: sa.TableClause, columns: Sequence[str], source: sa.Subquery
+) -> None:
+    same = _same_key(rule, table, source)
+    values = {table.c[name]: source.c[name] for name in columns if name not in rule.key}
+    connection.execute(sa.update(table).values(values).where(same, _is_newer(rule, source, table)))
+    absent = sa.select(*(source.c[name] for name in columns)).where(~sa.exists().where(same).correlate(source))
+    connection.execute(sa.insert(table).from_select(list(columns), absent))
+
+
+def _same_key(rule: Upsert, one: sa.FromClause, other: sa.FromClause) -> sa.ColumnElement[bool]:
+    return sa.and_(*(one.c[name] == other.c[name] for name in rule.key))
+
+
+def _is_newer(rule: Upsert, one: sa.FromClause, other: sa.FromClause) -> sa.ColumnElement[bool]:
+    """By the first order column in which they differ. A null is older than everything: what is staged has none."""
+    ways, equal_so_far = [], list[sa.ColumnElement[bool]]()
+    for name in rule.order:
+        mine, its = one.c[name], other.c[name]
+        newer = sa.or_(sa.and_(its.is_(None), mine.is_not(None)), mine > its)
+        ways.append(sa.and_(*equal_so_far, newer))
+        equal_so_far.append(mine == its)
+    # Comparing with a null gives null, which NOT would leave null.
+    return sa.func.coalesce(sa.or_(*ways), sa.false())

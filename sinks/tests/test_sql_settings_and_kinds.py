@@ -1,0 +1,141 @@
+"""SqlSink's settings, names and kinds of columns: what needs no server."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import sqlalchemy as sa
+from sqlalchemy.dialects import mysql, postgresql
+
+from onefold.core import ConfigError, SinkKind
+from onefold.core.backends import MariaDbBackend, Meaning, PostgresBackend, SqliteBackend
+from onefold.sinks import SqlSink
+from onefold.sinks.sql.adapters import adapter_of
+from onefold.sinks.sql.kinds import Family, Kind, kind_of
+
+UPSERT: dict[str, Any] = {"mode": "upsert", "key": ("id",), "order": ("v",)}
+SQLITE, MARIADB, POSTGRES = (
+    adapter_of(sa.make_url(url)) for url in ("sqlite:///x", "mariadb+pymysql://h/d", "postgresql+psycopg://h/d")
+)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"mode": "merge"}, "must be one of append, upsert"),
+        ({"key": ("id",)}, "belong to mode='upsert'"),
+        ({"mode": "upsert", "key": ("id",)}, "needs key"),
+        ({"mode": "upsert", "key": "id", "order": ("v",)}, "as tuples"),
+        ({**UPSERT, "delete_when_true": "v"}, "must be different columns"),
+        ({"lock_timeout_s": 0}, "must be above 0"),
+    ],
+)
+def test_settings_that_make_no_sense_are_config_errors(settings: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        SqlSink("mariadb://u@h/d", "t", **settings)
+
+
+@pytest.mark.parametrize("url", ["no url", "oracle://u:geheim@h/d", "mysql+mysqldb://u:geheim@h/d", "sqlite://"])
+def test_a_url_that_cannot_be_used_is_a_config_error_without_its_password(url: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        SqlSink(url, "t")
+    assert "geheim" not in str(caught.value)
+
+
+def test_a_sink_names_its_driver_travels_whole_and_hides_its_password(tmp_path: Path, monkeypatch: Any) -> None:
+    sink = SqlSink("mariadb://u:geheim@h/d", 'shop."odd.name"', **UPSERT)
+    again = pickle.loads(pickle.dumps(sink))
+    assert again.store_url() == again.url == "mariadb+pymysql://u:geheim@h/d"
+    assert (again.name, again.table) == ('shop."odd.name"', "shop.odd.name")
+    assert "geheim" not in repr(sink) + repr(sink._settings)
+    assert sink.guarantee().kind is SinkKind.LAST_RESOURCE
+    assert sink.guarantee().atomic_epoch
+    monkeypatch.chdir(tmp_path)
+    assert SqlSink("sqlite:///rows.db", "t").url == f"sqlite+pysqlite:///{tmp_path / 'rows.db'}"
+
+
+@pytest.mark.parametrize(
+    ("arrow", "kind"),
+    [
+        (pa.int8(), Kind(Family.INTEGER, 16, 5)),
+        (pa.uint32(), Kind(Family.INTEGER, 64, 19)),
+        (pa.uint64(), Kind(Family.DECIMAL, 0, 20)),
+        (pa.float16(), Kind(Family.FLOAT, 32)),
+        (pa.decimal128(3, 5), Kind(Family.DECIMAL, 0, 5, 5)),
+        (pa.decimal128(3, -2), Kind(Family.DECIMAL, 0, 5, 0)),
+        (pa.decimal256(39, 0), None),
+        (pa.large_string(), Kind(Family.TEXT)),
+        (pa.binary(16), Kind(Family.BINARY)),
+        (pa.date64(), Kind(Family.DATE)),
+        (pa.timestamp("ns", "Europe/Berlin"), Kind(Family.INSTANT)),
+        (pa.dictionary(pa.int8(), pa.string()), Kind(Family.TEXT)),
+        (pa.list_(pa.int8()), None),
+        (pa.duration("s"), None),
+    ],
+)
+def test_each_arrow_type_has_its_kind(arrow: pa.DataType, kind: Kind | None) -> None:
+    assert kind_of(arrow) == kind
+
+
+@pytest.mark.parametrize(
+    ("adapter", "arrow", "there"),
+    [
+        (MARIADB, pa.int32(), mysql.INTEGER(unsigned=True)),
+        (MARIADB, pa.int32(), mysql.MEDIUMINT()),
+        (MARIADB, pa.float64(), mysql.FLOAT()),
+        (MARIADB, pa.float64(), mysql.DOUBLE(10, 2)),
+        (MARIADB, pa.decimal128(10, 2), mysql.DECIMAL(10, 1)),
+        (MARIADB, pa.string(), mysql.CHAR(10)),
+        (MARIADB, pa.string(), mysql.SET("a")),
+        (MARIADB, pa.string(), mysql.ENUM("a")),
+        (MARIADB, pa.binary(), mysql.BINARY(10)),
+        (MARIADB, pa.timestamp("us"), mysql.DATETIME()),
+        (MARIADB, pa.timestamp("us"), mysql.TIMESTAMP(fsp=6)),
+        (MARIADB, pa.time64("us"), mysql.TIME(fsp=3)),
+        (POSTGRES, pa.int64(), sa.Integer()),
+        (POSTGRES, pa.float64(), sa.REAL()),
+        (POSTGRES, pa.timestamp("us"), sa.DateTime(timezone=True)),
+        (POSTGRES, pa.timestamp("us", "UTC"), sa.DateTime()),
+        (POSTGRES, pa.timestamp("us"), postgresql.TIMESTAMP(precision=3)),
+        (POSTGRES, pa.string(), postgresql.JSONB()),
+        (SQLITE, pa.decimal128(10, 2), sa.Numeric(10, 2)),
+        (SQLITE, pa.string(), sa.Integer()),
+        (SQLITE, pa.float64(), sa.Integer()),
+    ],
+)
+def test_a_column_that_would_change_a_value_is_not_taken(adapter: Any, arrow: pa.DataType, there: Any) -> None:
+    kind = kind_of(arrow)
+    assert kind is not None
+    assert not adapter.takes(kind, there)
+    assert adapter.takes(kind, adapter.column_type(kind)), "and the one that it would make is"
+
+
+def _error(kind: type[sa.exc.DBAPIError], *arguments: Any, **attributes: Any) -> sa.exc.DBAPIError:
+    original = Exception(*arguments)
+    for name, value in attributes.items():
+        setattr(original, name, value)
+    return kind(None, None, original)
+
+
+@pytest.mark.parametrize(
+    ("backend", "error", "meaning"),
+    [
+        (MariaDbBackend(), _error(sa.exc.OperationalError, 1213, "Deadlock"), Meaning.PASSING),
+        (MariaDbBackend(), _error(sa.exc.OperationalError, 2013, "Lost connection"), Meaning.BROKEN),
+        (MariaDbBackend(), _error(sa.exc.OperationalError, 1290, "read-only"), Meaning.PASSING),
+        (MariaDbBackend(), _error(sa.exc.OperationalError, 1045, "Access denied"), Meaning.HOPELESS),
+        (MariaDbBackend(), _error(sa.exc.OperationalError, 4025, "CONSTRAINT failed"), Meaning.BAD_ROW),
+        (MariaDbBackend(), _error(sa.exc.InterfaceError, 0, ""), Meaning.BROKEN),
+        (PostgresBackend(), _error(sa.exc.DBAPIError, "x", sqlstate="25006"), Meaning.PASSING),
+        (PostgresBackend(), _error(sa.exc.DBAPIError, "x", sqlstate="57P01"), Meaning.BROKEN),
+        (PostgresBackend(), _error(sa.exc.DataError, "NUL in text"), Meaning.BAD_ROW),
+        (SqliteBackend(), _error(sa.exc.OperationalError, "full", sqlite_errorname="SQLITE_FULL"), Meaning.BROKEN),
+        (SqliteBackend(), _error(sa.exc.OperationalError, "x", sqlite_errorname="SQLITE_ERROR"), Meaning.HOPELESS),
+    ],
+)
+def test_each_error_has_its_meaning(backend: Any, error: sa.exc.DBAPIError, meaning: Meaning) -> None:
+    assert backend.meaning(error) is meaning
