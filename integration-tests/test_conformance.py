@@ -17,6 +17,7 @@ from onefold.sinks import PostgresSink, SqlSink
 
 pytestmark = pytest.mark.servers
 STEPS_MAX = 6  # within each call; the kit's default is more
+MODES_STEPS_MAX = 1
 SQL_STEPS_MAX = 1
 STORE_CALLS = {"acquire", "freeze", "open_epoch", "decide", "complete", "give_up", "damage", "accept_damage", "adopt"}
 CALLS = {"write", "writer's abort", "prepare", "abort", "commit", "record", "open", "recover"}
@@ -31,6 +32,10 @@ class Ask:
     def __call__(self, query: str) -> list[Any]:
         with psycopg.connect(self.url, autocommit=True) as connection:
             return [value for (value,) in connection.execute(query.encode())]
+
+    def do(self, statement: str) -> None:
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            connection.execute(statement.encode())
 
     def waiting(self) -> int:
         """Prepared transactions, staged rows, and attempts that are listed as staged."""
@@ -49,6 +54,67 @@ def test_the_postgres_sink_keeps_its_promises(postgres_url: str, delivery: str) 
         prepared=ask.waiting,
         make_sibling=partial(PostgresSink, postgres_url, "t", name="sibling", delivery=delivery),
         steps_max=STEPS_MAX,
+    )
+    print(f"\n{report}")
+    assert report.strikes.keys() == (CALLS | {"merge"} if delivery == "staged" else CALLS)
+
+
+CHECKED = "CREATE TABLE t (id bigint {key}, version bigint, name text CHECK (name <> 'bad'))"
+DEAD = "SELECT (\"row\"->>'id')::bigint AS id FROM onefold_sinks.onefold_dead_letters"
+
+
+def rows_and_bad_ones(ids: Sequence[int]) -> pa.RecordBatch:
+    names = ["bad" if i % 3 == 2 else "good" for i in ids]
+    return pa.record_batch({"id": pa.array(ids, pa.int64()), "version": pa.array(ids, pa.int64()), "name": names})
+
+
+def rows_deletions_and_bad_ones(ids: Sequence[int]) -> pa.RecordBatch:
+    batch = rows_and_bad_ones(ids)
+    return batch.append_column("gone", pa.array([i % 3 == 1 for i in ids], pa.bool_()))
+
+
+@pytest.mark.parametrize("delivery", ["two_phase", "staged"])
+def test_upserts_with_deletions_and_dead_letters_keep_their_promises(postgres_url: str, delivery: str) -> None:
+    """Every id shows as exactly one of the three effects: a row, a remembered deletion, a dead letter."""
+    ask = Ask(postgres_url)
+    ask.do(CHECKED.format(key="PRIMARY KEY"))
+    settings = {"delivery": delivery, "mode": "upsert", "key": "id", "order": "version", "delete_when_true": "gone"}
+    make = partial(PostgresSink, postgres_url, "t", on_error="dead_letter", source_position="id", **settings)
+
+    def effects() -> list[int]:
+        deleted = ask("SELECT oid::regclass::text FROM pg_class WHERE relname ~ '^onefold_deleted_' AND relkind = 'r'")
+        assert len(deleted) <= 1, deleted
+        shown = ask(" UNION ALL ".join(["SELECT id FROM t", DEAD, *(f"SELECT id FROM {name}" for name in deleted)]))
+        assert not {i for i in ask("SELECT id FROM t") if i % 3} | {i for i in ask(DEAD) if i % 3 != 2}
+        return shown
+
+    report = check_sink(
+        make,
+        rows=effects,
+        prepared=ask.waiting,
+        make_batch=rows_deletions_and_bad_ones,
+        make_sibling=partial(make, name="sibling"),
+        steps_max=MODES_STEPS_MAX,
+        moments=1,
+    )
+    print(f"\n{report}")
+    assert report.strikes.keys() == (CALLS | {"merge"} if delivery == "staged" else CALLS)
+
+
+@pytest.mark.parametrize("delivery", ["two_phase", "staged"])
+def test_appends_with_dead_letters_keep_their_promises(postgres_url: str, delivery: str) -> None:
+    """Here a row that is written twice shows twice."""
+    ask = Ask(postgres_url)
+    ask.do(CHECKED.format(key=""))
+    make = partial(PostgresSink, postgres_url, "t", delivery=delivery, on_error="dead_letter")
+    report = check_sink(
+        make,
+        rows=lambda: ask(f"SELECT id FROM t UNION ALL {DEAD}"),
+        prepared=ask.waiting,
+        make_batch=rows_and_bad_ones,
+        make_sibling=partial(make, name="sibling"),
+        steps_max=MODES_STEPS_MAX,
+        moments=1,
     )
     print(f"\n{report}")
     assert report.strikes.keys() == (CALLS | {"merge"} if delivery == "staged" else CALLS)

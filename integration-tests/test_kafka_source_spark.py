@@ -353,3 +353,22 @@ def wait(condition: Callable[[], bool], timeout_s: float = 60) -> None:
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.05)
+
+
+POSITIONED = {**JSON, "positions": "true"}
+
+
+def test_parsed_records_tell_their_positions_in_batches_and_streams(
+    kafka: Kafka, kafka_topic: Topic, tmp_path: Path
+) -> None:
+    topic = kafka_topic(partitions=2)
+    kafka.numbers(topic, 0, 40, partitions=2)
+    df = kafka.read(topic, **POSITIONED)
+    assert df.schema.simpleString() == "struct<id:bigint,kafka_topic:string,kafka_partition:int,kafka_offset:bigint>"
+    wanted = [(i, topic, i % 2, i // 2) for i in range(40)]
+    assert sorted(map(tuple, df.collect())) == wanted
+    chosen = kafka.spark.read.format("onefold_kafka").options(**kafka.options(topic, format="json", positions="true"))
+    some = chosen.schema("kafka_offset long, id long").load()
+    assert sorted(map(tuple, some.collect())) == [(i // 2, i) for i in range(40)]
+    streamed = kafka.stream(topic, **POSITIONED).select("kafka_offset")
+    assert kafka.run(streamed, tmp_path / "checkpoint") == [sorted(i // 2 for i in range(40))]

@@ -141,16 +141,16 @@ def checked(rig: Rig, sink: PostgresSink, schema: str, **more: Any) -> Verificat
 
 def test_a_table_of_versions_with_deletions_and_dead_letters_is_verified(rig: Rig) -> None:
     rig.sql("CREATE TABLE rows (id bigint PRIMARY KEY, version bigint, name text CHECK (name <> 'bad'))")
+    versions = [(key, number * 7 % 10) for number in range(10) for key in range(50)]
     values = [
-        {"id": i % 50, "version": v, "name": "bad" if i % 50 == 7 and v == 9 else f"{i}", "gone": i % 50 % 5 == 0}
-        for i, v in ((i, (i * 7) % 10) for i in range(500))
+        {"id": key, "version": version, "name": "bad" if (key, version) == (7, 9) else "good", "gone": key % 5 == 0}
+        for key, version in versions
     ]
     rig.put_values([json.dumps(value).encode() for value in values])
     rig.run(rig.pipeline(upserting(rig)), rig.source(schema=VERSIONS, positions=True, at_most=200))
     found = checked(rig, upserting(rig), VERSIONS)
-    dead = rig.sql("SELECT count(*) FROM onefold_sinks.onefold_dead_letters")[0][0]
     assert found.is_exact, found
-    assert (found.comparison.expected, found.comparison.actual, found.comparison.dead) == (40, 40, dead)
+    assert (found.comparison.expected, found.comparison.actual, found.comparison.dead) == (40, 40, 1)
     with pytest.raises(ConfigError, match="named by id"):
         checked(rig, upserting(rig), VERSIONS, key=["name"])
     rig.sql("DELETE FROM rows WHERE id = 1")

@@ -13,6 +13,8 @@ from onefold.core.errors import ConfigError
 from onefold.core.positions import Positions
 from onefold.sources import KafkaSource
 
+JSON = {"format": "json", "positions": True}
+
 
 def source(*topics: str, **more: Any) -> KafkaSource:
     return KafkaSource(*(topics or ("orders",)), **{"bootstrap_servers": "localhost:9092", **more})
@@ -24,6 +26,7 @@ def test_a_source_pickles_and_comes_back_from_its_options() -> None:
         "returns",
         format="json",
         schema="id long",
+        positions=True,
         starting_offsets={"orders": {"0": 17}, "returns": {"0": -1}},
         max_offsets_per_trigger=5000,
         settings={"security.protocol": "SSL"},
@@ -31,6 +34,12 @@ def test_a_source_pickles_and_comes_back_from_its_options() -> None:
     )
     assert pickle.loads(pickle.dumps(given)) == given
     assert KafkaSource.from_options(given.options()) == given
+
+
+def test_a_nested_field_may_have_the_name_of_a_positions_column() -> None:
+    given = source(**JSON, schema="d decimal(12, 2), s struct<kafka_topic: string, m: map<string, int>>")
+    assert given.positions
+    assert not KafkaSource.from_options({**given.options(), "positions": "False"}).positions
 
 
 def test_frozen_positions_take_the_place_of_the_starting_offsets() -> None:
@@ -44,6 +53,9 @@ def test_frozen_positions_take_the_place_of_the_starting_offsets() -> None:
     [
         ({"format": "jsn"}, "did you mean 'json'"),
         ({"schema": "id long"}, "format='json'"),
+        ({"positions": True}, "format='raw' has topic, partition and offset"),
+        ({**JSON, "schema": "id long, Kafka_Offset long"}, "has a column 'Kafka_Offset'"),
+        ({**JSON, "schema": "`kafka_topic`: string"}, "has a column 'kafka_topic'"),
         ({"bootstrap_servers": ""}, "bootstrap_servers"),
         ({"max_offsets_per_trigger": 0}, "maxOffsetsPerTrigger"),
         ({"timeout_s": 0}, "timeout"),

@@ -81,9 +81,7 @@ def verify(
     expected = transform(read_source(spark, source, begin, ledger.positions))
     try:
         letters = read_dead_letters(spark, pipeline.name, sink)
-        comparison = compare_with_table(
-            spark, expected, sink, key or (changes.key if changes else ()), changes, letters
-        )
+        comparison = compare_with_table(spark, expected, sink, key or (changes.key if changes else ()), letters)
     except PySparkException as error:
         raise from_spark(error) from error
     evidence = Evidence(
@@ -113,12 +111,7 @@ def _is_whole(history: Sequence[EpochRecord]) -> bool:
 
 
 def compare_with_table(
-    spark: SparkSession,
-    expected: DataFrame,
-    sink: PostgresSink,
-    key: Sequence[str],
-    changes: Changes | None = None,
-    letters: DeadLetters | None = None,
+    spark: SparkSession, expected: DataFrame, sink: PostgresSink, key: Sequence[str], letters: DeadLetters | None = None
 ) -> Comparison:
     """Compare rows with those of a sink's table, at one snapshot of it."""
     columns = shown(sink, expected.columns)
@@ -126,12 +119,10 @@ def compare_with_table(
     table = PostgresSource(sink.url, sink.table, columns=columns, narrowing="check", hold_s=0)
     with table.frozen() as frozen:
         # A document that does not fit is a row that was changed, and no reason to stop.
-        actual = read_postgres(spark, frozen, expected.select(*_quoted(columns)).schema, json_mode="PERMISSIVE")
-        return compare(expected, actual, key, changes, letters)
-
-
-def _quoted(names: Sequence[str]) -> list[str]:
-    return [f"`{name}`" for name in names]
+        actual = read_postgres(
+            spark, frozen, expected.select(*(f"`{name}`" for name in columns)).schema, json_mode="PERMISSIVE"
+        )
+        return compare(expected, actual, key, sink.settings.changes, letters)
 
 
 def compare(

@@ -3,13 +3,28 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Hashable, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from decimal import Decimal
+from itertools import islice
 from pathlib import Path
 
 import pytest
 
-from onefold.connectors.torture.comparing import compare_rows
+from onefold.connectors.torture.comparing import (
+    Place,
+    Row,
+    compare_appended,
+    compare_newest,
+    compare_rows,
+    versions_after,
+)
 from onefold.connectors.torture.history import History
 from onefold.connectors.torture.targets import Role, role_of
+from onefold.connectors.workload.mixed import MixedOrder, mixed_orders
+from onefold.core import EpochRecord, EpochState, Positions, Range
+from onefold.core.invariants import Comparison
 
 GOOD = {1: [(1, "a")], 2: [(2, "b")], 3: [(3, "c")]}
 
@@ -37,6 +52,76 @@ def test_a_key_that_the_source_has_twice_is_expected_twice() -> None:
     assert compare_rows(twice, {1: [(1, "b"), (1, "a")]}).samples == {}
     assert compare_rows(twice, {1: [(1, "a")]}).lost == 1
     assert compare_rows(twice, {1: [(1, "a"), (1, "a")]}).changed == 2
+
+
+AT = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def order(key: int, version: int = 0, **more: object) -> MixedOrder:
+    return replace(MixedOrder(key, version, 1, Decimal(1), AT, False, ""), **more)  # type: ignore[arg-type]
+
+
+def wrong(found: Comparison) -> dict[str, int]:
+    kinds = {"lost": found.lost, "duplicated": found.duplicated, "changed": found.changed}
+    return {kind: count for kind, count in {**kinds, "unexpected": found.unexpected}.items() if count}
+
+
+def test_an_order_that_postgres_refuses_is_a_dead_letter_once_and_a_good_one_never() -> None:
+    orders = {(0, 0): order(1), (0, 1): order(2, account=None), (1, 0): order(3, note="\0")}
+    row: dict[Hashable, list[Row]] = {1: [(1, 1, Decimal(1), AT)]}
+    dead = {(0, 1): 1, (1, 0): 1}
+    found = compare_appended(orders, row, dead)
+    assert (found.expected, found.actual, found.dead, wrong(found)) == (3, 1, 2, {})
+    assert wrong(compare_appended(orders, row, {(0, 1): 1})) == {"lost": 1}
+    assert wrong(compare_appended(orders, row, {**dead, (0, 1): 2})) == {"duplicated": 1}
+    assert wrong(compare_appended(orders, row, {**dead, (0, 0): 1})) == {"unexpected": 1}
+    assert wrong(compare_appended(orders, row, {**dead, (7, 7): 1})) == {"unexpected": 1}
+    assert wrong(compare_appended(orders, {**row, 2: [(2, None, Decimal(1), AT)]}, dead)) == {"unexpected": 1}
+
+
+VERSIONS: Mapping[Place, MixedOrder] = {
+    (0, 0): order(1, 1),
+    (0, 1): order(1, 3),
+    (0, 2): order(1, 3, account=9),  # an equal version: either may be there
+    (0, 3): order(1, 2),
+    (0, 4): order(2, 5),
+    (0, 5): order(2, 5, is_deletion=True),
+    (0, 6): order(3, 1),
+    (0, 7): order(3, 2, account=0),  # refused, unless a newer one was there already
+    (0, 8): order(4, 1, account=0, is_deletion=True),  # what is deleted has no values
+}
+
+
+def test_of_versions_the_newest_good_one_is_the_row_and_a_deletion_wins_against_an_equal_one() -> None:
+    rows: dict[Hashable, list[Row]] = {key: [(key, version, 1, Decimal(1), AT)] for key, version in ((1, 3), (3, 1))}
+    dead = {(0, 7): 1}
+    assert wrong(compare_newest(VERSIONS, rows, dead)) == {}
+    assert wrong(compare_newest(VERSIONS, {**rows, 1: [(1, 3, 9, Decimal(1), AT)]}, dead)) == {}
+    assert wrong(compare_newest(VERSIONS, rows, {})) == {"lost": 1}
+    assert wrong(compare_newest({**VERSIONS, (0, 9): order(3, 4)}, {**rows, 3: [(3, 4, 1, Decimal(1), AT)]}, {})) == {}
+    assert wrong(compare_newest(VERSIONS, {**rows, 1: [(1, 2, 1, Decimal(1), AT)]}, dead)) == {"changed": 1}
+    assert wrong(compare_newest(VERSIONS, {**rows, 2: [(2, 5, 1, Decimal(1), AT)]}, dead)) == {"unexpected": 1}
+    assert wrong(compare_newest(VERSIONS, {1: rows[1]}, dead)) == {"lost": 1}
+    assert wrong(compare_newest(VERSIONS, rows, {**dead, (0, 8): 1})) == {"unexpected": 1}
+
+
+def test_what_a_table_of_versions_shows_after_each_epoch_is_known() -> None:
+    def record(epoch: int, start: int, end: int) -> EpochRecord:
+        span = Range(Positions.of({"orders/0": start}), Positions.of({"orders/0": end}))
+        return EpochRecord("p", epoch, 1, epoch, span, "q", epoch, "", (), EpochState.COMPLETE)
+
+    shown = dict(versions_after({1: record(1, 0, 2), 2: record(2, 2, 5), 3: record(3, 5, 9)}, VERSIONS))
+    assert shown == {1: {1: 3}, 2: {1: 3, 2: 5}, 3: {1: 3, 3: 1}}
+
+
+def test_mixed_orders_are_the_same_again_and_have_every_kind() -> None:
+    values = list(islice(mixed_orders(10_000, 7, "upsert", bad_rows=True), 5_000))
+    assert values == list(islice(mixed_orders(10_000, 7, "upsert", bad_rows=True), 5_000))
+    assert [json.loads(value)["number"] for value in values] == list(range(5_000))
+    parsed = [MixedOrder.parse(value) for value in values]
+    assert any(o.has_no_form for o in parsed) and any(o.account is None for o in parsed)
+    assert any(o.is_deletion for o in parsed) and any(o.amount < 0 for o in parsed)
+    assert not any(o.is_bad for o in map(MixedOrder.parse, mixed_orders(5_000, 7, "upsert", bad_rows=False)))
 
 
 DAEMON = ("python", "-m", "pyspark.daemon", "pyspark.worker")

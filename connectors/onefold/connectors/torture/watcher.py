@@ -25,11 +25,9 @@ _LAST_DECIDED = "FROM onefold_epochs WHERE pipeline = %s AND state IN ('decided'
 _COUNTED = (
     f"SELECT (SELECT count(*) FROM {TABLE}), max(epoch), (array_agg(rows ORDER BY epoch DESC))[1] {_LAST_DECIDED}"
 )
-# An epoch's rows are those that were staged. The stage's columns have the table's types and none of its constraints:
-# what one of these forbids (class 23) is among them.
 _COUNTED_WITH_DEAD = _COUNTED.replace(
     f"FROM {TABLE})",
-    f"FROM {TABLE}) + (SELECT count(*) FROM onefold_sinks.onefold_dead_letters WHERE sqlstate LIKE '23%%')",
+    f"FROM {TABLE}) + (SELECT count(*) FROM onefold_sinks.onefold_dead_letters)",
 )
 _VERSIONS = f"""
 SELECT (SELECT array_agg(id ORDER BY id) FROM {TABLE}), (SELECT array_agg(version ORDER BY id) FROM {TABLE}), max(epoch)

@@ -72,14 +72,15 @@ def create(connection: pool.Connection, books: Bookkeeping, plan: Plan) -> Plan:
 def verify(connection: pool.Connection, books: Bookkeeping, committables: Sequence[Committable]) -> None:
     """Every attempt is listed with its count, and the stage wasn't emptied. The merge counts the rows themselves."""
     for stage, attempts in _parts(committables).items():
-        listed: dict[int, int] = dict(
-            connection.execute(
-                f"SELECT attempt, rows FROM {books.table('staged')} WHERE stage = %s AND attempt = ANY(%s)",
-                (stage, list(attempts)),
-            ).fetchall()
-        )
+        found = connection.execute(
+            f"""SELECT attempt, rows, rows > (SELECT count(*) FROM {books.table("staged_dead")} d
+                                              WHERE d.stage = s.stage AND d.attempt = s.attempt)
+                FROM {books.table("staged")} s WHERE stage = %s AND attempt = ANY(%s)""",
+            (stage, list(attempts)),
+        ).fetchall()
+        listed = {attempt: rows for attempt, rows, _ in found}
         probe = connection.execute(f"SELECT EXISTS (SELECT FROM {_sql(books, stage)})", ()).fetchone()
-        is_emptied = any(attempts.values()) and not (probe and probe[0])
+        is_emptied = any(has_staged for _, _, has_staged in found) and not (probe and probe[0])
         if listed != attempts or is_emptied:
             raise WorkLost(
                 f"pipeline {books.pipeline!r}, sink {books.sink!r}, epoch {committables[0].epoch}: stage {stage} holds "
@@ -117,9 +118,10 @@ def merge(
     except TooManyRefused as error:
         raise BadRecord(f"{where}: {dead_letters.too_many(refused_max, error)}") from None
     expected = sum(attempts.values())
-    if moved + len(letters) != expected:
+    accounted = moved + dead + len(letters)
+    if accounted != expected:
         raise WorkLost(
-            f"{where}: the merge moved {moved + len(letters)} rows, and the manifest says {expected}. Nothing was "
+            f"{where}: the merge moved {accounted} rows, and the manifest says {expected}. Nothing was "
             "decided; the epoch's writers must run again. (A crash of the server empties the stage; a BEFORE trigger "
             "that drops rows shows as the same)"
         )

@@ -69,7 +69,7 @@ class PostgresWriter:
             handle=handle,
             generation=self._task.generation,
             epoch=self._task.epoch,
-            rows=self._load.rows,
+            rows=_accounted(self._load),
             bytes=self._load.bytes,
         )
 
@@ -100,7 +100,15 @@ class PostgresWriter:
             connection.execute(
                 f"INSERT INTO {books.table('staged')} (stage, attempt, pipeline, sink, generation, epoch, rows) "
                 "VALUES (%s, %s, %s, %s, %s, %s, %s)",
-                (self._plan.stage, self._attempt, books.pipeline, books.sink, task.generation, task.epoch, load.rows),
+                (
+                    self._plan.stage,
+                    self._attempt,
+                    books.pipeline,
+                    books.sink,
+                    task.generation,
+                    task.epoch,
+                    _accounted(load),
+                ),
             )
             dead_letters.stage(connection, books, self._plan.stage, self._attempt, dead)
             connection.execute("COMMIT")
@@ -119,7 +127,7 @@ class PostgresWriter:
         connection.execute(
             f"INSERT INTO {books.table('parts')} (pipeline, sink, epoch, generation, timestamp_ms, gid, rows) "
             "VALUES (%s, %s, %s, %s, %s, %s, %s)",
-            (books.pipeline, books.sink, task.epoch, task.generation, task.timestamp_ms, gid, load.rows),
+            (books.pipeline, books.sink, task.epoch, task.generation, task.timestamp_ms, gid, _accounted(load)),
         )
         connection.execute(f"PREPARE TRANSACTION {literal(gid)}")
         return gid
@@ -151,6 +159,11 @@ class PostgresWriter:
                 translated = BadRecord(f"{self._where()}: a value that Postgres cannot hold: {error}")
         self.abort()
         return translated
+
+
+def _accounted(load: Load) -> int:
+    """All rows that came: what Postgres took, and what is put aside."""
+    return load.rows + len(load.dead)
 
 
 _CAUGHT = (psycopg.Error, SchemaMismatch, TooManyRefused, ValueError, pa.ArrowException)
