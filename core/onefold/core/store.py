@@ -14,11 +14,12 @@ from dataclasses import replace
 from typing import Any
 
 import sqlalchemy as sa
+from sqlalchemy.exc import IntegrityError
 
 from onefold.core.contract import Committable, Decided, EpochRecord, EpochState, Generation, LedgerEntry
 from onefold.core.database import Database
 from onefold.core.effects import EpochRequest, StoreFacts
-from onefold.core.errors import CheckpointMismatch, ConfigError, Fenced
+from onefold.core.errors import CheckpointMismatch, ConfigError, Fenced, Retriable
 from onefold.core.invariants import ADOPTED
 from onefold.core.ports import Merge
 from onefold.core.positions import Positions, Range, Relation
@@ -81,7 +82,13 @@ class CheckpointStore:
             row = connection.execute(pipeline_row(pipeline).with_for_update()).one_or_none()
             number = max(above, row.generation if row else 0) + 1
             if row is None:
-                connection.execute(pipelines.insert().values(pipeline=pipeline, generation=number, token=token))
+                row_of_mine = pipelines.insert().values(pipeline=pipeline, generation=number, token=token)
+                try:
+                    connection.execute(row_of_mine)
+                except IntegrityError as error:  # there was no row yet to lock
+                    raise Retriable(
+                        f"pipeline {pipeline!r} was started for the first time by another process"
+                    ) from error
             else:
                 connection.execute(of_pipeline(pipelines, pipeline).values(generation=number, token=token))
         return Generation(pipeline, number, token)
