@@ -20,6 +20,7 @@ class Slept(BaseException):
 class Fault(enum.Enum):
     CRASH = "crash"
     RETRIABLE = "error without effect"
+    OUT_OF_RESOURCES = "out of resources"  # a server has no slot or disk to spare: no effect, and it takes a while
     IN_DOUBT = "lost"  # before: the request; after: the answer
     LATE = "lands later"  # the request is given up for lost, and takes effect at a later step
     SLEEP = "sleep"  # the process is paused or cut off, and its successor starts
@@ -58,7 +59,7 @@ class Fault(enum.Enum):
     @property
     def is_error(self) -> bool:
         """Whether the protocol sees an error, and may ask again."""
-        return self in (Fault.RETRIABLE, Fault.IN_DOUBT, Fault.LATE)
+        return self in (Fault.RETRIABLE, Fault.OUT_OF_RESOURCES, Fault.IN_DOUBT, Fault.LATE)
 
 
 BACKUPS = frozenset(
@@ -106,6 +107,8 @@ def applies(fault: Fault, point: str, sinks: tuple[SinkKind, ...]) -> bool:
             return True
         case Fault.RETRIABLE:
             return is_call and (when == "before" or step in ("Merge", "Commit", "Abort"))
+        case Fault.OUT_OF_RESOURCES:
+            return point in ("before:Attempt", "before:Verify", "before:Decide")
         case Fault.IN_DOUBT:
             return is_call and step not in READS and step != "Merge"
         case Fault.LATE:

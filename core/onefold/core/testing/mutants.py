@@ -84,9 +84,6 @@ _ALL: tuple[Mutant, ...] = (
             decided = yield from _decide(generation, record, manifest)
 """,
             ),
-            Patch(
-                PROTOCOL, "EpochRecord, Generation, LedgerEntry\n", "EpochRecord, EpochState, Generation, LedgerEntry\n"
-            ),
         ),
     ),
     _mutant("match by batch id", STORE, "record.range == request.range and", "record.batch_id == request.batch_id and"),
@@ -271,8 +268,8 @@ _ALL: tuple[Mutant, ...] = (
     _mutant(
         "a decided epoch is skipped without finishing it",
         PROTOCOL,
-        "            if record in facts.unfinished:\n",
-        "            if record in facts.unfinished and found is None:\n",
+        "            if record.state is EpochState.DECIDED:  #",
+        "            if record.state is EpochState.DECIDED and found is None:  #",
         "two-phase, another source",
     ),
     _mutant(

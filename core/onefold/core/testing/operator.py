@@ -48,7 +48,7 @@ class Operator:
         self.newer: dict[str, Any] | None = None
         self.newer_store: dict[str, Any] | None = None  # from before an older database came into use
         self.expects_damage = self.bad_record = self.cuts_anew = self.topic_is_new = False
-        self.from_ledger = self.adopts = self.overtaken = False
+        self.from_ledger = self.adopts = False
         self.accepts_damage: int | None = None
         self._batch_step = 1
 
@@ -113,9 +113,6 @@ class Operator:
         if isinstance(error, BadRecord) and self.bad_record:
             self.bad_record = False
             return True
-        if isinstance(error, CheckpointMismatch) and self.overtaken and self.mishap is None:
-            self.overtaken = False
-            return True  # the query is started anew, as the error says
         if isinstance(error, Damaged) and self.mishap is Fault.STORE_BACK and self.newer_store:
             self._restore(self.newer_store, "checkpoint", "store", *self.world.sinks)
             self.mishap = self.newer = None

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field, replace
 
-from onefold.core.contract import SinkKind
+from onefold.core.contract import EpochState, SinkKind
 from onefold.core.invariants import violations
 from onefold.core.testing.bounds import Bound, Window
 from onefold.core.testing.faults import Fault, applies, can_follow
@@ -85,6 +85,9 @@ def judge(world: World) -> Run:
     world.wake()
     if world.plan:
         world.rest()  # what a zombie left is the next recovery's to remove
+    left = [r.epoch for r in world.store.epochs.values() if r.state is EpochState.DECIDED]
+    if left and not world.complaints:
+        world.complaints.append(f"the pipeline rests beside epoch {left[0]}, which was decided and is not complete")
     if not world.freezes and world.store_is_behind:
         # Nobody looks at such a query's checkpoint before its next batch: so let there be one.
         world.grow()

@@ -25,6 +25,7 @@ from onefold.core.errors import (
     Fenced,
     InDoubt,
     OnefoldError,
+    OutOfResources,
     Retriable,
 )
 from onefold.core.invariants import ADOPTED, Evidence, Glimpse
@@ -258,11 +259,12 @@ class World:
             request = EpochRequest(span, "query", batch, "job", names, through, continues=bool(before))
             try:
                 yield from _with_tasks(protocol.epoch(started.generation, started.store_id, request))
-            except (Retriable, InDoubt):
+            except (Retriable, InDoubt) as error:
                 if self.freezes:
                     raise
-                # The job's own code asks once more, in the same process. A late decision may have overtaken it.
-                operator.overtaken = Fault.LATE in self.plan.values()
+                # The job's own code asks once more, in the same process.
+                if isinstance(error, InDoubt):
+                    started = yield from protocol.start(names, None)
                 yield from _with_tasks(protocol.epoch(started.generation, started.store_id, request))
             yield CommitBatch(batch)
 
@@ -370,6 +372,8 @@ class World:
                 raise Crash(point)
             case Fault.RETRIABLE:
                 raise Retriable(f"refused at {point}")
+            case Fault.OUT_OF_RESOURCES:
+                raise OutOfResources(f"nothing to spare at {point}")
             case Fault.IN_DOUBT:
                 raise InDoubt(f"no answer at {point}")
             case Fault.JOB_FAILS:
