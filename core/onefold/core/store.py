@@ -242,6 +242,8 @@ class CheckpointStore:
 
     def damage(self, generation: Generation, decided: Decided, evidence: str) -> None:
         with self._mine(generation) as (connection, _):
+            stored = stored_epoch(connection, decided.record)
+            assert stored is not None and stored.state in (EpochState.DECIDED, EpochState.DAMAGED), stored
             connection.execute(this_epoch(decided.record).values(state=EpochState.DAMAGED.value, error=evidence))
 
     def accept_damage(self, generation: Generation, record: EpochRecord) -> Decided:
@@ -256,6 +258,7 @@ class CheckpointStore:
     def adopt(self, generation: Generation, entry: LedgerEntry, sinks: tuple[str, ...], now_ms: int) -> None:
         """Take over, on the user's word, that the destinations completed everything up to `entry`."""
         pipeline = generation.pipeline
+        decided_or_damaged = (EpochState.DECIDED.value, EpochState.DAMAGED.value)
         with self._mine(generation) as (connection, _):
             connection.execute(
                 epochs.update()
@@ -265,7 +268,7 @@ class CheckpointStore:
             connection.execute(epochs.delete().where(epochs.c.pipeline == pipeline, epochs.c.epoch >= entry.epoch))
             connection.execute(
                 epochs.update()
-                .where(epochs.c.pipeline == pipeline, epochs.c.state == EpochState.DECIDED.value)
+                .where(epochs.c.pipeline == pipeline, epochs.c.state.in_(decided_or_damaged))
                 .values(state=EpochState.COMPLETE.value)
             )
             adopted = EpochRecord(

@@ -33,6 +33,7 @@ class Fault(enum.Enum):
     JOB_FAILS = "job fails"  # the writers' job fails with some tasks prepared
     BAD_RECORD = "bad record"  # the writers' job fails for a reason that asking again does not cure
     EXPIRE = "expire"  # work that a two-phase sink had prepared is gone: expired, or rolled back by somebody
+    EXPIRE_ONE = "expire one"  # only the oldest transaction of the first such sink is
     EMPTY_STAGE = "empty stage"  # the crash of a last-resource sink's server emptied its stage
     SINK_DOWN = "sink down"  # the first sink is away until the second start from here
     STORE_DOWN = "store down"  # the store answers nothing until the second start from here
@@ -119,7 +120,7 @@ def applies(fault: Fault, point: str, sinks: tuple[SinkKind, ...]) -> bool:
             return point == "before:Attempt"
         case Fault.BAD_RECORD:  # a writer cannot read it, or the merge is refused for it
             return point in ("before:Attempt", "inside:Merge")
-        case Fault.EXPIRE:
+        case Fault.EXPIRE | Fault.EXPIRE_ONE:
             return when == "before" and SinkKind.TWO_PHASE in sinks
         case Fault.EMPTY_STAGE:
             return when == "before" and SinkKind.LAST_RESOURCE in sinks

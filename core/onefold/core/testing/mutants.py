@@ -47,7 +47,12 @@ LISTS = """        listed: tuple[Committable, ...] = tuple((yield from _insist(L
         facts: StoreFacts = yield from _insist(ReadStore())
 """
 
+SWEEPS_FROM = """    for sink in sinks:
+        listed: tuple[Committable, ...] = tuple((yield from _insist(ListLeftovers(sink, generation.number))))
+"""
+
 FIRST = {
+    "doubt forgotten when a later try is merely refused": Fault.LATE,
     "a task rolls another attempt back": Fault.STRAGGLE,
     "a sweep takes what was decided": Fault.CRASH,
     "a fenced process sweeps its successor's work": Fault.SLEEP,
@@ -87,18 +92,6 @@ _ALL: tuple[Mutant, ...] = (
         ),
     ),
     _mutant("match by batch id", STORE, "record.range == request.range and", "record.batch_id == request.batch_id and"),
-    Mutant(
-        "decide without looking at what is there",
-        (
-            Patch(STORE, "if stored is None or stored != record or not continues:", "if stored is None:"),
-            Patch(
-                STORE,
-                '            raise CheckpointMismatch(f"epoch {record.epoch} was decided with another manifest")\n',
-                "",
-            ),
-        ),
-        ("two-phase, another source",),
-    ),
     _mutant(
         "abort after an ambiguous decide",
         PROTOCOL,
@@ -117,6 +110,18 @@ _ALL: tuple[Mutant, ...] = (
             if not runs_left:
                 raise
 """,
+    ),
+    _mutant(
+        "doubt forgotten when a later try is merely refused",
+        PROTOCOL,
+        "in_doubt = in_doubt or isinstance(error, InDoubt)",
+        "in_doubt = isinstance(error, InDoubt)",
+    ),
+    _mutant(
+        "a sweep passes its own generation over",
+        PROTOCOL,
+        SWEEPS_FROM,
+        SWEEPS_FROM.replace("generation.number", "generation.number - 1"),
     ),
     _mutant(
         "abort after a failed commit",
@@ -252,6 +257,19 @@ _ALL: tuple[Mutant, ...] = (
         PROTOCOL,
         COMMITS,
         "    yield from _complete(generation, store_id, decided)\n" + COMMITS,
+    ),
+    _mutant(
+        "damage in one sink leaves the others uncommitted",
+        PROTOCOL,
+        "                damage = damage or error\n",
+        "                return damage or error\n",
+        "two-phase + two-phase",
+    ),
+    _mutant(
+        "damage in one part leaves the others uncommitted",
+        MODELS,
+        "                gone.append(committable.handle)\n",
+        "                gone.append(committable.handle)\n                break\n",
     ),
     _mutant(
         "damage passed over",

@@ -145,16 +145,22 @@ class Operator:
         return True
 
     def _makes_good(self) -> bool:
-        """Bring the newer copy back if there is one, write what can't be committed by hand, then accept the damage."""
+        """Bring the newer copy back if there is one, write what can't be committed by hand, then accept the damage.
+
+        What is prepared in a sink that was never restored is the protocol's to commit: it has, when it says damaged.
+        """
         world = self.world
+        restored: tuple[str, ...] = ()
         if self.mishap is Fault.OLD_SINK and self.newer is not None:
-            self._restore(self.newer, *self._elsewhere[:1])
+            restored = self._elsewhere[:1]
+            self._restore(self.newer, *restored)
             self.mishap = self.newer = None
         damaged = [r for r in world.store.epochs.values() if r.state is EpochState.DAMAGED]
         for record in damaged:
             for committable in record.manifest:
                 sink = world.sinks[committable.sink]
-                if sink.kind is SinkKind.TWO_PHASE:
+                is_due = committable.handle not in sink.prepared or sink.name in restored
+                if sink.kind is SinkKind.TWO_PHASE and is_due:
                     sink.committed.setdefault(committable.handle, world.written[committable.handle])
             self.accepts_damage = record.epoch
         return bool(damaged)

@@ -341,6 +341,29 @@ class StoreSuite:
         assert facts.unfinished == ()
         assert store.open_epoch(generation, request(30, 31), last_of(store), NOW_MS).epoch == 5
 
+    def test_an_adoption_ends_what_was_decided_below_it(self, connect: Connect) -> None:
+        store = connect()
+        generation = store.acquire(PIPELINE, 0)
+        decided(store, generation, 0, 5)
+        store.adopt(generation, LedgerEntry(4, 9, NOW_MS + 50, positions(30), "other"), ("sink",), NOW_MS)
+        assert store.facts(PIPELINE).unfinished == ()
+
+    def test_an_adoption_ends_what_was_damaged_below_it(self, connect: Connect) -> None:
+        store = connect()
+        generation = store.acquire(PIPELINE, 0)
+        record = store.open_epoch(generation, request(0, 5), 0, NOW_MS)
+        store.damage(generation, store.decide(generation, record, [work(record)], NOW_MS), "gone")
+        store.adopt(generation, LedgerEntry(4, 9, NOW_MS + 50, positions(30), "other"), ("sink",), NOW_MS)
+        assert store.facts(PIPELINE).unfinished == ()
+
+    def test_what_was_never_decided_is_not_damaged(self, connect: Connect) -> None:
+        store = connect()
+        generation = store.acquire(PIPELINE, 0)
+        permit = store.decide(generation, store.open_epoch(generation, request(0, 5), 0, NOW_MS), [], NOW_MS)
+        store.complete(generation, permit, NOW_MS)
+        with raises(AssertionError):
+            store.damage(generation, permit, "gone")
+
     def test_of_many_generations_in_threads_only_the_newest_decides(self, connect: Connect) -> None:
         store = connect()
         generations = [store.acquire(PIPELINE, 0) for _ in range(4)]

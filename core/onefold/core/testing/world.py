@@ -397,6 +397,8 @@ class World:
                 self.wake()
             case Fault.WAKE_ONE_STEP:
                 self.wake(steps_max=1)
+            case Fault.EXPIRE_ONE:
+                self._lose_one()
             case Fault.EXPIRE | Fault.EMPTY_STAGE:
                 self._lose(SinkKind.TWO_PHASE if fault is Fault.EXPIRE else SinkKind.LAST_RESOURCE)
             case Fault.SINK_DOWN | Fault.STORE_DOWN:
@@ -429,6 +431,13 @@ class World:
                 decidable = kind is SinkKind.TWO_PHASE and not self._verified.isdisjoint(sink.prepared)
                 self.operator.expects_damage |= decidable
                 sink.lose_prepared()
+
+    def _lose_one(self) -> None:
+        sink = next((s for s in self.sinks.values() if s.kind is SinkKind.TWO_PHASE and s.prepared), None)
+        if sink is not None:
+            oldest = next(iter(sink.prepared))
+            self.operator.expects_damage |= oldest in self._verified
+            sink.lose_prepared(oldest)
 
     def _sweep(self, to_its_end: bool) -> None:
         """The sweep on a timer, in the newest process, one effect at a time."""
