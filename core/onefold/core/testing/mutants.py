@@ -153,6 +153,16 @@ _ALL: tuple[Mutant, ...] = (
             committed""",
         LR,
     ),
+    _mutant(
+        "a merge that shows part by part before the decision",
+        MODELS,
+        "            committed[committable.handle] = prepared.pop(committable.handle)\n",
+        """            committed[committable.handle] = prepared.pop(committable.handle)
+            self.committed = dict(committed)
+            self.reached("inside:Merge")
+""",
+        LR,
+    ),
     Mutant(
         "resolve from today's configuration",
         (

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Checkpoint", "Operator"]
 
-ADOPTED = (Fault.OLD_STORE_ADOPTED, Fault.NEW_STORE_ADOPTED)
+ADOPTIONS = (Fault.OLD_STORE_ADOPTED, Fault.NEW_STORE_ADOPTED)
 
 
 @dataclass
@@ -122,7 +122,7 @@ class Operator:
         if not isinstance(error, CheckpointMismatch | DataLoss | ConfigError) or self.newer is None:
             return False
         newer, mishap = self.newer, self.mishap
-        if mishap in ADOPTED and not self.adopts:
+        if mishap in ADOPTIONS and not self.adopts:
             self.adopts = self.from_ledger = True
             self.world.checkpoint = Checkpoint()
             return True

@@ -468,7 +468,7 @@ class World:
             return
         newest = max(work.committable.epoch for work in sink.committed.values())
         rows = sum(len(w.rows) for w in sink.committed.values() if w.committable.epoch == newest)
-        whole = sum(c.rows for c in self.store.epochs[newest].manifest if c.sink == sink.name)
+        whole = sum(len(rows) for rows in _records(self.store.epochs[newest].range).values())
         self._glimpses.add(Glimpse(sink.name, newest, rows, whole))
 
     def evidence(self) -> Evidence:
@@ -486,7 +486,9 @@ class World:
             decided=records(facts.last),
             shown={name: sink.shown() for name, sink in self.sinks.items()},
             initial=None if adopted else begin,
-            epochs=tuple(r for r in epochs if r.epoch > adopted),
+            epochs=tuple(r for r in epochs if r.epoch >= adopted),
+            ledgers={sink.name: sink.entry for sink in sinks if sink.entry is not None},
+            store_id=facts.store_id,
             leftovers=tuple(work.committable for sink in sinks for work in sink.prepared.values()),
             committed=tuple(
                 work.committable
