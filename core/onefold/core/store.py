@@ -82,9 +82,9 @@ class CheckpointStore:
             row = connection.execute(pipeline_row(pipeline).with_for_update()).one_or_none()
             number = max(above, row.generation if row else 0) + 1
             if row is None:
-                row_of_mine = pipelines.insert().values(pipeline=pipeline, generation=number, token=token)
+                first = pipelines.insert().values(pipeline=pipeline, generation=number, token=token)
                 try:
-                    connection.execute(row_of_mine)
+                    connection.execute(first)
                 except IntegrityError as error:  # there was no row yet to lock
                     raise Retriable(
                         f"pipeline {pipeline!r} was started for the first time by another process"

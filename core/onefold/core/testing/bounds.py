@@ -73,9 +73,10 @@ DEFAULT = Bound(
         Rule((SLEEPS,), (Fault.WAKE,), Window.REST, batches_max=1),
         Rule((ZOMBIES,), (Fault.CRASH,), Window.RECOVERY, size_max=1, batches_max=1, sparse=True),
         Rule((ZOMBIES, DIES), (Fault.WAKE,), Window.RECOVERY, size_max=1, batches_max=1),
-        # In the same process, too: the job asks again, and fails, before the decision lands.
+        # The decision that is asked again is refused before the lost one lands.
         Rule((LANDS,), (Fault.RETRIABLE,), Window.RECOVERY, at=DECIDES, size_max=1, batches_max=1),
         Rule((LANDS, ASKED_AGAIN), (Fault.WAKE,), Window.RECOVERY, size_max=1, batches_max=1),
+        # The job asks again in the same process, and fails, before the lost one lands.
         Rule((LANDS,), (Fault.JOB_FAILS, Fault.BAD_RECORD), Window.RECOVERY, size_max=2, batches_max=1),
         Rule((LANDS, REFUSES), (Fault.WAKE,), Window.RECOVERY, at=REMOVALS, size_max=2, batches_max=1),
         Rule((HALTS,), (Fault.SWEEP,), Window.REST, size_max=1),
