@@ -142,10 +142,12 @@ class CommitsTwice(Broken):
 
     class Committer(SqliteCommitter):
         def commit(self, decided: Decided, committables: Sequence[Committable]) -> None:
+            with transaction(self.sink.path) as db:
+                is_whole = all(self._was_committed(db, work) for work in committables)
+            if not is_whole:
+                super().commit(decided, committables)
             for work in committables:
                 with transaction(self.sink.path) as db:
-                    if not self._was_committed(db, work):
-                        raise Damaged(f"{work.handle} is gone")
                     copy = f"INSERT INTO {self.sink.table} SELECT id, name FROM onefold_stage WHERE handle = ?"
                     db.execute(copy, (work.handle,))
                     db.execute("UPDATE onefold_work SET is_committed = 1 WHERE handle = ?", (work.handle,))
@@ -163,10 +165,12 @@ class CommitsInTwoSteps(Broken):
 
     class Committer(SqliteCommitter):
         def commit(self, decided: Decided, committables: Sequence[Committable]) -> None:
+            gone = []
             for work in committables:
                 with transaction(self.sink.path) as db:
                     if not self._was_committed(db, work):
-                        raise Damaged(f"{work.handle} is gone")
+                        gone.append(work.handle)
+                        continue
                     if not self._is_prepared(db, work):
                         continue
                     copy = f"INSERT INTO {self.sink.table} SELECT id, name FROM onefold_stage WHERE handle = ?"
@@ -174,6 +178,8 @@ class CommitsInTwoSteps(Broken):
                 with transaction(self.sink.path) as db:
                     db.execute("DELETE FROM onefold_stage WHERE handle = ?", (work.handle,))
                     db.execute("UPDATE onefold_work SET is_committed = 1 WHERE handle = ?", (work.handle,))
+            if gone:
+                raise Damaged(f"{gone} are gone")
 
         def _is_prepared(self, db: sqlite3.Connection, work: Committable) -> bool:
             query = "SELECT 1 FROM onefold_work WHERE handle = ? AND NOT is_committed"
@@ -199,6 +205,17 @@ class CommitsWhatIsThere(Broken):
     class Committer(SqliteCommitter):
         def _was_committed(self, db: sqlite3.Connection, work: Committable) -> bool:
             return True
+
+    committers = Committer
+
+
+class StopsAtDamage(Broken):
+    """commit leaves what comes after a part that is gone."""
+
+    class Committer(SqliteCommitter):
+        def commit(self, decided: Decided, committables: Sequence[Committable]) -> None:
+            for work in committables:
+                super().commit(decided, [work])
 
     committers = Committer
 

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -292,3 +293,19 @@ def test_a_pipeline_is_forgotten_only_when_nothing_of_it_is_unfinished_and_its_d
     with pytest.raises(Fenced, match="now: gone"):
         store.open_epoch(generation, request(1, 2), 1, NOW_MS)
     assert store.facts("other").generation == other.number
+
+
+def test_a_first_start_beside_another_first_start_is_asked_again(tmp_path: Path, opened: Open) -> None:
+    """Postgres and MariaDB have no row to lock before the first start; SQLite locks the whole file."""
+    store = opened(f"sqlite:///{tmp_path / 'store.db'}")
+    store.id()
+
+    def overtake(_connection: Any, cursor: Any, statement: str, parameters: Any, *_: Any) -> None:
+        if statement.startswith("INSERT INTO onefold_pipelines"):
+            cursor.execute(statement, parameters)
+
+    sa.event.listen(store.database.engine, "before_cursor_execute", overtake)
+    with pytest.raises(Retriable, match="for the first time by another process"):
+        store.acquire("p", 0)
+    sa.event.remove(store.database.engine, "before_cursor_execute", overtake)
+    assert store.acquire("p", 0).number == 1

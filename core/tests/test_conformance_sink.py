@@ -83,6 +83,7 @@ WRONG = {
     broken.CommitsInTwoSteps: (Promise.COMMIT_ONCE, "more than once", "inside it, before line at sqlite_sink.py"),
     broken.CommitsAndTidiesUp: (Promise.COMMIT_ONLY_NAMED, "nothing", ""),
     broken.CommitsWhatIsThere: (Promise.COMMIT_DAMAGED, "it returned None", ""),
+    broken.StopsAtDamage: (Promise.COMMIT_DAMAGED, "rows are missing", ""),
     broken.AbortsAll: (Promise.ABORT_ONLY_NAMED, "nothing", ""),
     broken.AbortsOnce: (Promise.ABORT_IDEMPOTENT, "KeyError", ""),
     broken.ForgetsThePipeline: (Promise.LEFTOVERS_EXACT, "2/1/1/", ""),

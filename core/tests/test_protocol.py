@@ -85,6 +85,14 @@ def test_an_epoch_does_its_steps_in_this_order() -> None:
     ]  # fmt: skip
 
 
+def test_a_decision_that_lands_after_the_facts_were_read_is_finished() -> None:
+    world = World(FindEpoch=DECIDED.record)
+    assert world.run(epoch(MINE, "store", ASKED)) == Outcome(DECIDED.record, replayed=True)
+    assert world.names == [
+        "ReadStore", "FindEpoch", "Commit", "Commit", "WriteLedger", "WriteLedger", "Complete",
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize("lost", [InDoubt("no answer"), Retriable("refused")])
 def test_an_unanswered_decide_is_sent_again_the_same(lost: OnefoldError) -> None:
     world = World(Decide=[lost, lost, DECIDED])

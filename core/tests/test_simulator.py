@@ -64,7 +64,7 @@ def test_a_proof_that_never_reached_something_does_not_hold(reports: dict[str, R
     ids=lambda fault: fault.value,
 )
 def test_what_struck_is_followed_by_what_the_bound_says(first: Fault, then: Fault, subject: Subject) -> None:
-    report = explore(CONFIGURATIONS["two-phase"], DEFAULT, subject, shard=(0, 3), only={first})
+    report = explore(CONFIGURATIONS["two-phase"], DEFAULT, subject, shard=(0, 4), only={first})
     assert report.failures == []
     assert sum(count for (fault, _), count in report.struck.items() if fault is then) > 10
 

@@ -120,15 +120,20 @@ class SqliteCommitter:
                     raise WorkLost(f"{self.sink.path}: {work.handle} is gone: the epoch's writers must run again")
 
     def commit(self, decided: Decided, committables: Sequence[Committable]) -> None:
-        for work in committables:
-            with transaction(self.sink.path) as db:
-                query = "UPDATE onefold_work SET is_committed = 1 WHERE handle = ? AND NOT is_committed"
-                if db.execute(query, (work.handle,)).rowcount:
-                    copy = f"INSERT INTO {self.sink.table} SELECT id, name FROM onefold_stage WHERE handle = ?"
-                    db.execute(copy, (work.handle,))
-                    db.execute("DELETE FROM onefold_stage WHERE handle = ?", (work.handle,))
-                elif not self._was_committed(db, work):
-                    raise Damaged(f"{self.sink.path}: epoch {work.epoch} was decided, and {work.handle} is gone")
+        gone = [work.handle for work in committables if not self._commit(work)]
+        if gone:
+            raise Damaged(f"{self.sink.path}: epoch {decided.record.epoch} was decided, and {gone} are gone")
+
+    def _commit(self, work: Committable) -> bool:
+        """Whether it is visible now: one that is gone keeps none of the others."""
+        with transaction(self.sink.path) as db:
+            query = "UPDATE onefold_work SET is_committed = 1 WHERE handle = ? AND NOT is_committed"
+            if not db.execute(query, (work.handle,)).rowcount:
+                return self._was_committed(db, work)
+            copy = f"INSERT INTO {self.sink.table} SELECT id, name FROM onefold_stage WHERE handle = ?"
+            db.execute(copy, (work.handle,))
+            db.execute("DELETE FROM onefold_stage WHERE handle = ?", (work.handle,))
+            return True
 
     def _was_committed(self, db: sqlite3.Connection, work: Committable) -> bool:
         if db.execute("SELECT 1 FROM onefold_work WHERE handle = ?", (work.handle,)).fetchone():

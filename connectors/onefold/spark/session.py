@@ -19,6 +19,7 @@ from onefold.core import (
     ConfigError,
     EpochRecord,
     Fenced,
+    InDoubt,
     LastResource,
     LedgerEntry,
     OnefoldError,
@@ -60,6 +61,7 @@ class Session:
         self.lock = threading.RLock()
         self.patience = Patience(patience_s)
         self.write_through: tuple[str, ...] = ()  # known once the sinks were opened
+        self._is_in_doubt = False  # whether the last epoch's decision may still land
         self._adopt_ledger = adopt_ledger
         self._accept_damage = accept_damage
         committers: dict[str, Committer] = {
@@ -76,6 +78,7 @@ class Session:
         """Take over the pipeline: a new generation, recovery, frozen positions. Before every query and batch run."""
         with self.lock:
             self.started = self._driver.run(start(self.names, initial, self._adopt_ledger, self._accept_damage))
+            self._is_in_doubt = False
             log.info(
                 "pipeline %r: generation %d, %d epochs finished, %d given up",
                 self.name,
@@ -91,10 +94,22 @@ class Session:
         run_writers: Callable[[EpochRecord], tuple[Committable, ...]],
         runs_max: int = 3,
     ) -> Outcome:
-        """One range, exactly once, under the generation of the last start; the writers run at most `runs_max` times."""
+        """One range, exactly once, under the generation of the last start; the writers run at most `runs_max` times.
+
+        After an epoch that ended in doubt the next call takes over anew: no decision of the old generation lands then.
+        """
         assert self.started is not None, "no epoch without a start"
+        if self._is_in_doubt:
+            fenced = self.taken_over(InDoubt("the last epoch's decision went unanswered"))
+            if fenced is not None:
+                raise fenced
+            self.start(None)
         protocol = epoch(self.started.generation, self.started.store_id, request, runs_max)
-        return self._driver.run(protocol, run_writers)
+        try:
+            return self._driver.run(protocol, run_writers)
+        except InDoubt:
+            self._is_in_doubt = True
+            raise
 
     def sweep(self) -> None:
         """Between epochs: remove what zombies prepared since. Does nothing while an epoch runs."""

@@ -214,7 +214,8 @@ class Committer(Protocol):
         ...
 
     def commit(self, decided: Decided, committables: Sequence[Committable]) -> None:
-        """Make them visible, or find that they are. Raises `Damaged` if one never can be."""
+        """Make them visible, or find that they are. Raises `Damaged` if one never can be, and only then, once all the
+        others are visible: nobody asks again, and what is still prepared will be swept."""
         ...
 
     def abort(self, committables: Sequence[Committable]) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Generator, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from onefold.core.contract import Committable, Decided, EpochRecord, Generation, LedgerEntry
+from onefold.core.contract import Committable, Decided, EpochRecord, EpochState, Generation, LedgerEntry
 from onefold.core.effects import (
     Abort,
     AcceptDamage,
@@ -121,12 +121,14 @@ def start(
 
 def epoch(generation: Generation, store_id: str, request: EpochRequest, runs_max: int = 3) -> Protocol[Outcome]:
     """Process one range exactly once. Writers that fail run again, at most `runs_max` times in all; where a server was
-    merely out of something, after a pause, for as long as the driver has patience."""
+    merely out of something, after a pause, for as long as the driver has patience.
+
+    Where it ends with InDoubt its decision may land later: the same process, too, starts anew before it asks again."""
     facts: StoreFacts = yield from _insist(ReadStore())
     found: EpochRecord | None = yield from _insist(FindEpoch(request))
     match place(facts, found, request):
         case Replay(record):
-            if record in facts.unfinished:
+            if record.state is EpochState.DECIDED:  # maybe since the facts were read
                 yield from _finish(generation, store_id, Decided(record))
             return Outcome(record, replayed=True)
     runs = waits = 0

@@ -14,11 +14,12 @@ from dataclasses import replace
 from typing import Any
 
 import sqlalchemy as sa
+from sqlalchemy.exc import IntegrityError
 
 from onefold.core.contract import Committable, Decided, EpochRecord, EpochState, Generation, LedgerEntry
 from onefold.core.database import Database
 from onefold.core.effects import EpochRequest, StoreFacts
-from onefold.core.errors import CheckpointMismatch, ConfigError, Fenced
+from onefold.core.errors import CheckpointMismatch, ConfigError, Fenced, Retriable
 from onefold.core.invariants import ADOPTED
 from onefold.core.ports import Merge
 from onefold.core.positions import Positions, Range, Relation
@@ -81,7 +82,13 @@ class CheckpointStore:
             row = connection.execute(pipeline_row(pipeline).with_for_update()).one_or_none()
             number = max(above, row.generation if row else 0) + 1
             if row is None:
-                connection.execute(pipelines.insert().values(pipeline=pipeline, generation=number, token=token))
+                first = pipelines.insert().values(pipeline=pipeline, generation=number, token=token)
+                try:
+                    connection.execute(first)
+                except IntegrityError as error:  # there was no row yet to lock
+                    raise Retriable(
+                        f"pipeline {pipeline!r} was started for the first time by another process"
+                    ) from error
             else:
                 connection.execute(of_pipeline(pipelines, pipeline).values(generation=number, token=token))
         return Generation(pipeline, number, token)
@@ -235,6 +242,8 @@ class CheckpointStore:
 
     def damage(self, generation: Generation, decided: Decided, evidence: str) -> None:
         with self._mine(generation) as (connection, _):
+            stored = stored_epoch(connection, decided.record)
+            assert stored is not None and stored.state in (EpochState.DECIDED, EpochState.DAMAGED), stored
             connection.execute(this_epoch(decided.record).values(state=EpochState.DAMAGED.value, error=evidence))
 
     def accept_damage(self, generation: Generation, record: EpochRecord) -> Decided:
@@ -249,6 +258,7 @@ class CheckpointStore:
     def adopt(self, generation: Generation, entry: LedgerEntry, sinks: tuple[str, ...], now_ms: int) -> None:
         """Take over, on the user's word, that the destinations completed everything up to `entry`."""
         pipeline = generation.pipeline
+        decided_or_damaged = (EpochState.DECIDED.value, EpochState.DAMAGED.value)
         with self._mine(generation) as (connection, _):
             connection.execute(
                 epochs.update()
@@ -258,7 +268,7 @@ class CheckpointStore:
             connection.execute(epochs.delete().where(epochs.c.pipeline == pipeline, epochs.c.epoch >= entry.epoch))
             connection.execute(
                 epochs.update()
-                .where(epochs.c.pipeline == pipeline, epochs.c.state == EpochState.DECIDED.value)
+                .where(epochs.c.pipeline == pipeline, epochs.c.state.in_(decided_or_damaged))
                 .values(state=EpochState.COMPLETE.value)
             )
             adopted = EpochRecord(

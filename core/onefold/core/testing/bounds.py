@@ -49,6 +49,8 @@ DIES = frozenset({Fault.CRASH})
 FAILS = frozenset({Fault.JOB_FAILS})
 SLEEPS = frozenset({Fault.SLEEP, Fault.LATE, Fault.STRAGGLE, Fault.ORPHAN})
 ZOMBIES = frozenset({Fault.SLEEP, Fault.ORPHAN})
+LANDS, REFUSES = frozenset({Fault.LATE}), frozenset({Fault.JOB_FAILS, Fault.BAD_RECORD})
+ASKED_AGAIN = frozenset({Fault.RETRIABLE})
 COPIES = frozenset({Fault.BACKUP})
 HALTS = frozenset({Fault.SWEEP_HALTS})
 LOSES = frozenset({Fault.EXPIRE})
@@ -57,6 +59,8 @@ ADOPTS = frozenset({Fault.OLD_STORE_ADOPTED, Fault.NEW_STORE_ADOPTED})
 RESTORES = tuple(sorted(BACKUPS, key=lambda fault: fault.value))
 AGAIN = (Fault.CRASH, Fault.RETRIABLE, Fault.IN_DOUBT, Fault.EXPIRE, Fault.EMPTY_STAGE, Fault.SWEEP)
 ADOPTION = frozenset({"before:Adopt", "after:Adopt", "before:WriteLedger", "after:WriteLedger"})
+DECIDES = frozenset({"before:Decide"})
+REMOVALS = frozenset({"before:OpenEpoch", "before:ListLeftovers", "before:Abort"})
 WRITES_LEDGER, COMPLETES = frozenset({"before:WriteLedger"}), frozenset({"before:Complete"})
 COMMITS = frozenset({"before:CommitBatch"})
 
@@ -69,6 +73,12 @@ DEFAULT = Bound(
         Rule((SLEEPS,), (Fault.WAKE,), Window.REST, batches_max=1),
         Rule((ZOMBIES,), (Fault.CRASH,), Window.RECOVERY, size_max=1, batches_max=1, sparse=True),
         Rule((ZOMBIES, DIES), (Fault.WAKE,), Window.RECOVERY, size_max=1, batches_max=1),
+        # The decision that is asked again is refused before the lost one lands.
+        Rule((LANDS,), (Fault.RETRIABLE,), Window.RECOVERY, at=DECIDES, size_max=1, batches_max=1),
+        Rule((LANDS, ASKED_AGAIN), (Fault.WAKE,), Window.RECOVERY, size_max=1, batches_max=1),
+        # The job asks again in the same process, and fails, before the lost one lands.
+        Rule((LANDS,), (Fault.JOB_FAILS, Fault.BAD_RECORD), Window.RECOVERY, size_max=2, batches_max=1),
+        Rule((LANDS, REFUSES), (Fault.WAKE,), Window.RECOVERY, at=REMOVALS, size_max=2, batches_max=1),
         Rule((HALTS,), (Fault.SWEEP,), Window.REST, size_max=1),
         # Recovery is struck at every point, too.
         Rule((DIES,), AGAIN, Window.RECOVERY, size_max=1, batches_max=1),

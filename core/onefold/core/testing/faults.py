@@ -20,6 +20,7 @@ class Slept(BaseException):
 class Fault(enum.Enum):
     CRASH = "crash"
     RETRIABLE = "error without effect"
+    OUT_OF_RESOURCES = "out of resources"  # a server has no slot or disk to spare: no effect, and it takes a while
     IN_DOUBT = "lost"  # before: the request; after: the answer
     LATE = "lands later"  # the request is given up for lost, and takes effect at a later step
     SLEEP = "sleep"  # the process is paused or cut off, and its successor starts
@@ -32,6 +33,7 @@ class Fault(enum.Enum):
     JOB_FAILS = "job fails"  # the writers' job fails with some tasks prepared
     BAD_RECORD = "bad record"  # the writers' job fails for a reason that asking again does not cure
     EXPIRE = "expire"  # work that a two-phase sink had prepared is gone: expired, or rolled back by somebody
+    EXPIRE_ONE = "expire one"  # only the oldest transaction of the first such sink is
     EMPTY_STAGE = "empty stage"  # the crash of a last-resource sink's server emptied its stage
     SINK_DOWN = "sink down"  # the first sink is away until the second start from here
     STORE_DOWN = "store down"  # the store answers nothing until the second start from here
@@ -58,7 +60,7 @@ class Fault(enum.Enum):
     @property
     def is_error(self) -> bool:
         """Whether the protocol sees an error, and may ask again."""
-        return self in (Fault.RETRIABLE, Fault.IN_DOUBT, Fault.LATE)
+        return self in (Fault.RETRIABLE, Fault.OUT_OF_RESOURCES, Fault.IN_DOUBT, Fault.LATE)
 
 
 BACKUPS = frozenset(
@@ -106,6 +108,8 @@ def applies(fault: Fault, point: str, sinks: tuple[SinkKind, ...]) -> bool:
             return True
         case Fault.RETRIABLE:
             return is_call and (when == "before" or step in ("Merge", "Commit", "Abort"))
+        case Fault.OUT_OF_RESOURCES:
+            return point in ("before:Attempt", "before:Verify", "before:Decide")
         case Fault.IN_DOUBT:
             return is_call and step not in READS and step != "Merge"
         case Fault.LATE:
@@ -116,7 +120,7 @@ def applies(fault: Fault, point: str, sinks: tuple[SinkKind, ...]) -> bool:
             return point == "before:Attempt"
         case Fault.BAD_RECORD:  # a writer cannot read it, or the merge is refused for it
             return point in ("before:Attempt", "inside:Merge")
-        case Fault.EXPIRE:
+        case Fault.EXPIRE | Fault.EXPIRE_ONE:
             return when == "before" and SinkKind.TWO_PHASE in sinks
         case Fault.EMPTY_STAGE:
             return when == "before" and SinkKind.LAST_RESOURCE in sinks

@@ -33,7 +33,6 @@ class ModelStore:
         self.epochs: dict[int, EpochRecord] = {}
         self.transitions: list[Transition] = []
         self.decisions: list[Decision] = []
-        self.evidence_of_damage: dict[int, str] = {}
         self._tokens = self._clock = 0
 
     def id(self) -> str:
@@ -145,8 +144,8 @@ class ModelStore:
         self._move(generation, record, (EpochState.OPEN, EpochState.GIVEN_UP), EpochState.GIVEN_UP)
 
     def damage(self, generation: Generation, decided: Decided, evidence: str) -> None:
+        assert evidence
         self._move(generation, decided.record, (EpochState.DECIDED, EpochState.DAMAGED), EpochState.DAMAGED)
-        self.evidence_of_damage[decided.record.epoch] = evidence
 
     def accept_damage(self, generation: Generation, record: EpochRecord) -> Decided:
         self._move(generation, record, (EpochState.DAMAGED, EpochState.DECIDED), EpochState.DECIDED)
@@ -158,7 +157,7 @@ class ModelStore:
         for number, record in sorted(self.epochs.items()):
             if number >= entry.epoch:
                 del self.epochs[number]
-            elif record.state in (EpochState.OPEN, EpochState.DECIDED):
+            elif record.state in UNFINISHED:
                 over = EpochState.GIVEN_UP if record.state is EpochState.OPEN else EpochState.COMPLETE
                 self._put(replace(record, state=over))
         self._put(

@@ -182,9 +182,11 @@ class ModelSink:
     def close(self) -> None:
         return
 
-    def lose_prepared(self) -> None:
-        """As Postgres's crash recovery does with an UNLOGGED stage, or Kafka with a transaction past its timeout."""
-        self.prepared.clear()
+    def lose_prepared(self, *handles: str) -> None:
+        """As Postgres's crash recovery does with an UNLOGGED stage, or Kafka with a transaction past its timeout: all,
+        or these."""
+        for handle in handles or tuple(self.prepared):
+            del self.prepared[handle]
 
     def shown(self) -> Counter[Hashable]:
         """How many times a reader sees each row."""
@@ -197,13 +199,16 @@ class ModelTwoPhaseSink(ModelSink):
     kind = SinkKind.TWO_PHASE
 
     def commit(self, decided: Decided, committables: Sequence[Committable]) -> None:
+        gone = []
         for committable in committables:
             work = self.prepared.pop(committable.handle, None)
             if work is not None:
                 self.committed[committable.handle] = work
             elif committable.handle not in self.committed:
-                raise Damaged(f"{self.name}: {committable.handle} of epoch {decided.record.epoch} is gone")
+                gone.append(committable.handle)
             self.reached("inside:Commit")
+        if gone:
+            raise Damaged(f"{self.name}: {', '.join(gone)} of epoch {decided.record.epoch} is gone")
 
     def ledger(self) -> LedgerEntry | None:
         """Its row, and the members beyond it."""

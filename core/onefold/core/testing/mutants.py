@@ -47,7 +47,12 @@ LISTS = """        listed: tuple[Committable, ...] = tuple((yield from _insist(L
         facts: StoreFacts = yield from _insist(ReadStore())
 """
 
+SWEEPS_FROM = """    for sink in sinks:
+        listed: tuple[Committable, ...] = tuple((yield from _insist(ListLeftovers(sink, generation.number))))
+"""
+
 FIRST = {
+    "doubt forgotten when a later try is merely refused": Fault.LATE,
     "a task rolls another attempt back": Fault.STRAGGLE,
     "a sweep takes what was decided": Fault.CRASH,
     "a fenced process sweeps its successor's work": Fault.SLEEP,
@@ -84,24 +89,9 @@ _ALL: tuple[Mutant, ...] = (
             decided = yield from _decide(generation, record, manifest)
 """,
             ),
-            Patch(
-                PROTOCOL, "EpochRecord, Generation, LedgerEntry\n", "EpochRecord, EpochState, Generation, LedgerEntry\n"
-            ),
         ),
     ),
     _mutant("match by batch id", STORE, "record.range == request.range and", "record.batch_id == request.batch_id and"),
-    Mutant(
-        "decide without looking at what is there",
-        (
-            Patch(STORE, "if stored is None or stored != record or not continues:", "if stored is None:"),
-            Patch(
-                STORE,
-                '            raise CheckpointMismatch(f"epoch {record.epoch} was decided with another manifest")\n',
-                "",
-            ),
-        ),
-        ("two-phase, another source",),
-    ),
     _mutant(
         "abort after an ambiguous decide",
         PROTOCOL,
@@ -120,6 +110,18 @@ _ALL: tuple[Mutant, ...] = (
             if not runs_left:
                 raise
 """,
+    ),
+    _mutant(
+        "doubt forgotten when a later try is merely refused",
+        PROTOCOL,
+        "in_doubt = in_doubt or isinstance(error, InDoubt)",
+        "in_doubt = isinstance(error, InDoubt)",
+    ),
+    _mutant(
+        "a sweep passes its own generation over",
+        PROTOCOL,
+        SWEEPS_FROM,
+        SWEEPS_FROM.replace("generation.number", "generation.number - 1"),
     ),
     _mutant(
         "abort after a failed commit",
@@ -149,6 +151,16 @@ _ALL: tuple[Mutant, ...] = (
             if committable.handle not in prepared:
                 continue
             committed""",
+        LR,
+    ),
+    _mutant(
+        "a merge that shows part by part before the decision",
+        MODELS,
+        "            committed[committable.handle] = prepared.pop(committable.handle)\n",
+        """            committed[committable.handle] = prepared.pop(committable.handle)
+            self.committed = dict(committed)
+            self.reached("inside:Merge")
+""",
         LR,
     ),
     Mutant(
@@ -257,6 +269,19 @@ _ALL: tuple[Mutant, ...] = (
         "    yield from _complete(generation, store_id, decided)\n" + COMMITS,
     ),
     _mutant(
+        "damage in one sink leaves the others uncommitted",
+        PROTOCOL,
+        "                damage = damage or error\n",
+        "                return damage or error\n",
+        "two-phase + two-phase",
+    ),
+    _mutant(
+        "damage in one part leaves the others uncommitted",
+        MODELS,
+        "                gone.append(committable.handle)\n",
+        "                gone.append(committable.handle)\n                break\n",
+    ),
+    _mutant(
         "damage passed over",
         PROTOCOL,
         "    if damage is not None:\n        yield from _insist(MarkDamaged",
@@ -271,8 +296,8 @@ _ALL: tuple[Mutant, ...] = (
     _mutant(
         "a decided epoch is skipped without finishing it",
         PROTOCOL,
-        "            if record in facts.unfinished:\n",
-        "            if record in facts.unfinished and found is None:\n",
+        "            if record.state is EpochState.DECIDED:  #",
+        "            if record.state is EpochState.DECIDED and found is None:  #",
         "two-phase, another source",
     ),
     _mutant(

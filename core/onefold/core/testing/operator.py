@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Checkpoint", "Operator"]
 
-ADOPTED = (Fault.OLD_STORE_ADOPTED, Fault.NEW_STORE_ADOPTED)
+ADOPTIONS = (Fault.OLD_STORE_ADOPTED, Fault.NEW_STORE_ADOPTED)
 
 
 @dataclass
@@ -48,7 +48,7 @@ class Operator:
         self.newer: dict[str, Any] | None = None
         self.newer_store: dict[str, Any] | None = None  # from before an older database came into use
         self.expects_damage = self.bad_record = self.cuts_anew = self.topic_is_new = False
-        self.from_ledger = self.adopts = self.overtaken = False
+        self.from_ledger = self.adopts = False
         self.accepts_damage: int | None = None
         self._batch_step = 1
 
@@ -113,9 +113,6 @@ class Operator:
         if isinstance(error, BadRecord) and self.bad_record:
             self.bad_record = False
             return True
-        if isinstance(error, CheckpointMismatch) and self.overtaken and self.mishap is None:
-            self.overtaken = False
-            return True  # the query is started anew, as the error says
         if isinstance(error, Damaged) and self.mishap is Fault.STORE_BACK and self.newer_store:
             self._restore(self.newer_store, "checkpoint", "store", *self.world.sinks)
             self.mishap = self.newer = None
@@ -125,7 +122,7 @@ class Operator:
         if not isinstance(error, CheckpointMismatch | DataLoss | ConfigError) or self.newer is None:
             return False
         newer, mishap = self.newer, self.mishap
-        if mishap in ADOPTED and not self.adopts:
+        if mishap in ADOPTIONS and not self.adopts:
             self.adopts = self.from_ledger = True
             self.world.checkpoint = Checkpoint()
             return True
@@ -148,16 +145,22 @@ class Operator:
         return True
 
     def _makes_good(self) -> bool:
-        """Bring the newer copy back if there is one, write what can't be committed by hand, then accept the damage."""
+        """Bring the newer copy back if there is one, write what can't be committed by hand, then accept the damage.
+
+        What is prepared in a sink that was never restored is the protocol's to commit: it has, when it says damaged.
+        """
         world = self.world
+        restored: tuple[str, ...] = ()
         if self.mishap is Fault.OLD_SINK and self.newer is not None:
-            self._restore(self.newer, *self._elsewhere[:1])
+            restored = self._elsewhere[:1]
+            self._restore(self.newer, *restored)
             self.mishap = self.newer = None
         damaged = [r for r in world.store.epochs.values() if r.state is EpochState.DAMAGED]
         for record in damaged:
             for committable in record.manifest:
                 sink = world.sinks[committable.sink]
-                if sink.kind is SinkKind.TWO_PHASE:
+                is_due = committable.handle not in sink.prepared or sink.name in restored
+                if sink.kind is SinkKind.TWO_PHASE and is_due:
                     sink.committed.setdefault(committable.handle, world.written[committable.handle])
             self.accepts_damage = record.epoch
         return bool(damaged)

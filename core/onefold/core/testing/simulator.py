@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field, replace
 
-from onefold.core.contract import SinkKind
+from onefold.core.contract import EpochState, SinkKind
 from onefold.core.invariants import violations
 from onefold.core.testing.bounds import Bound, Window
 from onefold.core.testing.faults import Fault, applies, can_follow
@@ -21,6 +21,13 @@ from onefold.core.testing.world import World
 __all__ = ["CONFIGURATIONS", "Failure", "Plan", "Report", "Run", "explore", "simulate"]
 
 FAILURES_MAX = 5
+# What these leave is there when the process that they struck goes on or starts again: its own sweep finds all of it.
+AT_ONCE = frozenset(
+    {
+        *(Fault.CRASH, Fault.RETRIABLE, Fault.IN_DOUBT, Fault.OUT_OF_RESOURCES),
+        *(Fault.ANOTHER_ATTEMPT, Fault.RETRIED_STAGE, Fault.JOB_FAILS, Fault.BAD_RECORD),
+    }
+)
 TP, LR, WT = SinkKind.TWO_PHASE, SinkKind.LAST_RESOURCE, SinkKind.WRITE_THROUGH
 
 
@@ -82,9 +89,15 @@ def simulate(plan: Plan, subject: Subject) -> Run:
 def judge(world: World) -> Run:
     """Let a world come to rest: nothing sleeps any more, and one recovery with its sweep has run after that."""
     world.rest()
+    if AT_ONCE.issuperset(world.plan.values()):
+        held = [handle for sink in world.sinks.values() for handle in sink.prepared]
+        world.complaints += [f"{handle} outlives the sweep of its own generation" for handle in held]
     world.wake()
     if world.plan:
         world.rest()  # what a zombie left is the next recovery's to remove
+    left = [r.epoch for r in world.store.epochs.values() if r.state is EpochState.DECIDED]
+    if left and not world.complaints:
+        world.complaints.append(f"the pipeline rests beside epoch {left[0]}, which was decided and is not complete")
     if not world.freezes and world.store_is_behind:
         # Nobody looks at such a query's checkpoint before its next batch: so let there be one.
         world.grow()
@@ -176,8 +189,15 @@ def _first_faults(start: Plan, undisturbed: Run) -> Iterator[Plan]:
             if fault in (Fault.NEW_STORE, Fault.NEW_STORE_ADOPTED) and "after:Complete" not in passed:
                 continue  # nothing but the old one knows of the first start yet
             if applies(fault, name, start.sinks):
-                for patience in (3, 0) if fault.is_error else (3,):
+                for patience in _patiences(fault):
                     yield replace(start.and_then(point, fault), patience=patience)
+
+
+def _patiences(fault: Fault) -> tuple[int, ...]:
+    """Of one who gives up at once, and, where a request may still land, of one who asks once more."""
+    if fault is Fault.LATE:
+        return (3, 1, 0)
+    return (3, 0) if fault.is_error else (3,)
 
 
 def _follow(plan: Plan, outcome: Run, bound: Bound, run: Callable[[Plan], Run]) -> None:

@@ -12,14 +12,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 
 import sqlalchemy as sa
 
 from onefold.core.contract import Committable, EpochRecord, EpochState, Generation, LedgerEntry, SinkKind
 from onefold.core.effects import EpochRequest
-from onefold.core.errors import CheckpointMismatch, Fenced, OnefoldError, WorkLost
+from onefold.core.errors import CheckpointMismatch, Fenced, OnefoldError, Retriable, WorkLost
 from onefold.core.ports import Store
 from onefold.core.positions import Positions, Range
 
@@ -102,6 +102,19 @@ class StoreSuite:
         stores[0].acquire(PIPELINE, 0)
         _together([lambda s=s: acquire(s) for s in stores])  # type: ignore[misc]
         assert len({g.number for g in taken}) == len({g.token for g in taken}) == 20
+
+    def test_of_first_starts_at_once_each_gets_a_generation_of_its_own(self, connect: Connect) -> None:
+        stores, taken = [connect() for _ in range(4)], list[Generation]()
+        stores[0].id()
+
+        def acquire(store: Store) -> None:
+            for _ in range(10):
+                with suppress(Retriable):
+                    taken.append(store.acquire(PIPELINE, 0))
+                    return
+
+        _together([lambda s=s: acquire(s) for s in stores])  # type: ignore[misc]
+        assert sorted(g.number for g in taken) == [1, 2, 3, 4]
 
     def test_everything_but_reading_is_fenced_by_a_newer_generation(self, connect: Connect) -> None:
         store = connect()
@@ -327,6 +340,29 @@ class StoreSuite:
         assert facts.last is not None and (facts.last.epoch, facts.last.range.end) == (4, positions(30))
         assert facts.unfinished == ()
         assert store.open_epoch(generation, request(30, 31), last_of(store), NOW_MS).epoch == 5
+
+    def test_an_adoption_ends_what_was_decided_below_it(self, connect: Connect) -> None:
+        store = connect()
+        generation = store.acquire(PIPELINE, 0)
+        decided(store, generation, 0, 5)
+        store.adopt(generation, LedgerEntry(4, 9, NOW_MS + 50, positions(30), "other"), ("sink",), NOW_MS)
+        assert store.facts(PIPELINE).unfinished == ()
+
+    def test_an_adoption_ends_what_was_damaged_below_it(self, connect: Connect) -> None:
+        store = connect()
+        generation = store.acquire(PIPELINE, 0)
+        record = store.open_epoch(generation, request(0, 5), 0, NOW_MS)
+        store.damage(generation, store.decide(generation, record, [work(record)], NOW_MS), "gone")
+        store.adopt(generation, LedgerEntry(4, 9, NOW_MS + 50, positions(30), "other"), ("sink",), NOW_MS)
+        assert store.facts(PIPELINE).unfinished == ()
+
+    def test_what_was_never_decided_is_not_damaged(self, connect: Connect) -> None:
+        store = connect()
+        generation = store.acquire(PIPELINE, 0)
+        permit = store.decide(generation, store.open_epoch(generation, request(0, 5), 0, NOW_MS), [], NOW_MS)
+        store.complete(generation, permit, NOW_MS)
+        with raises(AssertionError):
+            store.damage(generation, permit, "gone")
 
     def test_of_many_generations_in_threads_only_the_newest_decides(self, connect: Connect) -> None:
         store = connect()

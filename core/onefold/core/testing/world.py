@@ -25,6 +25,7 @@ from onefold.core.errors import (
     Fenced,
     InDoubt,
     OnefoldError,
+    OutOfResources,
     Retriable,
 )
 from onefold.core.invariants import ADOPTED, Evidence, Glimpse
@@ -258,11 +259,12 @@ class World:
             request = EpochRequest(span, "query", batch, "job", names, through, continues=bool(before))
             try:
                 yield from _with_tasks(protocol.epoch(started.generation, started.store_id, request))
-            except (Retriable, InDoubt):
+            except (Retriable, InDoubt) as error:
                 if self.freezes:
                     raise
-                # The job's own code asks once more, in the same process. A late decision may have overtaken it.
-                operator.overtaken = Fault.LATE in self.plan.values()
+                # The job's own code asks once more, in the same process.
+                if isinstance(error, InDoubt):
+                    started = yield from protocol.start(names, None)
                 yield from _with_tasks(protocol.epoch(started.generation, started.store_id, request))
             yield CommitBatch(batch)
 
@@ -370,6 +372,8 @@ class World:
                 raise Crash(point)
             case Fault.RETRIABLE:
                 raise Retriable(f"refused at {point}")
+            case Fault.OUT_OF_RESOURCES:
+                raise OutOfResources(f"nothing to spare at {point}")
             case Fault.IN_DOUBT:
                 raise InDoubt(f"no answer at {point}")
             case Fault.JOB_FAILS:
@@ -393,6 +397,8 @@ class World:
                 self.wake()
             case Fault.WAKE_ONE_STEP:
                 self.wake(steps_max=1)
+            case Fault.EXPIRE_ONE:
+                self._lose_one()
             case Fault.EXPIRE | Fault.EMPTY_STAGE:
                 self._lose(SinkKind.TWO_PHASE if fault is Fault.EXPIRE else SinkKind.LAST_RESOURCE)
             case Fault.SINK_DOWN | Fault.STORE_DOWN:
@@ -426,6 +432,13 @@ class World:
                 self.operator.expects_damage |= decidable
                 sink.lose_prepared()
 
+    def _lose_one(self) -> None:
+        sink = next((s for s in self.sinks.values() if s.kind is SinkKind.TWO_PHASE and s.prepared), None)
+        if sink is not None:
+            oldest = next(iter(sink.prepared))
+            self.operator.expects_damage |= oldest in self._verified
+            sink.lose_prepared(oldest)
+
     def _sweep(self, to_its_end: bool) -> None:
         """The sweep on a timer, in the newest process, one effect at a time."""
         newest = self.store.newest
@@ -455,7 +468,7 @@ class World:
             return
         newest = max(work.committable.epoch for work in sink.committed.values())
         rows = sum(len(w.rows) for w in sink.committed.values() if w.committable.epoch == newest)
-        whole = sum(c.rows for c in self.store.epochs[newest].manifest if c.sink == sink.name)
+        whole = sum(len(rows) for rows in _records(self.store.epochs[newest].range).values())
         self._glimpses.add(Glimpse(sink.name, newest, rows, whole))
 
     def evidence(self) -> Evidence:
@@ -473,7 +486,9 @@ class World:
             decided=records(facts.last),
             shown={name: sink.shown() for name, sink in self.sinks.items()},
             initial=None if adopted else begin,
-            epochs=tuple(r for r in epochs if r.epoch > adopted),
+            epochs=tuple(r for r in epochs if r.epoch >= adopted),
+            ledgers={sink.name: sink.entry for sink in sinks if sink.entry is not None},
+            store_id=facts.store_id,
             leftovers=tuple(work.committable for sink in sinks for work in sink.prepared.values()),
             committed=tuple(
                 work.committable

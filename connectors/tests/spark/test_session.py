@@ -1,0 +1,90 @@
+"""A pipeline's life in one driver process, without Spark: the store and the sink are as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from onefold.core import Committable, Decided, EpochRecord, Fenced, Generation, InDoubt, Positions, Range
+from onefold.core.effects import EpochRequest
+from onefold.core.ports import Merge
+from onefold.core.protocol import Initial
+from onefold.core.store import CheckpointStore
+from onefold.core.testing import ModelTwoPhaseSink
+from onefold.spark.session import Session, task_of
+
+SPAN = Range(Positions.of({"t/0": 0}), Positions.of({"t/0": 1}))
+ROWS = pa.record_batch({"id": ["t/0@0"]})
+
+
+class LosesDecisions(CheckpointStore):
+    """The first one asked for goes unanswered, twice, and may still land: `late` is what was asked."""
+
+    late: Callable[[], Decided] | None = None
+    unanswered = 0
+
+    def decide(
+        self,
+        generation: Generation,
+        record: EpochRecord,
+        manifest: Sequence[Committable],
+        now_ms: int,
+        merge: Merge | None = None,
+    ) -> Decided:
+        ask = super().decide
+        if self.unanswered < 2:
+            self.unanswered += 1
+            self.late = lambda: ask(generation, record, manifest, now_ms, merge)
+            raise InDoubt("no answer")
+        return ask(generation, record, manifest, now_ms, merge)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> LosesDecisions:
+    return LosesDecisions(f"sqlite:///{tmp_path / 'store.db'}")
+
+
+def run(session: Session, sink: ModelTwoPhaseSink) -> bool:
+    def write(record: EpochRecord) -> tuple[Committable, ...]:
+        writer = sink.writer(task_of(record).another_attempt())
+        writer.write(ROWS)
+        prepared = writer.prepare()
+        assert prepared is not None
+        return (prepared,)
+
+    return session.run_epoch(EpochRequest(SPAN, "q", 0, "job", session.names), write).replayed
+
+
+def test_after_a_decision_in_doubt_the_next_call_takes_over_and_the_late_one_is_fenced(
+    store: LosesDecisions,
+) -> None:
+    sink = ModelTwoPhaseSink("sink")
+    session = Session("p", [sink], store, patience_s=0)
+    assert session.start(Initial(SPAN.start)).generation.number == 1
+    session.open_sinks(ROWS.schema)
+    with pytest.raises(InDoubt):
+        run(session, sink)
+    assert not run(session, sink)
+    assert session.started is not None and session.started.generation.number == 2
+    assert store.late is not None
+    with pytest.raises(Fenced):
+        store.late()
+    assert sink.shown() == {"t/0@0": 1} and not sink.prepared
+    session.close()
+
+
+def test_a_process_that_was_taken_over_while_in_doubt_does_not_take_over_again(store: LosesDecisions) -> None:
+    sink = ModelTwoPhaseSink("sink")
+    session = Session("p", [sink], store, patience_s=0)
+    session.start(Initial(SPAN.start))
+    session.open_sinks(ROWS.schema)
+    with pytest.raises(InDoubt):
+        run(session, sink)
+    other = Session("p", [sink], store, patience_s=0).start(None)
+    with pytest.raises(Fenced):
+        run(session, sink)
+    assert store.facts("p").generation == other.generation.number == 2
+    session.close()
