@@ -48,7 +48,8 @@ def test_rows_that_do_not_fit_the_table_name_every_column_that_does_not(rig: Rig
     rig.sql("CREATE TABLE rows (id text, m bigint NOT NULL)")
     with pytest.raises(SchemaMismatch) as caught:
         rig.run(rig.pipeline())
-    assert all(f"{name}: " in str(caught.value) for name in ("id", "n", "m"))
+    marked = [line.split()[1] for line in str(caught.value).splitlines() if line.strip().startswith("!")]
+    assert marked == ["id", "n", "m"], caught.value
 
 
 def test_a_driver_that_was_taken_over_is_fenced_also_where_sparks_own_log_stops_it_first(rig: Rig) -> None:
