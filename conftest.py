@@ -7,6 +7,7 @@ one after the other in one process.
 from __future__ import annotations
 
 import os
+import signal
 from typing import Any
 
 import pytest
@@ -18,6 +19,11 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
 
 PROCESSES_MAX = 4  # each takes up to 4 GB
 WHOLE = ("integration-tests/test_local_servers.py",)  # its tests share servers that no other module uses
+
+
+def pytest_configure() -> None:
+    """A run that somebody ends (`timeout`, a CI's own limit) stops its servers, as one that is interrupted does."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 @pytest.hookimpl(optionalhook=True)

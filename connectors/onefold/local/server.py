@@ -60,7 +60,7 @@ class LocalServer(ABC):
         self._settings = dict(settings or {})
         self._state_path = self.directory / f"{self.name}.json"
         self._lock_path = self.directory / f"{self.name}.lock"
-        self._found_running = False
+        self._started_it = False
 
     @property
     def port(self) -> int:
@@ -76,15 +76,14 @@ class LocalServer(ABC):
         with exclusive(self._lock_path, _LOCK_S_MAX, f"starting {self.name}"):
             before = ServerState.load(self._state_path)
             running = before.running() if before else None
-            self._found_running = running is not None
             if before is not None and running is not None:
                 self._refuse_another_port(before)
                 if self._await_ready(before, running):
                     return self._status(before, running, "was already running")
-                self._found_running = False  # it was dying when we looked
             require_space(self.directory, _SPACE_BYTES_MIN, f"starting {self.name}")
             with clear_disk_errors(self.directory):
                 state = self._start_anew(before, progress)
+            self._started_it = True
             return self._status(state, state.process, _how_it_started(before, state))
 
     def stop(self) -> bool:
@@ -129,7 +128,7 @@ class LocalServer(ABC):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if not self._found_running:
+        if self._started_it:
             self.stop()
 
     @abstractmethod

@@ -131,7 +131,7 @@ class SparkCluster:
         self.directory = Path(directory).absolute()
         self._master = _Master(self.directory)
         self._workers = [_Worker(self.directory, n + 1, self._master, cores, memory) for n in range(workers)]
-        self._found_running = False
+        self._started_it = False
 
     @property
     def url(self) -> str:
@@ -149,7 +149,7 @@ class SparkCluster:
 
     def start(self, progress: Progress | None = None) -> None:
         """Starts what doesn't run, and waits until the master knows all workers."""
-        self._found_running = self._master.status().running
+        self._started_it |= not self._master.status().running
         self._master.start(progress)
         for worker in self._workers:
             worker.start(progress)
@@ -179,7 +179,7 @@ class SparkCluster:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if not self._found_running:
+        if self._started_it:
             self.stop()
 
     def _joined(self) -> int:

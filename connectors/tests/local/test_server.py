@@ -188,6 +188,12 @@ def test_a_context_ends_what_it_started_and_keeps_what_it_found(sleeper: Sleeper
     assert not sleeper.status().running
 
 
+def test_a_context_ends_what_it_started_also_if_it_was_asked_to_start_again(sleeper: Sleeper) -> None:
+    with sleeper:
+        assert sleeper.start().detail == "was already running"
+    assert not sleeper.status().running
+
+
 def test_a_server_that_was_never_started_has_no_port_and_leaves_no_trace(tmp_path: Path) -> None:
     server = Sleeper(tmp_path / "new")
     assert not server.status().running
