@@ -22,18 +22,27 @@ Batches = Sequence[pa.RecordBatch]
 class Epochs:
     """One life of a pipeline's driver: recovery at first, then an epoch for each `run`."""
 
-    def __init__(self, sink: Sink, schema: pa.Schema, *, pipeline: str = "p", store: str | None = None) -> None:
+    def __init__(
+        self,
+        sink: Sink,
+        schema: pa.Schema,
+        *,
+        pipeline: str = "p",
+        store: str | None = None,
+        accept_damage: int | None = None,
+    ) -> None:
         self.sink, self.pipeline = sink, pipeline
         self.store = CheckpointStore(store or sink.store_url() or "")
         self.driver = Driver(pipeline, self.store, {sink.name: sink.recover(pipeline)}, _out_of_patience)
         try:
-            self._open(schema)
+            self._open(schema, accept_damage)
         except BaseException:
             self.close()
             raise
 
-    def _open(self, schema: pa.Schema) -> None:
-        self.started = self.driver.run(start((self.sink.name,), Initial(Positions.of({"t/0": 0}), from_ledger=True)))
+    def _open(self, schema: pa.Schema, accept_damage: int | None) -> None:
+        initial = Initial(Positions.of({"t/0": 0}), from_ledger=True)
+        self.started = self.driver.run(start((self.sink.name,), initial, accept_damage=accept_damage))
         self.open(schema)
         self._at = dict(self.started.start.items)["t/0"] if self.started.start else 0
 
@@ -58,6 +67,12 @@ class Epochs:
         outcome = self.driver.run(epoch(self.started.generation, self.started.store_id, request), write)
         self._at += 1
         return outcome
+
+    @property
+    def at(self) -> int:
+        """How many epochs are behind: the source has one position for each."""
+        assert isinstance(self._at, int)
+        return self._at
 
     def prepared(self, record: EpochRecord, batches: Batches | pa.RecordBatch) -> Committable | None:
         task = TaskId(self.pipeline, record.generation, record.epoch, record.timestamp_ms, uuid.uuid4())
