@@ -38,7 +38,17 @@ def test_settings_that_make_no_sense_are_config_errors(settings: dict[str, Any],
         SqlSink("mariadb://u@h/d", "t", **settings)
 
 
-@pytest.mark.parametrize("url", ["no url", "oracle://u:geheim@h/d", "mysql+mysqldb://u:geheim@h/d", "sqlite://"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "no url",
+        "oracle://u:geheim@h/d",
+        "mysql+mysqldb://u:geheim@h/d",
+        "sqlite://",
+        "mariadb://u:odd@geheim:odd@h/d",  # which would be read as a port
+        "mariadb://u:geheim",
+    ],
+)
 def test_a_url_that_cannot_be_used_is_a_config_error_without_its_password(url: str) -> None:
     with pytest.raises(ConfigError) as caught:
         SqlSink(url, "t")

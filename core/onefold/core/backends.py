@@ -20,7 +20,7 @@ from sqlalchemy.exc import DataError, DBAPIError, ProgrammingError, SQLAlchemyEr
 from onefold.core import libpq
 from onefold.core.errors import ConfigError
 
-__all__ = ["Backend", "Meaning", "backend_of", "reason"]
+__all__ = ["Backend", "Meaning", "backend_of", "reason", "url_of"]
 
 
 class Meaning(enum.Enum):
@@ -247,6 +247,17 @@ _BACKENDS: dict[str, type[Backend]] = {
     "mariadb": MariaDbBackend,
     "mysql": MariaDbBackend,
 }
+
+
+def url_of(text: str, whose: str) -> sa.URL:
+    """A user's URL. Raises ConfigError, which quotes none of it: any part may be a password with an odd character."""
+    try:
+        return sa.make_url(text)
+    except (sa.exc.ArgumentError, ValueError):  # ValueError: what stands in the port's place is no number
+        raise ConfigError(
+            f"{whose} URL cannot be read: write dialect://user:password@host:port/database, as "
+            "mariadb://shop:secret@db:3306/shop, with odd characters percent-encoded (@ is %40, / is %2F, # is %23)"
+        ) from None
 
 
 def backend_of(url: sa.URL) -> tuple[Backend, sa.URL]:

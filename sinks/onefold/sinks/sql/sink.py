@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import sqlalchemy as sa
 
-from onefold.core.backends import backend_of
+from onefold.core.backends import backend_of, url_of
 from onefold.core.contract import Committer, Guarantee, SinkKind, SinkWriter, TaskId
 from onefold.core.errors import ConfigError
 from onefold.sinks.sql import staging, target
@@ -156,14 +156,7 @@ class SqlSink:
 
 def _complete(url: str) -> str:
     """With the driver named, and a file by its absolute path: executors may run in another folder."""
-    try:
-        _, made = backend_of(sa.make_url(url))
-    except sa.exc.ArgumentError:
-        # The error's own text would quote the URL, password included.
-        raise ConfigError(
-            "the SQL sink's URL cannot be read: write mariadb://user:password@host:port/database, with odd characters "
-            "percent-encoded"
-        ) from None
+    _, made = backend_of(url_of(url, "the SQL sink's"))
     if made.get_backend_name() == "sqlite":
         if made.database in (None, "", ":memory:"):
             raise ConfigError("a SQLite database in memory ends with its process: name a file, sqlite:////path/file.db")
