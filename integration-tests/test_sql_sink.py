@@ -405,6 +405,21 @@ def test_columns_that_are_not_there_or_do_not_order_are_config_errors(url: str, 
         bench(url, "u", mode="upsert", key=("id",), order=("name",)).open(rows((1, 1, "a")).schema)
 
 
+@pytest.mark.parametrize("name", ["onefold_attempt", "onefold_row", "onefold_rank", "onefold_timestamp_ms"])
+def test_columns_named_as_the_sinks_own_are_config_errors(tmp_path: Path, bench: Make, name: str) -> None:
+    with pytest.raises(ConfigError, match=f"{name}: the sink's own columns have that name"):
+        bench(f"sqlite:///{tmp_path / 'x.db'}", **DELETES).open(
+            rows((1, 1, "a", True)).schema.append(pa.field(name, pa.int64()))
+        )
+
+
+def test_a_table_that_requires_the_column_that_marks_deletes_is_refused(tmp_path: Path, bench: Make) -> None:
+    b = bench(f"sqlite:///{tmp_path / 'x.db'}", **DELETES)
+    b.do("CREATE TABLE t (id BIGINT PRIMARY KEY, v BIGINT, name TEXT, gone BOOLEAN NOT NULL)")
+    with pytest.raises(SchemaMismatch, match="gone: the table says NOT NULL without a default"):
+        b.open(rows((1, 1, "a", True)).schema)
+
+
 # when things go wrong
 
 

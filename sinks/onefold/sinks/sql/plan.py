@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from onefold.core.errors import ConfigError
 from onefold.sinks.sql.bookkeeping import Bookkeeping
 from onefold.sinks.sql.kinds import Family, Kind
-from onefold.sinks.sql.naming import ATTEMPT, ROW, TableName, exactly
+from onefold.sinks.sql.naming import ATTEMPT, ROW, TIMESTAMP, TableName, exactly
 
 __all__ = ["Column", "Plan", "Settings", "Upsert"]
 
@@ -90,6 +90,3 @@ class Plan:
             sa.column(exactly(name)) for name in (*upsert.key, *upsert.order, TIMESTAMP)
         ]
         return sa.table(self.deleted, *columns)
-
-
-TIMESTAMP = "onefold_timestamp_ms"  # T(N) of the epoch that deleted

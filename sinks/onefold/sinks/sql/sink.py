@@ -15,7 +15,7 @@ from onefold.sinks.sql import staging, target
 from onefold.sinks.sql.adapters import adapter_of
 from onefold.sinks.sql.committer import SqlCommitter
 from onefold.sinks.sql.databases import database_of
-from onefold.sinks.sql.naming import ATTEMPT, ROW, TableName, own_table
+from onefold.sinks.sql.naming import RESERVED, TableName, own_table
 from onefold.sinks.sql.plan import Plan, Settings, Upsert
 from onefold.sinks.sql.writer import SqlWriter
 
@@ -112,9 +112,9 @@ class SqlSink:
     def _resolve(self, connection: sa.Connection, pipeline: str, schema: pa.Schema) -> Plan:
         settings, rule = self._settings, self._settings.upsert
         adapter = adapter_of(sa.make_url(settings.url), connection.dialect)
-        reserved = {ATTEMPT, ROW} & {*schema.names}
+        reserved = RESERVED & {*schema.names}
         if reserved:
-            raise ConfigError(f"{', '.join(sorted(reserved))}: the stage has columns of that name; rename the rows'")
+            raise ConfigError(f"{', '.join(sorted(reserved))}: the sink's own columns have that name; rename the rows'")
         if rule is not None:
             rule.check(schema.names)
         there = target.find(connection, adapter, settings.table)

@@ -94,10 +94,10 @@ def columns_of(
         else:
             columns.append(Column(field.name, field.type, kind))
     problems += [
-        f"{name}: the table says NOT NULL without a default, the rows have no such column; add it to the rows, or give "
-        "it a default"
+        f"{name}: the table says NOT NULL without a default, and the rows bring no such column (that which "
+        "delete_when_true names is not written); add it to the rows, or give it a default"
         for name, column in there.items()
-        if name not in names and _is_required(column)
+        if (name not in names or name == marker) and _is_required(column)
     ]
     if not names:
         problems.append("the rows have no columns at all")
