@@ -389,6 +389,39 @@ def test_keys_that_differ_in_case_or_blanks_are_different_rows_and_may_be_of_sev
     assert sorted(k for (k,) in b.ask("SELECT k FROM t")) == sorted(["a", "A", "ä", "'"])
 
 
+IGNORING_CASE = {
+    "sqlite": "VARCHAR(20) COLLATE NOCASE",
+    "mariadb": "VARCHAR(20) CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci",
+    "postgresql": "VARCHAR(20) COLLATE ignoring_case",
+}
+
+
+def test_keys_are_equal_where_the_table_takes_them_for_equal(url: str, bench: Make) -> None:
+    b = bench(url, mode="upsert", key=("k",), order=("v",), delete_when_true="gone")
+    dialect = b.engine.dialect.name
+    if dialect == "postgresql":
+        b.do("CREATE COLLATION ignoring_case (provider = icu, locale = 'und-u-ks-level2', deterministic = false)")
+    b.do(f"CREATE TABLE t (k {IGNORING_CASE[dialect]} PRIMARY KEY, v BIGINT)")
+
+    def versions(*found: tuple[str, int, bool]) -> pa.RecordBatch:
+        return pa.RecordBatch.from_pylist([dict(zip(("k", "v", "gone"), one, strict=True)) for one in found])
+
+    b.epoch(versions(("a", 1, False), ("b", 1, False)))
+    b.epoch(versions(("A", 3, False), ("a", 2, False), ("C", 1, False), ("c", 2, False)))
+    assert b.ask("SELECT lower(k), v FROM t ORDER BY v, lower(k)") == [("b", 1), ("c", 2), ("a", 3)]
+    b.epoch(versions(("B", 1, True), ("a", 2, True)), versions(("c", 4, True), ("C", 3, False)))
+    b.epoch(versions(("b", 1, False), ("C", 4, False)))
+    assert b.ask("SELECT lower(k), v FROM t") == [("a", 3)]
+
+
+def test_a_key_of_another_collation_than_the_databases_is_compared_by_its_own(postgres_url: str, bench: Make) -> None:
+    b = bench(postgres_url, 'shop."% Orders"', **UPSERT | {"key": ("name",)})
+    b.do("CREATE SCHEMA shop", 'CREATE TABLE shop."% Orders" (id BIGINT, v BIGINT, name TEXT COLLATE "C" PRIMARY KEY)')
+    b.epoch(rows((1, 1, "a"), (2, 2, "a"), (3, 1, "A")))
+    b.epoch(rows((4, 1, "a"), (5, 2, "A")))
+    assert b.ask('SELECT id FROM shop."% Orders" ORDER BY id') == [(2,), (5,)]
+
+
 def test_an_upsert_needs_a_unique_index_of_exactly_its_key(url: str, bench: Make) -> None:
     b = bench(url, **UPSERT)
     b.do("CREATE TABLE t (id BIGINT, v BIGINT, name VARCHAR(20), UNIQUE (id, v))")

@@ -77,6 +77,11 @@ class Adapter(ABC):
     def check_target(self, connection: sa.Connection, table: sa.TableClause) -> None:  # noqa: B027
         """Raises ConfigError for a table that doesn't keep what it acknowledged."""
 
+    def collations(self, connection: sa.Connection, table: sa.TableClause) -> dict[str, str]:
+        """Of the table's text columns, where not the database's default and SQLAlchemy's inspector doesn't say it."""
+        del connection, table
+        return {}
+
     @abstractmethod
     def load(self, connection: sa.Connection, stage: sa.TableClause, batch: pa.RecordBatch) -> None:
         """Put the rows into the stage, in the transaction at hand. The batch's columns are of the kinds' own types.

@@ -26,8 +26,14 @@ def find(connection: sa.Connection, adapter: Adapter, table: TableName) -> dict[
         return None
     if table.name in inspector.get_view_names(table.schema):
         raise ConfigError(f"{table} is a view: name the table that is to hold the rows")
-    adapter.check_target(connection, sa.table(table.name, schema=table.schema))
-    return {column["name"]: column for column in inspector.get_columns(table.name, table.schema)}
+    found = sa.table(table.name, schema=table.schema)
+    adapter.check_target(connection, found)
+    columns: dict[str, There] = {c["name"]: c for c in inspector.get_columns(table.name, table.schema)}
+    for name, collation in adapter.collations(connection, found).items():
+        kind = columns[name]["type"]
+        if isinstance(kind, sa.String):
+            kind.collation = collation
+    return columns
 
 
 def create(
