@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import random
 import struct
+import time as clock
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, date, datetime, time
@@ -470,6 +471,29 @@ def test_a_lock_that_somebody_holds_is_waited_for_and_then_retriable(
             b.decide(record, manifest)
     b.finish(record, manifest)
     assert b.ask("SELECT id, v, name FROM t") == [(1, 2, "b")]
+
+
+IDLE = {
+    "mariadb": "SELECT @@idle_transaction_timeout * 1000",
+    "postgresql": "SELECT setting FROM pg_settings WHERE name = 'idle_in_transaction_session_timeout'",
+}
+
+
+def test_a_task_may_wait_for_its_rows_and_the_driver_may_not_be_idle_with_locks(url: str, bench: Make) -> None:
+    b = bench(url, lock_timeout_s=2)
+    b.open(rows((1, 1, "a")).schema)
+    record = b.begin()
+    writer = b.sink.writer(TaskId(PIPELINE, 1, record.epoch, record.timestamp_ms, uuid.uuid4()))
+    writer.write(rows((1, 1, "a")))
+    clock.sleep(3)
+    writer.write(rows((2, 1, "b")))
+    committable = writer.prepare()
+    assert committable is not None
+    with b.committer._database.transaction() as connection:  # on the connection that the writer had
+        dialect = connection.dialect.name
+        assert dialect == "sqlite" or int(connection.scalar(sa.text(IDLE[dialect]))) == 1000
+    b.finish(record, [committable])
+    assert b.ask("SELECT id FROM t ORDER BY id") == [(1,), (2,)]
 
 
 def test_a_role_that_may_not_write_the_table_is_told_when_the_sink_opens(

@@ -22,6 +22,8 @@ from onefold.core.errors import ConfigError
 
 __all__ = ["Backend", "Meaning", "backend_of", "reason", "url_of"]
 
+IDLE_S_MAX = 3600
+
 
 class Meaning(enum.Enum):
     """What an error says of the transaction it came in."""
@@ -52,14 +54,19 @@ class Backend(ABC):
         del error
         return ""
 
+    def let_idle(self, connection: sa.Connection) -> None:
+        """Let the transaction at hand be idle for up to `IDLE_S_MAX`: it locks nothing that others wait for."""
+        del connection
+
     @contextmanager
     def alone(self, engine: sa.Engine) -> Iterator[None]:
         """Around a transaction that creates tables, where its own locks don't keep others out."""
         del engine
         yield
 
-    def lock_creation(self, connection: sa.Connection) -> None:  # noqa: B027
+    def lock_creation(self, connection: sa.Connection) -> None:
         """Inside a transaction that creates tables, where they are part of it."""
+        del connection
 
 
 class SqliteBackend(Backend):
@@ -139,6 +146,10 @@ class PostgresBackend(Backend):
         durable = "CASE current_setting('synchronous_commit') WHEN 'remote_apply' THEN 'remote_apply' ELSE 'on' END"
         return f"SELECT set_config('synchronous_commit', {durable}, true){chosen}"
 
+    def let_idle(self, connection: sa.Connection) -> None:
+        idle_ms = str(IDLE_S_MAX * 1000)
+        connection.execute(sa.select(sa.func.set_config("idle_in_transaction_session_timeout", idle_ms, sa.true())))
+
     def hint(self, error: SQLAlchemyError) -> str:
         return f". {libpq.READ_ONLY}" if libpq.is_read_only(reason(error)) else ""
 
@@ -197,8 +208,6 @@ class MariaDbBackend(Backend):
                 "innodb_lock_wait_timeout": wait_s,
                 "lock_wait_timeout": wait_s,
             }
-            if "MariaDB" in connection.get_server_info():
-                settings["idle_transaction_timeout"] = idle_s
             with connection.cursor() as cursor:
                 cursor.execute("SET SESSION " + ", ".join(f"{name}={value}" for name, value in settings.items()))
                 cursor.execute("SELECT @@innodb_flush_log_at_trx_commit")
@@ -215,7 +224,16 @@ class MariaDbBackend(Backend):
         connect_args = {"connect_timeout": 10, "charset": "utf8mb4"}
         engine = sa.create_engine(url, isolation_level="READ COMMITTED", pool_pre_ping=True, connect_args=connect_args)
         sa.event.listen(engine, "connect", settle)
+        sa.event.listen(engine, "begin", lambda connection: self._end_idle(connection, idle_s))
         return engine
+
+    @staticmethod
+    def _end_idle(connection: sa.Connection, idle_s: int) -> None:
+        if getattr(connection.dialect, "is_mariadb", False):  # MySQL has no such limit
+            connection.exec_driver_sql(f"SET SESSION idle_transaction_timeout = {idle_s}")
+
+    def let_idle(self, connection: sa.Connection) -> None:
+        self._end_idle(connection, IDLE_S_MAX)  # the session's next transaction sets it back
 
     @contextmanager
     def alone(self, engine: sa.Engine) -> Iterator[None]:
