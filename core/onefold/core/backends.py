@@ -187,6 +187,7 @@ class MariaDbBackend(Backend):
         *(1044, 1045, 1046, 1049, 1051, 1054, 1064, 1072, 1103, 1115, 1118, 1130, 1142, 1143, 1146, 1153, 1227, 1251),
         *(1267, 1273, 1275, 1286, 1370, 1524, 1665, 1698, 1820, 4151),
     )
+    _EXHAUSTED = (1040, 1041, 1135, 1203, 1226)
     # 1180 and 1196 are COMMIT's own: part of it may have been done.
     _BROKEN = (0, 1053, 1152, 1158, 1159, 1160, 1161, 1180, 1184, 1196, 1317, 1927, 2006, 2013, 2014, 2055)
     _PASSING_FROM, _CLIENT_FROM = 1000, 2000
@@ -221,7 +222,7 @@ class MariaDbBackend(Backend):
                     stacklevel=2,
                 )
 
-        connect_args = {"connect_timeout": 10, "charset": "utf8mb4"}
+        connect_args = {"charset": "utf8mb4"} | ({} if "connect_timeout" in url.query else {"connect_timeout": 10})
         engine = sa.create_engine(url, isolation_level="READ COMMITTED", pool_pre_ping=True, connect_args=connect_args)
         sa.event.listen(engine, "connect", settle)
         sa.event.listen(engine, "begin", lambda connection: self._end_idle(connection, idle_s))
@@ -255,6 +256,8 @@ class MariaDbBackend(Backend):
             return Meaning.BAD_ROW
         if number in self._HOPELESS:
             return Meaning.HOPELESS
+        if number in self._EXHAUSTED:
+            return Meaning.EXHAUSTED
         is_the_servers = self._PASSING_FROM <= number < self._CLIENT_FROM or number > self._CLIENT_FROM + 1000
         return Meaning.PASSING if is_the_servers and number not in self._BROKEN else Meaning.BROKEN
 

@@ -26,6 +26,14 @@ class Upsert:
     marker: str | None
     deletes_kept_s: float
 
+    @property
+    def conditions(self) -> tuple[str, ...]:
+        """Under which the guarantee holds."""
+        order = ", ".join(self.order)
+        distinct = f"versions of one row differ in {order}: of two that do not, the first epoch's stays"
+        kept = f"no version comes {self.deletes_kept_s:g} s later than a newer deletion: it would be a row again"
+        return (distinct, kept) if self.marker else (distinct,)
+
     def check(self, names: Sequence[str]) -> None:
         """Raises ConfigError where the rows lack a column that this needs."""
         needed = [*self.key, *self.order, *([self.marker] if self.marker else [])]

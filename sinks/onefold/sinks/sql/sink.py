@@ -87,9 +87,13 @@ class SqlSink:
         return str(self._settings.table)
 
     def guarantee(self) -> Guarantee:
-        conditions = adapter_of(sa.make_url(self.url)).conditions
-        shared = "the checkpoint store lives in the same database"
-        return Guarantee("staged", SinkKind.LAST_RESOURCE, True, (*conditions, shared))
+        rule = self._settings.upsert
+        conditions = (
+            *adapter_of(sa.make_url(self.url)).conditions,
+            "the checkpoint store lives in the same database",
+            *(rule.conditions if rule else ()),
+        )
+        return Guarantee("staged", SinkKind.LAST_RESOURCE, True, conditions)
 
     def store_url(self) -> str | None:
         return self._settings.url
