@@ -11,7 +11,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Generator, Hashable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from itertools import pairwise
 from typing import Any
 
@@ -417,7 +417,8 @@ class World:
         if isinstance(step, Attempt):
             self.asleep.append(lambda: self._attempt(step))
         else:
-            self.asleep.append(lambda: process.driver.perform(step))  # type: ignore[arg-type]
+            # What only Spark does (PlanBatch, CommitBatch) is never put to sleep.
+            self.asleep.append(partial(process.driver.perform, step))  # type: ignore[arg-type]
 
     def _attempt_again(self, fault: Fault) -> None:
         assert self._now is not None and isinstance(self._now.step, Attempt)
