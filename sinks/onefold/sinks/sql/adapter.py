@@ -79,7 +79,7 @@ class Adapter(ABC):
         del connection, table
 
     def collations(self, connection: sa.Connection, table: sa.TableClause) -> dict[str, str]:
-        """Of the table's text columns, where not the database's default and SQLAlchemy's inspector doesn't say it."""
+        """Of text columns, where SQLAlchemy's inspector doesn't say it and a stage would not have the same."""
         del connection, table
         return {}
 
