@@ -11,6 +11,7 @@ import shutil
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -18,6 +19,7 @@ import sqlalchemy as sa
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from pyspark.sql import SparkSession
+from sql_bench import Bench, Make
 from support import Rig
 
 from onefold.connectors.spark_session import spark_session
@@ -106,6 +108,28 @@ def postgres_url(postgres_server: PostgresServer) -> Iterator[str]:
             with psycopg.connect(f"{base}/{name}", autocommit=True) as there:
                 there.execute(f"ROLLBACK PREPARED '{gid}'".encode())
         connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture(params=["sqlite", "mariadb", "postgres"])
+def sql_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """An empty database of each kind that SqlSink knows, in turn."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'rows.db'}"
+    return str(request.getfixturevalue(f"{request.param}_url"))
+
+
+@pytest.fixture
+def bench() -> Iterator[Make]:
+    """A factory of SqlSinks, each with a store and epochs through both: `bench(url, table, mode="upsert", ...)`."""
+    made: list[Bench] = []
+
+    def make(url: str, table: str = "t", **settings: Any) -> Bench:
+        made.append(Bench(url, table, **settings))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import psycopg
 import pytest
-from contract import MakeWorld, World, worlds
+from lives import MakeWorld, World, worlds
 from support import CrashError, crash, failing_at
 from typer.testing import CliRunner
 

@@ -10,7 +10,7 @@ from typing import Any
 import psycopg
 import pyarrow as pa
 import pytest
-from epochs import Epochs
+from lives import Epochs
 from renewing import assert_renewed
 
 from onefold.core import BadRecord, ConfigError, SchemaMismatch

@@ -19,7 +19,7 @@ from typing import Any, Literal
 import psycopg
 import pyarrow as pa
 import pytest
-from epochs import Epochs
+from lives import Epochs
 
 from onefold.core import driver
 from onefold.core.contract import SinkKind

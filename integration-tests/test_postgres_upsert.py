@@ -11,7 +11,7 @@ from typing import Any
 import psycopg
 import pyarrow as pa
 import pytest
-from epochs import Epochs
+from lives import Epochs
 
 from onefold.core import BadRecord, ConfigError, SchemaMismatch
 from onefold.sinks import PostgresSink

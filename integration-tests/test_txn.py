@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from contract import MakeWorld, World, worlds
+from lives import MakeWorld, World, worlds
 from support import CrashError, crash, failing_at
 from typer.testing import CliRunner, Result
 
