@@ -12,9 +12,11 @@ import psycopg
 import pyarrow as pa
 import pytest
 from epochs import Epochs
+from support import wait_until
 
 from onefold.core import BadRecord, ConfigError, SchemaMismatch
 from onefold.sinks import PostgresSink
+from onefold.sinks.postgres import committer
 
 pytestmark = pytest.mark.servers
 
@@ -176,6 +178,53 @@ def test_pipelines_that_delete_from_one_table_share_what_they_remember(postgres_
     assert table(postgres_url) == [(2, 1, "b")]
     with pytest.raises(ConfigError, match="must agree on key and order"):
         Epochs(deleting(postgres_url, order="name"), MARKED, pipeline="three")
+
+
+@pytest.mark.parametrize("first", ["the deletion", "the older version"])
+def test_a_deletion_and_an_older_version_that_two_pipelines_merge_at_once_end_in_the_deletion(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch, first: str
+) -> None:
+    """The second merge comes while the first has done its work and has not committed: neither can see the other's."""
+    changes = [marked((1, 5, None, True)), marked((1, 4, "late", False))]
+    if first == "the older version":
+        changes.reverse()
+    failures: list[BaseException] = []
+    with (
+        Epochs(deleting(postgres_url), MARKED, pipeline="one") as one,
+        Epochs(deleting(postgres_url), MARKED, pipeline="two") as two,
+    ):
+
+        def run_the_other() -> None:
+            try:
+                two.run(changes[1])
+            except BaseException as error:
+                failures.append(error)
+
+        other = threading.Thread(target=run_the_other)
+
+        def meanwhile(place: str) -> None:
+            if place == "staged.merge" and not other.ident:
+                other.start()
+                wait_until(lambda: not other.is_alive() or is_waiting(postgres_url), 20, "the other merge")
+
+        monkeypatch.setattr(committer, "failpoint", meanwhile)
+        one.run(changes[0])
+        other.join(20)
+        assert not other.is_alive()
+    assert failures == []
+    assert table(postgres_url) == []
+
+
+def is_waiting(url: str) -> bool:
+    waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+    return bool(ask(url, waits)[0][0])
+
+
+def test_two_phase_says_that_with_deletions_it_must_be_alone(postgres_url: str) -> None:
+    conditions = deleting(postgres_url, "two_phase").guarantee().conditions
+    assert "no other pipeline writes versions into the table" in conditions[-1]
+    assert "no other pipeline" not in " ".join(upsert(postgres_url, "two_phase").guarantee().conditions)
+    assert "no other pipeline" not in " ".join(deleting(postgres_url, "staged").guarantee().conditions)
 
 
 def test_a_null_in_key_or_order_is_refused(postgres_url: str) -> None:

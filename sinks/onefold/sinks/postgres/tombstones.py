@@ -6,6 +6,9 @@ A late record that is not newer than its key's deletion stays out. A deletion is
 from __future__ import annotations
 
 import hashlib
+from typing import Any
+
+import psycopg
 
 from onefold.core.errors import ConfigError
 from onefold.sinks.postgres.changes import Changes
@@ -13,7 +16,7 @@ from onefold.sinks.postgres.connection import Connection
 from onefold.sinks.postgres.naming import identifier
 from onefold.sinks.postgres.target import Target
 
-__all__ = ["create", "follow", "prune"]
+__all__ = ["create", "follow", "prune", "take_turns"]
 
 EXPIRES = "onefold_expires_ms"
 
@@ -58,6 +61,15 @@ def follow(connection: Connection, schema: str, target: Target) -> tuple[str, st
     statement = f"ALTER TABLE {name} {', '.join(clauses)}"
     connection.execute(statement.encode())
     return name, statement
+
+
+def take_turns(connection: psycopg.Connection[Any], tombstones: str) -> None:
+    """To the transaction's end no other merges in turn: neither would see the other's deletion or older version.
+
+    Pipelines that share what is remembered would else bring a deleted row back. The mode is one that excludes itself,
+    and no reader or writer.
+    """
+    connection.execute(f"LOCK TABLE {tombstones} IN SHARE UPDATE EXCLUSIVE MODE".encode())
 
 
 def prune(connection: Connection, tombstones: str, timestamp_ms: int) -> None:
