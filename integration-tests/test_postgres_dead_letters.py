@@ -189,6 +189,19 @@ def test_more_bad_rows_than_the_ceiling_stop_the_pipeline(postgres_url: str, del
     assert_nothing_waits(postgres_url)
 
 
+def test_the_ceiling_of_a_staged_epoch_counts_the_bad_rows_of_all_its_tasks(postgres_url: str) -> None:
+    """Rows that the stage refuses are put aside by each task for itself; the merge itself refuses none here."""
+    ask(postgres_url, "CREATE TABLE t (id bigint, v text)")
+    good, bad = batch([1], ["a"], pa.string()), batch([2, 3, 4], ["a", "\0", "\0"], pa.string())
+    with Epochs(sink_of(postgres_url, "staged", dead_letters_max=3), good.schema) as epochs:
+        with pytest.raises(BadRecord, match="refuses more than 3 rows, the last one with: invalid byte sequence"):
+            epochs.run(bad, good, bad)
+        assert (taken(postgres_url), dead(postgres_url)) == ([], [])
+        epochs.run(bad, good)
+    assert (taken(postgres_url), dead(postgres_url)) == ([1, 2], [3, 4])
+    assert_nothing_waits(postgres_url)
+
+
 @pytest.mark.parametrize("delivery", DELIVERIES)
 def test_a_dead_letter_says_why_and_where_its_row_came_from(postgres_url: str, delivery: str) -> None:
     ask(postgres_url, "CREATE TABLE t (id bigint, v text CHECK (v <> 'no'))")

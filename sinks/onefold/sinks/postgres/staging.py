@@ -113,7 +113,9 @@ def merge(
     try:
         dead = 0
         if plan.dead_letters is not None:
-            dead = dead_letters.adopt_staged(connection, books, plan.dead_letters, origin, plan.stage, list(attempts))
+            dead = dead_letters.adopt_staged(
+                connection, books, plan.dead_letters, origin, plan.stage, list(attempts), refused_max
+            )
         moved, letters = merge_attempts(connection, plan, list(attempts), origin.timestamp_ms, refused_max - dead)
     except TooManyRefused as error:
         raise BadRecord(f"{where}: {dead_letters.too_many(refused_max, error)}") from None
