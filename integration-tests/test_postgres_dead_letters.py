@@ -269,6 +269,26 @@ def test_a_row_that_needs_a_later_row_is_no_dead_letter(postgres_url: str) -> No
     assert dead(postgres_url) == [2]
 
 
+@pytest.mark.parametrize("delivery", DELIVERIES)
+def test_rows_and_positions_with_odd_names_and_values_become_dead_letters(postgres_url: str, delivery: str) -> None:
+    ask(postgres_url, "CREATE TABLE t (id bigint PRIMARY KEY, r text CHECK (r <> 'no'), s text, t bigint)")
+    rows = pa.record_batch(
+        {
+            "id": pa.array([1, 2, 3], pa.int64()),
+            "r": pa.array(["no", "ok", "ok"]),
+            "s": pa.array(["a", "b", "c"]),
+            "t": pa.array([1, 1, 1], pa.int64()),
+            "it's %": pa.array(["x", "y", "\0"]),
+        }
+    )
+    sink = sink_of(postgres_url, delivery, mode="upsert", key="id", order="t", source_position="it's %")
+    with Epochs(sink, rows.schema) as epochs:
+        epochs.run(rows)
+    assert taken(postgres_url) == [2]
+    letters = ask(postgres_url, f"SELECT row->>'r', row->>'s', position FROM {LETTERS} ORDER BY 2")
+    assert letters == [("no", "a", {"it's %": "x"}), ("ok", "c", {"it's %": "\\u0000"})]
+
+
 def test_dead_letters_go_where_they_are_told_to(postgres_url: str) -> None:
     ask(postgres_url, "CREATE TABLE t (id bigint, v bigint CHECK (v > 0)); CREATE TABLE wrong (id bigint)")
     with pytest.raises(ConfigError, match="has no column pipeline, sink"):

@@ -156,7 +156,12 @@ def _of(origin: Origin) -> tuple[str, str, int, int]:
 
 
 def _values(letter: DeadLetter) -> tuple[str, str | None, str | None, str]:
-    return letter.reason.replace("\0", "\\0"), letter.sqlstate, letter.position, _NUL.sub(r"\1\\\\u0000", letter.row)
+    position = _without_nul(letter.position) if letter.position is not None else None
+    return letter.reason.replace("\0", "\\0"), letter.sqlstate, position, _without_nul(letter.row)
+
+
+def _without_nul(text: str) -> str:
+    return _NUL.sub(r"\1\\\\u0000", text)
 
 
 def _escaped(table: str) -> str:

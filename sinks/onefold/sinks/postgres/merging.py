@@ -84,7 +84,7 @@ def _letter(connection: AnyConnection, plan: Plan, place: _Places, why: Refused)
     )
     position = f"json_build_object({pairs})::text" if pairs else "NULL::text"
     row = connection.execute(
-        f"""SELECT {position}, (SELECT row_to_json(r)::text FROM (SELECT {plan.column_list}) r)
+        f"""SELECT {position}, (SELECT row_to_json(r.*)::text FROM (SELECT {plan.column_list}) r)
             FROM {plan.stage_table} s WHERE {place.where}""".encode()
     ).fetchone()
     assert row is not None
