@@ -168,6 +168,29 @@ def test_a_row_that_somebody_else_inserts_meanwhile_is_merged_with(postgres_url:
     assert table(postgres_url) == [(1, 5, "theirs, newer"), (2, 6, "ours"), (3, 1, "ours")]
 
 
+def test_that_holds_in_a_partition_too_that_came_when_the_sink_was_open(postgres_url: str) -> None:
+    ask(postgres_url, "CREATE TABLE t (id bigint PRIMARY KEY, version bigint, name text) PARTITION BY RANGE (id)")
+    ask(postgres_url, "CREATE TABLE low PARTITION OF t FOR VALUES FROM (0) TO (10)")
+    with Epochs(upsert(postgres_url), SCHEMA) as epochs, psycopg.connect(postgres_url) as other:
+        ask(postgres_url, "CREATE TABLE high PARTITION OF t FOR VALUES FROM (10) TO (20)")
+
+        def insert_beside_it() -> None:
+            other.execute("INSERT INTO t VALUES (11, 5, 'theirs, newer'), (12, 5, 'theirs, older')")
+            threading.Timer(1.0, other.commit).start()
+
+        epochs.run(rows((11, 4, "ours"), (12, 6, "ours")), doing=insert_beside_it)
+    assert table(postgres_url) == [(11, 5, "theirs, newer"), (12, 6, "ours")]
+
+
+def test_a_partition_by_itself_takes_upserts_by_the_key_of_its_parent(postgres_url: str) -> None:
+    ask(postgres_url, "CREATE TABLE t (id bigint PRIMARY KEY, version bigint, name text) PARTITION BY RANGE (id)")
+    ask(postgres_url, "CREATE TABLE low PARTITION OF t FOR VALUES FROM (0) TO (10)")
+    with Epochs(upsert(postgres_url, table="low"), SCHEMA) as epochs:
+        epochs.run(rows((1, 1, "a"), (1, 2, "b")))
+        epochs.run(rows((1, 1, "late")))
+    assert table(postgres_url) == [(1, 2, "b")]
+
+
 def test_pipelines_that_delete_from_one_table_share_what_they_remember(postgres_url: str) -> None:
     with (
         Epochs(deleting(postgres_url), MARKED, pipeline="one") as one,
@@ -244,6 +267,12 @@ def test_a_null_in_key_or_order_is_refused(postgres_url: str) -> None:
         ("CREATE TABLE t (id bigint, version bigint, name text, UNIQUE (id) DEFERRABLE)", {}, "no unique index"),
         (
             "CREATE TABLE t (id bigint, version bigint, name text); CREATE UNIQUE INDEX ON t (id) WHERE id > 0",
+            {},
+            "no unique index",
+        ),
+        (
+            "CREATE TABLE t (id bigint, version bigint, name text) PARTITION BY RANGE (id);"
+            "CREATE TABLE low PARTITION OF t FOR VALUES FROM (0) TO (10); CREATE UNIQUE INDEX ON low (id)",
             {},
             "no unique index",
         ),

@@ -38,7 +38,7 @@ class UniqueIndex:
 
     name: str
     columns: frozenset[str]
-    is_parts: bool  # a partition's share of the index of its parent
+    is_own: bool  # the table's; else one of its partitions has it
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +55,9 @@ class Target:
     owner: str
     is_mine: bool  # this session may alter it
 
-    def key_indexes(self, key: Sequence[str]) -> tuple[str, ...]:
-        """The unique indexes on exactly these columns, with those of the partitions; none if the table has none."""
-        found = [index for index in self.unique if index.columns == set(key)]
-        return () if all(index.is_parts for index in found) else tuple(index.name for index in found)
+    def has_key(self, key: Sequence[str]) -> bool:
+        """Whether the table has a unique index on exactly these columns. One of a partition alone says nothing."""
+        return any(index.is_own and index.columns == set(key) for index in self.unique)
 
     def blockers(self, key: Sequence[str]) -> tuple[str, ...]:
         """Reasons against two-phase delivery, for people. An index on `key` is none: no two tasks share a key."""
@@ -108,7 +107,7 @@ _UNIQUE = f"""
 WITH tree AS {_TREE}
 SELECT c.relname, i.indisvalid AND i.indimmediate AND i.indpred IS NULL AND i.indexprs IS NULL,
        (SELECT array_agg(attname::text) FROM pg_attribute
-        WHERE attrelid = i.indrelid AND attnum = ANY(i.indkey[0:i.indnkeyatts - 1])), c.relispartition
+        WHERE attrelid = i.indrelid AND attnum = ANY(i.indkey[0:i.indnkeyatts - 1])), i.indrelid = %(t)s
 FROM pg_index i JOIN tree ON i.indrelid = relid JOIN pg_class c ON c.oid = i.indexrelid
 WHERE i.indisunique ORDER BY 1
 """
@@ -169,8 +168,8 @@ def find(connection: Connection, table: Table) -> Target | None:
     if row_security:
         obstacles.append("row-level security, which COPY refuses")
     unique = [
-        UniqueIndex(name, frozenset(columns if is_key else ()), is_parts)
-        for name, is_key, columns, is_parts in connection.execute(_UNIQUE, {"t": oid})
+        UniqueIndex(name, frozenset(columns if is_key else ()), is_own)
+        for name, is_key, columns, is_own in connection.execute(_UNIQUE, {"t": oid})
     ]
     rights = connection.execute(_RIGHTS, (oid,)).fetchall()
     return Target(
