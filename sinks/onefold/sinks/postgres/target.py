@@ -12,7 +12,7 @@ from onefold.sinks.postgres.connection import Connection
 from onefold.sinks.postgres.naming import Table, identifier
 from onefold.sinks.postgres.types import PostgresType, default_type
 
-__all__ = ["Target", "TargetColumn", "UniqueIndex", "create", "find", "take_turns"]
+__all__ = ["Target", "TargetColumn", "UniqueIndex", "create", "declared", "find", "take_turns"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +24,11 @@ class TargetColumn:
     may_insert: bool
     domain: str | None = None  # the domain's name in SQL; `type` is what it comes down to
     collation: str | None = None  # in SQL, where it isn't the type's own
+
+    @property
+    def sql(self) -> str:
+        """The type and the collation that a column of ours has, so that both compare alike. As `columns_of` says it."""
+        return self.type.sql if self.collation is None else f"{self.type.sql} COLLATE {self.collation}"
 
     @property
     def declared(self) -> str:
@@ -94,8 +99,8 @@ SELECT a.attname, b.typname, type.typmod, e.typname, b.typtype = 'e', format_typ
        (a.attnotnull OR type.is_not_null) AND NOT a.atthasdef AND a.attidentity = '' AND NOT type.is_filled,
        a.attgenerated <> '' OR a.attidentity = 'a', has_column_privilege(a.attrelid, a.attnum, 'INSERT'),
        CASE WHEN type.depth > 0 THEN format_type(a.atttypid, NULL) END,
-       (SELECT format('%%I.%%I', collnamespace::regnamespace::text, collname) FROM pg_collation
-        WHERE oid = a.attcollation AND oid <> b.typcollation)
+       (SELECT format('%%I.%%I', nspname, collname) FROM pg_collation c JOIN pg_namespace n ON n.oid = collnamespace
+        WHERE c.oid = a.attcollation AND c.oid <> b.typcollation)
 FROM pg_attribute a
 JOIN (SELECT DISTINCT ON (attnum) * FROM type ORDER BY attnum, depth DESC) type ON type.attnum = a.attnum
 JOIN pg_type b ON b.oid = type.oid
@@ -132,6 +137,21 @@ _UNSAFE = f"""
 WITH tree AS {_TREE} SELECT relid::regclass::text, c.relkind = 'f' FROM tree JOIN pg_class c ON c.oid = relid
 WHERE c.relkind = 'f' OR c.relpersistence <> 'p' ORDER BY 2 DESC, 1
 """
+
+
+_DECLARED = """
+SELECT attname, format_type(atttypid, atttypmod) || coalesce(
+    (SELECT format(' COLLATE %%I.%%I', nspname, collname)
+     FROM pg_collation c JOIN pg_namespace n ON n.oid = collnamespace
+     WHERE c.oid = attcollation AND c.oid <> typcollation), '')
+FROM pg_attribute JOIN pg_type t ON t.oid = atttypid
+WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped ORDER BY attnum
+"""
+
+
+def declared(connection: Connection, name: str) -> list[tuple[str, str]]:
+    """The columns of a table of ours and their types, both with what is not the type's own; none if it is missing."""
+    return connection.execute(_DECLARED, (name,)).fetchall()
 
 
 def find(connection: Connection, table: Table) -> Target | None:
