@@ -408,6 +408,25 @@ def test_a_zombies_old_decision_drops_no_stage_that_its_successor_is_about_to_fi
     assert ask("SELECT count(*) FROM t") == [(6,)]
 
 
+def test_an_outgrown_stage_that_somebody_opens_just_then_is_kept(postgres_url: str, ask: Ask) -> None:
+    """Its opener has found it there, and would not make it again."""
+    sink = PostgresSink(postgres_url, "t", delivery="staged")
+    sink.open("p", SCHEMA)
+    old = ask.stage()
+    ask("ALTER TABLE t ADD COLUMN more integer")
+    committer = sink.open("p", SCHEMA.append(pa.field("more", pa.int32())))
+    one = prepared(sink, batch=BATCH.append_column("more", pa.array([7, 8, 9], pa.int32())))
+    merge(sink, committer, one)
+    there = "SELECT to_regclass(%s) IS NOT NULL"
+    with psycopg.connect(postgres_url) as opener:
+        quoted = ".".join(f'"{part}"' for part in old.split("."))
+        opener.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (quoted,))
+        committer.commit(decided(one), [one])
+        assert ask(there, old) == [(True,)]
+    committer.commit(decided(one), [one])
+    assert ask(there, old) == [(False,)]
+
+
 def test_a_store_in_another_database_is_told_apart(postgres_url: str, ask: Ask) -> None:
     sink = PostgresSink(postgres_url, "t", delivery="staged")
     committer = sink.open("p", SCHEMA)

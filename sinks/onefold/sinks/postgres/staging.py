@@ -156,6 +156,12 @@ def drop_outgrown(connection: pool.Connection, books: Bookkeeping, stage: str, g
         try:
             with connection.transaction():
                 connection.execute(f"LOCK TABLE {name} IN ACCESS EXCLUSIVE MODE NOWAIT")
+                turn = connection.execute(
+                    "SELECT pg_try_advisory_xact_lock(hashtextextended(%s, 0))", (name,)
+                ).fetchone()
+                if not (turn and turn[0]):  # `create` is at it, and may have found it there
+                    kept += 1
+                    continue
                 # In this order: whoever opened that stage while this commit is under way has finished this epoch
                 # first, and written the ledger's row as a newer generation.
                 ledger = books.ledger(connection)
