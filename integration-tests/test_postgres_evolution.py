@@ -517,6 +517,18 @@ def test_another_pipeline_into_the_same_table_is_told_to_start_again_not_that_it
     assert sql("SELECT id FROM t ORDER BY id") == [(1,), (1,), (2,), (2,)]
 
 
+def test_that_holds_for_arrays_which_name_the_type_of_their_elements(postgres_url: str, sql: Sql) -> None:
+    old, new = (pa.record_batch({"tags": pa.array([[1]], pa.list_(kind))}) for kind in (pa.int32(), pa.int64()))
+    with Epochs(PostgresSink(postgres_url, "t", delivery="two_phase"), old.schema, pipeline="q") as life:
+        life.run(old)
+        evolving(postgres_url).open("p", new.schema).close()
+        with pytest.raises(Retriable, match="was altered since the sink was opened"):
+            life.run(old)
+        life.open(old.schema)
+        life.run(old)
+    assert sql("SELECT * FROM t") == [([1],), ([1],)]
+
+
 def eventually(check: Callable[[], bool], timeout_s: float = 30) -> None:
     deadline_s = time.monotonic() + timeout_s
     while not check():
