@@ -15,6 +15,7 @@ from pathlib import Path
 import psycopg
 import pytest
 import sqlalchemy as sa
+from calls import Ask
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from pyspark.sql import SparkSession
@@ -106,6 +107,15 @@ def postgres_url(postgres_server: PostgresServer) -> Iterator[str]:
             with psycopg.connect(f"{base}/{name}", autocommit=True) as there:
                 there.execute(f"ROLLBACK PREPARED '{gid}'".encode())
         connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture
+def ask(postgres_url: str) -> Iterator[Ask]:
+    """The server's own view of the test's database. What is prepared there goes with the test."""
+    ask = Ask(postgres_url)
+    yield ask
+    for gid in ask.gids():
+        ask(f"ROLLBACK PREPARED '{gid}'")
 
 
 @pytest.fixture
