@@ -18,12 +18,15 @@ import sqlalchemy as sa
 from calls import Ask
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
+from contract import MakeWorld, worlds
 from pyspark.sql import SparkSession
 from support import Rig
 
 from onefold.connectors.spark_session import spark_session
+from onefold.connectors.transactions import Transactions
 from onefold.local import KafkaServer, LocalServerError, MariaDbServer, PostgresServer
 from onefold.local.mariadb_binaries import mariadb_binaries
+from onefold.sinks.postgres.operations import Operations
 
 
 class _Named:
@@ -116,6 +119,20 @@ def ask(postgres_url: str) -> Iterator[Ask]:
     yield ask
     for gid in ask.gids():
         ask(f"ROLLBACK PREPARED '{gid}'")
+
+
+@pytest.fixture
+def make(postgres_url: str) -> Iterator[MakeWorld]:
+    """Pipelines without Spark, into the test's database."""
+    with worlds(postgres_url) as make:
+        yield make
+
+
+@pytest.fixture
+def txn(postgres_url: str) -> Iterator[Transactions]:
+    transactions = Transactions(Operations(postgres_url), None)
+    yield transactions
+    transactions.close()
 
 
 @pytest.fixture
