@@ -94,6 +94,19 @@ def test_a_deletion_is_forgotten_when_its_time_is_over(postgres_url: str) -> Non
         assert table(postgres_url) == [(1, 4, "very late"), (2, 1, "b")]
 
 
+def test_forgetting_waits_for_nobody(postgres_url: str) -> None:
+    with Epochs(deleting(postgres_url, deletes_kept_s=0.1, lock_timeout_s=0.3), MARKED) as epochs:
+        epochs.run(marked((1, 5, None, True), (2, 5, None, True)))
+        ((deletions,),) = ask(postgres_url, DELETIONS)
+        ask(postgres_url, f"BEGIN; UPDATE {deletions} SET version = 6 WHERE id = 1; PREPARE TRANSACTION 'the orphan'")
+        time.sleep(0.2)
+        epochs.run(marked((3, 1, "c", False)))
+        assert ask(postgres_url, f"SELECT id FROM {deletions}") == [(1,)]
+        ask(postgres_url, "ROLLBACK PREPARED 'the orphan'")
+        epochs.run(marked((3, 2, "c", False)))
+        assert ask(postgres_url, f"SELECT id FROM {deletions}") == []
+
+
 @pytest.mark.parametrize("delivery", DELIVERIES)
 def test_any_versions_in_any_order_and_any_division_end_in_the_same_table(postgres_url: str, delivery: str) -> None:
     """The last word on each key is its newest version; a deletion wins against an equal order."""

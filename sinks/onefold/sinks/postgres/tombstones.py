@@ -73,8 +73,11 @@ def take_turns(connection: psycopg.Connection[Any], tombstones: str) -> None:
 
 
 def prune(connection: Connection, tombstones: str, timestamp_ms: int) -> None:
-    """Forget what had expired when the epoch of that T was opened."""
-    connection.execute(f"DELETE FROM {tombstones} WHERE {EXPIRES} < {timestamp_ms}".encode())
+    """Forget what had expired when the epoch of that T was opened, but for what somebody else is at: a later epoch
+    does that. An epoch that is decided must not wait for another pipeline's prepared rows.
+    """
+    expired = f"SELECT ctid FROM {tombstones} WHERE {EXPIRES} < {timestamp_ms} FOR UPDATE SKIP LOCKED"
+    connection.execute(f"DELETE FROM {tombstones} WHERE ctid = ANY(ARRAY({expired}))".encode())
 
 
 def _name(schema: str, target: Target) -> str:
