@@ -16,15 +16,19 @@ from typing import Any
 import psycopg
 import pytest
 import sqlalchemy as sa
+from calls import Ask
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
+from lives import MakeWorld, worlds
 from pyspark.sql import SparkSession
 from sql_bench import Bench, Make
 from support import Rig
 
 from onefold.connectors.spark_session import spark_session
+from onefold.connectors.transactions import Transactions
 from onefold.local import KafkaServer, LocalServerError, MariaDbServer, PostgresServer
 from onefold.local.mariadb_binaries import mariadb_binaries
+from onefold.sinks.postgres.operations import Operations
 
 
 class _Named:
@@ -130,6 +134,29 @@ def bench() -> Iterator[Make]:
     yield make
     for one in made:
         one.close()
+
+
+@pytest.fixture
+def ask(postgres_url: str) -> Iterator[Ask]:
+    """The server's own view of the test's database. What is prepared there goes with the test."""
+    ask = Ask(postgres_url)
+    yield ask
+    for gid in ask.gids():
+        ask(f"ROLLBACK PREPARED '{gid}'")
+
+
+@pytest.fixture
+def make(postgres_url: str) -> Iterator[MakeWorld]:
+    """Pipelines without Spark, into the test's database."""
+    with worlds(postgres_url) as make:
+        yield make
+
+
+@pytest.fixture
+def txn(postgres_url: str) -> Iterator[Transactions]:
+    transactions = Transactions(Operations(postgres_url), None)
+    yield transactions
+    transactions.close()
 
 
 @pytest.fixture
