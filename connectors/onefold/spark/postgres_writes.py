@@ -76,7 +76,7 @@ class PostgresWrites(DataSource):
             run = open_run(session, self.options["run"], to_arrow_schema(schema, timezone="UTC"))
         return _RunWriter(target, run)
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: ARG002, N802
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
         raise ConfigError(
             "onefold_postgres writes batches. A streaming query goes through a pipeline, which knows its positions:"
             " Pipeline(...).write(df, ...), or df.writeStream.foreachBatch(pipeline.epoch_writer)"
@@ -140,7 +140,7 @@ class _RunWriter(DataSourceArrowWriter):
         with closing(self.target.session()) as session:
             decide_run(session, self.run, tuple(manifest))
 
-    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:  # noqa: ARG002
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Also called where `commit` failed, which may have decided: so this asks the store, and not the messages."""
         if isinstance(self.run, OpenedRun):
             with closing(self.target.session()) as session:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 (Spark's own convention)
+from pyspark.sql import functions as F
 
 from onefold.core import ConfigError, EpochRecord, EpochState, Positions
 from onefold.core.effects import StoreFacts
