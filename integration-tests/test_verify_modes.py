@@ -94,6 +94,45 @@ def test_a_position_tells_which_of_a_keys_rows_is_dead_and_the_key_which_of_a_po
     assert sides.appended(one_record, there, (0, {"id": 1}), position=True) == {"lost": 1, "duplicated": 1}
 
 
+def test_of_equal_keys_at_one_position_as_many_are_dead_as_there_are_dead_letters(sides: Sides) -> None:
+    """They were one record, and nothing else tells them apart."""
+    rows, dead = [(0, 1, "a"), (0, 1, "b"), (1, 1, "c")], (0, {"id": 1})
+
+    def judged(there: list[Any], *dead: Any) -> dict[str, int]:
+        return sides.appended(rows, there, *dead, position=True)
+
+    assert judged([(1, "a"), (1, "c")], dead) == {}
+    assert judged([(1, "c")], dead) == {"lost": 1}
+    assert judged([(1, "a"), (1, "b"), (1, "c")], dead) == {"duplicated": 1}
+    assert judged([(1, "c")], dead, dead) == {}
+    assert judged([(1, "c")], dead, dead, dead) == {"duplicated": 1}
+    versions = [(0, 1, 5, "a", False), (0, 1, 5, "b", False), (1, 1, 3, "c", False)]
+    five = (0, {"id": 1, "version": 5})
+    assert sides.newest(versions, [(1, 5, "b")], five, position=True) == {}
+    assert sides.newest(versions, [], five, position=True) == {"lost": 1}
+    assert sides.newest(versions, [(1, 3, "c")], five, five, position=True) == {}
+
+
+def test_columns_with_odd_names_are_compared_too(sides: Sides) -> None:
+    rows = sides.frame(
+        [(1, 2, "a", False), (1, 1, "b", False)], "`a.key` long, `an ``order``` long, `x``y` string, g boolean"
+    )
+    there = sides.frame([(1, 2, "a")], "`a.key` long, `an ``order``` long, `x``y` string")
+    changes = Changes(("a.key",), ("an `order`",), delete_when_true="g")
+    dead = sides.letters((None, {"a.key": 7, "an `order`": 1}))
+    assert wrong(compare(rows, there, ["a.key"], changes)) == {}
+    assert wrong(compare(rows, there, ["a.key"], changes, dead)) == {"unexpected": 1}
+    assert wrong(compare(there, there.limit(0), ["x`y", "a.key"])) == {"lost": 1}
+
+
+def test_settings_that_name_columns_which_the_rows_lack_are_told(sides: Sides) -> None:
+    rows = sides.frame([(1, 1)], "id long, version long")
+    with pytest.raises(ConfigError, match="lack at, which"):
+        compare(rows, rows, ["id"], None, sides.letters(position=("at",)))
+    with pytest.raises(ConfigError, match="lack changed_at, gone, which"):
+        compare(rows, rows, ["id"], Changes(("id",), ("changed_at",), delete_when_true="gone"))
+
+
 @pytest.mark.parametrize("position", [True, False])
 def test_of_versions_the_newest_that_is_alive_is_the_row(sides: Sides, position: bool) -> None:
     rows = [

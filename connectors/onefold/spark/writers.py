@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame
 
 from onefold.core import Committable, ConfigError, Partitioned, Sink, SinkWriter, TaskId
 from onefold.core.failpoints import failpoint
+from onefold.spark.columns import columns
 from onefold.spark.direct import Fetch
 from onefold.spark.workers import settle
 
@@ -41,19 +42,19 @@ def run_writers(
 def _shared_out(df: DataFrame, sinks: Sequence[Sink], *, is_direct: bool) -> DataFrame:
     """`df` with its rows in the partitions that the sinks can take, and in no more of them."""
     wanted = {sink.name: sink.partition_by() for sink in sinks if isinstance(sink, Partitioned)}
-    wanted = {name: columns for name, columns in wanted.items() if columns}
+    wanted = {name: key for name, key in wanted.items() if key}
     if len(set(wanted.values())) > 1:
         raise ConfigError(
             f"the sinks {', '.join(wanted)} want each key in one task, and their keys differ: give all but one of them"
             " delivery='staged' in a pipeline of its own, or the same key"
         )
-    for name, columns in wanted.items():
+    for name, key in wanted.items():
         if is_direct:
             raise ConfigError(
-                f"sink {name!r} wants the rows of one {', '.join(columns)} in one task, and the direct path moves no"
+                f"sink {name!r} wants the rows of one {', '.join(key)} in one task, and the direct path moves no"
                 " rows between tasks: use pipeline.read and pipeline.write, or delivery='staged'"
             )
-        df = df.repartition(*(f"`{column}`" for column in columns))
+        df = df.repartition(*columns(key))
         break
     limits = [limit for sink in sinks if (limit := sink.writers_max()) is not None]
     if limits:
