@@ -71,7 +71,7 @@ def verify(
         if ledger is None:
             raise ConfigError(
                 f"sink {sink.name!r} has no ledger for pipeline {pipeline.name!r}: nothing was written under that name."
-                " Check the pipeline's and the table's name"
+                " Check the pipeline's and the table's name, and the sink's bookkeeping_schema"
             )
         leftovers = tuple(committer.leftovers(2**62))
     finally:
