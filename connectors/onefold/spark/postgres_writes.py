@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -89,7 +89,7 @@ class _Target:
 
     pipeline: str
     sink: PostgresSink
-    store: str
+    store: str = field(repr=False)  # it may hold a password
     patience_s: float
 
     @classmethod
