@@ -50,6 +50,19 @@ def test_the_direct_path_is_exact_with_and_without_a_transform(rig: Rig, filtere
     rig.assert_exact()
 
 
+def test_the_direct_path_delivers_positions_to_transform_and_table(rig: Rig) -> None:
+    def even(batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
+        yield batch.filter(pc.equal(pc.bit_wise_and(batch.column("kafka_offset"), 1), 0))
+
+    rig.put(200)
+    pipeline = rig.pipeline()
+    query = pipeline.stream(rig.spark, rig.source(positions=True), rig.checkpoint(), AVAILABLE_NOW, even)
+    rig.finish(pipeline, query)
+    pipeline.close()
+    rows = rig.sql("SELECT id, kafka_topic, kafka_partition, kafka_offset FROM rows ORDER BY id")
+    assert rows == [(i, rig.topic, i % 4, i // 4) for i in range(200) if i // 4 % 2 == 0]
+
+
 @pytest.mark.parametrize("delivery", ["two_phase", "staged"])
 def test_versions_of_one_row_from_many_partitions_end_as_the_newest(rig: Rig, delivery: str) -> None:
     """In two_phase each key goes to one task, or tasks that prepared it would wait for one another."""
