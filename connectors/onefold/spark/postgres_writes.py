@@ -33,6 +33,12 @@ def _columns(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(","))
 
 
+def _flag(text: str) -> bool:
+    if text.strip().lower() not in ("true", "false"):
+        raise ValueError(text)
+    return text.strip().lower() == "true"
+
+
 _REQUIRED = ("url", "table", "pipeline", "run")
 # Option -> what PostgresSink calls it, and how its text is read.
 _OF_SINK: dict[str, tuple[str, Callable[[str], Any]]] = {
@@ -50,6 +56,8 @@ _OF_SINK: dict[str, tuple[str, Callable[[str], Any]]] = {
     "sourcePosition": ("source_position", _columns),
     "lockTimeoutS": ("lock_timeout_s", float),
     "connectTimeoutS": ("connect_timeout_s", int),
+    "evolve": ("evolve", _flag),
+    "role": ("role", str),
 }
 _OPTIONS = (*_REQUIRED, "store", "patienceS", *_OF_SINK)
 
@@ -151,4 +159,5 @@ def _read(options: Mapping[str, str], option: str, as_: Callable[[str], Any]) ->
     try:
         return as_(options[option])
     except ValueError:
-        raise ConfigError(f"{option}={options[option]!r} must be a number") from None
+        what = "true or false" if as_ is _flag else "a number"
+        raise ConfigError(f"{option}={options[option]!r} must be {what}") from None

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
-from onefold.core import Committable, DataLoss, LedgerEntry
+from onefold.core import Committable, ConfigError, DataLoss, LedgerEntry
 from onefold.core.store import CheckpointStore
 from onefold.core.testing import ModelTwoPhaseSink
+from onefold.sinks import PostgresSink
 from onefold.spark.batch import BatchOutcome, OpenedRun, decide_run, open_run
-from onefold.spark.postgres_writes import _Target
+from onefold.spark.postgres_writes import _OF_SINK, _Target
 from onefold.spark.session import Session, task_of
 
 SCHEMA = pa.schema([("id", pa.string())])
@@ -82,7 +84,19 @@ def test_where_store_and_sink_contradict_each_other_a_finished_run_starts_and_sa
         open_run(rig.session(), "first", SCHEMA)
 
 
+OPTIONS = {"url": "postgresql://me:sesame@here/shop", "table": "t", "pipeline": "p", "run": "r"}
+
+
+def test_the_format_has_an_option_for_all_that_the_sink_can_be_told() -> None:
+    told = {*inspect.signature(PostgresSink).parameters} - {"url", "table", "mode"}  # a key makes it an upsert
+    assert {name for name, _ in _OF_SINK.values()} == told
+    settings = _Target.of({**OPTIONS, "evolve": "True", "role": "owner", "lockTimeoutS": "2.5"}).sink.settings
+    assert (settings.evolve, settings.role, settings.lock_timeout_s) == (True, "owner", 2.5)
+    for wrong, what in (("evolve", "true or false"), ("deadLettersMax", "a number")):
+        with pytest.raises(ConfigError, match=f"{wrong}='x' must be {what}"):
+            _Target.of({**OPTIONS, wrong: "x"})
+
+
 def test_what_a_writer_carries_shows_no_password() -> None:
-    options = {"url": "postgresql://me:sesame@here/shop", "table": "t", "pipeline": "p", "run": "r"}
-    assert "sesame" not in repr(_Target.of(options))
-    assert "sesame" in _Target.of(options).store
+    assert "sesame" not in repr(_Target.of(OPTIONS))
+    assert "sesame" in _Target.of(OPTIONS).store
