@@ -8,12 +8,14 @@ from collections.abc import Iterable
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from support import AVAILABLE_NOW, Rig, crash, failing_at, offsets_of
 
 from onefold.core import ConfigError, Terminal
 from onefold.core.protocol import Outcome
+from onefold.sinks import PostgresSink
 from onefold.spark import Pipeline
+from onefold.spark.writers import shared_out
 
 pytestmark = pytest.mark.servers
 
@@ -73,6 +75,39 @@ def test_versions_of_one_row_from_many_partitions_end_as_the_newest(rig: Rig, de
     assert [outcome.record.rows for outcome in outcomes] == [300, 300, 300, 100]
     assert rig.rows() == newest
     rig.assert_nothing_in_doubt()
+
+
+class ByKey(PostgresSink):
+    """As an upserting sink in two_phase, without a server."""
+
+    def partition_by(self) -> tuple[str, ...]:
+        return ("k",)
+
+
+def test_a_key_goes_to_one_task_also_where_spark_splits_the_join_before_that_is_skewed(spark: SparkSession) -> None:
+    settings = {
+        "spark.sql.adaptive.enabled": "true",
+        "spark.sql.shuffle.partitions": "8",
+        "spark.sql.adaptive.advisoryPartitionSizeInBytes": "100000",
+        "spark.sql.adaptive.skewJoin.skewedPartitionThresholdInBytes": "50000",
+    }
+
+    def keys(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
+        found = {key for batch in batches for key in batch.column("k").to_pylist()}
+        yield pa.RecordBatch.from_pydict({"k": pa.array(sorted(found), pa.int64())})
+
+    before = {name: spark.conf.get(name, None) for name in settings}
+    for name, value in settings.items():
+        spark.conf.set(name, value)
+    try:
+        skewed = spark.range(0, 60_000, 1, 4).selectExpr("if(id % 3 > 0, 1, id % 997) AS k", "md5(string(id)) AS x")
+        joined = skewed.hint("merge").join(spark.range(0, 997).withColumnRenamed("id", "k"), "k")
+        sink = ByKey("postgresql://nowhere/shop", table="rows", mode="upsert", key="k", order="x")
+        tasks = shared_out(joined, [sink], is_direct=False).mapInArrow(keys, "k long")
+        assert tasks.groupBy("k").count().where("count > 1").collect() == []
+    finally:
+        for name, value in before.items():
+            spark.conf.set(name, value) if value is not None else spark.conf.unset(name)
 
 
 def test_the_direct_path_moves_no_rows_between_tasks_and_says_so(rig: Rig) -> None:
