@@ -14,6 +14,7 @@ from onefold.connectors import cli, verify_command
 from onefold.connectors.verify_command import print_verification
 from onefold.core import ConfigError, Positions
 from onefold.core.invariants import Comparison
+from onefold.core.testing import CONFIGURATIONS, Fault
 from onefold.sinks.postgres.changes import Changes
 from onefold.sinks.postgres.naming import Table
 from onefold.spark.verify import Verification
@@ -85,6 +86,16 @@ def test_the_options_of_verify_set_sink_and_source_up_as_a_pipeline_has_them(mon
     assert (settings.on_error, settings.dead_letters_table) == ("dead_letter", Table("shop", "bad"))
     assert settings.source_position == ("kafka_partition", "kafka_offset")
     assert told["source"].positions
+
+
+def test_a_schedule_is_run_again_as_it_was_printed_and_anything_else_is_refused() -> None:
+    schedule = CONFIGURATIONS["two-phase"].and_then(3, Fault.CRASH).to_json()
+    again = CliRunner().invoke(cli.app, ["prove", "--replay", schedule])
+    assert again.exit_code == 0, again.output
+    assert "no invariant was broken" in again.output
+    for wrong in ("{", "{}", "3", schedule.replace("CRASH", "NAP")):
+        refused = CliRunner().invoke(cli.app, ["prove", "--replay", wrong])
+        assert isinstance(refused.exception, ConfigError), wrong
 
 
 def test_options_that_contradict_one_another_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
