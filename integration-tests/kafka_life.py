@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 
 import pyarrow as pa
-from epochs import Epochs
+from lives import Epochs
 
 from onefold.sinks import KafkaSink
 

@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
-from epochs import Epochs
 from kafka_life import SCHEMA, batches, live
 from kafka_reading import Reader, open_transactions, stable_and_end
+from lives import Epochs
 
 from onefold.core import Committable, Committer, Damaged, Decided, LedgerEntry, Member, Positions, TaskId, WorkLost
 from onefold.core.testing import check_sink
