@@ -9,7 +9,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from onefold.core.errors import BadRecord, ConfigError, OnefoldError, Retriable
 
-__all__ = ["asked", "is_fenced", "translate"]
+__all__ = ["asked", "first_failure", "is_fenced", "of", "translate"]
 
 T = TypeVar("T")
 
@@ -65,17 +65,26 @@ def asked(call: Callable[[], T], doing: str) -> T:
     """The answer of a librdkafka call, or what its error means."""
     try:
         return call()
-    except KafkaException as error:
-        raise translate(error.args[0], doing) from error
-    except SystemError as error:  # a call that also ran callbacks: the exception itself is its cause
-        if isinstance(error.__cause__, KafkaException):
-            raise translate(error.__cause__.args[0], doing) from error
-        raise
+    except (KafkaException, SystemError) as error:
+        raise of(error, doing) from error
+
+
+def of(error: KafkaException | SystemError, doing: str) -> OnefoldError:
+    """What an exception means. A call that also ran callbacks raises SystemError, and the real one is its cause."""
+    cause = _cause(error)
+    if cause is None:
+        raise error
+    return translate(cause, doing)
 
 
 def is_fenced(error: BaseException) -> bool:
-    cause = error if isinstance(error, KafkaException) else error.__cause__
-    return isinstance(cause, KafkaException) and cause.args[0].code() in _FENCED
+    cause = _cause(error)
+    return cause is not None and cause.code() in _FENCED
+
+
+def _cause(error: BaseException) -> KafkaError | None:
+    found = error if isinstance(error, KafkaException) else error.__cause__
+    return found.args[0] if isinstance(found, KafkaException) else None
 
 
 def first_failure(failures: Sequence[KafkaError], doing: str) -> OnefoldError:

@@ -7,7 +7,7 @@ import time
 from confluent_kafka import KafkaException, Producer
 
 from onefold.core.contract import LedgerEntry
-from onefold.core.errors import Fenced, InDoubt, Retriable
+from onefold.core.errors import ConfigError, Fenced, InDoubt, Retriable
 from onefold.core.failpoints import failpoint
 from onefold.sinks.kafka import clients, errors, requests
 from onefold.sinks.kafka.cluster import cluster
@@ -79,6 +79,8 @@ class Ledger:
                 because = error
                 if errors.is_fenced(error):
                     continue
+                if isinstance(refusal := errors.of(error, f"{self._where()}, writing the ledger row"), ConfigError):
+                    raise refusal from error
                 break
             self._account.entry = entry
             self._producer = producer

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 import uuid
 from typing import Any
 
@@ -26,6 +27,7 @@ from onefold.sinks.kafka.progress import Progress
 __all__ = ["Attempt"]
 
 _LOOKS_MAX = 3
+_POLL_S = 0.01
 _ENDED = ("Empty", "CompleteCommit", "CompleteAbort", "Dead")
 
 # This process's ids: of one sink and generation, which epoch each number was last taken for. Kept for good, also of
@@ -165,14 +167,15 @@ class Attempt:
 
     def _wait_for_room(self, producer: Producer) -> None:
         """Until half of what is queued is gone."""
-        before = len(producer)
-        progress = self._settings.timeout_s
-        while len(producer) > before // 2:
-            errors.asked(lambda: producer.poll(0.1), self._doing("writing"))
-            progress -= 0.1
+        size = enough = len(producer)
+        until_s = time.monotonic() + self._settings.timeout_s
+        while (now := len(producer)) > enough // 2:
+            errors.asked(lambda: producer.poll(_POLL_S), self._doing("writing"))
             if self._failures:
                 raise self._failed()
-            if progress < 0:
+            if now < size:
+                size, until_s = now, time.monotonic() + self._settings.timeout_s
+            elif time.monotonic() > until_s:
                 raise self._unanswered("its queue stays full")
 
     def _failed(self) -> OnefoldError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import ssl
 import struct
 from collections.abc import Sequence
 from typing import Any
@@ -23,6 +24,7 @@ __all__ = ["Connection", "Unanswered"]
 
 RESPONSE_BYTES_MAX = 64 << 20
 IN_FLIGHT_MAX = 50
+CONNECT_S_MAX = 10.0
 _CLIENT = "onefold"
 
 
@@ -37,10 +39,16 @@ class Connection:
         self.address = f"{host}:{port}"
         self._correlation_id = 0
         try:
-            self._socket = socket.create_connection((host, port), timeout=timeout_s)
+            self._socket = socket.create_connection((host, port), timeout=min(timeout_s, CONNECT_S_MAX))
+            self._socket.settimeout(timeout_s)
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if (context := security.context()) is not None:
                 self._socket = context.wrap_socket(self._socket, server_hostname=host)
+        except ssl.SSLCertVerificationError as error:
+            raise ConfigError(
+                f"the Kafka broker at {self.address} shows a certificate that is not to be trusted: {error}. Mend "
+                "ssl.ca.location, or bootstrap_servers where the name is another"
+            ) from error
         except OSError as error:
             raise Retriable(
                 f"no connection to the Kafka broker at {self.address}: {error}. Is it up, and within reach?"
