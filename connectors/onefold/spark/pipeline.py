@@ -24,6 +24,8 @@ from onefold.spark.session import PATIENCE_S, check_pipeline_name
 
 if TYPE_CHECKING:
     from onefold.sources.kafka import KafkaSource
+    from onefold.sources.kafka.groups import GroupPositions
+    from onefold.sources.kafka.subscription import Subscription
 
 __all__ = ["Pipeline"]
 
@@ -71,6 +73,8 @@ class Pipeline:
         self._on_outcome = on_outcome
         self._fetch: Fetch | None = None
         self._begin: Positions | None = None  # where the DataFrame that was read begins
+        self._joining: Subscription | None = None  # topics that may join it later, at their first record
+        self._group: GroupPositions | None = None
         self._live: QuerySession | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -117,11 +121,15 @@ class Pipeline:
         """The function for `df.writeStream.foreachBatch(pipeline.epoch_writer)`."""
         self.error = None
         try:
-            outcome = self._session().process(df, batch_id, self._checkpoint, self._fetch)
+            session = self._session()
+            session.joining = self._joining
+            outcome = session.process(df, batch_id, self._checkpoint, self._fetch)
         except OnefoldError as error:
             self.error = error
             # The JVM takes the traceback's text apart with a regular expression, and a long chain overflows its stack.
             raise type(error)(str(error)) from None
+        if self._group is not None:
+            self._group.show(outcome.record.range.end)
         if self._on_outcome is not None:
             self._on_outcome(outcome)
 
@@ -166,6 +174,8 @@ class Pipeline:
         if self._live is not None:
             self._live.close()
             self._live = None
+        if self._group is not None:
+            self._group.close()
 
     def _load(self, spark: SparkSession, source: KafkaSource, options: Mapping[str, str]) -> DataFrame:
         register(spark)
@@ -178,19 +188,27 @@ class Pipeline:
         initial = Initial(settled, source.starting_offsets == "ledger")
         started = session.start(initial)
         assert started.start is not None
-        began, named = started.start.topics().keys(), set(source.topics)
-        if began != named:
-            raise ConfigError(
-                f"pipeline {self.name!r} began with {', '.join(sorted(began)) or 'no topic'}, and this source reads"
-                f" {', '.join(sorted(named))}: where each topic starts was settled then. Name the same topics, or give"
-                " the pipeline with the others its own name"
-            )
+        self._check_topics(started.start, source.subscription)
         self.error, self._fetch, self._begin = None, None, started.start
+        self._joining = source.subscription if source.topics_pattern is not None else None
+        self._group = source.group_positions()
         frozen = {**source.options(started.start), **options}
         try:
             return spark.readStream.format("onefold_kafka").options(**frozen).load()
         except AnalysisException as error:
             raise from_spark(error) from error
+
+    def _check_topics(self, start: Positions, subscription: Subscription) -> None:
+        """Topics that are named are those it began with; of a pattern's, more may have come, and others not."""
+        began = start.topics().keys()
+        if subscription.pattern is not None:
+            subscription.check_continues(began, f"pipeline {self.name!r}")
+        elif began != set(subscription.topics):
+            raise ConfigError(
+                f"pipeline {self.name!r} began with {', '.join(sorted(began)) or 'no topic'}, and this source reads"
+                f" {', '.join(sorted(subscription.topics))}: where each topic starts was settled then. Name the same"
+                " topics, or give the pipeline with the others its own name"
+            )
 
     def _write(self, df: DataFrame, root: str, trigger: Mapping[str, Any] | None) -> StreamingQuery:
         session = self._session()

@@ -4,7 +4,8 @@
 """
 
 from onefold.sources.kafka.fetching import close_consumers, fetch
-from onefold.sources.kafka.offsets import Broker, OffsetRange, limit, ranges
+from onefold.sources.kafka.offsets import Broker, OffsetRange
+from onefold.sources.kafka.planning import Planner, limit, ranges
 from onefold.sources.kafka.positions import POSITION_COLUMNS
 from onefold.sources.kafka.reading import RAW_COLUMNS, check_schema, read
 from onefold.sources.kafka.source import KafkaSource
@@ -15,6 +16,7 @@ __all__ = [
     "Broker",
     "KafkaSource",
     "OffsetRange",
+    "Planner",
     "check_schema",
     "close_consumers",
     "fetch",
