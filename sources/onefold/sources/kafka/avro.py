@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from io import BytesIO
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Protocol
 
-import fastavro
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from onefold.core.errors import ConfigError, OnefoldError
-from onefold.sources.kafka.avro_types import AvroSchema, array_of
+from onefold.core.errors import ConfigError
+from onefold.sources.kafka.avro_decoding import Decoder, decoder_of
+from onefold.sources.kafka.avro_types import AvroSchema
 from onefold.sources.kafka.raw import is_same
 from onefold.sources.kafka.registry import HEADER, Registry
 from onefold.sources.kafka.sifting import Unparsable
 
-__all__ = ["AvroParser", "check", "framed", "plain"]
+__all__ = ["AvroParser", "Framed", "Plain", "check"]
 
-Framing = Callable[[bytes], tuple[Any, int]]  # a value's schema as it was written, and where its record begins
+
+class Framing(Protocol):
+    """How values say what they were written as: by their first `size` bytes."""
+
+    size: int
+
+    def writer(self, head: bytes, /) -> Any:
+        """The schema, without logical types. Raises `Unparsable`."""
+        ...
 
 
 def check(schema: pa.Schema, reader: AvroSchema) -> None:
@@ -31,20 +39,30 @@ def check(schema: pa.Schema, reader: AvroSchema) -> None:
             raise ConfigError(f"format=avro: the field {field.name!r} is {wanted} by avro_schema, not {field.type}")
 
 
-def plain(writer: AvroSchema) -> Framing:
+class Plain:
     """Every value is one record of that schema, with nothing around it."""
-    return lambda _: (writer.decoded_as, 0)
+
+    size = 0
+
+    def __init__(self, writer: AvroSchema) -> None:
+        self._writer = writer
+
+    def writer(self, _: bytes) -> Any:
+        return self._writer.stripped
 
 
-def framed(registry: Registry) -> Framing:
+class Framed:
     """Every value says by an id which of the registry's schemas it was written with (Confluent's wire format)."""
 
-    def take(value: bytes) -> tuple[Any, int]:
-        if len(value) < HEADER or value[0] != 0:
-            raise Unparsable(None, "the value does not begin with a zero and a schema's id")
-        return registry.writer(int.from_bytes(value[1:HEADER], "big")), HEADER
+    size = HEADER
 
-    return take
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+
+    def writer(self, head: bytes) -> Any:
+        if len(head) < HEADER or head[0] != 0:
+            raise Unparsable(None, "the value does not begin with a zero and a schema's id")
+        return self._registry.writer(int.from_bytes(head[1:], "big"))
 
 
 class AvroParser:
@@ -54,20 +72,29 @@ class AvroParser:
         self._schema = schema
         self._reader = reader
         self._framing = framing
-        parts = dict(zip(reader.node.names, reader.node.inside, strict=True))
-        self._readers: dict[int, Any] = {}
-        self._columns = [(field, parts[field.name]) for field in schema]
+        self._decoders: dict[bytes, Decoder] = {}
 
     def parse(self, values: Sequence[bytes | None]) -> pa.RecordBatch:
-        records = [self._record(index, value) for index, value in enumerate(values)]
-        try:
-            arrays = [
-                array_of(node, [record[field.name] for record in records]).cast(field.type)
-                for field, node in self._columns
-            ]
-        except (pa.ArrowException, OverflowError, ValueError) as error:
-            raise Unparsable(None, str(error)) from None
-        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+        size = self._framing.size
+        if None in values:
+            reason = "the value is null (a tombstone), and format=avro needs a record; format=raw reads it"
+            raise Unparsable(list(values).index(None), reason)
+        there = [value for value in values if value is not None]
+        heads = [value[:size] for value in there]
+        parts: list[pa.RecordBatch] = []
+        order: list[int] = []
+        for head in dict.fromkeys(heads):
+            at = [index for index, own in enumerate(heads) if own == head]
+            try:
+                decode = self._decoder(head)
+            except Unparsable as error:
+                raise Unparsable(at[0], error.reason, error.settled) from None
+            try:
+                parts.append(decode([there[index][size:] for index in at]))
+            except Unparsable as error:
+                raise Unparsable(None if error.index is None else at[error.index], error.reason) from None
+            order += at
+        return parts[0] if len(parts) == 1 else pa.concat_batches(parts).take(pc.sort_indices(pa.array(order)))
 
     def explain(self, value: bytes | None) -> Unparsable:
         try:
@@ -76,30 +103,7 @@ class AvroParser:
             return error
         return Unparsable(0, "the value is no record of its schema")
 
-    def _resolved_to(self, writer: Any) -> Any:
-        """The schema to read as, None where it is the writer's own, which is faster. Schemas are few, and live on."""
-        if id(writer) not in self._readers:
-            reader = self._reader.decoded_as
-            self._readers[id(writer)] = None if writer == reader else reader
-        return self._readers[id(writer)]
-
-    def _record(self, index: int, value: bytes | None) -> dict[str, Any]:
-        if value is None:
-            raise Unparsable(
-                index, "the value is null (a tombstone), and format=avro needs a record; format=raw reads it"
-            )
-        try:
-            writer, begin = self._framing(value)
-            data = BytesIO(value)
-            data.seek(begin)
-            record = fastavro.schemaless_reader(data, writer, self._resolved_to(writer))
-        except OnefoldError:
-            raise
-        except Unparsable as error:
-            raise Unparsable(index, error.reason, error.settled) from None
-        except Exception as error:  # bytes that are no record may make the decoder raise anything
-            raise Unparsable(index, f"not a record of its Avro schema: {error!r}") from None
-        if (left := len(value) - data.tell()) > 0:
-            raise Unparsable(index, f"not a record of its Avro schema: {left} bytes are left over behind it")
-        assert isinstance(record, dict), record
-        return record
+    def _decoder(self, head: bytes) -> Decoder:
+        if head not in self._decoders:
+            self._decoders[head] = decoder_of(self._framing.writer(head), self._reader, self._schema)
+        return self._decoders[head]

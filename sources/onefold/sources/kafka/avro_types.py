@@ -68,14 +68,16 @@ _WIDER = ({"int", "long"}, {"float", "double"})
 
 
 class AvroSchema:
-    """A schema that records are read as: `arrow` are its columns, `decoded_as` is what the decoder is told."""
+    """A schema that records are read as: `arrow` are its columns. `stripped` has no logical types, and `decoded_as` is
+    that, parsed by fastavro."""
 
     def __init__(self, text: str) -> None:
         """Raises `ConfigError` for what is no schema of a record, and for types that have no exact Arrow type."""
         try:
             self.json: Json = json.loads(text)
             expanded = fastavro.schema.expand_schema(self.json)
-            self.decoded_as: Json = fastavro.parse_schema(without_logical_types(self.json))
+            self.stripped: Json = without_logical_types(self.json)
+            self.decoded_as: Json = fastavro.parse_schema(self.stripped)
         except Exception as error:  # fastavro's own, and whatever a strange schema makes of it
             raise ConfigError(
                 f"avro_schema is no Avro schema: {error!r}. It is JSON text, as in an .avsc file"

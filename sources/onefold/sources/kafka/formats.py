@@ -114,9 +114,9 @@ def parser_of(source: KafkaSource, parsed: pa.Schema) -> Parser:
     if source.schema_registry is not None:
         from onefold.sources.kafka.registry import registry
 
-        return avro.AvroParser(parsed, reader, avro.framed(registry(source.schema_registry, source.timeout_s)))
+        return avro.AvroParser(parsed, reader, avro.Framed(registry(source.schema_registry, source.timeout_s)))
     writer = reader if source.avro_written_as is None else AvroSchema(source.avro_written_as)
-    return avro.AvroParser(parsed, reader, avro.plain(writer))
+    return avro.AvroParser(parsed, reader, avro.Plain(writer))
 
 
 def _check_avro(source: KafkaSource) -> None:
@@ -129,7 +129,7 @@ def _check_avro(source: KafkaSource) -> None:
         if named := [name for name, value in given.items() if value is not None]:
             raise ConfigError(f"{named[0]} goes with format='avro'")
         return
-    for module in ("fastavro", *(["authlib"] if source.schema_registry is not None else [])):
+    for module in ("fastavro", "pyruhvro", *(["authlib"] if source.schema_registry is not None else [])):
         if find_spec(module) is None:
             raise ConfigError(f"format='avro' needs {module}, which is not installed: pip install 'onefold[avro]'")
     if source.schema_registry is not None and not source.schema_registry.get("url"):
