@@ -72,7 +72,7 @@ class Line:
         for number in range(TASKS):
             task = TaskId(self.name, record.generation, record.epoch, record.timestamp_ms, uuid.uuid4())
             batch = pa.record_batch([pa.array(numbers[number::TASKS], pa.int64())], schema=SCHEMA)
-            prepared += writers.write_task((self.sink,), task, [batch])
+            prepared += writers.write_task((self.sink,), task, [batch]).committables
         return tuple(prepared)
 
     def close(self) -> None:

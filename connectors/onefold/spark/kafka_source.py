@@ -19,10 +19,18 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyspark.sql.types import StructType
 
 from onefold.core.errors import ConfigError
-from onefold.sources.kafka import KafkaSource, OffsetRange, Planner, check_schema, ranges, read, starting
+from onefold.sources.kafka import (
+    KafkaSource,
+    OffsetRange,
+    Planner,
+    check_schema,
+    find_schema,
+    ranges,
+    read,
+    record_ddl,
+    starting,
+)
 from onefold.sources.kafka.groups import GroupPositions
-from onefold.sources.kafka.positions import POSITION_DDL
-from onefold.sources.kafka.raw import RAW_DDL
 from onefold.sources.kafka.standing import Nested, Partition, Standing
 from onefold.spark.workers import settle
 
@@ -35,13 +43,16 @@ class OnefoldKafkaDataSource(DataSource):
     """Options: `subscribe` or `subscribePattern`, `kafka.bootstrap.servers`, `kafka.*` (librdkafka's names),
     `startingOffsets`, `startingTimestamp`, `startingOffsetsByTimestamp`, `endingOffsets` (batch),
     `maxOffsetsPerTrigger`, `maxBytesPerTrigger`, `commitToGroup`, `format`, `schema`, `positions`, `timeoutMs`; set by
-    a pipeline: `frozen`, `direct`. Columns: the schema of `format=json`, with `positions=true` also kafka_topic,
-    kafka_partition and kafka_offset; or the raw ones; or with `direct=ranges` topic, partition, start, end: one row for
-    each range, with nothing fetched.
+    a pipeline: `frozen`, `direct`; and those of formats and bad records: `columns`, `onError`, `badRecordsMax`,
+    `avroSchema`, `avroWrittenAs`, `schema.registry.url` and others of confluent-kafka's client, `csvDelimiter`.
+    Columns: those of the format, and what `columns` adds; or with `direct=ranges` topic, partition, start, end: one row
+    for each range, with nothing fetched.
 
     `startingOffsets=latest` or `-1` is asked for anew if a query dies before its first batch has committed, which
     then passes over what came meanwhile: a pipeline freezes it in its store, plain Spark has no place for it.
     """
+
+    _settled: KafkaSource | None = None
 
     @classmethod
     def name(cls) -> str:
@@ -51,13 +62,7 @@ class OnefoldKafkaDataSource(DataSource):
         source = self._source()
         if self._direct():
             return RANGES_DDL
-        if source.format == "raw":
-            return RAW_DDL
-        if source.schema is None:
-            raise ConfigError(
-                "format=json needs a schema: .option('schema', 'id long, at timestamp') or .schema('id long, ...')"
-            )
-        return f"{source.schema}, {POSITION_DDL}" if source.positions else source.schema
+        return record_ddl(source)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         return _BatchReader(self._source(), self._arrow(schema), self.options, direct=self._direct())
@@ -65,10 +70,26 @@ class OnefoldKafkaDataSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         if "endingOffsets" in self.options:
             raise ConfigError("endingOffsets is for batch reads; a stream ends with trigger(availableNow=True)")
+        if not KafkaSource.from_options(self.options).is_settled:
+            source = self._source()
+            raise ConfigError(
+                "a stream's schema must not depend on when it starts. pipeline.read and pipeline.stream keep what was"
+                " found first; here, give it yourself: "
+                + (f"avroSchema={source.avro_schema}" if source.format == "avro" else f"schema={source.schema!r}")
+            )
         return _StreamReader(self._source(), self._arrow(schema), self.options, direct=self._direct())
 
     def _source(self) -> KafkaSource:
-        return KafkaSource.from_options(self.options)
+        """As the options say; what they leave to the servers is asked for, once for this object."""
+        if self._settled is None:
+            source = KafkaSource.from_options(self.options)
+            if source.on_error == "dead_letter" and "frozen" not in self.options:
+                raise ConfigError(
+                    "onError=dead_letter needs a pipeline, which writes them: pipeline.read(spark, KafkaSource(...)) of"
+                    " Pipeline(..., dead_letters=...). Here, onError is fail or skip"
+                )
+            self._settled = source if source.is_settled else source.settled_as(find_schema(source))
+        return self._settled
 
     def _direct(self) -> bool:
         direct = self.options.get("direct", "")
@@ -79,8 +100,7 @@ class OnefoldKafkaDataSource(DataSource):
     def _arrow(self, schema: StructType) -> pa.Schema:
         arrow = to_arrow_schema(schema, timezone="UTC")
         if not self._direct():
-            source = self._source()
-            check_schema(source.format, arrow, source.positions)
+            check_schema(self._source(), arrow)
         return arrow
 
 
@@ -104,16 +124,7 @@ class _Planned:
             row = [wanted.topic, wanted.partition, wanted.start, wanted.end]
             arrays = [pa.array([value], field.type) for value, field in zip(row, self._schema, strict=True)]
             return iter([pa.RecordBatch.from_arrays(arrays, schema=self._schema)])
-        source = self.source
-        return read(
-            source.bootstrap_servers,
-            source.settings,
-            source.format,
-            self._schema,
-            wanted,
-            positions=source.positions,
-            timeout_s=source.timeout_s,
-        )
+        return read(self.source, self._schema, wanted)
 
 
 class _StreamReader(_Planned, DataSourceStreamReader, SupportsTriggerAvailableNow):

@@ -113,7 +113,7 @@ class Broker:
 
     def at_times(self, times_ms: Mapping[Partition, int]) -> Offsets:
         """The first record of each partition from that time on; -1 where there is none yet."""
-        specs = {at: OffsetSpec.for_timestamp(ms) for at, ms in times_ms.items()}  # type: ignore[no-untyped-call]
+        specs = {at: OffsetSpec.for_timestamp(ms) for at, ms in times_ms.items()}
         return dict(self._list(specs, self._isolation).offsets)
 
     def set_group(self, group: str, offsets: Mapping[Partition, int]) -> Future[Any]:

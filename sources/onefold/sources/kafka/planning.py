@@ -70,7 +70,7 @@ class Planner:
     def check_again(self, start: Standing, end: Standing) -> None:
         """A batch that was planned before a restart is read from the topics of now: are they the same ones?"""
         if end != self._checked:
-            self._check(Standing(start.offsets | end.offsets, {**start.ids, **end.ids}))
+            self._check(Standing({**start.offsets, **end.offsets}, {**start.ids, **end.ids}))
 
     def _check(self, start: Standing) -> Mapping[str, Any]:
         known = {topic for topic, _ in start.offsets}

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["check_not_truncated", "is_truncation", "truncated"]
 
 _TRUNCATED = KafkaError(KafkaError._LOG_TRUNCATION).str()
+_ANSWERS = (KafkaError._PARTITION_EOF, KafkaError._AUTO_OFFSET_RESET)
 _ASKED_MAX = 100  # partitions at once: each seek is a request of its own
 
 
@@ -67,11 +68,11 @@ def _ask(source: KafkaSource, at: Mapping[Partition, TopicPartition]) -> None:
         while waiting:
             to_seek = {p: where for p, where in to_seek.items() if not _sought(consumer, where)}
             for message in consumer.consume(100, 0.1):
-                error, partition = message.error(), (message.topic() or "", message.partition() or 0)
-                if error is not None and is_truncation(error):
-                    raise truncated(f"{partition[0]}/{partition[1]}", at[partition].offset, error.str())
-                if error is not None and error.code() not in (KafkaError._PARTITION_EOF, KafkaError._AUTO_OFFSET_RESET):
-                    said.append(error)
+                failed, partition = message.error(), (message.topic() or "", message.partition() or 0)
+                if failed is not None and is_truncation(failed):
+                    raise truncated(f"{partition[0]}/{partition[1]}", at[partition].offset, failed.str())
+                if failed is not None and failed.code() not in _ANSWERS:
+                    said.append(failed)
                 elif partition in waiting and partition not in to_seek:
                     waiting.discard(partition)  # a record, the end, or an offset that is gone, which the reader reports
                     consumer.incremental_unassign([at[partition]])
