@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
+
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions
 from confluent_kafka.admin import AdminClient
