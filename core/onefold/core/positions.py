@@ -168,6 +168,7 @@ def _is_kafka(value: object) -> bool:
         and bool(value)
         and all(
             isinstance(partitions, dict)
+            and partitions.keys() - {*_MARKS}
             and all(isinstance(o, str if name in _MARKS else int) for name, o in partitions.items())
             for partitions in value.values()
         )
