@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import psycopg
@@ -12,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 from onefold.core import Committable, Committer, EpochRecord, Positions, Range, TaskId, driver
+from onefold.core.dead_letters import BAD_COLUMNS, LETTER_COLUMNS
 from onefold.core.driver import Driver
 from onefold.core.effects import EpochRequest
 from onefold.core.protocol import Initial, Outcome, Started, epoch, start
@@ -20,26 +22,39 @@ from onefold.sinks import PostgresSink
 from onefold.sinks.postgres import committer as committing
 from onefold.sinks.postgres import writer as writing
 from onefold.spark import writers
+from onefold.spark.bad_records import Bad, Policy
 from onefold.spark.patience import Patience
 
 SCHEMA = pa.schema([("id", pa.int64())])
 TASKS = 2
+BAD_EACH = 10
 
 
 class Line:
     """One process's life. Each epoch takes the numbers from where the last one ended, in two tasks."""
 
     def __init__(
-        self, url: str, *, delivery: str = "two_phase", name: str = "t", patience_s: float = 30, **sink: Any
+        self,
+        url: str,
+        *,
+        delivery: str = "two_phase",
+        name: str = "t",
+        patience_s: float = 30,
+        dead_letters: PostgresSink | None = None,
+        **sink: Any,
     ) -> None:
-        """`name` is the pipeline's and the table's."""
+        """`name` is the pipeline's and the table's. With `dead_letters`, every tenth number is one."""
         self.name = name
         self.sink = PostgresSink(url, name, delivery=delivery, **sink)
+        self.dead_letters = dead_letters
+        self.sinks = [self.sink] if dead_letters is None else [self.sink, dead_letters]
         store_url = self.sink.store_url()
         assert store_url is not None
         self.store = CheckpointStore(store_url)
         self.patience = Patience(patience_s, pause_max_s=0.3)
-        committers: dict[str, Committer] = {name: self.patience.insist(lambda: self.sink.recover(name), "recover")}
+        committers: dict[str, Committer] = {
+            each.name: self.patience.insist(partial(each.recover, name), "recover") for each in self.sinks
+        }
         self.driver = Driver(name, self.store, committers, self.patience)
         self.batch = 0
         self.started: Started | None = None
@@ -47,21 +62,23 @@ class Line:
 
     def start(self, *, from_ledger: bool = False) -> Line:
         """Recovery, then the sink's opening, as for the first batch of a query."""
-        self.started = self.driver.run(start((self.name,), Initial(_at(0), from_ledger)))
+        self.started = self.driver.run(start(self._names, Initial(_at(0), from_ledger)))
         if from_ledger:
             assert self.started.start is not None
             self.at = int(dict(self.started.start.items)["t/0"])
-        self.driver.committers[self.name].close()
-        opened = self.patience.insist(lambda: self.sink.open(self.name, SCHEMA), "open")
-        self.driver.committers[self.name] = opened
-        self.driver.last_resource = self.name if self.sink.guarantee().mode == "staged" else None
+        for each in self.sinks:
+            self.driver.committers[each.name].close()
+            schema = LETTER_COLUMNS if each is self.dead_letters else SCHEMA
+            self.driver.committers[each.name] = self.patience.insist(partial(each.open, self.name, schema), "open")
+        merging = [each.name for each in self.sinks if each.guarantee().mode == "staged"]
+        self.driver.last_resource = merging[0] if merging else None
         return self
 
     def to(self, end: int) -> Outcome:
         """The epoch from where the line is to `end`."""
         assert self.started is not None
         span = Range(_at(self.at), _at(end))
-        request = EpochRequest(span, "q", self.batch, "job", (self.name,), continues=self.batch > 0)
+        request = EpochRequest(span, "q", self.batch, "job", self._names, continues=self.batch > 0)
         outcome = self.driver.run(epoch(self.started.generation, self.started.store_id, request), self._write)
         self.at, self.batch = end, self.batch + 1
         return outcome
@@ -71,9 +88,25 @@ class Line:
         prepared: list[Committable] = []
         for number in range(TASKS):
             task = TaskId(self.name, record.generation, record.epoch, record.timestamp_ms, uuid.uuid4())
-            batch = pa.record_batch([pa.array(numbers[number::TASKS], pa.int64())], schema=SCHEMA)
-            prepared += writers.write_task((self.sink,), task, [batch]).committables
+            prepared += writers.write_task([self.sink], task, *self._read(numbers[number::TASKS])).committables
         return tuple(prepared)
+
+    def _read(self, numbers: range) -> tuple[list[pa.RecordBatch | Bad], Policy | None]:
+        if self.dead_letters is None:
+            return [pa.record_batch([pa.array(numbers, pa.int64())], schema=SCHEMA)], None
+        good = [number for number in numbers if number % BAD_EACH]
+        bad = [
+            {"source_topic": "t", "source_partition": 0, "source_offset": number, "value": b"?", "reason": "odd"}
+            for number in numbers
+            if number % BAD_EACH == 0
+        ]
+        rows = pa.record_batch([pa.array(good, pa.int64())], schema=SCHEMA)
+        letters = [Bad(pa.RecordBatch.from_pylist(bad, schema=BAD_COLUMNS))] if bad else []
+        return [rows, *letters], Policy(self.dead_letters, 1000)
+
+    @property
+    def _names(self) -> tuple[str, ...]:
+        return tuple(each.name for each in self.sinks)
 
     def close(self) -> None:
         for committer in self.driver.committers.values():

@@ -84,11 +84,6 @@ class OnefoldKafkaDataSource(DataSource):
         """As the options say; what they leave to the servers is asked for, once for this object."""
         if self._settled is None:
             source = KafkaSource.from_options(self.options)
-            if source.on_error == "dead_letter" and "frozen" not in self.options:
-                raise ConfigError(
-                    "onError=dead_letter needs a pipeline, which writes them: pipeline.read(spark, KafkaSource(...)) of"
-                    " Pipeline(..., dead_letters=...). Here, onError is fail or skip"
-                )
             self._settled = source if source.is_settled else source.settled_as(find_schema(source))
         return self._settled
 
@@ -101,7 +96,13 @@ class OnefoldKafkaDataSource(DataSource):
     def _arrow(self, schema: StructType) -> pa.Schema:
         arrow = to_arrow_schema(schema, timezone="UTC")
         if not self._direct():
-            check_schema(self._source(), arrow)
+            source = self._source()
+            check_schema(source, arrow)
+            if source.on_error == "dead_letter" and "frozen" not in self.options:
+                raise ConfigError(
+                    "onError=dead_letter needs a pipeline, which writes them: pipeline.read(spark, KafkaSource(...)) of"
+                    " Pipeline(..., dead_letters=...). Here, onError is fail or skip"
+                )
         return arrow
 
 
