@@ -67,7 +67,7 @@ class OnefoldKafkaDataSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         return _BatchReader(self._source(), self._arrow(schema), self.options, direct=self._direct())
 
-    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         if "endingOffsets" in self.options:
             raise ConfigError("endingOffsets is for batch reads; a stream ends with trigger(availableNow=True)")
         if not KafkaSource.from_options(self.options).is_settled:
@@ -83,11 +83,6 @@ class OnefoldKafkaDataSource(DataSource):
         """As the options say; what they leave to the servers is asked for, once for this object."""
         if self._settled is None:
             source = KafkaSource.from_options(self.options)
-            if source.on_error == "dead_letter" and "frozen" not in self.options:
-                raise ConfigError(
-                    "onError=dead_letter needs a pipeline, which writes them: pipeline.read(spark, KafkaSource(...)) of"
-                    " Pipeline(..., dead_letters=...). Here, onError is fail or skip"
-                )
             self._settled = source if source.is_settled else source.settled_as(find_schema(source))
         return self._settled
 
@@ -100,7 +95,13 @@ class OnefoldKafkaDataSource(DataSource):
     def _arrow(self, schema: StructType) -> pa.Schema:
         arrow = to_arrow_schema(schema, timezone="UTC")
         if not self._direct():
-            check_schema(self._source(), arrow)
+            source = self._source()
+            check_schema(source, arrow)
+            if source.on_error == "dead_letter" and "frozen" not in self.options:
+                raise ConfigError(
+                    "onError=dead_letter needs a pipeline, which writes them: pipeline.read(spark, KafkaSource(...)) of"
+                    " Pipeline(..., dead_letters=...). Here, onError is fail or skip"
+                )
         return arrow
 
 
@@ -134,17 +135,17 @@ class _StreamReader(_Planned, DataSourceStreamReader, SupportsTriggerAvailableNo
         self._seen: Standing | None = None
         self._group = GroupPositions(self.source)
 
-    def initialOffset(self) -> Nested:  # noqa: N802
+    def initialOffset(self) -> Nested:
         return self.planner.initial().nested()
 
-    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+    def prepareForTriggerAvailableNow(self) -> None:
         self._target = self.planner.ends(Standing())
 
-    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+    def getDefaultReadLimit(self) -> ReadLimit:
         records_max = self.source.max_offsets_per_trigger
         return ReadAllAvailable() if records_max is None else ReadMaxRows(records_max)
 
-    def latestOffset(self, start: Nested, limit: ReadLimit) -> Nested:  # noqa: N802
+    def latestOffset(self, start: Nested, limit: ReadLimit) -> Nested:
         at = Standing.from_nested(start)
         self._seen = seen = self.planner.ends(at)
         goal = seen.offsets
@@ -154,7 +155,7 @@ class _StreamReader(_Planned, DataSourceStreamReader, SupportsTriggerAvailableNo
             goal = {p: max(at.offsets.get(p, 0), min(end, seen.offsets[p])) for p, end in target.items() if p in goal}
         return self.planner.next(at, seen, goal, limit.max_rows if isinstance(limit, ReadMaxRows) else None).nested()
 
-    def reportLatestOffset(self) -> Nested | None:  # noqa: N802
+    def reportLatestOffset(self) -> Nested | None:
         return None if self._seen is None else self._seen.nested()
 
     def partitions(self, start: Nested, end: Nested) -> Sequence[InputPartition]:

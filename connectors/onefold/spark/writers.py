@@ -9,13 +9,15 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
 from onefold.core import Committable, ConfigError, Partitioned, Sink, SinkWriter, TaskId
 from onefold.core.failpoints import failpoint
 from onefold.spark.bad_records import Bad, Letters, Policy
+from onefold.spark.columns import columns
 from onefold.spark.workers import settle
 
-__all__ = ["Batches", "Fetching", "Written", "run_writers", "write_task"]
+__all__ = ["Batches", "Fetching", "Written", "run_writers", "shared_out", "write_task"]
 
 Batches = Iterable[pa.RecordBatch | Bad]
 Fetching = Callable[[pa.RecordBatch], Iterable[pa.RecordBatch | Bad]]
@@ -45,7 +47,7 @@ def run_writers(
     """
     if policy is not None and policy.sink is not None:
         others = (*others, policy.sink)
-    df = _shared_out(df, sinks, others, is_direct=fetch is not None)
+    df = shared_out(df, sinks, others, is_direct=fetch is not None)
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         settle()
@@ -59,22 +61,24 @@ def run_writers(
     return Written(tuple(committable for one in tasks for committable in one.committables), bad)
 
 
-def _shared_out(df: DataFrame, sinks: Sequence[Sink], others: Sequence[Sink], *, is_direct: bool) -> DataFrame:
-    """`df` with its rows in the partitions that the sinks can take, and in no more of them."""
+def shared_out(df: DataFrame, sinks: Sequence[Sink], others: Sequence[Sink] = (), *, is_direct: bool) -> DataFrame:
+    """`df` with its rows in the partitions that the sinks can take beside the others, and in no more of them."""
     wanted = {sink.name: sink.partition_by() for sink in sinks if isinstance(sink, Partitioned)}
-    wanted = {name: columns for name, columns in wanted.items() if columns}
+    wanted = {name: key for name, key in wanted.items() if key}
     if len(set(wanted.values())) > 1:
         raise ConfigError(
             f"the sinks {', '.join(wanted)} want each key in one task, and their keys differ: give all but one of them"
             " delivery='staged' in a pipeline of its own, or the same key"
         )
-    for name, columns in wanted.items():
+    for name, key in wanted.items():
         if is_direct:
             raise ConfigError(
-                f"sink {name!r} wants the rows of one {', '.join(columns)} in one task, and the direct path moves no"
+                f"sink {name!r} wants the rows of one {', '.join(key)} in one task, and the direct path moves no"
                 " rows between tasks: use pipeline.read and pipeline.write, or delivery='staged'"
             )
-        df = df.repartition(*(f"`{column}`" for column in columns))
+        # By an expression that nothing else is shuffled by: adaptive execution drops a shuffle that repeats that of a
+        # join before it, and then may split the join's skewed keys among tasks.
+        df = df.repartition(F.struct(F.lit("of one key"), *columns(key)))
         break
     limits = [limit for sink in (*sinks, *others) if (limit := sink.writers_max()) is not None]
     if limits:

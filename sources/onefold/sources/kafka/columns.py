@@ -9,11 +9,12 @@ from confluent_kafka import Message
 
 from onefold.core.errors import ConfigError
 from onefold.sources.kafka import raw
-from onefold.sources.kafka.ddl import columns_of, ddl_of
+from onefold.sources.kafka.ddl import ddl_of
 
 __all__ = [
     "COLUMNS",
     "POSITION_COLUMNS",
+    "added_columns",
     "beside",
     "check_names",
     "check_types",
@@ -33,38 +34,39 @@ COLUMNS = tuple(_ADDED)
 _RAW_OF = {name: of for added in _ADDED.values() for name, of in added.items()}
 
 
-def _added(columns: Collection[str]) -> pa.Schema:
+def added_columns(columns: Collection[str]) -> pa.Schema:
+    """What the choices add, always in the same order."""
     names = [name for choice in COLUMNS if choice in columns for name in _ADDED[choice]]
     return pa.schema([raw.RAW_COLUMNS.field(_RAW_OF[name]).with_name(name) for name in names])
 
 
-POSITION_COLUMNS = _added(["position"])
+POSITION_COLUMNS = added_columns(["position"])
 
 
 def columns_ddl(ddl: str, columns: Collection[str]) -> str:
     """The parsed columns' DDL text with the chosen ones behind."""
-    return f"{ddl}, {ddl_of(_added(columns))}" if columns else ddl
+    return f"{ddl}, {ddl_of(added_columns(columns))}" if columns else ddl
 
 
-def check_names(columns: Sequence[str], ddl: str | None) -> None:
+def check_names(columns: Sequence[str], parsed: Sequence[str]) -> None:
     """Raise `ConfigError` for a choice that isn't one, and for names that the parsed columns have as well."""
     if unknown := [choice for choice in columns if choice not in COLUMNS]:
         raise ConfigError(f"columns are some of {', '.join(COLUMNS)}; {unknown[0]!r} is not")
-    added = _added(columns)
-    for name in columns_of(ddl) if ddl is not None else ():
+    added = added_columns(columns)
+    for name in parsed:
         if name.lower() in added.names:
             raise ConfigError(f"the schema has a column {name!r}, and columns= adds {ddl_of(added)}: rename it")
 
 
 def parsed_part(schema: pa.Schema, columns: Collection[str]) -> pa.Schema:
     """The columns that come out of the values."""
-    added = _added(columns)
+    added = added_columns(columns)
     return pa.schema([field for field in schema if field.name not in added.names])
 
 
 def check_types(schema: pa.Schema, columns: Collection[str]) -> None:
     """Raise `ConfigError` unless the added columns that the schema names have their own types."""
-    for wanted in _added(columns):
+    for wanted in added_columns(columns):
         number = schema.get_field_index(wanted.name)
         if number >= 0 and not raw.is_same(schema.field(number).type, wanted.type):
             raise ConfigError(f"the column {wanted.name!r} is {wanted.type}, not {schema.field(number).type}")

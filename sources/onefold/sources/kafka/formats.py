@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from onefold.core.errors import ConfigError
 from onefold.sources.kafka import columns, csv, json, raw, text
+from onefold.sources.kafka.ddl import columns_of
 from onefold.sources.kafka.sifting import Parser
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def check_format(source: KafkaSource) -> None:
         raise ConfigError("csv_delimiter goes with format='csv'")
     csv.check_delimiter(source.csv_delimiter)
     _check_avro(source)
-    columns.check_names(source.columns, source.schema)
+    columns.check_names(source.columns, _parsed_names(source))
     if source.on_error not in ON_ERROR:
         raise ConfigError(f"on_error is one of {', '.join(ON_ERROR)}, not {source.on_error!r}")
     if chosen == "raw" and source.on_error != "fail":
@@ -117,6 +118,15 @@ def parser_of(source: KafkaSource, parsed: pa.Schema) -> Parser:
         return avro.AvroParser(parsed, reader, avro.Framed(registry(source.schema_registry, source.timeout_s)))
     writer = reader if source.avro_written_as is None else AvroSchema(source.avro_written_as)
     return avro.AvroParser(parsed, reader, avro.Plain(writer))
+
+
+def _parsed_names(source: KafkaSource) -> list[str]:
+    """As far as they are known before any server is asked."""
+    if source.format == "avro":
+        from onefold.sources.kafka.avro_types import AvroSchema
+
+        return AvroSchema(source.avro_schema).arrow.names if source.avro_schema is not None else []
+    return columns_of(source.schema) if source.schema not in (None, INFER) else []
 
 
 def _check_avro(source: KafkaSource) -> None:

@@ -20,6 +20,15 @@ __all__ = ["Registry", "registry"]
 HEADER = 5  # a zero, and the schema's id in four bytes, big-endian
 
 _NOT_FOUND = 404
+# Settings of the client that it wants as numbers; ours are texts, as librdkafka's.
+_NUMBERS = (
+    "timeout",
+    "cache.capacity",
+    "cache.latest.ttl.sec",
+    "max.retries",
+    "retries.wait.ms",
+    "retries.max.wait.ms",
+)
 
 
 class Registry:
@@ -28,7 +37,8 @@ class Registry:
     def __init__(self, config: Mapping[str, str], timeout_s: float) -> None:
         self._where = config["url"]
         try:
-            self._client = SchemaRegistryClient({"timeout": timeout_s, **config})
+            numbers = {name: float(config[name]) for name in _NUMBERS if name in config}
+            self._client = SchemaRegistryClient({"timeout": timeout_s, **config, **numbers})
         except (ValueError, TypeError) as error:
             raise ConfigError(f"schema_registry: {error}. The names are those of confluent-kafka's client") from None
         self._schemas: dict[int, Any] = {}
