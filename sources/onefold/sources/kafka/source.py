@@ -80,7 +80,7 @@ class KafkaSource:
     schema: str | None
     starting_offsets: str
     max_offsets_per_trigger: int | None
-    settings: Mapping[str, str] = field(hash=False)
+    settings: Mapping[str, str] = field(hash=False, repr=False)  # passwords are among them
     timeout_s: float
     columns: tuple[str, ...]
     on_error: str
