@@ -167,6 +167,22 @@ def test_a_deleted_topic_is_a_loss_and_one_that_was_never_there_a_mistake(
         stream.source.initial_positions()
 
 
+def test_a_topic_that_is_gone_for_good_can_be_forgotten_also_where_another_has_its_name_now(
+    servers: str, kafka_topic: Topic
+) -> None:
+    topic, gone = kafka_topic(partitions=1), kafka_topic(partitions=1)
+    for name in (topic, gone):
+        produce(servers, name, 5)
+    stream = Stream(KafkaSource(topic, gone, bootstrap_servers=servers))
+    assert len(stream.batch()) == 10
+    make_anew(servers, gone)
+    for name in (topic, gone):
+        produce(servers, name, 9)
+    stream = Stream(KafkaSource(topic, bootstrap_servers=servers, forget_topics=[gone]), stream.at)
+    assert stream.batch() == [(topic, 0, offset) for offset in range(5, 14)]
+    assert stream.at.offsets[gone, 0] == 5
+
+
 def test_topics_of_a_pattern_join_with_their_first_record_and_partitions_in_flight_too(
     servers: str, admin: AdminClient
 ) -> None:

@@ -63,6 +63,7 @@ def test_times_come_as_datetimes_texts_and_milliseconds() -> None:
         (("a",), {"max_bytes_per_trigger": 0}, "maxBytesPerTrigger"),
         (("a",), {"max_bytes_per_trigger": 1, "reader": "spark"}, "maxOffsetsPerTrigger"),
         (("a",), {"commit_to_group": " "}, "consumer group"),
+        (("a",), {"forget_topics": ["a"]}, "take it out of one"),
         (("a",), {"reader": "flink"}, "'onefold' or 'spark'"),
     ],
 )
@@ -73,7 +74,7 @@ def test_wrong_settings_say_what_to_do(topics: tuple[str, ...], more: dict[str, 
 
 
 def test_a_pattern_goes_through_options_and_never_means_kafkas_own_topics() -> None:
-    given = source(topics_pattern=".*orders", max_bytes_per_trigger=1000, commit_to_group="shown")
+    given = source(topics_pattern=".*orders", max_bytes_per_trigger=1000, commit_to_group="shown", forget_topics=["x"])
     assert KafkaSource.from_options(given.options()) == given
     assert pickle.loads(pickle.dumps(given)) == given
     assert [topic for topic in ("orders", "my-orders", "orders2", "__orders") if given.subscription.covers(topic)] == [

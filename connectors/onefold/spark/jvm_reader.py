@@ -55,6 +55,11 @@ def _options(source: KafkaSource, known: Positions, start: Positions) -> dict[st
     from onefold.sources.kafka.standing import Standing
     from onefold.sources.kafka.starting import check_ids
 
+    if source.topics_pattern is not None and source.forget_topics:
+        raise ConfigError(
+            "reader='spark' hands the pattern to Spark, which would read the topics of forget_topics again: give a"
+            " pattern that doesn't match them, or name the topics"
+        )
     topics = source.subscription.find(source.broker(), start.topics())
     check_ids(known.topic_ids(), topics)
     offsets = Standing.of(start).offsets

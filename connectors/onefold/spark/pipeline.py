@@ -241,7 +241,7 @@ class Pipeline:
         began = start.topics().keys()
         if subscription.pattern is not None:
             subscription.check_continues(began, f"pipeline {self.name!r}")
-        elif began != set(subscription.topics):
+        elif began - {*subscription.forgotten} != set(subscription.topics):
             raise ConfigError(
                 f"pipeline {self.name!r} began with {', '.join(sorted(began)) or 'no topic'}, and this source reads"
                 f" {', '.join(sorted(subscription.topics))}: where each topic starts was settled then. Name the same"

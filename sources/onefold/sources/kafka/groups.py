@@ -37,7 +37,8 @@ class GroupPositions:
 
     def show(self, at: Positions) -> None:
         """To be called once everything below these positions is in the destination."""
-        self._last = Standing.of(at).offsets
+        covers = self._source.subscription.covers
+        self._last = {p: offset for p, offset in Standing.of(at).offsets.items() if covers(p[0])}
         if self._source.commit_to_group is None or not self._last:
             return
         try:

@@ -158,7 +158,8 @@ class Broker:
             try:
                 return ask(max(0.1, deadline - time.monotonic()))
             except KafkaException as error:
-                if error.args[0].code() == KafkaError._TIMED_OUT or time.monotonic() + _AGAIN_S > deadline:
+                is_final = error.args[0].code() in (KafkaError._TIMED_OUT, *client.ACCESS)
+                if is_final or time.monotonic() + _AGAIN_S > deadline:
                     self._admin.poll(0)
                     said = [*self._said, error.args[0]]
                     raise client.unreachable(what, self.bootstrap_servers, self.timeout_s, said) from error

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from onefold.core.errors import ConfigError, DataLoss, Retriable
 from onefold.sources.kafka import starting
-from onefold.sources.kafka.offsets import Broker, OffsetRange
+from onefold.sources.kafka.offsets import Broker, OffsetRange, Topic
 from onefold.sources.kafka.sizes import Sizes
 from onefold.sources.kafka.standing import Offsets, Partition, Standing, names_of
 from onefold.sources.kafka.subscription import SETTLE_S
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from onefold.sources.kafka.source import KafkaSource
 
 __all__ = ["Planner", "limit", "not_behind", "ranges"]
+
+
+_ID_SETTLE_S = 1.0  # a broker that lags behind may know the topic that had the name before
 
 
 class Planner:
@@ -30,6 +33,7 @@ class Planner:
         self._checked: Standing | None = None
         self._broker: Broker | None = None
         self._sizes = Sizes(source)
+        self._whole: dict[Partition, tuple[int, int | None]] = {}  # not cut below that offset, by that epoch's leader
 
     @property
     def broker(self) -> Broker:
@@ -52,8 +56,12 @@ class Planner:
         """Where all topics of the source end now. Raises `DataLoss` where that does not go on from `start`."""
         topics = self._check(start)
         seen = self.broker.ends([(topic, number) for topic, found in topics.items() for number in found.partitions])
-        ends = not_behind(self.broker, start.offsets, dict(seen.offsets))
-        check_not_truncated(self.source, start, seen)
+        at = {partition: offset for partition, offset in start.offsets.items() if partition[0] in topics}
+        ends = not_behind(self.broker, at, dict(seen.offsets))
+        whole = {p: (offset, seen.epochs.get(p)) for p, offset in at.items()}
+        asked = {p: epoch for p, epoch in start.epochs.items() if p in at and self._whole.get(p) != whole[p]}
+        check_not_truncated(self.source, Standing(at, {}, asked), seen)
+        self._whole = whole
         ids = {topic: found.id for topic, found in topics.items() if found.id is not None}
         return Standing(ends, ids, seen.epochs)
 
@@ -72,12 +80,19 @@ class Planner:
         if end != self._checked:
             self._check(Standing({**start.offsets, **end.offsets}, {**start.ids, **end.ids}))
 
-    def _check(self, start: Standing) -> Mapping[str, Any]:
+    def _check(self, start: Standing) -> Mapping[str, Topic]:
         known = {topic for topic, _ in start.offsets}
         self.source.subscription.check_continues(known, "the checkpoint")
-        topics = self.source.subscription.find(self.broker, known)
-        starting.check_ids(start.ids, topics)
-        return topics
+        deadline = time.monotonic() + _ID_SETTLE_S
+        while True:
+            topics = self.source.subscription.find(self.broker, known)
+            try:
+                starting.check_ids(start.ids, topics)
+                return topics
+            except DataLoss:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(_ID_SETTLE_S / 4)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_broker": None}

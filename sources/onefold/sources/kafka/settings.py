@@ -10,7 +10,7 @@ from confluent_kafka import IsolationLevel, KafkaError, KafkaException
 
 from onefold.core.errors import ConfigError, OnefoldError, Retriable
 
-__all__ = ["LOGGER", "Settings", "admin_config", "check", "consumer_config", "isolation", "unreachable"]
+__all__ = ["ACCESS", "LOGGER", "Settings", "admin_config", "check", "consumer_config", "isolation", "unreachable"]
 
 Settings = Mapping[str, str]
 
@@ -143,7 +143,7 @@ def refused_by_client(error: KafkaException) -> ConfigError:
     return ConfigError(f"Kafka client settings: {reason}{hint}")
 
 
-_ACCESS = frozenset(
+ACCESS = frozenset(
     {
         KafkaError._AUTHENTICATION,
         KafkaError.SASL_AUTHENTICATION_FAILED,
@@ -157,7 +157,7 @@ _ACCESS = frozenset(
 def unreachable(what: str, bootstrap_servers: str, timeout_s: float, errors: list[KafkaError]) -> OnefoldError:
     """What to raise when a broker gave no answer: the last thing that the client said of its connections counts."""
     for error in errors:
-        if error.code() in _ACCESS:
+        if error.code() in ACCESS:
             return ConfigError(
                 f"Kafka at {bootstrap_servers} refused us while {what}: {error.str()}. Check security.protocol, the "
                 "sasl.* and ssl.* settings, and the topic's ACLs (READ and DESCRIBE)"

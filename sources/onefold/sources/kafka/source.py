@@ -34,6 +34,7 @@ _OPTIONS = {
     "startingOffsetsByTimestamp",
     "maxBytesPerTrigger",
     "commitToGroup",
+    "forgetTopics",
     *FORMAT_OPTIONS,
 }
 _REFUSED_OPTIONS = {
@@ -69,6 +70,7 @@ class KafkaSource:
     `settings` are librdkafka's own (`{"security.protocol": "SSL"}`). `timeout_s` bounds each wait for a broker.
 
     `topics_pattern`, instead of topics: all that match, also those that come later, from their first record on.
+    `forget_topics`: such that were read and are gone for good, which otherwise is a loss.
     `max_bytes_per_trigger`: about so many bytes of keys and values in a batch. `commit_to_group`: a consumer group that
     is told where the pipeline stands, for dashboards; nobody reads it back. `reader="spark"`: a pipeline reads through
     Spark's own connector, whose jars the session must have.
@@ -93,6 +95,7 @@ class KafkaSource:
     max_bytes_per_trigger: int | None
     commit_to_group: str | None
     reader: str
+    forget_topics: tuple[str, ...]
 
     def __init__(
         self,
@@ -116,6 +119,7 @@ class KafkaSource:
         max_bytes_per_trigger: int | None = None,
         commit_to_group: str | None = None,
         reader: str = "onefold",
+        forget_topics: Sequence[str] = (),
     ) -> None:
         values = {
             "topics": topics,
@@ -137,6 +141,7 @@ class KafkaSource:
             "max_bytes_per_trigger": max_bytes_per_trigger,
             "commit_to_group": commit_to_group,
             "reader": reader,
+            "forget_topics": tuple(forget_topics),
         }
         for name, value in values.items():
             object.__setattr__(self, name, value)
@@ -164,7 +169,7 @@ class KafkaSource:
 
     @property
     def subscription(self) -> Subscription:
-        return Subscription(self.topics, self.topics_pattern)
+        return Subscription(self.topics, self.topics_pattern, self.forget_topics)
 
     @property
     def is_settled(self) -> bool:
@@ -214,6 +219,8 @@ class KafkaSource:
             options["maxBytesPerTrigger"] = str(self.max_bytes_per_trigger)
         if self.commit_to_group is not None and positions is None:  # a pipeline tells the group itself
             options["commitToGroup"] = self.commit_to_group
+        if self.forget_topics:
+            options["forgetTopics"] = ",".join(self.forget_topics)
         options |= format_options(self)
         return options | {f"kafka.{name}": value for name, value in self.settings.items()}
 
@@ -255,6 +262,7 @@ class KafkaSource:
             topics_pattern=given.get("subscribePattern"),
             max_bytes_per_trigger=_whole("maxBytesPerTrigger", given.get("maxBytesPerTrigger")),
             commit_to_group=given.get("commitToGroup"),
+            forget_topics=[topic.strip() for topic in given.get("forgetTopics", "").split(",") if topic.strip()],
             schema_registry=registry or None,
             **format_settings(given),
         )

@@ -20,16 +20,24 @@ SETTLE_S = 5.0  # how long a broker may not know yet what another one does: a ne
 
 @dataclass(frozen=True)
 class Subscription:
-    """Topics by name, or by a regular expression that the whole name matches (Kafka's own topics never do)."""
+    """Topics by name, or by a regular expression that the whole name matches (Kafka's own topics never do).
+
+    `forgotten` ones are not read, and nobody asks where they went: positions in them stay as they are.
+    """
 
     topics: tuple[str, ...]
     pattern: str | None = None
+    forgotten: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return ", ".join(self.topics) if self.pattern is None else f"the topics that match {self.pattern!r}"
 
     def check(self) -> None:
         """Raise `ConfigError` with what is wrong. Asks no server."""
+        if both := sorted({*self.topics} & {*self.forgotten}):
+            raise ConfigError(
+                f"the topic {both[0]!r} is to be read, and is in forget_topics: take it out of one of them"
+            )
         if self.pattern is not None:
             if self.topics:
                 raise ConfigError(f"name the topics ({', '.join(self.topics)}) or give topics_pattern, not both")
@@ -47,13 +55,13 @@ class Subscription:
 
     def covers(self, topic: str) -> bool:
         """Whether this topic is read, should it exist."""
-        if self.pattern is None:
+        if self.pattern is None or topic in self.forgotten:
             return topic in self.topics
         return re.fullmatch(self.pattern, topic) is not None and not topic.startswith("__")
 
     def check_continues(self, topics: Collection[str], whose: str) -> None:
         """Raise `ConfigError` if there are positions in a topic that this doesn't cover."""
-        if strangers := sorted(topic for topic in topics if not self.covers(topic)):
+        if strangers := sorted(t for t in topics if not self.covers(t) and t not in self.forgotten):
             raise ConfigError(
                 f"{whose} holds positions of the topic {strangers[0]!r}, which subscribe does not name"
                 f" ({self}): subscribe to it again, or start with a new checkpoint"
@@ -62,6 +70,7 @@ class Subscription:
     def find(self, broker: Broker, known: Collection[str] = ()) -> dict[str, Topic]:
         """The topics as they are now. Raises `ConfigError` where one was never there, `DataLoss` where a `known` one,
         of which there are positions, is gone."""
+        known = [topic for topic in known if topic not in self.forgotten]
         deadline = time.monotonic() + min(broker.timeout_s, SETTLE_S)
         while True:
             wanted = self.topics if self.pattern is None else filter(self.covers, broker.topic_names())
@@ -73,8 +82,8 @@ class Subscription:
                 if missing[0] in known:
                     raise DataLoss(
                         f"{missing[0]}: the topic was deleted, and there are positions in it. What was not read of it"
-                        " is lost. Restore it with its records at the same offsets, or accept the loss: start over"
-                        " under a new pipeline name"
+                        " is lost. Restore it with its records at the same offsets; or, if it is gone for good, name it"
+                        " in forget_topics"
                     )
                 raise ConfigError(
                     f"Kafka at {broker.bootstrap_servers} has no topic {', '.join(map(repr, missing))}: create it, or"
