@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
@@ -22,9 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["read_through_spark"]
 
 
-def read_through_spark(
-    spark: SparkSession, source: KafkaSource, known: Positions, start: Positions | None
-) -> DataFrame:
+def read_through_spark(spark: SparkSession, source: KafkaSource, known: Positions, start: Positions) -> DataFrame:
     """The stream of the source's records from `start` on, with the columns that it has otherwise.
 
     Spark's positions don't say of which topics they are: here, once for a query, the topics of now are held against
@@ -38,7 +37,7 @@ def read_through_spark(
     schema = to_arrow_schema(columns, timezone="UTC")
     check_schema(source, schema)
     try:
-        records = spark.readStream.format("kafka").options(**_options(source, known, start or known)).load()
+        records = spark.readStream.format("kafka").options(**_options(source, known, start)).load()
     except AnalysisException as error:
         if "Failed to find data source: kafka" in str(error):
             raise ConfigError(
@@ -112,7 +111,7 @@ class _Parse:
                 continue
             rows = found.rows[0] if len(found.rows) == 1 else pa.concat_batches(found.rows)
             if source.columns:
-                bad = {value.index for value in found.bad}
-                good = batch.take(pa.array([i for i in range(len(values)) if i not in bad])) if bad else batch
-                rows = beside(rows, good, self.schema)
+                is_good = np.ones(len(values), dtype=bool)
+                is_good[[value.index for value in found.bad]] = False
+                rows = beside(rows, batch.filter(pa.array(is_good)), self.schema)
             yield rows

@@ -189,12 +189,13 @@ class _BatchReader(_Planned, DataSourceReader):
         start = self.planner.initial()
         latest = self.planner.ends(start)
         end = latest.offsets if self._ending.strip().lower() == "latest" else self._given_end(latest)
-        for (topic, number), offset in start.offsets.items():
+        begin = {partition: offset for partition, offset in start.offsets.items() if partition in end}
+        for (topic, number), offset in begin.items():
             if end[topic, number] < offset:
                 raise ConfigError(
                     f"endingOffsets is before startingOffsets for {topic}/{number}: {end[topic, number]} < {offset}"
                 )
-        return [_RangePartition(wanted) for wanted in ranges(start.offsets, end)]
+        return [_RangePartition(wanted) for wanted in ranges(begin, end)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         settle()

@@ -13,9 +13,7 @@ Offset = int | str
 
 # What stands beside a topic's partitions, `orders/id` beside `orders/0`: no position, but what it is a position in.
 TOPIC_ID = "id"  # which topic of that name (KIP-516): one that is deleted and made anew has another
-LEADER_EPOCHS = (
-    "epochs"  # under which leaders the offsets were found (KIP-101), as `0:5 1:7`: only their source reads it
-)
+LEADER_EPOCHS = "epochs"  # under which leaders the offsets were found (KIP-101), as `0:5 1:7`; for their source only
 _MARKS = (TOPIC_ID, LEADER_EPOCHS)
 
 
