@@ -15,6 +15,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from onefold.core.errors import ConfigError, DataLoss, Retriable
 from onefold.sources.kafka import settings as client
 from onefold.sources.kafka.offsets import Broker, OffsetRange
+from onefold.sources.kafka.truncation import is_truncation, truncated
 
 __all__ = ["close_consumers", "consumers_made", "fetch"]
 
@@ -204,6 +205,8 @@ def _messages(
 
 
 def _explain(error: KafkaError, slot: _Slot, wanted: OffsetRange, broker: Broker) -> NoReturn:
+    if is_truncation(error):
+        raise truncated(f"{wanted.topic}/{wanted.partition}", slot.reached, error.str())
     if error.code() in _NO_TOPIC:
         try:
             known = broker.partitions(
