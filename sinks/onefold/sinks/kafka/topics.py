@@ -18,6 +18,7 @@ from confluent_kafka.cimpl import NewTopic
 from onefold.core.errors import ConfigError, Retriable
 from onefold.sinks.kafka import clients, errors
 from onefold.sinks.kafka.plan import Settings
+from onefold.sinks.kafka.transactions import initialize
 
 __all__ = ["Topics"]
 
@@ -100,7 +101,7 @@ class Topics:
         except KafkaException as error:
             raise clients.refused_by_client(error) from error
         doing = f"{self._where}, trying transactional id {transactional_id!r} with a timeout of {timeout_ms} ms"
-        errors.asked(lambda: producer.init_transactions(self._settings.timeout_s), doing)
+        initialize(producer, self._settings, doing)
 
     def _describe(self, topic: str, wanted: frozenset[AclOperation]) -> Any:
         """None if it is not there. Raises ConfigError where the operations that the sink needs are not allowed."""

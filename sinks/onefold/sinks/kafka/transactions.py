@@ -11,6 +11,8 @@ import os
 import threading
 import uuid
 
+from confluent_kafka import Producer
+
 from onefold.core.contract import TaskId
 from onefold.core.errors import Retriable
 from onefold.sinks.kafka import errors, requests
@@ -19,9 +21,9 @@ from onefold.sinks.kafka.encoding import Records
 from onefold.sinks.kafka.naming import Handle, Names
 from onefold.sinks.kafka.plan import Settings
 from onefold.sinks.kafka.progress import Progress
-from onefold.sinks.kafka.sending import Outbox
+from onefold.sinks.kafka.sending import Outbox, connect
 
-__all__ = ["Attempt"]
+__all__ = ["Attempt", "initialize"]
 
 _LOOKS_MAX = 3
 _ENDED = ("Empty", "CompleteCommit", "CompleteAbort", "Dead")
@@ -61,6 +63,15 @@ def take_id(kafka: Cluster, names: Names, task: TaskId) -> str:
         return names.transactional_id(task.generation, _process, len(epochs) - 1)
 
 
+def initialize(producer: Producer, settings: Settings, doing: str) -> None:
+    """`init_transactions`, within 60 ms. It asks for the coordinator at once, and, where no broker is connected by then,
+    again after 500 ms. So metadata is asked for before, twice: the first connection is to a bootstrap server, and
+    librdkafka gives it up when it has answered."""
+    for _ in range(2):
+        connect(producer, settings, doing)
+    errors.asked(lambda: producer.init_transactions(settings.timeout_s), doing)
+
+
 class Attempt:
     """The transaction of one attempt. Begins with a record in the progress topic that says which epoch it is of."""
 
@@ -77,7 +88,7 @@ class Attempt:
 
     def begin(self) -> None:
         producer = self._open().producer
-        errors.asked(lambda: producer.init_transactions(self._settings.timeout_s), self._where)
+        initialize(producer, self._settings, self._where)
         errors.asked(producer.begin_transaction, self._where)
         self._note(Progress.of(self._task))
 
