@@ -170,8 +170,11 @@ def read_source(spark: SparkSession, source: KafkaSource, start: Positions, end:
     begin = dict(start.items)
     topics = source.subscription.find(source.broker(), end.topics())
     later = {f"{t}/{p}": begin.get(f"{t}/{p}", 0) for t, topic in topics.items() for p in topic.partitions}
-    known = {name: offset for name, offset in end.items if name.rpartition("/")[0] in topics}
-    whole = Positions.of({**later, **known}, end.marks if len(known) == len(end.items) else ())
+    known, marks = (
+        {name: value for name, value in values if name.rpartition("/")[0] in topics}
+        for values in (end.items, end.marks)
+    )
+    whole = Positions.of({**later, **known}, marks)
     options = {**source.options(start), "endingOffsets": whole.to_kafka_json()}
     options.pop("maxOffsetsPerTrigger", None)
     return spark.read.format("onefold_kafka").options(**options).load()
