@@ -170,10 +170,8 @@ def read_source(spark: SparkSession, source: KafkaSource, start: Positions, end:
     begin = dict(start.items)
     topics = source.subscription.find(source.broker(), end.topics())
     later = {f"{t}/{p}": begin.get(f"{t}/{p}", 0) for t, topic in topics.items() for p in topic.partitions}
-    known, marks = (
-        {name: value for name, value in values if name.rpartition("/")[0] in topics}
-        for values in (end.items, end.marks)
-    )
+    known = {name: offset for name, offset in end.items if name.rpartition("/")[0] in topics}
+    marks = {name: mark for name, mark in end.marks if name.rpartition("/")[0] in topics}
     whole = Positions.of({**later, **known}, marks)
     options = {**source.options(start), "endingOffsets": whole.to_kafka_json()}
     options.pop("maxOffsetsPerTrigger", None)
