@@ -7,6 +7,7 @@ from onefold.sources.kafka.fetching import close_consumers, fetch
 from onefold.sources.kafka.offsets import Broker, OffsetRange, limit, ranges
 from onefold.sources.kafka.positions import POSITION_COLUMNS
 from onefold.sources.kafka.reading import RAW_COLUMNS, check_schema, read
+from onefold.sources.kafka.records import Records, Wanted
 from onefold.sources.kafka.source import KafkaSource
 
 __all__ = [
@@ -15,6 +16,8 @@ __all__ = [
     "Broker",
     "KafkaSource",
     "OffsetRange",
+    "Records",
+    "Wanted",
     "check_schema",
     "close_consumers",
     "fetch",

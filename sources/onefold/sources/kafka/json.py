@@ -15,12 +15,12 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from collections.abc import Sequence
 
 import pyarrow as pa
 import pyarrow.json as pj
 
 from onefold.core.errors import ConfigError
+from onefold.sources.kafka.records import Lines, Values
 
 __all__ = ["Unparsable", "check", "parse"]
 
@@ -54,7 +54,7 @@ def check(schema: pa.Schema) -> None:
             )
 
 
-def parse(values: Sequence[bytes | None], schema: pa.Schema) -> pa.RecordBatch:
+def parse(values: Values, schema: pa.Schema) -> pa.RecordBatch:
     """One row for each value, with exactly this schema.
 
     Missing fields are null, fields outside the schema are passed over. Integers and decimals are exact or refused; a
@@ -67,13 +67,11 @@ def parse(values: Sequence[bytes | None], schema: pa.Schema) -> pa.RecordBatch:
         raise _first_unparsable(values, schema) from None
 
 
-def _parse_all(values: Sequence[bytes | None], schema: pa.Schema) -> pa.RecordBatch:
-    joined = _join(values)
-    if not joined.isascii():
-        joined.decode("utf-8")
+def _parse_all(values: Values, schema: pa.Schema) -> pa.RecordBatch:
+    lines = _lines(values)
     table = pj.read_json(
-        pa.BufferReader(joined),
-        read_options=pj.ReadOptions(use_threads=False, block_size=len(joined) + 1),
+        pa.BufferReader(lines),
+        read_options=pj.ReadOptions(use_threads=False, block_size=lines.size + 1),
         parse_options=pj.ParseOptions(explicit_schema=_readable(schema), unexpected_field_behavior="ignore"),
     )
     if table.num_rows != len(values):
@@ -85,7 +83,20 @@ def _parse_all(values: Sequence[bytes | None], schema: pa.Schema) -> pa.RecordBa
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _join(values: Sequence[bytes | None]) -> bytes:
+def _lines(values: Values) -> pa.Buffer:
+    """All values with a newline between, of which each begins with `{` and ends with `}`; raises if one doesn't."""
+    if isinstance(values, Lines) and values.are_objects:
+        lines = values.buffer()
+        if not values.is_ascii:
+            lines.to_pybytes().decode("utf-8")
+        return lines
+    joined = _join(list(values))
+    if not joined.isascii():
+        joined.decode("utf-8")
+    return pa.py_buffer(joined)
+
+
+def _join(values: Values) -> bytes:
     """All values with a newline between; raises if one doesn't begin with `{` and end with `}`."""
     try:
         joined = b"\n".join(values)  # type: ignore[arg-type]  # a null raises TypeError
@@ -137,7 +148,7 @@ def _convert(array: pa.Array, field: pa.Field) -> pa.Array:
     return array if array.type == field.type else array.cast(field.type)
 
 
-def _first_unparsable(values: Sequence[bytes | None], schema: pa.Schema) -> Unparsable:
+def _first_unparsable(values: Values, schema: pa.Schema) -> Unparsable:
     """Find the first value that doesn't parse, by halving."""
     good, bad = 0, len(values)  # values[:good] parse, values[:bad] don't
     while bad - good > 1:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 
 import pyarrow as pa
-from confluent_kafka import Message
 
 from onefold.core.errors import ConfigError
+from onefold.sources.kafka.records import Records
 
 __all__ = ["POSITION_COLUMNS", "POSITION_DDL", "check_positions", "clash", "parsed_part", "with_positions"]
 
@@ -44,18 +43,12 @@ def check_positions(schema: pa.Schema) -> None:
             raise ConfigError(f"positions: the column {field.name!r} is {wanted}, not {field.type}")
 
 
-def with_positions(parsed: pa.RecordBatch, messages: Sequence[Message], schema: pa.Schema) -> pa.RecordBatch:
-    """The parsed rows of one range's messages with all columns of `schema`, in its order."""
+def with_positions(parsed: pa.RecordBatch, records: Records, schema: pa.Schema) -> pa.RecordBatch:
+    """The parsed rows of one range's records with all columns of `schema`, in its order."""
     arrays = [
-        _position(field, messages) if field.name in POSITION_COLUMNS.names else parsed.column(field.name)
+        records.column(field.with_name(field.name.removeprefix("kafka_")))
+        if field.name in POSITION_COLUMNS.names
+        else parsed.column(field.name)
         for field in schema
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-
-def _position(field: pa.Field, messages: Sequence[Message]) -> pa.Array:
-    if field.name == "kafka_offset":
-        return pa.array([message.offset() for message in messages], field.type)
-    # All messages of a range share the others.
-    value = messages[0].topic() if field.name == "kafka_topic" else messages[0].partition()
-    return pa.repeat(pa.scalar(value, field.type), len(messages))

@@ -13,6 +13,7 @@ from onefold.sources.kafka.fetching import MESSAGES_MAX, fetch
 from onefold.sources.kafka.offsets import OffsetRange
 from onefold.sources.kafka.positions import check_positions, parsed_part, with_positions
 from onefold.sources.kafka.raw import RAW_COLUMNS
+from onefold.sources.kafka.records import Wanted
 
 __all__ = ["RAW_COLUMNS", "check_schema", "read"]
 
@@ -41,6 +42,7 @@ def read(
     positions: bool = False,
     timeout_s: float = 60.0,
     rows_max: int = MESSAGES_MAX,
+    compiled_fetch: str = "auto",
 ) -> Iterator[pa.RecordBatch]:
     """The records of one range, in order, in batches of about `rows_max` rows with exactly this schema.
 
@@ -48,20 +50,30 @@ def read(
     `DataLoss`, `Retriable`, `ConfigError`; a range without records yields nothing.
     """
     parsed = parsed_part(schema) if positions else schema
-    for messages in fetch(bootstrap_servers, settings, wanted, timeout_s=timeout_s, messages_max=rows_max):
+    columns = Wanted.of(schema.names) if format == "raw" else Wanted(lines=True)
+    batches = fetch(
+        bootstrap_servers,
+        settings,
+        wanted,
+        columns=columns,
+        timeout_s=timeout_s,
+        messages_max=rows_max,
+        compiled=compiled_fetch,
+    )
+    for records in batches:
         if format == "raw":
-            yield raw.to_batch(messages, schema)
+            yield raw.to_batch(records, schema)
             continue
-        values = [message.value() for message in messages]
+        values = records.values
         try:
             batch = json.parse(values, parsed)
         except json.Unparsable as error:
-            value, offset = values[error.index], messages[error.index].offset()
+            value, offset = values[error.index], records.column(pa.field("offset", pa.int64()))[error.index]
             raise BadRecord(
                 f"{wanted.topic}/{wanted.partition} offset {offset}: {error.reason}. The value is {_short(value)}. "
                 "Correct the schema, or read with format=raw and deal with such records yourself"
             ) from None
-        yield with_positions(batch, messages, schema) if positions else batch
+        yield with_positions(batch, records, schema) if positions else batch
 
 
 def _short(value: bytes | None, length_max: int = 200) -> str:
