@@ -60,6 +60,7 @@ class Fetch:
                 wanted,
                 positions=source.positions,
                 timeout_s=source.timeout_s,
+                compiled_fetch=source.compiled_fetch,
             )
             for batch in batches:
                 if self.transform is None:

@@ -35,10 +35,10 @@ _Partitions = dict[tuple[str, int], int]
 
 class OnefoldKafkaDataSource(DataSource):
     """Options: `subscribe`, `kafka.bootstrap.servers`, `kafka.*` (librdkafka's names), `startingOffsets`,
-    `endingOffsets` (batch), `maxOffsetsPerTrigger`, `format`, `schema`, `positions`, `timeoutMs`; set by a pipeline:
-    `frozen`, `direct`. Columns: the schema of `format=json`, with `positions=true` also kafka_topic, kafka_partition
-    and kafka_offset; or the raw ones; or with `direct=ranges` topic, partition, start, end: one row for each range,
-    with nothing fetched.
+    `endingOffsets` (batch), `maxOffsetsPerTrigger`, `format`, `schema`, `positions`, `timeoutMs`, `compiledFetch`;
+    set by a pipeline: `frozen`, `direct`. Columns: the schema of `format=json`, with `positions=true` also kafka_topic,
+    kafka_partition and kafka_offset; or the raw ones; or with `direct=ranges` topic, partition, start, end: one row for
+    each range, with nothing fetched.
 
     `startingOffsets=latest` or `-1` is asked for anew if a query dies before its first batch has committed, which
     then passes over what came meanwhile: a pipeline freezes it in its store, plain Spark has no place for it.
@@ -148,6 +148,7 @@ class _Planner:
             wanted,
             positions=source.positions,
             timeout_s=source.timeout_s,
+            compiled_fetch=source.compiled_fetch,
         )
 
     def __getstate__(self) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from onefold.core.errors import ConfigError
 from onefold.core.positions import Positions
 from onefold.sources.kafka import settings as client
+from onefold.sources.kafka.native import check_choice, described
 from onefold.sources.kafka.offsets import Broker
 from onefold.sources.kafka.positions import POSITION_DDL, clash
 from onefold.sources.kafka.raw import RAW_DDL
@@ -28,6 +29,7 @@ _OPTIONS = {
     "maxOffsetsPerTrigger",
     "timeoutMs",
     "direct",
+    "compiledFetch",
 }
 _REFUSED_OPTIONS = {
     "failondataloss": "records that Kafka has deleted always fail with DataLoss; to accept a loss, start with a new "
@@ -54,6 +56,7 @@ class KafkaSource:
     kafka_offset bigint. `starting_offsets`: "earliest", "latest", "ledger" (where the ledger stands; earliest
     without one), or offsets by topic and partition, `{"orders": {"0": 17}}`, with -2 for earliest and -1 for latest.
     `settings` are librdkafka's own (`{"security.protocol": "SSL"}`). `timeout_s` bounds each wait for a broker.
+    `compiled_fetch`: "auto" uses the compiled helper where it was built, "off" never, "required" fails without it.
     """
 
     topics: tuple[str, ...]
@@ -65,6 +68,7 @@ class KafkaSource:
     max_offsets_per_trigger: int | None
     settings: Mapping[str, str] = field(hash=False)
     timeout_s: float
+    compiled_fetch: str
 
     def __init__(
         self,
@@ -77,6 +81,7 @@ class KafkaSource:
         max_offsets_per_trigger: int | None = None,
         settings: Mapping[str, str] | None = None,
         timeout_s: float = 60.0,
+        compiled_fetch: str = "auto",
     ) -> None:
         starting = starting_offsets if isinstance(starting_offsets, str) else json.dumps(starting_offsets)
         values = {
@@ -89,6 +94,7 @@ class KafkaSource:
             "max_offsets_per_trigger": max_offsets_per_trigger,
             "settings": dict(settings or {}),
             "timeout_s": timeout_s,
+            "compiled_fetch": compiled_fetch,
         }
         for name, value in values.items():
             object.__setattr__(self, name, value)
@@ -120,8 +126,14 @@ class KafkaSource:
         if not self.timeout_s > 0:
             raise ConfigError(f"the timeout is a time above 0, not {self.timeout_s!r}")
         client.check(self.settings)
+        check_choice(self.compiled_fetch)
         if self.starting_offsets not in ("earliest", "latest", "ledger"):
             parse_offsets("startingOffsets", self.starting_offsets, self.topics)
+
+    @property
+    def fetching(self) -> str:
+        """How this process fetches the records, in words: with the compiled helper, or why without it."""
+        return described(self.compiled_fetch)
 
     def broker(self) -> Broker:
         return Broker(self.bootstrap_servers, self.settings, self.timeout_s)
@@ -154,6 +166,8 @@ class KafkaSource:
             options["positions"] = "true"
         if self.max_offsets_per_trigger is not None:
             options["maxOffsetsPerTrigger"] = str(self.max_offsets_per_trigger)
+        if self.compiled_fetch != "auto":
+            options["compiledFetch"] = self.compiled_fetch
         return options | {f"kafka.{name}": value for name, value in self.settings.items()}
 
     @classmethod
@@ -187,6 +201,7 @@ class KafkaSource:
             max_offsets_per_trigger=_whole("maxOffsetsPerTrigger", given.get("maxOffsetsPerTrigger")),
             settings=settings,
             timeout_s=(_whole("timeoutMs", given.get("timeoutMs")) or 60_000) / 1000,
+            compiled_fetch=given.get("compiledFetch", "auto").strip().lower(),
         )
 
 
