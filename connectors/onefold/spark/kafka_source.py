@@ -43,11 +43,11 @@ _Partitions = dict[tuple[str, int], int]
 
 class OnefoldKafkaDataSource(DataSource):
     """Options: `subscribe`, `kafka.bootstrap.servers`, `kafka.*` (librdkafka's names), `startingOffsets`,
-    `endingOffsets` (batch), `maxOffsetsPerTrigger`, `format`, `schema`, `positions`, `timeoutMs`; set by a pipeline:
-    `frozen`, `direct`; and those of formats and bad records: `columns`, `onError`, `badRecordsMax`, `avroSchema`,
-    `avroWrittenAs`, `schema.registry.url` and others of confluent-kafka's client, `csvDelimiter`. Columns: those of the
-    format, and what `columns` adds; or with `direct=ranges` topic, partition, start, end: one row for each range, with
-    nothing fetched.
+    `endingOffsets` (batch), `maxOffsetsPerTrigger`, `format`, `schema`, `positions`, `timeoutMs`, `compiledFetch`;
+    set by a pipeline: `frozen`, `direct`; and those of formats and bad records: `columns`, `onError`, `badRecordsMax`,
+    `avroSchema`, `avroWrittenAs`, `schema.registry.url` and others of confluent-kafka's client, `csvDelimiter`.
+    Columns: those of the format, and what `columns` adds; or with `direct=ranges` topic, partition, start, end: one row
+    for each range, with nothing fetched.
 
     `startingOffsets=latest` or `-1` is asked for anew if a query dies before its first batch has committed, which
     then passes over what came meanwhile: a pipeline freezes it in its store, plain Spark has no place for it.

@@ -11,6 +11,7 @@ from onefold.sources.kafka.inferring import find_schema
 from onefold.sources.kafka.offsets import Broker, OffsetRange, limit, ranges
 from onefold.sources.kafka.raw import RAW_COLUMNS
 from onefold.sources.kafka.reading import Part, read, read_parts
+from onefold.sources.kafka.records import Records, Wanted
 from onefold.sources.kafka.source import KafkaSource
 
 __all__ = [
@@ -20,6 +21,8 @@ __all__ = [
     "KafkaSource",
     "OffsetRange",
     "Part",
+    "Records",
+    "Wanted",
     "check_schema",
     "close_consumers",
     "fetch",

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from confluent_kafka import Message
 
 from onefold.sources.kafka import raw
 from onefold.sources.kafka.bad_records import bad_batch, open_question, refused
-from onefold.sources.kafka.columns import parsed_part, with_columns
+from onefold.sources.kafka.columns import parsed_part, wanted_of, with_columns
 from onefold.sources.kafka.fetching import MESSAGES_MAX, fetch
 from onefold.sources.kafka.formats import parser_of
 from onefold.sources.kafka.offsets import OffsetRange
+from onefold.sources.kafka.records import Records, Wanted
 from onefold.sources.kafka.settings import LOGGER
 from onefold.sources.kafka.sifting import Parser, TooManyBad, sift
 
@@ -65,14 +65,21 @@ def read_parts(
     """
     parser = parser_of(source, parsed_part(schema, source.columns)) if source.format != "raw" else None
     left = source.bad_records_max if source.on_error != "fail" else 0
+    columns = _wanted(source, schema)
     fetched = fetch(
-        source.bootstrap_servers, source.settings, wanted, timeout_s=source.timeout_s, messages_max=rows_max
+        source.bootstrap_servers,
+        source.settings,
+        wanted,
+        columns=columns,
+        timeout_s=source.timeout_s,
+        messages_max=rows_max,
+        compiled=source.compiled_fetch,
     )
-    for messages in fetched:
+    for records in fetched:
         if parser is None:
-            yield Part(raw.to_batch(messages, schema), bad_batch(messages, []))
+            yield Part(raw.to_batch(records, schema), bad_batch(records, [], columns))
             continue
-        part = _sifted(source, parser, schema, wanted, messages, left, settled)
+        part = _sifted(source, parser, schema, wanted, records, columns, left, settled)
         left -= part.bad.num_rows
         yield part
 
@@ -82,23 +89,32 @@ def _sifted(
     parser: Parser,
     schema: pa.Schema,
     wanted: OffsetRange,
-    messages: Sequence[Message],
+    records: Records,
+    columns: Wanted,
     bad_max: int,
     settled: bool,
 ) -> Part:
     try:
-        found = sift([message.value() for message in messages], parser, bad_max)
+        found = sift(records.values, parser, bad_max)
     except TooManyBad as error:
         allowed = None if source.on_error == "fail" else source.bad_records_max
-        raise refused(wanted, messages[error.last.index], error.last, allowed) from None
+        raise refused(wanted, records, error.last, allowed) from None
     if settled and (unsettled := [value for value in found.bad if not value.settled]):
-        raise open_question(wanted, messages[unsettled[0].index], unsettled[0])
-    bad = bad_batch(messages, found.bad)
+        raise open_question(wanted, records, unsettled[0])
+    bad = bad_batch(records, found.bad, columns)
     if not found.rows:
         return Part(pa.RecordBatch.from_pylist([], schema=schema), bad)
     rows = found.rows[0] if len(found.rows) == 1 else pa.concat_batches(found.rows)
     if not source.columns:
         return Part(rows, bad)
     refused_at = {value.index for value in found.bad}
-    good = [message for index, message in enumerate(messages) if index not in refused_at] if found.bad else messages
-    return Part(with_columns(rows, good, schema), bad)
+    good = [index for index in range(len(records)) if index not in refused_at] if found.bad else None
+    return Part(with_columns(rows, records, None if good is None else pa.array(good), schema), bad)
+
+
+def _wanted(source: KafkaSource, schema: pa.Schema) -> Wanted:
+    """What is fetched beside the values. Dead letters have it all, whichever records they will be of."""
+    if source.format == "raw":
+        return Wanted.of(schema.names)
+    names = set(raw.RAW_COLUMNS.names) if source.on_error == "dead_letter" else wanted_of(source.columns)
+    return Wanted.of(names, lines=source.format == "json")

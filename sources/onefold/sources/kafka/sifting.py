@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 import pyarrow as pa
 
-__all__ = ["BadValue", "Parser", "Sifted", "TooManyBad", "Unparsable", "sift"]
+from onefold.sources.kafka.records import Values
 
-Values = Sequence[bytes | None]
+__all__ = ["BadValue", "Parser", "Sifted", "TooManyBad", "Unparsable", "sift"]
 
 
 class Unparsable(Exception):

@@ -12,6 +12,7 @@ from onefold.core.errors import ConfigError
 from onefold.core.positions import Positions
 from onefold.sources.kafka import settings as client
 from onefold.sources.kafka.formats import FORMATS, INFER, check_format
+from onefold.sources.kafka.native import check_choice, described
 from onefold.sources.kafka.offsets import Broker
 from onefold.sources.kafka.options import FORMAT_OPTIONS, format_options, format_settings
 
@@ -28,6 +29,7 @@ _OPTIONS = {
     "timeoutMs",
     "direct",
     *FORMAT_OPTIONS,
+    "compiledFetch",
 }
 _REFUSED_OPTIONS = {
     "failondataloss": "records that Kafka has deleted always fail with DataLoss; to accept a loss, start with a new "
@@ -62,6 +64,7 @@ class KafkaSource:
     `starting_offsets`: "earliest", "latest", "ledger" (where the ledger stands; earliest
     without one), or offsets by topic and partition, `{"orders": {"0": 17}}`, with -2 for earliest and -1 for latest.
     `settings` are librdkafka's own (`{"security.protocol": "SSL"}`). `timeout_s` bounds each wait for a broker.
+    `compiled_fetch`: "auto" uses the compiled helper where it was built, "off" never, "required" fails without it.
     """
 
     topics: tuple[str, ...]
@@ -79,6 +82,7 @@ class KafkaSource:
     avro_written_as: str | None
     schema_registry: Mapping[str, str] | None = field(hash=False)
     csv_delimiter: str
+    compiled_fetch: str
 
     def __init__(
         self,
@@ -98,6 +102,7 @@ class KafkaSource:
         avro_written_as: str | None = None,
         schema_registry: str | Mapping[str, str] | None = None,
         csv_delimiter: str = ",",
+        compiled_fetch: str = "auto",
     ) -> None:
         starting = starting_offsets if isinstance(starting_offsets, str) else json.dumps(starting_offsets)
         values = {
@@ -116,6 +121,7 @@ class KafkaSource:
             "avro_written_as": avro_written_as,
             "schema_registry": {"url": schema_registry} if isinstance(schema_registry, str) else schema_registry,
             "csv_delimiter": csv_delimiter,
+            "compiled_fetch": compiled_fetch,
         }
         for name, value in values.items():
             object.__setattr__(self, name, value)
@@ -142,6 +148,7 @@ class KafkaSource:
         if not self.timeout_s > 0:
             raise ConfigError(f"the timeout is a time above 0, not {self.timeout_s!r}")
         client.check(self.settings)
+        check_choice(self.compiled_fetch)
         if self.starting_offsets not in ("earliest", "latest", "ledger"):
             parse_offsets("startingOffsets", self.starting_offsets, self.topics)
 
@@ -156,6 +163,11 @@ class KafkaSource:
         object.__setattr__(changed, "avro_schema" if self.format == "avro" else "schema", found)
         changed._check()
         return changed
+
+    @property
+    def fetching(self) -> str:
+        """How this process fetches the records, in words: with the compiled helper, or why without it."""
+        return described(self.compiled_fetch)
 
     def broker(self) -> Broker:
         return Broker(self.bootstrap_servers, self.settings, self.timeout_s)
@@ -185,6 +197,8 @@ class KafkaSource:
         if self.max_offsets_per_trigger is not None:
             options["maxOffsetsPerTrigger"] = str(self.max_offsets_per_trigger)
         options |= format_options(self)
+        if self.compiled_fetch != "auto":
+            options["compiledFetch"] = self.compiled_fetch
         return options | {f"kafka.{name}": value for name, value in self.settings.items()}
 
     @classmethod
@@ -222,6 +236,7 @@ class KafkaSource:
             timeout_s=(_whole("timeoutMs", given.get("timeoutMs")) or 60_000) / 1000,
             schema_registry=registry or None,
             **format_settings(given),
+            compiled_fetch=given.get("compiledFetch", "auto").strip().lower(),
         )
 
 
