@@ -21,6 +21,7 @@ from onefold.sinks import PostgresSink
 from onefold.sources import KafkaSource
 from onefold.spark import Pipeline
 from onefold.spark.bad_records import Bad, Policy
+from onefold.spark.verify import Verification, verify
 
 pytestmark = pytest.mark.servers
 
@@ -223,3 +224,21 @@ def test_a_source_and_a_pipeline_must_agree_on_dead_letters(rig: Rig) -> None:
     df = rig.spark.readStream.format("onefold_kafka").options(**source.options()).load()
     with pytest.raises(Exception, match="onError=dead_letter needs a pipeline"):
         df.writeStream.format("noop").option("checkpointLocation", rig.checkpoint()).start().awaitTermination(60)
+
+
+def test_the_verifier_holds_rows_and_dead_letters_against_the_source(rig: Rig) -> None:
+    put_mixed(rig, 200)
+    source = rig.source(on_error="dead_letter", bad_records_max=3)
+    pipeline = rig.pipeline(dead_letters=dead_sink(rig))
+    run(rig, pipeline, source, direct=True)
+
+    def verified() -> Verification:
+        return verify(rig.spark, pipeline, source, rig.sink(), ["id"], lambda df: df.where("id % 2 = 0"))
+
+    assert verified().is_exact
+    rig.sql("DELETE FROM dead WHERE source_partition = 3 AND source_offset = 1")
+    rig.sql("UPDATE dead SET value = 'x' WHERE source_offset = 14")
+    found = verified().invariants
+    pipeline.close()
+    assert "dead" in str(found["no-loss"])
+    assert sum(map(len, found.values())) > 0

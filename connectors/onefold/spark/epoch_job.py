@@ -7,7 +7,6 @@ user put between reading and writing would lose them: there the epoch's ranges a
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -16,8 +15,8 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from onefold.core import ConfigError, EpochRecord, Positions, Range, Sink
 from onefold.core.dead_letters import BAD_COLUMNS
-from onefold.spark.bad_records import Bad, Policy
-from onefold.spark.direct import Fetch
+from onefold.spark.bad_records import Policy
+from onefold.spark.direct import BadFetch, Fetch
 from onefold.spark.formats import register
 from onefold.spark.session import task_of
 from onefold.spark.workers import settle
@@ -26,27 +25,9 @@ from onefold.spark.writers import Written, run_writers
 if TYPE_CHECKING:
     from onefold.sources.kafka import KafkaSource
 
-__all__ = ["BadFetch", "policy_of", "read_bad_records", "write_epoch"]
+__all__ = ["policy_of", "read_bad_records", "write_epoch"]
 
 RANGES_DDL = "topic string, partition int, start bigint, end bigint"
-
-
-@dataclass(frozen=True)
-class BadFetch:
-    """From a batch of offset ranges to the bad records in them. Pickles; runs in the writing task."""
-
-    source: KafkaSource
-    records: pa.Schema
-    settled: bool = True  # see `read_parts`
-
-    def __call__(self, ranges: pa.RecordBatch) -> Iterator[Bad]:
-        from onefold.sources.kafka import OffsetRange, read_parts
-
-        for row in ranges.to_pylist():
-            wanted = OffsetRange(row["topic"], row["partition"], row["start"], row["end"])
-            for part in read_parts(self.source, self.records, wanted, settled=self.settled):
-                if part.bad.num_rows:
-                    yield Bad(part.bad)
 
 
 def policy_of(reading: Fetch | BadFetch | None, dead_letters: Sink | None) -> Policy | None:

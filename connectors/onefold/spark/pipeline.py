@@ -18,8 +18,7 @@ from onefold.core.runs import refuse_query
 from onefold.core.store import CheckpointStore
 from onefold.spark.bad_records import Tally, check_source
 from onefold.spark.batch import BatchOutcome, write_batch
-from onefold.spark.direct import RANGES, Fetch, Transform
-from onefold.spark.epoch_job import BadFetch
+from onefold.spark.direct import RANGES, BadFetch, Fetch, Transform
 from onefold.spark.failures import from_spark
 from onefold.spark.formats import register
 from onefold.spark.query import QuerySession
