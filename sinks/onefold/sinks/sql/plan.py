@@ -32,7 +32,8 @@ class Upsert:
         order = ", ".join(self.order)
         distinct = f"versions of one row differ in {order}: of two that do not, the first epoch's stays"
         kept = f"no version comes {self.deletes_kept_s:g} s later than a newer deletion: it would be a row again"
-        return (distinct, kept) if self.marker else (distinct,)
+        alone = "no other pipeline upserts into the table"
+        return (distinct, alone, kept) if self.marker else (distinct, alone)
 
     def check(self, names: Sequence[str]) -> None:
         """Raises ConfigError where the rows lack a column that this needs."""
