@@ -143,6 +143,21 @@ def test_raw_rows_bring_every_part_of_a_record() -> None:
     assert one(Encoding("raw"), batch.select(["value"])) == Records([b"v", None])
 
 
+def test_raw_rows_may_have_columns_that_become_headers_behind_their_own() -> None:
+    own = pa.array(
+        [[{"key": "h", "value": b"1"}], None], pa.list_(pa.struct({"key": pa.string(), "value": pa.binary()}))
+    )
+    batch = pa.record_batch({"value": pa.array([b"v", None], pa.binary()), "headers": own, "epoch": [7, None]})
+    encoding = Encoding("raw", headers=("epoch",))
+    encoding.check(batch.schema)
+    assert one(encoding, batch).headers == [[("h", b"1"), ("epoch", b"7")], [("epoch", None)]]
+    assert one(encoding, batch.select(["value", "epoch"])).headers == [[("epoch", b"7")], [("epoch", None)]]
+    with pytest.raises(ConfigError, match="'key', which is a part of the record"):
+        Encoding("raw", headers=("key",)).check_settings()
+    with pytest.raises(SchemaMismatch, match="no place for the column 'epoch'"):
+        Encoding("raw").check(batch.schema)
+
+
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_what_json_has_no_word_for_is_refused_with_the_columns_name(value: float) -> None:
     batch = pa.record_batch({"id": [1, 2], "ratio": [0.5, value]})
