@@ -242,7 +242,8 @@ def test_raw_columns_carry_keys_headers_nulls_and_timestamps(servers: str, kafka
     producer.produce(topic, b"v", b"k", 1, timestamp=1763692380123, headers=headers)
     producer.produce(topic, None, b"", 1, timestamp=1763692380124)
     producer.flush(10)
-    (batch,) = read(servers, {}, "raw", RAW_COLUMNS, OffsetRange(topic, 1, 0, 2))
+    source = KafkaSource(topic, bootstrap_servers=servers)
+    (batch,) = read(source, RAW_COLUMNS, OffsetRange(topic, 1, 0, 2))
     assert batch.schema == RAW_COLUMNS
     first, second = batch.to_pylist()
     assert first["timestamp"].timestamp() == 1763692380.123
@@ -261,9 +262,10 @@ def test_a_bad_record_is_named_by_topic_partition_offset_and_reason(servers: str
     topic = kafka_topic(partitions=1)
     produce(servers, topic, [b'{"id":%d}' % i for i in range(100)] + [b'{"id":"x' + b"y" * 500 + b'"}'])
     schema = pa.schema({"id": pa.int64()})
-    assert sum(b.num_rows for b in read(servers, {}, "json", schema, OffsetRange(topic, 0, 0, 100))) == 100
+    source = KafkaSource(topic, bootstrap_servers=servers, format="json", schema="id long")
+    assert sum(b.num_rows for b in read(source, schema, OffsetRange(topic, 0, 0, 100))) == 100
     with pytest.raises(BadRecord) as caught:
-        list(read(servers, {}, "json", schema, OffsetRange(topic, 0, 40, 101)))
+        list(read(source, schema, OffsetRange(topic, 0, 40, 101)))
     message = str(caught.value)
     assert f"{topic}/0 offset 100: field 'id' (int64): id is a JSON string, not a number" in message
     assert "(510 bytes)" in message

@@ -21,19 +21,12 @@ import pyarrow.json as pj
 
 from onefold.core.errors import ConfigError
 from onefold.sources.kafka.records import Lines, Values
+from onefold.sources.kafka.sifting import Unparsable
 
-__all__ = ["Unparsable", "check", "parse"]
+__all__ = ["JsonParser", "check"]
 
 _BLANK = b" \t\r\n"
-
-
-class Unparsable(Exception):
-    """The value at `index` is not what the schema says, for `reason`."""
-
-    def __init__(self, index: int, reason: str) -> None:
-        super().__init__(index, reason)
-        self.index = index
-        self.reason = reason
+_ERRORS = (pa.ArrowException, ValueError, TypeError)
 
 
 class _Miscounted(ValueError):
@@ -54,17 +47,25 @@ def check(schema: pa.Schema) -> None:
             )
 
 
-def parse(values: Values, schema: pa.Schema) -> pa.RecordBatch:
+class JsonParser:
     """One row for each value, with exactly this schema.
 
     Missing fields are null, fields outside the schema are passed over. Integers and decimals are exact or refused; a
     timestamp is an instant: with its offset, or in UTC if it has none; a timestamp_ntz or date has none; binary is
-    base64. Raises `Unparsable` for the first value that doesn't fit.
+    base64.
     """
-    try:
-        return _parse_all(values, schema)
-    except (pa.ArrowException, Unparsable, ValueError, TypeError):
-        raise _first_unparsable(values, schema) from None
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._schema = schema
+
+    def parse(self, values: Values) -> pa.RecordBatch:
+        try:
+            return _parse_all(values, self._schema)
+        except _ERRORS as error:
+            raise Unparsable(_index(error, values), str(error)) from None
+
+    def explain(self, value: bytes | None) -> Unparsable:
+        return Unparsable(0, _reason(value, self._schema))
 
 
 def _parse_all(values: Values, schema: pa.Schema) -> pa.RecordBatch:
@@ -149,17 +150,17 @@ def _convert(array: pa.Array, field: pa.Field) -> pa.Array:
     return array if array.type == field.type else array.cast(field.type)
 
 
-def _first_unparsable(values: Values, schema: pa.Schema) -> Unparsable:
-    """Find the first value that doesn't parse, by halving."""
-    good, bad = 0, len(values)  # values[:good] parse, values[:bad] don't
-    while bad - good > 1:
-        middle = (good + bad) // 2
-        try:
-            _parse_all(values[good:middle], schema)
-            good = middle
-        except (pa.ArrowException, Unparsable, ValueError, TypeError):
-            bad = middle
-    return Unparsable(good, _reason(values[good], schema))
+def _index(error: Exception, values: Values) -> int | None:
+    """Which value the reader means, as far as it says: by the number of a row, or by the text that is no such type."""
+    said = str(error)
+    if (row := re.search(r" in row (\d+)$", said)) is not None:
+        return int(row[1])
+    text = re.search(r"couldn't parse:(.+)$", said) or re.search(r": (\S+) requires scale", said)
+    if text is None:
+        return None
+    part = text[1].encode()
+    having = [index for index, value in enumerate(values) if value is not None and part in value]
+    return having[0] if len(having) == 1 else None
 
 
 def _reason(value: bytes | None, schema: pa.Schema) -> str:
@@ -171,12 +172,12 @@ def _reason(value: bytes | None, schema: pa.Schema) -> str:
         return f"the value is not UTF-8: {error.reason} at byte {error.start}"
     except _Miscounted as error:
         return str(error)
-    except (pa.ArrowException, ValueError) as error:
+    except _ERRORS as error:
         reason = _said(error)
     for field in schema:  # which one was it?
         try:
             _parse_all([value], pa.schema([field]))
-        except (pa.ArrowException, ValueError) as error:
+        except _ERRORS as error:
             said = _said(error)
             return reason if said == reason and "field '" in reason else f"field {field.name!r} ({field.type}): {said}"
     return reason

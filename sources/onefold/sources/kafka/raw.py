@@ -7,7 +7,7 @@ import pyarrow as pa
 from onefold.core.errors import ConfigError
 from onefold.sources.kafka.records import Records
 
-__all__ = ["RAW_COLUMNS", "RAW_DDL", "check", "to_batch"]
+__all__ = ["RAW_COLUMNS", "RAW_DDL", "check", "is_same", "to_batch"]
 
 RAW_DDL = (
     "topic string, partition int, offset bigint, timestamp timestamp, key binary, value binary, "
@@ -34,10 +34,14 @@ def check(schema: pa.Schema) -> None:
             raise ConfigError(
                 f"format=raw has no column {field.name!r}: its columns are {RAW_DDL}. To parse values, use format=json"
             )
-        # Compared as text without nullability: Spark names and marks nested fields in its own way.
         wanted = RAW_COLUMNS.field(field.name).type
-        if _bare(field.type) != _bare(wanted):
+        if not is_same(field.type, wanted):
             raise ConfigError(f"format=raw: the column {field.name!r} is {wanted}, not {field.type}")
+
+
+def is_same(one: pa.DataType, other: pa.DataType) -> bool:
+    """Whether the types hold the same: Spark names and marks nested fields in its own way."""
+    return bool(_bare(one) == _bare(other))
 
 
 def to_batch(records: Records, schema: pa.Schema) -> pa.RecordBatch:
@@ -49,6 +53,8 @@ def _bare(kind: pa.DataType) -> object:
     """The type without nullability and list item names."""
     if pa.types.is_list(kind):
         return ("list", _bare(kind.value_type))
+    if pa.types.is_map(kind):
+        return ("map", _bare(kind.key_type), _bare(kind.item_type))
     if pa.types.is_struct(kind):
         return ("struct", [(kind[i].name, _bare(kind[i].type)) for i in range(kind.num_fields)])
     return kind
