@@ -215,6 +215,7 @@ def test_a_broker_that_is_not_there_is_named_in_bounded_time() -> None:
     assert time.monotonic() - began < 12
 
 
+@pytest.mark.parametrize("compiled", ["off"], indirect=True)  # nothing is fetched
 def test_initial_positions_are_explicit_for_every_partition(servers: str, kafka_topic: Topic) -> None:
     topic = kafka_topic(partitions=3)
     produce(servers, topic, [b"x"] * 7, partition=1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import os
 import threading
@@ -89,6 +90,9 @@ def close_consumers() -> None:
         slots, _idle[:] = list(_idle), []
     for slot in slots:
         slot.consumer.close()
+
+
+atexit.register(close_consumers)  # librdkafka's threads must not outlive the libraries that they use
 
 
 def fetch(

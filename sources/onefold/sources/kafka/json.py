@@ -89,9 +89,10 @@ def _lines(values: Values) -> pa.Buffer:
     if isinstance(values, Lines) and values.are_objects:
         lines = values.buffer()
         if not values.is_ascii:
-            lines.to_pybytes().decode("utf-8")
+            ends = pa.array([0, lines.size], pa.int32()).buffers()[1]
+            pa.StringArray.from_buffers(1, ends, lines).validate(full=True)
         return lines
-    joined = _join(list(values))
+    joined = _join(list(values) if isinstance(values, Lines) else values)
     if not joined.isascii():
         joined.decode("utf-8")
     return pa.py_buffer(joined)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 from collections import deque
 
 from confluent_kafka import KafkaError, KafkaException
@@ -21,12 +22,13 @@ _LOG_LEVELS = (50, 50, 50, 40, 30, 20, 20, 10)
 
 
 class CompiledConsumer:
-    """See `RangeConsumer`. Everything that it owns in C goes with `close`, and there is no other way to free it: in a
-    forked child, where librdkafka's threads are missing, it is left as it is."""
+    """See `RangeConsumer`. What it owns in C goes with `close` only, and never in a forked child, where librdkafka's
+    threads are missing."""
 
     def __init__(self, library: ctypes.CDLL, bootstrap_servers: str, settings: client.Settings) -> None:
         self.errors: deque[KafkaError] = deque(maxlen=ERRORS_MAX)
         self._c = library
+        self._process = os.getpid()
         self._gathered = Gathered()
         self._range: OffsetRange | None = None
         self._wanted = Wanted()
@@ -61,6 +63,7 @@ class CompiledConsumer:
         self._c.onefold_want(self._handle, flags)
 
     def take(self, end: int, records_max: int, bytes_max: int, wait_s: float) -> Taken:
+        assert self._handle is not None, "closed"
         gathered = self._gathered
         if self._c.onefold_gather(
             self._handle, end, records_max, bytes_max, int(wait_s * 1000), ctypes.byref(gathered)
@@ -71,7 +74,7 @@ class CompiledConsumer:
         return Taken(gathered.arrived, errors, bool(gathered.full))
 
     def hand_over(self) -> Records:
-        assert self._range is not None and self._gathered.records > 0
+        assert self._handle is not None and self._range is not None and self._gathered.records > 0
         sizes = self._gathered
         room = Room(sizes, self._wanted)
         self._gathered = Gathered(reached=sizes.reached)
@@ -80,7 +83,7 @@ class CompiledConsumer:
 
     def close(self) -> None:
         handle, self._handle = self._handle, None
-        if handle is not None:
+        if handle is not None and os.getpid() == self._process:
             self._c.onefold_close(handle)
 
     def _listen(self) -> list[KafkaError]:

@@ -27,7 +27,7 @@
 
 #define EXPORTED __attribute__((visibility("default")))
 #define TEXT_MAX 512
-#define SAID_MAX 8       /* errors and log lines that wait for the caller; older ones give way */
+#define SAID_MAX 8       /* errors, and as many log lines, wait for the caller; older ones give way */
 #define DEQUEUE_MAX 512  /* messages at once: so many may lie taken out but not yet gathered */
 #define HEADER_BYTES 16  /* what a header counts beside its bytes, so that empty ones have a bound, too */
 
@@ -123,6 +123,11 @@ EXPORTED int onefold_bind(const char *path, char *why, size_t why_size) {
 
 /* --- a consumer --- */
 
+typedef struct onefold_queue {
+    onefold_said_line lines[SAID_MAX];
+    int first, count;
+} onefold_queue;
+
 typedef struct onefold_consumer {
     rd_kafka_t *rk;
     rd_kafka_queue_t *queue;
@@ -133,35 +138,36 @@ typedef struct onefold_consumer {
     size_t gathered, count, capacity;
     onefold_gathered sums;
     pthread_mutex_t lock; /* of what follows: librdkafka's threads write it */
-    onefold_said_line said[SAID_MAX];
-    int said_first, said_count;
+    onefold_queue errors, log;
 } onefold_consumer;
 
-static void say(onefold_consumer *consumer, int kind, int code, const char *facility, const char *text, size_t length) {
+static void say(onefold_consumer *consumer, onefold_queue *queue, const onefold_said_line *line) {
     pthread_mutex_lock(&consumer->lock);
-    if (consumer->said_count == SAID_MAX) {
-        consumer->said_first = (consumer->said_first + 1) % SAID_MAX;
-        consumer->said_count--;
+    if (queue->count == SAID_MAX) {
+        queue->first = (queue->first + 1) % SAID_MAX;
+        queue->count--;
     }
-    onefold_said_line *line = &consumer->said[(consumer->said_first + consumer->said_count++) % SAID_MAX];
-    line->kind = kind;
-    line->code = code;
-    if (length > TEXT_MAX) length = TEXT_MAX;
-    if (facility != NULL)
-        snprintf(line->text, TEXT_MAX, "%s [%s] %.*s", facility, rd.name(consumer->rk), (int)length, text);
-    else
-        snprintf(line->text, TEXT_MAX, "%.*s", (int)length, text);
+    queue->lines[(queue->first + queue->count++) % SAID_MAX] = *line;
     pthread_mutex_unlock(&consumer->lock);
+}
+
+static void say_error(onefold_consumer *consumer, int kind, int code, const char *text, size_t length) {
+    onefold_said_line line = {.kind = kind, .code = code};
+    memcpy(line.text, text, length < TEXT_MAX ? length : TEXT_MAX - 1); /* the rest is zero */
+    say(consumer, &consumer->errors, &line);
 }
 
 static void on_error(rd_kafka_t *rk, int code, const char *reason, void *opaque) {
     (void)rk;
-    say(opaque, SAID_ERROR, code, NULL, reason, strlen(reason));
+    say_error(opaque, SAID_ERROR, code, reason, strlen(reason));
 }
 
 static void on_log(const rd_kafka_t *rk, int level, const char *facility, const char *text) {
-    onefold_consumer *consumer = rd.opaque(rk);
-    if (consumer != NULL && consumer->rk != NULL) say(consumer, SAID_LOG, level, facility, text, strlen(text));
+    onefold_consumer *consumer = rk != NULL ? rd.opaque(rk) : NULL;
+    if (consumer == NULL) return;
+    onefold_said_line line = {.kind = SAID_LOG, .code = level};
+    snprintf(line.text, TEXT_MAX, "%s [%s] %s", facility, rd.name(rk), text);
+    say(consumer, &consumer->log, &line);
 }
 
 static void drop(onefold_consumer *consumer, size_t first) {
@@ -232,14 +238,15 @@ EXPORTED int onefold_assign(onefold_consumer *consumer, const char *topic, int32
 /* What comes along with each record from now on: WANT_...; the gathered ones must have been handed over. */
 EXPORTED void onefold_want(onefold_consumer *consumer, unsigned wanted) { consumer->wanted = wanted; }
 
-/* The oldest error or log line that waits. 0 if there is none. */
+/* The oldest error, or else the oldest log line, that waits. 0 if there is none. */
 EXPORTED int onefold_said(onefold_consumer *consumer, onefold_said_line *line) {
     pthread_mutex_lock(&consumer->lock);
-    int found = consumer->said_count > 0;
+    onefold_queue *queue = consumer->errors.count > 0 ? &consumer->errors : &consumer->log;
+    int found = queue->count > 0;
     if (found) {
-        *line = consumer->said[consumer->said_first];
-        consumer->said_first = (consumer->said_first + 1) % SAID_MAX;
-        consumer->said_count--;
+        *line = queue->lines[queue->first];
+        queue->first = (queue->first + 1) % SAID_MAX;
+        queue->count--;
     }
     pthread_mutex_unlock(&consumer->lock);
     return found;
@@ -308,7 +315,7 @@ static bool sort_out(onefold_consumer *consumer, size_t came, int64_t *stray) {
             if (message->offset > consumer->passed) consumer->passed = message->offset;
         } else {
             const char *text = message->payload != NULL ? message->payload : rd.err2str(message->err);
-            say(consumer, SAID_EVENT, message->err, NULL, text, message->payload != NULL ? message->len : strlen(text));
+            say_error(consumer, SAID_EVENT, message->err, text, message->payload != NULL ? message->len : strlen(text));
             is_quiet = false;
         }
         rd.message_destroy(message);
@@ -363,7 +370,7 @@ EXPORTED int onefold_gather(onefold_consumer *consumer, int64_t end, int64_t rec
     out->stray = stray;
     out->full = is_full;
     pthread_mutex_lock(&consumer->lock);
-    out->said = consumer->said_count;
+    out->said = consumer->errors.count + consumer->log.count;
     pthread_mutex_unlock(&consumer->lock);
     return result;
 }
