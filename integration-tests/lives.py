@@ -56,8 +56,10 @@ class Life(Generic[S]):
     def names(self) -> tuple[str, ...]:
         return tuple(sink.name for sink in self.sinks)
 
-    def recover(self, *, from_ledger: bool = False, adopt_ledger: bool = False) -> Started:
-        self.started = self.driver.run(start(self.names, Initial(_at(0), from_ledger), adopt_ledger))
+    def recover(
+        self, *, from_ledger: bool = False, adopt_ledger: bool = False, accept_damage: int | None = None
+    ) -> Started:
+        self.started = self.driver.run(start(self.names, Initial(_at(0), from_ledger), adopt_ledger, accept_damage))
         return self.started
 
     def open(self, schema: pa.Schema, **of_sinks: pa.Schema) -> None:
@@ -111,16 +113,24 @@ class Life(Generic[S]):
 class Epochs(Life[Sink]):
     """Recovery and opening at first, then an epoch for each `run`."""
 
-    def __init__(self, sink: Sink, schema: pa.Schema, *, pipeline: str = "p", store: str | None = None) -> None:
+    def __init__(
+        self,
+        sink: Sink,
+        schema: pa.Schema,
+        *,
+        pipeline: str = "p",
+        store: str | None = None,
+        accept_damage: int | None = None,
+    ) -> None:
         super().__init__([sink], pipeline, store)
         self.sink = sink
         try:
-            started = self.recover(from_ledger=True)
+            started = self.recover(from_ledger=True, accept_damage=accept_damage)
             self.open(schema)
         except BaseException:
             self.close()
             raise
-        self._next = _number(started.start) if started.start else 0
+        self.at = _number(started.start) if started.start else 0
 
     def run(
         self, *tasks: Sequence[pa.RecordBatch] | pa.RecordBatch, doing: Callable[[], None] | None = None
@@ -135,9 +145,9 @@ class Epochs(Life[Sink]):
                 doing()
             return tuple(prepared)
 
-        first = self._next
+        first = self.at
         outcome = self.process(first, first + 1, first, write, continues=first > 0)
-        self._next += 1
+        self.at += 1
         return outcome
 
 

@@ -17,7 +17,7 @@ from onefold.spark.bad_records import Bad
 if TYPE_CHECKING:
     from onefold.sources.kafka import KafkaSource
 
-__all__ = ["RANGES", "Fetch", "Transform"]
+__all__ = ["RANGES", "BadFetch", "Fetch", "Transform"]
 
 RANGES = {"direct": "ranges"}  # the option that makes `onefold_kafka` deliver ranges instead of records
 
@@ -70,3 +70,21 @@ class Fetch:
                     yield part.rows
                 else:
                     yield from self.transform(part.rows)
+
+
+@dataclass(frozen=True)
+class BadFetch:
+    """From a batch of offset ranges to the bad records in them. Pickles; runs in the writing task."""
+
+    source: KafkaSource
+    records: pa.Schema
+    settled: bool = True  # see `read_parts`
+
+    def __call__(self, ranges: pa.RecordBatch) -> Iterator[Bad]:
+        from onefold.sources.kafka import OffsetRange, read_parts
+
+        for row in ranges.to_pylist():
+            wanted = OffsetRange(row["topic"], row["partition"], row["start"], row["end"])
+            for part in read_parts(self.source, self.records, wanted, settled=self.settled):
+                if part.bad.num_rows:
+                    yield Bad(part.bad)
