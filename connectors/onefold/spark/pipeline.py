@@ -112,7 +112,7 @@ class Pipeline:
         """
         source = self.settled(source)
         df = self._load(spark, source, RANGES)
-        self._reading = Fetch.of(spark, source, transform)
+        self._reading = Fetch.of(source, transform)
         return self._write(df, checkpoint, trigger)
 
     def write_batch(self, df: DataFrame, run: str) -> BatchOutcome:
