@@ -273,7 +273,7 @@ def test_a_source_and_a_pipeline_must_agree_on_dead_letters(rig: Rig) -> None:
 
 def test_the_verifier_holds_rows_and_dead_letters_against_the_source(rig: Rig) -> None:
     put_mixed(rig, 200)
-    source = rig.source(on_error="dead_letter", bad_records_max=3)
+    source = rig.source(on_error="dead_letter", bad_records_max=3, at_most=100)
     pipeline = rig.pipeline(dead_letters=dead_sink(rig))
     run(rig, pipeline, source, direct=True)
 
