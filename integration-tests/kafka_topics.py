@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 
+import pyarrow as pa
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from onefold.sources import KafkaSource
-from onefold.sources.kafka import OffsetRange, Planner, fetch, ranges
+from onefold.sources.kafka import OffsetRange, Planner, Records, fetch, ranges
 from onefold.sources.kafka.standing import Standing
 
 QUIET = {"log_level": 0}
@@ -47,6 +48,10 @@ def make_anew(servers: str, topic: str, partitions: int = 1) -> None:
             time.sleep(0.1)
 
 
+def offsets_in(records: Records) -> list[int]:
+    return records.column(pa.field("offset", pa.int64())).to_pylist()
+
+
 class Stream:
     """The batches of a source as Spark would ask for them: plan, read, and go on from there."""
 
@@ -62,7 +67,8 @@ class Stream:
 
     def records(self, wanted: OffsetRange) -> list[tuple[str, int, int]]:
         found = fetch(self.source.bootstrap_servers, self.source.settings, wanted, timeout_s=self.source.timeout_s)
-        return [(wanted.topic, wanted.partition, m.offset() or 0) for messages in found for m in messages]
+        offsets = [offset for records in found for offset in offsets_in(records)]
+        return [(wanted.topic, wanted.partition, offset) for offset in offsets]
 
     def restarted(self) -> Stream:
         """Another process, which has nothing but what the checkpoint holds."""

@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
+from typing import Any
 
 import psycopg
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from confluent_kafka import Producer
+from kafka_reading import Reader, open_transactions
 from lives import NUMBERS, Life, at_failpoint
 from pyspark.sql import DataFrame
 from support import AVAILABLE_NOW, CrashError, Rig, crash
 
-from onefold.core import Committable, ConfigError, EpochRecord
-from onefold.core.dead_letters import BAD_COLUMNS, LETTER_COLUMNS
+from onefold.core import Committable, ConfigError, EpochRecord, Sink
+from onefold.core.dead_letters import BAD_COLUMNS, LETTER_COLUMNS, LETTER_HEADERS
 from onefold.core.errors import BadRecord
-from onefold.sinks import PostgresSink
+from onefold.sinks import KafkaSink, PostgresSink
 from onefold.sources import KafkaSource
 from onefold.spark import Pipeline
 from onefold.spark.bad_records import Bad, Policy
+from onefold.spark.patience import Patience
+from onefold.spark.verify import Verification, verify
 
 pytestmark = pytest.mark.servers
 
@@ -121,19 +125,20 @@ STEPS = (
 )
 
 
-class Lettered(Life[PostgresSink]):
+class Lettered(Life[Sink]):
     """A pipeline of numbers of which every tenth is bad; each epoch takes fifty of them, in two tasks."""
 
     SIZE = 50
     TASKS = 2
 
-    def __init__(self, url: str, rows: str, letters: str) -> None:
-        self.rows, self.dead = PostgresSink(url, "t", delivery=rows), PostgresSink(url, "dead", delivery=letters)
-        super().__init__([self.rows, self.dead], "p")
+    def __init__(self, rows: PostgresSink, dead: Sink) -> None:
+        self.rows, self.dead = rows, dead
+        super().__init__([rows, dead], "p", patience=Patience(30, pause_max_s=0.3))
+        self.may_come_late = (dead.name,)
         started = self.recover(from_ledger=True).start
         assert started is not None
         self.at = int(dict(started.items)["t/0"])
-        self.open(NUMBERS, dead=LETTER_COLUMNS)
+        self.open(NUMBERS, **{dead.name: LETTER_COLUMNS})
 
     def run(self) -> None:
         self.process(self.at, self.at + self.SIZE, self.at, self._write)
@@ -154,32 +159,74 @@ def is_bad(number: int) -> bool:
     return number % 10 == 0
 
 
+def crash_everywhere(make: Callable[[], Lettered], monkeypatch: pytest.MonkeyPatch) -> range:
+    """A life that ends at each step, and one that comes to its end; returns the numbers up to there."""
+    reached = []
+    for step in STEPS:
+        with make() as life, monkeypatch.context() as patch:
+            passed = at_failpoint(patch, step, crash)
+            with suppress(CrashError):
+                life.run()
+        reached += passed
+    assert reached == list(STEPS)
+    with make() as life:
+        life.run()
+    numbers = range(life.at + life.SIZE)
+    assert len(numbers) >= 400
+    return numbers
+
+
 @pytest.mark.parametrize(
     ("rows", "letters"), [("two_phase", "two_phase"), ("staged", "two_phase"), ("two_phase", "staged")]
 )
 def test_a_crash_between_any_two_steps_leaves_each_row_and_each_dead_letter_once(
     postgres_url: str, rows: str, letters: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reached = []
-    for step in STEPS:
-        with Lettered(postgres_url, rows, letters) as life, monkeypatch.context() as patch:
-            passed = at_failpoint(patch, step, crash)
-            with suppress(CrashError):
-                life.run()
-        reached += passed
-    assert reached == list(STEPS)
-    with Lettered(postgres_url, rows, letters) as life:
-        life.run()
+    table = PostgresSink(postgres_url, "t", delivery=rows)
+    numbers = crash_everywhere(
+        lambda: Lettered(table, PostgresSink(postgres_url, "dead", delivery=letters)), monkeypatch
+    )
     with psycopg.connect(postgres_url, autocommit=True) as connection:
         found = [n for (n,) in connection.execute("SELECT id FROM t ORDER BY id")]
         dead = [n for (n,) in connection.execute("SELECT source_offset FROM dead WHERE epoch > 0 ORDER BY 1")]
         prepared = "SELECT gid FROM pg_prepared_xacts WHERE database = current_database()"
         for left_over in (prepared, "SELECT attempt FROM onefold_sinks.onefold_staged"):
             assert connection.execute(left_over.encode()).fetchall() == []
-    numbers = range(life.at + life.SIZE)
-    assert len(numbers) >= 400
     assert found == [n for n in numbers if not is_bad(n)]
     assert dead == [n for n in numbers if is_bad(n)]
+
+
+def test_a_topic_of_dead_letters_has_each_record_as_it_was_once_after_the_same_crashes(
+    postgres_url: str, kafka_server: Any, kafka_topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    servers, topic = str(kafka_server.bootstrap_servers), kafka_topic(partitions=2)
+    table = PostgresSink(postgres_url, "t", delivery="two_phase")
+    sink = KafkaSink(topic, bootstrap_servers=servers, format="raw", headers=LETTER_HEADERS)
+    numbers = crash_everywhere(lambda: Lettered(table, sink), monkeypatch)
+    reader = Reader(servers, topic, 2)
+    letters = reader.read()
+    reader.close()
+    headers = [dict(letter.headers() or []) for letter in letters]
+    assert sorted(int(of["source_offset"]) for of in headers) == [n for n in numbers if is_bad(n)]
+    assert {(letter.value(), of["reason"], of["pipeline"]) for letter, of in zip(letters, headers, strict=True)} == {
+        (b"?", b"odd", b"p")
+    }
+    assert [name for name in open_transactions(servers) if f"/{topic}/" in name] == []
+
+
+def test_a_pipeline_may_get_its_sink_for_dead_letters_later(postgres_url: str) -> None:
+    table = PostgresSink(postgres_url, "t", delivery="staged")
+    with Life([table], "p") as before:
+        before.recover(from_ledger=True)
+        before.open(NUMBERS)
+        row = pa.record_batch([pa.array([1], pa.int64())], schema=NUMBERS)
+        before.process(0, 50, 0, lambda record: before.task(table, record, [row]))
+    with Lettered(table, PostgresSink(postgres_url, "dead", delivery="two_phase")) as life:
+        assert life.at == 50
+        life.run()
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        dead = connection.execute("SELECT source_offset, epoch FROM dead ORDER BY 1").fetchall()
+    assert dead == [(n, 2) for n in range(50, 100) if is_bad(n)]
 
 
 def test_two_sinks_that_would_both_decide_are_refused_and_the_way_out_is_said(rig: Rig) -> None:
@@ -223,3 +270,21 @@ def test_a_source_and_a_pipeline_must_agree_on_dead_letters(rig: Rig) -> None:
     df = rig.spark.readStream.format("onefold_kafka").options(**source.options()).load()
     with pytest.raises(Exception, match="onError=dead_letter needs a pipeline"):
         df.writeStream.format("noop").option("checkpointLocation", rig.checkpoint()).start().awaitTermination(60)
+
+
+def test_the_verifier_holds_rows_and_dead_letters_against_the_source(rig: Rig) -> None:
+    put_mixed(rig, 200)
+    source = rig.source(on_error="dead_letter", bad_records_max=3, at_most=100)
+    pipeline = rig.pipeline(dead_letters=dead_sink(rig))
+    run(rig, pipeline, source, direct=True)
+
+    def verified() -> Verification:
+        return verify(rig.spark, pipeline, source, rig.sink(), ["id"], lambda df: df.where("id % 2 = 0"))
+
+    assert verified().is_exact
+    rig.sql("DELETE FROM dead WHERE source_partition = 3 AND source_offset = 1")
+    rig.sql("UPDATE dead SET value = 'x' WHERE source_offset = 14")
+    found = verified().invariants
+    pipeline.close()
+    assert "dead" in str(found["no-loss"])
+    assert sum(map(len, found.values())) > 0

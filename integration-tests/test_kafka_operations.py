@@ -14,7 +14,7 @@ import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
-from kafka_topics import QUIET, Stream, open_transaction, produce
+from kafka_topics import QUIET, Stream, offsets_in, open_transaction, produce
 
 from onefold.core.contract import EpochRecord, EpochState
 from onefold.core.errors import ConfigError, DataLoss
@@ -134,13 +134,13 @@ def crashed(secure: Secure) -> Crashed:
     reading = fetch(
         secure.servers, {"queued.max.messages.kbytes": "1024"}, OffsetRange(mid, 0, 0, 3000), messages_max=100
     )
-    found = [message.offset() or 0 for message in next(reading)]
+    found = offsets_in(next(reading))
     secure.server.kill()
     (log,) = Path(secure.server.home / "data" / "cut-0").glob("*.log")
     with log.open("r+b") as file:
         file.truncate(log.stat().st_size // 2)  # the last batch that is left is torn: the broker drops it
     secure.server.start()
-    found += [message.offset() or 0 for messages in reading for message in messages]
+    found += [offset for records in reading for offset in offsets_in(records)]
     return Crashed(found, stream.at)
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from onefold.core import BadRecord, ConfigError, SchemaMismatch
 from onefold.sinks.kafka.encoding import ROWS_MAX, Encoding, Records
-from onefold.sources.kafka.json import parse
+from onefold.sources.kafka.json import JsonParser
 
 JSON = Encoding("json")
 INSTANT = dt.datetime(2026, 11, 21, 13, 59, 59, 123456)
@@ -51,7 +51,7 @@ def test_json_comes_back_exactly_from_our_own_source(name: str) -> None:
     records = one(JSON, batch)
     for value in records.values:
         assert value is not None and json.loads(value).keys() == {"value", "other"}
-    assert parse(records.values, batch.schema).equals(batch)
+    assert JsonParser(batch.schema).parse(records.values).equals(batch)
 
 
 def test_other_types_become_the_json_that_people_expect() -> None:
@@ -97,7 +97,7 @@ def test_a_large_batch_comes_in_parts_and_in_order() -> None:
     batch = pa.record_batch({"id": pa.array(range(2 * ROWS_MAX + 1))})
     parts = list(JSON.records(batch))
     assert [len(part.values) for part in parts] == [ROWS_MAX, ROWS_MAX, 1]
-    assert parse([value for part in parts for value in part.values], batch.schema).equals(batch)
+    assert JsonParser(batch.schema).parse([value for part in parts for value in part.values]).equals(batch)
 
 
 def test_keys_and_headers_have_the_text_or_the_bytes_of_their_columns() -> None:
@@ -141,6 +141,21 @@ def test_raw_rows_bring_every_part_of_a_record() -> None:
         [b"v", None], [b"k", None], [[("h", b"1"), ("h", None)], None], [3, -1], [1002, 0]
     )
     assert one(Encoding("raw"), batch.select(["value"])) == Records([b"v", None])
+
+
+def test_raw_rows_may_have_columns_that_become_headers_behind_their_own() -> None:
+    own = pa.array(
+        [[{"key": "h", "value": b"1"}], None], pa.list_(pa.struct({"key": pa.string(), "value": pa.binary()}))
+    )
+    batch = pa.record_batch({"value": pa.array([b"v", None], pa.binary()), "headers": own, "epoch": [7, None]})
+    encoding = Encoding("raw", headers=("epoch",))
+    encoding.check(batch.schema)
+    assert one(encoding, batch).headers == [[("h", b"1"), ("epoch", b"7")], [("epoch", None)]]
+    assert one(encoding, batch.select(["value", "epoch"])).headers == [[("epoch", b"7")], [("epoch", None)]]
+    with pytest.raises(ConfigError, match="'key', which is a part of the record"):
+        Encoding("raw", headers=("key",)).check_settings()
+    with pytest.raises(SchemaMismatch, match="no place for the column 'epoch'"):
+        Encoding("raw").check(batch.schema)
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyspark.sql import SparkSession
+from pyspark.errors import AnalysisException
 from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
 
 from onefold.core import ConfigError
 from onefold.spark.bad_records import Bad
@@ -16,7 +17,7 @@ from onefold.spark.bad_records import Bad
 if TYPE_CHECKING:
     from onefold.sources.kafka import KafkaSource
 
-__all__ = ["RANGES", "Fetch", "Transform"]
+__all__ = ["RANGES", "BadFetch", "Fetch", "Transform"]
 
 RANGES = {"direct": "ranges"}  # the option that makes `onefold_kafka` deliver ranges instead of records
 
@@ -33,10 +34,19 @@ class Fetch:
     transform: Transform | None
 
     @classmethod
-    def of(cls, spark: SparkSession, source: KafkaSource, transform: Transform | None) -> Fetch:
+    def of(cls, source: KafkaSource, transform: Transform | None) -> Fetch:
         """Find out the schemas: the records' from the source, the rows' by transforming an empty batch."""
-        whole = spark.read.format("onefold_kafka").options(**source.options()).load()
-        records = to_arrow_schema(whole.schema, timezone="UTC")
+        from onefold.sources.kafka import check_schema, record_ddl
+
+        # Not by loading the source, which would start a Python process that imports all of this again.
+        ddl = record_ddl(source)
+        try:
+            columns = StructType.fromDDL(ddl)
+        except AnalysisException as error:
+            raise ConfigError(f"the schema {ddl!r} is none that Spark reads: {error}") from None
+        assert isinstance(columns, StructType), columns
+        records = to_arrow_schema(columns, timezone="UTC")
+        check_schema(source, records)
         if transform is None:
             return cls(source, records, records, None)
         empty = pa.RecordBatch.from_arrays([pa.array([], field.type) for field in records], schema=records)
@@ -61,3 +71,21 @@ class Fetch:
                     yield part.rows
                 else:
                     yield from self.transform(part.rows)
+
+
+@dataclass(frozen=True)
+class BadFetch:
+    """From a batch of offset ranges to the bad records in them. Pickles; runs in the writing task."""
+
+    source: KafkaSource
+    records: pa.Schema
+    settled: bool = True  # see `read_parts`
+
+    def __call__(self, ranges: pa.RecordBatch) -> Iterator[Bad]:
+        from onefold.sources.kafka import OffsetRange, read_parts
+
+        for row in ranges.to_pylist():
+            wanted = OffsetRange(row["topic"], row["partition"], row["start"], row["end"])
+            for part in read_parts(self.source, self.records, wanted, settled=self.settled):
+                if part.bad.num_rows:
+                    yield Bad(part.bad)

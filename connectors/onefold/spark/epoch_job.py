@@ -7,41 +7,27 @@ user put between reading and writing would lose them: there the epoch's ranges a
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
-from onefold.core import ConfigError, EpochRecord, Range, Sink
-from onefold.spark.bad_records import Bad, Policy
-from onefold.spark.direct import Fetch
+from onefold.core import ConfigError, EpochRecord, Positions, Range, Sink
+from onefold.core.dead_letters import BAD_COLUMNS
+from onefold.spark.bad_records import Policy
+from onefold.spark.direct import BadFetch, Fetch
+from onefold.spark.formats import register
 from onefold.spark.session import task_of
+from onefold.spark.workers import settle
 from onefold.spark.writers import Written, run_writers
 
 if TYPE_CHECKING:
     from onefold.sources.kafka import KafkaSource
 
-__all__ = ["BadFetch", "policy_of", "write_epoch"]
+__all__ = ["policy_of", "read_bad_records", "write_epoch"]
 
 RANGES_DDL = "topic string, partition int, start bigint, end bigint"
-
-
-@dataclass(frozen=True)
-class BadFetch:
-    """From a batch of offset ranges to the bad records in them. Pickles; runs in the writing task."""
-
-    source: KafkaSource
-    records: pa.Schema
-
-    def __call__(self, ranges: pa.RecordBatch) -> Iterator[Bad]:
-        from onefold.sources.kafka import OffsetRange, read_parts
-
-        for row in ranges.to_pylist():
-            wanted = OffsetRange(row["topic"], row["partition"], row["start"], row["end"])
-            for part in read_parts(self.source, self.records, wanted, settled=True):
-                if part.bad.num_rows:
-                    yield Bad(part.bad)
 
 
 def policy_of(reading: Fetch | BadFetch | None, dead_letters: Sink | None) -> Policy | None:
@@ -75,6 +61,25 @@ def write_epoch(
         return rows
     bad = run_writers(ranges, (), task, reading, policy, others=sinks)
     return Written(rows.committables + bad.committables, bad.bad)
+
+
+def read_bad_records(spark: SparkSession, source: KafkaSource, start: Positions, end: Positions) -> DataFrame:
+    """The records between two positions that cannot be read: `onefold.core.dead_letters.BAD_COLUMNS`."""
+    from onefold.sources.kafka import KafkaSource
+
+    register(spark)
+    # Of all epochs together, which may be more than any one may have.
+    whole = KafkaSource.from_options({**source.options(), "onError": "dead_letter", "badRecordsMax": str(2**62)})
+    df = spark.read.format("onefold_kafka").options(**whole.options(start)).load()
+    fetch = BadFetch(whole, to_arrow_schema(df.schema, timezone="UTC"), settled=False)
+    ranges = _ranges(spark, source, Range(start, end))
+
+    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        settle()
+        return (bad.records for batch in batches for bad in fetch(batch))
+
+    columns = from_arrow_schema(BAD_COLUMNS)
+    return spark.createDataFrame([], columns) if ranges is None else ranges.mapInArrow(read, columns)
 
 
 def _ranges(spark: SparkSession, source: KafkaSource, span: Range) -> DataFrame | None:

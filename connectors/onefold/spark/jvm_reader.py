@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
 import pyarrow as pa
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
@@ -82,6 +81,24 @@ def _options(source: KafkaSource, known: Positions, start: Positions) -> dict[st
 
 
 @dataclass(frozen=True)
+class _SparksRecords:
+    """What came out of the JVM, as the formats get records: of one partition, since a task of Spark's reads one."""
+
+    batch: pa.RecordBatch
+
+    def __len__(self) -> int:
+        return int(self.batch.num_rows)
+
+    @property
+    def values(self) -> Sequence[bytes | None]:
+        values: list[bytes | None] = self.batch.column("value").to_pylist()
+        return values
+
+    def column(self, field: pa.Field) -> pa.Array:
+        return self.batch.column(field.name).cast(field.type)
+
+
+@dataclass(frozen=True)
 class _Parse:
     """From raw records to rows, in a worker. What `on_error` leaves out is left out, up to the source's limit."""
 
@@ -89,29 +106,15 @@ class _Parse:
     schema: pa.Schema
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        from onefold.sources.kafka.bad_records import refusal
-        from onefold.sources.kafka.columns import beside, parsed_part
-        from onefold.sources.kafka.formats import parser_of
-        from onefold.sources.kafka.sifting import TooManyBad, sift
+        from onefold.sources.kafka import OffsetRange
+        from onefold.sources.kafka.reading import Parsing
 
         settle()
-        source, left = self.source, self.source.bad_records_max if self.source.on_error != "fail" else 0
-        parser = parser_of(source, parsed_part(self.schema, source.columns))
+        parsing = Parsing(self.source, self.schema)
         for batch in batches:
-            values = batch.column("value").to_pylist()
-            try:
-                found = sift(values, parser, left)
-            except TooManyBad as error:
-                at = batch.slice(error.last.index, 1).select(["topic", "partition", "offset"]).to_pylist()[0]
-                allowed = None if source.on_error == "fail" else source.bad_records_max
-                where = f"{at['topic']}/{at['partition']} offset {at['offset']}"
-                raise refusal(where, values[error.last.index], error.last, allowed) from None
-            left -= len(found.bad)
-            if not found.rows:
-                continue
-            rows = found.rows[0] if len(found.rows) == 1 else pa.concat_batches(found.rows)
-            if source.columns:
-                is_good = np.ones(len(values), dtype=bool)
-                is_good[[value.index for value in found.bad]] = False
-                rows = beside(rows, batch.filter(pa.array(is_good)), self.schema)
-            yield rows
+            if batch.num_rows:
+                (first, last) = (batch.slice(at, 1).to_pylist()[0] for at in (0, batch.num_rows - 1))
+                wanted = OffsetRange(first["topic"], first["partition"], first["offset"], last["offset"] + 1)
+                rows = parsing.part(_SparksRecords(batch), wanted).rows
+                if rows.num_rows:
+                    yield rows

@@ -42,8 +42,9 @@ RANGES_DDL = "topic string, partition int, start bigint, end bigint"
 class OnefoldKafkaDataSource(DataSource):
     """Options: `subscribe` or `subscribePattern`, `kafka.bootstrap.servers`, `kafka.*` (librdkafka's names),
     `startingOffsets`, `startingTimestamp`, `startingOffsetsByTimestamp`, `endingOffsets` (batch),
-    `maxOffsetsPerTrigger`, `maxBytesPerTrigger`, `commitToGroup`, `format`, `schema`, `positions`, `timeoutMs`; set by
-    a pipeline: `frozen`, `direct`; and those of formats and bad records: `columns`, `onError`, `badRecordsMax`,
+    `maxOffsetsPerTrigger`, `maxBytesPerTrigger`, `forgetTopics`, `commitToGroup`, `format`, `schema`, `positions`,
+    `timeoutMs`, `compiledFetch`; set by a pipeline: `frozen`, `direct`; and those of formats and bad records:
+    `columns`, `onError`, `badRecordsMax`,
     `avroSchema`, `avroWrittenAs`, `schema.registry.url` and others of confluent-kafka's client, `csvDelimiter`.
     Columns: those of the format, and what `columns` adds; or with `direct=ranges` topic, partition, start, end: one row
     for each range, with nothing fetched.

@@ -18,8 +18,7 @@ from onefold.core.runs import refuse_query
 from onefold.core.store import CheckpointStore
 from onefold.spark.bad_records import Tally, check_source
 from onefold.spark.batch import BatchOutcome, write_batch
-from onefold.spark.direct import RANGES, Fetch, Transform
-from onefold.spark.epoch_job import BadFetch
+from onefold.spark.direct import RANGES, BadFetch, Fetch, Transform
 from onefold.spark.failures import from_spark
 from onefold.spark.formats import register
 from onefold.spark.jvm_reader import read_through_spark
@@ -92,7 +91,7 @@ class Pipeline:
 
     def read(self, spark: SparkSession, source: KafkaSource) -> DataFrame:
         """The source as a streaming DataFrame. Takes over the pipeline: recovery runs, initial positions are frozen."""
-        source = self._settled(self._session(), source)
+        source = self.settled(source)
         df = self._load(spark, source, {})
         self._reading = BadFetch(source, to_arrow_schema(df.schema, timezone="UTC"))
         return df
@@ -116,14 +115,13 @@ class Pipeline:
         The data never passes through the JVM, so only `transform` can change it: a deterministic function from one
         Arrow record batch to any number of them, all of one schema.
         """
-        session = self._session()
-        source = self._settled(session, source)
+        source = self.settled(source)
         if source.reader == "spark":
             raise ConfigError(
                 "reader='spark' carries records through Spark, the direct path doesn't: use pipeline.read"
             )
         df = self._load(spark, source, RANGES)
-        self._reading = Fetch.of(spark, source, transform)
+        self._reading = Fetch.of(source, transform)
         return self._write(df, checkpoint, trigger)
 
     def write_batch(self, df: DataFrame, run: str) -> BatchOutcome:
@@ -203,7 +201,7 @@ class Pipeline:
         if self._group is not None:
             self._group.close()
 
-    def _settled(self, session: QuerySession, source: KafkaSource) -> KafkaSource:
+    def settled(self, source: KafkaSource) -> KafkaSource:
         """The source with the schema that the pipeline's first start found, where it leaves that open."""
         check_source(source, self.dead_letters)
         if source.is_settled:
@@ -211,7 +209,7 @@ class Pipeline:
         from onefold.sources.kafka import find_schema
 
         name = f"schema of {','.join(sorted(source.topics)) or source.topics_pattern}"
-        return source.settled_as(session.settle(name[:100], lambda: find_schema(source)))
+        return source.settled_as(self._session().settle(name[:100], lambda: find_schema(source)))
 
     def _load(self, spark: SparkSession, source: KafkaSource, options: Mapping[str, str]) -> DataFrame:
         register(spark)

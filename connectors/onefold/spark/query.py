@@ -29,8 +29,8 @@ from onefold.core.store import KEEP_EPOCHS, CheckpointStore
 from onefold.spark import checkpoint
 from onefold.spark.bad_records import Tally
 from onefold.spark.checkpoint import RunningQuery
-from onefold.spark.direct import Fetch
-from onefold.spark.epoch_job import BadFetch, policy_of, write_epoch
+from onefold.spark.direct import BadFetch, Fetch
+from onefold.spark.epoch_job import policy_of, write_epoch
 from onefold.spark.failures import from_spark
 from onefold.spark.session import Session
 from onefold.spark.sweeper import Sweeper

@@ -6,7 +6,7 @@ import pyarrow as pa
 
 from onefold.core.contract import TaskId
 
-__all__ = ["BAD_COLUMNS", "LETTER_COLUMNS", "letters"]
+__all__ = ["BAD_COLUMNS", "LETTER_COLUMNS", "LETTER_HEADERS", "letters"]
 
 # A record as it was, and why it could not be read.
 BAD_COLUMNS = pa.schema(
@@ -24,6 +24,9 @@ BAD_COLUMNS = pa.schema(
 
 # And which epoch of which pipeline it belongs to.
 LETTER_COLUMNS = pa.schema([*BAD_COLUMNS, pa.field("pipeline", pa.string()), pa.field("epoch", pa.int64())])
+
+# What a Kafka topic of dead letters keeps as headers, beside the record's own: KafkaSink(format="raw", headers=...).
+LETTER_HEADERS = tuple(name for name in LETTER_COLUMNS.names if name not in ("key", "value", "headers"))
 
 
 def letters(bad: pa.RecordBatch, task: TaskId) -> pa.RecordBatch:

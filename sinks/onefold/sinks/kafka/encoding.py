@@ -24,6 +24,8 @@ _RAW = (
     "partition int, timestamp timestamp"
 )
 
+_OWN = frozenset({"value", "key", "headers", "partition", "timestamp"})
+
 
 @dataclass(frozen=True, slots=True)
 class Records:
@@ -55,7 +57,7 @@ class Encoding:
 
     With `json` a value is one JSON object of all columns but `headers`'. The key is the text (or the bytes) of the one
     column in `key`, or a JSON object of several; a header has the text or the bytes of its column, under its name.
-    With `raw` the columns are the record's own parts.
+    With `raw` the columns are the record's own parts; those in `headers` are written behind the row's own headers.
     """
 
     format: str
@@ -66,8 +68,10 @@ class Encoding:
         """Raise ConfigError for what makes no sense with any rows."""
         if self.format not in FORMATS:
             raise ConfigError(f"format={self.format!r} must be one of {', '.join(FORMATS)}")
-        if self.format == "raw" and (self.key or self.headers):
-            raise ConfigError("key= and headers= go with format='json'; with format='raw' the rows bring " + _RAW)
+        if self.format == "raw" and self.key:
+            raise ConfigError("key= goes with format='json'; with format='raw' the rows bring " + _RAW)
+        if self.format == "raw" and (own := _OWN.intersection(self.headers)):
+            raise ConfigError(f"headers= names {min(own)!r}, which is a part of the record with format='raw': {_RAW}")
         for what, names in (("key", self.key), ("headers", self.headers)):
             if len(set(names)) != len(names) or not all(isinstance(name, str) and name for name in names):
                 raise ConfigError(f"{what}={names!r} must name columns, each once")
@@ -77,12 +81,11 @@ class Encoding:
         if len(set(schema.names)) != len(schema.names):
             raise SchemaMismatch(f"two columns have the same name, among {', '.join(schema.names)}: rename one")
         if self.format == "raw":
-            _check_raw(schema)
-            return
+            _check_raw(pa.schema([field for field in schema if field.name not in self.headers]))
         for what, names in (("key", self.key), ("headers", self.headers)):
             if missing := [name for name in names if name not in schema.names]:
                 raise SchemaMismatch(f"{what} names {missing[0]!r}, and the rows have {', '.join(schema.names)}")
-        for field in schema:
+        for field in schema if self.format == "json" else (schema.field(name) for name in self.headers):
             if (bad := jsontext.unsupported(field.type)) is not None:
                 raise SchemaMismatch(
                     f"the column {field.name!r} ({field.type}) cannot be written as JSON, for its {bad}: cast it to a "
@@ -110,12 +113,16 @@ class Encoding:
     def _of_json(self, batch: pa.RecordBatch) -> Records:
         names = self._valued(batch.schema.names)
         values = jsontext.objects(names, [batch.column(name) for name in names])
-        headers = [[(name, part) for part in _parts(batch.column(name))] for name in self.headers]
         return Records(
             values=_bytes(values),
             keys=self._keys(batch) if self.key else None,
-            headers=[list(row) for row in zip(*headers, strict=True)] if headers else None,
+            headers=[*self._named(batch)] if self.headers else None,
         )
+
+    def _named(self, batch: pa.RecordBatch) -> Iterator[list[Header]]:
+        """Of each row, the headers that are made of columns."""
+        columns = [[(name, part) for part in _parts(batch.column(name))] for name in self.headers]
+        return (list(row) for row in zip(*columns, strict=True))
 
     def _keys(self, batch: pa.RecordBatch) -> list[bytes | None]:
         columns = [batch.column(name) for name in self.key]
@@ -129,6 +136,9 @@ class Encoding:
         if "headers" in there:
             rows = there["headers"].to_pylist()
             headers = [None if row is None else [(pair["key"], pair["value"]) for pair in row] for row in rows]
+        if self.headers:
+            own = headers or [None] * batch.num_rows
+            headers = [[*(first or ()), *row] for first, row in zip(own, self._named(batch), strict=True)]
         if "partition" in there:
             partitions = pc.fill_null(there["partition"].cast(pa.int32()), -1).to_pylist()
         if "timestamp" in there:

@@ -33,7 +33,8 @@ class KafkaSink:
     text (or bytes) is the record's key, or several, whose values become one JSON object; a key's records go to the
     partition where Java's default partitioner sends them. `headers` names columns that become headers. With
     `format="raw"` the rows bring `value` (binary or string) and, if they have them, `key`, `headers`
-    (array<struct<key, value>>), `partition` and `timestamp`, as Spark's own Kafka sink takes them.
+    (array<struct<key, value>>), `partition` and `timestamp`, as Spark's own Kafka sink takes them; the columns that
+    `headers` names then come behind the row's own headers.
 
     `transactional_id_prefix`: every transactional id begins with it and a slash, so that an ACL can name them.
     `progress_topic` holds the ledger; the sink makes it, compacted. `transaction_timeout_s` is how long a transaction

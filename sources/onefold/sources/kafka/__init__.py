@@ -13,6 +13,7 @@ from onefold.sources.kafka.offsets import Broker, OffsetRange
 from onefold.sources.kafka.planning import Planner, limit, ranges
 from onefold.sources.kafka.raw import RAW_COLUMNS
 from onefold.sources.kafka.reading import Part, read, read_parts
+from onefold.sources.kafka.records import Records, Wanted
 from onefold.sources.kafka.source import KafkaSource
 
 __all__ = [
@@ -26,6 +27,8 @@ __all__ = [
     "Part",
     "PartitionLag",
     "Planner",
+    "Records",
+    "Wanted",
     "check_schema",
     "close_consumers",
     "fetch",

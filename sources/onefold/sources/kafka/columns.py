@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 import pyarrow as pa
-from confluent_kafka import Message
 
 from onefold.core.errors import ConfigError
 from onefold.sources.kafka import raw
 from onefold.sources.kafka.ddl import ddl_of
+from onefold.sources.kafka.records import Records
 
 __all__ = [
     "COLUMNS",
     "POSITION_COLUMNS",
     "added_columns",
-    "beside",
     "check_names",
     "check_types",
     "columns_ddl",
     "parsed_part",
+    "wanted_of",
     "with_columns",
 ]
 
@@ -72,18 +72,22 @@ def check_types(schema: pa.Schema, columns: Collection[str]) -> None:
             raise ConfigError(f"the column {wanted.name!r} is {wanted.type}, not {schema.field(number).type}")
 
 
-def with_columns(parsed: pa.RecordBatch, messages: Sequence[Message], schema: pa.Schema) -> pa.RecordBatch:
-    """The parsed rows of one range's messages with all columns of `schema`, in its order."""
+def with_columns(parsed: pa.RecordBatch, records: Records, good: pa.Array | None, schema: pa.Schema) -> pa.RecordBatch:
+    """The parsed rows of one range's records with all columns of `schema`, in its order.
+
+    `good` are the indices of the records that could be parsed; None: all.
+    """
     there = set(parsed.schema.names)
-    added = pa.schema([field.with_name(_RAW_OF[field.name]) for field in schema if field.name not in there])
-    return beside(parsed, raw.to_batch(messages, added), schema)
+
+    def column(field: pa.Field) -> pa.Array:
+        if field.name in there:
+            return parsed.column(field.name)
+        array = records.column(field.with_name(_RAW_OF[field.name]))
+        return array if good is None else array.take(good)
+
+    return pa.RecordBatch.from_arrays([column(field) for field in schema], schema=schema)
 
 
-def beside(parsed: pa.RecordBatch, records: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The same from the records' raw columns, as far as the schema names them."""
-    there = set(parsed.schema.names)
-    arrays = [
-        parsed.column(field.name) if field.name in there else records.column(_RAW_OF[field.name]).cast(field.type)
-        for field in schema
-    ]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+def wanted_of(columns: Collection[str]) -> set[str]:
+    """The raw columns that these choices are made of."""
+    return {_RAW_OF[name] for choice in columns for name in _ADDED[choice]}

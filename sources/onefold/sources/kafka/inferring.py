@@ -71,8 +71,14 @@ def _sample(source: KafkaSource) -> list[bytes | None]:
     for topic, number in partitions:
         start = first[topic, number]
         wanted = OffsetRange(topic, number, start, min(start + each, end[topic, number]))
-        for messages in fetch(source.bootstrap_servers, source.settings, wanted, timeout_s=source.timeout_s):
-            values += [message.value() for message in messages]
+        for records in fetch(
+            source.bootstrap_servers,
+            source.settings,
+            wanted,
+            timeout_s=source.timeout_s,
+            compiled=source.compiled_fetch,
+        ):
+            values += list(records.values)
     return values
 
 

@@ -15,12 +15,12 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from collections.abc import Sequence
 
 import pyarrow as pa
 import pyarrow.json as pj
 
 from onefold.core.errors import ConfigError
+from onefold.sources.kafka.records import Lines, Values
 from onefold.sources.kafka.sifting import Unparsable
 
 __all__ = ["JsonParser", "check"]
@@ -58,7 +58,7 @@ class JsonParser:
     def __init__(self, schema: pa.Schema) -> None:
         self._schema = schema
 
-    def parse(self, values: Sequence[bytes | None]) -> pa.RecordBatch:
+    def parse(self, values: Values) -> pa.RecordBatch:
         try:
             return _parse_all(values, self._schema)
         except _ERRORS as error:
@@ -68,13 +68,11 @@ class JsonParser:
         return Unparsable(0, _reason(value, self._schema))
 
 
-def _parse_all(values: Sequence[bytes | None], schema: pa.Schema) -> pa.RecordBatch:
-    joined = _join(values)
-    if not joined.isascii():
-        joined.decode("utf-8")
+def _parse_all(values: Values, schema: pa.Schema) -> pa.RecordBatch:
+    lines = _lines(values)
     table = pj.read_json(
-        pa.BufferReader(joined),
-        read_options=pj.ReadOptions(use_threads=False, block_size=len(joined) + 1),
+        pa.BufferReader(lines),
+        read_options=pj.ReadOptions(use_threads=False, block_size=lines.size + 1),
         parse_options=pj.ParseOptions(explicit_schema=_readable(schema), unexpected_field_behavior="ignore"),
     )
     if table.num_rows != len(values):
@@ -86,7 +84,21 @@ def _parse_all(values: Sequence[bytes | None], schema: pa.Schema) -> pa.RecordBa
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _join(values: Sequence[bytes | None]) -> bytes:
+def _lines(values: Values) -> pa.Buffer:
+    """All values with a newline between, of which each begins with `{` and ends with `}`; raises if one doesn't."""
+    if isinstance(values, Lines) and values.are_objects:
+        lines = values.buffer()
+        if not values.is_ascii:
+            ends = pa.array([0, lines.size], pa.int32()).buffers()[1]
+            pa.StringArray.from_buffers(1, ends, lines).validate(full=True)
+        return lines
+    joined = _join(list(values) if isinstance(values, Lines) else values)
+    if not joined.isascii():
+        joined.decode("utf-8")
+    return pa.py_buffer(joined)
+
+
+def _join(values: Values) -> bytes:
     """All values with a newline between; raises if one doesn't begin with `{` and end with `}`."""
     try:
         joined = b"\n".join(values)  # type: ignore[arg-type]  # a null raises TypeError
@@ -138,7 +150,7 @@ def _convert(array: pa.Array, field: pa.Field) -> pa.Array:
     return array if array.type == field.type else array.cast(field.type)
 
 
-def _index(error: Exception, values: Sequence[bytes | None]) -> int | None:
+def _index(error: Exception, values: Values) -> int | None:
     """Which value the reader means, as far as it says: by the number of a row, or by the text that is no such type."""
     said = str(error)
     if (row := re.search(r" in row (\d+)$", said)) is not None:

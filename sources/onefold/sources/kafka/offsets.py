@@ -19,6 +19,7 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
+from onefold.core import librdkafka
 from onefold.core.errors import ConfigError
 from onefold.sources.kafka import settings as client
 from onefold.sources.kafka.standing import Offsets, Partition, Standing
@@ -158,7 +159,7 @@ class Broker:
             try:
                 return ask(max(0.1, deadline - time.monotonic()))
             except KafkaException as error:
-                is_final = error.args[0].code() in (KafkaError._TIMED_OUT, *client.ACCESS)
+                is_final = error.args[0].code() in (KafkaError._TIMED_OUT, *librdkafka.REFUSALS)
                 if is_final or time.monotonic() + _AGAIN_S > deadline:
                     self._admin.poll(0)
                     said = [*self._said, error.args[0]]

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from confluent_kafka import Message
 
 from onefold.sources.kafka import raw
 from onefold.sources.kafka.bad_records import bad_batch, open_question, refused
-from onefold.sources.kafka.columns import parsed_part, with_columns
+from onefold.sources.kafka.columns import parsed_part, wanted_of, with_columns
 from onefold.sources.kafka.fetching import MESSAGES_MAX, fetch
 from onefold.sources.kafka.formats import parser_of
 from onefold.sources.kafka.offsets import OffsetRange
+from onefold.sources.kafka.records import Records, Wanted
 from onefold.sources.kafka.settings import LOGGER
-from onefold.sources.kafka.sifting import Parser, TooManyBad, sift
+from onefold.sources.kafka.sifting import TooManyBad, sift
 
 if TYPE_CHECKING:
     from onefold.sources.kafka.source import KafkaSource
 
-__all__ = ["Part", "read", "read_parts"]
+__all__ = ["Parsing", "Part", "read", "read_parts"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +38,11 @@ def read(
     """The records of one range, in order, in batches of about `rows_max` rows with exactly this schema.
 
     With `on_error="fail"` the first bad record raises `BadRecord`; else bad ones are left out, up to the source's
-    `bad_records_max` in this range. Raises `DataLoss`, `Retriable`, `ConfigError`; a range without records yields
-    nothing.
+    `bad_records_max` in this range, for others to read (`settled`, see `read_parts`, where they become dead letters).
+    Raises `DataLoss`, `Retriable`, `ConfigError`; a range without records yields nothing.
     """
     skipped = 0
-    for part in read_parts(source, schema, wanted, rows_max=rows_max):
+    for part in read_parts(source, schema, wanted, rows_max=rows_max, settled=source.on_error == "dead_letter"):
         skipped += part.bad.num_rows
         if part.rows.num_rows:
             yield part.rows
@@ -63,42 +63,61 @@ def read_parts(
     With `settled`, a record that may be good another time raises `BadRecord`: for those who read a range twice, and
     must find the same.
     """
-    parser = parser_of(source, parsed_part(schema, source.columns)) if source.format != "raw" else None
-    left = source.bad_records_max if source.on_error != "fail" else 0
+    parsing = Parsing(source, schema, settled=settled)
     fetched = fetch(
-        source.bootstrap_servers, source.settings, wanted, timeout_s=source.timeout_s, messages_max=rows_max
+        source.bootstrap_servers,
+        source.settings,
+        wanted,
+        columns=parsing.wanted,
+        timeout_s=source.timeout_s,
+        messages_max=rows_max,
+        compiled=source.compiled_fetch,
     )
-    for messages in fetched:
-        if parser is None:
-            yield Part(raw.to_batch(messages, schema), bad_batch(messages, []))
-            continue
-        part = _sifted(source, parser, schema, wanted, messages, left, settled)
-        left -= part.bad.num_rows
-        yield part
+    for records in fetched:
+        yield parsing.part(records, wanted)
 
 
-def _sifted(
-    source: KafkaSource,
-    parser: Parser,
-    schema: pa.Schema,
-    wanted: OffsetRange,
-    messages: Sequence[Message],
-    bad_max: int,
-    settled: bool,
-) -> Part:
-    try:
-        found = sift([message.value() for message in messages], parser, bad_max)
-    except TooManyBad as error:
-        allowed = None if source.on_error == "fail" else source.bad_records_max
-        raise refused(wanted, messages[error.last.index], error.last, allowed) from None
-    if settled and (unsettled := [value for value in found.bad if not value.settled]):
-        raise open_question(wanted, messages[unsettled[0].index], unsettled[0])
-    bad = bad_batch(messages, found.bad)
-    if not found.rows:
-        return Part(pa.RecordBatch.from_pylist([], schema=schema), bad)
-    rows = found.rows[0] if len(found.rows) == 1 else pa.concat_batches(found.rows)
-    if not source.columns:
-        return Part(rows, bad)
-    refused_at = {value.index for value in found.bad}
-    good = [message for index, message in enumerate(messages) if index not in refused_at] if found.bad else messages
-    return Part(with_columns(rows, good, schema), bad)
+class Parsing:
+    """From the records of one task, whoever read them, to rows. Raises `BadRecord`, where there are too many bad ones.
+
+    `wanted` says what has to come along with the values.
+    """
+
+    def __init__(self, source: KafkaSource, schema: pa.Schema, *, settled: bool = False) -> None:
+        self._source = source
+        self._schema = schema
+        self._settled = settled
+        self._parser = parser_of(source, parsed_part(schema, source.columns)) if source.format != "raw" else None
+        self._left = source.bad_records_max if source.on_error != "fail" else 0
+        self.wanted = _wanted(source, schema)
+
+    def part(self, records: Records, wanted: OffsetRange) -> Part:
+        """The next of them; `wanted` is where they are from, for the errors."""
+        if self._parser is None:
+            return Part(raw.to_batch(records, self._schema), bad_batch(records, [], self.wanted))
+        source = self._source
+        try:
+            found = sift(records.values, self._parser, self._left)
+        except TooManyBad as error:
+            allowed = None if source.on_error == "fail" else source.bad_records_max
+            raise refused(wanted, records, error.last, allowed) from None
+        if self._settled and (unsettled := [value for value in found.bad if not value.settled]):
+            raise open_question(wanted, records, unsettled[0])
+        self._left -= len(found.bad)
+        bad = bad_batch(records, found.bad, self.wanted)
+        if not found.rows:
+            return Part(pa.RecordBatch.from_pylist([], schema=self._schema), bad)
+        rows = found.rows[0] if len(found.rows) == 1 else pa.concat_batches(found.rows)
+        if not source.columns:
+            return Part(rows, bad)
+        refused_at = {value.index for value in found.bad}
+        good = [index for index in range(len(records)) if index not in refused_at] if found.bad else None
+        return Part(with_columns(rows, records, None if good is None else pa.array(good), self._schema), bad)
+
+
+def _wanted(source: KafkaSource, schema: pa.Schema) -> Wanted:
+    """What is fetched beside the values. Dead letters have it all, whichever records they will be of."""
+    if source.format == "raw":
+        return Wanted.of(schema.names)
+    names = set(raw.RAW_COLUMNS.names) if source.on_error == "dead_letter" else wanted_of(source.columns)
+    return Wanted.of(names, lines=source.format == "json")

@@ -10,7 +10,7 @@ from onefold.core import librdkafka
 from onefold.core.errors import ConfigError, OnefoldError
 from onefold.core.librdkafka import Settings
 
-__all__ = ["ACCESS", "LOGGER", "Settings", "admin_config", "check", "consumer_config", "isolation", "unreachable"]
+__all__ = ["LOGGER", "Settings", "admin_config", "check", "consumer_config", "isolation", "unreachable"]
 
 LOGGER = logging.getLogger("onefold.sources.kafka")
 
@@ -96,9 +96,6 @@ def isolation(settings: Settings) -> IsolationLevel:
 def refused_by_client(error: KafkaException) -> ConfigError:
     """A client could not be made from these settings: a name or a value that librdkafka doesn't know."""
     return librdkafka.refused_by_client(error.args[0].str(), _COMMON)
-
-
-ACCESS = librdkafka.ACCESS
 
 
 def unreachable(what: str, bootstrap_servers: str, timeout_s: float, errors: list[KafkaError]) -> OnefoldError:

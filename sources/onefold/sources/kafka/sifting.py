@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 import pyarrow as pa
 
-__all__ = ["BadValue", "Parser", "Sifted", "TooManyBad", "Unparsable", "sift"]
+from onefold.sources.kafka.records import Values
 
-Values = Sequence[bytes | None]
+__all__ = ["BadValue", "Parser", "Sifted", "TooManyBad", "Unparsable", "sift"]
 
 
 class Unparsable(Exception):
@@ -68,9 +67,10 @@ def sift(values: Values, parser: Parser, bad_max: int) -> Sifted:
     about one more parsing of the batch and some calls each. Raises `TooManyBad` at the first value beyond `bad_max`.
     """
     found = Sifted()
-    pending = [(0, len(values))]
+    pending = [(0, len(values))] if len(values) else []
     while pending:
         start, end = pending.pop()
+        assert start < end, "every part has a value, and is smaller than the one before"
         try:
             found.rows.append(parser.parse(values[start:end]))
             continue

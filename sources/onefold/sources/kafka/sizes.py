@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from onefold.sources.kafka.fetching import fetch
 from onefold.sources.kafka.offsets import OffsetRange
+from onefold.sources.kafka.records import Records, Wanted
 from onefold.sources.kafka.standing import Partition
 
 if TYPE_CHECKING:
@@ -49,8 +53,20 @@ class Sizes:
     def _sample(self, wanted: OffsetRange) -> None:
         source = self._source
         settings = {**source.settings, **_SMALL}
-        found = fetch(source.bootstrap_servers, settings, wanted, timeout_s=source.timeout_s)
-        size = sum(len(message) + len(message.key() or b"") for messages in found for message in messages)
+        found = fetch(
+            source.bootstrap_servers,
+            settings,
+            wanted,
+            columns=Wanted(key=True),
+            timeout_s=source.timeout_s,
+            compiled=source.compiled_fetch,
+        )
+        size = sum(map(_bytes_of, found))
         mean = size / (wanted.end - wanted.start)
         before = self.means.get(wanted.topic)
         self.means[wanted.topic] = mean if before is None else before + _NEW_WEIGHT * (mean - before)
+
+
+def _bytes_of(records: Records) -> int:
+    keys = pc.sum(pc.binary_length(records.column(pa.field("key", pa.binary())))).as_py()
+    return sum(len(value) for value in records.values if value is not None) + (keys or 0)

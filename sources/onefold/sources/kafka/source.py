@@ -13,6 +13,7 @@ from onefold.sources.kafka import operations, starting
 from onefold.sources.kafka import settings as client
 from onefold.sources.kafka.formats import FORMATS, INFER, check_format
 from onefold.sources.kafka.groups import GroupPositions
+from onefold.sources.kafka.native import check_choice, described
 from onefold.sources.kafka.offsets import Broker
 from onefold.sources.kafka.options import FORMAT_OPTIONS, format_options, format_settings
 from onefold.sources.kafka.subscription import Subscription
@@ -36,6 +37,7 @@ _OPTIONS = {
     "commitToGroup",
     "forgetTopics",
     *FORMAT_OPTIONS,
+    "compiledFetch",
 }
 _REFUSED_OPTIONS = {
     "failondataloss": "records that Kafka has deleted always fail with DataLoss; to accept a loss, start with a new "
@@ -68,6 +70,7 @@ class KafkaSource:
     first record from then on), or each of these by topic, or by topic and partition,
     `{"orders": {"0": 17, "1": "latest"}, "returns": "2026-11-20T00:00:00Z"}`, with -2 for earliest and -1 for latest.
     `settings` are librdkafka's own (`{"security.protocol": "SSL"}`). `timeout_s` bounds each wait for a broker.
+    `compiled_fetch`: "auto" uses the compiled helper where it was built, "off" never, "required" fails without it.
 
     `topics_pattern`, instead of topics: all that match, also those that come later, from their first record on.
     `forget_topics`: such that were read and are gone for good, which otherwise is a loss.
@@ -91,6 +94,7 @@ class KafkaSource:
     avro_written_as: str | None
     schema_registry: Mapping[str, str] | None = field(hash=False)
     csv_delimiter: str
+    compiled_fetch: str
     topics_pattern: str | None
     max_bytes_per_trigger: int | None
     commit_to_group: str | None
@@ -115,6 +119,7 @@ class KafkaSource:
         avro_written_as: str | None = None,
         schema_registry: str | Mapping[str, str] | None = None,
         csv_delimiter: str = ",",
+        compiled_fetch: str = "auto",
         topics_pattern: str | None = None,
         max_bytes_per_trigger: int | None = None,
         commit_to_group: str | None = None,
@@ -137,6 +142,7 @@ class KafkaSource:
             "avro_written_as": avro_written_as,
             "schema_registry": {"url": schema_registry} if isinstance(schema_registry, str) else schema_registry,
             "csv_delimiter": csv_delimiter,
+            "compiled_fetch": compiled_fetch,
             "topics_pattern": topics_pattern,
             "max_bytes_per_trigger": max_bytes_per_trigger,
             "commit_to_group": commit_to_group,
@@ -163,6 +169,7 @@ class KafkaSource:
         if not self.timeout_s > 0:
             raise ConfigError(f"the timeout is a time above 0, not {self.timeout_s!r}")
         client.check(self.settings)
+        check_choice(self.compiled_fetch)
         if self.starting_offsets not in starting.KEYWORDS:
             starting.parse("startingOffsets", self.starting_offsets, self.subscription)
         operations.check(self.reader, self.max_bytes_per_trigger, self.commit_to_group)
@@ -182,6 +189,11 @@ class KafkaSource:
         object.__setattr__(changed, "avro_schema" if self.format == "avro" else "schema", found)
         changed._check()
         return changed
+
+    @property
+    def fetching(self) -> str:
+        """How this process fetches the records, in words: with the compiled helper, or why without it."""
+        return described(self.compiled_fetch)
 
     def broker(self) -> Broker:
         return Broker(self.bootstrap_servers, self.settings, self.timeout_s)
@@ -222,6 +234,8 @@ class KafkaSource:
         if self.forget_topics:
             options["forgetTopics"] = ",".join(self.forget_topics)
         options |= format_options(self)
+        if self.compiled_fetch != "auto":
+            options["compiledFetch"] = self.compiled_fetch
         return options | {f"kafka.{name}": value for name, value in self.settings.items()}
 
     @classmethod
@@ -265,6 +279,7 @@ class KafkaSource:
             forget_topics=[topic.strip() for topic in given.get("forgetTopics", "").split(",") if topic.strip()],
             schema_registry=registry or None,
             **format_settings(given),
+            compiled_fetch=given.get("compiledFetch", "auto").strip().lower(),
         )
 
 
