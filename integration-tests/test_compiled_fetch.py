@@ -197,7 +197,7 @@ def test_what_the_client_says_of_its_connections_is_in_the_error_both_ways(serve
     wanted = OffsetRange(kafka_topic(partitions=1), 0, 0, 1)
     for compiled in ("off", "required"):
         with pytest.raises(Retriable, match="SSL handshake failed"):
-            list(fetch(servers, {"security.protocol": "SSL"}, wanted, timeout_s=1, compiled=compiled))
+            list(fetch(servers, {"security.protocol": "SSL"}, wanted, timeout_s=3, compiled=compiled))
 
 
 def test_many_ranges_leave_no_memory_and_no_threads_behind(servers: str, kafka_topic: Topic) -> None:

@@ -44,6 +44,7 @@ class Fetch:
             columns = StructType.fromDDL(ddl)
         except AnalysisException as error:
             raise ConfigError(f"the schema {ddl!r} is none that Spark reads: {error}") from None
+        assert isinstance(columns, StructType), columns
         records = to_arrow_schema(columns, timezone="UTC")
         check_schema(source, records)
         if transform is None:
