@@ -208,7 +208,7 @@ def test_a_broker_that_is_not_there_is_named_in_bounded_time() -> None:
     assert nowhere in str(caught.value)
     with pytest.raises(Retriable) as caught:
         KafkaSource("orders", bootstrap_servers=nowhere, timeout_s=2).initial_positions()
-    assert "kafka.bootstrap.servers" in str(caught.value)
+    assert "bootstrap_servers" in str(caught.value)
     assert "Connection refused" in str(caught.value)
     with pytest.raises(Retriable):
         Broker(nowhere, {}, 1).latest([("orders", 0)])
@@ -226,7 +226,7 @@ def test_initial_positions_are_explicit_for_every_partition(servers: str, kafka_
     names = [f"{topic}/{p}" for p in range(3)]
     assert at("earliest") == at("ledger") == Positions.of(dict.fromkeys(names, 0))
     assert at("latest") == Positions.of({names[0]: 0, names[1]: 7, names[2]: 0})
-    assert at({topic: {"0": -2, "1": -1, "2": 5}}) == Positions.of({names[0]: 0, names[1]: 7, names[2]: 5})
+    assert at({topic: {"0": -2, "1": -1, "2": 0}}) == Positions.of({names[0]: 0, names[1]: 7, names[2]: 0})
     with pytest.raises(ConfigError, match=f"leaves out {topic}/1, {topic}/2"):
         at({topic: {"0": 0}})
     with pytest.raises(ConfigError, match=f"{topic}/7"):

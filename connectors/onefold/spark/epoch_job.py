@@ -85,10 +85,10 @@ def read_bad_records(spark: SparkSession, source: KafkaSource, start: Positions,
 def _ranges(spark: SparkSession, source: KafkaSource, span: Range) -> DataFrame | None:
     """The offset ranges of an epoch's records of this source; None if there are none."""
     from onefold.sources.kafka import ranges
-    from onefold.sources.kafka.offsets import offsets_of
+    from onefold.sources.kafka.standing import Standing
 
     start, end = (
-        {at: offset for at, offset in offsets_of(positions).items() if at[0] in source.topics}
+        {at: offset for at, offset in Standing.of(positions).offsets.items() if source.subscription.covers(at[0])}
         for positions in (span.start, span.end)
     )
     wanted = [(each.topic, each.partition, each.start, each.end) for each in ranges(start, end)]

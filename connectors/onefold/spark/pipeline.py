@@ -21,11 +21,14 @@ from onefold.spark.batch import BatchOutcome, write_batch
 from onefold.spark.direct import RANGES, BadFetch, Fetch, Transform
 from onefold.spark.failures import from_spark
 from onefold.spark.formats import register
+from onefold.spark.jvm_reader import read_through_spark
 from onefold.spark.query import QuerySession
 from onefold.spark.session import PATIENCE_S, check_pipeline_name
 
 if TYPE_CHECKING:
     from onefold.sources.kafka import KafkaSource
+    from onefold.sources.kafka.groups import GroupPositions
+    from onefold.sources.kafka.subscription import Subscription
 
 __all__ = ["Pipeline"]
 
@@ -79,6 +82,8 @@ class Pipeline:
         self._on_outcome = on_outcome
         self._reading: Fetch | BadFetch | None = None
         self._begin: Positions | None = None  # where the DataFrame that was read begins
+        self._joining: Subscription | None = None  # topics that may join it later, at their first record
+        self._group: GroupPositions | None = None
         self._live: QuerySession | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -111,6 +116,10 @@ class Pipeline:
         Arrow record batch to any number of them, all of one schema.
         """
         source = self.settled(source)
+        if source.reader == "spark":
+            raise ConfigError(
+                "reader='spark' carries records through Spark, the direct path doesn't: use pipeline.read"
+            )
         df = self._load(spark, source, RANGES)
         self._reading = Fetch.of(source, transform)
         return self._write(df, checkpoint, trigger)
@@ -135,11 +144,15 @@ class Pipeline:
         """The function for `df.writeStream.foreachBatch(pipeline.epoch_writer)`."""
         self.error = None
         try:
-            outcome = self._session().process(df, batch_id, self._checkpoint, self._reading)
+            session = self._session()
+            session.joining = self._joining
+            outcome = session.process(df, batch_id, self._checkpoint, self._reading)
         except OnefoldError as error:
             self.error = error
             # The JVM takes the traceback's text apart with a regular expression, and a long chain overflows its stack.
             raise type(error)(str(error)) from None
+        if self._group is not None:
+            self._group.show(outcome.record.range.end)
         if self._on_outcome is not None:
             self._on_outcome(outcome)
 
@@ -185,6 +198,8 @@ class Pipeline:
         if self._live is not None:
             self._live.close()
             self._live = None
+        if self._group is not None:
+            self._group.close()
 
     def settled(self, source: KafkaSource) -> KafkaSource:
         """The source with the schema that the pipeline's first start found, where it leaves that open."""
@@ -193,7 +208,7 @@ class Pipeline:
             return source
         from onefold.sources.kafka import find_schema
 
-        name = f"schema of {','.join(sorted(source.topics))}"
+        name = f"schema of {','.join(sorted(source.topics)) or source.topics_pattern}"
         return source.settled_as(self._session().settle(name[:100], lambda: find_schema(source)))
 
     def _load(self, spark: SparkSession, source: KafkaSource, options: Mapping[str, str]) -> DataFrame:
@@ -207,19 +222,29 @@ class Pipeline:
         initial = Initial(settled, source.starting_offsets == "ledger")
         started = session.start(initial)
         assert started.start is not None
-        began, named = started.start.topics().keys(), set(source.topics)
-        if began != named:
-            raise ConfigError(
-                f"pipeline {self.name!r} began with {', '.join(sorted(began)) or 'no topic'}, and this source reads"
-                f" {', '.join(sorted(named))}: where each topic starts was settled then. Name the same topics, or give"
-                " the pipeline with the others its own name"
-            )
+        self._check_topics(started.start, source.subscription)
         self.error, self._reading, self._begin = None, None, started.start
+        self._joining = source.subscription if source.topics_pattern is not None else None
+        self._group = source.group_positions()
+        if source.reader == "spark":
+            return read_through_spark(spark, source, facts.frozen or started.start, started.start)
         frozen = {**source.options(started.start), **options}
         try:
             return spark.readStream.format("onefold_kafka").options(**frozen).load()
         except AnalysisException as error:
             raise from_spark(error) from error
+
+    def _check_topics(self, start: Positions, subscription: Subscription) -> None:
+        """Topics that are named are those it began with; of a pattern's, more may have come, and others not."""
+        began = start.topics().keys()
+        if subscription.pattern is not None:
+            subscription.check_continues(began, f"pipeline {self.name!r}")
+        elif began - {*subscription.forgotten} != set(subscription.topics):
+            raise ConfigError(
+                f"pipeline {self.name!r} began with {', '.join(sorted(began)) or 'no topic'}, and this source reads"
+                f" {', '.join(sorted(subscription.topics))}: where each topic starts was settled then. Name the same"
+                " topics, or give the pipeline with the others its own name"
+            )
 
     def _write(self, df: DataFrame, root: str, trigger: Mapping[str, Any] | None) -> StreamingQuery:
         session = self._session()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -34,6 +35,9 @@ from onefold.spark.failures import from_spark
 from onefold.spark.session import Session
 from onefold.spark.sweeper import Sweeper
 
+if TYPE_CHECKING:
+    from onefold.sources.kafka.subscription import Subscription
+
 __all__ = ["QuerySession"]
 
 QUERY = "#query"  # beside positions that only mean something within one query's checkpoint
@@ -59,6 +63,7 @@ class QuerySession(Session):
         super().__init__(name, sinks, store, patience_s, adopt_ledger, accept_damage, dead_letters)
         # Where the DataFrame that was read begins, whatever the ledger says by the time that its query starts.
         self.begin = begin
+        self.joining: Subscription | None = None  # topics that come later and match stand at their first record
         self._query: RunningQuery | None = None
         self._sweeper: Sweeper | None = None
         self._fingerprint: str | None = None  # None until the sinks were opened for the running query
@@ -157,7 +162,8 @@ class QuerySession(Session):
         logged = checkpoint.initial_positions(spark, query.root)
         frozen = self.begin or Positions()
         known = logged.topics().keys() | frozen.topics().keys()
-        if missing := sorted(end.topics().keys() - known):
+        joined = {topic for topic in end.topics() if self.joining is not None and self.joining.covers(topic)}
+        if missing := sorted(end.topics().keys() - known - joined):
             raise ConfigError(
                 f"the first batch's start in {', '.join(missing)} is not on record anywhere: Spark does not log it for"
                 " onefold_kafka. Read through the pipeline, which freezes it: pipeline.read(spark, KafkaSource(...))"
@@ -165,7 +171,7 @@ class QuerySession(Session):
         nowhere: dict[str, int | str] = {name: -1 for name, _ in end.items if name[0] == "#"}
         if nowhere:
             self._check_no_other_query(query)
-        return Positions.of({**nowhere, **dict(frozen.items), **dict(logged.items)})
+        return Positions.of({**nowhere, **dict(frozen.items), **dict(logged.items)}, frozen.marks)
 
     def _check_no_other_query(self, query: RunningQuery) -> None:
         """Sources other than Kafka count in their own way in each checkpoint: nobody could tell what is there."""
@@ -225,4 +231,4 @@ class QuerySession(Session):
 def _within(query: RunningQuery, positions: Positions) -> Positions:
     if not any(name.startswith("#") for name, _ in positions.items):
         return positions
-    return Positions.of({**dict(positions.items), QUERY: query.query_id})
+    return Positions.of({**dict(positions.items), QUERY: query.query_id}, positions.marks)

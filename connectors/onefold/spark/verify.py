@@ -198,8 +198,12 @@ def read_source(spark: SparkSession, source: KafkaSource, start: Positions, end:
     """The source's records between two positions, as a bounded DataFrame."""
     register(spark)
     # A partition that came after `end` was read ends where it begins.
-    later = {f"{t}/{p}": dict(start.items).get(f"{t}/{p}", 0) for t, p in source.broker().partitions(source.topics)}
-    whole = Positions.of({**later, **dict(end.items)})
+    begin = dict(start.items)
+    topics = source.subscription.find(source.broker(), end.topics())
+    later = {f"{t}/{p}": begin.get(f"{t}/{p}", 0) for t, topic in topics.items() for p in topic.partitions}
+    known = {name: offset for name, offset in end.items if name.rpartition("/")[0] in topics}
+    marks = {name: mark for name, mark in end.marks if name.rpartition("/")[0] in topics}
+    whole = Positions.of({**later, **known}, marks)
     options = {**source.options(start), "endingOffsets": whole.to_kafka_json()}
     if source.on_error != "fail":
         options |= {"onError": "skip", "badRecordsMax": str(2**62)}  # of all epochs together

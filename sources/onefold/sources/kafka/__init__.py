@@ -8,7 +8,9 @@ from onefold.sources.kafka.columns import POSITION_COLUMNS
 from onefold.sources.kafka.fetching import close_consumers, fetch
 from onefold.sources.kafka.formats import check_schema, record_ddl
 from onefold.sources.kafka.inferring import find_schema
-from onefold.sources.kafka.offsets import Broker, OffsetRange, limit, ranges
+from onefold.sources.kafka.lag import LagFigures, LagMeter, PartitionLag, lag
+from onefold.sources.kafka.offsets import Broker, OffsetRange
+from onefold.sources.kafka.planning import Planner, limit, ranges
 from onefold.sources.kafka.raw import RAW_COLUMNS
 from onefold.sources.kafka.reading import Part, read, read_parts
 from onefold.sources.kafka.records import Records, Wanted
@@ -19,14 +21,19 @@ __all__ = [
     "RAW_COLUMNS",
     "Broker",
     "KafkaSource",
+    "LagFigures",
+    "LagMeter",
     "OffsetRange",
     "Part",
+    "PartitionLag",
+    "Planner",
     "Records",
     "Wanted",
     "check_schema",
     "close_consumers",
     "fetch",
     "find_schema",
+    "lag",
     "limit",
     "ranges",
     "read",

@@ -19,6 +19,7 @@ from onefold.sources.kafka.native import helper
 from onefold.sources.kafka.native.consumer import CompiledConsumer
 from onefold.sources.kafka.offsets import Broker, OffsetRange
 from onefold.sources.kafka.records import Records, Wanted
+from onefold.sources.kafka.truncation import is_truncation, truncated
 
 __all__ = ["close_consumers", "consumers_made", "fetch"]
 
@@ -166,6 +167,8 @@ def _records(
 
 
 def _explain(error: KafkaError, reached: int, wanted: OffsetRange, broker: Broker) -> NoReturn:
+    if is_truncation(error):
+        raise truncated(f"{wanted.topic}/{wanted.partition}", reached, error.str())
     if error.code() in _NO_TOPIC:
         try:
             known = broker.partitions(

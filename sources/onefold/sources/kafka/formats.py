@@ -150,7 +150,7 @@ def _check_avro(source: KafkaSource) -> None:
         raise ConfigError(
             "format='avro' needs avro_schema, the JSON text of what records are read as, or schema_registry"
         )
-    if source.avro_schema is None and len(source.topics) > 1:
+    if source.avro_schema is None and len(source.topics) != 1:
         raise ConfigError(
             "several topics have several subjects in the registry: give avro_schema, what all are read as"
         )

@@ -37,7 +37,7 @@ def find_schema(source: KafkaSource) -> str:
         return registry(source.schema_registry, source.timeout_s).latest(f"{source.topics[0]}-value")
     values = _sample(source)
     found = ddl_of(infer(values))
-    LOGGER.warning("%s: schema inferred from %d records: %s", ", ".join(source.topics), len(values), found)
+    LOGGER.warning("%s: schema inferred from %d records: %s", source.subscription, len(values), found)
     return found
 
 
@@ -63,7 +63,8 @@ def infer(values: Iterable[bytes | None]) -> pa.Schema:
 def _sample(source: KafkaSource) -> list[bytes | None]:
     """The first values of each partition."""
     broker = source.broker()
-    partitions = broker.partitions(source.topics)
+    topics = source.subscription.find(broker)
+    partitions = [(topic, number) for topic, found in topics.items() for number in found.partitions]
     first, end = broker.earliest(partitions), broker.latest(partitions)
     each = max(1, SAMPLE_MAX // max(1, len(partitions)))
     values = []

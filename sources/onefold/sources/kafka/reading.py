@@ -16,12 +16,12 @@ from onefold.sources.kafka.formats import parser_of
 from onefold.sources.kafka.offsets import OffsetRange
 from onefold.sources.kafka.records import Records, Wanted
 from onefold.sources.kafka.settings import LOGGER
-from onefold.sources.kafka.sifting import Parser, TooManyBad, sift
+from onefold.sources.kafka.sifting import TooManyBad, sift
 
 if TYPE_CHECKING:
     from onefold.sources.kafka.source import KafkaSource
 
-__all__ = ["Part", "read", "read_parts"]
+__all__ = ["Parsing", "Part", "read", "read_parts"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,53 +63,56 @@ def read_parts(
     With `settled`, a record that may be good another time raises `BadRecord`: for those who read a range twice, and
     must find the same.
     """
-    parser = parser_of(source, parsed_part(schema, source.columns)) if source.format != "raw" else None
-    left = source.bad_records_max if source.on_error != "fail" else 0
-    columns = _wanted(source, schema)
+    parsing = Parsing(source, schema, settled=settled)
     fetched = fetch(
         source.bootstrap_servers,
         source.settings,
         wanted,
-        columns=columns,
+        columns=parsing.wanted,
         timeout_s=source.timeout_s,
         messages_max=rows_max,
         compiled=source.compiled_fetch,
     )
     for records in fetched:
-        if parser is None:
-            yield Part(raw.to_batch(records, schema), bad_batch(records, [], columns))
-            continue
-        part = _sifted(source, parser, schema, wanted, records, columns, left, settled)
-        left -= part.bad.num_rows
-        yield part
+        yield parsing.part(records, wanted)
 
 
-def _sifted(
-    source: KafkaSource,
-    parser: Parser,
-    schema: pa.Schema,
-    wanted: OffsetRange,
-    records: Records,
-    columns: Wanted,
-    bad_max: int,
-    settled: bool,
-) -> Part:
-    try:
-        found = sift(records.values, parser, bad_max)
-    except TooManyBad as error:
-        allowed = None if source.on_error == "fail" else source.bad_records_max
-        raise refused(wanted, records, error.last, allowed) from None
-    if settled and (unsettled := [value for value in found.bad if not value.settled]):
-        raise open_question(wanted, records, unsettled[0])
-    bad = bad_batch(records, found.bad, columns)
-    if not found.rows:
-        return Part(pa.RecordBatch.from_pylist([], schema=schema), bad)
-    rows = found.rows[0] if len(found.rows) == 1 else pa.concat_batches(found.rows)
-    if not source.columns:
-        return Part(rows, bad)
-    refused_at = {value.index for value in found.bad}
-    good = [index for index in range(len(records)) if index not in refused_at] if found.bad else None
-    return Part(with_columns(rows, records, None if good is None else pa.array(good), schema), bad)
+class Parsing:
+    """From the records of one task, whoever read them, to rows. Raises `BadRecord`, where there are too many bad ones.
+
+    `wanted` says what has to come along with the values.
+    """
+
+    def __init__(self, source: KafkaSource, schema: pa.Schema, *, settled: bool = False) -> None:
+        self._source = source
+        self._schema = schema
+        self._settled = settled
+        self._parser = parser_of(source, parsed_part(schema, source.columns)) if source.format != "raw" else None
+        self._left = source.bad_records_max if source.on_error != "fail" else 0
+        self.wanted = _wanted(source, schema)
+
+    def part(self, records: Records, wanted: OffsetRange) -> Part:
+        """The next of them; `wanted` is where they are from, for the errors."""
+        if self._parser is None:
+            return Part(raw.to_batch(records, self._schema), bad_batch(records, [], self.wanted))
+        source = self._source
+        try:
+            found = sift(records.values, self._parser, self._left)
+        except TooManyBad as error:
+            allowed = None if source.on_error == "fail" else source.bad_records_max
+            raise refused(wanted, records, error.last, allowed) from None
+        if self._settled and (unsettled := [value for value in found.bad if not value.settled]):
+            raise open_question(wanted, records, unsettled[0])
+        self._left -= len(found.bad)
+        bad = bad_batch(records, found.bad, self.wanted)
+        if not found.rows:
+            return Part(pa.RecordBatch.from_pylist([], schema=self._schema), bad)
+        rows = found.rows[0] if len(found.rows) == 1 else pa.concat_batches(found.rows)
+        if not source.columns:
+            return Part(rows, bad)
+        refused_at = {value.index for value in found.bad}
+        good = [index for index in range(len(records)) if index not in refused_at] if found.bad else None
+        return Part(with_columns(rows, records, None if good is None else pa.array(good), self._schema), bad)
 
 
 def _wanted(source: KafkaSource, schema: pa.Schema) -> Wanted:
