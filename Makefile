@@ -2,6 +2,7 @@
 # make prove   the protocol struck at every step, in memory: two minutes, and no violation; then its mutants
 # make torture random faults on real servers and a real Spark, audited by named invariants after each round
 # make test    every test, on real servers that it starts and stops, in as many processes as there are processors
+# make sanitize  the compiled Kafka fetch under the address, leak and undefined behaviour sanitizers
 # make check   format, lint, types, unit tests: under a minute
 # make bench   throughput, side by side with other ways: the whole main job
 # make bench-postgres   the same of the Postgres sink alone, from memory and from Spark
@@ -14,9 +15,10 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 INSTALLED := .venv/installed
 UNIT := core/tests sources/tests sinks/tests connectors/tests
+NATIVE := $(addprefix sources/onefold/sources/kafka/native/,building.py fetch.c rdkafka.h)
 ARGS ?=
 
-.PHONY: demo prove torture test check bench bench-postgres docs clean
+.PHONY: demo prove torture test sanitize check bench bench-postgres docs clean
 demo: $(INSTALLED)
 	@$(BIN)/onefold demo $(ARGS)
 
@@ -28,6 +30,9 @@ torture: $(INSTALLED)
 
 test: $(INSTALLED)
 	@$(BIN)/python -m pytest $(or $(ARGS),-n auto)
+
+sanitize: $(INSTALLED)
+	@ONEFOLD_SANITIZE=whole $(BIN)/python -m pytest integration-tests/test_compiled_fetch.py -k sanitizers $(ARGS)
 
 check: $(INSTALLED)
 	@$(BIN)/ruff format --check .
@@ -51,7 +56,7 @@ clean:
 	rm -rf .venv .onefold .pytest_cache .mypy_cache .ruff_cache .hypothesis dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-$(INSTALLED): requirements.lock pyproject.toml
+$(INSTALLED): requirements.lock pyproject.toml hatch_build.py $(NATIVE)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "onefold needs Python 3.11 or newer, and $(PYTHON) is older: make PYTHON=/path/to/python3.11 ..."; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv

@@ -16,6 +16,7 @@ from bench.jars import NotAvailable
 from bench.micro import MICRO, BatchTimes, run_micro
 from bench.report import Load, print_micro, print_ratios, print_throughput, save
 from bench.world import World, open_world
+from onefold.sources.kafka.native import described
 
 _NAMES = [contestant.name for contestant in CONTESTANTS]
 
@@ -36,6 +37,7 @@ def main() -> int:
 
     try:
         with open_world(arguments.directory, say) as world:
+            say(described())
             if not arguments.micro_only:
                 _throughput(world, chosen, arguments, runs, absent)
             if not arguments.no_micro:

@@ -69,9 +69,11 @@ class Contestant:
             return Run(self.name, rows, rows_per_batch, seconds, batches_s, world.used().since(before))
 
 
-def _ours(delivery: str, direct: bool) -> Callable[[World, str, str, int | None], Seconds]:
+def _ours(
+    delivery: str, direct: bool, compiled_fetch: str = "auto"
+) -> Callable[[World, str, str, int | None], Seconds]:
     def move(world: World, topic: str, table: str, rows_per_batch: int | None) -> Seconds:
-        spark, source = world.spark, world.source(topic, rows_per_batch)
+        spark, source = world.spark, world.source(topic, rows_per_batch, compiled_fetch)
         with world.checkpoint() as root:
             started_s = time.monotonic()
             pipeline = Pipeline(table, sinks=[PostgresSink(world.postgres.url, table, delivery=delivery)])
@@ -192,6 +194,9 @@ CONTESTANTS = (
     Contestant("two_phase", "ours, DataFrame path, two_phase", _ours("two_phase", direct=False)),
     Contestant("staged", "ours, DataFrame path, staged", _ours("staged", direct=False)),
     Contestant("direct", "ours, direct path, two_phase", _ours("two_phase", direct=True)),
+    Contestant(
+        "direct_uncompiled", "ours, direct path, two_phase, compiled fetch off", _ours("two_phase", True, "off")
+    ),
     Contestant("direct_staged", "ours, direct path, staged", _ours("staged", direct=True)),
     Contestant("spark_jdbc", "(a) Spark's connector, from_json, JDBC append: at least once", _spark_jdbc),
     Contestant(

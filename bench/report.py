@@ -29,7 +29,9 @@ _GOALS = (
     ("direct", "spark_jdbc", 2.5),
     ("direct", "spark_upsert", 4.0),
     ("direct", "unprotected_direct", 0.95),
-    ("direct", "loop", 0.72),
+    ("direct", "loop", 1.4),
+    ("direct", "direct_uncompiled", None),
+    ("direct_uncompiled", "loop", 0.72),
     ("direct_staged", "unprotected_direct", None),
 )
 

@@ -65,13 +65,14 @@ class World:
             self._spark = spark_session("onefold bench", self.directory / "spark", master="local[2]", **settings)
         return self._spark
 
-    def source(self, topic: str, rows_per_batch: int | None) -> KafkaSource:
+    def source(self, topic: str, rows_per_batch: int | None, compiled_fetch: str = "auto") -> KafkaSource:
         return KafkaSource(
             topic,
             bootstrap_servers=self.kafka.bootstrap_servers,
             format="json",
             schema=SCHEMA,
             max_offsets_per_trigger=rows_per_batch,
+            compiled_fetch=compiled_fetch,
         )
 
     def topic(self, rows: int) -> str:

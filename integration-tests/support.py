@@ -150,8 +150,8 @@ class Rig:
 def offsets_of(checkpoint: str, batch: int) -> Mapping[str, Mapping[str, int]]:
     """What Spark wrote down as the end of a batch."""
     text = (Path(checkpoint) / "offsets" / str(batch)).read_text()
-    offsets: Mapping[str, Mapping[str, int]] = json.loads(text.splitlines()[-1])
-    return offsets
+    offsets: Mapping[str, Mapping[str, Any]] = json.loads(text.splitlines()[-1])
+    return {topic: {p: offset for p, offset in by.items() if p.isdigit()} for topic, by in offsets.items()}
 
 
 def fresh(prefix: str) -> str:

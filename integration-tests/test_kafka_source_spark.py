@@ -132,7 +132,7 @@ def test_available_now_in_bounded_batches_reads_each_record_once(
     assert [len(b) for b in batches] == [300, 300, 300, 100]
     assert sorted([*chain(*batches)]) == list(range(1000))
     offsets = json.loads((tmp_path / "offsets" / "3").read_text().splitlines()[-1])
-    assert offsets == {topic: {str(p): 250 for p in range(4)}}
+    assert {p: offset for p, offset in offsets[topic].items() if p.isdigit()} == {str(p): 250 for p in range(4)}
 
 
 def test_a_restart_goes_on_from_the_checkpoint_and_replays_the_failed_batch_exactly(
@@ -269,8 +269,8 @@ def test_a_topic_made_anew_stops_a_query_with_data_loss(kafka: Kafka, kafka_topi
     wait(lambda: topic not in kafka.admin.list_topics(timeout=5).topics)
     for done in kafka.admin.create_topics([NewTopic(topic, 1)]).values():
         done.result(10)
-    kafka.numbers(topic, 0, 3, 1)
-    with pytest.raises(Exception, match=rf"DataLoss: {topic}/0: .*next offset to read is 10.*ends at 3"):
+    kafka.numbers(topic, 0, 30, 1)
+    with pytest.raises(Exception, match=rf"DataLoss: {topic}: the topic was deleted and made anew"):
         kafka.run(df, tmp_path)
 
 

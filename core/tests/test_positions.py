@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,12 +25,16 @@ offsets = st.dictionaries(st.sampled_from(["t/0", "t/1", "u/0"]), st.integers(0,
         ({"#0": "a"}, {"#0": "a"}, Relation.SAME),
         ({"#0": "a"}, {"#0": "b"}, Relation.UNORDERED),
         ({"#0": "a"}, {}, Relation.UNORDERED),
+        ({"t/0": 2, "t/id": "A"}, {"t/0": 1, "t/id": "A"}, Relation.AHEAD),
+        ({"t/0": 2, "t/id": "A"}, {"t/0": 2}, Relation.SAME),  # from before ids were known
+        ({"t/0": 2, "t/id": "A"}, {"t/0": 2, "t/id": "B"}, Relation.UNORDERED),
+        ({"t/0": 2, "t/epochs": "0:1"}, {"t/0": 2, "t/epochs": "0:2"}, Relation.SAME),
     ],
 )
 def test_the_relation_of_positions(
     mine: dict[str, int | str], theirs: dict[str, int | str], relation: Relation
 ) -> None:
-    assert Positions.of(mine).relation_to(Positions.of(theirs)) is relation
+    assert Positions.from_flat(mine).relation_to(Positions.from_flat(theirs)) is relation
 
 
 @given(offsets, offsets)
@@ -55,6 +61,19 @@ def test_the_offset_log_of_kafka_sources_becomes_topic_and_partition() -> None:
     assert found == Positions.of({"bills/0": 2, "orders/0": 17, "orders/1": 3})
     assert found.topics() == {"bills": {0: 2}, "orders": {0: 17, 1: 3}}
     assert found.to_kafka_json() == '{"bills":{"0":2},"orders":{"0":17,"1":3}}'
+
+
+def test_what_tells_a_topic_from_another_of_its_name_goes_along_and_is_no_position() -> None:
+    text = '{"orders": {"0": 17, "epochs": "0:5", "id": "Sx2"}}'
+    found = Positions.from_spark([text])
+    assert found.items == (("orders/0", 17),)
+    assert found.topic_ids() == {"orders": "Sx2"}
+    assert Positions.from_json(found.to_json()).marks == found.marks
+    assert json.loads(found.to_kafka_json()) == json.loads(text)
+    assert found.differences(Positions.from_flat({"orders/0": 17, "orders/id": "new"})) == (
+        "orders is the topic Sx2, not new"
+    )
+    assert Positions.from_spark(['{"a": {"id": "x"}}', '{"a": {"0": "x"}}']).marks == ()  # other sources' own
 
 
 def test_the_offset_log_of_other_sources_keeps_its_path() -> None:

@@ -26,6 +26,7 @@ def run_verification(
     pipeline: str,
     source: KafkaSource,
     sink: PostgresSink,
+    letters: PostgresSink | None,
     key: Sequence[str],
     select: Sequence[str],
     where: str | None,
@@ -40,7 +41,7 @@ def run_verification(
     with (
         tempfile.TemporaryDirectory(prefix="onefold-verify-") as scratch,
         session_of_ones_own("onefold verify", Path(scratch)) as spark,
-        closing(Pipeline(pipeline, sinks=[sink], store=store)) as verified,
+        closing(Pipeline(pipeline, sinks=[sink], store=store, dead_letters=letters)) as verified,
     ):
         return verify(spark, verified, source, sink, key, transform)
 

@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import uuid
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 __all__ = ["KafkaServer"]
 
 _NODE = 1
+_SCRAM = "SCRAM-SHA-512"
+_SECURE = "SECURE"  # the listener for those who log in, beside the one for everybody
 _STOP_S_MAX = 20.0
 _FORMAT_S_MAX = 120.0
 _PROBE_S_MAX = 2.0
@@ -61,13 +64,39 @@ rootLogger.appenderRef.console.ref = console
 
 
 class KafkaServer(LocalServer):
-    """A broker on 127.0.0.1. Topics are made by its clients, and records are kept until their topic goes."""
+    """A broker on 127.0.0.1. Topics are made by its clients, and records are kept until their topic goes.
+
+    With `users` (passwords by name), who can log in by SASL/SCRAM-SHA-512, there is a second address,
+    `secure_servers`: SASL_SSL with `certificate`, a PEM file of the private key and then its certificates, else
+    SASL_PLAINTEXT. The users are made along with the data folder; the first address stays open to everybody.
+    """
 
     name = "kafka"
+
+    def __init__(
+        self,
+        directory: Path | str,
+        port: int | None = None,
+        *,
+        settings: Mapping[str, str] | None = None,
+        users: Mapping[str, str] | None = None,
+        certificate: Path | None = None,
+    ) -> None:
+        super().__init__(directory, port, settings=settings)
+        self._users = dict(users or {})
+        self._certificate = certificate
 
     @property
     def bootstrap_servers(self) -> str:
         return self._address(self.port)
+
+    @property
+    def secure_servers(self) -> str:
+        """Where users log in. Raises LocalServerError if the last start was without users."""
+        state = ServerState.load(self._state_path)
+        if state is None or state.third_port is None:
+            raise LocalServerError(f"kafka in {self.directory} was not started with users: KafkaServer(..., users=...)")
+        return self._address(state.third_port)
 
     @property
     def _data(self) -> Path:
@@ -83,7 +112,8 @@ class KafkaServer(LocalServer):
 
     def _launch(self, port: int, before: ServerState | None) -> ServerState:
         controller_port = choose_port("Kafka's controller", None, before.second_port if before else None)
-        configuration = self._write("server.properties", self._configuration(port, controller_port))
+        secure_port = choose_port("Kafka's users", None, before.third_port if before else None) if self._users else None
+        configuration = self._write("server.properties", self._configuration(port, controller_port, secure_port))
         if not (self._data / "meta.properties").exists():
             self._format(configuration)
         elif was_killed(self._data):
@@ -91,22 +121,42 @@ class KafkaServer(LocalServer):
             command: list[str | Path] = [*self._command(_JVM), "kafka.Kafka", alone]
             fence_earlier_life(command, home=self.home, log=self.log_path, port=controller_port)
         process = spawn([*self._command(_JVM), "kafka.Kafka", configuration], log=self.log_path, cwd=self.home)
-        return ServerState(port=port, log=str(self.log_path), process=process, second_port=controller_port)
+        return ServerState(
+            port=port, log=str(self.log_path), process=process, second_port=controller_port, third_port=secure_port
+        )
 
     def _command(self, options: tuple[str, ...]) -> list[str]:
         logging = f"-Dlog4j2.configurationFile={self.home / 'log4j2.properties'}"
         return [str(self._java.path), *options, logging, "-cp", f"{self._jars}/*"]
 
-    def _configuration(self, port: int, controller_port: int) -> dict[str, str]:
+    def _configuration(self, port: int, controller_port: int, secure_port: int | None) -> dict[str, str]:
+        clients = f"PLAINTEXT://{HOST}:{port}"
+        if secure_port is not None:
+            clients += f",{_SECURE}://{HOST}:{secure_port}"
         return {
             "process.roles": "broker,controller",
             **self._quorum(controller_port),
-            "listeners": f"PLAINTEXT://{HOST}:{port},CONTROLLER://{HOST}:{controller_port}",
-            "advertised.listeners": f"PLAINTEXT://{HOST}:{port}",
+            "listeners": f"{clients},CONTROLLER://{HOST}:{controller_port}",
+            "advertised.listeners": clients,
             "inter.broker.listener.name": "PLAINTEXT",
+            **self._security(),
             **_SETTINGS,
             **self._settings,
         }
+
+    def _security(self) -> dict[str, str]:
+        if not self._users:
+            return {}
+        mine = f"listener.name.{_SECURE.lower()}"
+        login = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
+        security = {
+            "sasl.enabled.mechanisms": _SCRAM,
+            f"{mine}.{_SCRAM.lower()}.sasl.jaas.config": login,
+        }
+        if self._certificate is not None:
+            security[f"{mine}.ssl.keystore.type"] = "PEM"
+            security[f"{mine}.ssl.keystore.location"] = str(self._certificate)
+        return security
 
     def _controller_alone(self, controller_port: int) -> dict[str, str]:
         return {
@@ -117,10 +167,11 @@ class KafkaServer(LocalServer):
         }
 
     def _quorum(self, controller_port: int) -> dict[str, str]:
+        secure = "SASL_PLAINTEXT" if self._certificate is None else "SASL_SSL"
         return {
             "node.id": str(_NODE),
             "controller.quorum.voters": f"{_NODE}@{HOST}:{controller_port}",
-            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "listener.security.protocol.map": f"PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,{_SECURE}:{secure}",
             "controller.listener.names": "CONTROLLER",
             "log.dirs": str(self._data),
         }
@@ -135,8 +186,9 @@ class KafkaServer(LocalServer):
         shutil.rmtree(self._data, ignore_errors=True)
         cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         command = [*self._command(("-Xmx128m",)), "kafka.tools.StorageTool", "format"]
+        users = [f"--add-scram={_SCRAM}=[name={name},password={word}]" for name, word in self._users.items()]
         formatted = subprocess.run(
-            [*command, f"--cluster-id={cluster_id}", "--config", str(configuration)],
+            [*command, f"--cluster-id={cluster_id}", "--config", str(configuration), *users],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

@@ -88,6 +88,7 @@ class ServerState:
     process: ProcessRef | None = None
     started_at: str | None = None
     second_port: int | None = None
+    third_port: int | None = None
 
     @classmethod
     def load(cls, path: Path) -> ServerState | None:

@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from onefold.spark.batch import BatchOutcome
+    from onefold.spark.epoch_job import read_bad_records
     from onefold.spark.formats import register
     from onefold.spark.pipeline import Pipeline
     from onefold.spark.postgres_source import read_postgres
 
-__all__ = ["BatchOutcome", "Pipeline", "read_postgres", "register"]
+__all__ = ["BatchOutcome", "Pipeline", "read_bad_records", "read_postgres", "register"]
 
 
 def __getattr__(name: str) -> object:
@@ -23,6 +24,10 @@ def __getattr__(name: str) -> object:
         from onefold.spark.pipeline import Pipeline
 
         return Pipeline
+    if name == "read_bad_records":
+        from onefold.spark.epoch_job import read_bad_records
+
+        return read_bad_records
     if name == "register":
         from onefold.spark.formats import register
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.query import StreamingQuery
 
 from onefold.core import ConfigError, EpochRecord, Fenced, Guarantee, OnefoldError, Positions, Sink
@@ -15,15 +16,19 @@ from onefold.core.effects import StoreFacts
 from onefold.core.protocol import Initial, Outcome, Started
 from onefold.core.runs import refuse_query
 from onefold.core.store import CheckpointStore
+from onefold.spark.bad_records import Tally, check_source
 from onefold.spark.batch import BatchOutcome, write_batch
-from onefold.spark.direct import RANGES, Fetch, Transform
+from onefold.spark.direct import RANGES, BadFetch, Fetch, Transform
 from onefold.spark.failures import from_spark
 from onefold.spark.formats import register
+from onefold.spark.jvm_reader import read_through_spark
 from onefold.spark.query import QuerySession
 from onefold.spark.session import PATIENCE_S, check_pipeline_name
 
 if TYPE_CHECKING:
     from onefold.sources.kafka import KafkaSource
+    from onefold.sources.kafka.groups import GroupPositions
+    from onefold.sources.kafka.subscription import Subscription
 
 __all__ = ["Pipeline"]
 
@@ -41,6 +46,8 @@ class Pipeline:
     start believes the destinations instead of the store (a lost or older store; the error that asks for it says so);
     with `accept_damage` it takes that damaged epoch as it is, after you have mended the destination by hand.
     `checkpoint` is only needed where there is no JVM to ask (Spark Connect). `on_outcome` is told of every batch.
+    `dead_letters` is the sink of source records that cannot be read, where the source has `on_error="dead_letter"`:
+    rows of `onefold.core.dead_letters.LETTER_COLUMNS`, in the same epoch as the others. `bad_records` counts them.
     A pipeline pickles, and opens what it needs when it is needed.
     """
 
@@ -55,22 +62,28 @@ class Pipeline:
         accept_damage: int | None = None,
         checkpoint: str | None = None,
         on_outcome: Callable[[Outcome], None] | None = None,
+        dead_letters: Sink | None = None,
     ) -> None:
         check_pipeline_name(name)
-        names = [sink.name for sink in sinks]
-        if not names or len(set(names)) != len(names):
+        everyone = (*sinks, *([dead_letters] if dead_letters is not None else []))
+        names = [sink.name for sink in everyone]
+        if not sinks or len(set(names)) != len(names):
             raise ConfigError(f"a pipeline needs one sink or more, each with its own name; given: {names or 'none'}")
         self.name = name
         self.sinks = tuple(sinks)
+        self.dead_letters = dead_letters
+        self.bad_records = Tally()
         self.patience_s = patience_s
         self.adopt_ledger = adopt_ledger
         self.accept_damage = accept_damage
         self.error: OnefoldError | None = None
-        self._store_url = store or next((url for sink in sinks if (url := sink.store_url())), None)
+        self._store_url = store or next((url for sink in everyone if (url := sink.store_url())), None)
         self._checkpoint = checkpoint
         self._on_outcome = on_outcome
-        self._fetch: Fetch | None = None
+        self._reading: Fetch | BadFetch | None = None
         self._begin: Positions | None = None  # where the DataFrame that was read begins
+        self._joining: Subscription | None = None  # topics that may join it later, at their first record
+        self._group: GroupPositions | None = None
         self._live: QuerySession | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -78,11 +91,15 @@ class Pipeline:
 
     def read(self, spark: SparkSession, source: KafkaSource) -> DataFrame:
         """The source as a streaming DataFrame. Takes over the pipeline: recovery runs, initial positions are frozen."""
-        return self._load(spark, source, {})
+        source = self.settled(source)
+        df = self._load(spark, source, {})
+        self._reading = BadFetch(source, to_arrow_schema(df.schema, timezone="UTC"))
+        return df
 
     def write(self, df: DataFrame, checkpoint: str, trigger: Mapping[str, Any] | None = None) -> StreamingQuery:
         """Start the query that writes `df` to the sinks. `trigger` is what DataStreamWriter.trigger takes."""
-        self._fetch = None
+        if isinstance(self._reading, Fetch):
+            self._reading = None
         return self._write(df, checkpoint, trigger)
 
     def stream(
@@ -98,8 +115,13 @@ class Pipeline:
         The data never passes through the JVM, so only `transform` can change it: a deterministic function from one
         Arrow record batch to any number of them, all of one schema.
         """
+        source = self.settled(source)
+        if source.reader == "spark":
+            raise ConfigError(
+                "reader='spark' carries records through Spark, the direct path doesn't: use pipeline.read"
+            )
         df = self._load(spark, source, RANGES)
-        self._fetch = Fetch.of(spark, source, transform)
+        self._reading = Fetch.of(spark, source, transform)
         return self._write(df, checkpoint, trigger)
 
     def write_batch(self, df: DataFrame, run: str) -> BatchOutcome:
@@ -109,6 +131,11 @@ class Pipeline:
         attempts counts is decided once, so the DataFrame need not be the same in each. A pipeline that writes batches
         runs no streaming query. Raises Fenced where another process began a run of the pipeline meanwhile.
         """
+        if self.dead_letters is not None:
+            raise ConfigError(
+                "a batch DataFrame was read before it came here, and its bad records with it: leave out dead_letters"
+                " (a source that is read in batches has on_error='fail' or 'skip')"
+            )
         session = self._session()
         session.refuse_second_query(df.sparkSession)
         return write_batch(session, df, run)
@@ -117,11 +144,15 @@ class Pipeline:
         """The function for `df.writeStream.foreachBatch(pipeline.epoch_writer)`."""
         self.error = None
         try:
-            outcome = self._session().process(df, batch_id, self._checkpoint, self._fetch)
+            session = self._session()
+            session.joining = self._joining
+            outcome = session.process(df, batch_id, self._checkpoint, self._reading)
         except OnefoldError as error:
             self.error = error
             # The JVM takes the traceback's text apart with a regular expression, and a long chain overflows its stack.
             raise type(error)(str(error)) from None
+        if self._group is not None:
+            self._group.show(outcome.record.range.end)
         if self._on_outcome is not None:
             self._on_outcome(outcome)
 
@@ -147,7 +178,8 @@ class Pipeline:
 
     def guarantees(self) -> dict[str, Guarantee]:
         """What each sink promises, as it is set up now."""
-        return {sink.name: sink.guarantee() for sink in self.sinks}
+        everyone = (*self.sinks, *([self.dead_letters] if self.dead_letters is not None else []))
+        return {sink.name: sink.guarantee() for sink in everyone}
 
     def history(self) -> list[EpochRecord]:
         """The newest epochs of this pipeline, oldest first."""
@@ -166,6 +198,18 @@ class Pipeline:
         if self._live is not None:
             self._live.close()
             self._live = None
+        if self._group is not None:
+            self._group.close()
+
+    def settled(self, source: KafkaSource) -> KafkaSource:
+        """The source with the schema that the pipeline's first start found, where it leaves that open."""
+        check_source(source, self.dead_letters)
+        if source.is_settled:
+            return source
+        from onefold.sources.kafka import find_schema
+
+        name = f"schema of {','.join(sorted(source.topics)) or source.topics_pattern}"
+        return source.settled_as(self._session().settle(name[:100], lambda: find_schema(source)))
 
     def _load(self, spark: SparkSession, source: KafkaSource, options: Mapping[str, str]) -> DataFrame:
         register(spark)
@@ -178,19 +222,29 @@ class Pipeline:
         initial = Initial(settled, source.starting_offsets == "ledger")
         started = session.start(initial)
         assert started.start is not None
-        began, named = started.start.topics().keys(), set(source.topics)
-        if began != named:
-            raise ConfigError(
-                f"pipeline {self.name!r} began with {', '.join(sorted(began)) or 'no topic'}, and this source reads"
-                f" {', '.join(sorted(named))}: where each topic starts was settled then. Name the same topics, or give"
-                " the pipeline with the others its own name"
-            )
-        self.error, self._fetch, self._begin = None, None, started.start
+        self._check_topics(started.start, source.subscription)
+        self.error, self._reading, self._begin = None, None, started.start
+        self._joining = source.subscription if source.topics_pattern is not None else None
+        self._group = source.group_positions()
+        if source.reader == "spark":
+            return read_through_spark(spark, source, facts.frozen or started.start, started.start)
         frozen = {**source.options(started.start), **options}
         try:
             return spark.readStream.format("onefold_kafka").options(**frozen).load()
         except AnalysisException as error:
             raise from_spark(error) from error
+
+    def _check_topics(self, start: Positions, subscription: Subscription) -> None:
+        """Topics that are named are those it began with; of a pattern's, more may have come, and others not."""
+        began = start.topics().keys()
+        if subscription.pattern is not None:
+            subscription.check_continues(began, f"pipeline {self.name!r}")
+        elif began - {*subscription.forgotten} != set(subscription.topics):
+            raise ConfigError(
+                f"pipeline {self.name!r} began with {', '.join(sorted(began)) or 'no topic'}, and this source reads"
+                f" {', '.join(sorted(subscription.topics))}: where each topic starts was settled then. Name the same"
+                " topics, or give the pipeline with the others its own name"
+            )
 
     def _write(self, df: DataFrame, root: str, trigger: Mapping[str, Any] | None) -> StreamingQuery:
         session = self._session()
@@ -217,5 +271,7 @@ class Pipeline:
                 self._begin,
                 self.adopt_ledger,
                 self.accept_damage,
+                self.dead_letters,
+                self.bad_records,
             )
         return self._live

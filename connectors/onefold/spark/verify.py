@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import StringType, StructField, StructType
 
-from onefold.core import ConfigError, EpochRecord, EpochState, Positions
+from onefold.core import Committable, ConfigError, EpochRecord, EpochState, LedgerEntry, Positions
 from onefold.core.effects import StoreFacts
 from onefold.core.invariants import ADOPTED, INVARIANTS, SAMPLES_MAX, AtomicEpoch, Comparison, Evidence, verdicts
 from onefold.sinks.postgres import PostgresSink
@@ -22,6 +23,7 @@ from onefold.sources.kafka import KafkaSource
 from onefold.sources.postgres import PostgresSource
 from onefold.spark.accounting import KINDS, DeadLetters, account, judge_appended, judge_newest, read_dead_letters, shown
 from onefold.spark.columns import columns
+from onefold.spark.epoch_job import read_bad_records
 from onefold.spark.failures import from_spark
 from onefold.spark.formats import register
 from onefold.spark.pipeline import Pipeline
@@ -29,6 +31,8 @@ from onefold.spark.postgres_source import read_postgres
 
 __all__ = ["Comparison", "Verification", "compare", "compare_with_table", "read_source", "verify"]
 
+# Where a record was, which is the key, and what it was.
+LETTER_CONTENT = ("source_topic", "source_partition", "source_offset", "source_timestamp", "key", "value")
 # Whether readers ever saw a part of an epoch, nobody can tell afterwards.
 JUDGED = tuple(invariant for invariant in INVARIANTS if not isinstance(invariant, AtomicEpoch))
 
@@ -60,22 +64,14 @@ def verify(
 
     `transform` is the pipeline's own, from the source's DataFrame to the sink's rows. `sink` is set up as the
     pipeline's: of one that upserts, the table is to have the newest version of each key, and `key` is its own; rows
-    among its dead letters are accounted for there.
+    among its dead letters are accounted for there. A source is read with its `on_error`: a bad record is no loss where
+    that skips it; where that makes dead letters, and these are in a table, the table has to have each of them once.
     """
     changes = sink.settings.changes
     if changes is not None and key and {*key} != {*changes.key}:
         raise ConfigError(f"the sink's rows are named by {', '.join(changes.key)}: verify them by that key, not {key}")
-    committer = sink.recover(pipeline.name)
-    try:
-        ledger = committer.ledger()
-        if ledger is None:
-            raise ConfigError(
-                f"sink {sink.name!r} has no ledger for pipeline {pipeline.name!r}: nothing was written under that name."
-                " Check the pipeline's and the table's name, and the sink's bookkeeping_schema"
-            )
-        leftovers = tuple(committer.leftovers(2**62))
-    finally:
-        committer.close()
+    source = pipeline.settled(source)
+    ledger, leftovers = _of_destination(sink, pipeline.name)
     facts = pipeline.facts()
     history = pipeline.history()
     begin = _begin(facts, history, source)
@@ -83,18 +79,53 @@ def verify(
     try:
         letters = read_dead_letters(spark, pipeline.name, sink)
         comparison = compare_with_table(spark, expected, sink, key or (changes.key if changes else ()), letters)
+        compared, ledgers = {sink.name: comparison}, {sink.name: ledger}
+        dead = pipeline.dead_letters
+        if isinstance(dead, PostgresSink):
+            ledgers[dead.name], more = _of_destination(dead, pipeline.name)
+            leftovers += more
+            compared[dead.name] = _compare_letters(
+                spark, pipeline.name, source, dead, begin, ledgers[dead.name].positions
+            )
     except PySparkException as error:
         raise from_spark(error) from error
     evidence = Evidence(
-        compared={sink.name: comparison},
+        compared=compared,
         initial=begin if _is_whole(history) else None,
         epochs=tuple(history),
         leftovers=leftovers,
-        ledgers={sink.name: ledger},
+        ledgers=ledgers,
         store_id=facts.store_id,
     )
     epochs = sum(record.state is not EpochState.GIVEN_UP for record in history)
     return Verification(comparison, ledger.positions, epochs, verdicts(evidence, JUDGED))
+
+
+def _of_destination(sink: PostgresSink, pipeline: str) -> tuple[LedgerEntry, tuple[Committable, ...]]:
+    """What the destination says of the pipeline, and what is left over there."""
+    committer = sink.recover(pipeline)
+    try:
+        ledger = committer.ledger()
+        if ledger is None:
+            raise ConfigError(
+                f"sink {sink.name!r} has no ledger for pipeline {pipeline!r}: nothing was written under that name."
+                " Check the pipeline's and the table's name, and the sink's bookkeeping_schema"
+            )
+        return ledger, tuple(committer.leftovers(2**62))
+    finally:
+        committer.close()
+
+
+def _compare_letters(
+    spark: SparkSession, pipeline: str, source: KafkaSource, dead: PostgresSink, begin: Positions, end: Positions
+) -> Comparison:
+    """The records of the source that cannot be read, and the table of those that could not be."""
+    expected = read_bad_records(spark, source, begin, end).select(columns(LETTER_CONTENT))
+    names = (*LETTER_CONTENT, "pipeline")
+    table = PostgresSource(dead.url, dead.table, columns=names, narrowing="check", snapshot="each")
+    schema = StructType([*expected.schema.fields, StructField("pipeline", StringType())])
+    mine = read_postgres(spark, table, schema).where(F.col("pipeline") == pipeline).drop("pipeline")
+    return compare(expected, mine, LETTER_CONTENT[:3])
 
 
 def _begin(facts: StoreFacts, history: Sequence[EpochRecord], source: KafkaSource) -> Positions:
@@ -167,8 +198,14 @@ def read_source(spark: SparkSession, source: KafkaSource, start: Positions, end:
     """The source's records between two positions, as a bounded DataFrame."""
     register(spark)
     # A partition that came after `end` was read ends where it begins.
-    later = {f"{t}/{p}": dict(start.items).get(f"{t}/{p}", 0) for t, p in source.broker().partitions(source.topics)}
-    whole = Positions.of({**later, **dict(end.items)})
+    begin = dict(start.items)
+    topics = source.subscription.find(source.broker(), end.topics())
+    later = {f"{t}/{p}": begin.get(f"{t}/{p}", 0) for t, topic in topics.items() for p in topic.partitions}
+    known = {name: offset for name, offset in end.items if name.rpartition("/")[0] in topics}
+    marks = {name: mark for name, mark in end.marks if name.rpartition("/")[0] in topics}
+    whole = Positions.of({**later, **known}, marks)
     options = {**source.options(start), "endingOffsets": whole.to_kafka_json()}
+    if source.on_error != "fail":
+        options |= {"onError": "skip", "badRecordsMax": str(2**62)}  # of all epochs together
     options.pop("maxOffsetsPerTrigger", None)
     return spark.read.format("onefold_kafka").options(**options).load()

@@ -5,11 +5,16 @@ from __future__ import annotations
 import enum
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-__all__ = ["Positions", "Range", "Relation"]
+__all__ = ["LEADER_EPOCHS", "TOPIC_ID", "Positions", "Range", "Relation"]
 
 Offset = int | str
+
+# What stands beside a topic's partitions, `orders/id` beside `orders/0`: no position, but what it is a position in.
+TOPIC_ID = "id"  # which topic of that name (KIP-516): one that is deleted and made anew has another
+LEADER_EPOCHS = "epochs"  # under which leaders the offsets were found (KIP-101), as `0:5 1:7`; for their source only
+_MARKS = (TOPIC_ID, LEADER_EPOCHS)
 
 
 class Relation(enum.Enum):
@@ -27,24 +32,37 @@ class Positions:
 
     A partition that is not listed stands at its first record, offset 0, as a topic's new partitions do.
     Offsets that are not numbers (some Spark sources have such) only compare as equal or not.
+    `marks` say of which topic the offsets are, where that is known: `(("orders/id", "Sx2..."), ...)`. They are no part
+    of equality, but positions in another topic of the same name have no order.
     """
 
     items: tuple[tuple[str, Offset], ...] = ()
+    marks: tuple[tuple[str, str], ...] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
         names = [name for name, _ in self.items]
         assert names == sorted(set(names)), f"positions must be sorted and unique: {names}"
+        assert not any(map(_is_mark, names)), f"marks are no positions: {names}"
 
     @classmethod
-    def of(cls, offsets: Mapping[str, Offset] | Iterable[tuple[str, Offset]]) -> Positions:
-        return cls(tuple(sorted(dict(offsets).items())))
+    def of(
+        cls,
+        offsets: Mapping[str, Offset] | Iterable[tuple[str, Offset]],
+        marks: Mapping[str, str] | Iterable[tuple[str, str]] = (),
+    ) -> Positions:
+        return cls(tuple(sorted(dict(offsets).items())), tuple(sorted(dict(marks).items())))
 
     @classmethod
     def from_json(cls, text: str) -> Positions:
-        return cls.of(json.loads(text))
+        return cls.from_flat(json.loads(text))
 
     def to_json(self) -> str:
-        return json.dumps(dict(self.items), separators=(",", ":"))
+        return json.dumps(dict(self.items) | dict(self.marks), separators=(",", ":"))
+
+    @classmethod
+    def from_flat(cls, values: Mapping[str, Offset]) -> Positions:
+        marks = {name: str(value) for name, value in values.items() if _is_mark(name)}
+        return cls.of({name: value for name, value in values.items() if name not in marks}, marks)
 
     @classmethod
     def from_spark(cls, offsets: Iterable[str | None]) -> Positions:
@@ -67,7 +85,7 @@ class Positions:
                         "read the topic once and use the DataFrame twice"
                     )
                 flat[name] = offset
-        return cls.of(flat)
+        return cls.from_flat(flat)
 
     def topics(self) -> dict[str, dict[int, int]]:
         """The Kafka partitions among these positions: `{"orders": {0: 17}}`."""
@@ -79,15 +97,20 @@ class Positions:
         return found
 
     def to_kafka_json(self) -> str:
-        """The form that Kafka sources take as `startingOffsets`: `{"orders": {"0": 17}}`."""
-        topics = {
+        """The form that Kafka sources take as `startingOffsets`: `{"orders": {"0": 17}}`, the marks among them."""
+        topics: dict[str, dict[str, Offset]] = {
             topic: {str(p): o for p, o in sorted(partitions.items())}
             for topic, partitions in sorted(self.topics().items())
         }
+        for name, mark in self.marks:
+            topic, _, kind = name.rpartition("/")
+            topics.setdefault(topic, {})[kind] = mark
         return json.dumps(topics, separators=(",", ":"))
 
     def relation_to(self, other: Positions) -> Relation:
         """How these positions lie to `other`, partition by partition."""
+        if self._of_other_topics(other):
+            return Relation.UNORDERED
         if self == other:
             return Relation.SAME
         mine, theirs = dict(self.items), dict(other.items)
@@ -110,8 +133,19 @@ class Positions:
             for name in sorted(mine.keys() | theirs.keys())
             if mine.get(name, 0) != theirs.get(name, 0)
         ]
+        lines = [f"{topic} is the topic {a}, not {b}" for topic, a, b in self._of_other_topics(other)] + lines
         more = f" and {len(lines) - limit} more" if len(lines) > limit else ""
         return "; ".join(lines[:limit]) + more
+
+    def topic_ids(self) -> dict[str, str]:
+        """Which topics the offsets are of, as far as it is known: by name."""
+        suffix = f"/{TOPIC_ID}"
+        return {name.removesuffix(suffix): mark for name, mark in self.marks if name.endswith(suffix)}
+
+    def _of_other_topics(self, other: Positions) -> list[tuple[str, str, str]]:
+        """Topics with one name and two ids: here, and in `other`."""
+        mine, theirs = self.topic_ids(), other.topic_ids()
+        return [(topic, mine[topic], theirs[topic]) for topic in mine if mine[topic] != theirs.get(topic, mine[topic])]
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,10 +165,18 @@ def _is_kafka(value: object) -> bool:
         isinstance(value, dict)
         and bool(value)
         and all(
-            isinstance(partitions, dict) and all(isinstance(o, int) for o in partitions.values())
+            isinstance(partitions, dict)
+            and partitions.keys() - {*_MARKS}
+            and all(isinstance(o, str if name in _MARKS else int) for name, o in partitions.items())
             for partitions in value.values()
         )
     )
+
+
+def _is_mark(name: str) -> bool:
+    """Names with a number sign are other sources' own, whatever they end in."""
+    topic, _, last = name.rpartition("/")
+    return bool(topic) and last in _MARKS and not topic.startswith("#")
 
 
 def _leaves(value: object, path: str) -> Iterable[tuple[str, Offset]]:

@@ -1,12 +1,19 @@
 """Kafka topics as a replayable source, on confluent-kafka. Knows nothing of Spark.
 
-`KafkaSource` is what a user names; `Broker` answers where topics stand; `read` turns an `OffsetRange` into Arrow.
+`KafkaSource` is what a user names; `Broker` answers where topics stand; `read` turns an `OffsetRange` into Arrow, and
+`read_parts` also gives the records that could not be read.
 """
 
+from onefold.sources.kafka.columns import POSITION_COLUMNS
 from onefold.sources.kafka.fetching import close_consumers, fetch
-from onefold.sources.kafka.offsets import Broker, OffsetRange, limit, ranges
-from onefold.sources.kafka.positions import POSITION_COLUMNS
-from onefold.sources.kafka.reading import RAW_COLUMNS, check_schema, read
+from onefold.sources.kafka.formats import check_schema, record_ddl
+from onefold.sources.kafka.inferring import find_schema
+from onefold.sources.kafka.lag import LagFigures, LagMeter, PartitionLag, lag
+from onefold.sources.kafka.offsets import Broker, OffsetRange
+from onefold.sources.kafka.planning import Planner, limit, ranges
+from onefold.sources.kafka.raw import RAW_COLUMNS
+from onefold.sources.kafka.reading import Part, read, read_parts
+from onefold.sources.kafka.records import Records, Wanted
 from onefold.sources.kafka.source import KafkaSource
 
 __all__ = [
@@ -14,11 +21,22 @@ __all__ = [
     "RAW_COLUMNS",
     "Broker",
     "KafkaSource",
+    "LagFigures",
+    "LagMeter",
     "OffsetRange",
+    "Part",
+    "PartitionLag",
+    "Planner",
+    "Records",
+    "Wanted",
     "check_schema",
     "close_consumers",
     "fetch",
+    "find_schema",
+    "lag",
     "limit",
     "ranges",
     "read",
+    "read_parts",
+    "record_ddl",
 ]

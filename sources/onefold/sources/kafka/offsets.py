@@ -1,31 +1,38 @@
-"""Where topics begin and end, asked of the broker; and how much of that one batch takes, which is arithmetic."""
+"""Where topics begin and end, asked of the broker."""
 
 from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
-from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import (
+    ConsumerGroupTopicPartitions,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+    TopicPartition,
+)
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
-from onefold.core.errors import ConfigError, DataLoss, Retriable
-from onefold.core.positions import Positions
+from onefold.core import librdkafka
+from onefold.core.errors import ConfigError
 from onefold.sources.kafka import settings as client
+from onefold.sources.kafka.standing import Offsets, Partition, Standing
+from onefold.sources.kafka.subscription import Subscription
 
-__all__ = ["EARLIEST", "LATEST", "Broker", "OffsetRange", "limit", "not_behind", "ranges"]
-
-Partition = tuple[str, int]
-Offsets = dict[Partition, int]
-
-LATEST, EARLIEST = -1, -2  # as in Spark's startingOffsets, and in Kafka's own ListOffsets
+__all__ = ["Broker", "OffsetRange", "Topic"]
 
 _FIRST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 _END: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+_NO_ID = "A" * 22  # what a broker answers that knows no topic ids (before Kafka 2.8)
+_AGAIN_S = 0.25
 
-_SETTLE_S = 5.0  # how long an end may stay behind after a change of leader before we call it a loss
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +46,14 @@ class OffsetRange:
 
     def __str__(self) -> str:
         return f"{self.topic}/{self.partition} [{self.start}, {self.end})"
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A topic as it is now: its id, where brokers know such, and the numbers of its partitions."""
+
+    id: str | None
+    partitions: tuple[int, ...]
 
 
 class Broker:
@@ -61,173 +76,94 @@ class Broker:
 
     def partitions(self, topics: Collection[str]) -> list[Partition]:
         """Every partition of these topics. Raises `ConfigError` for a topic that doesn't exist."""
-        deadline = time.monotonic() + min(self.timeout_s, _SETTLE_S)
-        while True:
-            found, missing = self._metadata(topics)
-            if not missing:
-                return found
-            if time.monotonic() > deadline:  # a topic made a moment ago may not be known to every broker yet
-                raise ConfigError(self._no_topic(missing))
-            time.sleep(0.25)
+        found = Subscription(tuple(topics)).find(self)
+        return [(topic, number) for topic in topics for number in found[topic].partitions]
+
+    def topic_names(self) -> list[str]:
+        """All topics that we may know of."""
+        known = self._ask("asking for the topics", lambda left_s: self._admin.list_topics(timeout=left_s).topics)
+        return [name for name, topic in known.items() if topic.error is None]
+
+    def topics(self, names: Collection[str]) -> dict[str, Topic]:
+        """Those of these topics that exist."""
+        if not names:
+            return {}
+
+        def describe(left_s: float) -> dict[str, Topic]:
+            asked = self._admin.describe_topics(TopicCollection(list(names)), request_timeout=left_s)
+            answers = {name: self._described(name, answer) for name, answer in asked.items()}
+            return {name: topic for name, topic in answers.items() if topic is not None}
+
+        return self._ask(f"asking for the partitions of {', '.join(sorted(names)[:5])}", describe)
 
     def earliest(self, partitions: Iterable[Partition]) -> Offsets:
         """The first record that Kafka still has, of each partition."""
-        return self._list(partitions, _FIRST, self._isolation)
+        return dict(self._list(dict.fromkeys(partitions, _FIRST), self._isolation).offsets)
 
     def latest(self, partitions: Iterable[Partition]) -> Offsets:
         """The end of each partition: with read_committed the last stable offset, before any open transaction."""
-        return self._list(partitions, _END, self._isolation)
+        return dict(self.ends(partitions).offsets)
+
+    def ends(self, partitions: Iterable[Partition]) -> Standing:
+        """The same, with the leader epochs of now."""
+        return self._list(dict.fromkeys(partitions, _END), self._isolation)
 
     def log_end(self, partitions: Iterable[Partition]) -> Offsets:
         """The end of each partition whether or not transactions are open."""
-        return self._list(partitions, _END, IsolationLevel.READ_UNCOMMITTED)
+        return dict(self._list(dict.fromkeys(partitions, _END), IsolationLevel.READ_UNCOMMITTED).offsets)
 
-    def resolve(
-        self, topics: Collection[str], spec: str | Mapping[str, Mapping[str, int]], complete: bool = True
-    ) -> Positions:
-        """Explicit positions for "earliest", "latest", or offsets by topic and partition (-2 earliest, -1 latest).
+    def at_times(self, times_ms: Mapping[Partition, int]) -> Offsets:
+        """The first record of each partition from that time on; -1 where there is none yet."""
+        specs = {at: OffsetSpec.for_timestamp(ms) for at, ms in times_ms.items()}
+        return dict(self._list(specs, self._isolation).offsets)
 
-        `complete` refuses offsets that leave a partition out; without it, such a partition stands at its first record.
-        """
-        partitions = self.partitions(topics)
-        wanted: Offsets = {}
-        if isinstance(spec, str):
-            wanted = dict.fromkeys(partitions, {"earliest": EARLIEST, "latest": LATEST}[spec])
-        else:
-            wanted = {(topic, int(p)): offset for topic, by in spec.items() for p, offset in by.items()}
-            if unknown := sorted(wanted.keys() - set(partitions)):
-                raise ConfigError(f"startingOffsets names {_names(unknown)}, which Kafka does not have: take it out")
-            missing = sorted(set(partitions) - wanted.keys())
-            if missing and complete:
-                raise ConfigError(
-                    f"startingOffsets leaves out {_names(missing)}: give an offset for every partition, "
-                    f"-2 for the earliest or -1 for the latest"
-                )
-        resolved = dict(wanted)
-        if early := [p for p, offset in wanted.items() if offset == EARLIEST]:
-            resolved |= self.earliest(early)
-        if late := [p for p, offset in wanted.items() if offset == LATEST]:
-            resolved |= self.latest(late)
-        return positions(resolved)
+    def set_group(self, group: str, offsets: Mapping[Partition, int]) -> Future[Any]:
+        """Send a group's positions, and wait for nothing."""
+        at = [TopicPartition(topic, number, offset) for (topic, number), offset in offsets.items()]
+        wanted = ConsumerGroupTopicPartitions(group, at)
+        (sent,) = self._admin.alter_consumer_group_offsets([wanted], request_timeout=self.timeout_s).values()
+        return sent
 
-    def _metadata(self, topics: Collection[str]) -> tuple[list[Partition], list[str]]:
-        found: list[Partition] = []
-        missing = []
-        deadline = time.monotonic() + self.timeout_s
-        for topic in topics:
-            try:
-                answer = self._admin.list_topics(topic, timeout=max(0.1, deadline - time.monotonic())).topics[topic]
-            except KafkaException as error:
-                raise self._failed(f"asking for the partitions of {topic!r}", error) from error
-            self._admin.poll(0)
-            if answer.error is not None and answer.error.code() in (
-                KafkaError.TOPIC_AUTHORIZATION_FAILED,
-                KafkaError.TOPIC_EXCEPTION,
-            ):
-                raise ConfigError(f"topic {topic!r} at {self.bootstrap_servers}: {answer.error.str()}")
-            if answer.error is not None or not answer.partitions:
-                missing.append(topic)
-            found += [(topic, number) for number in sorted(answer.partitions)]
-        return found, missing
+    def _described(self, name: str, answer: Future[Any]) -> Topic | None:
+        try:
+            found = answer.result()
+        except KafkaException as error:
+            code = error.args[0].code()
+            if code == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                return None
+            if code in (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.TOPIC_EXCEPTION):
+                reason = error.args[0].str()
+                raise ConfigError(f"topic {name!r} at {self.bootstrap_servers}: {reason}") from error
+            raise
+        topic_id = str(found.topic_id)
+        return Topic(None if topic_id == _NO_ID else topic_id, tuple(sorted(p.id for p in found.partitions)))
 
-    def _list(self, partitions: Iterable[Partition], spec: OffsetSpec, isolation: IsolationLevel) -> Offsets:
-        asked = {TopicPartition(topic, number): spec for topic, number in partitions}
-        if not asked:
-            return {}
+    def _list(self, specs: Mapping[Partition, OffsetSpec], isolation: IsolationLevel) -> Standing:
+        if not specs:
+            return Standing()
+        asked = {TopicPartition(topic, number): spec for (topic, number), spec in specs.items()}
+
+        def ask(left_s: float) -> Standing:
+            answers = self._admin.list_offsets(asked, isolation_level=isolation, request_timeout=left_s)
+            found = {(at.topic, at.partition): answer.result() for at, answer in answers.items()}
+            epochs = {p: result.leader_epoch for p, result in found.items() if result.leader_epoch is not None}
+            return Standing({p: result.offset for p, result in found.items()}, {}, epochs)
+
+        return self._ask("asking for offsets", ask)
+
+    def _ask(self, what: str, ask: Callable[[float], T]) -> T:
+        """Until there is an answer, or the time is up: a partition without a leader, as in a restart, comes back."""
         self._said.clear()
         deadline = time.monotonic() + self.timeout_s
         while True:
-            left_s = max(0.1, deadline - time.monotonic())
             try:
-                answers = self._admin.list_offsets(asked, isolation_level=isolation, request_timeout=left_s)
-                return {(at.topic, at.partition): answer.result().offset for at, answer in answers.items()}
+                return ask(max(0.1, deadline - time.monotonic()))
             except KafkaException as error:
-                # A partition without a leader, as during a restart, is asked again until the time is up.
-                if error.args[0].code() == KafkaError._TIMED_OUT or time.monotonic() + 0.25 > deadline:
-                    raise self._failed("asking for offsets", error) from error
-                time.sleep(0.25)
+                is_final = error.args[0].code() in (KafkaError._TIMED_OUT, *librdkafka.REFUSALS)
+                if is_final or time.monotonic() + _AGAIN_S > deadline:
+                    self._admin.poll(0)
+                    said = [*self._said, error.args[0]]
+                    raise client.unreachable(what, self.bootstrap_servers, self.timeout_s, said) from error
+                time.sleep(_AGAIN_S)
             finally:
                 self._admin.poll(0)
-
-    def _failed(self, what: str, error: KafkaException) -> Exception:
-        self._admin.poll(0)
-        return client.unreachable(what, self.bootstrap_servers, self.timeout_s, [*self._said, error.args[0]])
-
-    def _no_topic(self, missing: list[str]) -> str:
-        names = ", ".join(map(repr, missing))
-        return f"Kafka at {self.bootstrap_servers} has no topic {names}: create it, or correct the name in subscribe"
-
-
-def positions(offsets: Mapping[Partition, int]) -> Positions:
-    """As the protocol keeps them: `orders/0`."""
-    return Positions.of({f"{topic}/{number}": offset for (topic, number), offset in offsets.items()})
-
-
-def offsets_of(at: Positions) -> Offsets:
-    return {(topic, number): offset for topic, by in at.topics().items() for number, offset in by.items()}
-
-
-def limit(start: Mapping[Partition, int], latest: Mapping[Partition, int], records_max: int | None) -> Offsets:
-    """The end of the next batch: at most `records_max` offsets after `start`, shared in proportion to the lag.
-
-    Every partition that lags gets at least one, so that none starves (so a bound below the number of lagging
-    partitions is exceeded by their number). A partition without a start stands at 0; none goes beyond its latest,
-    nor behind its start.
-    """
-    lag = {p: max(0, end - start.get(p, 0)) for p, end in latest.items()}
-    total = sum(lag.values())
-    if records_max is None or total <= records_max:
-        return {p: start.get(p, 0) + lag[p] for p in latest}
-    lagging = sum(behind > 0 for behind in lag.values())
-    beyond = max(0, records_max - lagging)  # what there is to share once each has its one
-    share = {p: 1 + (n - 1) * beyond // max(1, total - lagging) if n else 0 for p, n in lag.items()}
-    rest = records_max - sum(share.values())
-    for p in sorted(lag, key=lambda p: lag[p] - share[p], reverse=True):  # what the rounding down left over
-        if rest <= 0:
-            break
-        more = min(rest, lag[p] - share[p])
-        share[p] += more
-        rest -= more
-    return {p: start.get(p, 0) + share[p] for p in latest}
-
-
-def ranges(start: Mapping[Partition, int], end: Mapping[Partition, int]) -> list[OffsetRange]:
-    """One range for each partition that has anything between the two. A partition without a start stands at 0."""
-    for (topic, number), offset in start.items():
-        if offset > end.get((topic, number), -1):
-            raise DataLoss(
-                f"{topic}/{number}: this batch would start at {offset} and end at {end.get((topic, number), 'nothing')}"
-                ": the checkpoint and the starting offsets belong to different runs, or the topic was made anew"
-            )
-    return [
-        OffsetRange(topic, number, start.get((topic, number), 0), offset)
-        for (topic, number), offset in sorted(end.items())
-        if offset > start.get((topic, number), 0)
-    ]
-
-
-def not_behind(broker: Broker, start: Mapping[Partition, int], latest: Offsets) -> Offsets:
-    """`latest`, once no partition ends before its start; raises `DataLoss` if one stays behind."""
-    deadline = time.monotonic() + _SETTLE_S
-    while True:
-        behind = sorted(p for p, offset in start.items() if latest.get(p, -1) < offset)
-        if not behind:
-            return latest
-        if time.monotonic() > deadline:
-            topic, number = behind[0]
-            now = latest.get((topic, number))
-            raise DataLoss(
-                f"{topic}/{number}: the next offset to read is {start[topic, number]}, but "
-                + (f"the partition now ends at {now}" if now is not None else "the partition is gone")
-                + ". The topic was deleted and made anew, or its log was cut. Restore it, or accept the loss: start "
-                "over under a new pipeline name with explicit startingOffsets for every partition"
-            )
-        time.sleep(0.5)  # a new leader may not know the old end yet
-        try:
-            latest = broker.latest(latest)
-        except Retriable as error:
-            raise Retriable(f"{error} (checking whether {_names(behind)} lost records)") from error
-
-
-def _names(partitions: Iterable[Partition]) -> str:
-    return ", ".join(f"{topic}/{number}" for topic, number in partitions)

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+import copy
 import difflib
-import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from onefold.core.errors import ConfigError
 from onefold.core.positions import Positions
+from onefold.sources.kafka import operations, starting
 from onefold.sources.kafka import settings as client
+from onefold.sources.kafka.formats import FORMATS, INFER, check_format
+from onefold.sources.kafka.groups import GroupPositions
+from onefold.sources.kafka.native import check_choice, described
 from onefold.sources.kafka.offsets import Broker
-from onefold.sources.kafka.positions import POSITION_DDL, clash
-from onefold.sources.kafka.raw import RAW_DDL
+from onefold.sources.kafka.options import FORMAT_OPTIONS, format_options, format_settings
+from onefold.sources.kafka.subscription import Subscription
 
-__all__ = ["KafkaSource", "parse_offsets"]
+__all__ = ["KafkaSource"]
 
-_FORMATS = ("raw", "json")
 _OPTIONS = {
     "subscribe",
+    "subscribePattern",
     "format",
-    "schema",
     "positions",
     "startingOffsets",
     "endingOffsets",
@@ -28,19 +31,23 @@ _OPTIONS = {
     "maxOffsetsPerTrigger",
     "timeoutMs",
     "direct",
+    "startingTimestamp",
+    "startingOffsetsByTimestamp",
+    "maxBytesPerTrigger",
+    "commitToGroup",
+    "forgetTopics",
+    *FORMAT_OPTIONS,
+    "compiledFetch",
 }
 _REFUSED_OPTIONS = {
     "failondataloss": "records that Kafka has deleted always fail with DataLoss; to accept a loss, start with a new "
     "pipeline name and explicit startingOffsets",
-    "subscribepattern": "name the topics, comma-separated, in subscribe",
     "assign": "name the topics in subscribe; every partition is read",
-    "includeheaders": "format=raw always has headers: leave them out with .schema(...) or .select(...)",
-    "startingoffsetsbytimestamp": "give startingOffsets as JSON",
-    "startingtimestamp": "give startingOffsets as JSON",
-    "kafka.group.id": "positions are kept in the checkpoint, no consumer group is joined",
+    "includeheaders": "format=raw always has headers, the others with columns='headers'",
+    "startingoffsetsbytimestampstrategy": "a partition with no record from that time on starts at its end",
+    "kafka.group.id": "positions are kept in the checkpoint, no consumer group is joined; to show them in one, give "
+    "commitToGroup",
 }
-
-Offsets = dict[str, dict[str, int]]
 
 
 @dataclass(frozen=True, init=False)
@@ -49,22 +56,50 @@ class KafkaSource:
 
         KafkaSource("orders", bootstrap_servers="localhost:9092", format="json", schema="id long, at timestamp")
 
-    `format="raw"` gives topic, partition, offset, timestamp, key, value, headers; `"json"` parses values by `schema`, a
-    Spark DDL text. With `positions`, parsed records also tell where they were: kafka_topic string, kafka_partition int,
-    kafka_offset bigint. `starting_offsets`: "earliest", "latest", "ledger" (where the ledger stands; earliest
-    without one), or offsets by topic and partition, `{"orders": {"0": 17}}`, with -2 for earliest and -1 for latest.
+    `format="raw"` gives topic, partition, offset, timestamp, key, value, headers; `"json"` and `"csv"` parse values by
+    `schema`, a Spark DDL text (of JSON also `"infer"`); `"avro"` reads them as `avro_schema`, the JSON text of an Avro
+    schema, where they say what they were written as by an id of `schema_registry` (a URL, or settings of
+    confluent-kafka's client), or were written as `avro_written_as`; `"string"` gives them as texts. `columns` adds
+    columns to parsed ones: "key", "headers", "timestamp", "position"; `positions=True` is the last of these.
+
+    A record that cannot be read so is bad: with `on_error="fail"` it stops the pipeline; with `"dead_letter"` it goes
+    to the pipeline's `dead_letters`, with `"skip"` nowhere, and more than `bad_records_max` of an epoch stop it. See
+    docs/kafka-source.md.
+
+    `starting_offsets`: "earliest", "latest", "ledger" (where the ledger stands; earliest without one), a time (the
+    first record from then on), or each of these by topic, or by topic and partition,
+    `{"orders": {"0": 17, "1": "latest"}, "returns": "2026-11-20T00:00:00Z"}`, with -2 for earliest and -1 for latest.
     `settings` are librdkafka's own (`{"security.protocol": "SSL"}`). `timeout_s` bounds each wait for a broker.
+    `compiled_fetch`: "auto" uses the compiled helper where it was built, "off" never, "required" fails without it.
+
+    `topics_pattern`, instead of topics: all that match, also those that come later, from their first record on.
+    `forget_topics`: such that were read and are gone for good, which otherwise is a loss.
+    `max_bytes_per_trigger`: about so many bytes of keys and values in a batch. `commit_to_group`: a consumer group that
+    is told where the pipeline stands, for dashboards; nobody reads it back. `reader="spark"`: a pipeline reads through
+    Spark's own connector, whose jars the session must have.
     """
 
     topics: tuple[str, ...]
     bootstrap_servers: str
     format: str
     schema: str | None
-    positions: bool
     starting_offsets: str
     max_offsets_per_trigger: int | None
-    settings: Mapping[str, str] = field(hash=False)
+    settings: Mapping[str, str] = field(hash=False, repr=False)  # passwords are among them
     timeout_s: float
+    columns: tuple[str, ...]
+    on_error: str
+    bad_records_max: int
+    avro_schema: str | None
+    avro_written_as: str | None
+    schema_registry: Mapping[str, str] | None = field(hash=False)
+    csv_delimiter: str
+    compiled_fetch: str
+    topics_pattern: str | None
+    max_bytes_per_trigger: int | None
+    commit_to_group: str | None
+    reader: str
+    forget_topics: tuple[str, ...]
 
     def __init__(
         self,
@@ -73,46 +108,60 @@ class KafkaSource:
         format: str = "raw",
         schema: str | None = None,
         positions: bool = False,
-        starting_offsets: str | Mapping[str, Mapping[str, int]] = "earliest",
+        starting_offsets: starting.StartingOffsets = "earliest",
         max_offsets_per_trigger: int | None = None,
         settings: Mapping[str, str] | None = None,
         timeout_s: float = 60.0,
+        columns: Sequence[str] = (),
+        on_error: str = "fail",
+        bad_records_max: int = 1000,
+        avro_schema: str | None = None,
+        avro_written_as: str | None = None,
+        schema_registry: str | Mapping[str, str] | None = None,
+        csv_delimiter: str = ",",
+        compiled_fetch: str = "auto",
+        topics_pattern: str | None = None,
+        max_bytes_per_trigger: int | None = None,
+        commit_to_group: str | None = None,
+        reader: str = "onefold",
+        forget_topics: Sequence[str] = (),
     ) -> None:
-        starting = starting_offsets if isinstance(starting_offsets, str) else json.dumps(starting_offsets)
         values = {
             "topics": topics,
             "bootstrap_servers": bootstrap_servers,
             "format": format,
             "schema": schema,
-            "positions": positions,
-            "starting_offsets": starting,
+            "starting_offsets": starting.text_of(starting_offsets),
             "max_offsets_per_trigger": max_offsets_per_trigger,
             "settings": dict(settings or {}),
             "timeout_s": timeout_s,
+            "columns": tuple(dict.fromkeys([*columns, *(["position"] if positions else [])])),
+            "on_error": on_error,
+            "bad_records_max": bad_records_max,
+            "avro_schema": avro_schema,
+            "avro_written_as": avro_written_as,
+            "schema_registry": {"url": schema_registry} if isinstance(schema_registry, str) else schema_registry,
+            "csv_delimiter": csv_delimiter,
+            "compiled_fetch": compiled_fetch,
+            "topics_pattern": topics_pattern,
+            "max_bytes_per_trigger": max_bytes_per_trigger,
+            "commit_to_group": commit_to_group,
+            "reader": reader,
+            "forget_topics": tuple(forget_topics),
         }
         for name, value in values.items():
             object.__setattr__(self, name, value)
         self._check()
 
     def _check(self) -> None:
-        if not self.topics or not all(isinstance(t, str) and t.strip() for t in self.topics):
-            raise ConfigError(f"name at least one topic, not {self.topics!r}: KafkaSource('orders', ...)")
-        if bad := [t for t in self.topics if "," in t or "/" in t or t != t.strip()]:
-            raise ConfigError(f"{bad[0]!r} is not a topic's name: give several topics as several arguments")
-        if len(set(self.topics)) != len(self.topics):
-            raise ConfigError(f"a topic is named twice: {', '.join(self.topics)}")
+        self.subscription.check()
         if not isinstance(self.bootstrap_servers, str) or not self.bootstrap_servers.strip():
             raise ConfigError("bootstrap_servers (option kafka.bootstrap.servers) is missing: 'localhost:9092'")
-        if self.format not in _FORMATS:
+        if self.format not in FORMATS:
             raise ConfigError(
-                f"format is one of {', '.join(_FORMATS)}, not {self.format!r}{_near(self.format, _FORMATS)}"
+                f"format is one of {', '.join(FORMATS)}, not {self.format!r}{_near(self.format, FORMATS)}"
             )
-        if self.format == "raw" and self.schema is not None:
-            raise ConfigError("a schema goes with format='json'; format='raw' has its own columns: " + RAW_DDL)
-        if self.format == "raw" and self.positions:
-            raise ConfigError("positions go with format='json'; format='raw' has topic, partition and offset")
-        if self.positions and self.schema is not None and (name := clash(self.schema)) is not None:
-            raise ConfigError(f"the schema has a column {name!r}, and positions=True adds {POSITION_DDL}: rename it")
+        check_format(self)
         if self.max_offsets_per_trigger is not None and (
             not isinstance(self.max_offsets_per_trigger, int) or self.max_offsets_per_trigger < 1
         ):
@@ -120,8 +169,31 @@ class KafkaSource:
         if not self.timeout_s > 0:
             raise ConfigError(f"the timeout is a time above 0, not {self.timeout_s!r}")
         client.check(self.settings)
-        if self.starting_offsets not in ("earliest", "latest", "ledger"):
-            parse_offsets("startingOffsets", self.starting_offsets, self.topics)
+        check_choice(self.compiled_fetch)
+        if self.starting_offsets not in starting.KEYWORDS:
+            starting.parse("startingOffsets", self.starting_offsets, self.subscription)
+        operations.check(self.reader, self.max_bytes_per_trigger, self.commit_to_group)
+
+    @property
+    def subscription(self) -> Subscription:
+        return Subscription(self.topics, self.topics_pattern, self.forget_topics)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether it says what its records are read as: else only the servers know, and may say otherwise tomorrow."""
+        return self.schema != INFER and (self.format != "avro" or self.avro_schema is not None)
+
+    def settled_as(self, found: str) -> KafkaSource:
+        """The same source with what `find_schema` found."""
+        changed = copy.copy(self)
+        object.__setattr__(changed, "avro_schema" if self.format == "avro" else "schema", found)
+        changed._check()
+        return changed
+
+    @property
+    def fetching(self) -> str:
+        """How this process fetches the records, in words: with the compiled helper, or why without it."""
+        return described(self.compiled_fetch)
 
     def broker(self) -> Broker:
         return Broker(self.bootstrap_servers, self.settings, self.timeout_s)
@@ -132,15 +204,20 @@ class KafkaSource:
         "ledger" is the same as "earliest" here: a pipeline replaces it by its ledger's positions, where it has any.
         """
         broker = broker or self.broker()
-        spec = self.starting_offsets
-        if spec in ("earliest", "latest", "ledger"):
-            return broker.resolve(self.topics, "latest" if spec == "latest" else "earliest")
-        return broker.resolve(self.topics, parse_offsets("startingOffsets", spec, self.topics))
+        spec = "earliest" if self.starting_offsets == "ledger" else self.starting_offsets
+        start = starting.parse("startingOffsets", spec, self.subscription)
+        return starting.resolve(broker, self.subscription.find(broker), start).positions()
+
+    def group_positions(self) -> GroupPositions | None:
+        """What shows a pipeline's positions in the consumer group, if there is to be one."""
+        return GroupPositions(self) if self.commit_to_group is not None else None
 
     def options(self, positions: Positions | None = None) -> dict[str, str]:
         """The options of the data source `onefold_kafka`; with `positions`, it starts there, as frozen."""
         options = {
-            "subscribe": ",".join(self.topics),
+            **(
+                {"subscribe": ",".join(self.topics)} if self.topics else {"subscribePattern": self.topics_pattern or ""}
+            ),
             "kafka.bootstrap.servers": self.bootstrap_servers,
             "format": self.format,
             "startingOffsets": self.starting_offsets if positions is None else positions.to_kafka_json(),
@@ -148,12 +225,17 @@ class KafkaSource:
         }
         if positions is not None:
             options["frozen"] = "true"
-        if self.schema is not None:
-            options["schema"] = self.schema
-        if self.positions:
-            options["positions"] = "true"
         if self.max_offsets_per_trigger is not None:
             options["maxOffsetsPerTrigger"] = str(self.max_offsets_per_trigger)
+        if self.max_bytes_per_trigger is not None:
+            options["maxBytesPerTrigger"] = str(self.max_bytes_per_trigger)
+        if self.commit_to_group is not None and positions is None:  # a pipeline tells the group itself
+            options["commitToGroup"] = self.commit_to_group
+        if self.forget_topics:
+            options["forgetTopics"] = ",".join(self.forget_topics)
+        options |= format_options(self)
+        if self.compiled_fetch != "auto":
+            options["compiledFetch"] = self.compiled_fetch
         return options | {f"kafka.{name}": value for name, value in self.settings.items()}
 
     @classmethod
@@ -162,12 +244,15 @@ class KafkaSource:
         known = {name.lower(): name for name in _OPTIONS}
         given: dict[str, str] = {}
         settings: dict[str, str] = {}
+        registry: dict[str, str] = {}
         for key, value in options.items():
             name = key.lower()
             if name in _REFUSED_OPTIONS:
                 raise ConfigError(f"the option {key!r} cannot be given: {_REFUSED_OPTIONS[name]}")
             if name.startswith("kafka."):
                 settings[name.removeprefix("kafka.")] = value
+            elif name.startswith("schema.registry."):
+                registry[name.removeprefix("schema.registry.")] = value
             elif name in known:
                 given[known[name]] = value
             else:
@@ -175,47 +260,27 @@ class KafkaSource:
                 for lower, proper in known.items():
                     hint = hint.replace(f"{lower!r}", f"{proper!r}")
                 raise ConfigError(f"onefold_kafka has no option {key!r}{hint}")
-        if "subscribe" not in given:
-            raise ConfigError("the option 'subscribe' is missing: name the topics, comma-separated")
+        if "subscribe" not in given and "subscribePattern" not in given:
+            raise ConfigError(
+                "the option 'subscribe' is missing: name the topics, comma-separated; or subscribePattern"
+            )
         return cls(
-            *[topic.strip() for topic in given["subscribe"].split(",")],
+            *[topic.strip() for topic in given["subscribe"].split(",")] if "subscribe" in given else (),
             bootstrap_servers=settings.pop("bootstrap.servers", ""),
             format=given.get("format", "raw").lower(),
-            schema=given.get("schema"),
             positions=_flag("positions", given.get("positions", "false")),
-            starting_offsets=_keyword(given.get("startingOffsets", "earliest")),
+            starting_offsets=starting.of_options(given),
             max_offsets_per_trigger=_whole("maxOffsetsPerTrigger", given.get("maxOffsetsPerTrigger")),
             settings=settings,
             timeout_s=(_whole("timeoutMs", given.get("timeoutMs")) or 60_000) / 1000,
+            topics_pattern=given.get("subscribePattern"),
+            max_bytes_per_trigger=_whole("maxBytesPerTrigger", given.get("maxBytesPerTrigger")),
+            commit_to_group=given.get("commitToGroup"),
+            forget_topics=[topic.strip() for topic in given.get("forgetTopics", "").split(",") if topic.strip()],
+            schema_registry=registry or None,
+            **format_settings(given),
+            compiled_fetch=given.get("compiledFetch", "auto").strip().lower(),
         )
-
-
-def parse_offsets(name: str, text: str, topics: tuple[str, ...]) -> Offsets:
-    """Offsets by topic and partition out of JSON; raises `ConfigError` with what is wrong."""
-    form = f'{name} is earliest, latest, or JSON such as {{"{topics[0]}": {{"0": 17, "1": -2}}}}'
-    try:
-        value = json.loads(text)
-    except ValueError as error:
-        words = ("earliest", "latest", "ledger")
-        raise ConfigError(f"{form}, not {text!r} ({error}){_near(text, words)}") from None
-    if not isinstance(value, dict) or not all(isinstance(by, dict) for by in value.values()):
-        raise ConfigError(f"{form}, not {text!r}")
-    for topic, by in value.items():
-        if topic not in topics:
-            raise ConfigError(f"{name} names the topic {topic!r}, which is not subscribed to{_near(topic, topics)}")
-        for partition, offset in by.items():
-            if not partition.isdigit():
-                raise ConfigError(f'{name}: {topic}/{partition}: a partition is a number such as "0"')
-            if isinstance(offset, bool) or not isinstance(offset, int) or offset < -2:
-                raise ConfigError(
-                    f"{name}: {topic}/{partition}: an offset is a whole number from 0, or -1 for the latest, or -2 for "
-                    f"the earliest, not {offset!r}"
-                )
-    return value
-
-
-def _keyword(text: str) -> str:
-    return text.strip().lower() if text.strip().lower() in ("earliest", "latest", "ledger") else text
 
 
 def _flag(name: str, text: str) -> bool:

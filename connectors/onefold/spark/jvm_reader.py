@@ -1,0 +1,120 @@
+"""`reader="spark"`: the same source through Spark's own Kafka connector; values parsed as Arrow by the same parsers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from onefold.core import ConfigError, Positions
+from onefold.spark.failures import from_spark
+from onefold.spark.workers import settle
+
+if TYPE_CHECKING:
+    from onefold.sources.kafka import KafkaSource
+
+__all__ = ["read_through_spark"]
+
+
+def read_through_spark(spark: SparkSession, source: KafkaSource, known: Positions, start: Positions) -> DataFrame:
+    """The stream of the source's records from `start` on, with the columns that it has otherwise.
+
+    Spark's positions don't say of which topics they are: here, once for a query, the topics of now are held against
+    those of `known`.
+    """
+    from onefold.sources.kafka import RAW_COLUMNS, check_schema, record_ddl
+
+    ddl = record_ddl(source)
+    columns = StructType.fromDDL(ddl)
+    assert isinstance(columns, StructType)
+    schema = to_arrow_schema(columns, timezone="UTC")
+    check_schema(source, schema)
+    try:
+        records = spark.readStream.format("kafka").options(**_options(source, known, start)).load()
+    except AnalysisException as error:
+        if "Failed to find data source: kafka" in str(error):
+            raise ConfigError(
+                "reader='spark' needs Spark's Kafka connector in the session: start it with spark.jars.packages="
+                f"org.apache.spark:spark-sql-kafka-0-10_2.13:{spark.version}"
+            ) from None
+        raise from_spark(error) from error
+    records = records.select(*RAW_COLUMNS.names)
+    return records if source.format == "raw" else records.mapInArrow(_Parse(source, schema), ddl)
+
+
+def _options(source: KafkaSource, known: Positions, start: Positions) -> dict[str, str]:
+    from onefold.sources.kafka.java import java_settings
+    from onefold.sources.kafka.standing import Standing
+    from onefold.sources.kafka.starting import check_ids
+
+    if source.topics_pattern is not None and source.forget_topics:
+        raise ConfigError(
+            "reader='spark' hands the pattern to Spark, which would read the topics of forget_topics again: give a"
+            " pattern that doesn't match them, or name the topics"
+        )
+    topics = source.subscription.find(source.broker(), start.topics())
+    check_ids(known.topic_ids(), topics)
+    offsets = Standing.of(start).offsets
+    # Spark wants every partition named; those that came later stand at their first record.
+    every = {
+        (topic, number): offsets.get((topic, number), 0) for topic, at in topics.items() for number in at.partitions
+    }
+    options = {
+        "kafka.bootstrap.servers": source.bootstrap_servers,
+        "startingOffsets": Standing(every).positions().to_kafka_json(),
+        "failOnDataLoss": "true",
+        "includeHeaders": "true",
+    }
+    if source.topics_pattern is None:
+        options["subscribe"] = ",".join(source.topics)
+    else:
+        options["subscribePattern"] = source.topics_pattern
+    if source.max_offsets_per_trigger is not None:
+        options["maxOffsetsPerTrigger"] = str(source.max_offsets_per_trigger)
+    return options | {f"kafka.{name}": value for name, value in java_settings(source.settings).items()}
+
+
+@dataclass(frozen=True)
+class _SparksRecords:
+    """What came out of the JVM, as the formats get records: of one partition, since a task of Spark's reads one."""
+
+    batch: pa.RecordBatch
+
+    def __len__(self) -> int:
+        return int(self.batch.num_rows)
+
+    @property
+    def values(self) -> Sequence[bytes | None]:
+        values: list[bytes | None] = self.batch.column("value").to_pylist()
+        return values
+
+    def column(self, field: pa.Field) -> pa.Array:
+        return self.batch.column(field.name).cast(field.type)
+
+
+@dataclass(frozen=True)
+class _Parse:
+    """From raw records to rows, in a worker. What `on_error` leaves out is left out, up to the source's limit."""
+
+    source: KafkaSource
+    schema: pa.Schema
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from onefold.sources.kafka import OffsetRange
+        from onefold.sources.kafka.reading import Parsing
+
+        settle()
+        parsing = Parsing(self.source, self.schema)
+        for batch in batches:
+            if batch.num_rows:
+                (first, last) = (batch.slice(at, 1).to_pylist()[0] for at in (0, batch.num_rows - 1))
+                wanted = OffsetRange(first["topic"], first["partition"], first["offset"], last["offset"] + 1)
+                rows = parsing.part(_SparksRecords(batch), wanted).rows
+                if rows.num_rows:
+                    yield rows

@@ -1,0 +1,39 @@
+"""What a pipeline finds out once stays as it was found."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from onefold.core.errors import Retriable
+from onefold.core.settled import settle
+from onefold.core.store import CheckpointStore
+
+
+def test_the_first_answer_stays_for_each_pipeline_and_name(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'store.db'}"
+    for expected in ("one", "one"):
+        store = CheckpointStore(url)
+        found = [settle(store, "p", "schema of orders", lambda answer=answer: answer) for answer in ("one", "two")]
+        assert found == [expected, expected]
+        assert settle(store, "q", "schema of orders", lambda: "three") == "three"
+        store.close()
+
+
+def test_of_two_who_find_out_at_once_the_second_is_told_the_first_ones_answer(tmp_path: Path) -> None:
+    stores = [CheckpointStore(f"sqlite:///{tmp_path / 'store.db'}") for _ in range(2)]
+    asked: list[str] = []
+
+    def find() -> str:
+        if not asked:
+            asked.append(settle(stores[1], "p", "n", lambda: "meanwhile"))
+        return "late"
+
+    answers = []
+    for _ in range(2):
+        try:
+            answers.append(settle(stores[0], "p", "n", find))
+        except Retriable:
+            continue
+    assert answers == ["meanwhile"]
+    for store in stores:
+        store.close()

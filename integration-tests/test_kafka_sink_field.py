@@ -1,0 +1,252 @@
+"""The Kafka sink in the field: logins, ACLs, old brokers, topics as they are found, records of every sort."""
+
+from __future__ import annotations
+
+import datetime as dt
+import subprocess
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
+from confluent_kafka.cimpl import NewTopic
+from kafka import KafkaAdminClient
+from kafka_life import SCHEMA, batches
+from kafka_reading import Reader, open_transactions
+from lives import Epochs
+
+from onefold.core import (
+    BadRecord,
+    ConfigError,
+    Decided,
+    EpochRecord,
+    EpochState,
+    Positions,
+    Range,
+    Retriable,
+    TaskId,
+)
+from onefold.local import KafkaServer
+from onefold.sinks import KafkaSink
+from onefold.sinks.kafka.cluster import Cluster
+
+pytestmark = pytest.mark.servers
+PASSWORD = 'se"cr\\et='
+UPGRADE, DOWNGRADE = 1, 2
+
+Topic = Callable[..., str]
+
+
+@dataclass
+class Guarded:
+    """A broker where alice logs in over TLS and may do nothing that no ACL allows; whoever comes by the first address
+    may do everything."""
+
+    server: KafkaServer
+    settings: dict[str, str]
+
+    def __post_init__(self) -> None:
+        self.servers = self.server.bootstrap_servers
+        self.admin = AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
+
+    def topic(self) -> str:
+        name = f"test-{uuid.uuid4().hex[:12]}"
+        self.admin.create_topics([NewTopic(name, 2, 1)])[name].result(20)
+        return name
+
+    def allow(self, kind: ResourceType, name: str, *operations: AclOperation, prefixed: bool = False) -> None:
+        pattern = ResourcePatternType.PREFIXED if prefixed else ResourcePatternType.LITERAL
+        acls = [AclBinding(kind, name, pattern, "User:alice", "*", op, AclPermissionType.ALLOW) for op in operations]
+        for future in self.admin.create_acls(acls).values():
+            future.result(20)
+
+    def sink(self, topic: str, **more: Any) -> KafkaSink:
+        settings = {**self.settings, **more.pop("settings", {})}
+        return KafkaSink(topic, bootstrap_servers=self.server.secure_servers, settings=settings, **more)
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
+    home = tmp_path_factory.mktemp("guarded")
+    key, certificate, both = home / "key.pem", home / "certificate.pem", home / "both.pem"
+    make = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", key, "-out", certificate]
+    named = ["-days", "2", "-subj", "/CN=kafka", "-addext", "subjectAltName=IP:127.0.0.1"]
+    subprocess.run([*make, *named], check=True, capture_output=True, timeout=60)
+    both.write_text(key.read_text() + certificate.read_text())
+    rules = {
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:ANONYMOUS",
+    }
+    with KafkaServer(home, settings=rules, users={"alice": PASSWORD}, certificate=both) as server:
+        settings = {
+            "security.protocol": "SASL_SSL",
+            "sasl.mechanism": "SCRAM-SHA-512",
+            "sasl.username": "alice",
+            "sasl.password": PASSWORD,
+            "ssl.ca.location": str(certificate),
+        }
+        yield Guarded(server, settings)
+
+
+def test_with_acls_by_prefix_a_login_over_tls_writes_epochs_and_without_them_is_told_what_is_missing(
+    guarded: Guarded, tmp_path: Path
+) -> None:
+    topic, store = guarded.topic(), f"sqlite:///{tmp_path / 'store.db'}"
+    sink = guarded.sink(topic, transactional_id_prefix="alices", progress_topic="alices_progress")
+    write = (AclOperation.WRITE, AclOperation.DESCRIBE)
+    with pytest.raises(ConfigError, match="alices_progress"):
+        sink.recover("p")
+    guarded.allow(ResourceType.TOPIC, "alices_progress", *write, AclOperation.READ, AclOperation.CREATE)
+    sink.recover("p").close()
+    with pytest.raises(ConfigError, match=topic):
+        sink.open("p", SCHEMA)
+    guarded.allow(ResourceType.TOPIC, topic, *write)
+    with pytest.raises(ConfigError, match=r"transactional id.*ACLs"):
+        sink.open("p", SCHEMA)
+    guarded.allow(ResourceType.TRANSACTIONAL_ID, "alices/", *write, prefixed=True)
+    with Epochs(sink, SCHEMA, store=store) as life:
+        life.run(*batches(0))
+    reader = Reader(guarded.servers, topic, 2)
+    assert sorted(reader.ids()) == list(range(10))
+    reader.close()
+    assert open_transactions(guarded.servers) == []
+
+
+def test_a_wrong_password_and_a_certificate_of_nobody_known_are_said_to_be_refused(
+    guarded: Guarded, tmp_path: Path
+) -> None:
+    wrong = guarded.sink("orders", settings={"sasl.password": "guessed"}, timeout_s=3)
+    with pytest.raises(ConfigError, match="refused us"):
+        wrong.recover("p")
+    key, stranger = tmp_path / "key.pem", tmp_path / "stranger.pem"
+    make = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", key, "-out", stranger]
+    subprocess.run([*make, "-subj", "/CN=stranger"], check=True, capture_output=True, timeout=60)
+    for asked in ({"sasl.password": "guessed"}, {"ssl.ca.location": str(stranger)}):
+        sink = guarded.sink("orders", settings=asked, timeout_s=3)
+        with pytest.raises(ConfigError, match=r"refuses user 'alice'|not to be trusted"):
+            Cluster(*sink.settings.cluster).brokers()
+
+
+def test_brokers_that_end_transactions_in_the_old_way_are_refused(guarded: Guarded) -> None:
+    """With the feature as Kafka 3 had it, a late repeat of a commit could commit the next transaction half-written."""
+    admin = KafkaAdminClient(bootstrap_servers=guarded.servers)
+    sink = KafkaSink(guarded.topic(), bootstrap_servers=guarded.servers)
+    try:
+        assert admin.update_features({"transaction.version": (DOWNGRADE, 1)}) == {"transaction.version": "OK"}
+        with pytest.raises(ConfigError, match=r"transaction\.version=2 \(it is 1\)"):
+            sink.open("p", SCHEMA)
+    finally:
+        admin.update_features({"transaction.version": (UPGRADE, 2)})
+        admin.close()
+
+
+def test_a_missing_topic_is_an_error_with_the_command_that_makes_it(kafka_server: KafkaServer) -> None:
+    sink = KafkaSink("nowhere", bootstrap_servers=kafka_server.bootstrap_servers)
+    with pytest.raises(ConfigError, match=r"no topic 'nowhere'.*kafka-topics\.sh .* --create --topic nowhere"):
+        sink.open("p", SCHEMA)
+
+
+@pytest.mark.parametrize(
+    "config", [{"cleanup.policy": "delete"}, {"cleanup.policy": "compact", "compression.type": "zstd"}]
+)
+def test_a_progress_topic_that_forgets_or_cannot_be_read_is_refused(
+    kafka_server: KafkaServer, kafka_topic: Topic, config: dict[str, str]
+) -> None:
+    progress = kafka_topic(partitions=1, config=config)
+    sink = KafkaSink(kafka_topic(), bootstrap_servers=kafka_server.bootstrap_servers, progress_topic=progress)
+    wanted = "compression.type=uncompressed" if "compression.type" in config else "cleanup.policy=compact"
+    with pytest.raises(ConfigError, match=f"--add-config {wanted}"):
+        sink.recover("p")
+
+
+def test_a_timeout_above_the_brokers_is_refused_when_the_sink_is_opened(
+    kafka_server: KafkaServer, kafka_topic: Topic
+) -> None:
+    topic = kafka_topic(partitions=1)
+    sink = KafkaSink(topic, bootstrap_servers=kafka_server.bootstrap_servers, transaction_timeout_s=901)
+    with pytest.raises(ConfigError, match=r"above the brokers' transaction\.max\.timeout\.ms"):
+        sink.open("p", SCHEMA)
+
+
+def test_a_server_that_is_not_there_is_waited_for() -> None:
+    sink = KafkaSink("orders", bootstrap_servers="127.0.0.1:1", timeout_s=1)
+    for ask in (lambda: sink.recover("p"), lambda: sink.open("p", SCHEMA)):
+        with pytest.raises(Retriable, match=r"127\.0\.0\.1:1"):
+            ask()
+
+
+def test_raw_rows_arrive_with_every_part(kafka_server: KafkaServer, kafka_topic: Topic) -> None:
+    headers = pa.list_(pa.struct({"key": pa.string(), "value": pa.binary()}))
+    rows = pa.record_batch(
+        {
+            "value": pa.array([b"v", None, b""], pa.binary()),
+            "key": pa.array([b"k", None, b"k"], pa.binary()),
+            "headers": pa.array([[{"key": "h", "value": b"1"}, {"key": "h", "value": None}], None, []], headers),
+            "partition": pa.array([1, 0, 2], pa.int32()),
+            "timestamp": pa.array([dt.datetime(2020, 1, 1)] * 3, pa.timestamp("us", "UTC")),
+        }
+    )
+    topic = kafka_topic(partitions=3)
+    write(KafkaSink(topic, bootstrap_servers=kafka_server.bootstrap_servers, format="raw"), rows)
+    reader = Reader(kafka_server.bootstrap_servers, topic, 3)
+    found = {m.partition(): (m.value(), m.key(), m.headers(), m.timestamp()[1]) for m in reader.read()}
+    reader.close()
+    at = 1_577_836_800_000
+    assert found == {
+        1: (b"v", b"k", [("h", b"1"), ("h", None)], at),
+        0: (None, None, None, at),
+        2: (b"", b"k", None, at),
+    }
+
+
+def test_more_rows_than_the_producers_queue_holds_arrive_in_order(
+    kafka_server: KafkaServer, kafka_topic: Topic
+) -> None:
+    topic = kafka_topic(partitions=1)
+    small = {"queue.buffering.max.messages": "500", "linger.ms": "1"}
+    write(
+        KafkaSink(topic, bootstrap_servers=kafka_server.bootstrap_servers, settings=small),
+        pa.record_batch({"id": pa.array(range(20_000), pa.int64())}),
+    )
+    reader = Reader(kafka_server.bootstrap_servers, topic, 1)
+    assert reader.ids() == list(range(20_000))
+    reader.close()
+
+
+@pytest.mark.parametrize("rows", [{"value": ["x" * 2_000_000]}, {"value": ["x"], "partition": [7]}])
+def test_a_record_that_kafka_does_not_take_is_a_bad_record_and_leaves_nothing_open(
+    kafka_server: KafkaServer, kafka_topic: Topic, rows: dict[str, Any]
+) -> None:
+    topic = kafka_topic(partitions=1)
+    sink = KafkaSink(topic, bootstrap_servers=kafka_server.bootstrap_servers, format="raw", timeout_s=10)
+    with pytest.raises(BadRecord, match="Kafka refuses a record"):
+        write(sink, pa.record_batch(rows))
+    assert [name for name in open_transactions(kafka_server.bootstrap_servers) if topic in name] == []
+
+
+def write(sink: KafkaSink, rows: pa.RecordBatch) -> None:
+    """One epoch of one task, ended as it should be."""
+    committer = sink.open("p", rows.schema)
+    writer = sink.writer(TaskId("p", 1, 1, 1000, uuid.uuid4()))
+    try:
+        writer.write(rows)
+        prepared = writer.prepare()
+        assert prepared is not None and prepared.rows == rows.num_rows
+        committer.verify([prepared])
+        span = Range(Positions(), Positions.of({"t/0": 1}))
+        record = EpochRecord("p", 1, 1, EpochState.DECIDED, span, 1000, "q", 0, "job", (prepared,), (sink.name,))
+        committer.commit(Decided(record), [prepared])
+    finally:
+        writer.abort()
+        committer.close()

@@ -1,0 +1,81 @@
+"""Where the partitions of topics stand, and what tells these topics from others that had their names before."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from onefold.core.positions import LEADER_EPOCHS, TOPIC_ID, Positions
+
+__all__ = ["Nested", "Offsets", "Partition", "Standing", "names_of"]
+
+Partition = tuple[str, int]
+Offsets = dict[Partition, int]
+Nested = dict[str, dict[str, int | str]]
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Offsets by partition; `ids` of their topics, and the leader `epochs` they were found under, where known.
+
+    As Spark and people see it: `{"orders": {"0": 17, "1": 3, "epochs": "0:5 1:7", "id": "Sx2..."}}`.
+    """
+
+    offsets: Mapping[Partition, int] = field(default_factory=dict)
+    ids: Mapping[str, str] = field(default_factory=dict)
+    epochs: Mapping[Partition, int] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, positions: Positions) -> Standing:
+        offsets = {(topic, number): offset for topic, by in positions.topics().items() for number, offset in by.items()}
+        epochs: Offsets = {}
+        for name, mark in positions.marks:
+            topic, _, kind = name.rpartition("/")
+            if kind == LEADER_EPOCHS:
+                pairs = (pair.split(":") for pair in mark.split())
+                epochs |= {(topic, int(number)): int(epoch) for number, epoch in pairs}
+        return cls(offsets, positions.topic_ids(), epochs)
+
+    @classmethod
+    def from_nested(cls, nested: Nested) -> Standing:
+        return cls.of(
+            Positions.from_flat({f"{t}/{name}": value for t, by in nested.items() for name, value in by.items()})
+        )
+
+    def positions(self) -> Positions:
+        """As the protocol keeps them: `orders/0`."""
+        return Positions.of({f"{topic}/{number}": at for (topic, number), at in self.offsets.items()}, self._marks())
+
+    def nested(self) -> Nested:
+        """Always in one order: Spark compares the texts."""
+        nested: Nested = {}
+        for (topic, number), offset in sorted(self.offsets.items()):
+            nested.setdefault(topic, {})[str(number)] = offset
+        for name, mark in sorted(self._marks().items()):
+            topic, _, kind = name.rpartition("/")
+            nested.setdefault(topic, {})[kind] = mark
+        return nested
+
+    def moved_to(self, offsets: Mapping[Partition, int], seen: Standing) -> Standing:
+        """At `offsets`, found in what was `seen`. Where nothing moved, everything stays as it was, so that a change of
+        leader is no new data."""
+        moved = {p for p, offset in offsets.items() if self.offsets.get(p) != offset}
+        topics = {topic for topic, _ in moved}
+        return Standing(
+            {**self.offsets, **offsets},
+            {**{topic: name for topic, name in seen.ids.items() if topic in topics}, **self.ids},
+            {**self.epochs, **{p: epoch for p, epoch in seen.epochs.items() if p in moved}},
+        )
+
+    def _marks(self) -> dict[str, str]:
+        marks = {f"{topic}/{TOPIC_ID}": name for topic, name in self.ids.items()}
+        by_topic: dict[str, list[str]] = {}
+        for (topic, number), epoch in sorted(self.epochs.items()):
+            by_topic.setdefault(topic, []).append(f"{number}:{epoch}")
+        return marks | {f"{topic}/{LEADER_EPOCHS}": " ".join(pairs) for topic, pairs in by_topic.items()}
+
+
+def names_of(partitions: Mapping[Partition, object] | list[Partition] | set[Partition], most: int = 5) -> str:
+    """For people: `orders/0, orders/1 and 7 more`."""
+    names = [f"{topic}/{number}" for topic, number in sorted(partitions)]
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")

@@ -1,0 +1,196 @@
+"""CSV, strings, inferred schemas, and one bad value among many. No server."""
+
+from __future__ import annotations
+
+import csv as stdlib_csv
+import datetime as dt
+import io
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from onefold.core.errors import ConfigError
+from onefold.sources.kafka.csv import CsvParser, check
+from onefold.sources.kafka.ddl import columns_of, ddl_of
+from onefold.sources.kafka.inferring import infer
+from onefold.sources.kafka.json import JsonParser
+from onefold.sources.kafka.sifting import TooManyBad, sift
+from onefold.sources.kafka.text import TextParser
+
+PAIR = pa.schema({"a": pa.int64(), "b": pa.string()})
+
+
+def rows(parser: Any, values: Sequence[bytes | None], bad_max: int = 0) -> list[dict[str, Any]]:
+    return [row for batch in sift(values, parser, bad_max).rows for row in batch.to_pylist()]
+
+
+def why(parser: Any, value: bytes | None) -> str:
+    with pytest.raises(TooManyBad) as caught:
+        sift([value], parser, 0)
+    return caught.value.last.reason
+
+
+def test_fields_in_quotes_may_hold_the_delimiter_and_quotes_and_an_empty_one_is_no_null() -> None:
+    values = [b"1,x", b'2,"a,""b"""', b"3,", b'4,""', b",\r\n", b'5," y"\n']
+    assert [tuple(row.values()) for row in rows(CsvParser(PAIR, ","), values)] == [
+        (1, "x"),
+        (2, 'a,"b"'),
+        (3, None),
+        (4, ""),
+        (None, None),
+        (5, " y"),
+    ]
+    assert rows(CsvParser(PAIR, ";"), [b"1;a,b"]) == [{"a": 1, "b": "a,b"}]
+
+
+def test_csv_types_are_exact() -> None:
+    schema = pa.schema(
+        {"d": pa.decimal128(38, 2), "t": pa.timestamp("us", "UTC"), "n": pa.timestamp("us"), "c": pa.date32()}
+    )
+    value = b"123456789012345678901234567890123456.78,2026-01-01T02:00:00.123456+02:00,2026-01-01 00:00:00,2026-02-28"
+    (row,) = rows(CsvParser(schema, ","), [value])
+    assert row == {
+        "d": Decimal("123456789012345678901234567890123456.78"),
+        "t": dt.datetime(2026, 1, 1, 0, 0, 0, 123456, dt.UTC),
+        "n": dt.datetime(2026, 1, 1),
+        "c": dt.date(2026, 2, 28),
+    }
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        (None, "tombstone"),
+        (b"1", "Expected 2 columns, got 1"),
+        (b"1,2,3", "Expected 2 columns, got 3"),
+        (b"9223372036854775808,x", "9223372036854775808"),
+        (b"1.0,x", "1.0"),
+        (b"1,\xff", "UTF8"),
+        (b"1,a\nb", "line break"),
+        (b"1,a\r2,b", "line break"),
+        (b'1,"x', "quote stays open"),
+    ],
+)
+@pytest.mark.parametrize("at", [0, 5, 19])
+def test_a_bad_line_costs_itself_alone(value: bytes | None, reason: str, at: int) -> None:
+    values: list[bytes | None] = [b"%d,x" % i for i in range(20)]
+    values[at] = value
+    found = sift(values, CsvParser(PAIR, ","), 1)
+    assert [bad.index for bad in found.bad] == [at]
+    assert reason in found.bad[0].reason
+    assert "Row #" not in found.bad[0].reason
+    assert [n for batch in found.rows for n in batch.column("a").to_pylist()] == [i for i in range(20) if i != at]
+
+
+FIELDS = st.text(st.characters(exclude_characters="\r\n\0", exclude_categories=["Cs"]), max_size=6)
+
+
+@given(st.lists(st.tuples(st.integers(-(2**63), 2**63 - 1), FIELDS), min_size=1, max_size=6))
+def test_what_another_writer_wrote_comes_back(pairs: list[tuple[int, str]]) -> None:
+    values = []
+    for pair in pairs:
+        line = io.StringIO()
+        stdlib_csv.writer(line, quoting=stdlib_csv.QUOTE_NONNUMERIC).writerow(pair)
+        values.append(line.getvalue().encode())
+    assert [tuple(row.values()) for row in rows(CsvParser(PAIR, ","), values)] == pairs
+
+
+@given(
+    st.lists(
+        st.sampled_from([b"1,x", b'1,"x', b'1,x"', b'1,"x"', b'1,"', b'"', b",", b'1,x"y', b'1,a"b,"c']), max_size=8
+    )
+)
+def test_lines_with_odd_quotes_never_take_their_neighbours_along(values: list[bytes]) -> None:
+    found = sift(values, CsvParser(PAIR, ","), 100)
+    alone = [sift([value], CsvParser(PAIR, ","), 1) for value in values]
+    assert [bad.index for bad in found.bad] == [index for index, one in enumerate(alone) if one.bad]
+    assert [row for part in found.rows for row in part.to_pylist()] == [
+        row for one in alone for part in one.rows for row in part.to_pylist()
+    ]
+
+
+def test_nested_types_are_refused_by_name() -> None:
+    with pytest.raises(ConfigError, match="'odd'"):
+        check(pa.schema({"odd": pa.list_(pa.int64())}))
+
+
+def test_texts_are_utf8_or_refused_and_nulls_stay_null() -> None:
+    schema = pa.schema({"value": pa.string()})
+    assert [row["value"] for row in rows(TextParser(schema), ["é".encode(), None, b""])] == ["é", None, ""]
+    assert "not UTF-8: invalid start byte at byte 1" in why(TextParser(schema), b"a\xff")
+
+
+def test_many_bad_values_among_good_ones_are_all_found_with_their_reasons() -> None:
+    values = [
+        b'{"a":"x"}' if i % 7 == 3 else b'{"a":99999999999999999999}' if i % 11 == 5 else b'{"a":%d}' % i
+        for i in range(500)
+    ]
+    found = sift(values, JsonParser(pa.schema({"a": pa.int64()})), 500)
+    wrong = [i for i in range(500) if i % 7 == 3 or i % 11 == 5]
+    assert [bad.index for bad in found.bad] == wrong
+    assert all(("string" if bad.index % 7 == 3 else "99999") in bad.reason for bad in found.bad)
+    assert [n for batch in found.rows for n in batch.column("a").to_pylist()] == [
+        i for i in range(500) if i not in wrong
+    ]
+
+
+def test_the_first_one_too_many_is_named() -> None:
+    with pytest.raises(TooManyBad) as caught:
+        sift([b"{}", b"x", b"{}", b"y", b"z"], JsonParser(pa.schema({"a": pa.int64()})), 1)
+    assert caught.value.last.index == 3
+
+
+def test_a_schema_is_inferred_from_what_all_records_have_and_printed_as_ddl() -> None:
+    found = infer(
+        [
+            b'{"id":1,"at":"2026-01-01","x":1,"big":18446744073709551616,"no":null,"ok":true}',
+            b"not json",
+            None,
+            b'{"id":2,"x":1.5,"late":[{"q":null},{"q":"y","a b":2}],"s":{"n":9007199254740993}}',
+        ]
+    )
+    assert ddl_of(found) == (
+        "id bigint, at string, x double, big decimal(38,0), no string, ok boolean, "
+        "late array<struct<q: string, `a b`: bigint>>, s struct<n: bigint>"
+    )
+    assert columns_of(ddl_of(found)) == ["id", "at", "x", "big", "no", "ok", "late", "s"]
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ([], "no JSON object"),
+        ([b"5", b"x"], "no JSON object"),
+        ([b'{"s":{"a":1}}', b'{"s":{"a":"x"}}'], r"s\.a is int64 in some and string in others"),
+        ([b'{"s":[1]}', b'{"s":{}}'], "s is an array in some and an object in others"),
+        ([b'{"s":{}}'], "empty object"),
+    ],
+)
+def test_what_no_schema_fits_is_refused(values: list[bytes], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        infer(values)
+
+
+RECORDS = st.dictionaries(
+    st.text("abc", min_size=1, max_size=2),
+    st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.lists(st.integers(0, 9), max_size=2),
+    min_size=1,
+    max_size=3,
+)
+
+
+@given(st.lists(RECORDS, min_size=1, max_size=4))
+def test_records_can_be_read_as_the_schema_that_was_inferred_from_them(records: list[dict[str, Any]]) -> None:
+    import json
+
+    values = [json.dumps(record).encode() for record in records]
+    try:
+        schema = infer(values)
+    except ConfigError:
+        return
+    assert rows(JsonParser(schema), values) == [{name: record.get(name) for name in schema.names} for record in records]

@@ -1,0 +1,135 @@
+"""Starts, standings and settings of the Kafka source, as far as no server is asked."""
+
+from __future__ import annotations
+
+import pickle
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+
+from onefold.core.errors import ConfigError
+from onefold.sources import KafkaSource
+from onefold.sources.kafka import Planner
+from onefold.sources.kafka.java import java_settings
+from onefold.sources.kafka.standing import Standing
+from onefold.sources.kafka.starting import parse
+from onefold.sources.kafka.subscription import Subscription
+
+SERVERS = "localhost:9092"
+
+
+def source(*topics: str, **more: Any) -> KafkaSource:
+    return KafkaSource(*topics, **{"bootstrap_servers": SERVERS, **more})
+
+
+def test_the_narrower_start_counts_and_words_numbers_and_times_may_be_mixed() -> None:
+    start = parse(
+        "startingOffsets",
+        '{"a": "latest", "b": {"0": 17, "1": "earliest", "2": "2026-11-20T01:00:00+01:00",'
+        ' "id": "x", "epochs": "0:1"}}',
+        Subscription(("a", "b")),
+    )
+    assert [start.place((topic, number)) for topic, number in (("a", 7), ("b", 0), ("b", 1))] == [-1, 17, -2]
+    assert start.place(("b", 2)) == datetime(2026, 11, 20, tzinfo=UTC)
+    assert start.place(("b", 3)) is None
+    assert start.ids == {"b": "x"}
+
+
+def test_times_come_as_datetimes_texts_and_milliseconds() -> None:
+    at = datetime(2026, 11, 20, 1, 2, 3, 456000, tzinfo=timezone(timedelta(hours=1)))
+    by_partition = source("a", starting_offsets={"a": {"0": at}})
+    assert by_partition == source("a", starting_offsets={"a": {"0": at.isoformat()}})
+    options = {"subscribe": "a", "kafka.bootstrap.servers": SERVERS}
+    ms = round(at.timestamp() * 1000)
+    given = KafkaSource.from_options({**options, "startingOffsetsByTimestamp": f'{{"a": {{"0": {ms}}}}}'})
+    assert given == source("a", starting_offsets='{"a": {"0": "2026-11-20T00:02:03.456+00:00"}}')
+    for wrong in ({"startingTimestamp": "soon"}, {"startingOffsetsByTimestamp": "[1]"}):
+        with pytest.raises(ConfigError, match="milliseconds"):
+            KafkaSource.from_options({**options, **wrong})
+    with pytest.raises(ConfigError, match="startingOffsets or startingTimestamp, not both"):
+        KafkaSource.from_options({**options, "startingOffsets": "latest", "startingTimestamp": "1"})
+
+
+@pytest.mark.parametrize(
+    ("topics", "more", "message"),
+    [
+        ((), {}, "at least one topic"),
+        (("a",), {"topics_pattern": "a.*"}, "not both"),
+        ((), {"topics_pattern": "a(.*"}, "regular expression"),
+        ((), {"topics_pattern": "a.*", "starting_offsets": {"b": "latest"}}, "not subscribed"),
+        (("a",), {"starting_offsets": "2026-11-20"}, "has no zone"),
+        (("a",), {"starting_offsets": {"a": {"0": "soonest"}}}, "not 'soonest'"),
+        (("a",), {"max_bytes_per_trigger": 0}, "maxBytesPerTrigger"),
+        (("a",), {"max_bytes_per_trigger": 1, "reader": "spark"}, "maxOffsetsPerTrigger"),
+        (("a",), {"commit_to_group": " "}, "consumer group"),
+        (("a",), {"forget_topics": ["a"]}, "take it out of one"),
+        (("a",), {"reader": "flink"}, "'onefold' or 'spark'"),
+    ],
+)
+def test_wrong_settings_say_what_to_do(topics: tuple[str, ...], more: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        source(*topics, **more)
+    assert message in str(caught.value)
+
+
+def test_a_pattern_goes_through_options_and_never_means_kafkas_own_topics() -> None:
+    given = source(topics_pattern=".*orders", max_bytes_per_trigger=1000, commit_to_group="shown", forget_topics=["x"])
+    assert KafkaSource.from_options(given.options()) == given
+    assert pickle.loads(pickle.dumps(given)) == given
+    assert [topic for topic in ("orders", "my-orders", "orders2", "__orders") if given.subscription.covers(topic)] == [
+        "orders",
+        "my-orders",
+    ]
+    assert "commitToGroup" not in given.options(Standing({("orders", 0): 1}).positions())  # the pipeline does it
+
+
+def test_a_standing_comes_back_from_what_spark_keeps_of_it() -> None:
+    at = Standing({("a", 10): 5, ("a", 2): 7, ("b", 0): 1}, {"a": "A"}, {("a", 10): 3, ("a", 2): 1})
+    nested = at.nested()
+    assert nested == {"a": {"2": 7, "10": 5, "epochs": "2:1 10:3", "id": "A"}, "b": {"0": 1}}
+    assert list(nested["a"]) == ["2", "10", "epochs", "id"]
+    assert Standing.from_nested(nested) == Standing.of(at.positions()) == at
+
+
+def test_a_change_of_leader_alone_is_no_new_data() -> None:
+    at = Standing({("a", 0): 5, ("a", 1): 5}, {}, {("a", 0): 1, ("a", 1): 1})
+    seen = Standing({("a", 0): 5, ("a", 1): 9}, {"a": "A"}, {("a", 0): 2, ("a", 1): 2})
+    assert at.moved_to({("a", 0): 5, ("a", 1): 5}, seen).nested() == at.nested()
+    assert at.moved_to(seen.offsets, seen) == Standing(seen.offsets, {"a": "A"}, {("a", 0): 1, ("a", 1): 2})
+
+
+def test_a_planner_pickles_with_what_it_was_frozen_at() -> None:
+    planner = Planner(source("a"), Standing({("a", 0): 5}))
+    assert pickle.loads(pickle.dumps(planner)).initial() == Standing({("a", 0): 5})
+
+
+def test_librdkafkas_settings_become_the_java_clients(tmp_path: Any) -> None:
+    authority = tmp_path / "ca.pem"
+    authority.write_text("PEM")
+    java = java_settings(
+        {
+            "security.protocol": "sasl_ssl",
+            "sasl.mechanism": "SCRAM-SHA-512",
+            "sasl.username": "alice",
+            "sasl.password": 'a"b\\c',
+            "ssl.ca.location": str(authority),
+            "fetch.wait.max.ms": "5",
+            "client.id": "x",
+        }
+    )
+    assert java == {
+        "isolation.level": "read_committed",
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "SCRAM-SHA-512",
+        "sasl.jaas.config": "org.apache.kafka.common.security.scram.ScramLoginModule required"
+        ' username="alice" password="a\\"b\\\\c";',
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.certificates": "PEM",
+        "fetch.max.wait.ms": "5",
+        "client.id": "x",
+    }
+    with pytest.raises(ConfigError, match=r"'queued.min.messages': leave it out"):
+        java_settings({"queued.min.messages": "1"})
+    with pytest.raises(ConfigError, match="OAUTHBEARER"):
+        java_settings({"sasl.mechanism": "OAUTHBEARER"})
