@@ -100,7 +100,7 @@ def _unprotected(direct: bool) -> Callable[[World, str, str, int | None], Second
             sink = PostgresSink(world.postgres.url, table, delivery="at_least_once")
             options = {**source.options(), **(RANGES if direct else {})}
             df = spark.readStream.format("onefold_kafka").options(**options).load()
-            fetch = Fetch.of(spark, source, None) if direct else None
+            fetch = Fetch.of(source, None) if direct else None
             sink.open(table, fetch.schema if fetch else to_arrow_schema(df.schema, timezone="UTC")).close()
 
             def write(df: DataFrame, batch_id: int) -> None:

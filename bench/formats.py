@@ -17,6 +17,7 @@ import polars as pl
 import pyarrow as pa
 import pyruhvro
 
+from bench.orders import AVRO, SCHEMA
 from onefold.connectors.workload.orders import orders
 from onefold.sources.kafka import avro, avro_decoding
 from onefold.sources.kafka.avro_types import AvroSchema
@@ -26,20 +27,7 @@ from onefold.sources.kafka.sifting import TooManyBad, sift
 
 ROWS = 10_000  # as many as the source parses at a time
 REPEATS = 15
-SCHEMA = pa.schema(
-    {"id": pa.int64(), "account": pa.int64(), "amount": pa.decimal128(12, 2), "at": pa.timestamp("us", "UTC")}
-)
 POLARS = {"id": pl.Int64, "account": pl.Int64, "amount": pl.Decimal(12, 2), "at": pl.Datetime("us", "UTC")}
-AVRO = {
-    "type": "record",
-    "name": "Order",
-    "fields": [
-        {"name": "id", "type": "long"},
-        {"name": "account", "type": "long"},
-        {"name": "amount", "type": "double"},
-        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-micros"}},
-    ],
-}
 DECIMAL = {"type": "bytes", "logicalType": "decimal", "precision": 12, "scale": 2}
 
 Parse = Callable[[Sequence[bytes]], Any]
@@ -149,7 +137,7 @@ def speeds() -> list[tuple[str, float]]:
 
 
 def _with_decimal() -> dict[str, Any]:
-    fields = [{**field, "type": DECIMAL} if field["name"] == "amount" else field for field in AVRO["fields"]]  # type: ignore[index]
+    fields = [{**field, "type": DECIMAL} if field["name"] == "amount" else field for field in AVRO["fields"]]
     return {**AVRO, "fields": fields}
 
 

@@ -1,4 +1,4 @@
-"""Spark's own Kafka connector and a JDBC driver, which two contestants need: resolved like Kafka's jars, and kept."""
+"""Spark's own Kafka connector, its Avro and a JDBC driver: resolved like Kafka's jars, and kept."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ _MODULES = (
     ("org.apache.spark", "spark-token-provider-kafka-0-10_2.13", "4.0.0"),
     ("org.apache.kafka", "kafka-clients", "3.9.2"),
     ("org.apache.commons", "commons-pool2", "2.13.1"),
+    ("org.apache.spark", "spark-avro_2.13", "4.2.0"),
     ("org.postgresql", "postgresql", "42.7.7"),
 )
 _RESOLVE_S_MAX = 300

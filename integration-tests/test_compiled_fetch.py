@@ -23,6 +23,7 @@ import pytest
 from confluent_kafka import Producer, cimpl
 
 from onefold.core.errors import BadRecord, ConfigError, Retriable
+from onefold.sources import KafkaSource
 from onefold.sources.kafka import RAW_COLUMNS, OffsetRange, Wanted, close_consumers, fetch, fetching, read
 from onefold.sources.kafka.native.building import NotBuilt, build, compiler
 from onefold.sources.kafka.native.library import LIBRARY_VARIABLE, find
@@ -79,8 +80,15 @@ def end_of(servers: str, topic: str) -> int:
 
 
 def rows(servers: str, schema: pa.Schema, wanted: OffsetRange, compiled: str, **more: Any) -> list[dict[str, Any]]:
-    format = "raw" if set(schema.names) <= set(RAW_COLUMNS.names) else "json"
-    batches = read(servers, {}, format, schema, wanted, compiled_fetch=compiled, **more)
+    is_raw = set(schema.names) <= set(RAW_COLUMNS.names)
+    source = KafkaSource(
+        wanted.topic,
+        bootstrap_servers=servers,
+        format="raw" if is_raw else "json",
+        schema=None if is_raw else "a long",
+        compiled_fetch=compiled,
+    )
+    batches = read(source, schema, wanted, **more)
     found: list[dict[str, Any]] = pa.Table.from_batches(batches, schema).to_pylist()
     return found
 

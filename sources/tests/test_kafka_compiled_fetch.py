@@ -15,10 +15,11 @@ import pytest
 
 from onefold.core.errors import ConfigError
 from onefold.sources import KafkaSource
-from onefold.sources.kafka import json
+from onefold.sources.kafka.json import JsonParser
 from onefold.sources.kafka.native import choosing, described, helper, library
 from onefold.sources.kafka.native.building import NotBuilt, build, compiler
 from onefold.sources.kafka.records import Lines
+from onefold.sources.kafka.sifting import sift
 
 ROOT = Path(__file__).parents[2]
 needs_compiler = pytest.mark.skipif(compiler() is None, reason="no C compiler here")
@@ -156,16 +157,14 @@ def test_lines_are_a_sequence_of_their_values_and_slices_share_the_buffer() -> N
 
 
 def test_lines_are_parsed_as_they_lie_there_and_refused_as_other_values_are() -> None:
-    schema = pa.schema({"a": pa.int64()})
+    parser = JsonParser(pa.schema({"a": pa.int64()}))
     good = lines(b'{"a":1}', b'{"a":2,\n"x":"\xc3\xa9"}', b"{}", b'{"a":4}')
-    assert json.parse(good, schema).column(0).to_pylist() == [1, 2, None, 4]
-    assert json.parse(good[1:3], schema).column(0).to_pylist() == [2, None]
-    bad = [b'{"a":1', b"{}{}", b'{}\n{"a":1}', b'{"s":"\xff"}', b'{"a":1.5}', b"", b" {]} "]
-    for value in bad:
-        said = []
-        for values in (lines(b"{}", value, b"{}"), [b"{}", value, b"{}"]):
-            with pytest.raises(json.Unparsable) as caught:
-                json.parse(values, schema)
-            said.append((caught.value.index, caught.value.reason))
-        assert said[0] == said[1]
-        assert said[0][0] == 1
+    assert parser.parse(good).column(0).to_pylist() == [1, 2, None, 4]
+    assert parser.parse(good[1:3]).column(0).to_pylist() == [2, None]
+    for value in [b'{"a":1', b"{}{}", b'{}\n{"a":1}', b'{"s":"\xff"}', b'{"a":1.5}', b"", b" {]} "]:
+        values = [b"{}", value, b'{"a":3}']
+        found = [sift(each, parser, bad_max=1) for each in (lines(*values), values)]
+        assert found[0].bad == found[1].bad
+        assert [bad.index for bad in found[0].bad] == [1]
+        for each in found:
+            assert [row for rows in each.rows for row in rows.column(0).to_pylist()] == [None, 3]

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyspark.sql import SparkSession
+from pyspark.errors import AnalysisException
 from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
 
 from onefold.core import ConfigError
 from onefold.spark.bad_records import Bad
@@ -33,10 +34,19 @@ class Fetch:
     transform: Transform | None
 
     @classmethod
-    def of(cls, spark: SparkSession, source: KafkaSource, transform: Transform | None) -> Fetch:
+    def of(cls, source: KafkaSource, transform: Transform | None) -> Fetch:
         """Find out the schemas: the records' from the source, the rows' by transforming an empty batch."""
-        whole = spark.read.format("onefold_kafka").options(**source.options()).load()
-        records = to_arrow_schema(whole.schema, timezone="UTC")
+        from onefold.sources.kafka import check_schema, record_ddl
+
+        # Not by loading the source, which would start a Python process that imports all of this again.
+        ddl = record_ddl(source)
+        try:
+            columns = StructType.fromDDL(ddl)
+        except AnalysisException as error:
+            raise ConfigError(f"the schema {ddl!r} is none that Spark reads: {error}") from None
+        assert isinstance(columns, StructType), columns
+        records = to_arrow_schema(columns, timezone="UTC")
+        check_schema(source, records)
         if transform is None:
             return cls(source, records, records, None)
         empty = pa.RecordBatch.from_arrays([pa.array([], field.type) for field in records], schema=records)

@@ -121,7 +121,7 @@ class Pipeline:
                 "reader='spark' carries records through Spark, the direct path doesn't: use pipeline.read"
             )
         df = self._load(spark, source, RANGES)
-        self._reading = Fetch.of(spark, source, transform)
+        self._reading = Fetch.of(source, transform)
         return self._write(df, checkpoint, trigger)
 
     def write_batch(self, df: DataFrame, run: str) -> BatchOutcome:

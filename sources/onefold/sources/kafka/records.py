@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any, Protocol, overload
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
 
 __all__ = ["Lines", "MessageRecords", "Records", "Values", "Wanted"]
@@ -74,6 +73,8 @@ class Lines(Sequence[bytes | None]):
 
     def array(self) -> pa.BinaryArray:
         """The values without their newlines: a copy."""
+        import pyarrow.compute as pc  # takes its time, and Spark's planners import all this for each query
+
         return pc.binary_slice(self._array, 0, -1)
 
     def buffer(self) -> pa.Buffer:
