@@ -8,7 +8,7 @@ from typing import Protocol
 
 from onefold.core.errors import ConfigError, OnefoldError, Retriable
 
-__all__ = ["JAVAS_OWN", "SECURITY", "Settings", "check", "near", "refused_by_client", "unreachable"]
+__all__ = ["ACCESS", "JAVAS_OWN", "SECURITY", "Settings", "check", "near", "refused_by_client", "unreachable"]
 
 Settings = Mapping[str, str]
 
@@ -57,7 +57,7 @@ SECURITY = (
 )
 
 _SSL, _AUTHENTICATION = -181, -169  # librdkafka's own codes are below 0
-REFUSALS = frozenset({_AUTHENTICATION, _SSL, 29, 31, 53, 58})  # topic, cluster, transactional id; SASL
+ACCESS = frozenset({_AUTHENTICATION, _SSL, 29, 31, 53, 58})  # a login, or a topic, cluster, transactional id
 
 
 class Said(Protocol):
@@ -93,7 +93,7 @@ def refused_by_client(said: str, known: Sequence[str]) -> ConfigError:
 def unreachable(what: str, bootstrap_servers: str, timeout_s: float, errors: Sequence[Said], acls: str) -> OnefoldError:
     """What to raise when a broker gave no answer: the last thing that the client said of its connections counts."""
     for error in errors:
-        if error.code() in REFUSALS:
+        if error.code() in ACCESS:
             return ConfigError(
                 f"Kafka at {bootstrap_servers} refused us while {what}: {error.str()}. Check security.protocol, the "
                 f"sasl.* and ssl.* settings, and the ACLs ({acls})"

@@ -98,5 +98,8 @@ def refused_by_client(error: KafkaException) -> ConfigError:
     return librdkafka.refused_by_client(error.args[0].str(), _COMMON)
 
 
+ACCESS = librdkafka.ACCESS
+
+
 def unreachable(what: str, bootstrap_servers: str, timeout_s: float, errors: list[KafkaError]) -> OnefoldError:
     return librdkafka.unreachable(what, bootstrap_servers, timeout_s, errors, "READ and DESCRIBE on the topic")
