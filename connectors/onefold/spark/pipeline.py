@@ -78,7 +78,12 @@ class Pipeline:
 
     def read(self, spark: SparkSession, source: KafkaSource) -> DataFrame:
         """The source as a streaming DataFrame. Takes over the pipeline: recovery runs, initial positions are frozen."""
-        return self._load(spark, source, {})
+        if source.deduplicate is None:
+            return self._load(spark, source, {})
+        from onefold.spark.deduplication import added_columns, deduplicate, options_for  # needs Kafka's client
+
+        df = self._load(spark, source, options_for(source))
+        return deduplicate(df, source.deduplicate).drop(*added_columns(source))
 
     def write(self, df: DataFrame, checkpoint: str, trigger: Mapping[str, Any] | None = None) -> StreamingQuery:
         """Start the query that writes `df` to the sinks. `trigger` is what DataStreamWriter.trigger takes."""
@@ -98,6 +103,11 @@ class Pipeline:
         The data never passes through the JVM, so only `transform` can change it: a deterministic function from one
         Arrow record batch to any number of them, all of one schema.
         """
+        if source.deduplicate is not None:
+            raise ConfigError(
+                "deduplicate needs Spark's state, and on the direct path the task that writes has none: use"
+                " pipeline.read and pipeline.write"
+            )
         df = self._load(spark, source, RANGES)
         self._fetch = Fetch.of(spark, source, transform)
         return self._write(df, checkpoint, trigger)

@@ -3,6 +3,7 @@
 `KafkaSource` is what a user names; `Broker` answers where topics stand; `read` turns an `OffsetRange` into Arrow.
 """
 
+from onefold.sources.kafka.deduplication import IdsWithin, OrderedIds
 from onefold.sources.kafka.fetching import close_consumers, fetch
 from onefold.sources.kafka.offsets import Broker, OffsetRange, limit, ranges
 from onefold.sources.kafka.positions import POSITION_COLUMNS
@@ -13,8 +14,10 @@ __all__ = [
     "POSITION_COLUMNS",
     "RAW_COLUMNS",
     "Broker",
+    "IdsWithin",
     "KafkaSource",
     "OffsetRange",
+    "OrderedIds",
     "check_schema",
     "close_consumers",
     "fetch",

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from onefold.core.errors import ConfigError
 from onefold.core.positions import Positions
 from onefold.sources.kafka import settings as client
+from onefold.sources.kafka.deduplication import Deduplication, check_deduplication
 from onefold.sources.kafka.offsets import Broker
 from onefold.sources.kafka.positions import POSITION_DDL, clash
 from onefold.sources.kafka.raw import RAW_DDL
@@ -37,6 +38,8 @@ _REFUSED_OPTIONS = {
     "includeheaders": "format=raw always has headers: leave them out with .schema(...) or .select(...)",
     "startingoffsetsbytimestamp": "give startingOffsets as JSON",
     "startingtimestamp": "give startingOffsets as JSON",
+    "deduplicate": "a data source has no state: use pipeline.read(spark, KafkaSource(..., deduplicate=...)), or "
+    "onefold.spark.deduplicate(df, ...)",
     "kafka.group.id": "positions are kept in the checkpoint, no consumer group is joined",
 }
 
@@ -54,6 +57,7 @@ class KafkaSource:
     kafka_offset bigint. `starting_offsets`: "earliest", "latest", "ledger" (where the ledger stands; earliest
     without one), or offsets by topic and partition, `{"orders": {"0": 17}}`, with -2 for earliest and -1 for latest.
     `settings` are librdkafka's own (`{"security.protocol": "SSL"}`). `timeout_s` bounds each wait for a broker.
+    With `deduplicate=OrderedIds(...)` or `IdsWithin(...)`, `pipeline.read` drops records whose id was seen before.
     """
 
     topics: tuple[str, ...]
@@ -65,6 +69,7 @@ class KafkaSource:
     max_offsets_per_trigger: int | None
     settings: Mapping[str, str] = field(hash=False)
     timeout_s: float
+    deduplicate: Deduplication | None
 
     def __init__(
         self,
@@ -77,6 +82,7 @@ class KafkaSource:
         max_offsets_per_trigger: int | None = None,
         settings: Mapping[str, str] | None = None,
         timeout_s: float = 60.0,
+        deduplicate: Deduplication | None = None,
     ) -> None:
         starting = starting_offsets if isinstance(starting_offsets, str) else json.dumps(starting_offsets)
         values = {
@@ -89,6 +95,7 @@ class KafkaSource:
             "max_offsets_per_trigger": max_offsets_per_trigger,
             "settings": dict(settings or {}),
             "timeout_s": timeout_s,
+            "deduplicate": deduplicate,
         }
         for name, value in values.items():
             object.__setattr__(self, name, value)
@@ -120,6 +127,7 @@ class KafkaSource:
         if not self.timeout_s > 0:
             raise ConfigError(f"the timeout is a time above 0, not {self.timeout_s!r}")
         client.check(self.settings)
+        check_deduplication(self.deduplicate)
         if self.starting_offsets not in ("earliest", "latest", "ledger"):
             parse_offsets("startingOffsets", self.starting_offsets, self.topics)
 
