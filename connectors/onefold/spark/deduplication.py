@@ -42,11 +42,15 @@ def deduplicate(df: DataFrame, ids: Deduplication) -> DataFrame:
     places = replace(_places(df), id_is=_called(ids))
     if isinstance(ids, IdsWithin):
         return _within(df, ids, places)
-    blocks = df.select("*", *_parts(df, ids)).mapInArrow(pack(places), BLOCKS)
+    # Spark takes quadratic time for a column of lists that are null (it fills the offsets anew for every row).
+    lists = [name for name in _HEADERS if name in df.columns]
+    filled = {name: F.coalesce(name, F.array().cast(df.schema[name].dataType)) for name in lists}
+    blocks = df.withColumns(filled).select("*", *_parts(df, ids)).mapInArrow(pack(places), BLOCKS)
     kept = blocks.groupBy("topic", "partition").applyInPandasWithState(
         keep_new(places), KEPT, HIGHEST, "append", "NoTimeout"
     )
-    return kept.mapInArrow(unpack(df.columns), df.schema)
+    rows = kept.mapInArrow(unpack(df.columns), df.schema)
+    return rows.withColumns({name: F.when(F.size(name) > 0, F.col(name)) for name in lists})
 
 
 def options_for(source: KafkaSource) -> dict[str, str]:
