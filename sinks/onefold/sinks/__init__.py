@@ -5,14 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from onefold.sinks.kafka import KafkaSink
     from onefold.sinks.postgres import PostgresSink
     from onefold.sinks.sql import SqlSink
 
-__all__ = ["PostgresSink", "SqlSink"]
+__all__ = ["KafkaSink", "PostgresSink", "SqlSink"]
 
 
 def __getattr__(name: str) -> object:
     # A sink's driver is imported when the sink is asked for: nobody needs psycopg to write to Kafka.
+    if name == "KafkaSink":
+        from onefold.sinks.kafka import KafkaSink
+
+        return KafkaSink
     if name == "PostgresSink":
         from onefold.sinks.postgres import PostgresSink
 

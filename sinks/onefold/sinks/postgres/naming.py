@@ -6,15 +6,15 @@ import hashlib
 import re
 import uuid
 from dataclasses import dataclass
-from urllib.parse import quote, unquote
+from urllib.parse import unquote
 
 from onefold.core.errors import ConfigError
+from onefold.sinks.naming import part
 
 __all__ = ["Gid", "Table", "attempt_number", "gid_prefix", "identifier", "literal", "names_in", "stage_name"]
 
 NAME_BYTES_MAX = 63
 GID_BYTES_MAX = 199  # Postgres: "must be less than 200 bytes long"
-_PART_BYTES_MAX = 52
 
 
 def identifier(name: str) -> str:
@@ -80,18 +80,9 @@ def _unquoted(part: str) -> str:
     return part
 
 
-def _part(name: str) -> str:
-    # "~" is escaped, so that a name that was cut ("...~digest") is never one that was not.
-    escaped = quote(name, safe="").replace("~", "%7E")
-    if len(escaped) <= _PART_BYTES_MAX:
-        return escaped
-    digest = hashlib.sha256(name.encode()).hexdigest()[:24]
-    return f"{escaped[: _PART_BYTES_MAX - 25]}~{digest}"
-
-
 def gid_prefix(pipeline: str, sink: str) -> str:
     """What the names of all prepared transactions of one sink of one pipeline start with, and no others'."""
-    return f"of/{_part(pipeline)}/{_part(sink)}/"
+    return f"of/{part(pipeline)}/{part(sink)}/"
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import difflib
 import logging
-from collections.abc import Mapping
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException
 
-from onefold.core.errors import ConfigError, OnefoldError, Retriable
+from onefold.core import librdkafka
+from onefold.core.errors import ConfigError, OnefoldError
+from onefold.core.librdkafka import Settings
 
 __all__ = ["LOGGER", "Settings", "admin_config", "check", "consumer_config", "isolation", "unreachable"]
-
-Settings = Mapping[str, str]
 
 LOGGER = logging.getLogger("onefold.sources.kafka")
 
@@ -51,41 +49,13 @@ _REFUSED = {
     "key.deserializer": "keys and values are read as bytes, or parsed by format=json",
     "value.deserializer": "keys and values are read as bytes, or parsed by format=json",
     "max.poll.records": "it is a setting of the Java client: use maxOffsetsPerTrigger",
-    "sasl.jaas.config": "it is a setting of the Java client: use sasl.mechanism, sasl.username and sasl.password",
-    "ssl.truststore.location": "it is a setting of the Java client: use ssl.ca.location (PEM)",
-    "ssl.truststore.password": "it is a setting of the Java client: use ssl.ca.location (PEM)",
-    "ssl.keystore.type": "it is a setting of the Java client: use ssl.keystore.location (PKCS#12)",
+    **librdkafka.JAVAS_OWN,
 }
 
-# What people set, for the nearest match of a misspelt name; librdkafka itself decides what exists.
+# What people set, for the nearest match of a misspelt name.
 _COMMON = (
-    "security.protocol",
-    "sasl.mechanism",
-    "sasl.mechanisms",
-    "sasl.username",
-    "sasl.password",
-    "sasl.kerberos.principal",
-    "sasl.kerberos.service.name",
-    "sasl.kerberos.keytab",
-    "sasl.oauthbearer.config",
-    "sasl.oauthbearer.method",
-    "sasl.oauthbearer.client.id",
-    "sasl.oauthbearer.client.secret",
-    "sasl.oauthbearer.token.endpoint.url",
-    "ssl.ca.location",
-    "ssl.ca.pem",
-    "ssl.certificate.location",
-    "ssl.certificate.pem",
-    "ssl.key.location",
-    "ssl.key.pem",
-    "ssl.key.password",
-    "ssl.keystore.location",
-    "ssl.keystore.password",
-    "ssl.endpoint.identification.algorithm",
-    "ssl.cipher.suites",
-    "client.id",
+    *librdkafka.SECURITY,
     "client.rack",
-    "client.dns.lookup",
     "isolation.level",
     "fetch.max.bytes",
     "fetch.min.bytes",
@@ -95,24 +65,13 @@ _COMMON = (
     "queued.max.messages.kbytes",
     "queued.min.messages",
     "check.crcs",
-    "socket.timeout.ms",
-    "socket.keepalive.enable",
-    "socket.connection.setup.timeout.ms",
-    "broker.address.family",
     "receive.message.max.bytes",
-    "metadata.max.age.ms",
-    "reconnect.backoff.ms",
-    "reconnect.backoff.max.ms",
 )
 
 
 def check(settings: Settings) -> None:
     """Refuse, with the reason, what would break the guarantee. Asks no server."""
-    for name, value in settings.items():
-        if not isinstance(name, str) or not isinstance(value, str):
-            raise ConfigError(f"Kafka settings are texts: {name!r}: {value!r} is not; write {str(value)!r}")
-        if name in _REFUSED:
-            raise ConfigError(f"the Kafka setting {name!r} cannot be given: {_REFUSED[name]}")
+    librdkafka.check(settings, _REFUSED)
     if settings.get("isolation.level", "read_committed") not in ("read_committed", "read_uncommitted"):
         raise ConfigError(f"isolation.level is read_committed or read_uncommitted, not {settings['isolation.level']!r}")
 
@@ -136,34 +95,8 @@ def isolation(settings: Settings) -> IsolationLevel:
 
 def refused_by_client(error: KafkaException) -> ConfigError:
     """A client could not be made from these settings: a name or a value that librdkafka doesn't know."""
-    reason = error.args[0].str()
-    name = reason.split('"')[1] if reason.count('"') >= 2 else ""
-    near = difflib.get_close_matches(name, _COMMON, 1) if name and name not in _COMMON else []
-    hint = f"; did you mean {near[0]!r}?" if near else "; the names are librdkafka's (its CONFIGURATION.md)"
-    return ConfigError(f"Kafka client settings: {reason}{hint}")
-
-
-_ACCESS = frozenset(
-    {
-        KafkaError._AUTHENTICATION,
-        KafkaError.SASL_AUTHENTICATION_FAILED,
-        KafkaError._SSL,
-        KafkaError.TOPIC_AUTHORIZATION_FAILED,
-        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-    }
-)
+    return librdkafka.refused_by_client(error.args[0].str(), _COMMON)
 
 
 def unreachable(what: str, bootstrap_servers: str, timeout_s: float, errors: list[KafkaError]) -> OnefoldError:
-    """What to raise when a broker gave no answer: the last thing that the client said of its connections counts."""
-    for error in errors:
-        if error.code() in _ACCESS:
-            return ConfigError(
-                f"Kafka at {bootstrap_servers} refused us while {what}: {error.str()}. Check security.protocol, the "
-                "sasl.* and ssl.* settings, and the topic's ACLs (READ and DESCRIBE)"
-            )
-    said = "; ".join(dict.fromkeys(error.str() for error in errors)) or "no answer"
-    return Retriable(
-        f"Kafka at {bootstrap_servers} did not answer within {timeout_s:g} s while {what} ({said}). Is the broker up, "
-        "is kafka.bootstrap.servers right, and are its advertised.listeners reachable from this machine?"
-    )
+    return librdkafka.unreachable(what, bootstrap_servers, timeout_s, errors, "READ and DESCRIBE on the topic")

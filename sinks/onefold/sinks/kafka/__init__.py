@@ -1,0 +1,5 @@
+"""Kafka topics as an exactly-once destination. `KafkaSink` is what a user names."""
+
+from onefold.sinks.kafka.sink import KafkaSink
+
+__all__ = ["KafkaSink"]

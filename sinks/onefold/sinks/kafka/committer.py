@@ -1,0 +1,182 @@
+"""The driver's hand in Kafka: it ends the transactions that tasks have left open."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+
+from onefold.core.contract import Committable, Decided, LedgerEntry, SinkKind
+from onefold.core.errors import Damaged, InDoubt, WorkLost
+from onefold.core.failpoints import failpoint
+from onefold.core.positions import Positions
+from onefold.sinks.kafka import requests
+from onefold.sinks.kafka.cluster import cluster
+from onefold.sinks.kafka.ledger import Ledger
+from onefold.sinks.kafka.naming import Handle
+from onefold.sinks.kafka.plan import Settings
+from onefold.sinks.kafka.progress import Account
+from onefold.sinks.kafka.requests import Transaction
+
+__all__ = ["TransactionalCommitter"]
+
+_JUST_BEGUN_S = 5.0  # a transaction this young may be about to say which epoch it is of
+_ENDING_S = 5.0
+_LOOK_AGAIN_S = 0.005
+_ENDING = ("PrepareCommit", "PrepareAbort", "PrepareEpochFence")
+
+
+class TransactionalCommitter:
+    """Idempotent, from any process."""
+
+    def __init__(self, settings: Settings, pipeline: str) -> None:
+        self._settings, self._pipeline = settings, pipeline
+        self._names = settings.names(pipeline)
+        self._kafka = cluster(*settings.cluster)
+        self._ledger = Ledger(settings, pipeline)
+
+    def verify(self, committables: Sequence[Committable]) -> None:
+        handles = {Handle.parse(c.handle): c for c in committables}
+        known = requests.describe(self._kafka, [handle.transactional_id for handle in handles])
+        for handle, committable in handles.items():
+            found = known.get(handle.transactional_id)
+            if found is None or found.state != "Ongoing" or found.handle != handle:
+                raise WorkLost(
+                    f"{self._where()}, epoch {committable.epoch}: transaction {handle} is gone before the decision "
+                    f"({_state(found)}): its timeout of {self._settings.transaction_timeout_s:g} s has passed, or "
+                    "somebody ended it. The epoch's writers must run again"
+                )
+            left_s = (found.started_ms + found.timeout_ms) / 1000 - time.time()
+            if left_s < self._settings.outage_max_s:
+                raise WorkLost(
+                    f"{self._where()}, epoch {committable.epoch}: transaction {handle} has {left_s:.0f} s left of its "
+                    f"{found.timeout_ms / 1000:g} s, and outage_max_s asks for {self._settings.outage_max_s:g} s when "
+                    "the epoch is decided. Its writers must run again; where they always take that long, make epochs "
+                    "smaller, raise transaction_timeout_s (and the brokers' transaction.max.timeout.ms), or lower "
+                    "outage_max_s"
+                )
+
+    def commit(self, decided: Decided, committables: Sequence[Committable]) -> None:
+        failpoint("kafka:commit")
+        refused = self._end([Handle.parse(c.handle) for c in committables], commit=True)
+        if not refused:
+            return
+        account = self._ledger.settled()
+        refused = [handle for handle in refused if not account.is_committed(handle, decided.record.epoch)]
+        gone = [c for c in committables if Handle.parse(c.handle) in refused]
+        if not gone:
+            return
+        if undecided := [c for c in gone if account.is_open(Handle.parse(c.handle))]:
+            raise InDoubt(
+                f"{self._where()}, epoch {decided.record.epoch}: transaction {undecided[0].handle} can no longer be "
+                "committed, and how it ends is not in the log yet"
+            )
+        raise Damaged(self._evidence(decided, committables, gone, account))
+
+    def abort(self, committables: Sequence[Committable]) -> None:
+        # What is refused has ended already, or its id is another transaction's by now.
+        self._end([Handle.parse(c.handle) for c in committables], commit=False)
+
+    def leftovers(self, up_to_generation: int) -> Sequence[Committable]:
+        """Transactions that are open, prepared or not: the record that each begins with says which epoch it is of."""
+        ids = {}
+        for name in requests.list_ids(self._kafka, self._names.ids, "Ongoing"):
+            generation = self._names.generation(name)
+            if generation is not None and generation <= up_to_generation:
+                ids[name] = generation
+        known = requests.describe(self._kafka, ids)
+        account = self._ledger.account()
+        found = []
+        for name, transaction in known.items():
+            if transaction.state != "Ongoing":
+                continue
+            handle = transaction.handle
+            begun = account.begun.get((handle.producer_id, handle.producer_epoch))
+            if begun is None and ids[name] == up_to_generation and _is_young(transaction):
+                continue
+            epoch = begun.epoch if begun is not None else 0
+            found.append(Committable(self._settings.name, SinkKind.TWO_PHASE, str(handle), ids[name], epoch, 0))
+        return found
+
+    def ledger(self) -> LedgerEntry | None:
+        account = self._ledger.settled()
+        members = account.members()
+        if account.entry is not None:
+            return replace(account.entry, members=members)
+        return LedgerEntry(0, 0, 0, Positions(), "", members) if members else None
+
+    def record(self, entry: LedgerEntry) -> None:
+        self._ledger.record(replace(entry, members=()))
+
+    def close(self) -> None:
+        self._ledger.close()
+
+    def _end(self, handles: Sequence[Handle], commit: bool) -> list[Handle]:
+        """End each, markers and all; returns those that the coordinator refuses to end this way. Raises InDoubt where
+        one is not answered, once all the others are ended."""
+        ended: list[Handle] = []
+        refused: list[Handle] = []
+        unanswered: list[str] = []
+        waiting = list(handles)
+        deadline_s = time.monotonic() + _ENDING_S
+        while waiting:
+            said = requests.end(self._kafka, waiting, commit)
+            failpoint("kafka:ended")
+            ended += [handle for handle, answer in said.items() if answer == requests.OK]
+            refused += [handle for handle, answer in said.items() if answer in requests.REFUSED]
+            waiting = [handle for handle, answer in said.items() if answer == requests.BUSY]
+            known = {requests.OK, requests.BUSY, *requests.REFUSED}
+            unanswered += [f"{handle}: {answer}" for handle, answer in said.items() if answer not in known]
+            if waiting and time.monotonic() > deadline_s:
+                unanswered += [f"{handle}: its markers are still being written" for handle in waiting]
+                break
+            time.sleep(_LOOK_AGAIN_S if waiting else 0)
+        if not self._are_marked(ended, deadline_s):
+            unanswered.append("the markers are still being written")
+        if unanswered:
+            verb = "committing" if commit else "aborting"
+            more = f", and {len(unanswered) - 1} more" if len(unanswered) > 1 else ""
+            raise InDoubt(
+                f"{self._where()}, {verb} transaction {unanswered[0]}{more} (Kafka's error, or why none came)"
+            )
+        return refused
+
+    def _are_marked(self, ended: Sequence[Handle], deadline_s: float) -> bool:
+        """Wait until the end of each shows in every partition that it wrote to."""
+        ids = [handle.transactional_id for handle in ended]
+        while ids:
+            known = requests.describe(self._kafka, ids)
+            ids = [name for name, found in known.items() if found.state in _ENDING]
+            if ids and time.monotonic() > deadline_s:
+                return False
+            time.sleep(_LOOK_AGAIN_S if ids else 0)
+        return True
+
+    def _evidence(
+        self, decided: Decided, committables: Sequence[Committable], gone: Sequence[Committable], account: Account
+    ) -> str:
+        rows = sum(c.rows for c in committables if c not in gone)
+        named = "; ".join(f"{c.handle} ({c.rows} rows, {self._how(c, account)})" for c in gone)
+        return (
+            f"{self._where()}: epoch {decided.record.epoch} was decided, and {len(gone)} of its {len(committables)} "
+            f"transactions can no longer be committed: {named}. The other {len(committables) - len(gone)} are in the "
+            f"topic, with {rows} rows, as their records in the topic {self._settings.progress_topic!r} show. A "
+            f"transaction lives for {self._settings.transaction_timeout_s:g} s; the outage was longer, or somebody "
+            "aborted it. Write the missing rows by hand, from the epoch's source range"
+        )
+
+    @staticmethod
+    def _how(committable: Committable, account: Account) -> str:
+        is_aborted = account.is_aborted(Handle.parse(committable.handle))
+        return "aborted, the log says" if is_aborted else "of which the log says nothing"
+
+    def _where(self) -> str:
+        return self._settings.where(self._pipeline)
+
+
+def _state(found: Transaction | None) -> str:
+    return f"it is {found.state} as {found.handle}" if found is not None else "Kafka doesn't know it"
+
+
+def _is_young(transaction: Transaction) -> bool:
+    return time.time() - transaction.started_ms / 1000 < _JUST_BEGUN_S

@@ -1,0 +1,204 @@
+"""Rows as Kafka records: values, keys, headers, and, with format=raw, partitions and timestamps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from onefold.core.errors import BadRecord, ConfigError, SchemaMismatch
+from onefold.sinks.kafka import jsontext
+
+__all__ = ["FORMATS", "Encoding", "Records"]
+
+FORMATS = ("json", "raw")
+ROWS_MAX = 10_000  # at once: the texts of so many rows stay well below Arrow's 2 GiB a column
+
+Header = tuple[str, bytes | None]
+
+_HEADERS = pa.list_(pa.struct({"key": pa.string(), "value": pa.binary()}))
+_RAW = (
+    "value binary or string, and if wanted key (the same), headers array<struct<key: string, value: binary>>, "
+    "partition int, timestamp timestamp"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """Some rows, column by column as a producer takes them; None where no record has such a thing.
+
+    `timestamps` are milliseconds; 0 is the producer's own clock, as -1 in `partitions` is its own partitioner.
+    """
+
+    values: list[bytes | None]
+    keys: list[bytes | None] | None = None
+    headers: list[list[Header] | None] | None = None
+    partitions: list[int] | None = None
+    timestamps: list[int] | None = None
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether records are keys and values only."""
+        return self.headers is None and self.partitions is None and self.timestamps is None
+
+    @property
+    def bytes(self) -> int:
+        """Of keys and values."""
+        return sum(len(part) for parts in (self.values, self.keys or ()) for part in parts if part is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class Encoding:
+    """How a sink's rows become records.
+
+    With `json` a value is one JSON object of all columns but `headers`'. The key is the text (or the bytes) of the one
+    column in `key`, or a JSON object of several; a header has the text or the bytes of its column, under its name.
+    With `raw` the columns are the record's own parts.
+    """
+
+    format: str
+    key: tuple[str, ...] = ()
+    headers: tuple[str, ...] = ()
+
+    def check_settings(self) -> None:
+        """Raise ConfigError for what makes no sense with any rows."""
+        if self.format not in FORMATS:
+            raise ConfigError(f"format={self.format!r} must be one of {', '.join(FORMATS)}")
+        if self.format == "raw" and (self.key or self.headers):
+            raise ConfigError("key= and headers= go with format='json'; with format='raw' the rows bring " + _RAW)
+        for what, names in (("key", self.key), ("headers", self.headers)):
+            if len(set(names)) != len(names) or not all(isinstance(name, str) and name for name in names):
+                raise ConfigError(f"{what}={names!r} must name columns, each once")
+
+    def check(self, schema: pa.Schema) -> None:
+        """Raise SchemaMismatch unless rows of this schema can be records."""
+        if len(set(schema.names)) != len(schema.names):
+            raise SchemaMismatch(f"two columns have the same name, among {', '.join(schema.names)}: rename one")
+        if self.format == "raw":
+            _check_raw(schema)
+            return
+        for what, names in (("key", self.key), ("headers", self.headers)):
+            if missing := [name for name in names if name not in schema.names]:
+                raise SchemaMismatch(f"{what} names {missing[0]!r}, and the rows have {', '.join(schema.names)}")
+        for field in schema:
+            if (bad := jsontext.unsupported(field.type)) is not None:
+                raise SchemaMismatch(
+                    f"the column {field.name!r} ({field.type}) cannot be written as JSON, for its {bad}: cast it to a "
+                    "text or a number first, or leave it out"
+                )
+        nested = [name for name in self.headers if _has_parts(schema.field(name).type)]
+        if nested:
+            raise SchemaMismatch(
+                f"headers names {nested[0]!r}, which is a list, map or struct: cast it to a text first"
+            )
+        if not self._valued(schema.names):
+            raise SchemaMismatch("no column is left for the value: headers names them all")
+
+    def records(self, batch: pa.RecordBatch) -> Iterator[Records]:
+        """The rows of a batch whose schema was checked, in order. Raises BadRecord for a value without a JSON."""
+        encode = self._of_raw if self.format == "raw" else self._of_json
+        for start in range(0, batch.num_rows, ROWS_MAX):
+            try:
+                yield encode(batch.slice(start, ROWS_MAX))
+            except ValueError as error:
+                raise BadRecord(
+                    f"{self._culprit(batch)}: {error}. Filter such rows before the sink, or mend them"
+                ) from error
+
+    def _of_json(self, batch: pa.RecordBatch) -> Records:
+        names = self._valued(batch.schema.names)
+        values = jsontext.objects(names, [batch.column(name) for name in names])
+        headers = [[(name, part) for part in _parts(batch.column(name))] for name in self.headers]
+        return Records(
+            values=_bytes(values),
+            keys=self._keys(batch) if self.key else None,
+            headers=[list(row) for row in zip(*headers, strict=True)] if headers else None,
+        )
+
+    def _keys(self, batch: pa.RecordBatch) -> list[bytes | None]:
+        columns = [batch.column(name) for name in self.key]
+        if len(columns) == 1:
+            return _parts(columns[0])
+        return _bytes(jsontext.objects(self.key, columns))
+
+    def _of_raw(self, batch: pa.RecordBatch) -> Records:
+        there = {name: batch.column(name) for name in batch.schema.names}
+        headers = partitions = timestamps = None
+        if "headers" in there:
+            rows = there["headers"].to_pylist()
+            headers = [None if row is None else [(pair["key"], pair["value"]) for pair in row] for row in rows]
+        if "partition" in there:
+            partitions = pc.fill_null(there["partition"].cast(pa.int32()), -1).to_pylist()
+        if "timestamp" in there:
+            in_ms = there["timestamp"].cast(pa.timestamp("ms"), safe=False)  # Kafka keeps milliseconds
+            timestamps = pc.fill_null(in_ms.cast(pa.int64()), 0).to_pylist()
+        return Records(
+            values=_bytes(there["value"]),
+            keys=_bytes(there["key"]) if "key" in there else None,
+            headers=headers,
+            partitions=partitions,
+            timestamps=timestamps,
+        )
+
+    def _valued(self, names: Sequence[str]) -> list[str]:
+        return [name for name in names if name not in self.headers]
+
+    def _culprit(self, batch: pa.RecordBatch) -> str:
+        for name, column in zip(batch.schema.names, batch.columns, strict=True):
+            try:
+                jsontext.texts(column)
+            except ValueError:
+                return f"the column {name!r}"
+        return "a row"
+
+
+def _parts(array: pa.Array) -> list[bytes | None]:
+    """A column's values as keys or headers: bytes as they are, all else as text."""
+    kind = array.type
+    if pa.types.is_dictionary(kind):
+        return _parts(array.cast(kind.value_type))
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind):
+        return _bytes(array)
+    if _has_parts(kind):
+        return _bytes(pc.if_else(array.is_valid(), jsontext.texts(array), None))
+    return _bytes(jsontext.plain_texts(array))
+
+
+def _bytes(array: pa.Array) -> list[bytes | None]:
+    values: list[bytes | None] = array.cast(pa.binary()).to_pylist()
+    return values
+
+
+def _has_parts(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_nested(kind))
+
+
+def _check_raw(schema: pa.Schema) -> None:
+    if "value" not in schema.names:
+        raise SchemaMismatch(f"format='raw' needs a column value; the rows have {', '.join(schema.names)}: {_RAW}")
+    for field in schema:
+        kind = field.type
+        match field.name:
+            case "value" | "key":
+                fits = kind in (pa.binary(), pa.string(), pa.large_binary(), pa.large_string())
+            case "headers":
+                fits = _bare(kind) == _bare(_HEADERS)
+            case "partition":
+                fits = pa.types.is_signed_integer(kind)
+            case "timestamp":
+                fits = pa.types.is_timestamp(kind)
+            case _:
+                raise SchemaMismatch(f"format='raw' has no place for the column {field.name!r}: it takes {_RAW}")
+        if not fits:
+            raise SchemaMismatch(f"format='raw': the column {field.name!r} is {kind}, and it takes {_RAW}")
+
+
+def _bare(kind: pa.DataType) -> object:
+    """The type without nullability and list item names: Spark marks nested fields in its own way."""
+    if pa.types.is_list(kind):
+        return ("list", _bare(kind.value_type))
+    if pa.types.is_struct(kind):
+        return ("struct", [(kind[i].name, _bare(kind[i].type)) for i in range(kind.num_fields)])
+    return kind

@@ -1,0 +1,109 @@
+"""The ledger row of one sink of one pipeline: a compare-and-set on a topic."""
+
+from __future__ import annotations
+
+import time
+
+from confluent_kafka import KafkaException, Producer
+
+from onefold.core.contract import LedgerEntry
+from onefold.core.errors import Fenced, InDoubt, Retriable
+from onefold.core.failpoints import failpoint
+from onefold.sinks.kafka import clients, errors, requests
+from onefold.sinks.kafka.cluster import cluster
+from onefold.sinks.kafka.plan import Settings
+from onefold.sinks.kafka.progress import Account, entry_to
+
+__all__ = ["Ledger"]
+
+_TRIES_MAX = 5
+_TRANSACTION_S = 60.0
+_SETTLE_S = 5.0
+_LOOK_AGAIN_S = 0.01
+
+
+class Ledger:
+    """What the progress topic says of a sink, and the hand that writes its ledger row.
+
+    Whoever writes takes the row's transactional id over first (`init_transactions`), which ends what anybody else has
+    begun under it; then reads the row; then writes. From there on the row stays as it was read, until somebody else
+    takes the id over, which fails every later commit of this one.
+    """
+
+    def __init__(self, settings: Settings, pipeline: str) -> None:
+        self._settings, self._pipeline = settings, pipeline
+        self._names = settings.names(pipeline)
+        self._kafka = cluster(*settings.cluster)
+        self._account = Account(self._names)
+        self._offset = 0
+        self._producer: Producer | None = None  # where it is there, `_account.entry` is the row
+
+    def account(self) -> Account:
+        """All that the progress topic says by now."""
+        for items, offset in requests.read_log(self._kafka, self._settings.progress_topic, self._offset):
+            self._account.add(items)
+            self._offset = offset
+        return self._account
+
+    def settled(self) -> Account:
+        """The same, once no transaction of this sink is between its end and its markers: whatever a reader of the
+        topic has seen by now is in the account."""
+        deadline_s = time.monotonic() + _SETTLE_S
+        while ending := requests.list_ids(self._kafka, self._names.ids, "PrepareCommit"):
+            if time.monotonic() > deadline_s:
+                raise Retriable(f"{self._where()}: the markers of transaction {ending[0]} are still being written")
+            time.sleep(_LOOK_AGAIN_S)
+        return self.account()
+
+    def record(self, entry: LedgerEntry) -> None:
+        """Write the row. Raises Fenced where a newer one is there, InDoubt where it is not known what became of it."""
+        because: BaseException | None = None
+        for _ in range(_TRIES_MAX):
+            producer = self._producer if self._producer is not None else self._take_over()
+            there = self._account.entry
+            if there == entry:
+                return
+            if there is not None and (there.epoch, there.generation) > (entry.epoch, entry.generation):
+                raise Fenced(
+                    f"{self._where()}: the ledger stands at epoch {there.epoch} of generation {there.generation}, and "
+                    f"epoch {entry.epoch} of generation {entry.generation} is behind it. Another process runs this "
+                    "pipeline: stop this one"
+                )
+            self._producer = None  # until it is known that the row is there
+            try:
+                producer.begin_transaction()
+                producer.produce(self._settings.progress_topic, entry_to(entry), self._names.ledger, partition=0)
+                failpoint("kafka:ledger")
+                producer.commit_transaction(self._settings.timeout_s)
+            except (KafkaException, SystemError) as error:
+                because = error
+                if errors.is_fenced(error):
+                    continue
+                break
+            self._account.entry = entry
+            self._producer = producer
+            return
+        raise InDoubt(f"{self._where()}, writing the ledger row of epoch {entry.epoch}: {because}") from because
+
+    def close(self) -> None:
+        self._producer = None  # it has no transaction open
+
+    def _take_over(self) -> Producer:
+        own = {
+            "transactional.id": self._names.ledger,
+            "transaction.timeout.ms": str(int(min(_TRANSACTION_S, self._settings.transaction_timeout_s) * 1000)),
+            "linger.ms": "0",
+        }
+        doing = f"{self._where()}, taking over the ledger"
+        try:
+            config = clients.producer_config(self._settings.bootstrap_servers, self._settings.librdkafka, own)
+            producer = Producer({**config, "logger": clients.LOGGER})
+        except KafkaException as error:
+            raise clients.refused_by_client(error) from error
+        errors.asked(lambda: producer.init_transactions(self._settings.timeout_s), doing)
+        self.account()
+        self._producer = producer
+        return producer
+
+    def _where(self) -> str:
+        return self._settings.where(self._pipeline)

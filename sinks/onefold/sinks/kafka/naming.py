@@ -1,0 +1,81 @@
+"""Names that both sides of a crash can read: transactional ids, prepared transactions, keys of the progress topic."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from dataclasses import dataclass
+
+from onefold.core.errors import ConfigError
+from onefold.sinks.naming import part
+
+__all__ = ["Handle", "Names", "check_prefix"]
+
+PREFIX_BYTES_MAX = 64
+ID_BYTES_MAX = 255  # Kafka takes more, but tools and ACLs of such a length are no help to anybody
+
+_ID = re.compile(r"(\d+)/([0-9a-f]{32})/(\d+)")
+
+
+def check_prefix(prefix: str) -> None:
+    if not re.fullmatch(r"[A-Za-z0-9._-]+", prefix) or len(prefix) > PREFIX_BYTES_MAX:
+        raise ConfigError(
+            f"transactional_id_prefix={prefix!r} must be 1 to {PREFIX_BYTES_MAX} letters, digits, dots, dashes or "
+            "underscores: every transactional id of the sink begins with it and a slash, and so may an ACL"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """The names of one sink of one pipeline.
+
+    A transactional id is `<prefix>/<pipeline>/<sink>/<generation>/<process>/<number>`: it belongs to one process, and
+    no other ever takes it, so that whoever wakes late can only harm what is its own.
+    """
+
+    prefix: str
+    pipeline: str
+    sink: str
+
+    @property
+    def ids(self) -> str:
+        """What all of this sink's transactional ids begin with, and no others."""
+        return f"{self.prefix}/{part(self.pipeline)}/{part(self.sink)}/"
+
+    @property
+    def ledger(self) -> str:
+        """The transactional id of whoever writes the ledger row, and that row's key in the progress topic."""
+        return f"{self.ids}ledger"
+
+    @property
+    def probe(self) -> str:
+        """The transactional id that `open` tries its permissions and its timeout with."""
+        return f"{self.ids}probe"
+
+    def transactional_id(self, generation: int, process: uuid.UUID, number: int) -> str:
+        name = f"{self.ids}{generation}/{process.hex}/{number}"
+        assert len(name.encode()) <= ID_BYTES_MAX, name
+        return name
+
+    def generation(self, transactional_id: str) -> int | None:
+        """Of one of this sink's ids for attempts; None for any other."""
+        found = _ID.fullmatch(transactional_id.removeprefix(self.ids))
+        return int(found[1]) if transactional_id.startswith(self.ids) and found else None
+
+
+@dataclass(frozen=True, slots=True)
+class Handle:
+    """One transaction, for good: no other has the same producer id and epoch. `<transactional id>#<id>.<epoch>`"""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+
+    def __str__(self) -> str:
+        return f"{self.transactional_id}#{self.producer_id}.{self.producer_epoch}"
+
+    @classmethod
+    def parse(cls, text: str) -> Handle:
+        transactional_id, _, producer = text.rpartition("#")
+        producer_id, _, producer_epoch = producer.partition(".")
+        return cls(transactional_id, int(producer_id), int(producer_epoch))

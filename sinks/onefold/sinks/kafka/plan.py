@@ -1,0 +1,40 @@
+"""What a Kafka sink was told. Pickles: it travels to the executors inside the sink."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from onefold.sinks.kafka.encoding import Encoding
+from onefold.sinks.kafka.naming import Names
+
+__all__ = ["Settings"]
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    topic: str
+    bootstrap_servers: str
+    name: str
+    mode: str
+    encoding: Encoding
+    prefix: str
+    progress_topic: str
+    transaction_timeout_s: float
+    outage_max_s: float  # what is prepared must live so much longer when the epoch is decided
+    timeout_s: float
+    client: tuple[tuple[str, str], ...]  # librdkafka's, sorted
+
+    def names(self, pipeline: str) -> Names:
+        return Names(self.prefix, pipeline, self.name)
+
+    @property
+    def librdkafka(self) -> dict[str, str]:
+        return dict(self.client)
+
+    @property
+    def cluster(self) -> tuple[str, dict[str, str], float]:
+        """What a connection to the brokers needs."""
+        return self.bootstrap_servers, self.librdkafka, self.timeout_s
+
+    def where(self, pipeline: str) -> str:
+        return f"sink {self.name!r} of pipeline {pipeline!r}"

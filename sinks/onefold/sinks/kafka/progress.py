@@ -1,0 +1,136 @@
+"""What the progress topic says, and who says it, folded from its log.
+
+Every attempt's transaction begins with a record that says which epoch it is of, and ends with another one that says how
+many rows it has, both under its transactional id. The ledger row of a sink has a key of its own. The log is read as it
+is, with the markers that end transactions: what is committed shows at once, whoever else has a transaction open before
+it, where a read_committed consumer would see nothing behind the oldest open one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+
+from onefold.core.contract import LedgerEntry, Member, TaskId
+from onefold.core.positions import Positions
+from onefold.sinks.kafka.naming import Handle, Names
+
+__all__ = ["Account", "Marker", "Progress", "Record", "entry_from", "entry_to"]
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What an attempt says of itself. `rows` is None until it has prepared."""
+
+    epoch: int
+    generation: int
+    timestamp_ms: int
+    attempt: str
+    rows: int | None = None
+
+    @classmethod
+    def of(cls, task: TaskId, rows: int | None = None) -> Progress:
+        return cls(task.epoch, task.generation, task.timestamp_ms, task.attempt.hex, rows)
+
+    @classmethod
+    def from_json(cls, text: bytes) -> Progress:
+        return cls(**json.loads(text))
+
+    def to_json(self) -> bytes:
+        return json.dumps(asdict(self)).encode()
+
+
+def entry_to(entry: LedgerEntry) -> bytes:
+    values = {
+        "epoch": entry.epoch,
+        "generation": entry.generation,
+        "timestamp_ms": entry.timestamp_ms,
+        "positions": entry.positions.to_json(),
+        "store_id": entry.store_id,
+    }
+    return json.dumps(values).encode()
+
+
+def entry_from(text: bytes) -> LedgerEntry:
+    values = json.loads(text)
+    return LedgerEntry(**values | {"positions": Positions.from_json(values["positions"])})
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A record of the log, and the transaction that it is in."""
+
+    producer_id: int
+    producer_epoch: int
+    key: str
+    value: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Marker:
+    """The end of whatever transaction this producer has open in the log."""
+
+    producer_id: int
+    is_commit: bool
+
+
+@dataclass(slots=True)
+class Account:
+    """What the log says of one sink of one pipeline, as far as it was read."""
+
+    names: Names
+    entry: LedgerEntry | None = None  # the ledger row
+    begun: dict[tuple[int, int], Progress] = field(default_factory=dict)  # of open transactions
+    _open: dict[int, list[Record]] = field(default_factory=dict)
+    _committed: dict[str, tuple[Handle, Progress]] = field(default_factory=dict)  # the last one of each id
+    _aborted: dict[str, tuple[Handle, Progress]] = field(default_factory=dict)
+
+    def add(self, items: Iterable[Record | Marker]) -> None:
+        """The next part of the log, in its order."""
+        for item in items:
+            if isinstance(item, Marker):
+                self._end(item)
+            elif item.key.startswith(self.names.ids) and item.value is not None:
+                self._open.setdefault(item.producer_id, []).append(item)
+                if item.key != self.names.ledger:
+                    self.begun[item.producer_id, item.producer_epoch] = Progress.from_json(item.value)
+
+    def is_committed(self, handle: Handle, epoch: int) -> bool:
+        """Whether that transaction, of that epoch, was committed, as far as the log or the ledger row can prove it.
+
+        An id is taken again only for a later epoch, so only once this one was complete.
+        """
+        if self.entry is not None and self.entry.epoch > epoch:
+            return True
+        committed = self._committed.get(handle.transactional_id)
+        return committed is not None and (committed[0] == handle or committed[1].epoch > epoch)
+
+    def is_open(self, handle: Handle) -> bool:
+        return (handle.producer_id, handle.producer_epoch) in self.begun
+
+    def is_aborted(self, handle: Handle) -> bool:
+        aborted = self._aborted.get(handle.transactional_id)
+        return aborted is not None and aborted[0] == handle
+
+    def members(self) -> tuple[Member, ...]:
+        """The epochs beyond the ledger row that have a committed part."""
+        after = self.entry.epoch if self.entry is not None else 0
+        found = {
+            Member(progress.epoch, progress.generation, progress.timestamp_ms)
+            for _, progress in self._committed.values()
+            if progress.epoch > after
+        }
+        return tuple(sorted(found, key=lambda member: (member.epoch, member.generation)))
+
+    def _end(self, marker: Marker) -> None:
+        for record in self._open.pop(marker.producer_id, ()):
+            assert record.value is not None
+            if record.key == self.names.ledger:
+                if marker.is_commit:
+                    self.entry = entry_from(record.value)
+                continue
+            self.begun.pop((record.producer_id, record.producer_epoch), None)
+            handle = Handle(record.key, record.producer_id, record.producer_epoch)
+            ended = self._committed if marker.is_commit else self._aborted
+            ended[record.key] = (handle, Progress.from_json(record.value))

@@ -1,0 +1,76 @@
+"""How a plain connection of ours gets in: librdkafka's security settings, for TLS and SASL as Python has them."""
+
+from __future__ import annotations
+
+import ssl
+from dataclasses import dataclass
+
+from onefold.core.errors import ConfigError
+from onefold.core.librdkafka import Settings
+
+__all__ = ["Security"]
+
+_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+_NEEDED = "mode='transactional' commits with requests of its own, which librdkafka has none for, and these"
+
+
+@dataclass(frozen=True, slots=True)
+class Security:
+    """What each connection does first: `tls` or not, and a SASL mechanism or none."""
+
+    tls: bool
+    mechanism: str | None
+    username: str
+    password: str
+    settings: tuple[tuple[str, str], ...]
+
+    @classmethod
+    def of(cls, settings: Settings) -> Security:
+        """Raises ConfigError for what cannot be done here, though librdkafka can."""
+        protocol = settings.get("security.protocol", "plaintext").upper()
+        if protocol not in _PROTOCOLS:
+            raise ConfigError(f"security.protocol={protocol!r} must be one of {', '.join(_PROTOCOLS)}")
+        mechanism = None
+        if protocol.startswith("SASL_"):
+            mechanism = settings.get("sasl.mechanism", settings.get("sasl.mechanisms", "GSSAPI")).upper()
+            if mechanism not in _MECHANISMS:
+                raise ConfigError(
+                    f"sasl.mechanism={mechanism!r}: {_NEEDED} know {', '.join(_MECHANISMS)} only. Use one of them, or "
+                    "TLS client certificates, or mode='keyed', where there are no such requests"
+                )
+            if not settings.get("sasl.username") or "sasl.password" not in settings:
+                raise ConfigError(f"sasl.mechanism={mechanism!r} needs sasl.username and sasl.password")
+        security = cls(
+            tls=protocol.endswith("SSL"),
+            mechanism=mechanism,
+            username=settings.get("sasl.username", ""),
+            password=settings.get("sasl.password", ""),
+            settings=tuple(sorted((name, value) for name, value in settings.items() if "ssl" in name)),
+        )
+        security.context()  # what cannot be loaded is best known now
+        return security
+
+    def context(self) -> ssl.SSLContext | None:
+        if not self.tls:
+            return None
+        given = dict(self.settings)
+        for name in ("ssl.keystore.location", "ssl.certificate.pem", "ssl.key.pem", "ssl.engine.location"):
+            if name in given:
+                raise ConfigError(
+                    f"{name}: {_NEEDED} read PEM files only: give ssl.certificate.location and ssl.key.location"
+                )
+        try:
+            context = ssl.create_default_context(cafile=given.get("ssl.ca.location"), cadata=given.get("ssl.ca.pem"))
+            if "ssl.certificate.location" in given:
+                context.load_cert_chain(
+                    given["ssl.certificate.location"], given.get("ssl.key.location"), given.get("ssl.key.password")
+                )
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"the ssl.* settings cannot be used: {error}. They name PEM files") from error
+        is_trusting = given.get("enable.ssl.certificate.verification", "true").lower() == "false"
+        if is_trusting or given.get("ssl.endpoint.identification.algorithm", "https").lower() == "none":
+            context.check_hostname = False
+        if is_trusting:
+            context.verify_mode = ssl.CERT_NONE
+        return context

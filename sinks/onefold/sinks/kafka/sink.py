@@ -1,0 +1,164 @@
+"""KafkaSink: what a user names, and what travels to the executors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+
+from onefold.core.contract import Committer, Guarantee, SinkKind, SinkWriter, TaskId
+from onefold.core.errors import ConfigError
+from onefold.sinks.kafka import clients, requests
+from onefold.sinks.kafka.cluster import cluster
+from onefold.sinks.kafka.committer import TransactionalCommitter
+from onefold.sinks.kafka.encoding import Encoding
+from onefold.sinks.kafka.naming import check_prefix
+from onefold.sinks.kafka.plan import Settings
+from onefold.sinks.kafka.topics import Topics
+from onefold.sinks.kafka.writer import TransactionalWriter
+
+__all__ = ["KafkaSink"]
+
+MODES = ("transactional",)
+
+
+class KafkaSink:
+    """Writes rows into a Kafka topic, which must be there.
+
+    `mode` is
+    - `transactional`: every task leaves an open transaction, and the driver commits those that were decided; readers
+      with `isolation.level=read_committed` see each row once, a task's rows at once.
+
+    `format="json"` makes each row one JSON object, of all columns but those in `headers`. `key` names the column whose
+    text (or bytes) is the record's key, or several, whose values become one JSON object; a key's records go to the
+    partition where Java's default partitioner sends them. `headers` names columns that become headers. With
+    `format="raw"` the rows bring `value` (binary or string) and, if they have them, `key`, `headers`
+    (array<struct<key, value>>), `partition` and `timestamp`, as Spark's own Kafka sink takes them.
+
+    `transactional_id_prefix`: every transactional id begins with it and a slash, so that an ACL can name them.
+    `progress_topic` holds the ledger; the sink makes it, compacted. `transaction_timeout_s` is how long a transaction
+    may stay open, at most the brokers' transaction.max.timeout.ms, and `outage_max_s`, by default a third of it, how
+    much of that must be left when an epoch is decided: an outage of that length between the decision and its commit is
+    survived. `settings` are librdkafka's (security, compression, batching); those that the guarantee rests on are
+    refused, with the reason. `timeout_s` bounds each wait for the brokers.
+
+    Raises ConfigError for settings that make no sense.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        *,
+        bootstrap_servers: str,
+        mode: str = "transactional",
+        name: str | None = None,
+        format: str = "json",
+        key: str | Sequence[str] = (),
+        headers: str | Sequence[str] = (),
+        transactional_id_prefix: str = "onefold",
+        progress_topic: str = "onefold_progress",
+        transaction_timeout_s: float = 900,
+        outage_max_s: float | None = None,
+        timeout_s: float = 30,
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
+        outage_max_s = transaction_timeout_s / 3 if outage_max_s is None else outage_max_s
+        self._settings = Settings(
+            topic=topic,
+            bootstrap_servers=bootstrap_servers,
+            name=name or topic,
+            mode=mode,
+            encoding=Encoding(format, _names(key), _names(headers)),
+            prefix=transactional_id_prefix,
+            progress_topic=progress_topic,
+            transaction_timeout_s=transaction_timeout_s,
+            outage_max_s=outage_max_s,
+            timeout_s=timeout_s,
+            client=tuple(sorted((settings or {}).items())),
+        )
+        _check(self._settings)
+        self._schema: pa.Schema | None = None
+
+    def __repr__(self) -> str:
+        return f"KafkaSink(topic={self._settings.topic!r}, name={self.name!r}, mode={self._settings.mode!r})"
+
+    @property
+    def name(self) -> str:
+        return self._settings.name
+
+    @property
+    def settings(self) -> Settings:
+        """What the sink was told, for those who check its work. It may hold a password: not for logs."""
+        return self._settings
+
+    def guarantee(self) -> Guarantee:
+        timeout_s, outage_s = self._settings.transaction_timeout_s, self._settings.outage_max_s
+        return Guarantee(
+            "transactional",
+            SinkKind.TWO_PHASE,
+            False,
+            (
+                "readers set isolation.level=read_committed, and see an epoch task by task, each task's rows at once",
+                "both topics keep what they acknowledged (min.insync.replicas from 2 on, no unclean leader election)",
+                f"an outage between an epoch's decision and its commit lasts {outage_s:g} s at most, and the writers "
+                f"of an epoch take no longer than {timeout_s - outage_s:g} s: after {timeout_s:g} s the brokers abort",
+                "while a task's transaction is open, read_committed readers of its partitions wait for it: as long as "
+                f"the epoch runs, and up to {timeout_s + 10:g} s after a crash that no restart follows",
+                "the clocks of driver and brokers agree to within a few seconds",
+            ),
+        )
+
+    def store_url(self) -> str | None:
+        return None
+
+    def recover(self, pipeline: str) -> Committer:
+        self._topics(pipeline).make_progress_topic()
+        return TransactionalCommitter(self._settings, pipeline)
+
+    def open(self, pipeline: str, schema: pa.Schema) -> Committer:
+        self._settings.encoding.check(schema)
+        requests.check_versions(cluster(*self._settings.cluster))
+        topics = self._topics(pipeline)
+        topics.check_target()
+        topics.make_progress_topic()
+        topics.try_transactions(self._settings.names(pipeline).probe)
+        self._schema = schema
+        return TransactionalCommitter(self._settings, pipeline)
+
+    def writers_max(self) -> int | None:
+        return None
+
+    def writer(self, task: TaskId) -> SinkWriter:
+        if self._schema is None:
+            raise ConfigError(f"sink {self.name!r} was not opened: the driver calls open() before any writer runs")
+        return TransactionalWriter(self._settings, self._schema, task)
+
+    def _topics(self, pipeline: str) -> Topics:
+        return Topics(self._settings, self._settings.where(pipeline))
+
+
+def _names(names: str | Sequence[str]) -> tuple[str, ...]:
+    return (names,) if isinstance(names, str) else tuple(names)
+
+
+def _check(settings: Settings) -> None:
+    if not settings.topic or not isinstance(settings.topic, str):
+        raise ConfigError(f"{settings.topic!r} is not a topic's name: KafkaSink('orders', ...)")
+    if settings.topic == settings.progress_topic:
+        raise ConfigError("progress_topic is the sink's own book-keeping: it cannot be the topic that it writes to")
+    if not isinstance(settings.bootstrap_servers, str) or not settings.bootstrap_servers.strip():
+        raise ConfigError("bootstrap_servers is missing: 'localhost:9092'")
+    if settings.mode not in MODES:
+        raise ConfigError(f"mode={settings.mode!r} must be one of {', '.join(MODES)}")
+    if not settings.transaction_timeout_s >= 1 or not 0 < settings.outage_max_s < settings.transaction_timeout_s:
+        raise ConfigError(
+            f"transaction_timeout_s={settings.transaction_timeout_s:g} must be 1 or more, and outage_max_s="
+            f"{settings.outage_max_s:g} above 0 and below it"
+        )
+    if not settings.timeout_s > 0:
+        raise ConfigError(f"timeout_s is a time above 0, not {settings.timeout_s!r}")
+    settings.encoding.check_settings()
+    check_prefix(settings.prefix)
+    clients.check(settings.librdkafka)
+    if settings.mode == "transactional":
+        cluster(*settings.cluster)  # security settings that don't fit are best known now

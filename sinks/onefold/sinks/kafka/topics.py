@@ -1,0 +1,166 @@
+"""The topics that a sink writes to: its own, which must be there, and the progress topic, which it makes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicCollection
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AclOperation,
+    AdminClient,
+    ConfigResource,
+    ResourceType,
+)
+from confluent_kafka.cimpl import NewTopic
+
+from onefold.core.errors import ConfigError, Retriable
+from onefold.sinks.kafka import clients, errors
+from onefold.sinks.kafka.plan import Settings
+
+__all__ = ["Topics"]
+
+T = TypeVar("T")
+
+_REPLICAS = 3
+_WRITE = frozenset({AclOperation.WRITE, AclOperation.DESCRIBE})
+_READ_WRITE = _WRITE | {AclOperation.READ}
+_PROGRESS = {
+    "cleanup.policy": "compact",
+    "compression.type": "uncompressed",  # it is read with a codec that has no compression library
+    "unclean.leader.election.enable": "false",
+    "segment.bytes": str(16 << 20),
+    "min.cleanable.dirty.ratio": "0.1",
+    "max.compaction.lag.ms": str(3_600_000),
+}
+
+
+class Topics:
+    """Questions of one sink to its brokers' admin interface."""
+
+    def __init__(self, settings: Settings, where: str) -> None:
+        self._settings, self._where = settings, where
+        self._said: list[KafkaError] = []
+        config = clients.admin_config(settings.bootstrap_servers, settings.librdkafka)
+        try:
+            self._admin = AdminClient(config | {"error_cb": self._said.append, "logger": clients.LOGGER})
+        except KafkaException as error:
+            raise clients.refused_by_client(error) from error
+
+    def check_target(self) -> None:
+        """Raise ConfigError unless the sink's topic is there, and may be written to."""
+        topic = self._settings.topic
+        found = self._describe(topic, _WRITE)
+        if found is None:
+            raise ConfigError(
+                f"{self._where}: Kafka at {self._settings.bootstrap_servers} has no topic {topic!r}, and its number of "
+                f"partitions is yours to choose: kafka-topics.sh --bootstrap-server {self._settings.bootstrap_servers} "
+                f"--create --topic {topic} --partitions 6"
+            )
+
+    def make_progress_topic(self) -> None:
+        """Create it if it is missing, and check that what is there keeps what it acknowledged."""
+        name = self._settings.progress_topic
+        found = self._describe(name, _READ_WRITE)
+        if found is None:
+            self._create(name)
+            found = self._describe(name, _READ_WRITE)
+            if found is None:
+                raise Retriable(f"{self._where}: the topic {name!r} was created, and is not there yet")
+        config = self._config(name)
+        replicas = min(len(partition.replicas) for partition in found.partitions)
+        for setting in ("cleanup.policy", "compression.type", "unclean.leader.election.enable"):
+            if config.get(setting, _PROGRESS[setting]) != _PROGRESS[setting]:
+                raise ConfigError(
+                    f"{self._where}: the progress topic {name!r} has {setting}={config[setting]}, and it must be "
+                    f"{_PROGRESS[setting]}, since the sink's ledger lives there for good: {self._alter(name, setting)}"
+                )
+        in_sync = int(config.get("min.insync.replicas", "1"))
+        if replicas >= _REPLICAS and in_sync < 2:
+            raise ConfigError(
+                f"{self._where}: the progress topic {name!r} has min.insync.replicas={in_sync} of {replicas}: what one "
+                "broker acknowledged alone is lost with it: kafka-configs.sh --alter --topic "
+                f"{name} --add-config min.insync.replicas=2"
+            )
+        if in_sync > replicas:
+            raise ConfigError(
+                f"{self._where}: the progress topic {name!r} has {replicas} replicas and min.insync.replicas="
+                f"{in_sync}: it can never be written to. Lower the one, or reassign it to more brokers"
+            )
+
+    def try_transactions(self, transactional_id: str) -> None:
+        """Find out whether transactions with the sink's prefix and its timeout are allowed; none is begun."""
+        timeout_ms = int(self._settings.transaction_timeout_s * 1000)
+        own = {"transactional.id": transactional_id, "transaction.timeout.ms": str(timeout_ms)}
+        config = clients.producer_config(self._settings.bootstrap_servers, self._settings.librdkafka, own)
+        try:
+            producer = Producer({**config, "error_cb": self._said.append, "logger": clients.LOGGER})
+        except KafkaException as error:
+            raise clients.refused_by_client(error) from error
+        doing = f"{self._where}, trying transactional id {transactional_id!r} with a timeout of {timeout_ms} ms"
+        errors.asked(lambda: producer.init_transactions(self._settings.timeout_s), doing)
+
+    def _describe(self, topic: str, wanted: frozenset[AclOperation]) -> Any:
+        """None if it is not there. Raises ConfigError where the operations that the sink needs are not allowed."""
+        futures = self._admin.describe_topics(
+            TopicCollection([topic]),
+            include_authorized_operations=True,
+            request_timeout=self._settings.timeout_s,
+        )
+        try:
+            found = self._answer(futures[topic].result, f"describing topic {topic!r}")
+        except KafkaException:
+            return None
+        allowed = frozenset(found.authorized_operations or ())
+        if allowed and not (missing := wanted - allowed):
+            return found
+        if allowed:
+            raise ConfigError(
+                f"{self._where}: {', '.join(sorted(op.name for op in missing))} on topic {topic!r} is denied: "
+                "kafka-acls.sh --add with these operations for the sink's principal"
+            )
+        return found
+
+    def _create(self, name: str) -> None:
+        brokers = len(self._answer(lambda: self._admin.list_topics(timeout=self._settings.timeout_s), "asking").brokers)
+        replicas = min(_REPLICAS, brokers)
+        config = {**_PROGRESS, "min.insync.replicas": str(2 if replicas >= _REPLICAS else 1)}
+        topic = NewTopic(name, num_partitions=1, replication_factor=replicas, config=config)
+        future = self._admin.create_topics([topic], request_timeout=self._settings.timeout_s)[name]
+        try:
+            self._answer(future.result, f"creating the progress topic {name!r}")
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise
+
+    def _config(self, topic: str) -> dict[str, str]:
+        """Its settings; none where the sink may not see them."""
+        resource = ConfigResource(ResourceType.TOPIC, topic)
+        future = self._admin.describe_configs([resource], request_timeout=self._settings.timeout_s)[resource]
+        try:
+            return {name: entry.value for name, entry in future.result().items()}
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                return {}
+            raise errors.translate(error.args[0], f"{self._where}, reading the settings of {topic!r}") from error
+
+    def _alter(self, topic: str, setting: str) -> str:
+        return f"kafka-configs.sh --alter --topic {topic} --add-config {setting}={_PROGRESS[setting]}"
+
+    def _answer(self, call: Callable[[], T], doing: str) -> T:
+        """KafkaException passes where the answer is that the topic is there already, or is not."""
+        try:
+            return call()
+        except KafkaException as error:
+            code = error.args[0].code()
+            if code in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_ALREADY_EXISTS):
+                raise
+            if code in (KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN):
+                self._admin.poll(0)
+                raise clients.unreachable(
+                    f"{self._where}, {doing}",
+                    self._settings.bootstrap_servers,
+                    self._settings.timeout_s,
+                    [*self._said, error.args[0]],
+                ) from error
+            raise errors.translate(error.args[0], f"{self._where}, {doing}") from error

@@ -1,0 +1,129 @@
+"""One connection to one broker, for requests that librdkafka has no call for. The codec is kafka-python's."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+from kafka.net.sasl import get_sasl_mechanism
+from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse
+from kafka.protocol.sasl import (
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+    SaslHandshakeRequest,
+    SaslHandshakeResponse,
+)
+
+from onefold.core.errors import ConfigError, Retriable
+from onefold.sinks.kafka.security import Security
+
+__all__ = ["Connection", "Unanswered"]
+
+RESPONSE_BYTES_MAX = 64 << 20
+IN_FLIGHT_MAX = 50
+_CLIENT = "onefold"
+
+
+class Unanswered(Exception):
+    """A request was sent, or may have been, and no answer came."""
+
+
+class Connection:
+    """Blocking. Asks are sent together and answered in their order, as Kafka promises for one connection."""
+
+    def __init__(self, host: str, port: int, security: Security, timeout_s: float) -> None:
+        self.address = f"{host}:{port}"
+        self._correlation_id = 0
+        try:
+            self._socket = socket.create_connection((host, port), timeout=timeout_s)
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if (context := security.context()) is not None:
+                self._socket = context.wrap_socket(self._socket, server_hostname=host)
+        except OSError as error:
+            raise Retriable(
+                f"no connection to the Kafka broker at {self.address}: {error}. Is it up, and within reach?"
+            ) from error
+        try:
+            self._versions = self._ask_versions()
+            if security.mechanism is not None:
+                self._authenticate(security.mechanism, security)
+        except Unanswered as error:
+            self.close()
+            raise Retriable(f"{error}. Is security.protocol right for that port?") from error
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def is_closed(self) -> bool:
+        return self._socket.fileno() < 0
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def has(self, request: type[Any], version: int) -> bool:
+        """Whether the broker knows this version of a request."""
+        low, high = self._versions.get(request.API_KEY, (0, -1))
+        return low <= version <= high
+
+    def ask(self, request: Any, response: type[Any], version: int) -> Any:
+        return self.ask_all([request], response, version)[0]
+
+    def ask_all(self, requests: Sequence[Any], response: type[Any], version: int) -> list[Any]:
+        """The answers, in order. Raises Unanswered, and the connection is of no more use then."""
+        answers: list[Any] = []
+        for start in range(0, len(requests), IN_FLIGHT_MAX):
+            some = requests[start : start + IN_FLIGHT_MAX]
+            try:
+                self._socket.sendall(b"".join(self._framed(request, version) for request in some))
+                answers += [response[version].decode(self._receive(), header=True) for _ in some]
+            except (OSError, struct.error) as error:
+                self.close()
+                raise Unanswered(f"the Kafka broker at {self.address} did not answer: {error or 'no word'}") from error
+        return answers
+
+    def _framed(self, request: Any, version: int) -> bytes:
+        self._correlation_id += 1
+        request.with_header(self._correlation_id, _CLIENT)
+        return bytes(request.encode(version=version, header=True, framed=True))
+
+    def _receive(self) -> bytes:
+        (size,) = struct.unpack(">i", self._exactly(4))
+        if not 0 < size <= RESPONSE_BYTES_MAX:
+            raise OSError(f"{size} is not the size of an answer")
+        return self._exactly(size)
+
+    def _exactly(self, size: int) -> bytes:
+        received = bytearray()
+        while len(received) < size:
+            part = self._socket.recv(size - len(received))
+            if not part:
+                raise OSError("it closed the connection")
+            received += part
+        return bytes(received)
+
+    def _ask_versions(self) -> dict[int, tuple[int, int]]:
+        request = ApiVersionsRequest(client_software_name=_CLIENT, client_software_version="0")
+        answer = self.ask(request, ApiVersionsResponse, 3)
+        self.features = {f.name: f.max_version_level for f in getattr(answer, "finalized_features", None) or ()}
+        return {key.api_key: (key.min_version, key.max_version) for key in answer.api_keys}
+
+    def _authenticate(self, mechanism: str, security: Security) -> None:
+        offered = self.ask(SaslHandshakeRequest(mechanism=mechanism), SaslHandshakeResponse, 1)
+        if offered.error_code:
+            known = ", ".join(offered.mechanisms)
+            raise ConfigError(f"the Kafka broker at {self.address} has no SASL mechanism {mechanism}: it has {known}")
+        exchange = get_sasl_mechanism(mechanism)(
+            sasl_mechanism=mechanism, sasl_plain_username=security.username, sasl_plain_password=security.password
+        )
+        while not exchange.is_done():
+            request = SaslAuthenticateRequest(auth_bytes=exchange.auth_bytes())
+            answer = self.ask(request, SaslAuthenticateResponse, 1)
+            if answer.error_code:
+                raise ConfigError(
+                    f"the Kafka broker at {self.address} refuses user {security.username!r}: {answer.error_message}. "
+                    "Mend sasl.username and sasl.password"
+                )
+            exchange.receive(answer.auth_bytes)
