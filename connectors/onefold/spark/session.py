@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import math
 import re
 import threading
 import uuid
@@ -19,6 +20,7 @@ from onefold.core import (
     ConfigError,
     EpochRecord,
     Fenced,
+    Guarantee,
     InDoubt,
     LastResource,
     LedgerEntry,
@@ -187,6 +189,8 @@ class Session:
                     f"sink {merging[0]!r} merges inside the decision's own transaction, so the checkpoint store must be"
                     " in its database: leave out store=, or use delivery='two_phase'"
                 )
+        # An epoch commits its sinks in this order, and keeps it on record: the shortest-lived first.
+        self.sinks = tuple(sorted(self.sinks, key=lambda sink: _lifetime_s(guarantees[sink.name])))
         kinds = {name: promise.kind for name, promise in guarantees.items()}
         self.write_through = tuple(name for name, kind in kinds.items() if kind is SinkKind.WRITE_THROUGH)
         modes = {name: promise.mode for name, promise in guarantees.items()}
@@ -194,6 +198,10 @@ class Session:
 
     def _is_shared(self, committer: LastResource) -> bool:
         return committer.shares_store(self.store.id())
+
+
+def _lifetime_s(promise: Guarantee) -> float:
+    return math.inf if promise.prepared_s is None else promise.prepared_s
 
 
 def task_of(record: EpochRecord) -> TaskId:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
-from onefold.core import Committable, Decided, EpochRecord, Fenced, Generation, InDoubt, Positions, Range
+from onefold.core import Committable, Decided, EpochRecord, Fenced, Generation, Guarantee, InDoubt, Positions, Range
 from onefold.core.effects import EpochRequest
 from onefold.core.ports import Merge
 from onefold.core.protocol import Initial
@@ -56,6 +57,25 @@ def run(session: Session, sink: ModelTwoPhaseSink) -> bool:
         return (prepared,)
 
     return session.run_epoch(EpochRequest(SPAN, "q", 0, "job", session.names), write).replayed
+
+
+class Hasty(ModelTwoPhaseSink):
+    """What it prepares lives for a minute."""
+
+    def guarantee(self) -> Guarantee:
+        return replace(super().guarantee(), prepared_s=60)
+
+
+def test_an_epoch_commits_the_sinks_whose_prepared_work_lives_shortest_first(store: LosesDecisions) -> None:
+    store.unanswered = 2
+    sinks = [ModelTwoPhaseSink("a"), Hasty("b"), ModelTwoPhaseSink("c")]
+    session = Session("p", sinks, store, patience_s=0)
+    session.start(Initial(SPAN.start))
+    session.open_sinks(ROWS.schema)
+    assert session.names == ("b", "a", "c")
+    outcome = session.run_epoch(EpochRequest(SPAN, "q", 0, "job", session.names), lambda _: ())
+    assert outcome.record.sinks == ("b", "a", "c")
+    session.close()
 
 
 def test_after_a_decision_in_doubt_the_next_call_takes_over_and_the_late_one_is_fenced(

@@ -62,12 +62,16 @@ class EpochState(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Guarantee:
-    """What a sink promises as it is set up now, which `mode` it runs in, and under which conditions."""
+    """What a sink promises as it is set up now, which `mode` it runs in, and under which conditions.
+
+    `prepared_s` is how long what is prepared lives at most; None: until somebody ends it.
+    """
 
     mode: str
     kind: SinkKind
     atomic_epoch: bool
     conditions: tuple[str, ...] = ()
+    prepared_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

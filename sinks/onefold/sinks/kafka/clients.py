@@ -14,6 +14,7 @@ from onefold.core.librdkafka import Settings
 __all__ = ["LOGGER", "admin_config", "check", "producer_config", "refused_by_client", "unreachable"]
 
 LOGGER = logging.getLogger("onefold.sinks.kafka")
+LOGGER.addHandler(logging.NullHandler())  # what librdkafka says of a fence is raised as well
 
 _TUNED = {
     "partitioner": "murmur2_random",  # Java's default: a key goes where other producers send it

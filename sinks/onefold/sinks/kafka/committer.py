@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 
-from onefold.core.contract import Committable, Decided, LedgerEntry, SinkKind
+from onefold.core.contract import Committable, Decided, EpochRecord, LedgerEntry, SinkKind
 from onefold.core.errors import Damaged, InDoubt, WorkLost
 from onefold.core.failpoints import failpoint
 from onefold.core.positions import Positions
@@ -59,6 +59,7 @@ class TransactionalCommitter:
     def commit(self, decided: Decided, committables: Sequence[Committable]) -> None:
         failpoint("kafka:commit")
         refused = self._end([Handle.parse(c.handle) for c in committables], commit=True)
+        self._abort_losers(decided.record)
         if not refused:
             return
         account = self._ledger.settled()
@@ -110,6 +111,13 @@ class TransactionalCommitter:
 
     def close(self) -> None:
         self._ledger.close()
+
+    def _abort_losers(self, record: EpochRecord) -> None:
+        """What the manifest doesn't name of this epoch and those before it: open, it would hold back the readers of all
+        that is committed behind it, until the next sweep."""
+        named = {committable.handle for committable in record.manifest}
+        found = self.leftovers(record.generation)
+        self.abort([c for c in found if c.epoch <= record.epoch and c.handle not in named])
 
     def _end(self, handles: Sequence[Handle], commit: bool) -> list[Handle]:
         """End each, markers and all; returns those that the coordinator refuses to end this way. Raises InDoubt where

@@ -106,6 +106,7 @@ class KafkaSink:
                 f"the epoch runs, and up to {timeout_s + 10:g} s after a crash that no restart follows",
                 "the clocks of driver and brokers agree to within a few seconds",
             ),
+            prepared_s=timeout_s,
         )
 
     def store_url(self) -> str | None:
