@@ -58,4 +58,5 @@ def to_ipc(batch: pa.RecordBatch) -> bytes:
     out = pa.BufferOutputStream()
     with pa.ipc.new_stream(out, batch.schema) as stream:
         stream.write_batch(batch)
-    return out.getvalue().to_pybytes()
+    raw: bytes = out.getvalue().to_pybytes()
+    return raw
