@@ -6,9 +6,8 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, Message, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
-from confluent_kafka import IsolationLevel
 from kafka import KafkaAdminClient
 
 __all__ = ["Reader", "open_transactions", "stable_and_end"]
