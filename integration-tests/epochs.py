@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from onefold.core import Committable, EpochRecord, LastResource, Positions, Range, Sink, TaskId
+from onefold.core import Committable, EpochRecord, LastResource, Positions, Range, Sink, SinkKind, TaskId
 from onefold.core.driver import Driver
 from onefold.core.effects import EpochRequest, Pause
 from onefold.core.protocol import Initial, Outcome, epoch, start
@@ -48,7 +48,8 @@ class Epochs:
         """One epoch, with a writer for each task. `doing` runs when all are prepared."""
         assert isinstance(self._at, int)
         span = Range(Positions.of({"t/0": self._at}), Positions.of({"t/0": self._at + 1}))
-        request = EpochRequest(span, "query", self._at, "fingerprint", (self.sink.name,), (), self._at > 0)
+        through = (self.sink.name,) if self.sink.guarantee().kind is SinkKind.WRITE_THROUGH else ()
+        request = EpochRequest(span, "query", self._at, "fingerprint", (self.sink.name,), through, self._at > 0)
 
         def write(record: EpochRecord) -> tuple[Committable, ...]:
             prepared = [self.prepared(record, task) for task in tasks]

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
+from collections.abc import Iterable
+from itertools import chain
 from typing import Any
 
 import pytest
 from confluent_kafka import Producer
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from support import AVAILABLE_NOW, Rig
 
-from onefold.core import BadRecord, ConfigError
 from onefold.sources import IdsWithin, OrderedIds
 from onefold.spark import deduplicate, register
-from onefold.spark.failures import from_spark
 
 pytestmark = pytest.mark.servers
 
@@ -61,7 +59,7 @@ def test_repeats_are_dropped_across_batches_restarts_and_replayed_batches(rig: R
     first = run(rig, stream(rig, OrderedIds(), maxOffsetsPerTrigger="40"))
     assert len(first) == 2
     wanted = [(0, f"a:{i}") for i in range(40)], [(1, f"a:{i}") for i in range(30, 50)]
-    assert sorted(sum(first, [])) == sorted([*wanted[0], *wanted[1], *((1, f"b:{i}") for i in range(20))])
+    assert sorted(chain(*first)) == sorted([*wanted[0], *wanted[1], *((1, f"b:{i}") for i in range(20))])
 
     put(rig, ["a:38", "a:39", "a:40", "a:5", "a:41", "a:40"])
     put(rig, ["b:19", "b:20", "a:49"], partition=1)
