@@ -105,7 +105,7 @@ def _fill(servers: str, records: int, sources: int) -> str:
 
 
 def _by_hand(df: DataFrame) -> DataFrame:
-    """As one would write it: a group for each source, rows in pandas (without headers, which pandas has no type for)."""
+    """As one would write it: a group for each source, rows in pandas (which has no type for headers)."""
 
     def keep(_key: object, frames: object, state: object) -> object:
         rows = pd.concat(frames)
@@ -117,7 +117,10 @@ def _by_hand(df: DataFrame) -> DataFrame:
         yield rows.drop(columns=["source", "number"])
 
     columns = ["topic", "partition", "offset", "timestamp", "key", "value"]
-    parts = ["split_part(cast(key as string), ':', 1) source", "cast(split_part(cast(key as string), ':', 2) as long) number"]
+    parts = [
+        "split_part(cast(key as string), ':', 1) source",
+        "cast(split_part(cast(key as string), ':', 2) as long) number",
+    ]
     named = df.selectExpr(*columns, *parts)
     grouped = named.groupBy("partition", "source")
     return grouped.applyInPandasWithState(keep, df.select(columns).schema, "highest long", "append", "NoTimeout")

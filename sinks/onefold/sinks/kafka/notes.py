@@ -21,6 +21,7 @@ from onefold.sinks.kafka import clients, requests
 from onefold.sinks.kafka.cluster import cluster
 from onefold.sinks.kafka.plan import Settings
 from onefold.sinks.kafka.progress import Record, entry_from, entry_to
+from onefold.sinks.kafka.sending import connect
 
 __all__ = ["Notes", "State"]
 
@@ -154,6 +155,7 @@ class Notes:
                 self._producer = Producer({**config, "logger": clients.LOGGER})
             except KafkaException as error:
                 raise clients.refused_by_client(error) from error
+            connect(self._producer, settings, f"{settings.where(self._pipeline)}, connecting")
         return self._producer
 
     def _in_doubt(self, state: State, why: object) -> InDoubt:

@@ -11,7 +11,7 @@ from onefold.sinks.kafka import clients, errors
 from onefold.sinks.kafka.encoding import Records
 from onefold.sinks.kafka.plan import Settings
 
-__all__ = ["Outbox"]
+__all__ = ["Outbox", "connect"]
 
 
 class Outbox:
@@ -33,6 +33,7 @@ class Outbox:
             self.producer = Producer({**config, **callbacks})
         except KafkaException as error:
             raise clients.refused_by_client(error) from error
+        connect(self.producer, settings, doing)
 
     def send(self, topic: str, records: Records) -> None:
         """Hand these to the producer, in order; waits where its queue is full."""
@@ -89,3 +90,9 @@ class Outbox:
     def _unanswered(self, what: str) -> OnefoldError:
         settings = self._settings
         return clients.unreachable(f"{self._doing}: {what}", settings.bootstrap_servers, settings.timeout_s, self._said)
+
+
+def connect(producer: Producer, settings: Settings, doing: str) -> None:
+    """Before the first record: an idempotent producer asks for its id when it is made, before any broker is connected,
+    and not again for up to a second. One that was asked for metadata is connected, and has its id in 50 ms."""
+    errors.asked(lambda: producer.list_topics(settings.topic, timeout=settings.timeout_s), doing)
