@@ -64,8 +64,7 @@ class KeyedWriter:
                 f"{self._where}: rows of {batch.schema} came, and the sink was opened for {self._schema}"
             )
         if self._outbox is None:
-            own = {"message.timeout.ms": str(int(self._settings.timeout_s * 1000))}
-            self._outbox = Outbox(self._settings, own, f"{self._where}, writing")
+            self._outbox = Outbox.borrowed(self._settings, f"{self._where}, writing")
         try:
             for records in self._settings.ids.records(self._settings.encoding, batch):
                 self._outbox.send(self._settings.topic, records)
@@ -81,6 +80,7 @@ class KeyedWriter:
             return None
         failpoint("before:prepare")
         self._outbox.flush()
+        self._outbox.give_back()
         self._outbox = None
         failpoint("after:prepare")
         task = self._task

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
@@ -14,8 +16,45 @@ from onefold.sinks.kafka.plan import Settings
 __all__ = ["Outbox", "connect"]
 
 
+_IDLE_MAX = 4  # a task needs one, and an executor's process runs one task at a time
+
+_lock = threading.Lock()
+_idle: list[Outbox] = []
+_inherited: list[Outbox] = []
+
+
+def _forget_parents() -> None:
+    """In a forked child: the parent's producers are the parent's."""
+    global _lock
+    _lock = threading.Lock()
+    _inherited.extend(_idle)
+    _idle.clear()
+
+
+os.register_at_fork(after_in_child=_forget_parents)
+
+
 class Outbox:
-    """A producer of one attempt's own. `doing` says in errors whose records these are."""
+    """A plain producer, of one attempt at a time. `doing` says in errors whose records these are."""
+
+    @classmethod
+    def borrowed(cls, settings: Settings, doing: str) -> Outbox:
+        """One that waits in this process for its next attempt, or a new one: a producer takes a while to begin."""
+        with _lock:
+            for outbox in _idle:
+                if outbox._settings == settings:
+                    _idle.remove(outbox)
+                    outbox._doing = doing
+                    return outbox
+        return cls(settings, {"message.timeout.ms": str(int(settings.timeout_s * 1000))}, doing)
+
+    def give_back(self) -> None:
+        """For the next attempt, once all is acknowledged. One that failed, or was cut short, is let go of instead."""
+        assert not self._failures and not len(self.producer), "only what is flushed can be another attempt's"
+        self._said.clear()
+        with _lock:
+            if len(_idle) < _IDLE_MAX:
+                _idle.append(self)
 
     def __init__(self, settings: Settings, own: dict[str, str], doing: str) -> None:
         self._settings, self._doing = settings, doing
