@@ -11,18 +11,24 @@ import shutil
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
 import sqlalchemy as sa
+from calls import Ask
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
+from lives import MakeWorld, worlds
 from pyspark.sql import SparkSession
+from sql_bench import Bench, Make
 from support import Rig
 
 from onefold.connectors.spark_session import spark_session
+from onefold.connectors.transactions import Transactions
 from onefold.local import KafkaServer, LocalServerError, MariaDbServer, PostgresServer
 from onefold.local.mariadb_binaries import mariadb_binaries
+from onefold.sinks.postgres.operations import Operations
 
 
 class _Named:
@@ -106,6 +112,51 @@ def postgres_url(postgres_server: PostgresServer) -> Iterator[str]:
             with psycopg.connect(f"{base}/{name}", autocommit=True) as there:
                 there.execute(f"ROLLBACK PREPARED '{gid}'".encode())
         connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture(params=["sqlite", "mariadb", "postgres"])
+def sql_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """An empty database of each kind that SqlSink knows, in turn."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'rows.db'}"
+    return str(request.getfixturevalue(f"{request.param}_url"))
+
+
+@pytest.fixture
+def bench() -> Iterator[Make]:
+    """A factory of SqlSinks, each with a store and epochs through both: `bench(url, table, mode="upsert", ...)`."""
+    made: list[Bench] = []
+
+    def make(url: str, table: str = "t", **settings: Any) -> Bench:
+        made.append(Bench(url, table, **settings))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+@pytest.fixture
+def ask(postgres_url: str) -> Iterator[Ask]:
+    """The server's own view of the test's database. What is prepared there goes with the test."""
+    ask = Ask(postgres_url)
+    yield ask
+    for gid in ask.gids():
+        ask(f"ROLLBACK PREPARED '{gid}'")
+
+
+@pytest.fixture
+def make(postgres_url: str) -> Iterator[MakeWorld]:
+    """Pipelines without Spark, into the test's database."""
+    with worlds(postgres_url) as make:
+        yield make
+
+
+@pytest.fixture
+def txn(postgres_url: str) -> Iterator[Transactions]:
+    transactions = Transactions(Operations(postgres_url), None)
+    yield transactions
+    transactions.close()
 
 
 @pytest.fixture

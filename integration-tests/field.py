@@ -15,15 +15,15 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from onefold.local import PostgresServer
+from onefold.local import LocalServerError, PostgresServer
 from onefold.local.cache import cache_directory
-from onefold.local.postgres_binaries import postgres_binaries, run, service_user
+from onefold.local.debian import unpack
+from onefold.local.postgres_binaries import SYSTEM_CACHE, postgres_binaries, run, service_user
 from onefold.local.process import ProcessRef, kill_tree, spawn
 from onefold.local.resources import HOST, exclusive
 
 # For servers whose processes are killed, but never their machine: what they wrote is in the kernel's hands already.
 QUICK = {"fsync": "off", "full_page_writes": "off", "shared_buffers": "64MB"}
-_PACKAGES = ("pgbouncer", "libevent-2.1-7", "libc-ares2")
 _READY_S_MAX = 10.0
 _KEY = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
 
@@ -87,39 +87,16 @@ def _pgbouncer_program() -> tuple[Path, dict[str, str]]:
     """The installed one, else Debian's package unpacked into the cache; skips the test where neither can be had."""
     if installed := shutil.which("pgbouncer", path=f"{os.environ.get('PATH', '')}:/usr/sbin"):
         return Path(installed), {}
-    folder = Path("/var/cache/onefold/pgbouncer") if os.geteuid() == 0 else cache_directory() / "pgbouncer"
-    program = folder / "usr" / "sbin" / "pgbouncer"
-    if not program.exists():
-        if not (shutil.which("apt-get") and shutil.which("dpkg-deb")):
-            pytest.skip("PgBouncer is not installed, and this is no Debian to take its package from")
+    folder = (SYSTEM_CACHE if os.geteuid() == 0 else cache_directory()) / "pgbouncer"
+    if not folder.exists():
         with exclusive(folder.parent / "pgbouncer.lock", 120, "fetching PgBouncer"):
-            if not program.exists():
-                _unpack(folder)
-    libraries = [str(path.parent) for path in folder.rglob("libcares.so.2")]
-    return program, {"LD_LIBRARY_PATH": ":".join(libraries)}
-
-
-def _unpack(folder: Path) -> None:
-    part = folder.with_suffix(".part")
-    shutil.rmtree(part, ignore_errors=True)
-    (part / "packages").mkdir(parents=True)
-    command = ["apt-get", "download", *_PACKAGES]
-    fetched = _ran(command, part / "packages")
-    if fetched.returncode != 0 and os.geteuid() == 0:  # a fresh container has no lists of packages
-        _ran(["apt-get", "update", "-q"], part)
-        fetched = _ran(command, part / "packages")
-    if fetched.returncode != 0:
-        pytest.skip(f"PgBouncer is not installed, and its Debian package could not be fetched: {fetched.stderr[-300:]}")
-    for package in (part / "packages").iterdir():
-        subprocess.run(["dpkg-deb", "-x", package, part], check=True, timeout=60)
-    for path in (folder.parent, part, *part.rglob("*")):
-        if path.is_dir():
-            path.chmod(0o755)
-    part.replace(folder)
-
-
-def _ran(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
+            if not folder.exists():  # another process was quicker
+                try:
+                    unpack("pgbouncer", folder)
+                except LocalServerError as error:
+                    pytest.skip(f"PgBouncer is not installed, and its Debian package could not be fetched: {error}")
+    libraries = {str(path.parent) for path in folder.rglob("libcares.so.2")}
+    return folder / "usr" / "sbin" / "pgbouncer", {"LD_LIBRARY_PATH": ":".join(libraries)}
 
 
 @contextmanager

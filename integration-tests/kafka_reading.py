@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from typing import Any
 
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, Message, TopicPartition
@@ -59,16 +58,15 @@ class Reader:
         self.consumer.close()
 
 
-def open_transactions(bootstrap_servers: str) -> Callable[[], list[str]]:
-    """A call that lists the attempts' transactions that are open on the server, of all pipelines."""
+def open_transactions(bootstrap_servers: str) -> list[str]:
+    """The attempts' transactions that are open on the server, of all pipelines."""
     admin = KafkaAdminClient(bootstrap_servers=bootstrap_servers)
-
-    def ask() -> list[str]:
+    try:
         listed = admin.list_transactions(state_filters=["Ongoing"]).values()
         names = [listing.transactional_id for listings in listed for listing in listings]
         return [name for name in names if not name.endswith("/ledger")]
-
-    return ask
+    finally:
+        admin.close()
 
 
 def stable_and_end(bootstrap_servers: str, topic: str, partitions: int) -> list[tuple[int, int]]:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from support import CrashError, Rig, crash, failing_at, wait_until
+from support import CrashError, Rig, crash, failing_at, fresh, wait_until
 
 from onefold.core import ConfigError, DataLoss, Fenced, OnefoldError, Terminal
 from onefold.sources import KafkaSource
@@ -177,6 +177,26 @@ def test_the_format_writes_a_run_once_and_says_what_is_wrong(rig: Rig, monkeypat
     with pytest.raises(Fenced):
         write(rig, "fourth", numbers(rig, 20, 30))
     assert len(rig.rows()) == 30
+
+
+def test_the_format_alters_the_table_where_it_may_and_works_in_the_role_that_it_is_told(rig: Rig) -> None:
+    role = fresh("owner")
+    rig.sql(f"CREATE ROLE {role}")
+    rig.sql(f"GRANT ALL ON SCHEMA public TO {role}")
+    rig.sql(f"DO $$ BEGIN EXECUTE format('GRANT CREATE ON DATABASE %I TO {role}', current_database()); END $$")
+    options = {"url": rig.url, "table": "rows", "pipeline": "test", "role": role}
+    register(rig.spark)
+    numbers(rig, 0, 5).write.format("onefold_postgres").options(run="1", **options).mode("append").save()
+    more = numbers(rig, 5, 10).selectExpr("id", "n", "'x' AS more").write.format("onefold_postgres").options(**options)
+    with pytest.raises(Exception, match="SchemaMismatch"):
+        more.option("run", "2").mode("append").save()
+    more.option("run", "2").option("evolve", "true").mode("append").save()
+    assert rig.sql("SELECT id, n, more FROM rows ORDER BY id") == [
+        (i, 2 * i, "x" if i > 4 else None) for i in range(10)
+    ]
+    assert rig.sql("SELECT DISTINCT tableowner::text FROM pg_tables WHERE schemaname LIKE 'onefold%'") == [(role,)]
+    rig.sql(f"DROP OWNED BY {role} CASCADE")
+    rig.sql(f"DROP ROLE {role}")
 
 
 def test_a_run_of_the_format_that_was_taken_over_decides_nothing(rig: Rig) -> None:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 
 import psycopg
 import pytest
-from contract import MakeWorld, World, worlds
+from lives import MakeWorld, World
 from support import CrashError, crash, failing_at
 from typer.testing import CliRunner
 
@@ -26,12 +25,6 @@ LATER = (
     "CREATE TABLE {s}.onefold_more (pipeline text PRIMARY KEY)",
     "ALTER TABLE {s}.onefold_ledger ADD COLUMN note text NOT NULL DEFAULT ''; ALTER TABLE {s}.onefold_staged ADD y int",
 )
-
-
-@pytest.fixture
-def make(postgres_url: str) -> Iterator[MakeWorld]:
-    with worlds(postgres_url) as make:
-        yield make
 
 
 def version(world: World) -> int:

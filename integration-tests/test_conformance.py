@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -127,12 +126,9 @@ def versions(ids: Sequence[int]) -> pa.RecordBatch:
     return pa.record_batch({**columns, "v": pa.array([1] * len(ids)), "gone": pa.array([False] * len(ids))})
 
 
-@pytest.mark.parametrize("database", ["sqlite", "mariadb", "postgres"])
-def test_the_sql_sink_keeps_its_promises(database: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
-    sqlite = f"sqlite:///{tmp_path / 'rows.db'}"
-    url = sqlite if database == "sqlite" else request.getfixturevalue(f"{database}_url")
+def test_the_sql_sink_keeps_its_promises(sql_url: str) -> None:
     settings: dict[str, Any] = {"mode": "upsert", "key": ("id",), "order": ("v",), "delete_when_true": "gone"}
-    sink = partial(SqlSink, url, "t", **settings)
+    sink = partial(SqlSink, sql_url, "t", **settings)
     engine = sa.create_engine(sink().url)
 
     def ask(query: str) -> list[Any]:

@@ -12,8 +12,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from confluent_kafka import Message
-from epochs import Epochs
 from kafka_reading import Reader
+from lives import Epochs
 from py4j.java_gateway import JavaGateway
 from support import CrashError, crash, failing_at
 
@@ -144,7 +144,7 @@ def test_an_epoch_that_a_crash_cut_short_is_read_once_and_in_order(
             first.run(*tasks)
     with line.life() as second:
         is_decided = place in ("after:Decide", "after:Commit")
-        assert second.started.finished == is_decided
+        assert second.started is not None and second.started.finished == is_decided
         if not is_decided:
             second.run(*tasks)
         second.run([rows("a", 400, 500)], [rows("b", 50, 60)])
@@ -176,6 +176,7 @@ def test_attempts_that_overlap_and_tasks_that_wake_late_are_read_once_and_in_ord
 
 
 def task(life: Epochs, epoch: int) -> TaskId:
+    assert life.started is not None
     return TaskId(life.pipeline, life.started.generation.number, epoch, 1, uuid.uuid4())
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import psycopg
 import pytest
 from field import Certificates, pgbouncer, with_parameters
-from line import Line, assert_exact, at_failpoint
+from lives import Line, assert_exact, at_failpoint
 
 from onefold.core import ConfigError, Retriable
 from onefold.core.store import CheckpointStore

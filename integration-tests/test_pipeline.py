@@ -8,12 +8,14 @@ from collections.abc import Iterable
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from support import AVAILABLE_NOW, Rig, crash, failing_at, offsets_of
 
 from onefold.core import ConfigError, Terminal
 from onefold.core.protocol import Outcome
+from onefold.sinks import PostgresSink
 from onefold.spark import Pipeline
+from onefold.spark.writers import shared_out
 
 pytestmark = pytest.mark.servers
 
@@ -50,6 +52,19 @@ def test_the_direct_path_is_exact_with_and_without_a_transform(rig: Rig, filtere
     rig.assert_exact()
 
 
+def test_the_direct_path_delivers_positions_to_transform_and_table(rig: Rig) -> None:
+    def even(batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
+        yield batch.filter(pc.equal(pc.bit_wise_and(batch.column("kafka_offset"), 1), 0))
+
+    rig.put(200)
+    pipeline = rig.pipeline()
+    query = pipeline.stream(rig.spark, rig.source(positions=True), rig.checkpoint(), AVAILABLE_NOW, even)
+    rig.finish(pipeline, query)
+    pipeline.close()
+    rows = rig.sql("SELECT id, kafka_topic, kafka_partition, kafka_offset FROM rows ORDER BY id")
+    assert rows == [(i, rig.topic, i % 4, i // 4) for i in range(200) if i // 4 % 2 == 0]
+
+
 @pytest.mark.parametrize("delivery", ["two_phase", "staged"])
 def test_versions_of_one_row_from_many_partitions_end_as_the_newest(rig: Rig, delivery: str) -> None:
     """In two_phase each key goes to one task, or tasks that prepared it would wait for one another."""
@@ -60,6 +75,39 @@ def test_versions_of_one_row_from_many_partitions_end_as_the_newest(rig: Rig, de
     assert [outcome.record.rows for outcome in outcomes] == [300, 300, 300, 100]
     assert rig.rows() == newest
     rig.assert_nothing_in_doubt()
+
+
+class ByKey(PostgresSink):
+    """As an upserting sink in two_phase, without a server."""
+
+    def partition_by(self) -> tuple[str, ...]:
+        return ("k",)
+
+
+def test_a_key_goes_to_one_task_also_where_spark_splits_the_join_before_that_is_skewed(spark: SparkSession) -> None:
+    settings = {
+        "spark.sql.adaptive.enabled": "true",
+        "spark.sql.shuffle.partitions": "8",
+        "spark.sql.adaptive.advisoryPartitionSizeInBytes": "100000",
+        "spark.sql.adaptive.skewJoin.skewedPartitionThresholdInBytes": "50000",
+    }
+
+    def keys(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
+        found = {key for batch in batches for key in batch.column("k").to_pylist()}
+        yield pa.RecordBatch.from_pydict({"k": pa.array(sorted(found), pa.int64())})
+
+    before = {name: spark.conf.get(name, None) for name in settings}
+    for name, value in settings.items():
+        spark.conf.set(name, value)
+    try:
+        skewed = spark.range(0, 60_000, 1, 4).selectExpr("if(id % 3 > 0, 1, id % 997) AS k", "md5(string(id)) AS x")
+        joined = skewed.hint("merge").join(spark.range(0, 997).withColumnRenamed("id", "k"), "k")
+        sink = ByKey("postgresql://nowhere/shop", table="rows", mode="upsert", key="k", order="x")
+        tasks = shared_out(joined, [sink], is_direct=False).mapInArrow(keys, "k long")
+        assert tasks.groupBy("k").count().where("count > 1").collect() == []
+    finally:
+        for name, value in before.items():
+            spark.conf.set(name, value) if value is not None else spark.conf.unset(name)
 
 
 def test_the_direct_path_moves_no_rows_between_tasks_and_says_so(rig: Rig) -> None:

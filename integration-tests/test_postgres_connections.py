@@ -15,7 +15,7 @@ import psycopg
 import pyarrow as pa
 import pytest
 from field import QUICK, frozen, with_parameters
-from line import Line, assert_exact, at_failpoint, later
+from lives import Line, assert_exact, at_failpoint, later
 from support import wait_until
 
 from onefold.core import ConfigError, Retriable, TaskId

@@ -10,7 +10,7 @@ from typing import Any
 import psycopg
 import pyarrow as pa
 import pytest
-from epochs import Epochs
+from lives import Epochs
 from renewing import assert_renewed
 
 from onefold.core import BadRecord, ConfigError, SchemaMismatch
@@ -189,6 +189,19 @@ def test_more_bad_rows_than_the_ceiling_stop_the_pipeline(postgres_url: str, del
     assert_nothing_waits(postgres_url)
 
 
+def test_the_ceiling_of_a_staged_epoch_counts_the_bad_rows_of_all_its_tasks(postgres_url: str) -> None:
+    """Rows that the stage refuses are put aside by each task for itself; the merge itself refuses none here."""
+    ask(postgres_url, "CREATE TABLE t (id bigint, v text)")
+    good, bad = batch([1], ["a"], pa.string()), batch([2, 3, 4], ["a", "\0", "\0"], pa.string())
+    with Epochs(sink_of(postgres_url, "staged", dead_letters_max=3), good.schema) as epochs:
+        with pytest.raises(BadRecord, match="refuses more than 3 rows, the last one with: invalid byte sequence"):
+            epochs.run(bad, good, bad)
+        assert (taken(postgres_url), dead(postgres_url)) == ([], [])
+        epochs.run(bad, good)
+    assert (taken(postgres_url), dead(postgres_url)) == ([1, 2], [3, 4])
+    assert_nothing_waits(postgres_url)
+
+
 @pytest.mark.parametrize("delivery", DELIVERIES)
 def test_a_dead_letter_says_why_and_where_its_row_came_from(postgres_url: str, delivery: str) -> None:
     ask(postgres_url, "CREATE TABLE t (id bigint, v text CHECK (v <> 'no'))")
@@ -254,6 +267,26 @@ def test_a_row_that_needs_a_later_row_is_no_dead_letter(postgres_url: str) -> No
         epochs.run(batch([1, 2, 3, 4, 5], [5, 99, 4, None, None]))
     assert taken(postgres_url) == [1, 3, 4, 5]
     assert dead(postgres_url) == [2]
+
+
+@pytest.mark.parametrize("delivery", DELIVERIES)
+def test_rows_and_positions_with_odd_names_and_values_become_dead_letters(postgres_url: str, delivery: str) -> None:
+    ask(postgres_url, "CREATE TABLE t (id bigint PRIMARY KEY, r text CHECK (r <> 'no'), s text, t bigint)")
+    rows = pa.record_batch(
+        {
+            "id": pa.array([1, 2, 3], pa.int64()),
+            "r": pa.array(["no", "ok", "ok"]),
+            "s": pa.array(["a", "b", "c"]),
+            "t": pa.array([1, 1, 1], pa.int64()),
+            "it's %": pa.array(["x", "y", "\0"]),
+        }
+    )
+    sink = sink_of(postgres_url, delivery, mode="upsert", key="id", order="t", source_position="it's %")
+    with Epochs(sink, rows.schema) as epochs:
+        epochs.run(rows)
+    assert taken(postgres_url) == [2]
+    letters = ask(postgres_url, f"SELECT row->>'r', row->>'s', position FROM {LETTERS} ORDER BY 2")
+    assert letters == [("no", "a", {"it's %": "x"}), ("ok", "c", {"it's %": "\\u0000"})]
 
 
 def test_dead_letters_go_where_they_are_told_to(postgres_url: str) -> None:

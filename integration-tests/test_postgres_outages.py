@@ -16,7 +16,7 @@ import psycopg
 import pytest
 import sqlalchemy as sa
 from field import QUICK, standby, with_parameters
-from line import Line, assert_exact, at_failpoint, later
+from lives import Line, assert_exact, at_failpoint, later
 from support import wait_until
 
 from onefold.core import ConfigError, DataLoss, OutOfResources, Retriable

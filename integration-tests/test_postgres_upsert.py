@@ -11,10 +11,12 @@ from typing import Any
 import psycopg
 import pyarrow as pa
 import pytest
-from epochs import Epochs
+from lives import Epochs
+from support import wait_until
 
 from onefold.core import BadRecord, ConfigError, SchemaMismatch
 from onefold.sinks import PostgresSink
+from onefold.sinks.postgres import committer
 
 pytestmark = pytest.mark.servers
 
@@ -92,6 +94,19 @@ def test_a_deletion_is_forgotten_when_its_time_is_over(postgres_url: str) -> Non
         assert table(postgres_url) == [(1, 4, "very late"), (2, 1, "b")]
 
 
+def test_forgetting_waits_for_nobody(postgres_url: str) -> None:
+    with Epochs(deleting(postgres_url, deletes_kept_s=0.1, lock_timeout_s=0.3), MARKED) as epochs:
+        epochs.run(marked((1, 5, None, True), (2, 5, None, True)))
+        ((deletions,),) = ask(postgres_url, DELETIONS)
+        ask(postgres_url, f"BEGIN; UPDATE {deletions} SET version = 6 WHERE id = 1; PREPARE TRANSACTION 'the orphan'")
+        time.sleep(0.2)
+        epochs.run(marked((3, 1, "c", False)))
+        assert ask(postgres_url, f"SELECT id FROM {deletions}") == [(1,)]
+        ask(postgres_url, "ROLLBACK PREPARED 'the orphan'")
+        epochs.run(marked((3, 2, "c", False)))
+        assert ask(postgres_url, f"SELECT id FROM {deletions}") == []
+
+
 @pytest.mark.parametrize("delivery", DELIVERIES)
 def test_any_versions_in_any_order_and_any_division_end_in_the_same_table(postgres_url: str, delivery: str) -> None:
     """The last word on each key is its newest version; a deletion wins against an equal order."""
@@ -144,6 +159,39 @@ def test_keys_and_orders_of_several_columns_with_odd_names(postgres_url: str) ->
 
 
 @pytest.mark.parametrize("delivery", DELIVERIES)
+def test_texts_are_compared_as_the_tables_own_collations_do(postgres_url: str, delivery: str) -> None:
+    """By "C", B is before a; by most databases' default it isn't, and that is what a plain column would have."""
+    ask(
+        postgres_url,
+        """CREATE SCHEMA "Odd %"; CREATE COLLATION "Odd %".bytes FROM "C";
+           CREATE DOMAIN "Odd %".word AS text COLLATE "C";
+           CREATE TABLE t (id text COLLATE "C", k text COLLATE "Odd %".bytes, version "Odd %".word, PRIMARY KEY (id, k))
+        """,
+    )
+    schema = pa.schema([*((name, pa.string()) for name in ("id", "k", "version")), ("gone", pa.bool_())])
+    sink = upsert(postgres_url, delivery, key=("id", "k"), order="version", delete_when_true="gone")
+    for _ in range(2):  # what the first life has made suits the second
+        with Epochs(sink, schema) as epochs:
+            epochs.run(rows(("x", "k", "B", False), ("x", "k", "a", False), ("y", "k", "a", False), schema=schema))
+            assert table(postgres_url) == [("x", "k", "a"), ("y", "k", "a")]
+            epochs.run(rows(("x", "k", "B", True), ("y", "k", "a", True), ("y", "k", "B", False), schema=schema))
+            assert table(postgres_url) == [("x", "k", "a")]
+        collations = {"id": "C", "k": "bytes", "version": "C"}
+        assert set(ask(postgres_url, COLLATIONS)) == {
+            (is_stage, *c) for is_stage in (True, False) for c in collations.items()
+        }
+        ask(postgres_url, f"TRUNCATE t, {ask(postgres_url, DELETIONS)[0][0]}")
+
+
+COLLATIONS = """
+SELECT starts_with(relname, 'onefold_stage_'), attname, collname FROM pg_attribute
+JOIN pg_class c ON c.oid = attrelid JOIN pg_collation k ON k.oid = attcollation
+WHERE relname ~ '^onefold_(stage|deleted)_' AND relkind = 'r'
+"""
+DELETIONS = "SELECT oid::regclass::text FROM pg_class WHERE relname ~ '^onefold_deleted_' AND relkind = 'r'"
+
+
+@pytest.mark.parametrize("delivery", DELIVERIES)
 def test_upserts_reach_the_partitions_of_a_table(postgres_url: str, delivery: str) -> None:
     ask(postgres_url, "CREATE TABLE t (id bigint PRIMARY KEY, version bigint, name text) PARTITION BY RANGE (id)")
     ask(postgres_url, "CREATE TABLE low PARTITION OF t FOR VALUES FROM (0) TO (10)")
@@ -166,6 +214,29 @@ def test_a_row_that_somebody_else_inserts_meanwhile_is_merged_with(postgres_url:
     assert table(postgres_url) == [(1, 5, "theirs, newer"), (2, 6, "ours"), (3, 1, "ours")]
 
 
+def test_that_holds_in_a_partition_too_that_came_when_the_sink_was_open(postgres_url: str) -> None:
+    ask(postgres_url, "CREATE TABLE t (id bigint PRIMARY KEY, version bigint, name text) PARTITION BY RANGE (id)")
+    ask(postgres_url, "CREATE TABLE low PARTITION OF t FOR VALUES FROM (0) TO (10)")
+    with Epochs(upsert(postgres_url), SCHEMA) as epochs, psycopg.connect(postgres_url) as other:
+        ask(postgres_url, "CREATE TABLE high PARTITION OF t FOR VALUES FROM (10) TO (20)")
+
+        def insert_beside_it() -> None:
+            other.execute("INSERT INTO t VALUES (11, 5, 'theirs, newer'), (12, 5, 'theirs, older')")
+            threading.Timer(1.0, other.commit).start()
+
+        epochs.run(rows((11, 4, "ours"), (12, 6, "ours")), doing=insert_beside_it)
+    assert table(postgres_url) == [(11, 5, "theirs, newer"), (12, 6, "ours")]
+
+
+def test_a_partition_by_itself_takes_upserts_by_the_key_of_its_parent(postgres_url: str) -> None:
+    ask(postgres_url, "CREATE TABLE t (id bigint PRIMARY KEY, version bigint, name text) PARTITION BY RANGE (id)")
+    ask(postgres_url, "CREATE TABLE low PARTITION OF t FOR VALUES FROM (0) TO (10)")
+    with Epochs(upsert(postgres_url, table="low"), SCHEMA) as epochs:
+        epochs.run(rows((1, 1, "a"), (1, 2, "b")))
+        epochs.run(rows((1, 1, "late")))
+    assert table(postgres_url) == [(1, 2, "b")]
+
+
 def test_pipelines_that_delete_from_one_table_share_what_they_remember(postgres_url: str) -> None:
     with (
         Epochs(deleting(postgres_url), MARKED, pipeline="one") as one,
@@ -176,6 +247,53 @@ def test_pipelines_that_delete_from_one_table_share_what_they_remember(postgres_
     assert table(postgres_url) == [(2, 1, "b")]
     with pytest.raises(ConfigError, match="must agree on key and order"):
         Epochs(deleting(postgres_url, order="name"), MARKED, pipeline="three")
+
+
+@pytest.mark.parametrize("first", ["the deletion", "the older version"])
+def test_a_deletion_and_an_older_version_that_two_pipelines_merge_at_once_end_in_the_deletion(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch, first: str
+) -> None:
+    """The second merge comes while the first has done its work and has not committed: neither can see the other's."""
+    changes = [marked((1, 5, None, True)), marked((1, 4, "late", False))]
+    if first == "the older version":
+        changes.reverse()
+    failures: list[BaseException] = []
+    with (
+        Epochs(deleting(postgres_url), MARKED, pipeline="one") as one,
+        Epochs(deleting(postgres_url), MARKED, pipeline="two") as two,
+    ):
+
+        def run_the_other() -> None:
+            try:
+                two.run(changes[1])
+            except BaseException as error:
+                failures.append(error)
+
+        other = threading.Thread(target=run_the_other)
+
+        def meanwhile(place: str) -> None:
+            if place == "staged.merge" and not other.ident:
+                other.start()
+                wait_until(lambda: not other.is_alive() or is_waiting(postgres_url), 20, "the other merge")
+
+        monkeypatch.setattr(committer, "failpoint", meanwhile)
+        one.run(changes[0])
+        other.join(20)
+        assert not other.is_alive()
+    assert failures == []
+    assert table(postgres_url) == []
+
+
+def is_waiting(url: str) -> bool:
+    waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+    return bool(ask(url, waits)[0][0])
+
+
+def test_two_phase_says_that_with_deletions_it_must_be_alone(postgres_url: str) -> None:
+    conditions = deleting(postgres_url, "two_phase").guarantee().conditions
+    assert "no other pipeline writes versions into the table" in conditions[-1]
+    assert "no other pipeline" not in " ".join(upsert(postgres_url, "two_phase").guarantee().conditions)
+    assert "no other pipeline" not in " ".join(deleting(postgres_url, "staged").guarantee().conditions)
 
 
 def test_a_null_in_key_or_order_is_refused(postgres_url: str) -> None:
@@ -195,6 +313,12 @@ def test_a_null_in_key_or_order_is_refused(postgres_url: str) -> None:
         ("CREATE TABLE t (id bigint, version bigint, name text, UNIQUE (id) DEFERRABLE)", {}, "no unique index"),
         (
             "CREATE TABLE t (id bigint, version bigint, name text); CREATE UNIQUE INDEX ON t (id) WHERE id > 0",
+            {},
+            "no unique index",
+        ),
+        (
+            "CREATE TABLE t (id bigint, version bigint, name text) PARTITION BY RANGE (id);"
+            "CREATE TABLE low PARTITION OF t FOR VALUES FROM (0) TO (10); CREATE UNIQUE INDEX ON low (id)",
             {},
             "no unique index",
         ),

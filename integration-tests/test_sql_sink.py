@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import pickle
-import random
 import struct
+import time as clock
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from pathlib import Path
@@ -15,148 +14,29 @@ from typing import Any
 import pyarrow as pa
 import pytest
 import sqlalchemy as sa
+from sql_bench import DELETES, PIPELINE, UPSERT, Make, rows
 
 from onefold.core import (
     BadRecord,
-    Committable,
     ConfigError,
     InDoubt,
-    LedgerEntry,
-    Positions,
-    Range,
     Retriable,
     SchemaMismatch,
     TaskId,
     WorkLost,
 )
-from onefold.core.contract import Decided, EpochRecord
-from onefold.core.effects import EpochRequest
-from onefold.core.store import CheckpointStore
 from onefold.local import MariaDbServer, PostgresServer
 from onefold.sinks import SqlSink
 from onefold.sinks.sql import committer as committers
 
 pytestmark = pytest.mark.servers
-DATABASES = ["sqlite", "mariadb", "postgres"]
-PIPELINE = "p"
-NOW_MS = 1_700_000_000_000
-
-
-@pytest.fixture(params=DATABASES)
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """An empty database of each kind in turn."""
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path / 'rows.db'}"
-    return str(request.getfixturevalue(f"{request.param}_url"))
-
-
-class Bench:
-    """One sink, its store, and epochs through both."""
-
-    def __init__(self, url: str, table: str = "t", **settings: Any) -> None:
-        self.sink = SqlSink(url, table, **settings)
-        self.store = CheckpointStore(self.sink.store_url() or "", lock_timeout_s=settings.get("lock_timeout_s", 30))
-        self.engine = sa.create_engine(self.sink.url, poolclass=sa.NullPool)
-        self.generation = self.store.acquire(PIPELINE, 0)
-        self.committer: Any = None
-        self.end = 0
-
-    def close(self) -> None:
-        if self.committer is not None:
-            self.committer.close()
-        self.store.close()
-        self.engine.dispose()
-
-    def open(self, schema: pa.Schema) -> None:
-        if self.committer is not None:
-            self.committer.close()
-        self.committer = self.sink.open(PIPELINE, schema)
-
-    def begin(self, now_ms: int = NOW_MS) -> EpochRecord:
-        span = Range(Positions.of({"t/0": self.end}), Positions.of({"t/0": self.end + 1}))
-        request = EpochRequest(span, "q", self.end, "job", (self.sink.name,))
-        last = self.store.facts(PIPELINE).last
-        return self.store.open_epoch(self.generation, request, last.epoch if last else 0, now_ms)
-
-    def prepare(self, record: EpochRecord, *batches: pa.RecordBatch) -> Committable:
-        task = TaskId(PIPELINE, record.generation, record.epoch, record.timestamp_ms, uuid.uuid4())
-        writer = pickle.loads(pickle.dumps(self.sink)).writer(task)
-        for batch in batches:
-            writer.write(batch)
-        committable = writer.prepare()
-        assert committable is not None
-        return committable
-
-    def decide(self, record: EpochRecord, manifest: Sequence[Committable]) -> Decided:
-        entry = LedgerEntry(record.epoch, record.generation, record.timestamp_ms, record.range.end, self.store.id())
-
-        def merge(connection: sa.Connection) -> None:
-            self.committer.merge(connection, record, manifest, entry)
-
-        return self.store.decide(self.generation, record, tuple(manifest), NOW_MS, merge)
-
-    def finish(self, record: EpochRecord, manifest: Sequence[Committable]) -> None:
-        self.committer.verify(manifest)
-        decided = self.decide(record, manifest)
-        self.committer.commit(decided, manifest)
-        self.store.complete(self.generation, decided, NOW_MS)
-        self.end += 1
-
-    def epoch(self, *batches: pa.RecordBatch, now_ms: int = NOW_MS) -> None:
-        """One whole epoch, each batch by a task of its own."""
-        if self.committer is None:
-            self.open(batches[0].schema)
-        record = self.begin(now_ms)
-        self.finish(record, [self.prepare(record, batch) for batch in batches])
-
-    def ask(self, query: str) -> list[tuple[Any, ...]]:
-        with self.engine.connect() as connection:
-            return [tuple(row) for row in connection.execute(sa.text(query))]
-
-    def do(self, *statements: str) -> None:
-        with self.engine.begin() as connection:
-            for statement in statements:
-                connection.execute(sa.text(statement))
-
-    def staged(self) -> int:
-        """Rows that wait in the stage, and attempts that are listed."""
-        names = [n for n in sa.inspect(self.engine).get_table_names() if n.startswith("onefold_stage_")]
-        return sum(int(self.ask(f"SELECT count(*) FROM {name}")[0][0]) for name in [*names, "onefold_sql_staged"])
-
-
-Make = Callable[..., Bench]
-
-
-@pytest.fixture
-def bench() -> Iterator[Make]:
-    made: list[Bench] = []
-
-    def make(url: str, table: str = "t", **settings: Any) -> Bench:
-        made.append(Bench(url, table, **settings))
-        return made[-1]
-
-    yield make
-    for one in made:
-        one.close()
-
-
-UPSERT = {"mode": "upsert", "key": ("id",), "order": ("v",)}
-DELETES = {**UPSERT, "delete_when_true": "gone"}
-
-
-def rows(*found: tuple[Any, ...]) -> pa.RecordBatch:
-    """Rows of id, v, name, and gone where there are four."""
-    names = ["id", "v", "name", "gone"][: len(found[0])]
-    types = [pa.int64(), pa.int64(), pa.string(), pa.bool_()]
-    columns = zip(*found, strict=True)
-    return pa.record_batch({n: pa.array(c, t) for n, c, t in zip(names, columns, types, strict=False)})
 
 
 # append
 
 
-def test_every_row_of_every_task_is_there_once_and_the_stage_is_empty_again(url: str, bench: Make) -> None:
-    b = bench(url)
+def test_every_row_of_every_task_is_there_once_and_the_stage_is_empty_again(sql_url: str, bench: Make) -> None:
+    b = bench(sql_url)
     b.epoch(rows((1, 1, "a"), (2, 1, None)), rows((3, 1, "it's \\ \" % ü🎈\n\t")))
     b.epoch(rows((1, 1, "a")))
     expected = [(1, 1, "a"), (1, 1, "a"), (2, 1, None), (3, 1, "it's \\ \" % ü🎈\n\t")]
@@ -164,8 +44,8 @@ def test_every_row_of_every_task_is_there_once_and_the_stage_is_empty_again(url:
     assert b.staged() == 0
 
 
-def test_a_decision_asked_again_merges_nothing_again(url: str, bench: Make) -> None:
-    b = bench(url)
+def test_a_decision_asked_again_merges_nothing_again(sql_url: str, bench: Make) -> None:
+    b = bench(sql_url)
     b.open(rows((1, 1, "a")).schema)
     record = b.begin()
     manifest = [b.prepare(record, rows((1, 1, "a")))]
@@ -175,9 +55,9 @@ def test_a_decision_asked_again_merges_nothing_again(url: str, bench: Make) -> N
     assert b.staged() == 2  # until commit, one row and its attempt
 
 
-def test_a_large_batch_travels_whole(url: str, bench: Make) -> None:
+def test_a_large_batch_travels_whole(sql_url: str, bench: Make) -> None:
     count = 60_000  # more than is encoded at once
-    b = bench(url)
+    b = bench(sql_url)
     ids = pa.array(range(count), pa.int64())
     b.epoch(pa.record_batch({"id": ids, "text": pa.array([f"{'x' * (i % 97)}'{i}" for i in range(count)])}))
     assert b.ask("SELECT count(*), sum(id), sum(length(text)) FROM t") == [
@@ -215,8 +95,8 @@ VALUES: dict[str, tuple[pa.DataType, list[Any]]] = {
 }
 
 
-def test_every_kind_of_value_comes_back_exactly(url: str, bench: Make) -> None:
-    b = bench(url)
+def test_every_kind_of_value_comes_back_exactly(sql_url: str, bench: Make) -> None:
+    b = bench(sql_url)
     arrays = {
         name: pa.array(values, kind) if not pa.types.is_dictionary(kind) else pa.array(values).dictionary_encode()
         for name, (kind, values) in VALUES.items()
@@ -271,16 +151,16 @@ def test_not_a_number_is_a_bad_record_in_sqlite(tmp_path: Path, bench: Make) -> 
         bench(f"sqlite:///{tmp_path / 'x.db'}").epoch(pa.record_batch({"x": pa.array([float("nan")])}))
 
 
-def test_what_no_column_holds_is_refused_with_every_column_named(url: str, bench: Make) -> None:
-    b = bench(url)
+def test_what_no_column_holds_is_refused_with_every_column_named(sql_url: str, bench: Make) -> None:
+    b = bench(sql_url)
     odd = pa.schema({"a": pa.list_(pa.int64()), "b": pa.duration("us"), "c": pa.int64()})
     with pytest.raises(SchemaMismatch, match=r"(?s)a: list<.*b: duration"):
         b.open(odd)
     assert not sa.inspect(b.engine).has_table("t")
 
 
-def test_columns_that_do_not_fit_are_refused_each_with_what_to_do(url: str, bench: Make) -> None:
-    b = bench(url)
+def test_columns_that_do_not_fit_are_refused_each_with_what_to_do(sql_url: str, bench: Make) -> None:
+    b = bench(sql_url)
     b.do("CREATE TABLE t (n DECIMAL(5,2), name INTEGER, needed INTEGER NOT NULL, at DATE)")
     odd = {"n": pa.decimal128(9, 4), "name": pa.string(), "At": pa.date32(), "at": pa.timestamp("us")}
     with pytest.raises(SchemaMismatch) as caught:
@@ -290,8 +170,8 @@ def test_columns_that_do_not_fit_are_refused_each_with_what_to_do(url: str, benc
         assert said in text, text
 
 
-def test_a_value_that_the_table_refuses_is_a_bad_record_and_nothing_is_decided(url: str, bench: Make) -> None:
-    b = bench(url)
+def test_a_value_that_the_table_refuses_is_a_bad_record_and_nothing_is_decided(sql_url: str, bench: Make) -> None:
+    b = bench(sql_url)
     b.do("CREATE TABLE t (id BIGINT, v BIGINT CHECK (v > 0), name VARCHAR(100))")
     b.open(rows((1, 1, "a")).schema)
     record = b.begin()
@@ -300,109 +180,6 @@ def test_a_value_that_the_table_refuses_is_a_bad_record_and_nothing_is_decided(u
         b.decide(record, manifest)
     assert b.ask("SELECT * FROM t") == []
     assert b.store.facts(PIPELINE).unfinished == (record,)
-
-
-# upsert
-
-
-def test_the_newest_version_of_a_key_wins_within_and_across_epochs(url: str, bench: Make) -> None:
-    b = bench(url, **UPSERT)
-    b.epoch(rows((1, 5, "new"), (1, 3, "old"), (2, 1, "x")), rows((1, 4, "older")))
-    assert b.ask("SELECT id, v, name FROM t ORDER BY id") == [(1, 5, "new"), (2, 1, "x")]
-    b.epoch(rows((1, 4, "late"), (2, 2, None), (3, 1, "y")))
-    b.epoch(rows((1, 5, "equal"), (2, 2, "equal")))
-    assert b.ask("SELECT id, v, name FROM t ORDER BY id") == [(1, 5, "new"), (2, 2, None), (3, 1, "y")]
-    assert b.staged() == 0
-
-
-def test_a_null_order_in_the_table_is_the_oldest_and_several_columns_order_in_turn(url: str, bench: Make) -> None:
-    b = bench(url, mode="upsert", key=("id",), order=("major", "minor"))
-    b.do(
-        "CREATE TABLE t (id BIGINT NOT NULL, major BIGINT, minor BIGINT, UNIQUE (id))",
-        "INSERT INTO t VALUES (1, NULL, 9), (2, 1, NULL), (3, 1, 5), (4, 2, 0)",
-    )
-    four = [(1, 0, 0), (2, 1, 0), (3, 1, 6), (4, 1, 9)]
-    columns = zip(*four, strict=True)
-    names = ("id", "major", "minor")
-    b.epoch(pa.record_batch({name: pa.array(column) for name, column in zip(names, columns, strict=True)}))
-    assert b.ask("SELECT id, major, minor FROM t ORDER BY id") == [(1, 0, 0), (2, 1, 0), (3, 1, 6), (4, 2, 0)]
-
-
-@pytest.mark.parametrize("row", [(None, 1, "a"), (1, None, "a")], ids=["key", "order"])
-def test_a_row_without_key_or_order_is_a_bad_record(url: str, bench: Make, row: tuple[Any, ...]) -> None:
-    with pytest.raises(BadRecord, match="null, and key and order columns"):
-        bench(url, **UPSERT).epoch(rows((7, 7, "b"), row))
-
-
-def test_a_delete_takes_what_is_not_newer_and_a_late_older_record_does_not_bring_it_back(url: str, bench: Make) -> None:
-    b = bench(url, **DELETES)
-    b.epoch(rows((1, 5, "a", False), (2, 5, "b", None), (3, 5, "c", False)))
-    assert [c["name"] for c in sa.inspect(b.engine).get_columns("t")] == ["id", "v", "name"]
-    b.epoch(rows((1, 5, None, True), (2, 4, None, True), (3, 6, None, True), (4, 9, None, True)))
-    assert b.ask("SELECT id, v, name FROM t ORDER BY id") == [(2, 5, "b")]
-    b.epoch(rows((1, 5, "late", False), (3, 5, "late", False), (4, 8, "late", False), (4, 9, "equal", False)))
-    assert b.ask("SELECT id, v, name FROM t ORDER BY id") == [(2, 5, "b")]
-    b.epoch(rows((1, 6, "again", False), (4, 10, "again", False), (4, 10, None, True)))
-    assert b.ask("SELECT id, v, name FROM t ORDER BY id") == [(1, 6, "again"), (2, 5, "b")]
-
-
-def test_a_delete_is_forgotten_after_its_time_by_the_epochs_own_clock(url: str, bench: Make) -> None:
-    b = bench(url, **DELETES, deletes_kept_s=60)
-    b.epoch(rows((1, 5, None, True)), now_ms=NOW_MS)
-    b.epoch(rows((1, 4, "late", False)), now_ms=NOW_MS + 60_000)
-    assert b.ask("SELECT * FROM t") == []
-    b.epoch(rows((2, 1, "other", False)), now_ms=NOW_MS + 60_001)
-    b.epoch(rows((1, 4, "late", False)), now_ms=NOW_MS + 60_002)
-    assert b.ask("SELECT id, v, name FROM t ORDER BY id") == [(1, 4, "late"), (2, 1, "other")]
-
-
-def test_random_epochs_give_what_a_model_of_them_gives(url: str, bench: Make) -> None:
-    b, chance = bench(url, **DELETES), random.Random(20_26)
-    seen: dict[int, tuple[int, bool]] = {}  # the newest of each key; among equals, the delete
-    for _ in range(12):
-        some = [
-            (chance.randrange(9), chance.randrange(12), chance.random() < 0.3) for _ in range(chance.randrange(1, 20))
-        ]
-        for key, version, gone in some:
-            seen[key] = max(seen.get(key, (-1, False)), (version, gone))
-        batch = rows(*((key, version, f"{key}.{version}", gone) for key, version, gone in some))
-        b.epoch(batch.slice(0, len(some) // 2 or 1), *([batch.slice(len(some) // 2)] if len(some) > 1 else []))
-        living = sorted((key, v, f"{key}.{v}") for key, (v, gone) in seen.items() if not gone)
-        assert b.ask("SELECT id, v, name FROM t ORDER BY id") == living
-
-
-def test_keys_that_differ_in_case_or_blanks_are_different_rows_and_may_be_of_several_kinds(
-    url: str, bench: Make
-) -> None:
-    b = bench(url, mode="upsert", key=("k", "day"), order=("at",), delete_when_true="gone")
-    texts = ["a", "A", "a ", "ä", "'"]
-    batch = pa.record_batch(
-        {
-            "k": pa.array(texts),
-            "day": pa.array([date(2024, 1, 1)] * 5),
-            "at": pa.array([datetime(2024, 1, 1, 0, 0, 0, i) for i in range(5)], pa.timestamp("us", "UTC")),
-            "gone": pa.array([False, False, True, False, False]),
-        }
-    )
-    b.epoch(batch)
-    b.epoch(batch)
-    assert sorted(k for (k,) in b.ask("SELECT k FROM t")) == sorted(["a", "A", "ä", "'"])
-
-
-def test_an_upsert_needs_a_unique_index_of_exactly_its_key(url: str, bench: Make) -> None:
-    b = bench(url, **UPSERT)
-    b.do("CREATE TABLE t (id BIGINT, v BIGINT, name VARCHAR(20), UNIQUE (id, v))")
-    with pytest.raises(ConfigError, match=r"unique index on exactly the key \(id\)"):
-        b.open(rows((1, 1, "a")).schema)
-    b.do("CREATE UNIQUE INDEX by_id ON t (id)")
-    b.epoch(rows((1, 1, "a")))
-
-
-def test_columns_that_are_not_there_or_do_not_order_are_config_errors(url: str, bench: Make) -> None:
-    with pytest.raises(ConfigError, match="needs the columns v, and the rows have id"):
-        bench(url, **UPSERT).open(pa.schema({"id": pa.int64()}))
-    with pytest.raises(ConfigError, match="does not tell here which row is newer"):
-        bench(url, "u", mode="upsert", key=("id",), order=("name",)).open(rows((1, 1, "a")).schema)
 
 
 # when things go wrong
@@ -422,6 +199,29 @@ def test_a_lock_that_somebody_holds_is_waited_for_and_then_retriable(
             b.decide(record, manifest)
     b.finish(record, manifest)
     assert b.ask("SELECT id, v, name FROM t") == [(1, 2, "b")]
+
+
+IDLE = {
+    "mariadb": "SELECT @@idle_transaction_timeout * 1000",
+    "postgresql": "SELECT setting FROM pg_settings WHERE name = 'idle_in_transaction_session_timeout'",
+}
+
+
+def test_a_task_may_wait_for_its_rows_and_the_driver_may_not_be_idle_with_locks(sql_url: str, bench: Make) -> None:
+    b = bench(sql_url, lock_timeout_s=2)
+    b.open(rows((1, 1, "a")).schema)
+    record = b.begin()
+    writer = b.sink.writer(TaskId(PIPELINE, 1, record.epoch, record.timestamp_ms, uuid.uuid4()))
+    writer.write(rows((1, 1, "a")))
+    clock.sleep(3)
+    writer.write(rows((2, 1, "b")))
+    committable = writer.prepare()
+    assert committable is not None
+    with b.committer._database.transaction() as connection:  # on the connection that the writer had
+        dialect = connection.dialect.name
+        assert dialect == "sqlite" or int(connection.scalar(sa.text(IDLE[dialect]))) == 1000
+    b.finish(record, [committable])
+    assert b.ask("SELECT id FROM t ORDER BY id") == [(1,), (2,)]
 
 
 def test_a_role_that_may_not_write_the_table_is_told_when_the_sink_opens(
@@ -455,8 +255,8 @@ def test_a_table_without_transactions_is_refused(mariadb_url: str, bench: Make) 
         b.open(pa.schema({"id": pa.int64()}))
 
 
-def test_a_view_is_refused(url: str, bench: Make) -> None:
-    b = bench(url)
+def test_a_view_is_refused(sql_url: str, bench: Make) -> None:
+    b = bench(sql_url)
     b.do("CREATE TABLE real_one (id BIGINT)", "CREATE VIEW t AS SELECT * FROM real_one")
     with pytest.raises(ConfigError, match="t is a view"):
         b.open(pa.schema({"id": pa.int64()}))

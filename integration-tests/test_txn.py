@@ -1,58 +1,25 @@
-"""`onefold txn`: what is prepared, what should become of it, and settling it while drivers live and die."""
+"""`onefold txn`: what is prepared, what should become of it, and the command that settles it."""
 
 from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Iterator
 from pathlib import Path
 
 import psycopg
 import pytest
-from contract import MakeWorld, World, worlds
-from support import CrashError, crash, failing_at
-from typer.testing import CliRunner, Result
+from lives import MakeWorld
+from txns import died, dies_at, fates, onefold, onefold_raises
+from typer.testing import CliRunner
 
 from onefold.connectors.cli import app
 from onefold.connectors.transactions import Transactions
-from onefold.core import ConfigError, Fenced
+from onefold.core import ConfigError
 from onefold.core.settling import Fate
-from onefold.sinks import PostgresSink
-from onefold.sinks.postgres import committer
 from onefold.sinks.postgres.operations import Operations
 
 pytestmark = pytest.mark.servers
-
-DELIVERIES = ["two_phase", "staged"]
-
-
-@pytest.fixture
-def make(postgres_url: str) -> Iterator[MakeWorld]:
-    with worlds(postgres_url) as make:
-        yield make
-
-
-@pytest.fixture
-def txn(postgres_url: str) -> Iterator[Transactions]:
-    transactions = Transactions(Operations(postgres_url), None)
-    yield transactions
-    transactions.close()
-
-
-def fates(transactions: Transactions) -> dict[str, str]:
-    return {v.transaction.name: v.fate.value for v in transactions.look()[0]}
-
-
-def dies_at(monkeypatch: pytest.MonkeyPatch, world: World, place: str, batch: int) -> None:
-    with monkeypatch.context() as patched:
-        failing_at(patched, place, crash)
-        with pytest.raises(CrashError):
-            world.epoch(batch)
-
-
-def onefold(*arguments: str) -> Result:
-    return CliRunner().invoke(app, ["txn", *arguments])
 
 
 # what should become of them
@@ -61,10 +28,7 @@ def onefold(*arguments: str) -> Result:
 def test_undecided_work_is_its_live_generations_until_that_is_over(
     make: MakeWorld, txn: Transactions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world = make()
-    world.start()
-    world.epoch(0)
-    dies_at(monkeypatch, world, "before:Decide", 1)
+    world = died(make, monkeypatch, "before:Decide", complete=1)
     assert list(fates(txn).values()) == ["leave alone"] * 2
     because = txn.look()[0][0].because
     assert "epoch 2 runs in generation 1, the newest" in because and "--take-over" in because
@@ -82,9 +46,7 @@ def test_undecided_work_is_its_live_generations_until_that_is_over(
 def test_decided_work_is_committed_and_the_next_start_completes_its_epoch(
     make: MakeWorld, txn: Transactions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world = make("t", "u")
-    world.start()
-    dies_at(monkeypatch, world, "after:Decide", 0)
+    world = died(make, monkeypatch, "after:Decide", "t", "u")
     assert list(fates(txn).values()) == ["commit"] * 4
     assert "epoch 1 was decided" in txn.look()[0][0].because
     first = world.gids()[0]
@@ -99,9 +61,7 @@ def test_decided_work_is_committed_and_the_next_start_completes_its_epoch(
 def test_a_lost_attempt_beside_a_decided_epoch_is_rolled_back_once_its_generation_is_over(
     make: MakeWorld, txn: Transactions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world = make()
-    world.start()
-    dies_at(monkeypatch, world, "after:Decide", 0)
+    world = died(make, monkeypatch, "after:Decide")
     (record,) = world.store.facts("p").unfinished
     (lost,) = world.attempt(world.sinks[0], record, [1, 2])
     assert sorted(fates(txn).values()) == ["commit", "commit", "leave alone"]
@@ -123,9 +83,7 @@ def test_what_a_zombie_prepares_after_its_epoch_is_rolled_back(make: MakeWorld, 
 
 
 def test_staged_leftovers_are_settled_too(make: MakeWorld, txn: Transactions, monkeypatch: pytest.MonkeyPatch) -> None:
-    world = make(delivery="staged")
-    world.start()
-    dies_at(monkeypatch, world, "before:Decide", 0)
+    world = died(make, monkeypatch, "before:Decide", delivery="staged")
     assert (txn.settle("p"), world.staged()) == ({}, 2)
     world.store.acquire("p", 1)
     assert len(txn.settle("p")) == 2
@@ -135,128 +93,6 @@ def test_staged_leftovers_are_settled_too(make: MakeWorld, txn: Transactions, mo
     world.assert_exact(1)
 
 
-# beside drivers that live
-
-
-# The moment after one effect is the moment before the next.
-EFFECTS = ("OpenEpoch", "RunWriters", "Verify", "Decide", "Commit", "WriteLedger", "Complete", "ListLeftovers")
-HALF_COMMITTED = "postgres.commit_prepared"
-PLACES = [*(f"before:{effect}" for effect in EFFECTS), "after:ListLeftovers", "between tasks"]
-
-
-def places(delivery: str) -> list[str]:
-    return [*PLACES, HALF_COMMITTED] if delivery == "two_phase" else PLACES
-
-
-def strike(monkeypatch: pytest.MonkeyPatch, world: World, place: str, batch: int, act: Callable[[], object]) -> None:
-    """Run a batch, and in the middle of it, once, `act`."""
-    struck: list[str] = []
-
-    def once() -> None:
-        if not struck:
-            struck.append(place)
-            act()
-
-    with monkeypatch.context() as patched:
-        if place == "between tasks":
-            patched.setattr(world, "between_tasks", once)
-        elif place == HALF_COMMITTED:
-            patched.setattr(committer, "failpoint", lambda _: once())
-        else:
-            failing_at(patched, place, once)
-        try:
-            world.epoch(batch)
-        finally:
-            assert struck, place
-
-
-@pytest.mark.parametrize("delivery", DELIVERIES)
-def test_settling_at_any_moment_of_a_live_driver_leaves_it_to_go_on_exactly(
-    make: MakeWorld, txn: Transactions, monkeypatch: pytest.MonkeyPatch, delivery: str
-) -> None:
-    world = make(delivery=delivery)
-    world.start()
-    world.epoch(0)
-    for batch, place in enumerate(places(delivery), 1):
-        strike(monkeypatch, world, place, batch, lambda: txn.settle("p"))
-        world.assert_exact(batch + 1)
-
-
-@pytest.mark.parametrize("delivery", DELIVERIES)
-def test_taking_over_at_any_moment_of_a_live_driver_fences_it_and_its_successor_is_exact(
-    make: MakeWorld, txn: Transactions, monkeypatch: pytest.MonkeyPatch, delivery: str
-) -> None:
-    world, fenced = make(delivery=delivery), []
-    world.start()
-    world.epoch(0)
-    for batch, place in enumerate(places(delivery), 1):
-        try:
-            strike(monkeypatch, world, place, batch, lambda: txn.take_over("p"))
-        except Fenced:
-            fenced.append(place)
-        with suppress(Fenced):
-            assert world.epoch(batch).replayed, "the fenced driver wrote again"
-        world.start()
-        world.epoch(batch)
-        world.assert_exact(batch + 1)
-    assert set(fenced) > {"before:OpenEpoch", "before:Decide", "between tasks"}
-
-
-@pytest.mark.parametrize("place", ["after:ListLeftovers", "after:ReadLedger", "before:Commit", "before:Abort"])
-def test_a_successor_that_starts_in_the_middle_of_settling_finds_nothing_broken(
-    make: MakeWorld, txn: Transactions, monkeypatch: pytest.MonkeyPatch, place: str
-) -> None:
-    dead, successor = make(), make()
-    dead.start()
-    dead.epoch(0)
-    dies_at(monkeypatch, dead, "after:Decide", 1)
-    (record,) = dead.store.facts("p").unfinished
-    dead.attempt(dead.sinks[0], record, [1, 2])
-    dead.store.acquire("p", 1)
-
-    def start() -> None:
-        assert successor.start().finished == 1
-        successor.epoch(2)
-
-    failing_at(monkeypatch, place, start)
-    txn.settle("p")
-    successor.epoch(3)
-    successor.assert_exact(4)
-
-
-def test_taking_over_commits_what_was_decided_and_gives_up_what_was_not(
-    make: MakeWorld, txn: Transactions, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for place, found in (("before:Decide", (0, 1)), ("after:Decide", (1, 0))):
-        world = make(place[0], pipeline=place[0])
-        world.start()
-        dies_at(monkeypatch, world, place, 0)
-        started = txn.take_over(world.pipeline)
-        assert (started.finished, started.given_up) == found
-        world.assert_exact(found[0])
-
-
-def test_taking_over_a_pipeline_with_a_sink_elsewhere_is_refused_and_changes_nothing(
-    make: MakeWorld, txn: Transactions, postgres_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    name = f"other_{uuid.uuid4().hex[:8]}"
-    make().sql(f"CREATE DATABASE {name}")
-    elsewhere = PostgresSink(psycopg.conninfo.make_conninfo(postgres_url, dbname=name), "u", delivery="two_phase")
-    world = make("t", elsewhere, pipeline="q")
-    world.start()
-    dies_at(monkeypatch, world, "before:Decide", 0)
-    with pytest.raises(ConfigError, match="also writes to u, which this database doesn't have"):
-        txn.take_over("q")
-    assert world.store.facts("q").generation == 1
-    there = [v for v in txn.look()[0] if v.transaction.database == name]
-    assert len(there) == 2
-    assert {(v.fate, v.because) for v in there} == {
-        (Fate.UNKNOWN, f"prepared in database '{name}': name that one with --postgres")
-    }
-    assert world.start().given_up == 1
-    world.sql(f"DROP DATABASE {name} WITH (FORCE)")
-
-
 # stores, roles, other people
 
 
@@ -264,9 +100,7 @@ def test_without_the_right_store_nothing_is_touched_and_the_reason_is_told(
     make: MakeWorld, postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store, other = f"sqlite:///{tmp_path / 'right.db'}", f"sqlite:///{tmp_path / 'other.db'}"
-    world = make(store=store)
-    world.start()
-    dies_at(monkeypatch, world, "before:Decide", 0)
+    world = died(make, monkeypatch, "before:Decide", store=store)
     stranger = make("x", pipeline="p2", store=other)
     stranger.start()
     reasons = {
@@ -296,9 +130,7 @@ def test_without_the_right_store_nothing_is_touched_and_the_reason_is_told(
 def test_without_the_sinks_bookkeeping_nothing_is_touched_either(
     make: MakeWorld, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world = make()
-    world.start()
-    dies_at(monkeypatch, world, "after:Decide", 0)
+    died(make, monkeypatch, "after:Decide")
     transactions = Transactions(Operations(postgres_url, "elsewhere"), None)
     assert "no onefold tables in schema 'elsewhere'" in transactions.look()[0][0].because
     with pytest.raises(ConfigError, match="--bookkeeping-schema"):
@@ -338,9 +170,7 @@ def test_an_older_copy_of_the_store_settles_nothing(
 def test_the_transactions_of_other_people_are_counted_and_never_touched(
     make: MakeWorld, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world = make()
-    world.start()
-    dies_at(monkeypatch, world, "after:Decide", 0)
+    world = died(make, monkeypatch, "after:Decide")
     foreign = ["invoice 7", "of/p/t/1/1/nohex", "of/p/t/x/1/" + "0" * 32, "of/p"]
     for number, gid in enumerate(foreign):
         world.sql(f"BEGIN; CREATE TABLE foreign_{number} (); PREPARE TRANSACTION '{gid}'")
@@ -356,10 +186,6 @@ def test_the_transactions_of_other_people_are_counted_and_never_touched(
     for gid in foreign:
         world.sql(f"ROLLBACK PREPARED '{gid}'")
     world.assert_exact(1)
-
-
-def onefold_raises(*arguments: str) -> None:
-    CliRunner().invoke(app, ["txn", *arguments], catch_exceptions=False)
 
 
 @pytest.fixture
@@ -383,9 +209,12 @@ def test_what_another_role_prepared_is_finished_as_that_role_or_the_grant_is_nam
     make: MakeWorld, postgres_url: str, roles: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     writer, operator = roles
-    world = make(url=psycopg.conninfo.make_conninfo(postgres_url, user=writer, password="geheim"))
-    world.start()
-    dies_at(monkeypatch, world, "after:Decide", 0)
+    world = died(
+        make,
+        monkeypatch,
+        "after:Decide",
+        url=psycopg.conninfo.make_conninfo(postgres_url, user=writer, password="geheim"),
+    )
     world.sql(f'GRANT USAGE ON SCHEMA onefold_sinks TO "{operator}"')
     world.sql(f'GRANT SELECT ON ALL TABLES IN SCHEMA onefold_sinks, public TO "{operator}"')
     url = psycopg.conninfo.make_conninfo(postgres_url, user=operator, password="geheim")

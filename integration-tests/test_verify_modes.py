@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from support import Rig
+from typer.testing import CliRunner
 
+from onefold.connectors.cli import app
 from onefold.core import ConfigError
 from onefold.core.invariants import Comparison
 from onefold.sinks import PostgresSink
@@ -94,6 +96,45 @@ def test_a_position_tells_which_of_a_keys_rows_is_dead_and_the_key_which_of_a_po
     assert sides.appended(one_record, there, (0, {"id": 1}), position=True) == {"lost": 1, "duplicated": 1}
 
 
+def test_of_equal_keys_at_one_position_as_many_are_dead_as_there_are_dead_letters(sides: Sides) -> None:
+    """They were one record, and nothing else tells them apart."""
+    rows, dead = [(0, 1, "a"), (0, 1, "b"), (1, 1, "c")], (0, {"id": 1})
+
+    def judged(there: list[Any], *dead: Any) -> dict[str, int]:
+        return sides.appended(rows, there, *dead, position=True)
+
+    assert judged([(1, "a"), (1, "c")], dead) == {}
+    assert judged([(1, "c")], dead) == {"lost": 1}
+    assert judged([(1, "a"), (1, "b"), (1, "c")], dead) == {"duplicated": 1}
+    assert judged([(1, "c")], dead, dead) == {}
+    assert judged([(1, "c")], dead, dead, dead) == {"duplicated": 1}
+    versions = [(0, 1, 5, "a", False), (0, 1, 5, "b", False), (1, 1, 3, "c", False)]
+    five = (0, {"id": 1, "version": 5})
+    assert sides.newest(versions, [(1, 5, "b")], five, position=True) == {}
+    assert sides.newest(versions, [], five, position=True) == {"lost": 1}
+    assert sides.newest(versions, [(1, 3, "c")], five, five, position=True) == {}
+
+
+def test_columns_with_odd_names_are_compared_too(sides: Sides) -> None:
+    rows = sides.frame(
+        [(1, 2, "a", False), (1, 1, "b", False)], "`a.key` long, `an ``order``` long, `x``y` string, g boolean"
+    )
+    there = sides.frame([(1, 2, "a")], "`a.key` long, `an ``order``` long, `x``y` string")
+    changes = Changes(("a.key",), ("an `order`",), delete_when_true="g")
+    dead = sides.letters((None, {"a.key": 7, "an `order`": 1}))
+    assert wrong(compare(rows, there, ["a.key"], changes)) == {}
+    assert wrong(compare(rows, there, ["a.key"], changes, dead)) == {"unexpected": 1}
+    assert wrong(compare(there, there.limit(0), ["x`y", "a.key"])) == {"lost": 1}
+
+
+def test_settings_that_name_columns_which_the_rows_lack_are_told(sides: Sides) -> None:
+    rows = sides.frame([(1, 1)], "id long, version long")
+    with pytest.raises(ConfigError, match="lack at, which"):
+        compare(rows, rows, ["id"], None, sides.letters(position=("at",)))
+    with pytest.raises(ConfigError, match="lack changed_at, gone, which"):
+        compare(rows, rows, ["id"], Changes(("id",), ("changed_at",), delete_when_true="gone"))
+
+
 @pytest.mark.parametrize("position", [True, False])
 def test_of_versions_the_newest_that_is_alive_is_the_row(sides: Sides, position: bool) -> None:
     rows = [
@@ -153,7 +194,29 @@ def test_a_table_of_versions_with_deletions_and_dead_letters_is_verified(rig: Ri
     assert (found.comparison.expected, found.comparison.actual, found.comparison.dead) == (40, 40, 1)
     with pytest.raises(ConfigError, match="named by id"):
         checked(rig, upserting(rig), VERSIONS, key=["name"])
+    options = {
+        "pipeline": "test",
+        "postgres": rig.url,
+        "table": "rows",
+        "topic": rig.topic,
+        "bootstrap-servers": rig.servers,
+        "schema": VERSIONS,
+        "key": "id",
+        "mode": "upsert",
+        "order": "version",
+        "delete-when-true": "gone",
+        "on-error": "dead_letter",
+        "source-position": ",".join(POSITION),
+    }
+    command = ["verify", "--json", *(f"--{name}={value}" for name, value in options.items())]
+    answer = CliRunner().invoke(app, [*command, "--positions"])
+    assert answer.exit_code == 0, answer.output
+    assert json.loads(answer.output)["comparison"]["dead"] == 1
+    without = CliRunner().invoke(app, command)
+    assert isinstance(without.exception, ConfigError)
+    assert "lack kafka_topic, kafka_partition, kafka_offset" in str(without.exception)
     rig.sql("DELETE FROM rows WHERE id = 1")
     rig.sql("UPDATE rows SET version = 0 WHERE id = 2")
     rig.sql("INSERT INTO rows VALUES (5, 1, 'back')")
     assert wrong(checked(rig, upserting(rig), VERSIONS).comparison) == {"lost": 1, "changed": 1, "unexpected": 1}
+    assert CliRunner().invoke(app, [*command, "--positions"]).exit_code == 1

@@ -69,7 +69,15 @@ def test_an_unreachable_store_is_retriable_and_its_message_hides_the_password(op
     assert "geheim" not in str(caught.value)
 
 
-@pytest.mark.parametrize("url", ["no url", "mysql+mysqldb://u:geheim@host/db", "nosuchdatabase://u:geheim@host/db"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "no url",
+        "mysql+mysqldb://u:geheim@host/db",
+        "nosuchdatabase://u:geheim@host/db",
+        "postgresql://u:odd@odd:geheim@host/db",  # which would be read as a port
+    ],
+)
 def test_a_url_that_is_no_store_is_a_config_error(url: str) -> None:
     with pytest.raises(ConfigError) as caught:
         CheckpointStore(url)
@@ -241,6 +249,8 @@ def test_a_store_that_came_back_without_the_decision_completes_nothing(
 def test_no_text_of_a_store_shows_the_secrets_of_its_url() -> None:
     store = CheckpointStore("postgresql+psycopg://me:geheim@h/d?sslpassword=geheim&sslmode=require")
     assert str(store.database) == "postgresql+psycopg://me:***@h/d?sslmode=require"
+    store = CheckpointStore("mariadb://me:geheim@h/d?passwd=geheim&ssl_key_password=geheim&ssl_ca=ca.pem")
+    assert str(store.database) == "mariadb+pymysql://me:***@h/d?ssl_ca=ca.pem"
 
 
 def test_only_sqlite_is_local(tmp_path: Path, opened: Open) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import pytest
 
@@ -28,7 +29,18 @@ from onefold.core import (
     Terminal,
     WorkLost,
 )
-from onefold.core.effects import Effect, EpochRequest, Pause, StoreFacts
+from onefold.core.effects import (
+    Abort,
+    AcquireGeneration,
+    Commit,
+    Effect,
+    EpochRequest,
+    MarkDamaged,
+    Pause,
+    RunWriters,
+    StoreFacts,
+    WriteLedger,
+)
 from onefold.core.protocol import Initial, Outcome, Protocol, Started, epoch, start, sweep
 
 MINE = Generation("p", 3, "token")
@@ -40,6 +52,7 @@ WORK = tuple(Committable(sink, SinkKind.TWO_PHASE, f"w-{sink}", 3, 1, 5) for sin
 DECIDED = Decided(replace(RECORD, state=EpochState.DECIDED, manifest=WORK))
 FACTS = StoreFacts("store", 3)
 Script = dict[str, Any]
+E = TypeVar("E")
 
 
 class World:
@@ -56,8 +69,11 @@ class World:
     def names(self) -> list[str]:
         return [type(effect).__name__ for effect in self.seen]
 
+    def of(self, kind: type[E]) -> list[E]:
+        return [effect for effect in self.seen if isinstance(effect, kind)]
+
     def run(self, protocol: Protocol[Any], patience: int = 5) -> Any:
-        send: Callable[[], Effect] = lambda: next(protocol)  # noqa: E731
+        send: Callable[[], Effect] = partial(next, protocol)
         try:
             while len(self.seen) < 200:
                 effect = send()
@@ -68,9 +84,9 @@ class World:
                 if isinstance(answer, list):
                     answer = answer.pop(0) if len(answer) > 1 else answer[0]
                 if isinstance(answer, OnefoldError):
-                    send = lambda error=answer: protocol.throw(error)  # type: ignore[misc]  # noqa: E731
+                    send = partial(protocol.throw, answer)
                 else:
-                    send = lambda value=answer: protocol.send(value)  # type: ignore[misc]  # noqa: E731
+                    send = partial(protocol.send, answer)
         except StopIteration as stop:
             return stop.value
         raise AssertionError("no end")
@@ -128,10 +144,10 @@ def test_lost_work_runs_again_under_the_same_number_and_time(step: str) -> None:
     late = Committable("a", SinkKind.TWO_PHASE, "another epoch's", 3, 9, 1)
     world = World(**{step: [WorkLost("gone"), good], "ListLeftovers": [(*WORK, late), ()]})
     assert world.run(epoch(MINE, "store", ASKED)).record == DECIDED.record
-    runs = [e.record for e in world.seen if type(e).__name__ == "RunWriters"]  # type: ignore[union-attr]
+    runs = [e.record for e in world.of(RunWriters)]
     assert runs == [RECORD, RECORD]
     assert world.names.count("OpenEpoch") == 2, "a fenced driver stops there"
-    aborted = [c for e in world.seen if type(e).__name__ == "Abort" for c in e.committables]  # type: ignore[union-attr]
+    aborted = [c for e in world.of(Abort) for c in e.committables]
     assert aborted == list(WORK), "only what this epoch prepared"
 
 
@@ -173,7 +189,7 @@ def test_a_run_that_cannot_succeed_is_cleaned_up_and_its_error_raised() -> None:
 def test_a_sink_that_is_down_does_not_hold_up_the_others_commit() -> None:
     world = World(Commit=[Retriable("a is down"), None, InDoubt("a did not answer"), None])
     world.run(epoch(MINE, "store", ASKED))
-    commits = [e.sink for e in world.seen if type(e).__name__ == "Commit"]  # type: ignore[union-attr]
+    commits = [e.sink for e in world.of(Commit)]
     assert commits == ["a", "b", "a", "a"]
     assert world.names.index("WriteLedger") > world.names.index("Commit")
 
@@ -196,7 +212,7 @@ def test_damage_is_marked_after_every_other_sink_committed() -> None:
     with pytest.raises(Damaged, match="expired"):
         world.run(epoch(MINE, "store", ASKED))
     assert world.names[-3:] == ["Commit", "Commit", "MarkDamaged"]
-    assert world.seen[-1].evidence == "a's transaction expired"  # type: ignore[union-attr]
+    assert [e.evidence for e in world.of(MarkDamaged)] == ["a's transaction expired"]
     assert not {"Abort", "Complete", "WriteLedger"} & set(world.names)
 
 
@@ -216,7 +232,7 @@ def test_start_takes_a_generation_above_all_that_the_ledgers_have_seen() -> None
     done = replace(RECORD, state=EpochState.COMPLETE)
     world = World(ReadLedger=ledger, ReadStore=replace(FACTS, last=done, complete=done))
     started: Started = world.run(start(SINKS, Initial(Positions())))
-    assert [e.above for e in world.seen if type(e).__name__ == "AcquireGeneration"] == [7]  # type: ignore[union-attr]
+    assert [e.above for e in world.of(AcquireGeneration)] == [7]
     assert (started.generation, started.finished, started.given_up) == (MINE, 0, 0)
 
 
@@ -267,7 +283,7 @@ def test_an_adoption_writes_the_store_and_every_ledger() -> None:
     after = replace(FACTS, last=done, complete=done)
     world = World(ReadStore=[FACTS, after], ReadLedger=[*[ahead] * 4, replace(ahead, store_id="store")])
     world.run(start(SINKS, None, adopt_ledger=True))
-    written = [e.entry for e in world.seen if type(e).__name__ == "WriteLedger"]  # type: ignore[union-attr]
+    written = [e.entry for e in world.of(WriteLedger)]
     assert written == [replace(ahead, generation=3, store_id="store")] * 2
     assert world.names.index("Adopt") < world.names.index("WriteLedger")
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from onefold.core import Committable, Decided, EpochRecord, EpochState, Generation
+from onefold.core import Decided, EpochRecord, EpochState, Generation
 from onefold.core.invariants import Decision, Transition
-from onefold.core.ports import Merge
 from onefold.core.store import CheckpointStore
 from onefold.core.testing import CONFIGURATIONS, DEFAULT, ONE_FAULT, Fault, explore, load
 from onefold.core.testing.faults import BACKUPS
@@ -39,16 +37,9 @@ class RealStore(CheckpointStore):
         self.newest = super().acquire(pipeline, above)
         return self.newest
 
-    def decide(
-        self,
-        generation: Generation,
-        record: EpochRecord,
-        manifest: Sequence[Committable],
-        now_ms: int,
-        merge: Merge | None = None,
-    ) -> Decided:
+    def decide(self, generation: Generation, record: EpochRecord, *more: Any) -> Decided:
         before = self.epochs[record.epoch].state
-        decided = super().decide(generation, record, manifest, now_ms, merge)
+        decided = super().decide(generation, record, *more)
         if before is EpochState.OPEN:
             assert self.newest is not None
             self.decisions.append(Decision(record.epoch, generation.number, self.newest.number))

@@ -38,7 +38,17 @@ def test_settings_that_make_no_sense_are_config_errors(settings: dict[str, Any],
         SqlSink("mariadb://u@h/d", "t", **settings)
 
 
-@pytest.mark.parametrize("url", ["no url", "oracle://u:geheim@h/d", "mysql+mysqldb://u:geheim@h/d", "sqlite://"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "no url",
+        "oracle://u:geheim@h/d",
+        "mysql+mysqldb://u:geheim@h/d",
+        "sqlite://",
+        "mariadb://u:odd@geheim:odd@h/d",  # which would be read as a port
+        "mariadb://u:geheim",
+    ],
+)
 def test_a_url_that_cannot_be_used_is_a_config_error_without_its_password(url: str) -> None:
     with pytest.raises(ConfigError) as caught:
         SqlSink(url, "t")
@@ -128,6 +138,7 @@ def _error(kind: type[sa.exc.DBAPIError], *arguments: Any, **attributes: Any) ->
         (MariaDbBackend(), _error(sa.exc.OperationalError, 1290, "read-only"), Meaning.PASSING),
         (MariaDbBackend(), _error(sa.exc.OperationalError, 1045, "Access denied"), Meaning.HOPELESS),
         (MariaDbBackend(), _error(sa.exc.OperationalError, 4025, "CONSTRAINT failed"), Meaning.BAD_ROW),
+        (MariaDbBackend(), _error(sa.exc.OperationalError, 1040, "Too many connections"), Meaning.EXHAUSTED),
         (MariaDbBackend(), _error(sa.exc.InterfaceError, 0, ""), Meaning.BROKEN),
         (PostgresBackend(), _error(sa.exc.DBAPIError, "x", sqlstate="25006"), Meaning.PASSING),
         (PostgresBackend(), _error(sa.exc.DBAPIError, "x", sqlstate="57P01"), Meaning.BROKEN),
@@ -138,3 +149,26 @@ def _error(kind: type[sa.exc.DBAPIError], *arguments: Any, **attributes: Any) ->
 )
 def test_each_error_has_its_meaning(backend: Any, error: sa.exc.DBAPIError, meaning: Meaning) -> None:
     assert backend.meaning(error) is meaning
+
+
+@pytest.mark.parametrize(("query", "timeout_s"), [("", 10), ("?connect_timeout=60", 60)])
+def test_a_timeout_that_the_url_names_is_taken(query: str, timeout_s: int) -> None:
+    asked: dict[str, Any] = {}
+    engine = MariaDbBackend().engine(sa.make_url(f"mariadb+pymysql://h/d{query}"), 30, "test")
+
+    @sa.event.listens_for(engine, "do_connect")
+    def stop(_dialect: Any, _record: Any, _arguments: Any, settings: dict[str, Any]) -> None:
+        asked.update(settings)
+        raise ConnectionRefusedError
+
+    with pytest.raises(ConnectionRefusedError):
+        engine.connect()
+    assert asked["connect_timeout"] == timeout_s
+
+
+def test_what_an_upsert_needs_of_the_rows_is_part_of_its_promise() -> None:
+    promised = SqlSink("mariadb://h/d", "t", **UPSERT, delete_when_true="gone", deletes_kept_s=60).guarantee()
+    text = "; ".join(promised.conditions)
+    assert "versions of one row differ in v" in text
+    assert "60 s later than a newer deletion" in text
+    assert "versions" not in "; ".join(SqlSink("mariadb://h/d", "t").guarantee().conditions)

@@ -12,6 +12,7 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 
 from onefold.connectors.txn_cli import app as txn_app
 from onefold.core import OnefoldError
@@ -138,6 +139,7 @@ def verify(
     dead_letters: Annotated[str | None, typer.Option(help="The dead letters' table, if it was named.")] = None,
     source_position: Annotated[str, typer.Option(help="The sink's source_position, separated by commas.")] = "",
     positions: Annotated[bool, typer.Option(help="The rows have the source's kafka_* columns.")] = False,
+    bookkeeping_schema: Annotated[str, typer.Option(help="The sink's bookkeeping_schema.")] = "onefold_sinks",
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Compare the topic, up to the ledger's positions, with the table, row by row. Exit code 1 if they differ."""
@@ -150,25 +152,26 @@ def verify(
         table=table,
         name=sink,
         mode=mode.value,
-        key=key.split(",") if mode is Mode.UPSERT else (),
+        key=_names(key) if mode is Mode.UPSERT else (),
         order=_names(order),
         delete_when_true=delete_when_true,
         delete_when_null=delete_when_null,
         on_error=on_error.value,
         dead_letters=dead_letters,
         source_position=_names(source_position),
+        bookkeeping_schema=bookkeeping_schema,
     )
     result = run_verification(
         pipeline=pipeline,
         source=KafkaSource(
-            *topic.split(","),
+            *_names(topic),
             bootstrap_servers=bootstrap_servers,
             format="json",
             schema=schema,
             positions=positions,
         ),
         sink=destination,
-        key=key.split(","),
+        key=_names(key),
         select=select or [],
         where=where,
         store=store,
@@ -183,7 +186,7 @@ def verify(
 
 
 def _names(text: str) -> list[str]:
-    return text.split(",") if text else []
+    return [name.strip() for name in text.split(",")] if text else []
 
 
 def main() -> None:
@@ -191,5 +194,7 @@ def main() -> None:
     try:
         app()
     except OnefoldError as error:
-        Console(stderr=True).print(f"[red]{type(error).__name__}:[/] {error}", soft_wrap=True, highlight=False)
+        Console(stderr=True).print(
+            f"[red]{type(error).__name__}:[/] {escape(str(error))}", soft_wrap=True, highlight=False
+        )
         sys.exit(exit_code(error))

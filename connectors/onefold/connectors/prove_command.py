@@ -6,6 +6,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from onefold.core import ConfigError
 from onefold.core.testing import DEEP, DEFAULT, INVARIANTS, Caught, Plan, Proof, catch_mutants, load, prove, simulate
 
 __all__ = ["replay_schedule", "run_proof"]
@@ -36,7 +37,12 @@ def run_proof(console: Console, deep: bool, with_mutants: bool) -> bool:
 
 def replay_schedule(console: Console, text: str) -> bool:
     """Run one schedule, as a failure prints it, and show every point it passes. False if it breaks an invariant."""
-    plan = Plan.from_json(text)
+    try:
+        plan = Plan.from_json(text)
+    except (ValueError, KeyError, TypeError) as error:
+        raise ConfigError(
+            f"--replay takes a schedule as a failure of `onefold prove` printed it, not {text!r}"
+        ) from error
     run = simulate(plan, load())
     struck = dict(plan.faults)
     for number, point in enumerate(run.steps, start=1):

@@ -59,5 +59,5 @@ def print_verification(console: Console, result: Verification) -> None:
     add_verdicts(table, result.invariants)
     console.print(table)
     for kind, keys in found.samples.items():
-        console.print(f"{kind}: {'; '.join(keys)}", highlight=False)
+        console.print(f"{kind}: {'; '.join(keys)}", highlight=False, markup=False)
     print_violations(console, result.invariants)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
 from onefold.local.cache import cache_directory
+from onefold.local.debian import unpack
 from onefold.local.errors import LocalServerError, clear_disk_errors
 from onefold.local.postgres_binaries import SYSTEM_CACHE, run
 from onefold.local.resources import exclusive, require_space
@@ -17,8 +16,6 @@ from onefold.local.resources import exclusive, require_space
 __all__ = ["MariaDbBinaries", "mariadb_binaries"]
 
 _PACKAGE = "mariadb-server-core"
-# Every process of this machine needs these, so they are here; another libc beside its own loader would not start.
-_LIBRARIES_HERE = ("libc6", "libgcc-s1", "libcrypt1")
 _UNPACKED_BYTES = 200 * 1024 * 1024
 _LOCK_S_MAX = 600.0
 _SERVERS = ("mariadbd", "mysqld")
@@ -64,7 +61,6 @@ def mariadb_binaries() -> MariaDbBinaries:
     if not unpacked.exists():
         with exclusive(cache / "mariadb.lock", _LOCK_S_MAX, "downloading MariaDB"), clear_disk_errors(cache):
             if not unpacked.exists():  # another process was quicker
-                cache.chmod(0o755)
                 require_space(cache, _UNPACKED_BYTES, "downloading MariaDB")
                 _download(unpacked)
     (libraries,) = {path.parent for path in unpacked.glob("usr/lib/*/libaio.so.1*")} or {unpacked / "usr/lib"}
@@ -72,36 +68,11 @@ def mariadb_binaries() -> MariaDbBinaries:
 
 
 def _download(unpacked: Path) -> None:
-    if not (shutil.which("apt-get") and shutil.which("dpkg")):
+    try:
+        unpack(_PACKAGE, unpacked)
+    except LocalServerError as error:
         raise LocalServerError(
-            "MariaDB is not installed, and this machine has no apt-get to fetch it with: install MariaDB's server "
-            f"(mariadbd) so that it is on PATH, or copy a cache that has it to {unpacked.parent}"
-        )
-    with tempfile.TemporaryDirectory(prefix="mariadb-", suffix=".part", dir=unpacked.parent) as part:
-        packages, whole = Path(part, "packages"), Path(part, "whole")
-        packages.mkdir()
-        whole.mkdir(mode=0o755)
-        try:
-            _fetch(packages, [])
-        except LocalServerError:
-            # No package lists on this machine, or old ones: lists of our own, which needs no root.
-            lists = Path(part, "lists")
-            (lists / "partial").mkdir(parents=True)
-            own = ["-o", f"Dir::State::Lists={lists}", "-o", f"Dir::Cache={part}", "-o", "APT::Sandbox::User="]
-            try:
-                run(["apt-get", *own, "-q", "update"])
-                _fetch(packages, own)
-            except LocalServerError as error:
-                raise LocalServerError(
-                    f"MariaDB is not installed, and Debian's package could not be fetched ({error}): check the network "
-                    "and apt's sources, or install MariaDB's server (mariadbd) so that it is on PATH"
-                ) from error
-        for package in sorted(packages.glob("*.deb")):
-            run(["dpkg", "-x", package, whole])
-        whole.replace(unpacked)
-
-
-def _fetch(folder: Path, options: list[str]) -> None:
-    said = run(["apt-cache", *options, "depends", _PACKAGE])
-    libraries = [name for name in re.findall(r"^ +Depends: (lib\S+)$", said, re.M) if name not in _LIBRARIES_HERE]
-    run(["apt-get", *options, "-q", "-o", "APT::Sandbox::User=", "download", _PACKAGE, *libraries], cwd=folder)
+            f"MariaDB is not installed, and Debian's package could not be fetched ({error}): check the network and "
+            "apt's sources, or install MariaDB's server (mariadbd) so that it is on PATH, or copy a cache that has it "
+            f"to {unpacked.parent}"
+        ) from error

@@ -11,12 +11,13 @@ from dataclasses import dataclass
 
 import psycopg
 from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 (Spark's own convention)
+from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
 from onefold.sinks.postgres import PostgresSink
 from onefold.sinks.postgres.changes import Changes
 from onefold.sources.postgres import PostgresSource
+from onefold.spark.columns import column, columns
 from onefold.spark.fingerprint import fingerprint
 from onefold.spark.postgres_source import read_postgres
 
@@ -57,14 +58,14 @@ def account(
     content = fingerprint([fields[name] for name in actual.columns]).alias("__hash")
     position = letters.position if letters is not None else ()
     rows = expected.select(
-        *(F.col(f"`{name}`").alias(name) for name in key),
-        _order(F.col(f"`{name}`") for name in order),
+        *(column(name).alias(name) for name in key),
+        _order(column(name) for name in order),
         _deleted(changes).alias("__deleted"),
         content,
-        *(F.col(f"`{name}`").alias(f"__at{number}") for number, name in enumerate(position)),
+        *(column(name).alias(f"__at{number}") for number, name in enumerate(position)),
     )
     no_order = F.lit(None).cast(rows.schema["__order"].dataType).alias("__order")
-    there = actual.select(*_columns(key), no_order, F.lit(False).alias("__deleted"), content)
+    there = actual.select(*columns(key), no_order, F.lit(False).alias("__deleted"), content)
     found = _lines(there, key, found=1)
     if letters is None:
         return _lines(rows, key, row=1).unionAll(found)
@@ -81,14 +82,14 @@ def account(
         return _by_position(rows, dead, key, len(position)).unionAll(found)
     for name in key:
         if isinstance(fields[name].dataType, StringType):  # Postgres has no place for NUL, in a dead letter neither
-            rows = rows.withColumn(name, F.replace(F.col(f"`{name}`"), F.lit("\0"), F.lit("\\u0000")))
+            rows = rows.withColumn(name, F.replace(column(name), F.lit("\0"), F.lit("\\u0000")))
     return _lines(rows, key, row=1).unionAll(_lines(dead, key, letter=1)).unionAll(found)
 
 
 def judge_appended(lines: DataFrame, key: Sequence[str]) -> DataFrame:
     """For each key, how many rows are `__expected`, found (`__actual`), and wrong, by kind."""
     wide = F.col("__hash").cast("decimal(38,0)")
-    totals = lines.groupBy(*_columns(key)).agg(
+    totals = lines.groupBy(*columns(key)).agg(
         *(F.sum(name).alias(name) for name in _COUNTS),
         F.coalesce(F.sum(F.when(F.col("__row") > 0, wide)), F.lit(0)).alias("__expected_hash"),
         F.coalesce(F.sum(F.when(F.col("__found") > 0, wide)), F.lit(0)).alias("__actual_hash"),
@@ -100,7 +101,7 @@ def judge_appended(lines: DataFrame, key: Sequence[str]) -> DataFrame:
     # With no position, which of a key's rows its dead letters stand for is not known.
     is_changed = (letters == 0) & (alive == found) & (F.col("__expected_hash") != F.col("__actual_hash"))
     return totals.select(
-        *_columns(key),
+        *columns(key),
         (rows + F.col("__dead")).alias("__expected"),
         found.alias("__actual"),
         F.greatest(alive - found, F.lit(0)).alias("__lost"),
@@ -117,7 +118,7 @@ def judge_newest(lines: DataFrame, key: Sequence[str]) -> DataFrame:
     expected to have a dead letter: Postgres is not asked of one that is older than what it has.
     """
     rows, letters, is_row = F.col("__row"), F.col("__letter"), F.col("__row") > 0
-    versions = lines.groupBy(*_columns(key), "__order").agg(
+    versions = lines.groupBy(*columns(key), "__order").agg(
         *(F.sum(name).alias(name) for name in _COUNTS),
         F.max(F.when(is_row, F.col("__deleted"))).alias("__deleted"),
         *(
@@ -126,7 +127,7 @@ def judge_newest(lines: DataFrame, key: Sequence[str]) -> DataFrame:
         ),
     )
     is_alive, is_known = rows > letters, rows + F.col("__dead") > 0
-    totals = versions.groupBy(*_columns(key)).agg(
+    totals = versions.groupBy(*columns(key)).agg(
         F.max_by(F.struct("__deleted", "__row_hashes"), F.when(is_alive, F.col("__order"))).alias("__newest"),
         F.flatten(
             F.collect_list(
@@ -143,7 +144,7 @@ def judge_newest(lines: DataFrame, key: Sequence[str]) -> DataFrame:
     is_right = (wanted > 0) & F.arrays_overlap("__found_hashes", newest["__row_hashes"])
     is_dead_too = F.when((found > 0) & ~is_right & F.arrays_overlap("__found_hashes", "__dead_hashes"), 1).otherwise(0)
     return totals.select(
-        *_columns(key),
+        *columns(key),
         wanted.alias("__expected"),
         found.alias("__actual"),
         F.greatest(wanted - found, F.lit(0)).alias("__lost"),
@@ -158,9 +159,10 @@ def judge_newest(lines: DataFrame, key: Sequence[str]) -> DataFrame:
 def _by_position(rows: DataFrame, dead: DataFrame, key: Sequence[str], width: int) -> DataFrame:
     """Lines of the rows and the dead letters that have the same position.
 
-    Several rows of one position were one record: there, key and order tell which of them a dead letter stands for.
+    Several rows of one position were one record: there, key and order tell which of them a dead letter stands for; of
+    those that are equal in these, and not all dead, which ones are dead is not known: their dead letters stay letters.
     """
-    content = F.struct(*_columns(key), "__order", "__deleted", "__hash")
+    content = F.struct(*columns(key), "__order", "__deleted", "__hash")
     at = [f"__at{number}" for number in range(width)]
     both = rows.select(*at, content.alias("__of_row"), F.lit(None).cast("boolean").alias("__is_letter"))
     both = both.unionAll(dead.select(*at, content.alias("__of_row"), F.lit(True)))
@@ -174,18 +176,24 @@ def _by_position(rows: DataFrame, dead: DataFrame, key: Sequence[str], width: in
     def name_of(row: Column) -> Column:
         return F.struct(*(row.getField(name) for name in (*key, "__order")))
 
+    def times(row: Column, among: Column) -> Column:
+        return F.size(F.filter(among, lambda other: name_of(other).eqNullSafe(name_of(row))))
+
     def line(of: Column, **counts: Column) -> Column:
         fields = [of.getField(name).alias(name) for name in (*key, "__order", "__deleted", "__hash")]
         numbers = [counts.get(name.strip("_"), F.lit(0)).cast("bigint").alias(name) for name in _COUNTS]
         return F.struct(*fields, *numbers)
 
     def line_of(row: Column) -> Column:
-        named = F.exists(letters, lambda letter: name_of(letter).eqNullSafe(name_of(row)))
-        is_dead = (F.size(letters) > 0) & ((F.size(known) == 1) | named)
+        is_dead = (F.size(letters) > 0) & ((F.size(known) == 1) | (times(row, letters) >= times(row, known)))
         return line(row, row=F.when(is_dead, 0).otherwise(1), dead=F.when(is_dead, 1).otherwise(0))
 
-    lines = F.transform(known, line_of)
-    stand_for = F.size(F.filter(lines, lambda item: item["__dead"] > 0))
+    def is_for_some(letter: Column) -> Column:
+        return (F.size(known) > 1) & (times(letter, letters) < times(letter, known))
+
+    of_some = F.transform(F.filter(letters, is_for_some), lambda letter: line(letter, letter=F.lit(1)))
+    lines = F.concat(F.transform(known, line_of), of_some)
+    stand_for = F.size(F.filter(lines, lambda item: item["__dead"] + item["__letter"] > 0))
     rest = F.size(letters) - stand_for
     is_known = F.size(known) > 0
     spare = line(
@@ -199,26 +207,22 @@ def _by_position(rows: DataFrame, dead: DataFrame, key: Sequence[str], width: in
 
 def _lines(df: DataFrame, key: Sequence[str], **counts: int) -> DataFrame:
     numbers = (F.lit(counts.get(name.strip("_"), 0)).cast("bigint").alias(name) for name in _COUNTS)
-    return df.select(*_columns(key), "__order", "__deleted", "__hash", *numbers)
+    return df.select(*columns(key), "__order", "__deleted", "__hash", *numbers)
 
 
-def _order(columns: Iterable[Column]) -> Column:
+def _order(values: Iterable[Column]) -> Column:
     # A struct has a field, also where rows have no order.
-    return F.struct(*(column.alias(f"_{number}") for number, column in enumerate(columns)), F.lit(0).alias("_")).alias(
+    return F.struct(*(value.alias(f"_{number}") for number, value in enumerate(values)), F.lit(0).alias("_")).alias(
         "__order"
     )
 
 
 def _deleted(changes: Changes | None) -> Column:
     if changes is not None and changes.delete_when_true is not None:
-        return F.coalesce(F.col(f"`{changes.delete_when_true}`"), F.lit(False))
+        return F.coalesce(column(changes.delete_when_true), F.lit(False))
     if changes is not None and changes.delete_when_null is not None:
-        return F.col(f"`{changes.delete_when_null}`").isNull()
+        return column(changes.delete_when_null).isNull()
     return F.lit(False)
-
-
-def _columns(names: Sequence[str]) -> list[Column]:
-    return [F.col(f"`{name}`") for name in names]
 
 
 def shown(sink: PostgresSink, names: Sequence[str]) -> list[str]:

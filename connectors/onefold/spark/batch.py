@@ -16,6 +16,7 @@ from onefold.core.effects import EpochRequest
 from onefold.core.protocol import Initial, Outcome, Started
 from onefold.core.recovery import resolve
 from onefold.core.runs import NO_RUN, DecidedRun, check_name, next_range, run_of
+from onefold.core.settling import LOOKS_MAX
 from onefold.spark.failures import from_spark
 from onefold.spark.session import Session, task_of
 from onefold.spark.writers import run_writers
@@ -131,15 +132,24 @@ def _ask(session: Session, run: str, schema: pa.Schema) -> EpochRequest | BatchO
 
 
 def _is_at_rest(session: Session, done: DecidedRun) -> bool:
-    """Whether the run is complete, by store and destinations: then nobody who works on another need be fenced."""
+    """Whether the run is complete, by store and destinations: then nobody who works on another need be fenced.
+
+    Where the two contradict each other, another run may have gone on between the looks: so it looks again, until the
+    store stands still. What is wrong then, a start says.
+    """
     facts = session.facts()
-    if any(record.epoch == done.epoch for record in facts.unfinished):
-        return False
-    try:
-        resolve(facts, session.ledgers())
-    except OnefoldError:
-        return False  # a start says what is wrong, if it is not just another run that went on meanwhile
-    return True
+    for _ in range(LOOKS_MAX):
+        if any(record.epoch == done.epoch for record in facts.unfinished):
+            return False
+        try:
+            resolve(facts, session.ledgers())
+        except OnefoldError:
+            before, facts = facts, session.facts()
+            if facts == before:
+                return False
+        else:
+            return True
+    return False
 
 
 def _replayed(done: DecidedRun) -> BatchOutcome:

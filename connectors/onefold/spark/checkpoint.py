@@ -179,7 +179,7 @@ def _local(path: str) -> Path:
 def _execution(spark: SparkSession, query_id: str) -> Any:
     # The batch's session is a clone with a query manager of its own; the shared state knows every running query.
     session = spark._jsparkSession
-    uuid = spark._jvm.java.util.UUID.fromString(query_id)  # type: ignore[union-attr]
+    uuid = spark._jvm.java.util.UUID.fromString(query_id)  # type: ignore[union-attr]  # PySpark: "JVMView | None"
     return session.sharedState().activeStreamingQueries().get(uuid)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F  # noqa: N812 (Spark's own convention)
+from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, IntegralType, StringType
 
 from onefold.core import ConfigError

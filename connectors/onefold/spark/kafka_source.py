@@ -63,7 +63,7 @@ class OnefoldKafkaDataSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         return _BatchReader(self._source(), self._arrow(schema), self.options, direct=self._direct())
 
-    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         if "endingOffsets" in self.options:
             raise ConfigError("endingOffsets is for batch reads; a stream ends with trigger(availableNow=True)")
         return _StreamReader(self._source(), self._arrow(schema), self.options, direct=self._direct())
@@ -160,17 +160,17 @@ class _StreamReader(_Planner, DataSourceStreamReader, SupportsTriggerAvailableNo
         self._target: _Partitions | None = None  # with AvailableNow: where the query ends
         self._seen: _Partitions | None = None
 
-    def initialOffset(self) -> _Offset:  # noqa: N802
+    def initialOffset(self) -> _Offset:
         return _to_spark(offsets_of(self.initial()))
 
-    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+    def prepareForTriggerAvailableNow(self) -> None:
         self._target = self.latest({})
 
-    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+    def getDefaultReadLimit(self) -> ReadLimit:
         records_max = self.source.max_offsets_per_trigger
         return ReadAllAvailable() if records_max is None else ReadMaxRows(records_max)
 
-    def latestOffset(self, start: _Offset, limit: ReadLimit) -> _Offset:  # noqa: N802
+    def latestOffset(self, start: _Offset, limit: ReadLimit) -> _Offset:
         at = _from_spark(start)
         self._seen = latest = self.latest(at)
         if self._target is not None:
@@ -178,7 +178,7 @@ class _StreamReader(_Planner, DataSourceStreamReader, SupportsTriggerAvailableNo
             latest = {p: max(at.get(p, 0), min(offset, latest[p])) for p, offset in self._target.items() if p in latest}
         return _to_spark(at | _admit(at, latest, limit))
 
-    def reportLatestOffset(self) -> _Offset | None:  # noqa: N802
+    def reportLatestOffset(self) -> _Offset | None:
         return None if self._seen is None else _to_spark(self._seen)
 
     def partitions(self, start: _Offset, end: _Offset) -> Sequence[InputPartition]:

@@ -14,13 +14,14 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 (Spark's own convention)
+from pyspark.sql import functions as F
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import ArrayType, MapType, StringType, StructField, StructType
 
 from onefold.core.errors import ConfigError
 from onefold.sources.postgres import HeldSnapshot, Part, PostgresSource, describe, hold, plan, read, resolve
+from onefold.spark.columns import column
 from onefold.spark.formats import register
 from onefold.spark.workers import settle
 
@@ -69,10 +70,10 @@ def _fields(spark: SparkSession, schema: StructType | str | None) -> list[Struct
 
 
 def _column(field: StructField, json_mode: str | None) -> Column:
-    column = F.col(f"`{field.name}`")
+    found = column(field.name)
     if json_mode is not None:
-        column = F.from_json(column, field.dataType.json(), {"mode": json_mode})
-    return column.alias(field.name)
+        found = F.from_json(found, field.dataType.json(), {"mode": json_mode})
+    return found.alias(field.name)
 
 
 def _hold(source: PostgresSource) -> HeldSnapshot:

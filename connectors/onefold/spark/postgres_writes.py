@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -33,6 +33,12 @@ def _columns(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(","))
 
 
+def _flag(text: str) -> bool:
+    if text.strip().lower() not in ("true", "false"):
+        raise ValueError(text)
+    return text.strip().lower() == "true"
+
+
 _REQUIRED = ("url", "table", "pipeline", "run")
 # Option -> what PostgresSink calls it, and how its text is read.
 _OF_SINK: dict[str, tuple[str, Callable[[str], Any]]] = {
@@ -50,6 +56,8 @@ _OF_SINK: dict[str, tuple[str, Callable[[str], Any]]] = {
     "sourcePosition": ("source_position", _columns),
     "lockTimeoutS": ("lock_timeout_s", float),
     "connectTimeoutS": ("connect_timeout_s", int),
+    "evolve": ("evolve", _flag),
+    "role": ("role", str),
 }
 _OPTIONS = (*_REQUIRED, "store", "patienceS", *_OF_SINK)
 
@@ -76,7 +84,7 @@ class PostgresWrites(DataSource):
             run = open_run(session, self.options["run"], to_arrow_schema(schema, timezone="UTC"))
         return _RunWriter(target, run)
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: ARG002, N802
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
         raise ConfigError(
             "onefold_postgres writes batches. A streaming query goes through a pipeline, which knows its positions:"
             " Pipeline(...).write(df, ...), or df.writeStream.foreachBatch(pipeline.epoch_writer)"
@@ -89,7 +97,7 @@ class _Target:
 
     pipeline: str
     sink: PostgresSink
-    store: str
+    store: str = field(repr=False)  # it may hold a password
     patience_s: float
 
     @classmethod
@@ -140,7 +148,7 @@ class _RunWriter(DataSourceArrowWriter):
         with closing(self.target.session()) as session:
             decide_run(session, self.run, tuple(manifest))
 
-    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:  # noqa: ARG002
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Also called where `commit` failed, which may have decided: so this asks the store, and not the messages."""
         if isinstance(self.run, OpenedRun):
             with closing(self.target.session()) as session:
@@ -151,4 +159,5 @@ def _read(options: Mapping[str, str], option: str, as_: Callable[[str], Any]) ->
     try:
         return as_(options[option])
     except ValueError:
-        raise ConfigError(f"{option}={options[option]!r} must be a number") from None
+        what = "true or false" if as_ is _flag else "a number"
+        raise ConfigError(f"{option}={options[option]!r} must be {what}") from None

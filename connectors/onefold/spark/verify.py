@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 (Spark's own convention)
+from pyspark.sql import functions as F
 
 from onefold.core import ConfigError, EpochRecord, EpochState, Positions
 from onefold.core.effects import StoreFacts
@@ -21,6 +21,7 @@ from onefold.sinks.postgres.changes import Changes
 from onefold.sources.kafka import KafkaSource
 from onefold.sources.postgres import PostgresSource
 from onefold.spark.accounting import KINDS, DeadLetters, account, judge_appended, judge_newest, read_dead_letters, shown
+from onefold.spark.columns import columns
 from onefold.spark.failures import from_spark
 from onefold.spark.formats import register
 from onefold.spark.pipeline import Pipeline
@@ -70,7 +71,7 @@ def verify(
         if ledger is None:
             raise ConfigError(
                 f"sink {sink.name!r} has no ledger for pipeline {pipeline.name!r}: nothing was written under that name."
-                " Check the pipeline's and the table's name"
+                " Check the pipeline's and the table's name, and the sink's bookkeeping_schema"
             )
         leftovers = tuple(committer.leftovers(2**62))
     finally:
@@ -114,14 +115,12 @@ def compare_with_table(
     spark: SparkSession, expected: DataFrame, sink: PostgresSink, key: Sequence[str], letters: DeadLetters | None = None
 ) -> Comparison:
     """Compare rows with those of a sink's table, at one snapshot of it."""
-    columns = shown(sink, expected.columns)
+    names = shown(sink, expected.columns)
     # What was written may be narrower than its column: an int in a bigint, a decimal in a numeric without bounds.
-    table = PostgresSource(sink.url, sink.table, columns=columns, narrowing="check", hold_s=0)
+    table = PostgresSource(sink.url, sink.table, columns=names, narrowing="check", hold_s=0)
     with table.frozen() as frozen:
         # A document that does not fit is a row that was changed, and no reason to stop.
-        actual = read_postgres(
-            spark, frozen, expected.select(*(f"`{name}`" for name in columns)).schema, json_mode="PERMISSIVE"
-        )
+        actual = read_postgres(spark, frozen, expected.select(columns(names)).schema, json_mode="PERMISSIVE")
         return compare(expected, actual, key, sink.settings.changes, letters)
 
 
@@ -137,6 +136,13 @@ def compare(
     missing = [name for name in key if name not in expected.columns]
     if missing or not key:
         raise ConfigError(f"the key must be columns of the rows ({', '.join(expected.columns)}); not: {missing or key}")
+    told = (*changes.order, changes.delete_when_true, changes.delete_when_null) if changes is not None else ()
+    told += letters.position if letters is not None else ()
+    if lacking := [name for name in told if name is not None and name not in expected.columns]:
+        raise ConfigError(
+            f"the rows ({', '.join(expected.columns)}) lack {', '.join(lacking)}, which the sink's order, deletions or"
+            " source_position name: set sink, source (positions) and transformation up as the pipeline has them"
+        )
     lines = account(expected, actual, key, changes, letters)
     judged = (judge_appended(lines, key) if changes is None else judge_newest(lines, key)).persist()
     try:

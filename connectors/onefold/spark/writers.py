@@ -8,13 +8,15 @@ from contextlib import ExitStack, suppress
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
 from onefold.core import Committable, ConfigError, Partitioned, Sink, SinkWriter, TaskId
 from onefold.core.failpoints import failpoint
+from onefold.spark.columns import columns
 from onefold.spark.direct import Fetch
 from onefold.spark.workers import settle
 
-__all__ = ["Batches", "run_writers", "write_task"]
+__all__ = ["Batches", "run_writers", "shared_out", "write_task"]
 
 Batches = Iterable[pa.RecordBatch]
 RESULT_SCHEMA = "committables binary"
@@ -27,7 +29,7 @@ def run_writers(
 
     With `fetch`, the rows of `df` are offset ranges, and each task reads its own.
     """
-    df = _shared_out(df, sinks, is_direct=fetch is not None)
+    df = shared_out(df, sinks, is_direct=fetch is not None)
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         settle()
@@ -38,22 +40,24 @@ def run_writers(
     return tuple(committable for row in rows for committable in pickle.loads(bytes(row.committables)))
 
 
-def _shared_out(df: DataFrame, sinks: Sequence[Sink], *, is_direct: bool) -> DataFrame:
+def shared_out(df: DataFrame, sinks: Sequence[Sink], *, is_direct: bool) -> DataFrame:
     """`df` with its rows in the partitions that the sinks can take, and in no more of them."""
     wanted = {sink.name: sink.partition_by() for sink in sinks if isinstance(sink, Partitioned)}
-    wanted = {name: columns for name, columns in wanted.items() if columns}
+    wanted = {name: key for name, key in wanted.items() if key}
     if len(set(wanted.values())) > 1:
         raise ConfigError(
             f"the sinks {', '.join(wanted)} want each key in one task, and their keys differ: give all but one of them"
             " delivery='staged' in a pipeline of its own, or the same key"
         )
-    for name, columns in wanted.items():
+    for name, key in wanted.items():
         if is_direct:
             raise ConfigError(
-                f"sink {name!r} wants the rows of one {', '.join(columns)} in one task, and the direct path moves no"
+                f"sink {name!r} wants the rows of one {', '.join(key)} in one task, and the direct path moves no"
                 " rows between tasks: use pipeline.read and pipeline.write, or delivery='staged'"
             )
-        df = df.repartition(*(f"`{column}`" for column in columns))
+        # By an expression that nothing else is shuffled by: adaptive execution drops a shuffle that repeats that of a
+        # join before it, and then may split the join's skewed keys among tasks.
+        df = df.repartition(F.struct(F.lit("of one key"), *columns(key)))
         break
     limits = [limit for sink in sinks if (limit := sink.writers_max()) is not None]
     if limits:

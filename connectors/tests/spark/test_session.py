@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from onefold.core import Committable, Decided, EpochRecord, Fenced, Generation, Guarantee, InDoubt, Positions, Range
+from onefold.core import Committable, Decided, EpochRecord, Fenced, Guarantee, InDoubt, Positions, Range
 from onefold.core.effects import EpochRequest
-from onefold.core.ports import Merge
 from onefold.core.protocol import Initial
 from onefold.core.store import CheckpointStore
 from onefold.core.testing import ModelTwoPhaseSink
@@ -27,20 +28,12 @@ class LosesDecisions(CheckpointStore):
     late: Callable[[], Decided] | None = None
     unanswered = 0
 
-    def decide(
-        self,
-        generation: Generation,
-        record: EpochRecord,
-        manifest: Sequence[Committable],
-        now_ms: int,
-        merge: Merge | None = None,
-    ) -> Decided:
-        ask = super().decide
+    def decide(self, *asked: Any) -> Decided:
         if self.unanswered < 2:
             self.unanswered += 1
-            self.late = lambda: ask(generation, record, manifest, now_ms, merge)
+            self.late = partial(super().decide, *asked)
             raise InDoubt("no answer")
-        return ask(generation, record, manifest, now_ms, merge)
+        return super().decide(*asked)
 
 
 @pytest.fixture

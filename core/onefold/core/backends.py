@@ -20,7 +20,9 @@ from sqlalchemy.exc import DataError, DBAPIError, ProgrammingError, SQLAlchemyEr
 from onefold.core import libpq
 from onefold.core.errors import ConfigError
 
-__all__ = ["Backend", "Meaning", "backend_of", "reason"]
+__all__ = ["Backend", "Meaning", "backend_of", "reason", "url_of"]
+
+IDLE_S_MAX = 3600
 
 
 class Meaning(enum.Enum):
@@ -52,14 +54,19 @@ class Backend(ABC):
         del error
         return ""
 
+    def let_idle(self, connection: sa.Connection) -> None:
+        """Let the transaction at hand be idle for up to `IDLE_S_MAX`: it locks nothing that others wait for."""
+        del connection
+
     @contextmanager
     def alone(self, engine: sa.Engine) -> Iterator[None]:
         """Around a transaction that creates tables, where its own locks don't keep others out."""
         del engine
         yield
 
-    def lock_creation(self, connection: sa.Connection) -> None:  # noqa: B027
+    def lock_creation(self, connection: sa.Connection) -> None:
         """Inside a transaction that creates tables, where they are part of it."""
+        del connection
 
 
 class SqliteBackend(Backend):
@@ -139,6 +146,10 @@ class PostgresBackend(Backend):
         durable = "CASE current_setting('synchronous_commit') WHEN 'remote_apply' THEN 'remote_apply' ELSE 'on' END"
         return f"SELECT set_config('synchronous_commit', {durable}, true){chosen}"
 
+    def let_idle(self, connection: sa.Connection) -> None:
+        idle_ms = str(IDLE_S_MAX * 1000)
+        connection.execute(sa.select(sa.func.set_config("idle_in_transaction_session_timeout", idle_ms, sa.true())))
+
     def hint(self, error: SQLAlchemyError) -> str:
         return f". {libpq.READ_ONLY}" if libpq.is_read_only(reason(error)) else ""
 
@@ -176,6 +187,7 @@ class MariaDbBackend(Backend):
         *(1044, 1045, 1046, 1049, 1051, 1054, 1064, 1072, 1103, 1115, 1118, 1130, 1142, 1143, 1146, 1153, 1227, 1251),
         *(1267, 1273, 1275, 1286, 1370, 1524, 1665, 1698, 1820, 4151),
     )
+    _EXHAUSTED = (1040, 1041, 1135, 1203, 1226)
     # 1180 and 1196 are COMMIT's own: part of it may have been done.
     _BROKEN = (0, 1053, 1152, 1158, 1159, 1160, 1161, 1180, 1184, 1196, 1317, 1927, 2006, 2013, 2014, 2055)
     _PASSING_FROM, _CLIENT_FROM = 1000, 2000
@@ -197,8 +209,6 @@ class MariaDbBackend(Backend):
                 "innodb_lock_wait_timeout": wait_s,
                 "lock_wait_timeout": wait_s,
             }
-            if "MariaDB" in connection.get_server_info():
-                settings["idle_transaction_timeout"] = idle_s
             with connection.cursor() as cursor:
                 cursor.execute("SET SESSION " + ", ".join(f"{name}={value}" for name, value in settings.items()))
                 cursor.execute("SELECT @@innodb_flush_log_at_trx_commit")
@@ -212,10 +222,19 @@ class MariaDbBackend(Backend):
                     stacklevel=2,
                 )
 
-        connect_args = {"connect_timeout": 10, "charset": "utf8mb4"}
+        connect_args = {"charset": "utf8mb4"} | ({} if "connect_timeout" in url.query else {"connect_timeout": 10})
         engine = sa.create_engine(url, isolation_level="READ COMMITTED", pool_pre_ping=True, connect_args=connect_args)
         sa.event.listen(engine, "connect", settle)
+        sa.event.listen(engine, "begin", lambda connection: self._end_idle(connection, idle_s))
         return engine
+
+    @staticmethod
+    def _end_idle(connection: sa.Connection, idle_s: int) -> None:
+        if getattr(connection.dialect, "is_mariadb", False):  # MySQL has no such limit
+            connection.exec_driver_sql(f"SET SESSION idle_transaction_timeout = {idle_s}")
+
+    def let_idle(self, connection: sa.Connection) -> None:
+        self._end_idle(connection, IDLE_S_MAX)  # the session's next transaction sets it back
 
     @contextmanager
     def alone(self, engine: sa.Engine) -> Iterator[None]:
@@ -237,6 +256,8 @@ class MariaDbBackend(Backend):
             return Meaning.BAD_ROW
         if number in self._HOPELESS:
             return Meaning.HOPELESS
+        if number in self._EXHAUSTED:
+            return Meaning.EXHAUSTED
         is_the_servers = self._PASSING_FROM <= number < self._CLIENT_FROM or number > self._CLIENT_FROM + 1000
         return Meaning.PASSING if is_the_servers and number not in self._BROKEN else Meaning.BROKEN
 
@@ -247,6 +268,17 @@ _BACKENDS: dict[str, type[Backend]] = {
     "mariadb": MariaDbBackend,
     "mysql": MariaDbBackend,
 }
+
+
+def url_of(text: str, whose: str) -> sa.URL:
+    """A user's URL. Raises ConfigError, which quotes none of it: any part may be a password with an odd character."""
+    try:
+        return sa.make_url(text)
+    except (sa.exc.ArgumentError, ValueError):  # ValueError: what stands in the port's place is no number
+        raise ConfigError(
+            f"{whose} URL cannot be read: write dialect://user:password@host:port/database, as "
+            "mariadb://shop:secret@db:3306/shop, with odd characters percent-encoded (@ is %40, / is %2F, # is %23)"
+        ) from None
 
 
 def backend_of(url: sa.URL) -> tuple[Backend, sa.URL]:

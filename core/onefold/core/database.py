@@ -10,12 +10,13 @@ from pathlib import Path
 import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
 
-from onefold.core.backends import Meaning, backend_of, reason
+from onefold.core.backends import Meaning, backend_of, reason, url_of
 from onefold.core.errors import BadRecord, ConfigError, InDoubt, OnefoldError, OutOfResources, Retriable
 
 __all__ = ["Database"]
 
-_SECRETS = ("password", "sslpassword", "oauth_client_secret")
+# Of libpq and of PyMySQL, where they may stand in a URL's query.
+_SECRETS = ("password", "passwd", "sslpassword", "ssl_key_password", "oauth_client_secret")
 
 
 class Database:
@@ -25,8 +26,8 @@ class Database:
         self, url: str, lock_timeout_s: float, who: str = "the checkpoint store", application: str = "onefold store"
     ) -> None:
         self.who = who
+        self.backend, self.url = backend_of(url_of(url, f"{who}'s"))
         try:
-            self.backend, self.url = backend_of(sa.make_url(url))
             self.engine = self.backend.engine(self.url, lock_timeout_s, application)
         except (SQLAlchemyError, ImportError) as error:
             raise ConfigError(f"{who}'s URL is not usable: {error}") from error

@@ -22,7 +22,7 @@ from onefold.core.errors import CheckpointMismatch, Retriable
 from onefold.core.protocol import Protocol
 from onefold.core.recovery import check_ledger, doomed
 
-__all__ = ["Fate", "Survey", "fates", "settle", "survey"]
+__all__ = ["LOOKS_MAX", "Fate", "Survey", "fates", "settle", "survey"]
 
 EVERY_GENERATION = 2**62
 LOOKS_MAX = 5

@@ -66,7 +66,7 @@ def print_report(
     add_verdicts(table, verification.invariants)
     console.print(table)
     for kind, keys in found.samples.items():
-        console.print(f"{kind}, for example: {'; '.join(keys)}")
+        console.print(f"{kind}, for example: {'; '.join(keys)}", highlight=False, markup=False)
     print_violations(console, verification.invariants)
     console.print(f"Logs of every process: {directory / 'logs'}. To look around in the data:")
     console.print(f"  onefold local up --dir {directory / 'servers'}   (tables: orders, onefold_epochs)")

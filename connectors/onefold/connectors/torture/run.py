@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import partial
 from itertools import count, islice
 from pathlib import Path
 
@@ -131,7 +132,7 @@ def _rounds(world: World, tally: Tally, console: Console) -> str | None:
             tally.round, world.producing = number, True
             tally.doing = "waiting for an epoch"
             complete = world.watcher.complete
-            if not world.wait_until(lambda before=complete: world.watcher.complete > before, FIRST_EPOCH_S_MAX):  # type: ignore[misc]
+            if not world.wait_until(partial(_is_beyond, world, complete), FIRST_EPOCH_S_MAX):
                 return f"no epoch was completed in {FIRST_EPOCH_S_MAX:.0f} s, at the beginning of round {number}"
             wanted = settings.faults_per_round
             if deadline_s is None:
@@ -152,6 +153,10 @@ def _rounds(world: World, tally: Tally, console: Console) -> str | None:
     except (OnefoldError, psycopg.Error, KafkaException) as error:  # the run ends, but says where to look
         return f"{type(error).__name__} in round {tally.round}, {tally.doing}: {error}"
     raise AssertionError("count has no end")
+
+
+def _is_beyond(world: World, epoch: int) -> bool:
+    return world.watcher.complete > epoch
 
 
 def _one_fault(world: World, fault: Fault, tally: Tally, console: Console) -> int:

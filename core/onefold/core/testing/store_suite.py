@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 
 import sqlalchemy as sa
 
@@ -100,7 +101,7 @@ class StoreSuite:
             taken.extend(store.acquire(PIPELINE, 0) for _ in range(5))
 
         stores[0].acquire(PIPELINE, 0)
-        _together([lambda s=s: acquire(s) for s in stores])  # type: ignore[misc]
+        _together([partial(acquire, store) for store in stores])
         assert len({g.number for g in taken}) == len({g.token for g in taken}) == 20
 
     def test_of_first_starts_at_once_each_gets_a_generation_of_its_own(self, connect: Connect) -> None:
@@ -113,7 +114,7 @@ class StoreSuite:
                     taken.append(store.acquire(PIPELINE, 0))
                     return
 
-        _together([lambda s=s: acquire(s) for s in stores])  # type: ignore[misc]
+        _together([partial(acquire, store) for store in stores])
         assert sorted(g.number for g in taken) == [1, 2, 3, 4]
 
     def test_everything_but_reading_is_fenced_by_a_newer_generation(self, connect: Connect) -> None:
@@ -379,7 +380,7 @@ class StoreSuite:
             except OnefoldError as error:
                 others.append(error)
 
-        _together([lambda g=g: decide(g) for g in generations])  # type: ignore[misc]
+        _together([partial(decide, generation) for generation in generations])
         assert winners == [generations[-1].number]
         assert {type(error) for error in others} == {Fenced}
 

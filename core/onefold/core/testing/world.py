@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import uuid
 from collections import Counter, deque
-from collections.abc import Callable, Generator, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from itertools import pairwise
 from typing import Any
 
@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from onefold.core.contract import Committable, EpochRecord, Generation, SinkKind, TaskId
 from onefold.core.driver import Driver
-from onefold.core.effects import AcquireGeneration, Decide, Effect, EpochRequest, Pause, ReadStore, RunWriters, Verify
+from onefold.core.effects import AcquireGeneration, Decide, Effect, EpochRequest, Pause, ReadStore, Verify
 from onefold.core.errors import (
     BadRecord,
     Fenced,
@@ -33,64 +33,16 @@ from onefold.core.positions import Positions, Range, Relation
 from onefold.core.testing.faults import MISHAPS, Crash, Fault, Slept, can_follow
 from onefold.core.testing.models import Work
 from onefold.core.testing.operator import Checkpoint, Operator
+from onefold.core.testing.process import Attempt, CommitBatch, Life, PlanBatch, Process, Step, records_of, with_tasks
 from onefold.core.testing.subject import Subject
 
-__all__ = ["PIPELINE", "Attempt", "CommitBatch", "PlanBatch", "Process", "World"]
+__all__ = ["PIPELINE", "World"]
 
 PIPELINE = "model"
 LIVES_MAX = 80  # the longest plans kill no more than half as many
 CUTS: tuple[dict[str, int], ...] = ({"t/0": 2, "t/1": 1}, {"t/0": 2, "t/1": 3})  # where batches end, from the start on
 OTHER_CUTS: tuple[dict[str, int], ...] = ({"t/0": 1, "t/1": 1}, {"t/0": 2, "t/1": 2}, CUTS[-1])
 EMPTY_AT = 0  # after this cut comes a batch without records
-
-
-@dataclass(frozen=True, slots=True)
-class PlanBatch:
-    """Spark logs how far its next batch goes."""
-
-    batch: int
-    end: Positions
-
-
-@dataclass(frozen=True, slots=True)
-class CommitBatch:
-    """Spark logs that the batch is done."""
-
-    batch: int
-
-
-@dataclass(frozen=True, slots=True)
-class Attempt:
-    """-> Committable | None: one attempt of one task writes its rows and prepares."""
-
-    sink: str
-    record: EpochRecord
-    rows: tuple[str, ...]
-
-
-Step = Effect | PlanBatch | CommitBatch | Attempt
-Life = Generator[Step, Any, None]
-
-
-class Process:
-    """A driver's process: what it runs, and the step that it is about to take. None once it has ended."""
-
-    def __init__(self, life: Life, driver: Driver) -> None:
-        self.life = life
-        self.driver = driver
-        self.generation: Generation | None = None
-        self.next: Step | None = next(life)
-
-    def answer(self, value: Any) -> None:
-        self._go_on(lambda: self.life.send(value))
-
-    def fail(self, error: OnefoldError) -> None:
-        self._go_on(lambda: self.life.throw(error))
-
-    def _go_on(self, resume: Callable[[], Step]) -> None:
-        self.next = None
-        with suppress(StopIteration):
-            self.next = resume()
 
 
 @dataclass
@@ -258,14 +210,14 @@ class World:
             span = Range(begin, checkpoint.offsets[batch])
             request = EpochRequest(span, "query", batch, "job", names, through, continues=bool(before))
             try:
-                yield from _with_tasks(protocol.epoch(started.generation, started.store_id, request))
+                yield from with_tasks(protocol.epoch(started.generation, started.store_id, request))
             except (Retriable, InDoubt) as error:
                 if self.freezes:
                     raise
                 # The job's own code asks once more, in the same process.
                 if isinstance(error, InDoubt):
                     started = yield from protocol.start(names, None)
-                yield from _with_tasks(protocol.epoch(started.generation, started.store_id, request))
+                yield from with_tasks(protocol.epoch(started.generation, started.store_id, request))
             yield CommitBatch(batch)
 
     def _next_batch(self, checkpoint: Checkpoint, start: Positions) -> int | None:
@@ -417,7 +369,8 @@ class World:
         if isinstance(step, Attempt):
             self.asleep.append(lambda: self._attempt(step))
         else:
-            self.asleep.append(lambda: process.driver.perform(step))  # type: ignore[arg-type]
+            # What only Spark does (PlanBatch, CommitBatch) is never put to sleep.
+            self.asleep.append(partial(process.driver.perform, step))  # type: ignore[arg-type]
 
     def _attempt_again(self, fault: Fault) -> None:
         assert self._now is not None and isinstance(self._now.step, Attempt)
@@ -468,7 +421,7 @@ class World:
             return
         newest = max(work.committable.epoch for work in sink.committed.values())
         rows = sum(len(w.rows) for w in sink.committed.values() if w.committable.epoch == newest)
-        whole = sum(len(rows) for rows in _records(self.store.epochs[newest].range).values())
+        whole = sum(len(rows) for rows in records_of(self.store.epochs[newest].range).values())
         self._glimpses.add(Glimpse(sink.name, newest, rows, whole))
 
     def evidence(self) -> Evidence:
@@ -477,7 +430,7 @@ class World:
 
         def records(last: EpochRecord | None) -> frozenset[Hashable]:
             up_to = Range(begin, last.range.end) if last else Range(begin, begin)
-            return frozenset(r for rows in _records(up_to).values() for r in rows)
+            return frozenset(r for rows in records_of(up_to).values() for r in rows)
 
         sinks, epochs = self.sinks.values(), self.store.history()
         adopted = max((r.epoch for r in epochs if r.query_id == ADOPTED), default=0)
@@ -503,39 +456,6 @@ class World:
         )
 
 
-def _with_tasks(protocol: Generator[Effect, Any, Any]) -> Life:
-    """The epoch protocol, with Spark's job in place of `RunWriters`: two tasks for each sink, one attempt each."""
-    effect = next(protocol)
-    with suppress(StopIteration):
-        while True:
-            try:
-                if isinstance(effect, RunWriters):
-                    answer: Any = yield from _job(effect.record)
-                else:
-                    answer = yield effect
-            except OnefoldError as error:
-                effect = protocol.throw(error)
-            else:
-                effect = protocol.send(answer)
-
-
-def _job(record: EpochRecord) -> Generator[Step, Any, tuple[Committable, ...]]:
-    accepted: list[Committable | None] = []
-    for sink in record.sinks:
-        for rows in _records(record.range).values():
-            accepted.append((yield Attempt(sink, record, tuple(rows))))
-    return tuple(committable for committable in accepted if committable is not None)
-
-
 @cache
 def _batch(rows: tuple[str, ...]) -> pa.RecordBatch:
     return pa.record_batch({"id": list(rows)})
-
-
-def _records(span: Range) -> dict[str, list[str]]:
-    """The source records of each partition in a range."""
-    first = dict(span.start.items)
-    return {
-        partition: [f"{partition}@{offset}" for offset in range(int(first.get(partition, 0)), int(end))]
-        for partition, end in span.end.items
-    }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from onefold.sinks.kafka.encoding import Encoding
 from onefold.sinks.kafka.ids import Ids
@@ -23,7 +23,7 @@ class Settings:
     transaction_timeout_s: float
     outage_max_s: float  # what is prepared must live so much longer when the epoch is decided
     timeout_s: float
-    client: tuple[tuple[str, str], ...]  # librdkafka's, sorted
+    client: tuple[tuple[str, str], ...] = field(repr=False)  # librdkafka's, sorted; a password may be among them
     ids: Ids  # of mode="keyed"
 
     def names(self, pipeline: str) -> Names:

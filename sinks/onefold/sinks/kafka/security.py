@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ssl
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from onefold.core.errors import ConfigError
 from onefold.core.librdkafka import Settings
@@ -22,8 +22,8 @@ class Security:
     tls: bool
     mechanism: str | None
     username: str
-    password: str
-    settings: tuple[tuple[str, str], ...]
+    password: str = field(repr=False)
+    settings: tuple[tuple[str, str], ...] = field(repr=False)
 
     @classmethod
     def of(cls, settings: Settings) -> Security:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -23,6 +24,8 @@ __all__ = ["Topics"]
 T = TypeVar("T")
 
 _REPLICAS = 3
+_SETTLE_S = 10.0
+_LOOK_AGAIN_S = 0.1
 _WRITE = frozenset({AclOperation.WRITE, AclOperation.DESCRIBE})
 _READ_WRITE = _WRITE | {AclOperation.READ}
 _PROGRESS = {
@@ -64,9 +67,7 @@ class Topics:
         found = self._describe(name, _READ_WRITE)
         if found is None:
             self._create(name)
-            found = self._describe(name, _READ_WRITE)
-            if found is None:
-                raise Retriable(f"{self._where}: the topic {name!r} was created, and is not there yet")
+            found = self._once_created(name)
         config = self._config(name)
         replicas = min(len(partition.replicas) for partition in found.partitions)
         for setting in ("cleanup.policy", "compression.type", "unclean.leader.election.enable"):
@@ -132,6 +133,15 @@ class Topics:
         except KafkaException as error:
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise
+
+    def _once_created(self, name: str) -> Any:
+        """A topic made a moment ago may not be known to every broker yet."""
+        deadline_s = time.monotonic() + min(self._settings.timeout_s, _SETTLE_S)
+        while (found := self._describe(name, _READ_WRITE)) is None:
+            if time.monotonic() > deadline_s:
+                raise Retriable(f"{self._where}: the topic {name!r} was created, and is not there yet")
+            time.sleep(_LOOK_AGAIN_S)
+        return found
 
     def _config(self, topic: str) -> dict[str, str]:
         """Its settings; none where the sink may not see them."""

@@ -86,10 +86,8 @@ def _upsert(connection: AnyConnection, plan: Plan, changes: Changes, where: str)
                         THEN UPDATE SET {_set(values, "n")}
                     WHEN NOT MATCHED THEN INSERT ({columns}) VALUES ({_list("n.", names)})""".encode()
             )
-    except psycopg.errors.UniqueViolation as error:
-        if error.diag.constraint_name not in plan.key_indexes:
-            raise
-        # ... from what others write meanwhile under the same keys.
+    except psycopg.errors.UniqueViolation:
+        # ... from what others write meanwhile under the same keys. Of another unique index this fails as well.
         connection.execute(
             f"""INSERT INTO {plan.target} AS t ({columns}) {source}
                 ON CONFLICT ({_list("", changes.key)}) DO UPDATE SET {_set(values, "excluded")}

@@ -15,7 +15,7 @@ from onefold.sinks.postgres import connection as pool
 from onefold.sinks.postgres import errors, prepared, staging, tombstones
 from onefold.sinks.postgres.dead_letters import Origin
 from onefold.sinks.postgres.incarnation import Incarnation
-from onefold.sinks.postgres.naming import Gid, gid_prefix
+from onefold.sinks.postgres.naming import Gid, gid_prefix, identifier
 from onefold.sinks.postgres.plan import Delivery, Plan, Settings
 
 if TYPE_CHECKING:
@@ -123,13 +123,13 @@ class PostgresCommitter:
     def shares_store(self, store_id: str) -> bool:
         with self._borrow("looking for the checkpoint store") as connection:
             schemas = connection.execute(
-                """SELECT relnamespace::regnamespace::text FROM pg_class
-                   WHERE relname = 'onefold_store' AND relkind = 'r' AND has_table_privilege(oid, 'SELECT')"""
+                """SELECT nspname FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace
+                   WHERE relname = 'onefold_store' AND relkind = 'r'
+                     AND has_schema_privilege(n.oid, 'USAGE') AND has_table_privilege(c.oid, 'SELECT')"""
             ).fetchall()
+            found = "SELECT FROM {}.onefold_store WHERE store_id = %s"
             return any(
-                connection.execute(
-                    f"SELECT FROM {schema}.onefold_store WHERE store_id = %s".encode(), (store_id,)
-                ).fetchone()
+                connection.execute(found.format(identifier(schema).replace("%", "%%")), (store_id,)).fetchone()
                 is not None
                 for (schema,) in schemas
             )

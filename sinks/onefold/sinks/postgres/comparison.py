@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
@@ -81,7 +81,7 @@ def _line(field: pa.Field, there: TargetColumn | None, target: Target, schema: p
     column = fit(name, field.type, there.type)
     alteration = None if there.domain or target.is_view else widening(field, there.type, there.collation)
     if column is not None:
-        return Line(name, kind, declared, column, alteration=alteration)
+        return Line(name, kind, declared, replace(column, sql=there.sql), alteration=alteration)
     if alteration is not None:
         remedy = f"cast the rows' column, or ALTER TABLE {target.table.sql} {alteration.clause} (evolve=True does it)"
     else:

@@ -119,14 +119,24 @@ def adopt_staged(
     origin: Origin,
     stage: str,
     attempts: Sequence[int],
+    refused_max: int,
 ) -> int:
-    """Make the staged dead letters of these attempts the epoch's own; returns how many they are."""
-    return connection.execute(
+    """Make the staged dead letters of these attempts the epoch's own; returns how many they are.
+
+    Raises TooManyRefused beyond `refused_max`: no attempt has more, all of them together may.
+    """
+    staged = f"{books.table('staged_dead')} WHERE stage = %s AND attempt = ANY(%s)"
+    mine = (stage, list(attempts))
+    count = connection.execute(
         f"""INSERT INTO {_escaped(table)} ({_LIST})
-            SELECT %s, %s, %s, %s, reason, sqlstate, position, "row", {_AT} FROM {books.table("staged_dead")}
-            WHERE stage = %s AND attempt = ANY(%s)""",
-        (*_of(origin), origin.timestamp_ms, stage, list(attempts)),
+            SELECT %s, %s, %s, %s, reason, sqlstate, position, "row", {_AT} FROM {staged}""",
+        (*_of(origin), origin.timestamp_ms, *mine),
     ).rowcount
+    if count > refused_max:
+        last = connection.execute(f"SELECT reason, sqlstate FROM {staged} LIMIT 1", mine).fetchone()
+        assert last is not None
+        raise TooManyRefused(Refused(*last))
+    return count
 
 
 def too_many(refused_max: int, error: TooManyRefused) -> str:
@@ -146,7 +156,12 @@ def _of(origin: Origin) -> tuple[str, str, int, int]:
 
 
 def _values(letter: DeadLetter) -> tuple[str, str | None, str | None, str]:
-    return letter.reason.replace("\0", "\\0"), letter.sqlstate, letter.position, _NUL.sub(r"\1\\\\u0000", letter.row)
+    position = _without_nul(letter.position) if letter.position is not None else None
+    return letter.reason.replace("\0", "\\0"), letter.sqlstate, position, _without_nul(letter.row)
+
+
+def _without_nul(text: str) -> str:
+    return _NUL.sub(r"\1\\\\u0000", text)
 
 
 def _escaped(table: str) -> str:

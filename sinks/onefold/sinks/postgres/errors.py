@@ -87,6 +87,15 @@ def _remedy(text: str, parameters: Mapping[str, Any]) -> str:
     return "Mend the sink's URL or the server's settings"
 
 
+def _is_of_another_width(state: str, text: str) -> bool:
+    """COPY's values are of a type that the column no longer has."""
+    return (
+        state == "22P03"
+        or (state == "08P01" and "insufficient data" in text)
+        or (state == "42804" and "binary data has array element type" in text)
+    )
+
+
 def translate(
     error: psycopg.Error,
     doing: str,
@@ -98,7 +107,7 @@ def translate(
     state = error.sqlstate or ""
     text = said(error)
     broken = connection is not None and connection.closed
-    if state == "22P03" or (state == "08P01" and "insufficient data" in text):  # values of another width
+    if _is_of_another_width(state, text):
         return Retriable(f"{doing}: {text}. The table was altered since the sink was opened: start the pipeline again")
     if broken or state.startswith("08") or state in _GONE or not state:
         if not broken and not state and not isinstance(error, psycopg.OperationalError):

@@ -8,12 +8,12 @@ from typing import Any
 
 import psycopg
 
-from onefold.sinks.postgres import errors
+from onefold.sinks.postgres import errors, tombstones
 from onefold.sinks.postgres.applying import apply, sort_in_memory
 from onefold.sinks.postgres.dead_letters import DeadLetter
 from onefold.sinks.postgres.isolating import Refused, isolate
 from onefold.sinks.postgres.naming import identifier
-from onefold.sinks.postgres.plan import ATTEMPT, Plan
+from onefold.sinks.postgres.plan import ATTEMPT, Delivery, Plan
 
 __all__ = ["merge_attempts"]
 
@@ -47,6 +47,8 @@ def merge_attempts(
     """
     where = f"s.{ATTEMPT} = ANY('{{{','.join(map(str, attempts))}}}'::bigint[])"
     sort_in_memory(connection)
+    if plan.tombstones is not None and plan.delivery is Delivery.STAGED:
+        tombstones.take_turns(connection, plan.tombstones)
     if plan.dead_letters is None:
         return apply(connection, plan, where, timestamp_ms), []
     connection.execute("SET CONSTRAINTS ALL IMMEDIATE")  # a row that is refused at COMMIT could not be left out
@@ -82,7 +84,7 @@ def _letter(connection: AnyConnection, plan: Plan, place: _Places, why: Refused)
     )
     position = f"json_build_object({pairs})::text" if pairs else "NULL::text"
     row = connection.execute(
-        f"""SELECT {position}, (SELECT row_to_json(r)::text FROM (SELECT {plan.column_list}) r)
+        f"""SELECT {position}, (SELECT row_to_json(r.*)::text FROM (SELECT {plan.column_list}) r)
             FROM {plan.stage_table} s WHERE {place.where}""".encode()
     ).fetchone()
     assert row is not None

@@ -35,11 +35,9 @@ def resolve(connection: Connection, settings: Settings, pipeline: str, schema: p
     if settings.evolve:
         found = evolution.evolve(connection, books, found, written, settings.lock_timeout_s)
     columns = columns_of(found, written)
-    key_indexes: tuple[str, ...] = ()
     tombs = letters = None
     if changes is not None:
         _check_key(found, changes, delivery)
-        key_indexes = found.key_indexes(changes.key)
         if changes.deletes:
             tombs = tombstones.create(connection, books.schema, found, changes)
     if settings.on_error == "dead_letter":
@@ -57,7 +55,6 @@ def resolve(connection: Connection, settings: Settings, pipeline: str, schema: p
         writers_max=_writers_max(slots_max - slots_used) if delivery is Delivery.TWO_PHASE else None,
         names=tuple(schema.names),
         changes=changes,
-        key_indexes=key_indexes,
         tombstones=tombs,
         dead_letters=letters,
         position=_position(schema, settings.source_position),
@@ -98,7 +95,7 @@ def _check_key(found: Target, changes: Changes, delivery: Delivery) -> None:
     key = ", ".join(map(identifier, changes.key))
     if not found.takes_copy:
         raise ConfigError(f"{found.table} is a view, and rows cannot be merged into it: name the table behind it")
-    if not found.key_indexes(changes.key):
+    if not found.has_key(changes.key):
         raise ConfigError(
             f"mode='upsert' finds rows by {key}, and table {found.table} has no unique index on exactly these columns:"
             f" CREATE UNIQUE INDEX ON {found.table.sql} ({key})"

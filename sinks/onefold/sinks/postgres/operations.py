@@ -105,9 +105,7 @@ class Operations:
 
     def committer(self, pipeline: str, sink: str, owners: Iterable[str] = ()) -> PostgresCommitter:
         """A sink's committer, as the role that prepared what it has to finish. Raises ConfigError if this can't be."""
-        url = self._url_of(sorted(set(owners)))
-        settings = Operations(url, self.schema)._settings(sink)
-        return PostgresCommitter(settings, pipeline, None)
+        return PostgresCommitter(self._settings(sink, self._role_for(sorted(set(owners)))), pipeline, None)
 
     def migrate(self, pipeline: str, sink: str) -> None:
         """What a driver does before it recovers."""
@@ -118,8 +116,8 @@ class Operations:
         """Let go of connections; the object can be used again."""
         pool.close_idle(self._conninfo())
 
-    def _url_of(self, owners: list[str]) -> str:
-        """COMMIT PREPARED is for the owner and for superusers."""
+    def _role_for(self, owners: list[str]) -> str | None:
+        """COMMIT PREPARED is for the owner and for superusers. None: whoever this session is, may."""
         with self._connected("looking at roles") as connection:
             row = connection.execute(
                 """SELECT current_user, rolsuper, array(SELECT r FROM unnest(%s::text[]) r WHERE r <> current_user),
@@ -131,18 +129,16 @@ class Operations:
         assert row is not None
         user, is_super, others, closed = row
         if is_super or not others:
-            return self.url
+            return None
         if closed or len(owners) > 1:
             raise ConfigError(
                 f"prepared by role {', '.join(map(repr, owners))}, and this session is {user!r}: connect as that role"
                 f" or as a superuser, or GRANT {identifier(others[0])} TO {identifier(user)}; where several prepared,"
                 " finish theirs one by one with --gid"
             )
-        given = psycopg.conninfo.conninfo_to_dict(self.url).get("options", "")
-        role = others[0].replace("\\", "\\\\").replace(" ", "\\ ")
-        return psycopg.conninfo.make_conninfo(self.url, options=f"{given} -c role={role}".strip())
+        return str(others[0])
 
-    def _settings(self, sink: str) -> Settings:
+    def _settings(self, sink: str, role: str | None = None) -> Settings:
         return Settings(
             url=self.url,
             table=Table(None, sink),  # a committer that was not opened touches none
@@ -151,6 +147,7 @@ class Operations:
             lock_timeout_s=10,
             connect_timeout_s=10,
             bookkeeping_schema=self.schema,
+            role=role,
         )
 
     def _connected(self, doing: str) -> AbstractContextManager[pool.Connection]:

@@ -74,7 +74,6 @@ class Plan:
     writers_max: int | None
     names: tuple[str, ...]  # all columns that the rows have
     changes: Changes | None = None
-    key_indexes: tuple[str, ...] = ()  # the unique indexes on the key, for upserts
     tombstones: str | None = None  # where deletions are remembered
     dead_letters: str | None = None  # None: a row that is refused stops the pipeline
     position: tuple[Column, ...] = ()  # what says in a dead letter where the row came from

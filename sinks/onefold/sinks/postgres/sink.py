@@ -169,6 +169,11 @@ class PostgresSink:
             more.append(
                 f"no version comes {changes.deletes_kept_s:g} s later than a newer deletion: it would be a row again"
             )
+            if delivery is Delivery.TWO_PHASE:
+                more.append(
+                    "no other pipeline writes versions into the table: what is prepared at once, a deletion here and an"
+                    " older version there, would both take effect"
+                )
         return replace(promise, conditions=(*promise.conditions, *more))
 
     def store_url(self) -> str | None:

@@ -26,6 +26,7 @@ from onefold.sinks.postgres.isolating import TooManyRefused
 from onefold.sinks.postgres.merging import merge_attempts
 from onefold.sinks.postgres.naming import identifier, stage_name
 from onefold.sinks.postgres.plan import Plan, stage_sql
+from onefold.sinks.postgres.target import declared
 
 __all__ = ["clear", "create", "discard", "drop_outgrown", "empty", "leftovers", "merge", "verify"]
 
@@ -56,16 +57,12 @@ def create(connection: pool.Connection, books: Bookkeeping, plan: Plan) -> Plan:
     name = stage_sql(books.schema, stage)
     with connection.transaction():
         connection.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (name,))
-        there = connection.execute(
-            """SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute
-               WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped ORDER BY attnum""",
-            (name,),
-        ).fetchall()
+        there = declared(connection, name)
         if there and there != wanted:  # somebody's DROP TYPE ... CASCADE took a column
             connection.execute(f"DROP TABLE {name}")
             connection.execute(f"DELETE FROM {books.table('staged')} WHERE stage = %s", (stage,))
-        declared = ", ".join(f"{identifier(column)} {kind}" for column, kind in wanted)
-        connection.execute(f"CREATE UNLOGGED TABLE IF NOT EXISTS {name} ({declared})")
+        columns = ", ".join(f"{identifier(column)} {kind}" for column, kind in wanted)
+        connection.execute(f"CREATE UNLOGGED TABLE IF NOT EXISTS {name} ({columns})")
     return replace(plan, stage=stage, stage_table=name)
 
 
@@ -113,7 +110,9 @@ def merge(
     try:
         dead = 0
         if plan.dead_letters is not None:
-            dead = dead_letters.adopt_staged(connection, books, plan.dead_letters, origin, plan.stage, list(attempts))
+            dead = dead_letters.adopt_staged(
+                connection, books, plan.dead_letters, origin, plan.stage, list(attempts), refused_max
+            )
         moved, letters = merge_attempts(connection, plan, list(attempts), origin.timestamp_ms, refused_max - dead)
     except TooManyRefused as error:
         raise BadRecord(f"{where}: {dead_letters.too_many(refused_max, error)}") from None
@@ -157,6 +156,12 @@ def drop_outgrown(connection: pool.Connection, books: Bookkeeping, stage: str, g
         try:
             with connection.transaction():
                 connection.execute(f"LOCK TABLE {name} IN ACCESS EXCLUSIVE MODE NOWAIT")
+                turn = connection.execute(
+                    "SELECT pg_try_advisory_xact_lock(hashtextextended(%s, 0))", (name,)
+                ).fetchone()
+                if not (turn and turn[0]):  # `create` is at it, and may have found it there
+                    kept += 1
+                    continue
                 # In this order: whoever opened that stage while this commit is under way has finished this epoch
                 # first, and written the ledger's row as a newer generation.
                 ledger = books.ledger(connection)

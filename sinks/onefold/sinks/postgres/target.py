@@ -12,7 +12,7 @@ from onefold.sinks.postgres.connection import Connection
 from onefold.sinks.postgres.naming import Table, identifier
 from onefold.sinks.postgres.types import PostgresType, default_type
 
-__all__ = ["Target", "TargetColumn", "UniqueIndex", "create", "find", "take_turns"]
+__all__ = ["Target", "TargetColumn", "UniqueIndex", "create", "declared", "find", "take_turns"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +24,11 @@ class TargetColumn:
     may_insert: bool
     domain: str | None = None  # the domain's name in SQL; `type` is what it comes down to
     collation: str | None = None  # in SQL, where it isn't the type's own
+
+    @property
+    def sql(self) -> str:
+        """The type and the collation that a column of ours has, so that both compare alike. As `columns_of` says it."""
+        return self.type.sql if self.collation is None else f"{self.type.sql} COLLATE {self.collation}"
 
     @property
     def declared(self) -> str:
@@ -38,7 +43,7 @@ class UniqueIndex:
 
     name: str
     columns: frozenset[str]
-    is_parts: bool  # a partition's share of the index of its parent
+    is_own: bool  # the table's; else one of its partitions has it
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +60,9 @@ class Target:
     owner: str
     is_mine: bool  # this session may alter it
 
-    def key_indexes(self, key: Sequence[str]) -> tuple[str, ...]:
-        """The unique indexes on exactly these columns, with those of the partitions; none if the table has none."""
-        found = [index for index in self.unique if index.columns == set(key)]
-        return () if all(index.is_parts for index in found) else tuple(index.name for index in found)
+    def has_key(self, key: Sequence[str]) -> bool:
+        """Whether the table has a unique index on exactly these columns. One of a partition alone says nothing."""
+        return any(index.is_own and index.columns == set(key) for index in self.unique)
 
     def blockers(self, key: Sequence[str]) -> tuple[str, ...]:
         """Reasons against two-phase delivery, for people. An index on `key` is none: no two tasks share a key."""
@@ -95,8 +99,8 @@ SELECT a.attname, b.typname, type.typmod, e.typname, b.typtype = 'e', format_typ
        (a.attnotnull OR type.is_not_null) AND NOT a.atthasdef AND a.attidentity = '' AND NOT type.is_filled,
        a.attgenerated <> '' OR a.attidentity = 'a', has_column_privilege(a.attrelid, a.attnum, 'INSERT'),
        CASE WHEN type.depth > 0 THEN format_type(a.atttypid, NULL) END,
-       (SELECT format('%%I.%%I', collnamespace::regnamespace::text, collname) FROM pg_collation
-        WHERE oid = a.attcollation AND oid <> b.typcollation)
+       (SELECT format('%%I.%%I', nspname, collname) FROM pg_collation c JOIN pg_namespace n ON n.oid = collnamespace
+        WHERE c.oid = a.attcollation AND c.oid <> b.typcollation)
 FROM pg_attribute a
 JOIN (SELECT DISTINCT ON (attnum) * FROM type ORDER BY attnum, depth DESC) type ON type.attnum = a.attnum
 JOIN pg_type b ON b.oid = type.oid
@@ -108,7 +112,7 @@ _UNIQUE = f"""
 WITH tree AS {_TREE}
 SELECT c.relname, i.indisvalid AND i.indimmediate AND i.indpred IS NULL AND i.indexprs IS NULL,
        (SELECT array_agg(attname::text) FROM pg_attribute
-        WHERE attrelid = i.indrelid AND attnum = ANY(i.indkey[0:i.indnkeyatts - 1])), c.relispartition
+        WHERE attrelid = i.indrelid AND attnum = ANY(i.indkey[0:i.indnkeyatts - 1])), i.indrelid = %(t)s
 FROM pg_index i JOIN tree ON i.indrelid = relid JOIN pg_class c ON c.oid = i.indexrelid
 WHERE i.indisunique ORDER BY 1
 """
@@ -133,6 +137,21 @@ _UNSAFE = f"""
 WITH tree AS {_TREE} SELECT relid::regclass::text, c.relkind = 'f' FROM tree JOIN pg_class c ON c.oid = relid
 WHERE c.relkind = 'f' OR c.relpersistence <> 'p' ORDER BY 2 DESC, 1
 """
+
+
+_DECLARED = """
+SELECT attname, format_type(atttypid, atttypmod) || coalesce(
+    (SELECT format(' COLLATE %%I.%%I', nspname, collname)
+     FROM pg_collation c JOIN pg_namespace n ON n.oid = collnamespace
+     WHERE c.oid = attcollation AND c.oid <> typcollation), '')
+FROM pg_attribute JOIN pg_type t ON t.oid = atttypid
+WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped ORDER BY attnum
+"""
+
+
+def declared(connection: Connection, name: str) -> list[tuple[str, str]]:
+    """The columns of a table of ours and their types, both with what is not the type's own; none if it is missing."""
+    return connection.execute(_DECLARED, (name,)).fetchall()
 
 
 def find(connection: Connection, table: Table) -> Target | None:
@@ -169,8 +188,8 @@ def find(connection: Connection, table: Table) -> Target | None:
     if row_security:
         obstacles.append("row-level security, which COPY refuses")
     unique = [
-        UniqueIndex(name, frozenset(columns if is_key else ()), is_parts)
-        for name, is_key, columns, is_parts in connection.execute(_UNIQUE, {"t": oid})
+        UniqueIndex(name, frozenset(columns if is_key else ()), is_own)
+        for name, is_key, columns, is_own in connection.execute(_UNIQUE, {"t": oid})
     ]
     rights = connection.execute(_RIGHTS, (oid,)).fetchall()
     return Target(

@@ -6,14 +6,17 @@ A late record that is not newer than its key's deletion stays out. A deletion is
 from __future__ import annotations
 
 import hashlib
+from typing import Any
+
+import psycopg
 
 from onefold.core.errors import ConfigError
 from onefold.sinks.postgres.changes import Changes
 from onefold.sinks.postgres.connection import Connection
 from onefold.sinks.postgres.naming import identifier
-from onefold.sinks.postgres.target import Target
+from onefold.sinks.postgres.target import Target, declared
 
-__all__ = ["create", "follow", "prune"]
+__all__ = ["create", "follow", "prune", "take_turns"]
 
 EXPIRES = "onefold_expires_ms"
 
@@ -21,11 +24,11 @@ EXPIRES = "onefold_expires_ms"
 def create(connection: Connection, schema: str, target: Target, changes: Changes) -> str:
     """The target's table of deletions, made if it is missing; returns its name in SQL. Raises ConfigError."""
     name = _name(schema, target)
-    types = {column.name: column.type.sql for column in target.columns}
+    types = {column.name: column.sql for column in target.columns}
     wanted = [(column, types[column]) for column in (*changes.key, *changes.order)] + [(EXPIRES, "bigint")]
     with connection.transaction():
         connection.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (name,))
-        there = _columns(connection, name)
+        there = declared(connection, name)
         if there and there != wanted:
             raise ConfigError(
                 f"deletions from {target.table} are remembered in {name} by {_listed(there)}, and this sink goes by"
@@ -47,10 +50,10 @@ def follow(connection: Connection, schema: str, target: Target) -> tuple[str, st
     Returns the table and the statement, both in SQL; None if there was nothing to do.
     """
     name = _name(schema, target)
-    types = {column.name: column.type.sql for column in target.columns}
+    types = {column.name: column.sql for column in target.columns}
     clauses = [
         f"ALTER COLUMN {identifier(column)} TYPE {types[column]}"
-        for column, kind in _columns(connection, name)
+        for column, kind in declared(connection, name)
         if column in types and types[column] != kind
     ]
     if not clauses:
@@ -60,22 +63,26 @@ def follow(connection: Connection, schema: str, target: Target) -> tuple[str, st
     return name, statement
 
 
+def take_turns(connection: psycopg.Connection[Any], tombstones: str) -> None:
+    """To the transaction's end no other merges in turn: neither would see the other's deletion or older version.
+
+    Pipelines that share what is remembered would else bring a deleted row back. The mode is one that excludes itself,
+    and no reader or writer.
+    """
+    connection.execute(f"LOCK TABLE {tombstones} IN SHARE UPDATE EXCLUSIVE MODE".encode())
+
+
 def prune(connection: Connection, tombstones: str, timestamp_ms: int) -> None:
-    """Forget what had expired when the epoch of that T was opened."""
-    connection.execute(f"DELETE FROM {tombstones} WHERE {EXPIRES} < {timestamp_ms}".encode())
+    """Forget what had expired when the epoch of that T was opened, but for what somebody else is at: a later epoch
+    does that. An epoch that is decided must not wait for another pipeline's prepared rows.
+    """
+    expired = f"SELECT ctid FROM {tombstones} WHERE {EXPIRES} < {timestamp_ms} FOR UPDATE SKIP LOCKED"
+    connection.execute(f"DELETE FROM {tombstones} WHERE ctid = ANY(ARRAY({expired}))".encode())
 
 
 def _name(schema: str, target: Target) -> str:
     digest = hashlib.sha256(target.table.sql.encode()).hexdigest()[:32]
     return f"{identifier(schema)}.{identifier(f'onefold_deleted_{digest}')}"
-
-
-def _columns(connection: Connection, name: str) -> list[tuple[str, str]]:
-    return connection.execute(
-        """SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute
-           WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped ORDER BY attnum""",
-        (name,),
-    ).fetchall()
 
 
 def _listed(columns: list[tuple[str, str]]) -> str:

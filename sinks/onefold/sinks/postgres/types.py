@@ -59,7 +59,7 @@ class PostgresType:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of the rows, resolved against the target: its own Arrow type, how it travels, its type in SQL."""
+    """A column of the rows, resolved against the target: its own Arrow type, how it travels, what it is in SQL."""
 
     name: str
     source: pa.DataType

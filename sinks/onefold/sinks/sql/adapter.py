@@ -74,8 +74,14 @@ class Adapter(ABC):
             return 0
         return 64 if isinstance(there, (sa.DOUBLE, sa.DOUBLE_PRECISION)) else 32
 
-    def check_target(self, connection: sa.Connection, table: sa.TableClause) -> None:  # noqa: B027
+    def check_target(self, connection: sa.Connection, table: sa.TableClause) -> None:
         """Raises ConfigError for a table that doesn't keep what it acknowledged."""
+        del connection, table
+
+    def collations(self, connection: sa.Connection, table: sa.TableClause) -> dict[str, str]:
+        """Of text columns, where SQLAlchemy's inspector doesn't say it and a stage would not have the same."""
+        del connection, table
+        return {}
 
     @abstractmethod
     def load(self, connection: sa.Connection, stage: sa.TableClause, batch: pa.RecordBatch) -> None:
@@ -128,4 +134,5 @@ def quoted(connection: sa.Connection, stage: sa.TableClause) -> tuple[str, str]:
     columns = ", ".join(preparer.quote(column.name) for column in stage.columns)
     # Where parameters are written with %, SQLAlchemy doubles it, and nobody halves it again here.
     double = preparer._double_percents
-    return tuple(n.replace("%%", "%") if double else n for n in (preparer.format_table(stage), columns))  # type: ignore[return-value]
+    table = preparer.format_table(stage)
+    return (table.replace("%%", "%"), columns.replace("%%", "%")) if double else (table, columns)

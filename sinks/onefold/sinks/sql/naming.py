@@ -10,9 +10,12 @@ from sqlalchemy.sql import quoted_name
 
 from onefold.core.errors import ConfigError
 
-__all__ = ["ATTEMPT", "ROW", "TableName", "attempt_number", "exactly", "own_table"]
+__all__ = ["ATTEMPT", "RANK", "RESERVED", "ROW", "TIMESTAMP", "TableName", "attempt_number", "exactly", "own_table"]
 
-ATTEMPT, ROW = "onefold_attempt", "onefold_row"
+ATTEMPT, ROW = "onefold_attempt", "onefold_row"  # of a stage
+RANK = "onefold_rank"  # of staged rows among those of their key
+TIMESTAMP = "onefold_timestamp_ms"  # of remembered deletes: T(N) of the epoch that deleted
+RESERVED = frozenset((ATTEMPT, ROW, RANK, TIMESTAMP))  # beside the rows' own columns, so none of those may be one
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from onefold.core.errors import ConfigError
 from onefold.sinks.sql.bookkeeping import Bookkeeping
 from onefold.sinks.sql.kinds import Family, Kind
-from onefold.sinks.sql.naming import ATTEMPT, ROW, TableName, exactly
+from onefold.sinks.sql.naming import ATTEMPT, ROW, TIMESTAMP, TableName, exactly
 
 __all__ = ["Column", "Plan", "Settings", "Upsert"]
 
@@ -25,6 +25,15 @@ class Upsert:
     order: tuple[str, ...]
     marker: str | None
     deletes_kept_s: float
+
+    @property
+    def conditions(self) -> tuple[str, ...]:
+        """Under which the guarantee holds."""
+        order = ", ".join(self.order)
+        distinct = f"versions of one row differ in {order}: of two that do not, the first epoch's stays"
+        kept = f"no version comes {self.deletes_kept_s:g} s later than a newer deletion: it would be a row again"
+        alone = "no other pipeline upserts into the table"
+        return (distinct, alone, kept) if self.marker else (distinct, alone)
 
     def check(self, names: Sequence[str]) -> None:
         """Raises ConfigError where the rows lack a column that this needs."""
@@ -90,6 +99,3 @@ class Plan:
             sa.column(exactly(name)) for name in (*upsert.key, *upsert.order, TIMESTAMP)
         ]
         return sa.table(self.deleted, *columns)
-
-
-TIMESTAMP = "onefold_timestamp_ms"  # T(N) of the epoch that deleted

@@ -50,13 +50,22 @@ class PostgresAdapter(Adapter):
         return super().takes(kind, there)
 
     def check_target(self, connection: sa.Connection, table: sa.TableClause) -> None:
-        name = connection.dialect.identifier_preparer.format_table(table).replace("%%", "%")
+        name = _written(connection, table)
         query = sa.text("SELECT relpersistence FROM pg_class WHERE oid = to_regclass(:name)")
         if connection.scalar(query, {"name": name}) != "p":
             raise ConfigError(
                 f"table {name} is UNLOGGED or temporary: a crash of the server empties it, and exactly-once with it. "
                 f"ALTER TABLE {name} SET LOGGED"
             )
+
+    def collations(self, connection: sa.Connection, table: sa.TableClause) -> dict[str, str]:
+        query = sa.text(
+            "SELECT a.attname, c.collname FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid "
+            "JOIN pg_collation c ON c.oid = a.attcollation "
+            "WHERE a.attrelid = to_regclass(:name) AND a.attnum > 0 AND a.attcollation <> t.typcollation"
+        )
+        found = connection.execute(query, {"name": _written(connection, table)})
+        return {row.attname: row.collname for row in found}
 
     def load(self, connection: sa.Connection, stage: sa.TableClause, batch: pa.RecordBatch) -> None:
         from pgpq import ArrowToPostgresBinaryEncoder
@@ -70,3 +79,8 @@ class PostgresAdapter(Adapter):
             copy.write(encoder.write_header())
             copy.write(encoder.write_batch(batch))
             copy.write(encoder.finish())
+
+
+def _written(connection: sa.Connection, table: sa.TableClause) -> str:
+    """The table's name, quoted where it must be, as a value. Where parameters are written with %, a % is doubled."""
+    return connection.dialect.identifier_preparer.format_table(table).replace("%%", "%")

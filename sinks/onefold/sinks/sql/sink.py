@@ -8,14 +8,14 @@ from pathlib import Path
 import pyarrow as pa
 import sqlalchemy as sa
 
-from onefold.core.backends import backend_of
+from onefold.core.backends import backend_of, url_of
 from onefold.core.contract import Committer, Guarantee, SinkKind, SinkWriter, TaskId
 from onefold.core.errors import ConfigError
 from onefold.sinks.sql import staging, target
 from onefold.sinks.sql.adapters import adapter_of
 from onefold.sinks.sql.committer import SqlCommitter
 from onefold.sinks.sql.databases import database_of
-from onefold.sinks.sql.naming import ATTEMPT, ROW, TableName, own_table
+from onefold.sinks.sql.naming import RESERVED, TableName, own_table
 from onefold.sinks.sql.plan import Plan, Settings, Upsert
 from onefold.sinks.sql.writer import SqlWriter
 
@@ -87,9 +87,13 @@ class SqlSink:
         return str(self._settings.table)
 
     def guarantee(self) -> Guarantee:
-        conditions = adapter_of(sa.make_url(self.url)).conditions
-        shared = "the checkpoint store lives in the same database"
-        return Guarantee("staged", SinkKind.LAST_RESOURCE, True, (*conditions, shared))
+        rule = self._settings.upsert
+        conditions = (
+            *adapter_of(sa.make_url(self.url)).conditions,
+            "the checkpoint store lives in the same database",
+            *(rule.conditions if rule else ()),
+        )
+        return Guarantee("staged", SinkKind.LAST_RESOURCE, True, conditions)
 
     def store_url(self) -> str | None:
         return self._settings.url
@@ -112,9 +116,9 @@ class SqlSink:
     def _resolve(self, connection: sa.Connection, pipeline: str, schema: pa.Schema) -> Plan:
         settings, rule = self._settings, self._settings.upsert
         adapter = adapter_of(sa.make_url(settings.url), connection.dialect)
-        reserved = {ATTEMPT, ROW} & {*schema.names}
+        reserved = RESERVED & {*schema.names}
         if reserved:
-            raise ConfigError(f"{', '.join(sorted(reserved))}: the stage has columns of that name; rename the rows'")
+            raise ConfigError(f"{', '.join(sorted(reserved))}: the sink's own columns have that name; rename the rows'")
         if rule is not None:
             rule.check(schema.names)
         there = target.find(connection, adapter, settings.table)
@@ -156,14 +160,7 @@ class SqlSink:
 
 def _complete(url: str) -> str:
     """With the driver named, and a file by its absolute path: executors may run in another folder."""
-    try:
-        _, made = backend_of(sa.make_url(url))
-    except sa.exc.ArgumentError:
-        # The error's own text would quote the URL, password included.
-        raise ConfigError(
-            "the SQL sink's URL cannot be read: write mariadb://user:password@host:port/database, with odd characters "
-            "percent-encoded"
-        ) from None
+    _, made = backend_of(url_of(url, "the SQL sink's"))
     if made.get_backend_name() == "sqlite":
         if made.database in (None, "", ":memory:"):
             raise ConfigError("a SQLite database in memory ends with its process: name a file, sqlite:////path/file.db")

@@ -14,7 +14,7 @@ class Spool:
     """Record batches of one schema in a file without a name, which goes with the process."""
 
     def __init__(self, schema: pa.Schema) -> None:
-        self._file = tempfile.TemporaryFile()  # noqa: SIM115
+        self._file = tempfile.TemporaryFile()  # noqa: SIM115  # `close` ends it
         self._stream = pa.ipc.new_stream(self._file, schema)
 
     def write(self, batch: pa.RecordBatch) -> None:

@@ -62,6 +62,16 @@ class SqliteAdapter(Adapter):
                 return False
         return super().takes(kind, there)
 
+    def collations(self, connection: sa.Connection, table: sa.TableClause) -> dict[str, str]:
+        """Of columns in unique indexes: no other place tells them."""
+        query = sa.text(
+            "SELECT x.name, x.coll "
+            "FROM pragma_index_list(:name, :schema) AS i, pragma_index_xinfo(i.name, :schema) AS x "
+            "WHERE i.\"unique\" AND x.key AND x.name IS NOT NULL AND x.coll <> 'BINARY'"
+        )
+        found = connection.execute(query, {"name": table.name, "schema": table.schema or "main"})
+        return {row.name: row.coll for row in found}
+
     def load(self, connection: sa.Connection, stage: sa.TableClause, batch: pa.RecordBatch) -> None:
         table, columns = quoted(connection, stage)
         values = ", ".join("?" * batch.num_columns)

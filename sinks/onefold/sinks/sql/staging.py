@@ -11,8 +11,8 @@ from onefold.core.contract import Committable, EpochRecord, SinkKind
 from onefold.core.errors import ConfigError, WorkLost
 from onefold.sinks.sql.adapter import Adapter, SqlType
 from onefold.sinks.sql.bookkeeping import Bookkeeping, staged, stages
-from onefold.sinks.sql.naming import ATTEMPT, ROW, exactly
-from onefold.sinks.sql.plan import TIMESTAMP, Plan, Upsert
+from onefold.sinks.sql.naming import ATTEMPT, ROW, TIMESTAMP, exactly
+from onefold.sinks.sql.plan import Plan, Upsert
 from onefold.sinks.sql.upsert import upsert
 
 __all__ = ["create", "discard", "leftovers", "merge", "move", "verify"]
@@ -23,7 +23,10 @@ def create(
 ) -> None:
     """The sink's own tables, inside `Database.creating`. A stage with other columns is replaced, with what is left in
     it; remembered deletes of another key or order are, too. `types` are those of the stage's columns."""
-    own = [sa.Column(name, sa.BigInteger, primary_key=adapter.stage_has_key, autoincrement=False) for name in OWN]
+    own = [
+        sa.Column(name, sa.BigInteger, primary_key=adapter.stage_has_key, autoincrement=False)
+        for name in (ATTEMPT, ROW)
+    ]
     columns = [sa.Column(exactly(column.name), types[column.name]) for column in plan.columns]
     _replace(connection, sa.Table(plan.stage, sa.MetaData(), *columns, *own, **adapter.stage_options))
     if rule is not None and plan.deleted is not None:
@@ -34,9 +37,6 @@ def create(
         timestamp = sa.Column(TIMESTAMP, sa.BigInteger, nullable=False)
         by_time = sa.Index(f"{plan.deleted}_time", TIMESTAMP)  # what is old enough to be forgotten is found quickly
         _replace(connection, sa.Table(plan.deleted, sa.MetaData(), *keys, *others, timestamp, by_time, **options))
-
-
-OWN = (ATTEMPT, ROW)
 
 
 def _replace(connection: sa.Connection, table: sa.Table) -> None:

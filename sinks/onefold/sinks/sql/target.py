@@ -26,8 +26,14 @@ def find(connection: sa.Connection, adapter: Adapter, table: TableName) -> dict[
         return None
     if table.name in inspector.get_view_names(table.schema):
         raise ConfigError(f"{table} is a view: name the table that is to hold the rows")
-    adapter.check_target(connection, sa.table(table.name, schema=table.schema))
-    return {column["name"]: column for column in inspector.get_columns(table.name, table.schema)}
+    found = sa.table(table.name, schema=table.schema)
+    adapter.check_target(connection, found)
+    columns: dict[str, There] = {c["name"]: c for c in inspector.get_columns(table.name, table.schema)}
+    for name, collation in adapter.collations(connection, found).items():
+        kind = columns[name]["type"]
+        if isinstance(kind, sa.String):
+            kind.collation = collation
+    return columns
 
 
 def create(
@@ -94,10 +100,10 @@ def columns_of(
         else:
             columns.append(Column(field.name, field.type, kind))
     problems += [
-        f"{name}: the table says NOT NULL without a default, the rows have no such column; add it to the rows, or give "
-        "it a default"
+        f"{name}: the table says NOT NULL without a default, and the rows bring no such column (that which "
+        "delete_when_true names is not written); add it to the rows, or give it a default"
         for name, column in there.items()
-        if name not in names and _is_required(column)
+        if (name not in names or name == marker) and _is_required(column)
     ]
     if not names:
         problems.append("the rows have no columns at all")

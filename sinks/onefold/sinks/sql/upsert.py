@@ -13,12 +13,11 @@ from typing import Any
 import sqlalchemy as sa
 
 from onefold.sinks.sql.adapter import Adapter
-from onefold.sinks.sql.naming import ATTEMPT
-from onefold.sinks.sql.plan import TIMESTAMP, Plan, Upsert
+from onefold.sinks.sql.naming import ATTEMPT, RANK, TIMESTAMP
+from onefold.sinks.sql.plan import Plan, Upsert
 
 __all__ = ["upsert"]
 
-_RANK = "onefold_rank"
 _MS = 1000
 
 
@@ -58,11 +57,11 @@ def _newest(plan: Plan, rule: Upsert, attempts: Sequence[int]) -> sa.Subquery:
         order.append(sa.case((stage.c[rule.marker].is_(sa.true()), 0), else_=1))
     rank = sa.func.row_number().over(partition_by=[stage.c[name] for name in rule.key], order_by=order)
     columns = [stage.c[column.name] for column in plan.columns]
-    return sa.select(*columns, rank.label(_RANK)).where(stage.c[ATTEMPT].in_(attempts)).subquery("ranked")
+    return sa.select(*columns, rank.label(RANK)).where(stage.c[ATTEMPT].in_(attempts)).subquery("ranked")
 
 
 def _is_newest(ranked: sa.Subquery) -> sa.ColumnElement[bool]:
-    return ranked.c[_RANK] == 1
+    return ranked.c[RANK] == 1
 
 
 def _put(

@@ -107,6 +107,7 @@ class SqlWriter:
             transaction = self._database.transaction()
             self._connection = transaction.__enter__()
             self._transaction = transaction
+            self._database.backend.let_idle(self._connection)  # rows may take a while to come
         for start in range(0, rows.num_rows, ROWS_MAX):
             self._adapter.load(self._connection, self._plan.stage_table(), rows.slice(start, ROWS_MAX))
 

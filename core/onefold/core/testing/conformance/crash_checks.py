@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from onefold.core.errors import WorkLost
 from onefold.core.testing.conformance.calls import Abandon, Abort, Commit, Open, Prepare, Record, Recover, Write
@@ -28,7 +29,7 @@ def opening_can_be_cut_anywhere(subject: Subject) -> None:
             with subject.book.holding(Promise.OPEN_AGAIN, call) as held:
                 strike.run(make(name))
             with subject.book.holding(Promise.OPEN_AGAIN, call, strike.crash) as held:
-                after = bench.insist(lambda name=name: bench.another_pipeline(name))  # type: ignore[misc]
+                after = bench.insist(partial(bench.another_pipeline, name))
                 there = after.committer.ledger()
                 held.expect(there is None, "an empty ledger", there)
                 work = after.prepare(after.task(1))
@@ -100,9 +101,9 @@ def abort_can_be_cut_anywhere(subject: Subject) -> None:
             bench.look(held)
             if strike.is_answered:
                 expect_listed(held, bench, others, newest)
-            bench.insist(lambda named=named: bench.elsewhere().abort(named))  # type: ignore[misc]
+            bench.insist(partial(bench.elsewhere().abort, named))
             bench.committer.abort(named)
-            held.expect_raises(WorkLost, lambda named=named: bench.committer.verify(named), "WorkLost from verify")
+            held.expect_raises(WorkLost, partial(bench.committer.verify, named), "WorkLost from verify")
         with subject.book.holding(Promise.ABORT_ONLY_NAMED, "abort", strike.crash) as held:
             bench.look(held)
             expect_listed(held, bench, others, newest)
@@ -132,7 +133,7 @@ def commit_can_be_cut_anywhere(subject: Subject) -> None:
             held.expect(not is_atomic or len(shown) in (0, len(ids)), "all of an epoch's rows or none", seen)
         there = bench.insist(bench.elsewhere().ledger)
         with subject.book.holding(Promise.COMMIT_ONCE, "commit, again", strike.crash) as held:
-            bench.insist(lambda d=decided, c=named: bench.elsewhere().commit(d, c))  # type: ignore[misc]
+            bench.insist(partial(bench.elsewhere().commit, decided, named))
             bench.look(held, visible=ids)
             bench.committer.commit(decided, named)
             bench.elsewhere().record(epochs.entry(record))
@@ -163,7 +164,7 @@ def record_can_be_cut_anywhere(subject: Subject) -> None:
             there = bench.committer.ledger()
             possible = (entry,) if strike.is_answered else (before, entry)
             held.expect(there in possible, " or ".join(map(str, possible)), there)
-            bench.insist(lambda entry=entry: bench.elsewhere().record(entry))  # type: ignore[misc]
+            bench.insist(partial(bench.elsewhere().record, entry))
             there = bench.committer.ledger()
             held.expect(there == entry, str(entry), there)
         before = entry

@@ -6,6 +6,7 @@ import time
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from onefold.core.contract import (
@@ -196,9 +197,9 @@ def a_decision_can_be_cut_anywhere(subject: Subject) -> None:
             )
         with subject.book.holding(Promise.MERGE_ATOMIC, "merge", strike.crash) as held:
             _expect_together(held, mine, record, ids, must=strike.is_answered)
-            decided = bench.insist(lambda r=record, m=manifest: mine.merge(r, m))  # type: ignore[misc]
+            decided = bench.insist(partial(mine.merge, record, manifest))
             bench.look(held, visible=ids)
-            bench.insist(lambda d=decided: bench.elsewhere().commit(d, d.record.manifest))  # type: ignore[misc]
+            bench.insist(partial(bench.elsewhere().commit, decided, decided.record.manifest))
             there = bench.elsewhere().ledger()
             held.expect(there == entry, str(entry), there)
             bench.wanted.update(ids)

@@ -165,7 +165,7 @@ def _help(pipe: Connection) -> None:
                     os._exit(0)
             os.close(tell)
             pipe.send(pid)
-            with open(hear, "rb") as stream:  # noqa: PTH123
+            with open(hear, "rb") as stream:  # noqa: PTH123  # a descriptor, not a path
                 data = stream.read()
             os.waitpid(pid, 0)
             pipe.send(data)

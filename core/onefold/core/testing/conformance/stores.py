@@ -180,7 +180,7 @@ class StoreCrashes:
                 possible = (whole,) if strike.is_answered else (before, whole)
                 held.expect(there in possible, " or ".join(possible), there)
             with self.book.holding(Promise.STORE_AGAIN, call, strike.crash) as held:
-                insist(lambda a=arguments: getattr(store, call)(*a), self.settle_s)  # type: ignore[misc]
+                insist(partial(getattr(store, call), *arguments), self.settle_s)
                 there = self._state(store, pipeline)
                 possible = (whole,) if call != "acquire" else (whole, whole.replace("generation 8", "generation 9"))
                 held.expect(there in possible, " or ".join(possible), there)

@@ -7,6 +7,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
@@ -115,7 +116,7 @@ class Workbench:
 
     def elsewhere(self) -> Committer:
         """The committer of another life of the driver: nothing carried over but the pipeline's name."""
-        return self.subject.make_sink().recover(self.pipeline)
+        return self.insist(lambda: self.subject.make_sink().recover(self.pipeline))
 
     def insist(self, call: Callable[[], T]) -> T:
         return insist(call, self.subject.settle_s)
@@ -192,7 +193,7 @@ class Workbench:
                 again = [c.handle for c in listed if c.handle in aborted]
                 held.expect(not again, "what was aborted is no longer listed", f"leftovers lists {again[:1]} again")
                 if listed:
-                    self.insist(lambda listed=listed: committer.abort(listed))  # type: ignore[misc]
+                    self.insist(partial(committer.abort, listed))
                     aborted.update(c.handle for c in listed)
                     continue
                 there = self._held()

@@ -1,0 +1,104 @@
+"""What a Kafka sink is told, what it refuses, and the names that it leaves on the brokers."""
+
+from __future__ import annotations
+
+import pickle
+import ssl
+import uuid
+from typing import Any
+
+import pytest
+
+from onefold.core import ConfigError, SinkKind, TaskId
+from onefold.sinks import KafkaSink
+from onefold.sinks.kafka import clients
+from onefold.sinks.kafka.naming import Handle, Names
+from onefold.sinks.kafka.security import Security
+
+SERVERS = "localhost:9092"
+TASK = TaskId("p", 1, 2, 3, uuid.uuid4())
+
+
+def sink(**more: Any) -> KafkaSink:
+    return KafkaSink("orders", bootstrap_servers=SERVERS, **more)
+
+
+def test_a_sink_travels_and_promises_the_same_where_it_arrives() -> None:
+    there = pickle.loads(pickle.dumps(sink(key="id", settings={"compression.type": "zstd"})))
+    promise = there.guarantee()
+    assert promise == sink().guarantee()
+    assert (promise.kind, promise.atomic_epoch, promise.prepared_s) == (SinkKind.TWO_PHASE, False, 900)
+    assert any("lasts 300 s at most" in condition for condition in promise.conditions)
+    assert there.name == "orders" and there.store_url() is None
+    with pytest.raises(ConfigError, match="was not opened"):
+        there.writer(TASK)
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"mode": "sometimes"}, "mode='sometimes' must be one of transactional"),
+        ({"progress_topic": "orders"}, "cannot be the topic that it writes to"),
+        ({"transaction_timeout_s": 0}, "transaction_timeout_s=0 must be 1 or more"),
+        ({"outage_max_s": 900}, "outage_max_s=900"),
+        ({"timeout_s": 0}, "timeout_s is a time above 0"),
+        ({"transactional_id_prefix": "a/b"}, "transactional_id_prefix='a/b'"),
+        ({"transactional_id_prefix": "x" * 65}, "1 to 64"),
+        ({"settings": {"acks": "1"}}, "'acks' cannot be given: the sink's guarantee rests on it"),
+        ({"settings": {"transactional.id": "x"}}, "use transactional_id_prefix"),
+        ({"settings": {"transaction.timeout.ms": "1"}}, "use transaction_timeout_s"),
+        ({"settings": {"linger.ms": 5}}, "texts: 'linger.ms': 5 is not; write '5'"),
+        ({"settings": {"sasl.jaas.config": "x"}}, "a setting of the Java client"),
+        ({"settings": {"security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER"}}, "PLAIN, SCRAM-SHA-256"),
+        ({"settings": {"security.protocol": "SASL_SSL"}}, "sasl.mechanism='GSSAPI'"),
+        ({"settings": {"security.protocol": "ssl", "ssl.keystore.location": "x"}}, "PEM files only"),
+        ({"settings": {"security.protocol": "ssl", "ssl.ca.location": "/nowhere"}}, "cannot be used"),
+        ({"settings": {"security.protocol": "tls"}}, "must be one of PLAINTEXT"),
+        ({"format": "raw", "key": "id"}, "go with format='json'"),
+    ],
+)
+def test_settings_that_would_break_the_guarantee_or_make_no_sense_are_refused(
+    settings: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(ConfigError, match=says):
+        sink(**settings)
+
+
+def test_librdkafkas_settings_pass_through_and_ours_stand() -> None:
+    given = {"linger.ms": "1", "security.protocol": "ssl", "partitioner": "random"}
+    config = clients.producer_config(SERVERS, given, {"transactional.id": "x"})
+    assert config.items() >= {**given, "acks": "all", "transactional.id": "x", "bootstrap.servers": SERVERS}.items()
+    assert "linger.ms" not in clients.admin_config(SERVERS, given)
+
+
+@pytest.mark.parametrize(
+    ("more", "checks_host", "verifies"),
+    [
+        ({}, True, True),
+        ({"ssl.endpoint.identification.algorithm": "none"}, False, True),
+        ({"enable.ssl.certificate.verification": "false"}, False, False),
+    ],
+)
+def test_the_same_tls_settings_hold_for_our_own_requests(
+    more: dict[str, str], checks_host: bool, verifies: bool
+) -> None:
+    context = Security.of({"security.protocol": "ssl", **more}).context()
+    assert context is not None and context.check_hostname is checks_host
+    assert context.verify_mode is (ssl.CERT_REQUIRED if verifies else ssl.CERT_NONE)
+
+
+def test_transactional_ids_are_bounded_and_say_whose_they_are() -> None:
+    names = Names("prefix", "p/ä" * 100, "größe" * 100)
+    name = names.transactional_id(2**40, uuid.uuid4(), 123456)
+    assert len(name.encode()) <= 255 and name.startswith(names.ids) and name.count("/") == 5
+    assert names.generation(name) == 2**40
+    for other in (
+        names.ledger,
+        names.probe,
+        name + "x",
+        Names("prefix", "p", "s").transactional_id(1, uuid.uuid4(), 0),
+    ):
+        assert names.generation(other) is None
+    assert not Names("a", "p", "s2").ids.startswith(Names("a", "p", "s").ids)
+    handle = Handle(name, 2**60, 32767)
+    assert Handle.parse(str(handle)) == handle

@@ -1,0 +1,73 @@
+"""What the log of the progress topic says, marker by marker."""
+
+from __future__ import annotations
+
+import uuid
+
+from onefold.core import LedgerEntry, Member, Positions, TaskId
+from onefold.sinks.kafka.naming import Handle, Names
+from onefold.sinks.kafka.progress import Account, Marker, Progress, Record, entry_from, entry_to
+
+NAMES = Names("onefold", "p", "s")
+PROCESS = uuid.uuid4()
+FIRST, SECOND = (NAMES.transactional_id(1, PROCESS, number) for number in (0, 1))
+
+
+def begun(producer_id: int, name: str, epoch: int, producer_epoch: int = 0) -> Record:
+    progress = Progress.of(TaskId("p", 1, epoch, 1000 + epoch, uuid.uuid4()))
+    return Record(producer_id, producer_epoch, name, progress.to_json())
+
+
+def row(epoch: int) -> LedgerEntry:
+    return LedgerEntry(epoch, 1, 1000 + epoch, Positions.of({"t/0": epoch}), "store")
+
+
+def test_a_commit_shows_behind_an_open_transaction_and_an_abort_never() -> None:
+    account = Account(NAMES)
+    account.add([begun(1, FIRST, 5), begun(2, SECOND, 5), Marker(2, True)])
+    assert account.members() == (Member(5, 1, 1005),)
+    assert account.is_open(Handle(FIRST, 1, 0)) and not account.is_committed(Handle(FIRST, 1, 0), 5)
+    assert account.is_committed(Handle(SECOND, 2, 0), 5)
+    account.add([Marker(1, False)])
+    assert account.is_aborted(Handle(FIRST, 1, 0)) and not account.is_committed(Handle(FIRST, 1, 0), 5)
+    assert account.begun == {}
+
+
+def test_a_marker_carries_a_newer_epoch_than_what_it_ends() -> None:
+    account = Account(NAMES)
+    account.add([begun(1, FIRST, 5, producer_epoch=0), Marker(1, True), begun(1, FIRST, 6, producer_epoch=2)])
+    assert account.is_committed(Handle(FIRST, 1, 0), 5)
+    assert account.begun.keys() == {(1, 2)}
+    assert not account.is_committed(Handle(FIRST, 1, 2), 6)
+
+
+def test_an_id_that_a_later_epoch_took_proves_the_earlier_one_and_an_aborted_one_proves_nothing() -> None:
+    account = Account(NAMES)
+    account.add([begun(1, FIRST, 5), Marker(1, True), begun(1, FIRST, 6, 2), Marker(1, False)])
+    assert account.is_committed(Handle(FIRST, 1, 0), 5)
+    account.add([begun(1, FIRST, 7, 4), Marker(1, True)])
+    assert account.is_committed(Handle(FIRST, 1, 0), 5), "compaction may have removed its own record by now"
+    assert not account.is_committed(Handle(SECOND, 2, 0), 5)
+
+
+def test_members_are_what_lies_beyond_the_ledger_row() -> None:
+    account = Account(NAMES)
+    account.add([begun(1, FIRST, 5), Marker(1, True), begun(2, SECOND, 6), Marker(2, True)])
+    account.add([Record(9, 0, NAMES.ledger, entry_to(row(5)))])
+    assert account.entry is None, "its transaction is open"
+    account.add([Marker(9, True)])
+    assert account.entry == row(5) and account.members() == (Member(6, 1, 1006),)
+    account.add([Record(9, 0, NAMES.ledger, entry_to(row(6))), Marker(9, False)])
+    assert account.entry == row(5)
+    assert account.is_committed(Handle(FIRST, 3, 3), 4), "an epoch before the ledger row's is complete"
+
+
+def test_other_sinks_records_and_tombstones_are_passed_over() -> None:
+    account = Account(NAMES)
+    other = Names("onefold", "p", "s2").transactional_id(1, PROCESS, 0)
+    account.add([begun(1, other, 5), Record(2, 0, FIRST, None), Marker(1, True), Marker(2, True), Marker(3, True)])
+    assert account == Account(NAMES)
+
+
+def test_a_ledger_row_comes_back_as_it_was() -> None:
+    assert entry_from(entry_to(row(3))) == row(3)
