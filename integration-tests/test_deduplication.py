@@ -131,14 +131,14 @@ def test_what_cannot_be_deduplicated_is_refused_before_the_query_starts(rig: Rig
         with pytest.raises(ConfigError, match=message):
             deduplicate(df, ids)
     pipeline = rig.pipeline()
-    with pytest.raises(ConfigError, match="pipeline.read and"):
+    with pytest.raises(ConfigError, match=r"use pipeline\.read and"):
         pipeline.stream(rig.spark, rig.source(deduplicate=OrderedIds()), rig.checkpoint())
 
 
 def test_what_a_keyed_sink_wrote_repeatedly_arrives_once(
     rig: Rig, kafka_topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Kafka to Kafka to Postgres, with a driver that dies once its writers are done, and one that dies in the reader."""
+    """Kafka to Kafka to Postgres: one driver dies once its writers are done, another one in the reader."""
     between, store = kafka_topic(partitions=3), f"sqlite:///{rig.directory / 'between.db'}"
     ids = ("kafka_topic", "kafka_partition", "kafka_offset")
     sink = KafkaSink(between, bootstrap_servers=rig.servers, mode="keyed", id=ids)

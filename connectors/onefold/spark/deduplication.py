@@ -14,11 +14,12 @@ from pyspark.sql.types import BinaryType, IntegralType, StringType
 
 from onefold.core import ConfigError
 from onefold.sources.kafka import KafkaSource
+from onefold.sources.kafka.columns import added_columns
 from onefold.sources.kafka.deduplication import HEADER, Deduplication, IdsWithin, OrderedIds
 from onefold.spark.blocks import BLOCKS, HIGHEST, ID, KEPT, Places, keep_new, pack, unpack
 from onefold.spark.highest import SEQUENCE, SOURCE
 
-__all__ = ["added_columns", "deduplicate", "options_for"]
+__all__ = ["deduplicate", "widened"]
 
 _PLACES = (Places("topic", "partition", "offset"), Places("kafka_topic", "kafka_partition", "kafka_offset"))
 _KEYS, _HEADERS = ("key", "kafka_key"), ("headers", "kafka_headers")
@@ -53,14 +54,17 @@ def deduplicate(df: DataFrame, ids: Deduplication) -> DataFrame:
     return rows.withColumns({name: F.when(F.size(name) > 0, F.col(name)) for name in lists})
 
 
-def options_for(source: KafkaSource) -> dict[str, str]:
-    """The options by which `onefold_kafka` also gives what deduplicating this source needs."""
-    return {} if source.format == "raw" else {"positions": "true"}
-
-
-def added_columns(source: KafkaSource) -> tuple[str, ...]:
-    """The columns that `options_for` adds, and that the user has not asked for."""
-    return () if source.format == "raw" or source.positions else _PLACES[1].columns
+def widened(source: KafkaSource, ids: Deduplication) -> tuple[KafkaSource, list[str]]:
+    """The source with all columns that deduplicating it needs, and the names of those that were not asked for."""
+    if source.format == "raw":
+        return source, []
+    wanted = ["position"]
+    if ids.id is not None and ids.id.startswith(HEADER):
+        wanted.append("headers")
+    elif ids.id is None and not (isinstance(ids, OrderedIds) and ids.source is not None):
+        wanted.append("key")
+    missing = [choice for choice in wanted if choice not in source.columns]
+    return source.with_columns(*missing), added_columns(missing).names
 
 
 def _within(df: DataFrame, ids: IdsWithin, places: Places) -> DataFrame:

@@ -1,13 +1,18 @@
 """Kafka topics as a replayable source, on confluent-kafka. Knows nothing of Spark.
 
-`KafkaSource` is what a user names; `Broker` answers where topics stand; `read` turns an `OffsetRange` into Arrow.
+`KafkaSource` is what a user names; `Broker` answers where topics stand; `read` turns an `OffsetRange` into Arrow, and
+`read_parts` also gives the records that could not be read.
 """
 
+from onefold.sources.kafka.columns import POSITION_COLUMNS
 from onefold.sources.kafka.deduplication import IdsWithin, OrderedIds
 from onefold.sources.kafka.fetching import close_consumers, fetch
+from onefold.sources.kafka.formats import check_schema, record_ddl
+from onefold.sources.kafka.inferring import find_schema
 from onefold.sources.kafka.offsets import Broker, OffsetRange, limit, ranges
-from onefold.sources.kafka.positions import POSITION_COLUMNS
-from onefold.sources.kafka.reading import RAW_COLUMNS, check_schema, read
+from onefold.sources.kafka.raw import RAW_COLUMNS
+from onefold.sources.kafka.reading import Part, read, read_parts
+from onefold.sources.kafka.records import Records, Wanted
 from onefold.sources.kafka.source import KafkaSource
 
 __all__ = [
@@ -18,10 +23,16 @@ __all__ = [
     "KafkaSource",
     "OffsetRange",
     "OrderedIds",
+    "Part",
+    "Records",
+    "Wanted",
     "check_schema",
     "close_consumers",
     "fetch",
+    "find_schema",
     "limit",
     "ranges",
     "read",
+    "read_parts",
+    "record_ddl",
 ]
