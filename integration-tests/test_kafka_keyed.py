@@ -195,6 +195,31 @@ def test_a_keys_order_is_kept_within_an_epoch_and_across_epochs(line: Line) -> N
         assert [n for _, n in there] == sorted(n for _, n in there)
 
 
+def test_nothing_is_written_behind_a_record_that_kafka_refuses(
+    kafka_server: KafkaServer, kafka_topic: Topic, tmp_path: Path
+) -> None:
+    """It would look seen when it comes again."""
+    topic = kafka_topic(1, config={"max.message.bytes": "2000"})
+    schema = pa.schema([("n", pa.int64()), ("text", pa.string())])
+    sink = KafkaSink(
+        topic,
+        bootstrap_servers=kafka_server.bootstrap_servers,
+        mode="keyed",
+        id="n",
+        settings={"batch.num.messages": "1", "linger.ms": "0"},
+    )
+    texts = ["x" * (10_000 if n == 30 else 10) for n in range(200)]
+    batch = pa.RecordBatch.from_arrays([pa.array(range(200)), pa.array(texts)], schema=schema)
+    with Epochs(sink, schema, pipeline=topic, store=f"sqlite:///{tmp_path / 'store.db'}") as life:
+        with pytest.raises(BadRecord, match="too large"):
+            life.run([batch])
+        found = [
+            int(m.key() or b"") for m in Reader(kafka_server.bootstrap_servers, topic, 1, "read_uncommitted").read()
+        ]
+    assert found == [*range(len(found))]
+    assert len(found) <= 30
+
+
 def test_a_row_without_an_id_is_refused(line: Line) -> None:
     with line.life() as life:
         bad = rows("a", 0, 3).set_column(0, SCHEMA.field("source"), pa.array(["a", None, "a"]))
