@@ -131,7 +131,8 @@ def prepare_leaves_nothing_to_undo(subject: Subject) -> None:
             held.expect(not found, "no leftovers", found)
             committer.abort([left])
             bench.look(held, visible=ids)
-    finish(bench, mine, record, [Work(left, ids)])
+    with subject.book.holding(Promise.NOTED_WHOLE, "commit"):
+        finish(bench, mine, record, [Work(left, ids)])
     bench.close()
 
 
@@ -352,8 +353,8 @@ WRITE_THROUGH = Kind(
         the_ledger_only_goes_forward,
         announcements_only_go_forward,
         a_copy_that_lacks_the_epoch_is_damage,
-        writers_can_be_cut_anywhere,
         announce_can_be_cut_anywhere,
+        writers_can_be_cut_anywhere,
         verify_and_commit_can_be_cut_anywhere,
         record_can_be_cut_anywhere,
         opening_can_be_cut_anywhere,
