@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from onefold.core import Announcement, LedgerEntry, Positions, Range
 from onefold.core.errors import BadRecord, ConfigError, SchemaMismatch
 from onefold.sinks.kafka import KafkaSink
+from onefold.sinks.kafka.ascent import Ascent
 from onefold.sinks.kafka.encoding import Encoding
 from onefold.sinks.kafka.ids import Ids
 from onefold.sinks.kafka.notes import State
@@ -87,10 +88,10 @@ ROWS = pa.record_batch(
     ],
 )
 def test_ids_are_made_of_one_column_or_of_several(columns: tuple[str, ...], expected: list[bytes]) -> None:
-    (in_key,) = Ids(columns).records(JSON, ROWS)
+    (in_key,) = Ids(columns).records(JSON, ROWS, Ascent())
     assert in_key.keys == expected
     keyed = Encoding("json", ("p",), ("b",))
-    (in_header,) = Ids(columns, "id").records(keyed, ROWS)
+    (in_header,) = Ids(columns, "id").records(keyed, ROWS, Ascent())
     assert in_header.keys == [b"3", b"4"]
     assert in_header.headers == [[("b", b"\xff"), ("id", expected[0])], [("b", b"x"), ("id", expected[1])]]
     assert in_header.values == next(iter(keyed.records(ROWS))).values
@@ -100,24 +101,24 @@ def test_ids_are_made_of_one_column_or_of_several(columns: tuple[str, ...], expe
 def test_a_row_whose_id_is_null_or_empty_is_refused(bad: str | None) -> None:
     rows = pa.record_batch({"t": ["x", bad], "n": [1, 2]})
     with pytest.raises(BadRecord, match="neither null nor empty"):
-        list(Ids(("t",)).records(JSON, rows))
+        list(Ids(("t",)).records(JSON, rows, Ascent()))
     if bad is None:
         with pytest.raises(BadRecord, match="neither null nor empty"):
-            list(Ids(("t", "n"), "id").records(JSON, rows))
+            list(Ids(("t", "n"), "id").records(JSON, rows, Ascent()))
 
 
 def test_raw_rows_without_their_id_are_refused() -> None:
     raw = Encoding("raw")
     keyed = pa.record_batch({"value": [b"v", b"w"], "key": [b"a", None]})
-    assert next(iter(Ids().records(raw, keyed.slice(0, 1)))).keys == [b"a"]
+    assert next(iter(Ids().records(raw, keyed.slice(0, 1), Ascent()))).keys == [b"a"]
     with pytest.raises(BadRecord, match="no id in its key"):
-        list(Ids().records(raw, keyed))
+        list(Ids().records(raw, keyed, Ascent()))
     kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
     pairs = pa.array([[{"key": "id", "value": b"a"}], None], kind)
     headed = pa.record_batch({"value": [b"v", b"w"], "headers": pairs})
-    assert next(iter(Ids(header="id").records(raw, headed.slice(0, 1)))).headers == [[("id", b"a")]]
+    assert next(iter(Ids(header="id").records(raw, headed.slice(0, 1), Ascent()))).headers == [[("id", b"a")]]
     with pytest.raises(BadRecord, match="no id in its header 'id'"):
-        list(Ids(header="id").records(raw, headed))
+        list(Ids(header="id").records(raw, headed, Ascent()))
 
 
 def span(epoch: int) -> Range:
@@ -142,3 +143,32 @@ def test_notes_add_up_to_the_same_in_any_order_and_come_back_from_their_text(not
             assert state.at == max(state.at, other.at)
         sums.add(repr(state))
     assert len(sums) == 1
+
+
+parts = st.lists(st.lists(st.tuples(st.sampled_from("abc"), st.integers(-1, 12)), min_size=1, max_size=8), max_size=4)
+
+
+@given(parts)
+def test_numbers_that_do_not_grow_within_their_source_are_refused_wherever_a_batch_ends(
+    batches: list[list[tuple[str, int]]],
+) -> None:
+    highest: dict[str, int] = {}
+    ascent = Ascent()
+    for batch in batches:
+        falls = False
+        for source, number in batch:
+            falls = falls or number <= highest.get(source, -1)
+            highest[source] = max(number, highest.get(source, -1))
+        sources, numbers = pa.array([s for s, _ in batch]), pa.array([n for _, n in batch], pa.int32())
+        if falls:
+            with pytest.raises(BadRecord, match="comes after"):
+                ascent.check(sources, numbers)
+            return
+        ascent.check(sources, numbers)
+
+
+def test_ids_of_several_columns_have_to_grow_in_a_task_and_those_of_one_need_not() -> None:
+    rows = pa.record_batch({"t": ["a", "b", "a"], "n": [2, 1, 1]})
+    with pytest.raises(BadRecord, match="the id a:1 comes after a:2"):
+        list(Ids(("t", "n")).records(JSON, rows, Ascent()))
+    assert len(list(Ids(("n",)).records(JSON, rows, Ascent()))) == 1

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from onefold.core.errors import BadRecord, ConfigError, SchemaMismatch
+from onefold.sinks.kafka.ascent import Ascent
 from onefold.sinks.kafka.encoding import ROWS_MAX, Encoding, Header, Records
 
 __all__ = ["Ids"]
@@ -65,15 +66,15 @@ class Ids:
                 "columns the last is an integer that grows within what the others name"
             )
 
-    def records(self, encoding: Encoding, batch: pa.RecordBatch) -> Iterator[Records]:
+    def records(self, encoding: Encoding, batch: pa.RecordBatch, ascent: Ascent) -> Iterator[Records]:
         """The rows of a batch whose schema was checked, in order, each record with its id.
 
-        Raises BadRecord for a row without one.
+        Raises BadRecord for a row without one, and for ids of several columns that don't go on from `ascent`.
         """
         for start in range(0, batch.num_rows, ROWS_MAX):
             rows = batch.slice(start, ROWS_MAX)
             for records in encoding.records(rows):
-                yield self._in_raw(records) if encoding.format == "raw" else self._in(records, self._ids(rows))
+                yield self._in_raw(records) if encoding.format == "raw" else self._in(records, self._ids(rows, ascent))
 
     def _in(self, records: Records, ids: list[bytes | None]) -> Records:
         if None in ids or b"" in ids:
@@ -97,13 +98,14 @@ class Ids:
             raise BadRecord(f"a row has no id in its {where}, by which readers tell records apart: filter or mend it")
         return records
 
-    def _ids(self, batch: pa.RecordBatch) -> list[bytes | None]:
-        first, *others = [_texts(batch.column(name)) for name in self.columns]
-        if others:
-            *parts, number = first, *others
-            source = pc.binary_join_element_wise(*parts, "/") if len(parts) > 1 else parts[0]
-            first = pc.binary_join_element_wise(source, number, ":")
-        ids: list[bytes | None] = first.cast(pa.binary()).to_pylist()
+    def _ids(self, batch: pa.RecordBatch, ascent: Ascent) -> list[bytes | None]:
+        texts = [_texts(batch.column(name)) for name in self.columns]
+        if len(texts) > 1:
+            source = pc.binary_join_element_wise(*texts[:-1], "/") if len(texts) > 2 else texts[0]
+            texts = [pc.binary_join_element_wise(source, texts[-1], ":")]
+            if not texts[0].null_count:
+                ascent.check(source, batch.column(self.columns[-1]))
+        ids: list[bytes | None] = texts[0].cast(pa.binary()).to_pylist()
         return ids
 
 

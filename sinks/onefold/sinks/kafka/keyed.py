@@ -24,6 +24,7 @@ from onefold.core.contract import (
 from onefold.core.errors import BadRecord, CheckpointMismatch, Damaged, Fenced, SchemaMismatch, WorkLost
 from onefold.core.failpoints import failpoint
 from onefold.core.positions import Positions
+from onefold.sinks.kafka.ascent import Ascent
 from onefold.sinks.kafka.notes import Notes, State
 from onefold.sinks.kafka.plan import Settings
 from onefold.sinks.kafka.sending import Outbox
@@ -52,6 +53,7 @@ class KeyedWriter:
         self._settings, self._schema, self._task = settings, schema, task
         self._where = f"{settings.where(task.pipeline)}, epoch {task.epoch}"
         self._outbox: Outbox | None = None
+        self._ascent = Ascent()
         self._rows = self._bytes = 0
         self._is_over = False
 
@@ -66,7 +68,7 @@ class KeyedWriter:
         if self._outbox is None:
             self._outbox = Outbox.borrowed(self._settings, f"{self._where}, writing")
         try:
-            for records in self._settings.ids.records(self._settings.encoding, batch):
+            for records in self._settings.ids.records(self._settings.encoding, batch, self._ascent):
                 self._outbox.send(self._settings.topic, records)
                 self._rows += len(records.values)
                 self._bytes += records.bytes
