@@ -18,6 +18,7 @@ from onefold.sinks import KafkaSink
 from onefold.sources import IdsWithin, KafkaSource, OrderedIds
 from onefold.spark import Pipeline, deduplicate, register
 from onefold.spark.failures import from_spark
+from onefold.spark.verify import verify
 
 pytestmark = pytest.mark.servers
 
@@ -117,9 +118,7 @@ def test_what_cannot_be_deduplicated_is_refused_before_the_query_starts(rig: Rig
     options = {"subscribe": rig.topic, "kafka.bootstrap.servers": rig.servers}
     raw = rig.spark.readStream.format("onefold_kafka").options(**options).load()
     json = rig.spark.readStream.format("onefold_kafka").options(**options, format="json", schema="id long").load()
-    batch = rig.spark.read.format("onefold_kafka").options(**options).load()
     for df, ids, message in (
-        (batch, OrderedIds(), "in a batch, dropDuplicates"),
         (json, OrderedIds(), "where in Kafka a record was"),
         (raw.drop("key"), OrderedIds(), "no column key or kafka_key"),
         (raw.drop("headers"), IdsWithin("1 hour", id="header:id"), "no column headers"),
@@ -174,3 +173,5 @@ def test_what_a_keyed_sink_wrote_repeatedly_arrives_once(
     forward(None)
     rig.run(pipeline, source, "reading")
     rig.assert_exact()
+    found = verify(rig.spark, pipeline, source, rig.sink(), ["id"])
+    assert found.is_exact, found

@@ -56,3 +56,5 @@ def test_what_makes_no_sense_is_refused(make: Callable[[], object], message: str
 def test_the_data_source_says_where_deduplication_is_to_be_had() -> None:
     with pytest.raises(ConfigError, match=r"pipeline\.read.*onefold\.spark\.deduplicate"):
         KafkaSource.from_options({**source(None).options(), "deduplicate": "true"})
+    with pytest.raises(ConfigError, match=r"pipeline\.read.*onefold\.spark\.deduplicate"):
+        source(OrderedIds()).options()

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from pyspark.sql.streaming.state import GroupState
 
-__all__ = ["BLOCKS", "HIGHEST", "ID", "KEPT", "Places", "keep_new", "pack", "unpack"]
+__all__ = ["BLOCKS", "HIGHEST", "ID", "KEPT", "Places", "keep_first", "keep_new", "pack", "unpack"]
 
 BLOCKS = "topic string, partition int, first bigint, last bigint, rows binary"
 _BLOCKS = pa.schema(
@@ -74,16 +74,20 @@ def keep_new(places: Places) -> Callable[[Any, Iterable[pd.DataFrame], GroupStat
     """For applyInPandasWithState, by topic and partition: the blocks again, without the rows that were seen."""
 
     def kept(_key: Any, blocks: Iterable[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
+        seen = Highest(bytes(state.get[0]) if state.exists else None)
+        yield from _new(blocks, seen, places)
+        state.update((seen.state(),))
+
+    return kept
+
+
+def keep_first(places: Places) -> Callable[[pd.DataFrame], pd.DataFrame]:
+    """The same for applyInPandas, on records that are all there."""
+
+    def kept(blocks: pd.DataFrame) -> pd.DataFrame:
         import pandas as pd
 
-        seen = Highest(bytes(state.get[0]) if state.exists else None)
-        for rows, raw in _in_order(blocks, places):
-            new = seen.mask(rows)
-            if new.true_count == rows.num_rows:
-                yield pd.DataFrame({"rows": [raw]})
-            elif new.true_count:
-                yield pd.DataFrame({"rows": [to_ipc(rows.filter(new))]})
-        state.update((seen.state(),))
+        return pd.concat(_new([blocks], Highest(), places))
 
     return kept
 
@@ -98,6 +102,17 @@ def unpack(columns: Sequence[str]) -> Callable[[Batches], Iterator[pa.RecordBatc
                 yield from (rows.select(names) for rows in pa.ipc.open_stream(block.as_buffer()))
 
     return unpacked
+
+
+def _new(blocks: Iterable[pd.DataFrame], seen: Highest, places: Places) -> Iterator[pd.DataFrame]:
+    import pandas as pd
+
+    for rows, raw in _in_order(blocks, places):
+        new = seen.mask(rows)
+        if new.true_count == rows.num_rows:
+            yield pd.DataFrame({"rows": [raw]})
+        elif new.true_count:
+            yield pd.DataFrame({"rows": [to_ipc(rows.filter(new))]})
 
 
 def _with_parts(batch: pa.RecordBatch, places: Places) -> pa.RecordBatch:

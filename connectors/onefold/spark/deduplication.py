@@ -16,7 +16,7 @@ from onefold.core import ConfigError
 from onefold.sources.kafka import KafkaSource
 from onefold.sources.kafka.columns import added_columns
 from onefold.sources.kafka.deduplication import HEADER, Deduplication, IdsWithin, OrderedIds
-from onefold.spark.blocks import BLOCKS, HIGHEST, ID, KEPT, Places, keep_new, pack, unpack
+from onefold.spark.blocks import BLOCKS, HIGHEST, ID, KEPT, Places, keep_first, keep_new, pack, unpack
 from onefold.spark.highest import SEQUENCE, SOURCE
 
 __all__ = ["deduplicate", "widened"]
@@ -27,7 +27,7 @@ _ARRIVAL = "__onefold_arrival"
 
 
 def deduplicate(df: DataFrame, ids: Deduplication) -> DataFrame:
-    """The records of the stream `df` without those whose id was seen before.
+    """The records of `df`, a stream, without those whose id was seen before.
 
         df = spark.readStream.format("onefold_kafka").options(...).load()
         df = deduplicate(df, OrderedIds())                      # SOURCE:NUMBER in the key
@@ -36,10 +36,9 @@ def deduplicate(df: DataFrame, ids: Deduplication) -> DataFrame:
     `df` has the columns that say where in Kafka a record was: topic, partition and offset, as `onefold_kafka` and
     Spark's own connector give them, or kafka_topic, kafka_partition and kafka_offset. Call it before anything that
     makes several rows of one record. With `OrderedIds` each partition's rows come out in their order.
+    A batch DataFrame, which ends, needs no state; there `IdsWithin` drops repeats however far apart they are.
     Raises ConfigError; a record whose id is missing or malformed ends the query with BadRecord.
     """
-    if not df.isStreaming:
-        raise ConfigError("deduplicate is for streams; in a batch, dropDuplicates does the same")
     places = replace(_places(df), id_is=_called(ids))
     if isinstance(ids, IdsWithin):
         return _within(df, ids, places)
@@ -47,9 +46,11 @@ def deduplicate(df: DataFrame, ids: Deduplication) -> DataFrame:
     lists = [name for name in _HEADERS if name in df.columns]
     filled = {name: F.coalesce(name, F.array().cast(df.schema[name].dataType)) for name in lists}
     blocks = df.withColumns(filled).select("*", *_parts(df, ids)).mapInArrow(pack(places), BLOCKS)
-    kept = blocks.groupBy("topic", "partition").applyInPandasWithState(
-        keep_new(places), KEPT, HIGHEST, "append", "NoTimeout"
-    )
+    groups = blocks.groupBy("topic", "partition")
+    if df.isStreaming:
+        kept = groups.applyInPandasWithState(keep_new(places), KEPT, HIGHEST, "append", "NoTimeout")
+    else:
+        kept = groups.applyInPandas(keep_first(places), KEPT)
     rows = kept.mapInArrow(unpack(df.columns), df.schema)
     return rows.withColumns({name: F.when(F.size(name) > 0, F.col(name)) for name in lists})
 
@@ -78,6 +79,8 @@ def _within(df: DataFrame, ids: IdsWithin, places: Places) -> DataFrame:
     )
     is_missing = id.isNull() | (F.length(id) == 0) if _is_text(df, id) else id.isNull()
     named = df.withColumn(ID, F.when(is_missing, F.raise_error(complaint)).otherwise(id))
+    if not df.isStreaming:
+        return named.dropDuplicates([ID]).drop(ID)
     timed = named.withColumn(_ARRIVAL, F.current_timestamp()).withWatermark(_ARRIVAL, ids.span)
     return timed.dropDuplicatesWithinWatermark([ID]).drop(ID, _ARRIVAL)
 

@@ -22,6 +22,7 @@ from onefold.sources.kafka import KafkaSource
 from onefold.sources.postgres import PostgresSource
 from onefold.spark.accounting import KINDS, DeadLetters, account, judge_appended, judge_newest, read_dead_letters, shown
 from onefold.spark.columns import columns
+from onefold.spark.deduplication import deduplicate, widened
 from onefold.spark.failures import from_spark
 from onefold.spark.formats import register
 from onefold.spark.pipeline import Pipeline
@@ -169,6 +170,10 @@ def read_source(spark: SparkSession, source: KafkaSource, start: Positions, end:
     # A partition that came after `end` was read ends where it begins.
     later = {f"{t}/{p}": dict(start.items).get(f"{t}/{p}", 0) for t, p in source.broker().partitions(source.topics)}
     whole = Positions.of({**later, **dict(end.items)})
+    ids, added = source.deduplicate, list[str]()
+    if ids is not None:
+        source, added = widened(source, ids)
     options = {**source.options(start), "endingOffsets": whole.to_kafka_json()}
     options.pop("maxOffsetsPerTrigger", None)
-    return spark.read.format("onefold_kafka").options(**options).load()
+    df = spark.read.format("onefold_kafka").options(**options).load()
+    return df if ids is None else deduplicate(df, ids).drop(*added)

@@ -199,7 +199,12 @@ class KafkaSource:
         return broker.resolve(self.topics, parse_offsets("startingOffsets", spec, self.topics))
 
     def options(self, positions: Positions | None = None) -> dict[str, str]:
-        """The options of the data source `onefold_kafka`; with `positions`, it starts there, as frozen."""
+        """The options of the data source `onefold_kafka`; with `positions`, it starts there, as frozen.
+
+        Raises ConfigError for a source with `deduplicate` that no pipeline has frozen: the data source cannot do that.
+        """
+        if self.deduplicate is not None and positions is None:
+            raise ConfigError(f"deduplicate= cannot be an option: {_REFUSED_OPTIONS['deduplicate']}")
         options = {
             "subscribe": ",".join(self.topics),
             "kafka.bootstrap.servers": self.bootstrap_servers,
