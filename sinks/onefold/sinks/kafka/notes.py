@@ -17,7 +17,7 @@ from onefold.core.contract import Announcement, LedgerEntry
 from onefold.core.errors import ConfigError, InDoubt
 from onefold.core.failpoints import failpoint
 from onefold.core.positions import Positions, Range
-from onefold.sinks.kafka import clients, requests
+from onefold.sinks.kafka import clients, errors, requests
 from onefold.sinks.kafka.cluster import cluster
 from onefold.sinks.kafka.plan import Settings
 from onefold.sinks.kafka.progress import Record, entry_from, entry_to
@@ -89,7 +89,8 @@ class Notes:
     def write(self, state: State, generation: int) -> State:
         """Note it, and return what stands then: this, unless somebody went further.
 
-        Raises InDoubt where it is not known whether it was noted.
+        Raises InDoubt where it is not known whether it was noted: then the next note goes through the same producer,
+        so that the first cannot land behind it.
         """
         whole = self._joined().joined(state).to_json()
         failures: list[KafkaError] = []
@@ -112,11 +113,15 @@ class Notes:
                 if older < generation and not left and not failures:
                     put(None, older)  # what it said is in what was just noted
         except KafkaException as error:
-            raise self._in_doubt(state, error) from error
+            raise InDoubt(f"{self._doing(state)}: {error}") from error
+        if failures:
+            if isinstance(refusal := errors.translate(failures[0], self._doing(state)), ConfigError):
+                raise refusal
+            if any(failure.fatal() for failure in failures):
+                self._producer = None
         if left or failures:
-            raise self._in_doubt(
-                state, failures[0].str() if failures else f"{self._settings.timeout_s:g} s have passed"
-            )
+            why = failures[0].str() if failures else f"{self._settings.timeout_s:g} s have passed"
+            raise InDoubt(f"{self._doing(state)}: {why}")
         return self.read()
 
     def close(self) -> None:
@@ -135,7 +140,8 @@ class Notes:
             if record.value is None:
                 self._states.pop(int(generation), None)
             else:
-                self._states[int(generation)] = State.from_json(record.value)
+                known = self._states.get(int(generation), State())
+                self._states[int(generation)] = known.joined(State.from_json(record.value))
 
     def _joined(self) -> State:
         state = State()
@@ -158,7 +164,6 @@ class Notes:
             connect(self._producer, settings, f"{settings.where(self._pipeline)}, connecting")
         return self._producer
 
-    def _in_doubt(self, state: State, why: object) -> InDoubt:
-        self._producer = None  # what it still holds may land later, and says nothing new then
+    def _doing(self, state: State) -> str:
         where = self._settings.where(self._pipeline)
-        return InDoubt(f"{where}, noting epoch {state.at[0]} in the topic {self._settings.progress_topic!r}: {why}")
+        return f"{where}, noting epoch {state.at[0]} in the topic {self._settings.progress_topic!r}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
@@ -16,6 +17,7 @@ from onefold.sinks.kafka.plan import Settings
 __all__ = ["Outbox", "connect"]
 
 
+_POLL_S = 0.01
 _IDLE_MAX = 4  # a task needs one, and an executor's process runs one task at a time
 
 # A record that is passed over while later ones are written would look seen when it comes again: what arrives of an
@@ -118,13 +120,15 @@ class Outbox:
 
     def _wait_for_room(self) -> None:
         """Until half of what is queued is gone."""
-        before, left_s = len(self.producer), self._settings.timeout_s
-        while len(self.producer) > before // 2:
-            errors.asked(lambda: self.producer.poll(0.1), self._doing)
-            left_s -= 0.1
+        size = enough = len(self.producer)
+        until_s = time.monotonic() + self._settings.timeout_s
+        while (now := len(self.producer)) > enough // 2:
+            errors.asked(lambda: self.producer.poll(_POLL_S), self._doing)
             if self._failures:
                 raise self._failed()
-            if left_s < 0:
+            if now < size:
+                size, until_s = now, time.monotonic() + self._settings.timeout_s
+            elif time.monotonic() > until_s:
                 raise self._unanswered("its queue stays full")
 
     def _failed(self) -> OnefoldError:
