@@ -27,7 +27,8 @@ from onefold.sources.kafka.sifting import TooManyBad, sift
 
 ROWS = 10_000  # as many as the source parses at a time
 REPEATS = 15
-POLARS = {"id": pl.Int64, "account": pl.Int64, "amount": pl.Decimal(12, 2), "at": pl.Datetime("us", "UTC")}
+# It reads no decimals.
+POLARS = {"id": pl.Int64, "account": pl.Int64, "amount": pl.Float64, "at": pl.Datetime("us", "UTC")}
 DECIMAL = {"type": "bytes", "logicalType": "decimal", "precision": 12, "scale": 2}
 
 Parse = Callable[[Sequence[bytes]], Any]
@@ -56,12 +57,12 @@ def with_json(values: Sequence[bytes]) -> pa.Table:
 
 
 def microseconds(parse: Parse, values: Sequence[bytes]) -> float:
-    """A value, at best."""
+    """Of CPU time a value, at best, whatever else the machine does."""
     best_s = float("inf")
     for _ in range(REPEATS):
-        began_s = time.perf_counter()
+        began_s = time.process_time()
         parse(values)
-        best_s = min(best_s, time.perf_counter() - began_s)
+        best_s = min(best_s, time.process_time() - began_s)
     return best_s / len(values) * 1e6
 
 
@@ -75,6 +76,7 @@ REFUSED = ValueError
 CASES: list[tuple[str, tuple[pa.DataType, Any], bytes, Any]] = [
     ("integer beyond 2^53", LONG, b"9007199254740993", 9007199254740993),
     ("integer beyond 2^63", LONG, b"9223372036854775808", REFUSED),
+    ("decimal", MONEY, b"12.34", "12.34"),
     ("decimal of 30 digits", WIDE, b"1234567890123456789012345678.91", "1234567890123456789012345678.91"),
     ("decimal with a digit too many", MONEY, b"1.005", REFUSED),
     ("microseconds and an offset", AT, b'"2026-01-01T02:00:00.123456+02:00"', "2026-01-01 00:00:00.123456+00:00"),
@@ -128,7 +130,7 @@ def speeds() -> list[tuple[str, float]]:
         ("JSON, pyarrow (ours)", microseconds(ours, values)),
         ("JSON, pyarrow (ours), one in 1,000 bad", microseconds(lambda v: sift(v, JsonParser(SCHEMA), ROWS), mixed)),
         ("JSON, orjson, then pyarrow", microseconds(with_orjson, values)),
-        ("JSON, polars", microseconds(with_polars, values)),
+        ("JSON, polars, doubles for decimals", microseconds(with_polars, values)),
         ("JSON, Python's json, types not asked for", microseconds(with_json, values)),
         ("CSV, pyarrow (ours)", microseconds(lambda v: sift(v, CsvParser(SCHEMA, ","), 0), lines)),
     ]

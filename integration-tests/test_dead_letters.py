@@ -213,6 +213,21 @@ def test_a_topic_of_dead_letters_has_each_record_as_it_was_once_after_the_same_c
     assert [name for name in open_transactions(servers) if f"/{topic}/" in name] == []
 
 
+def test_a_pipeline_may_get_its_sink_for_dead_letters_later(postgres_url: str) -> None:
+    table = PostgresSink(postgres_url, "t", delivery="staged")
+    with Life([table], "p") as before:
+        before.recover(from_ledger=True)
+        before.open(NUMBERS)
+        row = pa.record_batch([pa.array([1], pa.int64())], schema=NUMBERS)
+        before.process(0, 50, 0, lambda record: before.task(table, record, [row]))
+    with Lettered(table, PostgresSink(postgres_url, "dead", delivery="two_phase")) as life:
+        assert life.at == 50
+        life.run()
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        dead = connection.execute("SELECT source_offset, epoch FROM dead ORDER BY 1").fetchall()
+    assert dead == [(n, 2) for n in range(50, 100) if is_bad(n)]
+
+
 def test_two_sinks_that_would_both_decide_are_refused_and_the_way_out_is_said(rig: Rig) -> None:
     put_mixed(rig, 20)
     pipeline = rig.pipeline(rig.sink("staged"), dead_letters=dead_sink(rig, "staged"))
@@ -258,7 +273,7 @@ def test_a_source_and_a_pipeline_must_agree_on_dead_letters(rig: Rig) -> None:
 
 def test_the_verifier_holds_rows_and_dead_letters_against_the_source(rig: Rig) -> None:
     put_mixed(rig, 200)
-    source = rig.source(on_error="dead_letter", bad_records_max=3)
+    source = rig.source(on_error="dead_letter", bad_records_max=3, at_most=100)
     pipeline = rig.pipeline(dead_letters=dead_sink(rig))
     run(rig, pipeline, source, direct=True)
 

@@ -156,6 +156,8 @@ def test_values_without_framing_of_unknown_ids_and_of_no_record_are_bad_and_cost
         assert said in letter["reason"]
     with pytest.raises(BadRecord, match=r"offset 7: the registry has no schema with the id 99. It may have one later"):
         list(read_parts(source, arrow_of(source), wanted, settled=True))
+    with pytest.raises(BadRecord, match=r"offset 7: .* It may have one later"):
+        list(read(source, arrow_of(source), wanted))  # as Spark reads what it passes on
 
 
 def test_a_registry_that_fails_refuses_or_is_away_is_told_apart(

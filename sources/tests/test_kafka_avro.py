@@ -226,6 +226,8 @@ WIDE = record(
     ("s", "string"),
     ("e", {"type": "enum", "name": "E", "symbols": ["A", "B"]}),
     ("at", logical("long", "timestamp-micros")),
+    ("x", ["null", "bytes"]),
+    ("p", logical("bytes", "decimal", precision=20, scale=2)),
     ("a", {"type": "array", "items": ["null", "string"]}),
     ("m", ["null", {"type": "map", "values": {"type": "array", "items": "int"}}]),
 )
@@ -239,6 +241,8 @@ ROWS = st.fixed_dictionaries(
         "s": st.text(max_size=5),
         "e": st.sampled_from("AB"),
         "at": st.datetimes(dt.datetime(1, 1, 2), dt.datetime(9999, 12, 30)).map(lambda at: at.replace(tzinfo=UTC)),
+        "x": st.none() | st.binary(max_size=4),
+        "p": st.decimals(-(10**17), 10**17, places=2),
         "a": st.lists(st.none() | st.text(max_size=3), max_size=3),
         "m": st.none() | st.dictionaries(st.text(max_size=2), st.lists(INT, max_size=3), max_size=2),
     }

@@ -13,6 +13,7 @@ from onefold.sinks.kafka import clients, errors, requests
 from onefold.sinks.kafka.cluster import cluster
 from onefold.sinks.kafka.plan import Settings
 from onefold.sinks.kafka.progress import Account, entry_to
+from onefold.sinks.kafka.transactions import initialize
 
 __all__ = ["Ledger"]
 
@@ -102,7 +103,7 @@ class Ledger:
             producer = Producer({**config, "logger": clients.LOGGER})
         except KafkaException as error:
             raise clients.refused_by_client(error) from error
-        errors.asked(lambda: producer.init_transactions(self._settings.timeout_s), doing)
+        initialize(producer, self._settings, doing)
         self.account()
         self._producer = producer
         return producer

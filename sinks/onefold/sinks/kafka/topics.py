@@ -18,13 +18,14 @@ from confluent_kafka.cimpl import NewTopic
 from onefold.core.errors import ConfigError, Retriable
 from onefold.sinks.kafka import clients, errors
 from onefold.sinks.kafka.plan import Settings
+from onefold.sinks.kafka.transactions import initialize
 
 __all__ = ["Topics"]
 
 T = TypeVar("T")
 
 _REPLICAS = 3
-_SETTLE_S = 10.0
+_SETTLE_S = 5.0
 _LOOK_AGAIN_S = 0.1
 _WRITE = frozenset({AclOperation.WRITE, AclOperation.DESCRIBE})
 _READ_WRITE = _WRITE | {AclOperation.READ}
@@ -53,8 +54,7 @@ class Topics:
     def check_target(self) -> None:
         """Raise ConfigError unless the sink's topic is there, and may be written to."""
         topic = self._settings.topic
-        found = self._describe(topic, _WRITE)
-        if found is None:
+        if self._once_there(topic, _WRITE) is None:
             raise ConfigError(
                 f"{self._where}: Kafka at {self._settings.bootstrap_servers} has no topic {topic!r}, and its number of "
                 f"partitions is yours to choose: kafka-topics.sh --bootstrap-server {self._settings.bootstrap_servers} "
@@ -67,7 +67,9 @@ class Topics:
         found = self._describe(name, _READ_WRITE)
         if found is None:
             self._create(name)
-            found = self._once_created(name)
+            found = self._once_there(name, _READ_WRITE)
+            if found is None:
+                raise Retriable(f"{self._where}: the topic {name!r} was created, and is not there yet")
         config = self._config(name)
         replicas = min(len(partition.replicas) for partition in found.partitions)
         for setting in ("cleanup.policy", "compression.type", "unclean.leader.election.enable"):
@@ -99,7 +101,7 @@ class Topics:
         except KafkaException as error:
             raise clients.refused_by_client(error) from error
         doing = f"{self._where}, trying transactional id {transactional_id!r} with a timeout of {timeout_ms} ms"
-        errors.asked(lambda: producer.init_transactions(self._settings.timeout_s), doing)
+        initialize(producer, self._settings, doing)
 
     def _describe(self, topic: str, wanted: frozenset[AclOperation]) -> Any:
         """None if it is not there. Raises ConfigError where the operations that the sink needs are not allowed."""
@@ -134,12 +136,10 @@ class Topics:
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise
 
-    def _once_created(self, name: str) -> Any:
-        """A topic made a moment ago may not be known to every broker yet."""
+    def _once_there(self, topic: str, wanted: frozenset[AclOperation]) -> Any:
+        """One that was made a moment ago may not be known to every broker yet. None if it is not there in a while."""
         deadline_s = time.monotonic() + min(self._settings.timeout_s, _SETTLE_S)
-        while (found := self._describe(name, _READ_WRITE)) is None:
-            if time.monotonic() > deadline_s:
-                raise Retriable(f"{self._where}: the topic {name!r} was created, and is not there yet")
+        while (found := self._describe(topic, wanted)) is None and time.monotonic() < deadline_s:
             time.sleep(_LOOK_AGAIN_S)
         return found
 

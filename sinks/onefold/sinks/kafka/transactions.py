@@ -9,25 +9,23 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 import uuid
-from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka import Producer
 
 from onefold.core.contract import TaskId
-from onefold.core.errors import OnefoldError, Retriable
-from onefold.sinks.kafka import clients, errors, requests
+from onefold.core.errors import Retriable
+from onefold.sinks.kafka import errors, requests
 from onefold.sinks.kafka.cluster import Cluster, cluster
 from onefold.sinks.kafka.encoding import Records
 from onefold.sinks.kafka.naming import Handle, Names
 from onefold.sinks.kafka.plan import Settings
 from onefold.sinks.kafka.progress import Progress
+from onefold.sinks.kafka.sending import Outbox, connect
 
-__all__ = ["Attempt"]
+__all__ = ["Attempt", "initialize"]
 
 _LOOKS_MAX = 3
-_POLL_S = 0.01
 _ENDED = ("Empty", "CompleteCommit", "CompleteAbort", "Dead")
 
 # This process's ids: of one sink and generation, which epoch each number was last taken for. Kept for good, also of
@@ -65,127 +63,60 @@ def take_id(kafka: Cluster, names: Names, task: TaskId) -> str:
         return names.transactional_id(task.generation, _process, len(epochs) - 1)
 
 
+def initialize(producer: Producer, settings: Settings, doing: str) -> None:
+    """`init_transactions`, within 60 ms. It asks for the coordinator at once, and, where no broker is connected by then,
+    again after 500 ms. So metadata is asked for before, twice: the first connection is to a bootstrap server, and
+    librdkafka gives it up when it has answered."""
+    for _ in range(2):
+        connect(producer, settings, doing)
+    errors.asked(lambda: producer.init_transactions(settings.timeout_s), doing)
+
+
 class Attempt:
     """The transaction of one attempt. Begins with a record in the progress topic that says which epoch it is of."""
 
     def __init__(self, settings: Settings, task: TaskId) -> None:
         self._settings, self._task = settings, task
-        self._where = f"{settings.where(task.pipeline)}, epoch {task.epoch}"
         self._kafka = cluster(*settings.cluster)
         self.id = take_id(self._kafka, settings.names(task.pipeline), task)
-        failures: list[KafkaError] = []
-        said: list[KafkaError] = []
-
-        def failed(error: KafkaError | None, _: Message) -> None:
-            if error is not None:
-                failures.append(error)
-
+        self._where = f"{settings.where(task.pipeline)}, epoch {task.epoch}, transaction {self.id}"
         own = {
             "transactional.id": self.id,
             "transaction.timeout.ms": str(int(settings.transaction_timeout_s * 1000)),
         }
-        config = clients.producer_config(settings.bootstrap_servers, settings.librdkafka, own)
-        callbacks = {"on_delivery": failed, "error_cb": said.append, "logger": clients.LOGGER}
-        self._failures, self._said = failures, said  # not through self: a cycle would keep the producer alive
-        try:
-            self._producer: Producer | None = Producer({**config, **callbacks})
-        except KafkaException as error:
-            raise clients.refused_by_client(error) from error
+        self._outbox: Outbox | None = Outbox(settings, own, self._where)
 
     def begin(self) -> None:
-        producer = self._open()
-        errors.asked(lambda: producer.init_transactions(self._settings.timeout_s), self._doing("beginning"))
-        errors.asked(producer.begin_transaction, self._doing("beginning"))
+        producer = self._open().producer
+        initialize(producer, self._settings, self._where)
+        errors.asked(producer.begin_transaction, self._where)
         self._note(Progress.of(self._task))
-        self.flush()
 
     def send(self, records: Records) -> None:
-        """Hand these to the producer, in order; waits where its queue is full."""
-        producer, topic = self._open(), self._settings.topic
-        if self._failures:
-            raise self._failed()
-        rows = len(records.values)
-        keys = [None] * rows if records.keys is None else records.keys
-
-        def put(value: bytes | None, key: bytes | None, **more: Any) -> None:
-            try:
-                producer.produce(topic, value, key, **more)
-            except BufferError:
-                self._wait_for_room(producer)
-                producer.produce(topic, value, key, **more)
-
-        try:
-            if records.is_plain:
-                for value, key in zip(records.values, keys, strict=True):
-                    put(value, key)
-            else:
-                headers = [None] * rows if records.headers is None else records.headers
-                partitions = [-1] * rows if records.partitions is None else records.partitions
-                timestamps = [0] * rows if records.timestamps is None else records.timestamps
-                parts = zip(records.values, keys, headers, partitions, timestamps, strict=True)
-                for value, key, header, partition, timestamp in parts:
-                    put(value, key, headers=header or [], partition=partition, timestamp=timestamp)
-        except KafkaException as error:
-            raise errors.translate(error.args[0], self._doing("writing")) from error
-        producer.poll(0)
+        self._open().send(self._settings.topic, records)
 
     def prepare(self, rows: int) -> Handle:
         """All is with the brokers, and the transaction open, when this returns; whoever has the handle can end it."""
         self._note(Progress.of(self._task, rows))
-        self.flush()
         found = requests.describe(self._kafka, [self.id]).get(self.id)
         if found is None or found.state != "Ongoing":
             state = found.state if found is not None else "gone"
-            raise Retriable(f"{self._doing('preparing')}: its transaction is {state}, ended by a sweep or a timeout")
-        self.let_go()
+            raise Retriable(f"{self._where}: it is {state}, ended by a sweep or a timeout before it was prepared")
+        self._outbox = None  # which leaves the transaction open: `close` would abort it
         return found.handle
 
     def abort(self) -> None:
         """End it here and now."""
-        producer, self._producer = self._producer, None
-        if producer is not None:
-            errors.asked(lambda: producer.abort_transaction(self._settings.timeout_s), self._doing("aborting"))
-
-    def let_go(self) -> None:
-        """Leave the transaction open; `close` would abort it."""
-        self._producer = None
-
-    def flush(self) -> None:
-        left = errors.asked(lambda: self._open().flush(self._settings.timeout_s), self._doing("flushing"))
-        if self._failures:
-            raise self._failed()
-        if left:
-            raise self._unanswered(f"{left} records were not acknowledged")
+        outbox, self._outbox = self._outbox, None
+        if outbox is not None:
+            errors.asked(lambda: outbox.producer.abort_transaction(self._settings.timeout_s), self._where)
 
     def _note(self, progress: Progress) -> None:
-        topic, value = self._settings.progress_topic, progress.to_json()
-        errors.asked(lambda: self._open().produce(topic, value, self.id, partition=0), self._doing("noting progress"))
+        """In the progress topic; all that was sent is with the brokers when this returns."""
+        outbox, topic, value = self._open(), self._settings.progress_topic, progress.to_json()
+        errors.asked(lambda: outbox.producer.produce(topic, value, self.id, partition=0), self._where)
+        outbox.flush()
 
-    def _open(self) -> Producer:
-        assert self._producer is not None, "this attempt is over"
-        return self._producer
-
-    def _wait_for_room(self, producer: Producer) -> None:
-        """Until half of what is queued is gone."""
-        size = enough = len(producer)
-        until_s = time.monotonic() + self._settings.timeout_s
-        while (now := len(producer)) > enough // 2:
-            errors.asked(lambda: producer.poll(_POLL_S), self._doing("writing"))
-            if self._failures:
-                raise self._failed()
-            if now < size:
-                size, until_s = now, time.monotonic() + self._settings.timeout_s
-            elif time.monotonic() > until_s:
-                raise self._unanswered("its queue stays full")
-
-    def _failed(self) -> OnefoldError:
-        return errors.first_failure(self._failures, self._doing("writing"))
-
-    def _unanswered(self, what: str) -> OnefoldError:
-        settings = self._settings
-        return clients.unreachable(
-            f"{self._doing('writing')}: {what}", settings.bootstrap_servers, settings.timeout_s, self._said
-        )
-
-    def _doing(self, what: str) -> str:
-        return f"{self._where}, {what} transaction {self.id}"
+    def _open(self) -> Outbox:
+        assert self._outbox is not None, "this attempt is over"
+        return self._outbox

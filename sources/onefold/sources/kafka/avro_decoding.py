@@ -4,7 +4,9 @@ pyruhvro decodes many records at once into Arrow, about fifty times as fast as f
 knows no bytes, fixed or general unions and no reader's schema, and does not look whether a record is all of its value,
 nor whether its texts are UTF-8. So it is given a record of two fields: ours, and behind it a number that nobody knows
 but this process, which is appended to every value: where that number comes out again, the record ended where its value
-ends. Ints travel as longs, because it would cut off what is beyond 32 bits. What it can't, fastavro does.
+ends. Ints travel as longs, because it would cut off what is beyond 32 bits. Bytes travel as texts, which are the same
+on the wire, and are looked at as bytes before any text is checked; a pyruhvro that checks by itself is noticed, and is
+then not given any. What it can't, fastavro does.
 """
 
 from __future__ import annotations
@@ -32,6 +34,21 @@ _WIDENED = {("int", "long"), ("int", "float"), ("int", "double"), ("long", "floa
     ("float", "double")
 }
 _END = int.from_bytes(os.urandom(8), "big") >> 2
+
+
+def _takes_bytes() -> bool:
+    """Whether a text of pyruhvro's may be any bytes."""
+    text = json.dumps({"type": "record", "name": "r", "fields": [{"name": "a", "type": "string"}]})
+    try:
+        found = pyruhvro.deserialize_array([b"\x04\xff\x00"], text).column("a").cast(pa.binary())
+    except ValueError:
+        return False
+    return bool(found[0].as_py() == b"\xff\x00")
+
+
+_VECTORISED = {"null", "boolean", "int", "long", "float", "double", "string", "enum"} | (
+    {"bytes"} if _takes_bytes() else set()
+)
 
 
 def decoder_of(writer: Json, reader: AvroSchema, schema: pa.Schema) -> Decoder:
@@ -83,6 +100,8 @@ def _vectorised(writer: Json, reader: AvroSchema, columns: _Columns) -> Decoder 
         return None
     if not all(_is_vectorised(field["type"]) for field in written["fields"]):
         return None
+    if any(_has_decimal(part) for _, node in columns for part in node.inside):
+        return None
     there = {field["name"]: field["type"] for field in written["fields"]}
     defaults = {}
     for field in wanted["fields"]:
@@ -107,7 +126,6 @@ def _vectorised(writer: Json, reader: AvroSchema, columns: _Columns) -> Decoder 
             if not pc.all(whole).as_py():
                 raise Unparsable(pc.index(whole, False).as_py(), "not a record of its Avro schema: bytes are left over")
             body = found.column("body")
-            body.validate(full=True)  # that its texts are UTF-8
             arrays = [
                 array_of(node, [defaults[field.name]] * len(values))
                 if field.name in defaults
@@ -138,7 +156,11 @@ def _is_vectorised(schema: Json) -> bool:
             return _is_vectorised(schema["values"])
         case "record":
             return bool(schema["fields"]) and all(_is_vectorised(field["type"]) for field in schema["fields"])
-    return kind in ("null", "boolean", "int", "long", "float", "double", "string", "enum")
+    return kind in _VECTORISED
+
+
+def _has_decimal(node: Node) -> bool:
+    return node.form is Form.DECIMAL or any(map(_has_decimal, node.inside))
 
 
 def _is_readable(written: Json, wanted: Json) -> bool:
@@ -166,18 +188,25 @@ def _with_longs(schema: Json) -> Json:
         if "fields" in schema:
             kept["fields"] = [{"name": f["name"], "type": _with_longs(f["type"])} for f in schema["fields"]]
         return {**{name: schema[name] for name in ("name", "namespace", "symbols") if name in schema}, **kept}
-    return "long" if schema == "int" else schema
+    return {"int": "long", "bytes": "string"}.get(schema, schema)
 
 
 def _as_node(array: pa.Array, node: Node) -> pa.Array:
-    """What was decoded with longs for whole numbers, as the node's own type. Each step refuses what does not fit."""
-    for kind in (_type(node, _storage), _type(node, lambda n: n.counted or n.arrow), node.arrow):
-        if array.type != kind:
-            array = array.cast(kind)
-    return array
+    """What was decoded with longs and texts, as the node's own type. Each step refuses what does not fit."""
+    array = _cast(array, _type(node, _storage))
+    array.validate(full=True)  # that its texts are UTF-8
+    if node.form is Form.DECIMAL:
+        return array_of(node, array.to_pylist())
+    return _cast(_cast(array, _type(node, lambda n: n.counted or n.arrow)), node.arrow)
+
+
+def _cast(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    return array if array.type == kind else array.cast(kind)
 
 
 def _storage(node: Node) -> pa.DataType:
+    if node.form in (Form.BYTES, Form.DECIMAL):
+        return pa.binary()
     if node.counted is None:
         return node.arrow
     return pa.int32() if pa.types.is_date(node.counted) else pa.int64()

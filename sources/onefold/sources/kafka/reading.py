@@ -38,11 +38,11 @@ def read(
     """The records of one range, in order, in batches of about `rows_max` rows with exactly this schema.
 
     With `on_error="fail"` the first bad record raises `BadRecord`; else bad ones are left out, up to the source's
-    `bad_records_max` in this range. Raises `DataLoss`, `Retriable`, `ConfigError`; a range without records yields
-    nothing.
+    `bad_records_max` in this range, for others to read (`settled`, see `read_parts`, where they become dead letters).
+    Raises `DataLoss`, `Retriable`, `ConfigError`; a range without records yields nothing.
     """
     skipped = 0
-    for part in read_parts(source, schema, wanted, rows_max=rows_max):
+    for part in read_parts(source, schema, wanted, rows_max=rows_max, settled=source.on_error == "dead_letter"):
         skipped += part.bad.num_rows
         if part.rows.num_rows:
             yield part.rows
