@@ -23,7 +23,7 @@ _MODULES = (
     ("org.apache.commons", "commons-pool2", "2.13.1"),
     ("org.postgresql", "postgresql", "42.7.7"),
 )
-_AVRO = (("org.apache.spark", "spark-avro_2.13", "4.2.0"),)
+_AVRO = (("org.apache.spark", "spark-avro_2.13", "4.1.1"),)  # no mirror has a newer one, and it runs on Spark 4.2
 _RESOLVE_S_MAX = 300
 
 _Modules = tuple[tuple[str, str, str], ...]

@@ -142,13 +142,16 @@ def test_a_pipeline_killed_at_every_step_writes_each_row_once(world: World, tmp_
 
 
 def test_a_broker_killed_in_mid_epoch_keeps_what_was_prepared(impatient: World, impatient_server: KafkaServer) -> None:
+    starts = []
+
     def restart() -> None:
         impatient_server.kill()
-        impatient_server.start()
+        starts.append(impatient_server.start())
 
     with impatient.life() as life:
         life.run(*batches(0))
         life.run(*batches(1), doing=restart)
+    assert len(starts) == 1, "what was prepared need not be written again"
     impatient.assert_exact(2)
 
 

@@ -126,7 +126,7 @@ def test_with_acls_by_prefix_a_login_over_tls_writes_epochs_and_without_them_is_
 def test_a_wrong_password_and_a_certificate_of_nobody_known_are_said_to_be_refused(
     guarded: Guarded, tmp_path: Path
 ) -> None:
-    wrong = guarded.sink("orders", settings={"sasl.password": "guessed"}, timeout_s=3)
+    wrong = guarded.sink("orders", settings={"sasl.password": "guessed"}, timeout_s=1)
     with pytest.raises(ConfigError, match="refused us"):
         wrong.recover("p")
     key, stranger = tmp_path / "key.pem", tmp_path / "stranger.pem"
@@ -152,7 +152,7 @@ def test_brokers_that_end_transactions_in_the_old_way_are_refused(guarded: Guard
 
 
 def test_a_missing_topic_is_an_error_with_the_command_that_makes_it(kafka_server: KafkaServer) -> None:
-    sink = KafkaSink("nowhere", bootstrap_servers=kafka_server.bootstrap_servers)
+    sink = KafkaSink("nowhere", bootstrap_servers=kafka_server.bootstrap_servers, timeout_s=1)
     with pytest.raises(ConfigError, match=r"no topic 'nowhere'.*kafka-topics\.sh .* --create --topic nowhere"):
         sink.open("p", SCHEMA)
 

@@ -15,7 +15,7 @@ from confluent_kafka import KafkaException, Producer
 from kafka.protocol.producer import EndTxnRequest, EndTxnResponse
 from kafka_reading import Reader
 
-from onefold.core import Retriable
+from onefold.core import DataLoss, Retriable
 from onefold.local import KafkaServer
 from onefold.sinks.kafka import errors, requests
 from onefold.sinks.kafka.cluster import Cluster
@@ -244,3 +244,5 @@ def test_all_of_a_log_shows_behind_an_open_transaction_whose_readers_wait(lab: L
     assert lab.values() == []
     assert lab.end(waiting, commit=False) == OK
     lab.shows("done")
+    with pytest.raises(DataLoss, match="nothing at offset 1000000"):
+        list(requests.read_log(lab.cluster, lab.topic, 1_000_000))

@@ -50,15 +50,16 @@ def through_the_sink(place: Place, mode: str, rows_per_epoch: int | None) -> Spe
 
 def produce(place: Place) -> Spent:
     """An idempotent producer, as people write it: a dict of each row, json.dumps, produce, poll."""
-    with place.target() as topic, Team(_produce, [(place.servers, topic, path) for path in _paths(place)]) as team:
+    paths = _paths(place)
+    with place.target() as topic, Team(_produce, [(place.servers, topic, path) for path in paths]) as team:
         return _timed(place, team)
 
 
 def produce_encoded(place: Place) -> Spent:
     """The same producer with our settings, its records made beforehand: the limit of whatever calls produce()."""
-    with place.target() as topic:
-        with Team(_produce_encoded, [(place.servers, topic, path) for path in _paths(place)]) as team:
-            return _timed(place, team)
+    paths = _paths(place)
+    with place.target() as topic, Team(_produce_encoded, [(place.servers, topic, path) for path in paths]) as team:
+        return _timed(place, team)
 
 
 def through_the_pipeline(place: Place, mode: str) -> Spent:

@@ -48,9 +48,11 @@ def fetch_alone(place: Place, compiled: str) -> Spent:
 def read_alone(place: Place, form: str, compiled: str) -> Spent:
     """What each task of the direct path does: fetch and parse."""
     schema = {"raw": RAW_COLUMNS, "JSON": SCHEMA}.get(form, AvroSchema(_AVRO).arrow)
-    with _source(place, form, compiled) as source:
-        with Team(_read, [(source, schema, share, place.rows) for share in _SHARES]) as team:
-            return _timed(place, team)
+    with (
+        _source(place, form, compiled) as source,
+        Team(_read, [(source, schema, share, place.rows) for share in _SHARES]) as team,
+    ):
+        return _timed(place, team)
 
 
 def in_spark(place: Place, form: str, compiled: str) -> Spent:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Collection, Sequence
-from typing import Any
+import time
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, TypeVar
 
 from kafka.protocol.metadata import (
     FindCoordinatorRequest,
@@ -24,7 +25,13 @@ __all__ = ["MOVED", "Cluster", "cluster"]
 MOVED = frozenset({14, 15, 16})  # the coordinator is loading, not there, or another broker by now
 _UNSETTLED = MOVED | {3, 5, 6, 7, 9}  # no such topic, no leader, another leader, out of time, no replica: for now
 _DENIED = frozenset({29, 30, 31, 53, 58})
+T = TypeVar("T")
+_LOOK_AGAIN_S = 0.1
 _TRANSACTION = 1  # FindCoordinator's key_type
+
+
+class Unsettled(Retriable):
+    """A broker is up, and does not know yet what it has to do with what it was asked."""
 
 
 class Cluster:
@@ -80,6 +87,19 @@ class Cluster:
                 self._refresh((topic,))
             return self._leaders[topic]
 
+    def settled(self, ask: Callable[[], T]) -> T:
+        """The answer, once the brokers know who coordinates and leads what: after one starts, that takes a moment."""
+        until_s = time.monotonic() + self.timeout_s
+        while True:
+            try:
+                return ask()
+            except Unsettled:
+                if time.monotonic() > until_s:
+                    raise
+                self._coordinators.clear()
+                self._leaders.clear()
+                time.sleep(_LOOK_AGAIN_S)
+
     def forget(self, name: str) -> None:
         """A transactional id or a topic is no longer with the broker that was asked."""
         with self._lock:
@@ -115,8 +135,7 @@ class Cluster:
                 "DESCRIBE on the topic"
             )
         if code in _UNSETTLED:
-            self.forget(what)
-            raise Retriable(f"{what}: Kafka at {self.bootstrap_servers} is not ready for it (error {code})")
+            raise Unsettled(f"{what}: Kafka at {self.bootstrap_servers} is not ready for it (error {code})")
         raise Retriable(f"{what}: Kafka at {self.bootstrap_servers} answered with error {code}")
 
     def close(self) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from kafka.protocol.admin import (
     DescribeTransactionsRequest,
@@ -19,7 +20,7 @@ from kafka.protocol.consumer import FetchRequest, FetchResponse
 from kafka.protocol.producer import EndTxnRequest, EndTxnResponse
 from kafka.record import MemoryRecords
 
-from onefold.core.errors import ConfigError, OnefoldError
+from onefold.core.errors import ConfigError, DataLoss, OnefoldError
 from onefold.sinks.kafka.cluster import MOVED, Cluster
 from onefold.sinks.kafka.naming import Handle
 from onefold.sinks.kafka.progress import Marker, Record
@@ -60,6 +61,10 @@ def check_versions(cluster: Cluster) -> None:
 
 def describe(cluster: Cluster, ids: Collection[str]) -> dict[str, Transaction]:
     """What the coordinators know of these ids; those they don't know are left out."""
+    return cluster.settled(lambda: _describe(cluster, ids))
+
+
+def _describe(cluster: Cluster, ids: Collection[str]) -> dict[str, Transaction]:
     found: dict[str, Transaction] = {}
     for broker, theirs in cluster.by_coordinator(ids).items():
         request = DescribeTransactionsRequest(transactional_ids=theirs)
@@ -68,8 +73,6 @@ def describe(cluster: Cluster, ids: Collection[str]) -> dict[str, Transaction]:
             name = said.transactional_id
             if said.error_code == _NOT_FOUND:
                 continue
-            if said.error_code in MOVED:
-                cluster.forget(name)
             cluster.check(said.error_code, f"transactional id {name!r}")
             handle = Handle(name, said.producer_id, said.producer_epoch)
             started_ms, timeout_ms = said.transaction_start_time_ms, said.transaction_timeout_ms
@@ -79,6 +82,10 @@ def describe(cluster: Cluster, ids: Collection[str]) -> dict[str, Transaction]:
 
 def list_ids(cluster: Cluster, prefix: str, *states: str) -> list[str]:
     """The transactional ids with that prefix whose transaction is in one of these states, on all brokers."""
+    return cluster.settled(lambda: _list_ids(cluster, prefix, *states))
+
+
+def _list_ids(cluster: Cluster, prefix: str, *states: str) -> list[str]:
     found: set[str] = set()
     for broker in cluster.brokers():
         request = ListTransactionsRequest(state_filters=list(states), producer_id_filters=[])
@@ -128,14 +135,13 @@ def read_log(cluster: Cluster, topic: str, offset: int) -> Iterator[tuple[list[R
         )
         wanted = FetchRequest.FetchTopic(topic=topic, partitions=[partition])
         request = FetchRequest(max_bytes=FETCH_BYTES_MAX, session_epoch=-1, topics=[wanted])
-        answer = cluster.ask(cluster.leader(topic), request, FetchResponse, 12)
-        found = answer.responses[0].partitions[0]
-        if found.error_code == _OUT_OF_RANGE and offset < found.log_start_offset:
-            offset = found.log_start_offset
-            continue
-        if found.error_code:
-            cluster.forget(topic)
-        cluster.check(found.error_code, f"topic {topic!r}")
+        found = cluster.settled(lambda request=request: _fetched(cluster, topic, request))  # type: ignore[misc]
+        if found.error_code == _OUT_OF_RANGE:
+            raise DataLoss(
+                f"topic {topic!r} of {cluster.bootstrap_servers} has nothing at offset {offset}, where the sink's "
+                "book-keeping goes on: it was made anew, cut, or records of it were deleted. Restore it; or, where the "
+                "destination is right, use another progress topic under a new pipeline name"
+            )
         end_offset = found.high_watermark if end_offset is None else end_offset
         items: list[Record | Marker] = []
         before = offset
@@ -149,3 +155,11 @@ def read_log(cluster: Cluster, topic: str, offset: int) -> Iterator[tuple[list[R
         yield items, offset
         if offset == before:
             return  # what is left was emptied by compaction
+
+
+def _fetched(cluster: Cluster, topic: str, request: FetchRequest) -> Any:
+    answer = cluster.ask(cluster.leader(topic), request, FetchResponse, 12)
+    found = answer.responses[0].partitions[0]
+    if found.error_code != _OUT_OF_RANGE:
+        cluster.check(found.error_code, f"topic {topic!r}")
+    return found

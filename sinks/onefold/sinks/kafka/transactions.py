@@ -64,8 +64,8 @@ def take_id(kafka: Cluster, names: Names, task: TaskId) -> str:
 
 
 def initialize(producer: Producer, settings: Settings, doing: str) -> None:
-    """`init_transactions`, within 60 ms. It asks for the coordinator at once, and, where no broker is connected by then,
-    again after 500 ms. So metadata is asked for before, twice: the first connection is to a bootstrap server, and
+    """`init_transactions`, within 60 ms. It asks for the coordinator at once, and again after 500 ms if no broker was
+    connected by then. So metadata is asked for before, twice: the first connection is to a bootstrap server, and
     librdkafka gives it up when it has answered."""
     for _ in range(2):
         connect(producer, settings, doing)
@@ -97,6 +97,7 @@ class Attempt:
 
     def prepare(self, rows: int) -> Handle:
         """All is with the brokers, and the transaction open, when this returns; whoever has the handle can end it."""
+        self._open().flush()  # a full queue would not take one more
         self._note(Progress.of(self._task, rows))
         found = requests.describe(self._kafka, [self.id]).get(self.id)
         if found is None or found.state != "Ongoing":
