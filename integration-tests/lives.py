@@ -51,6 +51,7 @@ class Life(Generic[S]):
         committers = {s.name: self.patience.insist(partial(s.recover, pipeline), "recover") for s in sinks}
         self.driver = Driver(pipeline, self.store, committers, self.patience)
         self.started: Started | None = None
+        self.may_come_late: tuple[str, ...] = ()
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -59,7 +60,9 @@ class Life(Generic[S]):
     def recover(
         self, *, from_ledger: bool = False, adopt_ledger: bool = False, accept_damage: int | None = None
     ) -> Started:
-        self.started = self.driver.run(start(self.names, Initial(_at(0), from_ledger), adopt_ledger, accept_damage))
+        initial = Initial(_at(0), from_ledger)
+        protocol = start(self.names, initial, adopt_ledger, accept_damage, self.may_come_late)
+        self.started = self.driver.run(protocol)
         return self.started
 
     def open(self, schema: pa.Schema, **of_sinks: pa.Schema) -> None:

@@ -134,6 +134,7 @@ class Lettered(Life[Sink]):
     def __init__(self, rows: PostgresSink, dead: Sink) -> None:
         self.rows, self.dead = rows, dead
         super().__init__([rows, dead], "p", patience=Patience(30, pause_max_s=0.3))
+        self.may_come_late = (dead.name,)
         started = self.recover(from_ledger=True).start
         assert started is not None
         self.at = int(dict(started.items)["t/0"])

@@ -237,3 +237,16 @@ def test_a_damaged_epochs_work_is_spared() -> None:
 
 def test_a_fenced_process_sweeps_nothing() -> None:
     assert doomed(AT_REST, Generation("p", 2, "token"), [left("old", 1, 1)]) == ()
+
+
+def test_a_sink_that_may_come_late_need_not_have_been_there_from_the_first_epoch_on() -> None:
+    rest = {"a": ledger(1), "b": ledger(1)}
+    for entry in (None, ledger(0)):
+        assert resolve(AT_REST, {**rest, "c": entry}, may_come_late=("c",)).finish == ()
+    newest = record(9, EpochState.COMPLETE)
+    long_gone = {"a": ledger(9), "b": ledger(9), "c": ledger(4)}
+    assert resolve(replace(AT_REST, complete=newest, last=newest), long_gone, may_come_late=("c",)).finish == ()
+    with pytest.raises(ConfigError, match="'c' is new"):
+        resolve(AT_REST, {**rest, "c": ledger(2)}, may_come_late=("c",))
+    with pytest.raises(DataLoss, match="'b' has no ledger"):
+        resolve(AT_REST, {"a": ledger(1), "b": None}, may_come_late=("b",))

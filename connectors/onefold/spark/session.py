@@ -81,13 +81,20 @@ class Session:
         return tuple(sink.name for sink in self._everyone)
 
     @property
+    def _may_come_late(self) -> tuple[str, ...]:
+        """Before there was a sink for bad records there were none: each would have stopped the pipeline."""
+        return () if self.dead_letters is None else (self.dead_letters.name,)
+
+    @property
     def _everyone(self) -> tuple[Sink, ...]:
         return self.sinks if self.dead_letters is None else (*self.sinks, self.dead_letters)
 
     def start(self, initial: Initial | None) -> Started:
         """Take over the pipeline: a new generation, recovery, frozen positions. Before every query and batch run."""
         with self.lock:
-            self.started = self._driver.run(start(self.names, initial, self._adopt_ledger, self._accept_damage))
+            self.started = self._driver.run(
+                start(self.names, initial, self._adopt_ledger, self._accept_damage, self._may_come_late)
+            )
             self._is_in_doubt = False
             log.info(
                 "pipeline %r: generation %d, %d epochs finished, %d given up",

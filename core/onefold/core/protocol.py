@@ -10,7 +10,7 @@ decided manifest names is ever committed. A zombie may prepare; nobody commits i
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable
+from collections.abc import Collection, Generator, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -92,16 +92,23 @@ class Outcome:
 
 
 def start(
-    sinks: tuple[str, ...], initial: Initial | None, adopt_ledger: bool = False, accept_damage: int | None = None
+    sinks: tuple[str, ...],
+    initial: Initial | None,
+    adopt_ledger: bool = False,
+    accept_damage: int | None = None,
+    may_come_late: Collection[str] = (),
 ) -> Protocol[Started]:
-    """Take over the pipeline. Waits for a sink that is down: no query starts beside an unfinished epoch."""
+    """Take over the pipeline. Waits for a sink that is down: no query starts beside an unfinished epoch.
+
+    Of `sinks`, those that `may_come_late` need not have been there from the first epoch on.
+    """
     ledgers = yield from _read_ledgers(sinks)
     seen = [n for e in ledgers.values() if e for n in (e.generation, *(m.generation for m in e.members))]
     generation: Generation = yield from _insist(AcquireGeneration(above=max(seen, default=0)))
     facts: StoreFacts = yield from _insist(ReadStore())
     if adopt_ledger:
         facts = yield from _adopt(generation, facts, sinks)
-    resolution = yield from _resolve(generation, facts, sinks, accept_damage)
+    resolution = yield from _resolve(generation, facts, sinks, accept_damage, may_come_late)
     for record in resolution.accepted:
         decided = yield from _insist(AcceptDamage(generation, record))
         yield from _complete(generation, facts.store_id, decided)
@@ -111,7 +118,7 @@ def start(
         yield from _insist(GiveUp(generation, record))
     if resolution.finish or resolution.accepted:
         facts = yield from _insist(ReadStore())
-        yield from _resolve(generation, facts, sinks)
+        yield from _resolve(generation, facts, sinks, may_come_late=may_come_late)
     yield from sweep(generation, sinks)
     position, until = None, None
     if initial is not None:
@@ -189,12 +196,16 @@ def _first_batch(
 
 
 def _resolve(
-    generation: Generation, facts: StoreFacts, sinks: tuple[str, ...], accept_damage: int | None = None
+    generation: Generation,
+    facts: StoreFacts,
+    sinks: tuple[str, ...],
+    accept_damage: int | None = None,
+    may_come_late: Collection[str] = (),
 ) -> Protocol[Resolution]:
     """Hold store and ledgers against each other. A newer generation moves both meanwhile: that is no mismatch."""
     ledgers = yield from _read_ledgers(sinks)
     try:
-        return resolve(facts, ledgers, accept_damage)
+        return resolve(facts, ledgers, accept_damage, may_come_late)
     except Terminal as error:
         now: StoreFacts = yield from _insist(ReadStore())
         if now.generation == generation.number:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from onefold.core.contract import Committable, Decided, EpochRecord, EpochState, Generation, LedgerEntry
@@ -46,12 +46,15 @@ class Resolution:
 
 
 def resolve(
-    facts: StoreFacts, ledgers: Mapping[str, LedgerEntry | None], accept_damage: int | None = None
+    facts: StoreFacts,
+    ledgers: Mapping[str, LedgerEntry | None],
+    accept_damage: int | None = None,
+    may_come_late: Collection[str] = (),
 ) -> Resolution:
     """Decide about every unfinished epoch from the store and the sinks' own ledgers.
 
     The ledgers must be read after the facts, and the facts after this process's generation was acquired: from then on
-    no older process decides anything.
+    no older process decides anything. Sinks that `may_come_late` miss nothing by having missed earlier epochs.
     """
     for record in facts.unfinished:
         missing = sorted({*record.sinks, *(c.sink for c in record.manifest)} - ledgers.keys())
@@ -70,6 +73,8 @@ def resolve(
                 " take the destination and the store back to one backup"
             )
     for sink, ledger in ledgers.items():
+        if sink in may_come_late and _comes_late(facts, sink, ledger):
+            continue
         check_ledger(facts, sink, ledger)
     return Resolution(
         finish=tuple(Decided(r) for r in facts.unfinished if r.state is EpochState.DECIDED),
@@ -77,6 +82,14 @@ def resolve(
         rerun=_to_rerun(facts),
         accepted=tuple(r for r in facts.unfinished if r.state is EpochState.DAMAGED),
     )
+
+
+def _comes_late(facts: StoreFacts, sink: str, ledger: LedgerEntry | None) -> bool:
+    """Whether the last complete epoch was written without the sink, which shows none of an epoch after that."""
+    if facts.complete is None or sink in facts.complete.sinks:
+        return False
+    shown = [ledger.epoch, *(member.epoch for member in ledger.members)] if ledger is not None else []
+    return all(epoch <= facts.complete.epoch for epoch in shown)
 
 
 def _to_rerun(facts: StoreFacts) -> EpochRecord | None:
