@@ -17,7 +17,8 @@ from kafka_topics import QUIET, Stream, make_anew, open_transaction, produce
 from onefold.core.errors import ConfigError, DataLoss
 from onefold.core.positions import Positions, Relation
 from onefold.sources import KafkaSource
-from onefold.sources.kafka import Broker, close_consumers
+from onefold.sources.kafka import Broker, OffsetRange, close_consumers, fetch
+from onefold.sources.kafka.fetching import consumers_made
 from onefold.sources.kafka.standing import Standing
 
 pytestmark = pytest.mark.servers
@@ -253,3 +254,24 @@ def test_ranges_made_of_aborted_records_only_and_ends_held_back_by_an_open_trans
         found += stream.batch(1)
         assert time.monotonic() < deadline
     assert [offset for *_, offset in found] == [5, 6, 8, 9]
+
+
+@pytest.mark.parametrize("compiled", ["off", "auto"])
+def test_what_befell_one_topic_is_not_told_of_the_next_that_the_same_consumer_reads(
+    servers: str, kafka_topic: Topic, compiled: str
+) -> None:
+    gone, topic = kafka_topic(partitions=1), kafka_topic(partitions=1)
+    for name in (gone, topic):
+        produce(servers, name, 20)
+
+    def read(name: str) -> int:
+        wanted = OffsetRange(name, 0, 0, 20)
+        return sum(map(len, fetch(servers, {"client.id": compiled}, wanted, compiled=compiled, timeout_s=20)))
+
+    assert read(gone) == 20
+    made = consumers_made()
+    make_anew(servers, gone)
+    time.sleep(1.5)  # the idle consumer asks for what comes behind its range, and finds that it is out of range
+    for _ in range(4):  # a consumer of its own for the first, then ours in turn
+        assert read(topic) == 20
+    assert consumers_made() <= made + 3

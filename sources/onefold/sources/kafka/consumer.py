@@ -85,7 +85,7 @@ class MessageConsumer:
         except KafkaException as error:
             raise client.refused_by_client(error) from error
         self._passed = 0
-        self._start = 0
+        self._at: tuple[str, int] | None = None
         self._ahead: list[Message] = []
         self._gathered: list[Message] = []
         self._gathered_bytes = 0
@@ -100,7 +100,7 @@ class MessageConsumer:
 
     def assign(self, wanted: OffsetRange) -> None:
         self._ahead, self._gathered, self._gathered_bytes = [], [], 0
-        self._passed = wanted.start
+        self._passed, self._at = wanted.start, (wanted.topic, wanted.partition)
         self._consumer.assign([TopicPartition(wanted.topic, wanted.partition, wanted.start)])
 
     def want(self, wanted: Wanted) -> None:
@@ -115,6 +115,8 @@ class MessageConsumer:
             for message in messages:
                 if (error := message.error()) is None:
                     continue
+                if message.topic() is not None and (message.topic(), message.partition()) != self._at:
+                    continue  # of what was read before: it means nothing to what is read now
                 if error.code() == KafkaError._PARTITION_EOF:
                     self._passed = max(self._passed, _offset(message))
                 else:

@@ -27,6 +27,7 @@
 
 #define EXPORTED __attribute__((visibility("default")))
 #define TEXT_MAX 512
+#define TOPIC_MAX 250    /* with the 0 at the end: Kafka's own limit is 249 */
 #define SAID_MAX 8       /* errors, and as many log lines, wait for the caller; older ones give way */
 #define DEQUEUE_MAX 512  /* messages at once: so many may lie taken out but not yet gathered */
 #define HEADER_BYTES 16  /* what a header counts beside its bytes, so that empty ones have a bound, too */
@@ -131,6 +132,7 @@ typedef struct onefold_queue {
 typedef struct onefold_consumer {
     rd_kafka_t *rk;
     rd_kafka_queue_t *queue;
+    char topic[TOPIC_MAX];
     int32_t partition;
     int64_t passed; /* librdkafka has delivered all below */
     unsigned wanted;
@@ -225,6 +227,7 @@ EXPORTED onefold_consumer *onefold_open(const char *const *settings, int count, 
 /* Read from here on, and forget what was taken of anything else. 0, or librdkafka's code. */
 EXPORTED int onefold_assign(onefold_consumer *consumer, const char *topic, int32_t partition, int64_t offset) {
     forget(consumer);
+    snprintf(consumer->topic, sizeof consumer->topic, "%s", topic);
     consumer->partition = partition;
     consumer->passed = offset;
     rd_kafka_topic_partition_list_t *list = rd.topic_partition_list_new(1);
@@ -294,6 +297,12 @@ static bool gather_one(onefold_consumer *consumer, const rd_kafka_message_t *mes
     return true;
 }
 
+/* An event of what was read before may still come, and means nothing to what is read now. Some are of no topic at all. */
+static bool is_of_another(const onefold_consumer *consumer, const rd_kafka_message_t *message) {
+    if (message->rkt == NULL) return false;
+    return message->partition != consumer->partition || strcmp(rd.topic_name(message->rkt), consumer->topic) != 0;
+}
+
 /* Sort what came out of the queue: records stay, events are noted. False if an event needs the caller. */
 static bool sort_out(onefold_consumer *consumer, size_t came, int64_t *stray) {
     bool is_quiet = true;
@@ -309,6 +318,10 @@ static bool sort_out(onefold_consumer *consumer, size_t came, int64_t *stray) {
             }
             consumer->passed = message->offset + 1;
             consumer->messages[consumer->count++] = message;
+            continue;
+        }
+        if (is_of_another(consumer, message)) {
+            rd.message_destroy(message);
             continue;
         }
         if (message->err == RD_KAFKA_RESP_ERR__PARTITION_EOF) {

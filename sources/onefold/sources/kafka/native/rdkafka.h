@@ -68,6 +68,7 @@ typedef void rd_kafka_log_cb(const rd_kafka_t *, int, const char *, const char *
     F(void, topic_partition_list_destroy, (rd_kafka_topic_partition_list_t *))                                         \
     F(int, assign, (rd_kafka_t *, const rd_kafka_topic_partition_list_t *))                                            \
     F(ssize_t, consume_batch_queue, (rd_kafka_queue_t *, int, rd_kafka_message_t **, size_t))                          \
+    F(const char *, topic_name, (const rd_kafka_topic_t *))                                                            \
     F(void, message_destroy, (rd_kafka_message_t *))                                                                   \
     F(int64_t, message_timestamp, (const rd_kafka_message_t *, int *))                                                 \
     F(int, message_headers, (const rd_kafka_message_t *, rd_kafka_headers_t **))                                       \
