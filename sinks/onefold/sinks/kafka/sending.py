@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
@@ -18,6 +19,15 @@ __all__ = ["Outbox", "connect"]
 
 
 _POLL_S = 0.01
+_FLUSH_S = 0.2
+_REFUSALS = (
+    KafkaError.MSG_SIZE_TOO_LARGE,
+    KafkaError.RECORD_LIST_TOO_LARGE,
+    KafkaError.INVALID_RECORD,
+    KafkaError.INVALID_TIMESTAMP,
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+)
 _IDLE_MAX = 4  # a task needs one, and an executor's process runs one task at a time
 
 # A record that is passed over while later ones are written would look seen when it comes again: what arrives of an
@@ -107,12 +117,15 @@ class Outbox:
                 for value, key, header, partition, timestamp in parts:
                     put(value, key, headers=header or [], partition=partition, timestamp=timestamp)
         except KafkaException as error:
-            raise errors.translate(error.args[0], self._doing) from error
-        producer.poll(0)
+            raise self._refused(error) from error
+        self._asked(lambda: producer.poll(0))
 
     def flush(self) -> None:
         """All that was sent is with the brokers when this returns."""
-        left = errors.asked(lambda: self.producer.flush(self._settings.timeout_s), self._doing)
+        until_s = time.monotonic() + self._settings.timeout_s
+        while left := self._asked(lambda: self.producer.flush(_FLUSH_S)):  # an error shows when the call is over only
+            if self._failures or time.monotonic() > until_s:
+                break
         if self._failures:
             raise self._failed()
         if left:
@@ -123,13 +136,30 @@ class Outbox:
         size = enough = len(self.producer)
         until_s = time.monotonic() + self._settings.timeout_s
         while (now := len(self.producer)) > enough // 2:
-            errors.asked(lambda: self.producer.poll(_POLL_S), self._doing)
+            self._asked(lambda: self.producer.poll(_POLL_S))
             if self._failures:
                 raise self._failed()
             if now < size:
                 size, until_s = now, time.monotonic() + self._settings.timeout_s
             elif time.monotonic() > until_s:
                 raise self._unanswered("its queue stays full")
+
+    def _asked(self, call: Callable[[], int]) -> int:
+        try:
+            return call()
+        except (KafkaException, SystemError) as error:  # SystemError where callbacks ran: the real one is its cause
+            cause = error if isinstance(error, KafkaException) else error.__cause__
+            if not isinstance(cause, KafkaException):
+                raise
+            raise self._refused(cause) from error
+
+    def _refused(self, error: KafkaException) -> OnefoldError:
+        """Where librdkafka stopped so as to leave no gap, what it stopped at is in its text only."""
+        said: KafkaError = error.args[0]
+        if said.code() == KafkaError._GAPLESS_GUARANTEE:
+            known = (KafkaError(code) for code in _REFUSALS)
+            said = next((refusal for refusal in known if refusal.str() in said.str()), said)
+        return errors.translate(said, self._doing)
 
     def _failed(self) -> OnefoldError:
         return errors.first_failure(self._failures, self._doing)
