@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from typing import Any
 
 import pytest
 from confluent_kafka import Producer
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from support import AVAILABLE_NOW, SCHEMA, Rig, crash, failing_at
 
 from onefold.core import BadRecord, ConfigError, Terminal
@@ -21,6 +21,15 @@ from onefold.spark.failures import from_spark
 from onefold.spark.verify import verify
 
 pytestmark = pytest.mark.servers
+
+
+@pytest.fixture(autouse=True)
+def _one_state_partition(spark: SparkSession) -> Iterator[None]:
+    """Each further one would cost a task and a Python process in every batch."""
+    before = spark.conf.get("spark.sql.shuffle.partitions")
+    spark.conf.set("spark.sql.shuffle.partitions", "1")
+    yield
+    spark.conf.set("spark.sql.shuffle.partitions", before or "4")
 
 
 def put(rig: Rig, ids: Iterable[str | None], partition: int = 0, in_header: bool = False, hours_ago: float = 0) -> None:
