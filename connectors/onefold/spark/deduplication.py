@@ -73,7 +73,8 @@ def _within(df: DataFrame, ids: IdsWithin, places: Places) -> DataFrame:
     id = _id(df, ids.id)
     topic, partition, offset = (F.col(name).cast("string") for name in places.columns)
     complaint = F.concat(
-        F.lit("\nonefold.core.errors.BadRecord: "),  # as a Python error's text begins: `from_spark` reads it so
+        # As a Python error's text begins: `from_spark` reads it so. In two parts, for the plan's text shows them too.
+        *(F.char(F.lit(10)), F.lit("onefold.core.errors.BadRecord: ")),
         *(topic, F.lit("/"), partition, F.lit(" offset "), offset),
         F.lit(f": {places.id_is} is missing, and every record needs one. Filter such records out first"),
     )
