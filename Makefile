@@ -6,6 +6,7 @@
 # make check   format, lint, types, unit tests: under a minute
 # make bench   throughput, side by side with other ways: the whole main job
 # make bench-postgres   the same of the Postgres sink alone, from memory and from Spark
+# make bench-kafka      the same of Kafka alone: a topic into columns, rows into a topic
 # make docs    renew the pages that tests write
 # make clean   stop what runs here and remove what was made
 #
@@ -18,7 +19,7 @@ UNIT := core/tests sources/tests sinks/tests connectors/tests
 NATIVE := $(addprefix sources/onefold/sources/kafka/native/,building.py fetch.c rdkafka.h)
 ARGS ?=
 
-.PHONY: demo prove torture test sanitize check bench bench-postgres docs clean
+.PHONY: demo prove torture test sanitize check bench bench-postgres bench-kafka docs clean
 demo: $(INSTALLED)
 	@$(BIN)/onefold demo $(ARGS)
 
@@ -45,6 +46,9 @@ bench: $(INSTALLED)
 
 bench-postgres: $(INSTALLED)
 	@$(BIN)/python -m bench.postgres $(ARGS)
+
+bench-kafka: $(INSTALLED)
+	@$(BIN)/python -m bench.kafka $(ARGS)
 
 docs: $(INSTALLED)
 	@ONEFOLD_RENEW_DOCS=1 $(BIN)/python -m pytest -q -m docs $(ARGS)

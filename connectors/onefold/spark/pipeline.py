@@ -92,9 +92,14 @@ class Pipeline:
     def read(self, spark: SparkSession, source: KafkaSource) -> DataFrame:
         """The source as a streaming DataFrame. Takes over the pipeline: recovery runs, initial positions are frozen."""
         source = self.settled(source)
+        added: list[str] = []
+        if source.deduplicate is not None:
+            from onefold.spark.deduplication import deduplicate, widened  # needs Kafka's client
+
+            source, added = widened(source, source.deduplicate)
         df = self._load(spark, source, {})
         self._reading = BadFetch(source, to_arrow_schema(df.schema, timezone="UTC"))
-        return df
+        return df if source.deduplicate is None else deduplicate(df, source.deduplicate).drop(*added)
 
     def write(self, df: DataFrame, checkpoint: str, trigger: Mapping[str, Any] | None = None) -> StreamingQuery:
         """Start the query that writes `df` to the sinks. `trigger` is what DataStreamWriter.trigger takes."""
@@ -119,6 +124,11 @@ class Pipeline:
         if source.reader == "spark":
             raise ConfigError(
                 "reader='spark' carries records through Spark, the direct path doesn't: use pipeline.read"
+            )
+        if source.deduplicate is not None:
+            raise ConfigError(
+                "deduplicate needs Spark's state, and on the direct path the task that writes has none: use"
+                " pipeline.read and pipeline.write"
             )
         df = self._load(spark, source, RANGES)
         self._reading = Fetch.of(source, transform)

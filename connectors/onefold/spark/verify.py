@@ -23,6 +23,7 @@ from onefold.sources.kafka import KafkaSource
 from onefold.sources.postgres import PostgresSource
 from onefold.spark.accounting import KINDS, DeadLetters, account, judge_appended, judge_newest, read_dead_letters, shown
 from onefold.spark.columns import columns
+from onefold.spark.deduplication import deduplicate, widened
 from onefold.spark.epoch_job import read_bad_records
 from onefold.spark.failures import from_spark
 from onefold.spark.formats import register
@@ -204,8 +205,12 @@ def read_source(spark: SparkSession, source: KafkaSource, start: Positions, end:
     known = {name: offset for name, offset in end.items if name.rpartition("/")[0] in topics}
     marks = {name: mark for name, mark in end.marks if name.rpartition("/")[0] in topics}
     whole = Positions.of({**later, **known}, marks)
+    ids, added = source.deduplicate, list[str]()
+    if ids is not None:
+        source, added = widened(source, ids)
     options = {**source.options(start), "endingOffsets": whole.to_kafka_json()}
     if source.on_error != "fail":
         options |= {"onError": "skip", "badRecordsMax": str(2**62)}  # of all epochs together
     options.pop("maxOffsetsPerTrigger", None)
-    return spark.read.format("onefold_kafka").options(**options).load()
+    df = spark.read.format("onefold_kafka").options(**options).load()
+    return df if ids is None else deduplicate(df, ids).drop(*added)

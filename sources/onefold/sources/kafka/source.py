@@ -11,6 +11,7 @@ from onefold.core.errors import ConfigError
 from onefold.core.positions import Positions
 from onefold.sources.kafka import operations, starting
 from onefold.sources.kafka import settings as client
+from onefold.sources.kafka.deduplication import Deduplication, check_deduplication
 from onefold.sources.kafka.formats import FORMATS, INFER, check_format
 from onefold.sources.kafka.groups import GroupPositions
 from onefold.sources.kafka.native import check_choice, described
@@ -47,6 +48,8 @@ _REFUSED_OPTIONS = {
     "startingoffsetsbytimestampstrategy": "a partition with no record from that time on starts at its end",
     "kafka.group.id": "positions are kept in the checkpoint, no consumer group is joined; to show them in one, give "
     "commitToGroup",
+    "deduplicate": "a data source has no state: use pipeline.read(spark, KafkaSource(..., deduplicate=...)), or "
+    "onefold.spark.deduplicate(df, ...)",
 }
 
 
@@ -77,6 +80,7 @@ class KafkaSource:
     `max_bytes_per_trigger`: about so many bytes of keys and values in a batch. `commit_to_group`: a consumer group that
     is told where the pipeline stands, for dashboards; nobody reads it back. `reader="spark"`: a pipeline reads through
     Spark's own connector, whose jars the session must have.
+    With `deduplicate=OrderedIds(...)` or `IdsWithin(...)`, `pipeline.read` drops records whose id was seen before.
     """
 
     topics: tuple[str, ...]
@@ -100,6 +104,7 @@ class KafkaSource:
     commit_to_group: str | None
     reader: str
     forget_topics: tuple[str, ...]
+    deduplicate: Deduplication | None
 
     def __init__(
         self,
@@ -125,6 +130,7 @@ class KafkaSource:
         commit_to_group: str | None = None,
         reader: str = "onefold",
         forget_topics: Sequence[str] = (),
+        deduplicate: Deduplication | None = None,
     ) -> None:
         values = {
             "topics": topics,
@@ -148,6 +154,7 @@ class KafkaSource:
             "commit_to_group": commit_to_group,
             "reader": reader,
             "forget_topics": tuple(forget_topics),
+            "deduplicate": deduplicate,
         }
         for name, value in values.items():
             object.__setattr__(self, name, value)
@@ -173,6 +180,7 @@ class KafkaSource:
         if self.starting_offsets not in starting.KEYWORDS:
             starting.parse("startingOffsets", self.starting_offsets, self.subscription)
         operations.check(self.reader, self.max_bytes_per_trigger, self.commit_to_group)
+        check_deduplication(self.deduplicate)
 
     @property
     def subscription(self) -> Subscription:
@@ -187,6 +195,13 @@ class KafkaSource:
         """The same source with what `find_schema` found."""
         changed = copy.copy(self)
         object.__setattr__(changed, "avro_schema" if self.format == "avro" else "schema", found)
+        changed._check()
+        return changed
+
+    def with_columns(self, *more: str) -> KafkaSource:
+        """The same source with further `columns`."""
+        changed = copy.copy(self)
+        object.__setattr__(changed, "columns", (*self.columns, *more))
         changed._check()
         return changed
 
@@ -213,7 +228,12 @@ class KafkaSource:
         return GroupPositions(self) if self.commit_to_group is not None else None
 
     def options(self, positions: Positions | None = None) -> dict[str, str]:
-        """The options of the data source `onefold_kafka`; with `positions`, it starts there, as frozen."""
+        """The options of the data source `onefold_kafka`; with `positions`, it starts there, as frozen.
+
+        Raises ConfigError for a source with `deduplicate` that no pipeline has frozen: the data source cannot do that.
+        """
+        if self.deduplicate is not None and positions is None:
+            raise ConfigError(f"deduplicate= cannot be an option: {_REFUSED_OPTIONS['deduplicate']}")
         options = {
             **(
                 {"subscribe": ",".join(self.topics)} if self.topics else {"subscribePattern": self.topics_pattern or ""}

@@ -1,0 +1,55 @@
+"""Whole epochs of the protocol, without Spark: the writers are a team of processes."""
+
+from __future__ import annotations
+
+import uuid
+
+import pyarrow as pa
+
+from bench.team import Team
+from onefold.core import Committable, EpochRecord, LastResource, Positions, Range, Sink, SinkKind, TaskId
+from onefold.core.driver import Driver
+from onefold.core.effects import EpochRequest, Pause
+from onefold.core.protocol import Initial, epoch, start
+from onefold.core.store import CheckpointStore
+
+__all__ = ["Epochs"]
+
+
+class Epochs:
+    """A pipeline with one sink, started. Opens the sink: only then may it travel to its writers."""
+
+    def __init__(self, sink: Sink, pipeline: str, store_url: str, schema: pa.Schema) -> None:
+        self._pipeline, self._sink = pipeline, sink
+        self._number = 0
+        self._store = CheckpointStore(store_url)
+        self._driver = Driver(pipeline, self._store, {sink.name: sink.recover(pipeline)}, _stop)
+        self._started = self._driver.run(start((sink.name,), Initial(_position(0))))
+        committer = self._driver.committers[sink.name] = sink.open(pipeline, schema)
+        if sink.guarantee().kind is SinkKind.LAST_RESOURCE:
+            assert isinstance(committer, LastResource)
+            self._driver.last_resource = sink.name
+
+    def run(self, team: Team) -> None:
+        """One epoch: opened, written by the team, which is sent a task, verified, decided, committed, complete."""
+
+        def write(record: EpochRecord) -> tuple[Committable, ...]:
+            team.go(TaskId(self._pipeline, record.generation, record.epoch, record.timestamp_ms, uuid.uuid4()))
+            return tuple(team.answers())
+
+        read = Range(_position(self._number), _position(self._number + 1))
+        request = EpochRequest(read, sinks=(self._sink.name,))
+        self._driver.run(epoch(self._started.generation, self._started.store_id, request), write)
+        self._number += 1
+
+    def close(self) -> None:
+        self._driver.committers[self._sink.name].close()
+        self._store.close()
+
+
+def _position(number: int) -> Positions:
+    return Positions.of({"rows/0": number})
+
+
+def _stop(pause: Pause) -> None:
+    raise pause.because
