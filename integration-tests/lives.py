@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, Generic, Protocol, Self, TypeVar
@@ -27,6 +27,7 @@ from onefold.sinks import PostgresSink
 from onefold.sinks.postgres import committer as committing
 from onefold.sinks.postgres import writer as writing
 from onefold.spark import writers
+from onefold.spark.bad_records import Policy
 from onefold.spark.patience import Patience
 
 __all__ = ["Epochs", "Line", "MakeWorld", "World", "assert_exact", "at_failpoint", "later", "worlds"]
@@ -35,7 +36,6 @@ NAMED = pa.schema([("id", pa.int64()), ("name", pa.string())])
 NUMBERS = pa.schema([("id", pa.int64())])
 NO_PATIENCE_S = -1.0
 
-Batches = Iterable[pa.RecordBatch]
 S = TypeVar("S", bound=Sink)
 
 
@@ -62,12 +62,16 @@ class Life(Generic[S]):
         self.started = self.driver.run(start(self.names, Initial(_at(0), from_ledger), adopt_ledger, accept_damage))
         return self.started
 
-    def open(self, schema: pa.Schema) -> None:
-        """What a query does before its first epoch; another may follow in the same life, with other columns."""
+    def open(self, schema: pa.Schema, **of_sinks: pa.Schema) -> None:
+        """What a query does before its first epoch; another may follow in the same life, with other columns.
+
+        `of_sinks` are the columns of sinks that get other rows.
+        """
         self.driver.last_resource = None
         for sink in self.sinks:
             self.driver.committers[sink.name].close()
-            committer = self.patience.insist(partial(sink.open, self.pipeline, schema), "open")
+            rows = of_sinks.get(sink.name, schema)
+            committer = self.patience.insist(partial(sink.open, self.pipeline, rows), "open")
             self.driver.committers[sink.name] = committer
             if sink.guarantee().kind is SinkKind.LAST_RESOURCE:
                 assert isinstance(committer, LastResource)
@@ -87,10 +91,12 @@ class Life(Generic[S]):
         request = EpochRequest(Range(_at(begin), _at(end)), "q", batch, "job", self.names, continues=continues)
         return self.driver.run(epoch(self.started.generation, self.started.store_id, request), write)
 
-    def task(self, sink: Sink, record: EpochRecord, batches: Batches) -> tuple[Committable, ...]:
+    def task(
+        self, sink: Sink, record: EpochRecord, batches: writers.Batches, policy: Policy | None = None
+    ) -> tuple[Committable, ...]:
         """One attempt of one task."""
         task = TaskId(self.pipeline, record.generation, record.epoch, record.timestamp_ms, uuid.uuid4())
-        return writers.write_task((sink,), task, batches)
+        return writers.write_task((sink,), task, batches, policy).committables
 
     def close(self) -> None:
         for committer in self.driver.committers.values():

@@ -27,6 +27,9 @@ def test_a_source_pickles_and_comes_back_from_its_options() -> None:
         format="json",
         schema="id long",
         positions=True,
+        columns=["headers", "key"],
+        on_error="skip",
+        bad_records_max=7,
         starting_offsets={"orders": {"0": 17}, "returns": {"0": -1}},
         max_offsets_per_trigger=5000,
         settings={"security.protocol": "SSL"},
@@ -38,8 +41,7 @@ def test_a_source_pickles_and_comes_back_from_its_options() -> None:
 
 def test_a_nested_field_may_have_the_name_of_a_positions_column() -> None:
     given = source(**JSON, schema="d decimal(12, 2), s struct<kafka_topic: string, m: map<string, int>>")
-    assert given.positions
-    assert not KafkaSource.from_options({**given.options(), "positions": "False"}).positions
+    assert given.columns == ("position",)
 
 
 def test_frozen_positions_take_the_place_of_the_starting_offsets() -> None:
@@ -53,6 +55,21 @@ def test_frozen_positions_take_the_place_of_the_starting_offsets() -> None:
     [
         ({"format": "jsn"}, "did you mean 'json'"),
         ({"schema": "id long"}, "format='json'"),
+        ({"format": "csv", "schema": "infer"}, "no names or types"),
+        ({"csv_delimiter": ";"}, "goes with format='csv'"),
+        ({"format": "csv", "csv_delimiter": ";;"}, "one ASCII character"),
+        ({"format": "json", "columns": ["keys"]}, "'keys' is not"),
+        ({"format": "json", "columns": ["key"], "schema": "kafka_key string"}, "has a column 'kafka_key'"),
+        ({"format": "json", "on_error": "ignore"}, "fail, dead_letter, skip"),
+        ({"on_error": "skip"}, "takes every record as it is"),
+        ({"format": "json", "bad_records_max": -1}, "0 or more"),
+        ({"format": "avro"}, "needs avro_schema"),
+        ({"format": "avro", "schema": "id long"}, "those of avro_schema"),
+        ({"format": "avro", "avro_schema": "{"}, "no Avro schema"),
+        ({"format": "avro", "avro_schema": '"long"'}, "must be a record's"),
+        ({"format": "avro", "schema_registry": {"user": "x"}}, "'url' among them"),
+        ({"avro_schema": "{}"}, "goes with format='avro'"),
+        ({"schema_registry": "http://localhost:8081"}, "goes with format='avro'"),
         ({"positions": True}, "format='raw' has topic, partition and offset"),
         ({**JSON, "schema": "id long, Kafka_Offset long"}, "has a column 'Kafka_Offset'"),
         ({**JSON, "schema": "`kafka_topic`: string"}, "has a column 'kafka_topic'"),

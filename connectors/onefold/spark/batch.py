@@ -62,7 +62,7 @@ def write_batch(session: Session, df: DataFrame, run: str) -> BatchOutcome:
 
     def write(record: EpochRecord) -> tuple[Committable, ...]:
         try:
-            return run_writers(df, session.sinks, task_of(record))
+            return run_writers(df, session.sinks, task_of(record)).committables
         except OnefoldError:
             raise
         except Exception as error:

@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from onefold.core import ConfigError
+from onefold.spark.bad_records import Bad
 
 if TYPE_CHECKING:
     from onefold.sources.kafka import KafkaSource
@@ -46,23 +47,17 @@ class Fetch:
             )
         return cls(source, records, first.schema, transform)
 
-    def __call__(self, ranges: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        from onefold.sources.kafka import OffsetRange, read
+    def __call__(self, ranges: pa.RecordBatch) -> Iterator[pa.RecordBatch | Bad]:
+        from onefold.sources.kafka import OffsetRange, read_parts
 
-        source = self.source
         for row in ranges.to_pylist():  # a row is a whole range of records
             wanted = OffsetRange(row["topic"], row["partition"], row["start"], row["end"])
-            batches = read(
-                source.bootstrap_servers,
-                source.settings,
-                source.format,
-                self.records,
-                wanted,
-                positions=source.positions,
-                timeout_s=source.timeout_s,
-            )
-            for batch in batches:
+            for part in read_parts(self.source, self.records, wanted):
+                if part.bad.num_rows:
+                    yield Bad(part.bad)
+                if not part.rows.num_rows:
+                    continue
                 if self.transform is None:
-                    yield batch
+                    yield part.rows
                 else:
-                    yield from self.transform(batch)
+                    yield from self.transform(part.rows)

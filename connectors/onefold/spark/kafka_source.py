@@ -18,10 +18,18 @@ from pyspark.sql.types import StructType
 
 from onefold.core.errors import ConfigError
 from onefold.core.positions import Positions
-from onefold.sources.kafka import Broker, KafkaSource, OffsetRange, check_schema, limit, ranges, read
+from onefold.sources.kafka import (
+    Broker,
+    KafkaSource,
+    OffsetRange,
+    check_schema,
+    find_schema,
+    limit,
+    ranges,
+    read,
+    record_ddl,
+)
 from onefold.sources.kafka.offsets import not_behind, offsets_of
-from onefold.sources.kafka.positions import POSITION_DDL
-from onefold.sources.kafka.raw import RAW_DDL
 from onefold.sources.kafka.source import parse_offsets
 from onefold.spark.workers import settle
 
@@ -35,14 +43,17 @@ _Partitions = dict[tuple[str, int], int]
 
 class OnefoldKafkaDataSource(DataSource):
     """Options: `subscribe`, `kafka.bootstrap.servers`, `kafka.*` (librdkafka's names), `startingOffsets`,
-    `endingOffsets` (batch), `maxOffsetsPerTrigger`, `format`, `schema`, `positions`, `timeoutMs`; set by a pipeline:
-    `frozen`, `direct`. Columns: the schema of `format=json`, with `positions=true` also kafka_topic, kafka_partition
-    and kafka_offset; or the raw ones; or with `direct=ranges` topic, partition, start, end: one row for each range,
-    with nothing fetched.
+    `endingOffsets` (batch), `maxOffsetsPerTrigger`, `format`, `schema`, `positions`, `timeoutMs`, `compiledFetch`;
+    set by a pipeline: `frozen`, `direct`; and those of formats and bad records: `columns`, `onError`, `badRecordsMax`,
+    `avroSchema`, `avroWrittenAs`, `schema.registry.url` and others of confluent-kafka's client, `csvDelimiter`.
+    Columns: those of the format, and what `columns` adds; or with `direct=ranges` topic, partition, start, end: one row
+    for each range, with nothing fetched.
 
     `startingOffsets=latest` or `-1` is asked for anew if a query dies before its first batch has committed, which
     then passes over what came meanwhile: a pipeline freezes it in its store, plain Spark has no place for it.
     """
+
+    _settled: KafkaSource | None = None
 
     @classmethod
     def name(cls) -> str:
@@ -52,13 +63,7 @@ class OnefoldKafkaDataSource(DataSource):
         source = self._source()
         if self._direct():
             return RANGES_DDL
-        if source.format == "raw":
-            return RAW_DDL
-        if source.schema is None:
-            raise ConfigError(
-                "format=json needs a schema: .option('schema', 'id long, at timestamp') or .schema('id long, ...')"
-            )
-        return f"{source.schema}, {POSITION_DDL}" if source.positions else source.schema
+        return record_ddl(source)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         return _BatchReader(self._source(), self._arrow(schema), self.options, direct=self._direct())
@@ -66,10 +71,21 @@ class OnefoldKafkaDataSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         if "endingOffsets" in self.options:
             raise ConfigError("endingOffsets is for batch reads; a stream ends with trigger(availableNow=True)")
+        if not KafkaSource.from_options(self.options).is_settled:
+            source = self._source()
+            raise ConfigError(
+                "a stream's schema must not depend on when it starts. pipeline.read and pipeline.stream keep what was"
+                " found first; here, give it yourself: "
+                + (f"avroSchema={source.avro_schema}" if source.format == "avro" else f"schema={source.schema!r}")
+            )
         return _StreamReader(self._source(), self._arrow(schema), self.options, direct=self._direct())
 
     def _source(self) -> KafkaSource:
-        return KafkaSource.from_options(self.options)
+        """As the options say; what they leave to the servers is asked for, once for this object."""
+        if self._settled is None:
+            source = KafkaSource.from_options(self.options)
+            self._settled = source if source.is_settled else source.settled_as(find_schema(source))
+        return self._settled
 
     def _direct(self) -> bool:
         direct = self.options.get("direct", "")
@@ -81,7 +97,12 @@ class OnefoldKafkaDataSource(DataSource):
         arrow = to_arrow_schema(schema, timezone="UTC")
         if not self._direct():
             source = self._source()
-            check_schema(source.format, arrow, source.positions)
+            check_schema(source, arrow)
+            if source.on_error == "dead_letter" and "frozen" not in self.options:
+                raise ConfigError(
+                    "onError=dead_letter needs a pipeline, which writes them: pipeline.read(spark, KafkaSource(...)) of"
+                    " Pipeline(..., dead_letters=...). Here, onError is fail or skip"
+                )
         return arrow
 
 
@@ -139,16 +160,7 @@ class _Planner:
             row = [wanted.topic, wanted.partition, wanted.start, wanted.end]
             arrays = [pa.array([value], field.type) for value, field in zip(row, self._schema, strict=True)]
             return iter([pa.RecordBatch.from_arrays(arrays, schema=self._schema)])
-        source = self.source
-        return read(
-            source.bootstrap_servers,
-            source.settings,
-            source.format,
-            self._schema,
-            wanted,
-            positions=source.positions,
-            timeout_s=source.timeout_s,
-        )
+        return read(self.source, self._schema, wanted)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_broker": None}

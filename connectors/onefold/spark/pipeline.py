@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.query import StreamingQuery
 
 from onefold.core import ConfigError, EpochRecord, Fenced, Guarantee, OnefoldError, Positions, Sink
@@ -15,8 +16,10 @@ from onefold.core.effects import StoreFacts
 from onefold.core.protocol import Initial, Outcome, Started
 from onefold.core.runs import refuse_query
 from onefold.core.store import CheckpointStore
+from onefold.spark.bad_records import Tally, check_source
 from onefold.spark.batch import BatchOutcome, write_batch
 from onefold.spark.direct import RANGES, Fetch, Transform
+from onefold.spark.epoch_job import BadFetch
 from onefold.spark.failures import from_spark
 from onefold.spark.formats import register
 from onefold.spark.query import QuerySession
@@ -41,6 +44,8 @@ class Pipeline:
     start believes the destinations instead of the store (a lost or older store; the error that asks for it says so);
     with `accept_damage` it takes that damaged epoch as it is, after you have mended the destination by hand.
     `checkpoint` is only needed where there is no JVM to ask (Spark Connect). `on_outcome` is told of every batch.
+    `dead_letters` is the sink of source records that cannot be read, where the source has `on_error="dead_letter"`:
+    rows of `onefold.core.dead_letters.LETTER_COLUMNS`, in the same epoch as the others. `bad_records` counts them.
     A pipeline pickles, and opens what it needs when it is needed.
     """
 
@@ -55,21 +60,25 @@ class Pipeline:
         accept_damage: int | None = None,
         checkpoint: str | None = None,
         on_outcome: Callable[[Outcome], None] | None = None,
+        dead_letters: Sink | None = None,
     ) -> None:
         check_pipeline_name(name)
-        names = [sink.name for sink in sinks]
-        if not names or len(set(names)) != len(names):
+        everyone = (*sinks, *([dead_letters] if dead_letters is not None else []))
+        names = [sink.name for sink in everyone]
+        if not sinks or len(set(names)) != len(names):
             raise ConfigError(f"a pipeline needs one sink or more, each with its own name; given: {names or 'none'}")
         self.name = name
         self.sinks = tuple(sinks)
+        self.dead_letters = dead_letters
+        self.bad_records = Tally()
         self.patience_s = patience_s
         self.adopt_ledger = adopt_ledger
         self.accept_damage = accept_damage
         self.error: OnefoldError | None = None
-        self._store_url = store or next((url for sink in sinks if (url := sink.store_url())), None)
+        self._store_url = store or next((url for sink in everyone if (url := sink.store_url())), None)
         self._checkpoint = checkpoint
         self._on_outcome = on_outcome
-        self._fetch: Fetch | None = None
+        self._reading: Fetch | BadFetch | None = None
         self._begin: Positions | None = None  # where the DataFrame that was read begins
         self._live: QuerySession | None = None
 
@@ -78,11 +87,15 @@ class Pipeline:
 
     def read(self, spark: SparkSession, source: KafkaSource) -> DataFrame:
         """The source as a streaming DataFrame. Takes over the pipeline: recovery runs, initial positions are frozen."""
-        return self._load(spark, source, {})
+        source = self._settled(self._session(), source)
+        df = self._load(spark, source, {})
+        self._reading = BadFetch(source, to_arrow_schema(df.schema, timezone="UTC"))
+        return df
 
     def write(self, df: DataFrame, checkpoint: str, trigger: Mapping[str, Any] | None = None) -> StreamingQuery:
         """Start the query that writes `df` to the sinks. `trigger` is what DataStreamWriter.trigger takes."""
-        self._fetch = None
+        if isinstance(self._reading, Fetch):
+            self._reading = None
         return self._write(df, checkpoint, trigger)
 
     def stream(
@@ -98,8 +111,10 @@ class Pipeline:
         The data never passes through the JVM, so only `transform` can change it: a deterministic function from one
         Arrow record batch to any number of them, all of one schema.
         """
+        session = self._session()
+        source = self._settled(session, source)
         df = self._load(spark, source, RANGES)
-        self._fetch = Fetch.of(spark, source, transform)
+        self._reading = Fetch.of(spark, source, transform)
         return self._write(df, checkpoint, trigger)
 
     def write_batch(self, df: DataFrame, run: str) -> BatchOutcome:
@@ -109,6 +124,11 @@ class Pipeline:
         attempts counts is decided once, so the DataFrame need not be the same in each. A pipeline that writes batches
         runs no streaming query. Raises Fenced where another process began a run of the pipeline meanwhile.
         """
+        if self.dead_letters is not None:
+            raise ConfigError(
+                "a batch DataFrame was read before it came here, and its bad records with it: leave out dead_letters"
+                " (a source that is read in batches has on_error='fail' or 'skip')"
+            )
         session = self._session()
         session.refuse_second_query(df.sparkSession)
         return write_batch(session, df, run)
@@ -117,7 +137,7 @@ class Pipeline:
         """The function for `df.writeStream.foreachBatch(pipeline.epoch_writer)`."""
         self.error = None
         try:
-            outcome = self._session().process(df, batch_id, self._checkpoint, self._fetch)
+            outcome = self._session().process(df, batch_id, self._checkpoint, self._reading)
         except OnefoldError as error:
             self.error = error
             # The JVM takes the traceback's text apart with a regular expression, and a long chain overflows its stack.
@@ -147,7 +167,8 @@ class Pipeline:
 
     def guarantees(self) -> dict[str, Guarantee]:
         """What each sink promises, as it is set up now."""
-        return {sink.name: sink.guarantee() for sink in self.sinks}
+        everyone = (*self.sinks, *([self.dead_letters] if self.dead_letters is not None else []))
+        return {sink.name: sink.guarantee() for sink in everyone}
 
     def history(self) -> list[EpochRecord]:
         """The newest epochs of this pipeline, oldest first."""
@@ -167,6 +188,16 @@ class Pipeline:
             self._live.close()
             self._live = None
 
+    def _settled(self, session: QuerySession, source: KafkaSource) -> KafkaSource:
+        """The source with the schema that the pipeline's first start found, where it leaves that open."""
+        check_source(source, self.dead_letters)
+        if source.is_settled:
+            return source
+        from onefold.sources.kafka import find_schema
+
+        name = f"schema of {','.join(sorted(source.topics))}"
+        return source.settled_as(session.settle(name[:100], lambda: find_schema(source)))
+
     def _load(self, spark: SparkSession, source: KafkaSource, options: Mapping[str, str]) -> DataFrame:
         register(spark)
         session = self._session()
@@ -185,7 +216,7 @@ class Pipeline:
                 f" {', '.join(sorted(named))}: where each topic starts was settled then. Name the same topics, or give"
                 " the pipeline with the others its own name"
             )
-        self.error, self._fetch, self._begin = None, None, started.start
+        self.error, self._reading, self._begin = None, None, started.start
         frozen = {**source.options(started.start), **options}
         try:
             return spark.readStream.format("onefold_kafka").options(**frozen).load()
@@ -217,5 +248,7 @@ class Pipeline:
                 self._begin,
                 self.adopt_ledger,
                 self.accept_damage,
+                self.dead_letters,
+                self.bad_records,
             )
         return self._live

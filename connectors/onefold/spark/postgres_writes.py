@@ -136,7 +136,7 @@ class _RunWriter(DataSourceArrowWriter):
         settle()
         if isinstance(self.run, BatchOutcome):
             return _Prepared(())
-        return _Prepared(write_task([self.target.sink], task_of(self.run.record), iterator))
+        return _Prepared(write_task([self.target.sink], task_of(self.run.record), iterator).committables)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         if isinstance(self.run, BatchOutcome):

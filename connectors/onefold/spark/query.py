@@ -26,12 +26,13 @@ from onefold.core.recovery import check_committed
 from onefold.core.runs import refuse_query
 from onefold.core.store import KEEP_EPOCHS, CheckpointStore
 from onefold.spark import checkpoint
+from onefold.spark.bad_records import Tally
 from onefold.spark.checkpoint import RunningQuery
 from onefold.spark.direct import Fetch
+from onefold.spark.epoch_job import BadFetch, policy_of, write_epoch
 from onefold.spark.failures import from_spark
-from onefold.spark.session import Session, task_of
+from onefold.spark.session import Session
 from onefold.spark.sweeper import Sweeper
-from onefold.spark.writers import run_writers
 
 __all__ = ["QuerySession"]
 
@@ -52,14 +53,17 @@ class QuerySession(Session):
         begin: Positions | None = None,
         adopt_ledger: bool = False,
         accept_damage: int | None = None,
+        dead_letters: Sink | None = None,
+        tally: Tally | None = None,
     ) -> None:
-        super().__init__(name, sinks, store, patience_s, adopt_ledger, accept_damage)
+        super().__init__(name, sinks, store, patience_s, adopt_ledger, accept_damage, dead_letters)
         # Where the DataFrame that was read begins, whatever the ledger says by the time that its query starts.
         self.begin = begin
         self._query: RunningQuery | None = None
         self._sweeper: Sweeper | None = None
         self._fingerprint: str | None = None  # None until the sinks were opened for the running query
         self._last_end: tuple[int, Positions] | None = None
+        self._tally = tally or Tally()
 
     def start(self, initial: Initial | None) -> Started:
         with self.lock:
@@ -69,14 +73,13 @@ class QuerySession(Session):
                 self.begin = started.start
             return started
 
-    def process(self, df: DataFrame, batch_id: int, root: str | None, fetch: Fetch | None) -> Outcome:
-        """One batch of the query, exactly once."""
+    def process(self, df: DataFrame, batch_id: int, root: str | None, reading: Fetch | BadFetch | None) -> Outcome:
+        """One batch of the query, exactly once. `reading` is the direct path's, or what `df` was read with."""
         with self.lock:
             query = self._bind(df.sparkSession, root)
             if self._fingerprint is None:
-                self._fingerprint = self.open_sinks(
-                    fetch.schema if fetch else to_arrow_schema(df.schema, timezone="UTC")
-                )
+                schema = reading.schema if isinstance(reading, Fetch) else to_arrow_schema(df.schema, timezone="UTC")
+                self._fingerprint = self.open_sinks(schema)
             span = self._range(df.sparkSession, query, batch_id)
             files = checkpoint.files_of(df.sparkSession, query.root, span.end)
             request = EpochRequest(
@@ -89,12 +92,14 @@ class QuerySession(Session):
                 continues=batch_id > 0,
             )
             self._check_state_is_whole(request, query)
-            outcome = self.run_epoch(request, lambda record: self._run_job(df, record, fetch, query))
+            outcome = self.run_epoch(request, lambda record: self._run_job(df, record, reading, query))
             if outcome.replayed:
                 log.info("batch %d was written before, as epoch %d: skipped", batch_id, outcome.record.epoch)
                 if query.stateful is not False:
                     # Skipping a completed batch of a stateful query would break the state store's validation.
                     df.write.format("noop").mode("overwrite").save()
+            else:
+                self._tally.settle()
             self._last_end = (batch_id, request.range.end)
             return outcome
 
@@ -195,10 +200,12 @@ class QuerySession(Session):
         )
 
     def _run_job(
-        self, df: DataFrame, record: EpochRecord, fetch: Fetch | None, query: RunningQuery
+        self, df: DataFrame, record: EpochRecord, reading: Fetch | BadFetch | None, query: RunningQuery
     ) -> tuple[Committable, ...]:
         try:
-            return run_writers(df, self.sinks, task_of(record), fetch)
+            written = write_epoch(df, record, self.sinks, reading, self.dead_letters)
+            self._tally.count(record.epoch, written.bad, policy_of(reading, self.dead_letters))
+            return written.committables
         except OnefoldError:
             raise
         except Exception as error:

@@ -29,10 +29,12 @@ from onefold.core import (
     SinkKind,
     TaskId,
 )
+from onefold.core.dead_letters import LETTER_COLUMNS
 from onefold.core.driver import Driver
 from onefold.core.effects import EpochRequest, StoreFacts
 from onefold.core.protocol import Initial, Outcome, Started, epoch, start, sweep
 from onefold.core.runs import DecidedRun
+from onefold.core.settled import settle
 from onefold.core.store import CheckpointStore
 from onefold.spark import checkpoint
 from onefold.spark.patience import Patience
@@ -55,9 +57,11 @@ class Session:
         patience_s: float,
         adopt_ledger: bool = False,
         accept_damage: int | None = None,
+        dead_letters: Sink | None = None,
     ) -> None:
         self.name = name
         self.sinks = tuple(sinks)
+        self.dead_letters = dead_letters  # one more sink to the protocol, of rows of its own
         self.store = store
         self.started: Started | None = None
         self.lock = threading.RLock()
@@ -68,13 +72,17 @@ class Session:
         self._accept_damage = accept_damage
         committers: dict[str, Committer] = {
             sink.name: self.patience.insist(partial(sink.recover, name), f"opening sink {sink.name!r}")
-            for sink in sinks
+            for sink in self._everyone
         }
         self._driver = Driver(name, store, committers, self.patience)
 
     @property
     def names(self) -> tuple[str, ...]:
-        return tuple(sink.name for sink in self.sinks)
+        return tuple(sink.name for sink in self._everyone)
+
+    @property
+    def _everyone(self) -> tuple[Sink, ...]:
+        return self.sinks if self.dead_letters is None else (*self.sinks, self.dead_letters)
 
     def start(self, initial: Initial | None) -> Started:
         """Take over the pipeline: a new generation, recovery, frozen positions. Before every query and batch run."""
@@ -137,6 +145,10 @@ class Session:
         """What the store knows of the pipeline; waits for a store that is down."""
         return self.patience.insist(lambda: self.store.facts(self.name), "reading the store")
 
+    def settle(self, name: str, find: Callable[[], str]) -> str:
+        """What was first found under that name, for good."""
+        return self.patience.insist(lambda: settle(self.store, self.name, name, find), "reading the store")
+
     def decided_run(self, run: str) -> DecidedRun | None:
         """The batch run of that name, if it was ever decided."""
         return self.patience.insist(lambda: self.store.decided_run(self.name, run), "reading the store")
@@ -167,11 +179,12 @@ class Session:
 
     def open_sinks(self, schema: pa.Schema) -> str:
         """Before the first writers of a query: tables, settings, permissions. Returns the job's fingerprint."""
-        for sink in self.sinks:
-            committer = self.patience.insist(partial(sink.open, self.name, schema), f"opening sink {sink.name!r}")
+        for sink in self._everyone:
+            rows = LETTER_COLUMNS if sink is self.dead_letters else schema
+            committer = self.patience.insist(partial(sink.open, self.name, rows), f"opening sink {sink.name!r}")
             self._driver.committers[sink.name].close()
             self._driver.committers[sink.name] = committer
-        guarantees = {sink.name: sink.guarantee() for sink in self.sinks}
+        guarantees = {sink.name: sink.guarantee() for sink in self._everyone}
         for name, promise in guarantees.items():
             log.info("sink %r: %s", name, promise)
         merging = [name for name, promise in guarantees.items() if promise.kind is SinkKind.LAST_RESOURCE]

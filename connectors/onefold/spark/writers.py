@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -12,36 +13,56 @@ from pyspark.sql import functions as F
 
 from onefold.core import Committable, ConfigError, Partitioned, Sink, SinkWriter, TaskId
 from onefold.core.failpoints import failpoint
+from onefold.spark.bad_records import Bad, Letters, Policy
 from onefold.spark.columns import columns
-from onefold.spark.direct import Fetch
 from onefold.spark.workers import settle
 
-__all__ = ["Batches", "run_writers", "shared_out", "write_task"]
+__all__ = ["Batches", "Fetching", "Written", "run_writers", "shared_out", "write_task"]
 
-Batches = Iterable[pa.RecordBatch]
-RESULT_SCHEMA = "committables binary"
+Batches = Iterable[pa.RecordBatch | Bad]
+Fetching = Callable[[pa.RecordBatch], Iterable[pa.RecordBatch | Bad]]
+RESULT_SCHEMA = "written binary"
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What one task, or all of them, prepared, and how many bad records they came upon."""
+
+    committables: tuple[Committable, ...]
+    bad: int = 0
 
 
 def run_writers(
-    df: DataFrame, sinks: Sequence[Sink], task: TaskId, fetch: Fetch | None = None
-) -> tuple[Committable, ...]:
+    df: DataFrame,
+    sinks: Sequence[Sink],
+    task: TaskId,
+    fetch: Fetching | None = None,
+    policy: Policy | None = None,
+    others: Sequence[Sink] = (),
+) -> Written:
     """Write all of `df` to every sink, one attempt per partition, and return what the accepted attempts prepared.
 
-    With `fetch`, the rows of `df` are offset ranges, and each task reads its own.
+    With `fetch`, the rows of `df` are offset ranges, and each task reads its own; `policy` says what becomes of the bad
+    records that it comes upon. `others` are the epoch's sinks that are written by another job.
     """
-    df = shared_out(df, sinks, is_direct=fetch is not None)
+    if policy is not None and policy.sink is not None:
+        others = (*others, policy.sink)
+    df = shared_out(df, sinks, others, is_direct=fetch is not None)
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         settle()
-        prepared = write_task(sinks, task.another_attempt(), _fetched(batches, fetch))
-        yield pa.RecordBatch.from_pydict({"committables": pa.array([pickle.dumps(prepared)], pa.binary())})
+        written = write_task(sinks, task.another_attempt(), _fetched(batches, fetch), policy)
+        yield pa.RecordBatch.from_pydict({"written": pa.array([pickle.dumps(written)], pa.binary())})
 
-    rows = df.mapInArrow(write, RESULT_SCHEMA).collect()
-    return tuple(committable for row in rows for committable in pickle.loads(bytes(row.committables)))
+    tasks: list[Written] = [pickle.loads(bytes(row.written)) for row in df.mapInArrow(write, RESULT_SCHEMA).collect()]
+    bad = sum(one.bad for one in tasks)
+    if policy is not None:
+        policy.refuse(task, bad)
+    return Written(tuple(committable for one in tasks for committable in one.committables), bad)
 
 
-def shared_out(df: DataFrame, sinks: Sequence[Sink], *, is_direct: bool) -> DataFrame:
-    """`df` with its rows in the partitions that the sinks can take, and in no more of them."""
+def shared_out(df: DataFrame, sinks: Sequence[Sink], others: Sequence[Sink] = (), *, is_direct: bool) -> DataFrame:
+    """`df` with its rows in the partitions that the sinks can take beside the others, and in no more of them."""
     wanted = {sink.name: sink.partition_by() for sink in sinks if isinstance(sink, Partitioned)}
     wanted = {name: key for name, key in wanted.items() if key}
     if len(set(wanted.values())) > 1:
@@ -59,28 +80,38 @@ def shared_out(df: DataFrame, sinks: Sequence[Sink], *, is_direct: bool) -> Data
         # join before it, and then may split the join's skewed keys among tasks.
         df = df.repartition(F.struct(F.lit("of one key"), *columns(key)))
         break
-    limits = [limit for sink in sinks if (limit := sink.writers_max()) is not None]
+    limits = [limit for sink in (*sinks, *others) if (limit := sink.writers_max()) is not None]
     if limits:
         df = df.coalesce(max(1, min(limits) // len(limits)))  # sinks with a bound may share one server's slots
     return df
 
 
-def write_task(sinks: Sequence[Sink], task: TaskId, batches: Batches) -> tuple[Committable, ...]:
-    """One attempt: every batch to every sink, then prepare. A failure undoes what this attempt had not prepared."""
+def write_task(sinks: Sequence[Sink], task: TaskId, batches: Batches, policy: Policy | None = None) -> Written:
+    """One attempt: every batch to every sink, bad records to theirs, then prepare. A failure undoes what this attempt
+    had not prepared."""
     with ExitStack() as undo:
-        writers: list[SinkWriter] = []
-        for sink in sinks:
+
+        def writer_of(sink: Sink) -> SinkWriter:
             writer = sink.writer(task)
-            writers.append(writer)
             undo.callback(_abort, writer)
+            return writer
+
+        writers = [writer_of(sink) for sink in sinks]
+        dead = writer_of(policy.sink) if policy is not None and policy.sink is not None else None
+        letters = Letters(policy, task, dead) if policy is not None else None
         for batch in batches:
+            if isinstance(batch, Bad):
+                assert letters is not None, "bad records are only fetched where somebody said what becomes of them"
+                letters.take(batch.records)
+                continue
             for writer in writers:
                 writer.write(batch)
         failpoint("writers:written")
-        prepared = [writer.prepare() for writer in writers]
+        prepared = [writer.prepare() for writer in (*writers, *([dead] if dead is not None else []))]
         undo.pop_all()
     failpoint("writers:prepared")
-    return tuple(committable for committable in prepared if committable is not None)
+    committables = tuple(committable for committable in prepared if committable is not None)
+    return Written(committables, letters.count if letters is not None else 0)
 
 
 def _abort(writer: SinkWriter) -> None:
@@ -88,7 +119,7 @@ def _abort(writer: SinkWriter) -> None:
         writer.abort()
 
 
-def _fetched(batches: Batches, fetch: Fetch | None) -> Batches:
+def _fetched(batches: Iterable[pa.RecordBatch], fetch: Fetching | None) -> Batches:
     if fetch is None:
         return batches
     return (rows for ranges in batches for rows in fetch(ranges))

@@ -23,6 +23,7 @@ __all__ = [
     "pipelines",
     "prepared_store",
     "runs",
+    "settled",
 ]
 
 # Each brings a store from the version before to this one: SQL that SQLite and Postgres both know.
@@ -91,6 +92,15 @@ runs = sa.Table(
     sa.Column("epoch", sa.BigInteger, nullable=False),
     sa.Column("rows", sa.BigInteger, nullable=False),
     sa.Column("decided_at_ms", sa.BigInteger, nullable=False),
+    **MARIADB_OPTIONS,
+)
+
+settled = sa.Table(
+    "onefold_settled",
+    metadata,
+    sa.Column("pipeline", sa.String(200), primary_key=True),
+    sa.Column("name", sa.String(100), primary_key=True),
+    sa.Column("value", LongText, nullable=False),
     **MARIADB_OPTIONS,
 )
 

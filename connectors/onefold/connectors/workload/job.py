@@ -77,7 +77,7 @@ def _at_least_once(spark: SparkSession, job: Job) -> None:
 
     def write(df: DataFrame, batch_id: int) -> None:
         task = TaskId(job.pipeline, 1, batch_id + 1, 0, uuid.uuid4())
-        written = run_writers(df, [sink], task)
+        written = run_writers(df, [sink], task).committables
         outcomes.unprotected(sum(committable.rows for committable in written))
 
     df = job.transform(spark.readStream.format("onefold_kafka").options(**job.source().options()).load())

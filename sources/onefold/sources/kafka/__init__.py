@@ -1,12 +1,17 @@
 """Kafka topics as a replayable source, on confluent-kafka. Knows nothing of Spark.
 
-`KafkaSource` is what a user names; `Broker` answers where topics stand; `read` turns an `OffsetRange` into Arrow.
+`KafkaSource` is what a user names; `Broker` answers where topics stand; `read` turns an `OffsetRange` into Arrow, and
+`read_parts` also gives the records that could not be read.
 """
 
+from onefold.sources.kafka.columns import POSITION_COLUMNS
 from onefold.sources.kafka.fetching import close_consumers, fetch
+from onefold.sources.kafka.formats import check_schema, record_ddl
+from onefold.sources.kafka.inferring import find_schema
 from onefold.sources.kafka.offsets import Broker, OffsetRange, limit, ranges
-from onefold.sources.kafka.positions import POSITION_COLUMNS
-from onefold.sources.kafka.reading import RAW_COLUMNS, check_schema, read
+from onefold.sources.kafka.raw import RAW_COLUMNS
+from onefold.sources.kafka.reading import Part, read, read_parts
+from onefold.sources.kafka.records import Records, Wanted
 from onefold.sources.kafka.source import KafkaSource
 
 __all__ = [
@@ -15,10 +20,16 @@ __all__ = [
     "Broker",
     "KafkaSource",
     "OffsetRange",
+    "Part",
+    "Records",
+    "Wanted",
     "check_schema",
     "close_consumers",
     "fetch",
+    "find_schema",
     "limit",
     "ranges",
     "read",
+    "read_parts",
+    "record_ddl",
 ]

@@ -15,25 +15,18 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from collections.abc import Sequence
 
 import pyarrow as pa
 import pyarrow.json as pj
 
 from onefold.core.errors import ConfigError
+from onefold.sources.kafka.records import Lines, Values
+from onefold.sources.kafka.sifting import Unparsable
 
-__all__ = ["Unparsable", "check", "parse"]
+__all__ = ["JsonParser", "check"]
 
 _BLANK = b" \t\r\n"
-
-
-class Unparsable(Exception):
-    """The value at `index` is not what the schema says, for `reason`."""
-
-    def __init__(self, index: int, reason: str) -> None:
-        super().__init__(index, reason)
-        self.index = index
-        self.reason = reason
+_ERRORS = (pa.ArrowException, ValueError, TypeError)
 
 
 class _Miscounted(ValueError):
@@ -54,26 +47,32 @@ def check(schema: pa.Schema) -> None:
             )
 
 
-def parse(values: Sequence[bytes | None], schema: pa.Schema) -> pa.RecordBatch:
+class JsonParser:
     """One row for each value, with exactly this schema.
 
     Missing fields are null, fields outside the schema are passed over. Integers and decimals are exact or refused; a
     timestamp is an instant: with its offset, or in UTC if it has none; a timestamp_ntz or date has none; binary is
-    base64. Raises `Unparsable` for the first value that doesn't fit.
+    base64.
     """
-    try:
-        return _parse_all(values, schema)
-    except (pa.ArrowException, Unparsable, ValueError, TypeError):
-        raise _first_unparsable(values, schema) from None
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._schema = schema
+
+    def parse(self, values: Values) -> pa.RecordBatch:
+        try:
+            return _parse_all(values, self._schema)
+        except _ERRORS as error:
+            raise Unparsable(_index(error, values), str(error)) from None
+
+    def explain(self, value: bytes | None) -> Unparsable:
+        return Unparsable(0, _reason(value, self._schema))
 
 
-def _parse_all(values: Sequence[bytes | None], schema: pa.Schema) -> pa.RecordBatch:
-    joined = _join(values)
-    if not joined.isascii():
-        joined.decode("utf-8")
+def _parse_all(values: Values, schema: pa.Schema) -> pa.RecordBatch:
+    lines = _lines(values)
     table = pj.read_json(
-        pa.BufferReader(joined),
-        read_options=pj.ReadOptions(use_threads=False, block_size=len(joined) + 1),
+        pa.BufferReader(lines),
+        read_options=pj.ReadOptions(use_threads=False, block_size=lines.size + 1),
         parse_options=pj.ParseOptions(explicit_schema=_readable(schema), unexpected_field_behavior="ignore"),
     )
     if table.num_rows != len(values):
@@ -85,7 +84,20 @@ def _parse_all(values: Sequence[bytes | None], schema: pa.Schema) -> pa.RecordBa
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _join(values: Sequence[bytes | None]) -> bytes:
+def _lines(values: Values) -> pa.Buffer:
+    """All values with a newline between, of which each begins with `{` and ends with `}`; raises if one doesn't."""
+    if isinstance(values, Lines) and values.are_objects:
+        lines = values.buffer()
+        if not values.is_ascii:
+            lines.to_pybytes().decode("utf-8")
+        return lines
+    joined = _join(list(values))
+    if not joined.isascii():
+        joined.decode("utf-8")
+    return pa.py_buffer(joined)
+
+
+def _join(values: Values) -> bytes:
     """All values with a newline between; raises if one doesn't begin with `{` and end with `}`."""
     try:
         joined = b"\n".join(values)  # type: ignore[arg-type]  # a null raises TypeError
@@ -137,17 +149,17 @@ def _convert(array: pa.Array, field: pa.Field) -> pa.Array:
     return array if array.type == field.type else array.cast(field.type)
 
 
-def _first_unparsable(values: Sequence[bytes | None], schema: pa.Schema) -> Unparsable:
-    """Find the first value that doesn't parse, by halving."""
-    good, bad = 0, len(values)  # values[:good] parse, values[:bad] don't
-    while bad - good > 1:
-        middle = (good + bad) // 2
-        try:
-            _parse_all(values[good:middle], schema)
-            good = middle
-        except (pa.ArrowException, Unparsable, ValueError, TypeError):
-            bad = middle
-    return Unparsable(good, _reason(values[good], schema))
+def _index(error: Exception, values: Values) -> int | None:
+    """Which value the reader means, as far as it says: by the number of a row, or by the text that is no such type."""
+    said = str(error)
+    if (row := re.search(r" in row (\d+)$", said)) is not None:
+        return int(row[1])
+    text = re.search(r"couldn't parse:(.+)$", said) or re.search(r": (\S+) requires scale", said)
+    if text is None:
+        return None
+    part = text[1].encode()
+    having = [index for index, value in enumerate(values) if value is not None and part in value]
+    return having[0] if len(having) == 1 else None
 
 
 def _reason(value: bytes | None, schema: pa.Schema) -> str:
@@ -159,12 +171,12 @@ def _reason(value: bytes | None, schema: pa.Schema) -> str:
         return f"the value is not UTF-8: {error.reason} at byte {error.start}"
     except _Miscounted as error:
         return str(error)
-    except (pa.ArrowException, ValueError) as error:
+    except _ERRORS as error:
         reason = _said(error)
     for field in schema:  # which one was it?
         try:
             _parse_all([value], pa.schema([field]))
-        except (pa.ArrowException, ValueError) as error:
+        except _ERRORS as error:
             said = _said(error)
             return reason if said == reason and "field '" in reason else f"field {field.name!r} ({field.type}): {said}"
     return reason

@@ -3,67 +3,118 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from onefold.core.errors import BadRecord, ConfigError
-from onefold.sources.kafka import json, raw
-from onefold.sources.kafka import settings as client
+from onefold.sources.kafka import raw
+from onefold.sources.kafka.bad_records import bad_batch, open_question, refused
+from onefold.sources.kafka.columns import parsed_part, wanted_of, with_columns
 from onefold.sources.kafka.fetching import MESSAGES_MAX, fetch
+from onefold.sources.kafka.formats import parser_of
 from onefold.sources.kafka.offsets import OffsetRange
-from onefold.sources.kafka.positions import check_positions, parsed_part, with_positions
-from onefold.sources.kafka.raw import RAW_COLUMNS
+from onefold.sources.kafka.records import Records, Wanted
+from onefold.sources.kafka.settings import LOGGER
+from onefold.sources.kafka.sifting import Parser, TooManyBad, sift
 
-__all__ = ["RAW_COLUMNS", "check_schema", "read"]
+if TYPE_CHECKING:
+    from onefold.sources.kafka.source import KafkaSource
+
+__all__ = ["Part", "read", "read_parts"]
 
 
-def check_schema(format: str, schema: pa.Schema, positions: bool = False) -> None:
-    """Raise `ConfigError` if records in this format can't be read as this schema."""
-    if positions:
-        check_positions(schema)
-        schema = parsed_part(schema)
-    match format:
-        case "raw":
-            raw.check(schema)
-        case "json":
-            json.check(schema)
-        case _:
-            raise ConfigError(f"format is raw or json, not {format!r}")
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Some records of a range: the rows of those that could be read, and those that couldn't, as `BAD_COLUMNS`."""
+
+    rows: pa.RecordBatch
+    bad: pa.RecordBatch
 
 
 def read(
-    bootstrap_servers: str,
-    settings: client.Settings,
-    format: str,
-    schema: pa.Schema,
-    wanted: OffsetRange,
-    *,
-    positions: bool = False,
-    timeout_s: float = 60.0,
-    rows_max: int = MESSAGES_MAX,
+    source: KafkaSource, schema: pa.Schema, wanted: OffsetRange, *, rows_max: int = MESSAGES_MAX
 ) -> Iterator[pa.RecordBatch]:
     """The records of one range, in order, in batches of about `rows_max` rows with exactly this schema.
 
-    With `positions`, the columns of `POSITION_COLUMNS` in the schema say where each record was. Raises `BadRecord`,
-    `DataLoss`, `Retriable`, `ConfigError`; a range without records yields nothing.
+    With `on_error="fail"` the first bad record raises `BadRecord`; else bad ones are left out, up to the source's
+    `bad_records_max` in this range. Raises `DataLoss`, `Retriable`, `ConfigError`; a range without records yields
+    nothing.
     """
-    parsed = parsed_part(schema) if positions else schema
-    for messages in fetch(bootstrap_servers, settings, wanted, timeout_s=timeout_s, messages_max=rows_max):
-        if format == "raw":
-            yield raw.to_batch(messages, schema)
+    skipped = 0
+    for part in read_parts(source, schema, wanted, rows_max=rows_max):
+        skipped += part.bad.num_rows
+        if part.rows.num_rows:
+            yield part.rows
+    if skipped and source.on_error == "skip":
+        LOGGER.warning("%s: %d records could not be read, and were skipped", wanted, skipped)
+
+
+def read_parts(
+    source: KafkaSource,
+    schema: pa.Schema,
+    wanted: OffsetRange,
+    *,
+    rows_max: int = MESSAGES_MAX,
+    settled: bool = False,
+) -> Iterator[Part]:
+    """As `read`, with the bad records beside the rows.
+
+    With `settled`, a record that may be good another time raises `BadRecord`: for those who read a range twice, and
+    must find the same.
+    """
+    parser = parser_of(source, parsed_part(schema, source.columns)) if source.format != "raw" else None
+    left = source.bad_records_max if source.on_error != "fail" else 0
+    columns = _wanted(source, schema)
+    fetched = fetch(
+        source.bootstrap_servers,
+        source.settings,
+        wanted,
+        columns=columns,
+        timeout_s=source.timeout_s,
+        messages_max=rows_max,
+        compiled=source.compiled_fetch,
+    )
+    for records in fetched:
+        if parser is None:
+            yield Part(raw.to_batch(records, schema), bad_batch(records, [], columns))
             continue
-        values = [message.value() for message in messages]
-        try:
-            batch = json.parse(values, parsed)
-        except json.Unparsable as error:
-            value, offset = values[error.index], messages[error.index].offset()
-            raise BadRecord(
-                f"{wanted.topic}/{wanted.partition} offset {offset}: {error.reason}. The value is {_short(value)}. "
-                "Correct the schema, or read with format=raw and deal with such records yourself"
-            ) from None
-        yield with_positions(batch, messages, schema) if positions else batch
+        part = _sifted(source, parser, schema, wanted, records, columns, left, settled)
+        left -= part.bad.num_rows
+        yield part
 
 
-def _short(value: bytes | None, length_max: int = 200) -> str:
-    text = repr(value)
-    return text if len(text) <= length_max else f"{text[:length_max]}... ({len(value or b'')} bytes)"
+def _sifted(
+    source: KafkaSource,
+    parser: Parser,
+    schema: pa.Schema,
+    wanted: OffsetRange,
+    records: Records,
+    columns: Wanted,
+    bad_max: int,
+    settled: bool,
+) -> Part:
+    try:
+        found = sift(records.values, parser, bad_max)
+    except TooManyBad as error:
+        allowed = None if source.on_error == "fail" else source.bad_records_max
+        raise refused(wanted, records, error.last, allowed) from None
+    if settled and (unsettled := [value for value in found.bad if not value.settled]):
+        raise open_question(wanted, records, unsettled[0])
+    bad = bad_batch(records, found.bad, columns)
+    if not found.rows:
+        return Part(pa.RecordBatch.from_pylist([], schema=schema), bad)
+    rows = found.rows[0] if len(found.rows) == 1 else pa.concat_batches(found.rows)
+    if not source.columns:
+        return Part(rows, bad)
+    refused_at = {value.index for value in found.bad}
+    good = [index for index in range(len(records)) if index not in refused_at] if found.bad else None
+    return Part(with_columns(rows, records, None if good is None else pa.array(good), schema), bad)
+
+
+def _wanted(source: KafkaSource, schema: pa.Schema) -> Wanted:
+    """What is fetched beside the values. Dead letters have it all, whichever records they will be of."""
+    if source.format == "raw":
+        return Wanted.of(schema.names)
+    names = set(raw.RAW_COLUMNS.names) if source.on_error == "dead_letter" else wanted_of(source.columns)
+    return Wanted.of(names, lines=source.format == "json")

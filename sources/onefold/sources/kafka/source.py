@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
+import copy
 import difflib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from onefold.core.errors import ConfigError
 from onefold.core.positions import Positions
 from onefold.sources.kafka import settings as client
+from onefold.sources.kafka.formats import FORMATS, INFER, check_format
+from onefold.sources.kafka.native import check_choice, described
 from onefold.sources.kafka.offsets import Broker
-from onefold.sources.kafka.positions import POSITION_DDL, clash
-from onefold.sources.kafka.raw import RAW_DDL
+from onefold.sources.kafka.options import FORMAT_OPTIONS, format_options, format_settings
 
 __all__ = ["KafkaSource", "parse_offsets"]
 
-_FORMATS = ("raw", "json")
 _OPTIONS = {
     "subscribe",
     "format",
-    "schema",
     "positions",
     "startingOffsets",
     "endingOffsets",
@@ -28,13 +28,15 @@ _OPTIONS = {
     "maxOffsetsPerTrigger",
     "timeoutMs",
     "direct",
+    *FORMAT_OPTIONS,
+    "compiledFetch",
 }
 _REFUSED_OPTIONS = {
     "failondataloss": "records that Kafka has deleted always fail with DataLoss; to accept a loss, start with a new "
     "pipeline name and explicit startingOffsets",
     "subscribepattern": "name the topics, comma-separated, in subscribe",
     "assign": "name the topics in subscribe; every partition is read",
-    "includeheaders": "format=raw always has headers: leave them out with .schema(...) or .select(...)",
+    "includeheaders": "format=raw always has headers, the others with columns='headers'",
     "startingoffsetsbytimestamp": "give startingOffsets as JSON",
     "startingtimestamp": "give startingOffsets as JSON",
     "kafka.group.id": "positions are kept in the checkpoint, no consumer group is joined",
@@ -49,22 +51,38 @@ class KafkaSource:
 
         KafkaSource("orders", bootstrap_servers="localhost:9092", format="json", schema="id long, at timestamp")
 
-    `format="raw"` gives topic, partition, offset, timestamp, key, value, headers; `"json"` parses values by `schema`, a
-    Spark DDL text. With `positions`, parsed records also tell where they were: kafka_topic string, kafka_partition int,
-    kafka_offset bigint. `starting_offsets`: "earliest", "latest", "ledger" (where the ledger stands; earliest
+    `format="raw"` gives topic, partition, offset, timestamp, key, value, headers; `"json"` and `"csv"` parse values by
+    `schema`, a Spark DDL text (of JSON also `"infer"`); `"avro"` reads them as `avro_schema`, the JSON text of an Avro
+    schema, where they say what they were written as by an id of `schema_registry` (a URL, or settings of
+    confluent-kafka's client), or were written as `avro_written_as`; `"string"` gives them as texts. `columns` adds
+    columns to parsed ones: "key", "headers", "timestamp", "position"; `positions=True` is the last of these.
+
+    A record that cannot be read so is bad: with `on_error="fail"` it stops the pipeline; with `"dead_letter"` it goes
+    to the pipeline's `dead_letters`, with `"skip"` nowhere, and more than `bad_records_max` of an epoch stop it. See
+    docs/kafka-source.md.
+
+    `starting_offsets`: "earliest", "latest", "ledger" (where the ledger stands; earliest
     without one), or offsets by topic and partition, `{"orders": {"0": 17}}`, with -2 for earliest and -1 for latest.
     `settings` are librdkafka's own (`{"security.protocol": "SSL"}`). `timeout_s` bounds each wait for a broker.
+    `compiled_fetch`: "auto" uses the compiled helper where it was built, "off" never, "required" fails without it.
     """
 
     topics: tuple[str, ...]
     bootstrap_servers: str
     format: str
     schema: str | None
-    positions: bool
     starting_offsets: str
     max_offsets_per_trigger: int | None
     settings: Mapping[str, str] = field(hash=False)
     timeout_s: float
+    columns: tuple[str, ...]
+    on_error: str
+    bad_records_max: int
+    avro_schema: str | None
+    avro_written_as: str | None
+    schema_registry: Mapping[str, str] | None = field(hash=False)
+    csv_delimiter: str
+    compiled_fetch: str
 
     def __init__(
         self,
@@ -77,6 +95,14 @@ class KafkaSource:
         max_offsets_per_trigger: int | None = None,
         settings: Mapping[str, str] | None = None,
         timeout_s: float = 60.0,
+        columns: Sequence[str] = (),
+        on_error: str = "fail",
+        bad_records_max: int = 1000,
+        avro_schema: str | None = None,
+        avro_written_as: str | None = None,
+        schema_registry: str | Mapping[str, str] | None = None,
+        csv_delimiter: str = ",",
+        compiled_fetch: str = "auto",
     ) -> None:
         starting = starting_offsets if isinstance(starting_offsets, str) else json.dumps(starting_offsets)
         values = {
@@ -84,11 +110,18 @@ class KafkaSource:
             "bootstrap_servers": bootstrap_servers,
             "format": format,
             "schema": schema,
-            "positions": positions,
             "starting_offsets": starting,
             "max_offsets_per_trigger": max_offsets_per_trigger,
             "settings": dict(settings or {}),
             "timeout_s": timeout_s,
+            "columns": tuple(dict.fromkeys([*columns, *(["position"] if positions else [])])),
+            "on_error": on_error,
+            "bad_records_max": bad_records_max,
+            "avro_schema": avro_schema,
+            "avro_written_as": avro_written_as,
+            "schema_registry": {"url": schema_registry} if isinstance(schema_registry, str) else schema_registry,
+            "csv_delimiter": csv_delimiter,
+            "compiled_fetch": compiled_fetch,
         }
         for name, value in values.items():
             object.__setattr__(self, name, value)
@@ -103,16 +136,11 @@ class KafkaSource:
             raise ConfigError(f"a topic is named twice: {', '.join(self.topics)}")
         if not isinstance(self.bootstrap_servers, str) or not self.bootstrap_servers.strip():
             raise ConfigError("bootstrap_servers (option kafka.bootstrap.servers) is missing: 'localhost:9092'")
-        if self.format not in _FORMATS:
+        if self.format not in FORMATS:
             raise ConfigError(
-                f"format is one of {', '.join(_FORMATS)}, not {self.format!r}{_near(self.format, _FORMATS)}"
+                f"format is one of {', '.join(FORMATS)}, not {self.format!r}{_near(self.format, FORMATS)}"
             )
-        if self.format == "raw" and self.schema is not None:
-            raise ConfigError("a schema goes with format='json'; format='raw' has its own columns: " + RAW_DDL)
-        if self.format == "raw" and self.positions:
-            raise ConfigError("positions go with format='json'; format='raw' has topic, partition and offset")
-        if self.positions and self.schema is not None and (name := clash(self.schema)) is not None:
-            raise ConfigError(f"the schema has a column {name!r}, and positions=True adds {POSITION_DDL}: rename it")
+        check_format(self)
         if self.max_offsets_per_trigger is not None and (
             not isinstance(self.max_offsets_per_trigger, int) or self.max_offsets_per_trigger < 1
         ):
@@ -120,8 +148,26 @@ class KafkaSource:
         if not self.timeout_s > 0:
             raise ConfigError(f"the timeout is a time above 0, not {self.timeout_s!r}")
         client.check(self.settings)
+        check_choice(self.compiled_fetch)
         if self.starting_offsets not in ("earliest", "latest", "ledger"):
             parse_offsets("startingOffsets", self.starting_offsets, self.topics)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether it says what its records are read as: else only the servers know, and may say otherwise tomorrow."""
+        return self.schema != INFER and (self.format != "avro" or self.avro_schema is not None)
+
+    def settled_as(self, found: str) -> KafkaSource:
+        """The same source with what `find_schema` found."""
+        changed = copy.copy(self)
+        object.__setattr__(changed, "avro_schema" if self.format == "avro" else "schema", found)
+        changed._check()
+        return changed
+
+    @property
+    def fetching(self) -> str:
+        """How this process fetches the records, in words: with the compiled helper, or why without it."""
+        return described(self.compiled_fetch)
 
     def broker(self) -> Broker:
         return Broker(self.bootstrap_servers, self.settings, self.timeout_s)
@@ -148,12 +194,11 @@ class KafkaSource:
         }
         if positions is not None:
             options["frozen"] = "true"
-        if self.schema is not None:
-            options["schema"] = self.schema
-        if self.positions:
-            options["positions"] = "true"
         if self.max_offsets_per_trigger is not None:
             options["maxOffsetsPerTrigger"] = str(self.max_offsets_per_trigger)
+        options |= format_options(self)
+        if self.compiled_fetch != "auto":
+            options["compiledFetch"] = self.compiled_fetch
         return options | {f"kafka.{name}": value for name, value in self.settings.items()}
 
     @classmethod
@@ -162,12 +207,15 @@ class KafkaSource:
         known = {name.lower(): name for name in _OPTIONS}
         given: dict[str, str] = {}
         settings: dict[str, str] = {}
+        registry: dict[str, str] = {}
         for key, value in options.items():
             name = key.lower()
             if name in _REFUSED_OPTIONS:
                 raise ConfigError(f"the option {key!r} cannot be given: {_REFUSED_OPTIONS[name]}")
             if name.startswith("kafka."):
                 settings[name.removeprefix("kafka.")] = value
+            elif name.startswith("schema.registry."):
+                registry[name.removeprefix("schema.registry.")] = value
             elif name in known:
                 given[known[name]] = value
             else:
@@ -181,12 +229,14 @@ class KafkaSource:
             *[topic.strip() for topic in given["subscribe"].split(",")],
             bootstrap_servers=settings.pop("bootstrap.servers", ""),
             format=given.get("format", "raw").lower(),
-            schema=given.get("schema"),
             positions=_flag("positions", given.get("positions", "false")),
             starting_offsets=_keyword(given.get("startingOffsets", "earliest")),
             max_offsets_per_trigger=_whole("maxOffsetsPerTrigger", given.get("maxOffsetsPerTrigger")),
             settings=settings,
             timeout_s=(_whole("timeoutMs", given.get("timeoutMs")) or 60_000) / 1000,
+            schema_registry=registry or None,
+            **format_settings(given),
+            compiled_fetch=given.get("compiledFetch", "auto").strip().lower(),
         )
 
 

@@ -1,0 +1,110 @@
+"""The records of an epoch that cannot be read: dead letters in a sink of their own, or passed over and counted."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from onefold.core import ConfigError, Sink, SinkWriter, TaskId
+from onefold.core.dead_letters import letters
+from onefold.core.errors import BadRecord
+
+if TYPE_CHECKING:
+    from onefold.sources.kafka import KafkaSource
+
+__all__ = ["Bad", "Letters", "Policy", "Tally", "check_source"]
+
+log = logging.getLogger("onefold")
+
+
+@dataclass(frozen=True, slots=True)
+class Bad:
+    """Bad records among the batches that a task writes, as `BAD_COLUMNS`."""
+
+    records: pa.RecordBatch
+
+
+@dataclass(frozen=True)
+class Policy:
+    """What becomes of an epoch's bad records: `sink` takes them, or nobody; more than `bad_max` stop it. Pickles."""
+
+    sink: Sink | None
+    bad_max: int
+
+    @classmethod
+    def of(cls, source: KafkaSource, dead_letters: Sink | None) -> Policy | None:
+        """None where the first bad record stops the pipeline, which the reading of it does."""
+        if source.on_error == "fail":
+            return None
+        return cls(dead_letters if source.on_error == "dead_letter" else None, source.bad_records_max)
+
+    def refuse(self, task: TaskId, count: int, last: str | None = None) -> None:
+        """Raise `BadRecord` where that many are too many."""
+        if count > self.bad_max:
+            raise BadRecord(
+                f"epoch {task.epoch} of pipeline {task.pipeline!r} has {'' if last is None else 'at least '}{count}"
+                f" records that cannot be read, more than bad_records_max={self.bad_max}"
+                f"{'' if last is None else f'; the last of them: {last}'}. Nothing of the epoch was written. Correct"
+                " the source's format or schema; if these are right and the records are not, raise bad_records_max"
+            )
+
+
+class Letters:
+    """One task's bad records: counted, and written to the sink that takes them."""
+
+    def __init__(self, policy: Policy, task: TaskId, writer: SinkWriter | None) -> None:
+        self._policy, self._task, self._writer = policy, task, writer
+        self.count = 0
+
+    def take(self, bad: pa.RecordBatch) -> None:
+        assert bad.num_rows, "there is no part of bad records without any"
+        self.count += bad.num_rows
+        last = bad.slice(bad.num_rows - 1).to_pylist()[0]
+        where = f"{last['source_topic']}/{last['source_partition']} offset {last['source_offset']}"
+        self._policy.refuse(self._task, self.count, f"{where}: {last['reason']}")
+        if self._writer is not None:
+            self._writer.write(letters(bad, self._task))
+
+
+class Tally:
+    """How many records were skipped, or became dead letters, in the epochs that a pipeline has written so far.
+
+    What Spark itself reads, and skips, shows in the executors' logs alone.
+    """
+
+    def __init__(self) -> None:
+        self.dead_letters = self.skipped = 0
+        self._running: tuple[int, int, Policy | None] = (0, 0, None)
+
+    def count(self, epoch: int, bad: int, policy: Policy | None) -> None:
+        """Of an epoch whose writers are done; they may run again before it is complete."""
+        self._running = epoch, bad, policy
+
+    def settle(self) -> None:
+        """The epoch is complete."""
+        (epoch, bad, policy), self._running = self._running, (0, 0, None)
+        if not bad or policy is None:
+            return
+        if policy.sink is None:
+            self.skipped += bad
+            log.warning("epoch %d: %d records could not be read, and were skipped", epoch, bad)
+        else:
+            self.dead_letters += bad
+            log.warning("epoch %d: %d records could not be read: dead letters in %r", epoch, bad, policy.sink.name)
+
+
+def check_source(source: KafkaSource, dead_letters: Sink | None) -> None:
+    """Raise `ConfigError` where a source's bad records and a pipeline's sink for them do not go together."""
+    if source.on_error == "dead_letter" and dead_letters is None:
+        raise ConfigError(
+            "the source has on_error='dead_letter', and the pipeline no sink for them: Pipeline(...,"
+            " dead_letters=PostgresSink(url, 'dead_letters')); or use on_error='fail' or 'skip'"
+        )
+    if source.on_error != "dead_letter" and dead_letters is not None:
+        raise ConfigError(
+            f"the pipeline has a sink for dead letters, and its source has on_error={source.on_error!r}, which makes"
+            " none: KafkaSource(..., on_error='dead_letter'), or leave out dead_letters"
+        )

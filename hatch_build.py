@@ -1,0 +1,36 @@
+"""Builds the compiled fetch with the package where there is a C compiler; without one, the package goes without it.
+
+`ONEFOLD_COMPILED_FETCH=off` leaves it out, for a wheel that fits every machine; `required` fails instead.
+"""
+
+from __future__ import annotations
+
+import os
+import runpy
+import sysconfig
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+_NATIVE = "sources/onefold/sources/kafka/native"
+
+
+class CompiledFetch(BuildHookInterface):  # type: ignore[type-arg]
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        choice = os.environ.get("ONEFOLD_COMPILED_FETCH", "") or "auto"
+        if choice == "off":
+            return
+        building = runpy.run_path(f"{self.root}/{_NATIVE}/building.py")
+        try:
+            library = building["build"]()
+        except building["NotBuilt"] as error:
+            if choice == "required":
+                raise
+            self.app.display_warning(f"onefold without the compiled Kafka fetch: {error}")
+            return
+        if version == "editable":
+            return
+        build_data["force_include"][str(library)] = f"onefold/sources/kafka/native/{library.name}"
+        build_data["pure_python"] = False
+        platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
+        build_data["tag"] = f"py3-none-{platform}"  # it uses nothing of Python's own interface

@@ -1,0 +1,225 @@
+"""Source records that cannot be read: dead letters in the same epoch as the rows, each once, whatever crashes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import suppress
+
+import psycopg
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from confluent_kafka import Producer
+from lives import NUMBERS, Life, at_failpoint
+from pyspark.sql import DataFrame
+from support import AVAILABLE_NOW, CrashError, Rig, crash
+
+from onefold.core import Committable, ConfigError, EpochRecord
+from onefold.core.dead_letters import BAD_COLUMNS, LETTER_COLUMNS
+from onefold.core.errors import BadRecord
+from onefold.sinks import PostgresSink
+from onefold.sources import KafkaSource
+from onefold.spark import Pipeline
+from onefold.spark.bad_records import Bad, Policy
+
+pytestmark = pytest.mark.servers
+
+BAD = [b'{"id":"three"}', b"\xff\x00", None, b'{"id":1,"n":2}}', b""]
+
+
+def put_mixed(rig: Rig, count: int, bad_each: int = 50) -> dict[tuple[int, int], bytes | None]:
+    """`count` records of which some are bad; returns these by partition and offset."""
+    producer = Producer({"bootstrap.servers": rig.servers, "log_level": 0})
+    ends = [0] * 4
+    bad: dict[tuple[int, int], bytes | None] = {}
+    for number in range(count):
+        partition = number % 4
+        if number % bad_each == 7:
+            value = BAD[number // bad_each % len(BAD)]
+            bad[partition, ends[partition]] = value
+        else:
+            value = b'{"id":%d,"n":%d}' % (number, number % 7)
+            rig.sent.append((number, number % 7))
+        headers = [("trace", b"\x00%d" % number), ("trace", None)]
+        producer.produce(rig.topic, value, key=b"k%d" % number, partition=partition, headers=headers)
+        ends[partition] += 1
+    assert producer.flush(30) == 0
+    return bad
+
+
+def dead_sink(rig: Rig, delivery: str = "two_phase") -> PostgresSink:
+    return PostgresSink(rig.url, "dead", delivery=delivery)
+
+
+def run(rig: Rig, pipeline: Pipeline, source: KafkaSource, direct: bool) -> None:
+    """To the topic's end; only rows with an even id are written."""
+
+    def even(batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
+        yield batch.filter(pc.equal(pc.bit_wise_and(batch.column("id"), 1), 0))
+
+    def even_rows(df: DataFrame) -> DataFrame:
+        return df.where("id % 2 = 0")
+
+    try:
+        if direct:
+            query = pipeline.stream(rig.spark, source, rig.checkpoint(), AVAILABLE_NOW, even)
+        else:
+            query = pipeline.write(even_rows(pipeline.read(rig.spark, source)), rig.checkpoint(), AVAILABLE_NOW)
+        rig.finish(pipeline, query)
+    finally:
+        pipeline.close()
+
+
+def assert_exact(rig: Rig, bad: dict[tuple[int, int], bytes | None]) -> None:
+    assert rig.rows() == [row for row in rig.sent if row[0] % 2 == 0]
+    letters = rig.sql("SELECT source_partition, source_offset, value FROM dead ORDER BY 1, 2")
+    assert letters == [(partition, offset, value) for (partition, offset), value in sorted(bad.items())]
+    rig.assert_nothing_in_doubt()
+
+
+@pytest.mark.parametrize(
+    ("direct", "rows", "letters"),
+    [
+        (True, "two_phase", "two_phase"),
+        (True, "staged", "two_phase"),
+        (False, "two_phase", "two_phase"),
+        (False, "two_phase", "staged"),
+    ],
+)
+def test_bad_records_become_dead_letters_in_the_epoch_of_their_neighbours(
+    rig: Rig, direct: bool, rows: str, letters: str
+) -> None:
+    bad = put_mixed(rig, 500)
+    source = rig.source(on_error="dead_letter")
+    pipeline = rig.pipeline(rig.sink(rows), dead_letters=dead_sink(rig, letters))
+    run(rig, pipeline, source, direct)
+    assert_exact(rig, bad)
+    assert pipeline.bad_records.dead_letters == len(bad)
+    epochs = rig.sql("SELECT epoch, min(range_start), min(range_end) FROM onefold_epochs GROUP BY epoch")
+    assert len(epochs) == 2
+    found = rig.sql(
+        "SELECT source_topic, key, headers, reason, pipeline, epoch, source_timestamp IS NOT NULL FROM dead"
+        " WHERE source_partition = 3 AND source_offset = 1"
+    )
+    headers = [{"key": "trace", "value": "ADc="}, {"key": "trace", "value": None}]
+    assert found == [(rig.topic, b"k7", headers, found[0][3], "test", 1, True)]
+    assert "id is a JSON string, not a number" in found[0][3]
+
+
+STEPS = (
+    "writers:written",
+    "writers:prepared",
+    "before:Decide",
+    "after:Decide",
+    "before:Commit",
+    "after:Commit",
+    "postgres.commit_prepared",
+    "before:WriteLedger",
+    "after:WriteLedger",
+    "before:Complete",
+    "after:Complete",
+)
+
+
+class Lettered(Life[PostgresSink]):
+    """A pipeline of numbers of which every tenth is bad; each epoch takes fifty of them, in two tasks."""
+
+    SIZE = 50
+    TASKS = 2
+
+    def __init__(self, url: str, rows: str, letters: str) -> None:
+        self.rows, self.dead = PostgresSink(url, "t", delivery=rows), PostgresSink(url, "dead", delivery=letters)
+        super().__init__([self.rows, self.dead], "p")
+        started = self.recover(from_ledger=True).start
+        assert started is not None
+        self.at = int(dict(started.items)["t/0"])
+        self.open(NUMBERS, dead=LETTER_COLUMNS)
+
+    def run(self) -> None:
+        self.process(self.at, self.at + self.SIZE, self.at, self._write)
+
+    def _write(self, record: EpochRecord) -> tuple[Committable, ...]:
+        numbers = range(self.at, self.at + self.SIZE)
+        manifest: list[Committable] = []
+        for task in range(self.TASKS):
+            half = numbers[task * 25 : task * 25 + 25]
+            good = pa.record_batch([pa.array([n for n in half if not is_bad(n)], pa.int64())], schema=NUMBERS)
+            bad = [{"source_offset": n, "value": b"?", "reason": "odd"} for n in half if is_bad(n)]
+            batches = [good, Bad(pa.RecordBatch.from_pylist(bad, schema=BAD_COLUMNS))]
+            manifest += self.task(self.rows, record, batches, Policy(self.dead, 1000))
+        return tuple(manifest)
+
+
+def is_bad(number: int) -> bool:
+    return number % 10 == 0
+
+
+@pytest.mark.parametrize(
+    ("rows", "letters"), [("two_phase", "two_phase"), ("staged", "two_phase"), ("two_phase", "staged")]
+)
+def test_a_crash_between_any_two_steps_leaves_each_row_and_each_dead_letter_once(
+    postgres_url: str, rows: str, letters: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reached = []
+    for step in STEPS:
+        with Lettered(postgres_url, rows, letters) as life, monkeypatch.context() as patch:
+            passed = at_failpoint(patch, step, crash)
+            with suppress(CrashError):
+                life.run()
+        reached += passed
+    assert reached == list(STEPS)
+    with Lettered(postgres_url, rows, letters) as life:
+        life.run()
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        found = [n for (n,) in connection.execute("SELECT id FROM t ORDER BY id")]
+        dead = [n for (n,) in connection.execute("SELECT source_offset FROM dead WHERE epoch > 0 ORDER BY 1")]
+        prepared = "SELECT gid FROM pg_prepared_xacts WHERE database = current_database()"
+        for left_over in (prepared, "SELECT attempt FROM onefold_sinks.onefold_staged"):
+            assert connection.execute(left_over.encode()).fetchall() == []
+    numbers = range(life.at + life.SIZE)
+    assert len(numbers) >= 400
+    assert found == [n for n in numbers if not is_bad(n)]
+    assert dead == [n for n in numbers if is_bad(n)]
+
+
+def test_two_sinks_that_would_both_decide_are_refused_and_the_way_out_is_said(rig: Rig) -> None:
+    put_mixed(rig, 20)
+    pipeline = rig.pipeline(rig.sink("staged"), dead_letters=dead_sink(rig, "staged"))
+    with pytest.raises(ConfigError, match="use delivery='two_phase' for the others"):
+        run(rig, pipeline, rig.source(on_error="dead_letter"), direct=True)
+
+
+@pytest.mark.parametrize("direct", [True, False], ids=["direct", "through_spark"])
+def test_more_bad_records_than_allowed_stop_the_pipeline_with_nothing_of_the_epoch_written(
+    rig: Rig, direct: bool
+) -> None:
+    """Five of them, of which no task sees more than two: the epoch counts."""
+    put_mixed(rig, 250)
+    pipeline = rig.pipeline(dead_letters=dead_sink(rig))
+    with pytest.raises(BadRecord, match=r"epoch 1 .*5 records that cannot be read, more than bad_records_max=4"):
+        run(rig, pipeline, rig.source(on_error="dead_letter", bad_records_max=4), direct)
+    assert rig.rows() == []
+    assert rig.sql("SELECT * FROM dead") == []
+    assert rig.prepared() == []
+
+
+def test_skipped_records_are_counted_and_the_others_are_written(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
+    bad = put_mixed(rig, 300)
+    pipeline = rig.pipeline()
+    run(rig, pipeline, rig.source(on_error="skip"), direct=True)
+    assert rig.rows() == [row for row in rig.sent if row[0] % 2 == 0]
+    assert pipeline.bad_records.skipped == len(bad)
+    assert f"epoch 1: {len(bad)} records could not be read, and were skipped" in caplog.text
+
+
+def test_a_source_and_a_pipeline_must_agree_on_dead_letters(rig: Rig) -> None:
+    source = rig.source(on_error="dead_letter")
+    with pytest.raises(ConfigError, match="the pipeline no sink for them"):
+        rig.pipeline().read(rig.spark, source)
+    with pytest.raises(ConfigError, match="on_error='fail', which makes none"):
+        rig.pipeline(dead_letters=dead_sink(rig)).read(rig.spark, rig.source())
+    with pytest.raises(ConfigError, match="leave out dead_letters"):
+        rig.pipeline(dead_letters=dead_sink(rig)).write_batch(rig.spark.range(3), "run")
+    df = rig.spark.readStream.format("onefold_kafka").options(**source.options()).load()
+    with pytest.raises(Exception, match="onError=dead_letter needs a pipeline"):
+        df.writeStream.format("noop").option("checkpointLocation", rig.checkpoint()).start().awaitTermination(60)

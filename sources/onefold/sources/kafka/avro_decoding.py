@@ -1,0 +1,208 @@
+"""Bare Avro records into Arrow, exactly or not at all, by whichever of two libraries can.
+
+pyruhvro decodes many records at once into Arrow, about fifty times as fast as fastavro makes Python objects of them. It
+knows no bytes, fixed or general unions and no reader's schema, and does not look whether a record is all of its value,
+nor whether its texts are UTF-8. So it is given a record of two fields: ours, and behind it a number that nobody knows
+but this process, which is appended to every value: where that number comes out again, the record ended where its value
+ends. Ints travel as longs, because it would cut off what is beyond 32 bits. What it can't, fastavro does.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Sequence
+from io import BytesIO
+from typing import Any
+
+import fastavro
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyruhvro
+
+from onefold.sources.kafka.avro_types import AvroSchema, Form, Node, array_of
+from onefold.sources.kafka.sifting import Unparsable
+
+__all__ = ["Decoder", "decoder_of"]
+
+Json = Any
+Decoder = Callable[[Sequence[bytes]], pa.RecordBatch]  # raises `Unparsable`
+
+_WIDENED = {("int", "long"), ("int", "float"), ("int", "double"), ("long", "float"), ("long", "double")} | {
+    ("float", "double")
+}
+_END = int.from_bytes(os.urandom(8), "big") >> 2
+
+
+def decoder_of(writer: Json, reader: AvroSchema, schema: pa.Schema) -> Decoder:
+    """What reads records that were written as `writer`, without logical types, as the columns of `schema`."""
+    nodes = dict(zip(reader.node.names, reader.node.inside, strict=True))
+    columns = [(field, nodes[field.name]) for field in schema]
+    return _vectorised(writer, reader, columns) or _general(writer, reader, columns)
+
+
+_Columns = list[tuple[pa.Field, Node]]
+
+
+def _batch(arrays: list[pa.Array], columns: _Columns) -> pa.RecordBatch:
+    fields = [field for field, _ in columns]
+    cast = [array.cast(field.type) for array, field in zip(arrays, fields, strict=True)]
+    return pa.RecordBatch.from_arrays(cast, schema=pa.schema(fields))
+
+
+def _general(writer: Json, reader: AvroSchema, columns: _Columns) -> Decoder:
+    parsed = fastavro.parse_schema(writer)
+    read_as = None if writer == reader.stripped else reader.decoded_as
+
+    def record(index: int, value: bytes) -> dict[str, Any]:
+        data = BytesIO(value)
+        try:
+            found = fastavro.schemaless_reader(data, parsed, read_as)
+        except Exception as error:  # bytes that are no record may make it raise anything
+            raise Unparsable(index, f"not a record of its Avro schema: {error!r}") from None
+        if (left := len(value) - data.tell()) > 0:
+            raise Unparsable(index, f"not a record of its Avro schema: {left} bytes are left over behind it")
+        assert isinstance(found, dict), found
+        return found
+
+    def decode(values: Sequence[bytes]) -> pa.RecordBatch:
+        records = [record(index, value) for index, value in enumerate(values)]
+        try:
+            return _batch([array_of(node, [r[field.name] for r in records]) for field, node in columns], columns)
+        except (pa.ArrowException, OverflowError, ValueError) as error:
+            raise Unparsable(None, f"not a record of its Avro schema: {error}") from None
+
+    return decode
+
+
+def _vectorised(writer: Json, reader: AvroSchema, columns: _Columns) -> Decoder | None:
+    """None where pyruhvro, or the little that is done here for the reader's schema, would not be exact."""
+    written: Json = fastavro.schema.expand_schema(writer)
+    wanted: Json = fastavro.schema.expand_schema(reader.stripped)
+    if _short(written["name"]) != _short(wanted["name"]) or '"aliases"' in json.dumps(wanted):
+        return None
+    if not all(_is_vectorised(field["type"]) for field in written["fields"]):
+        return None
+    there = {field["name"]: field["type"] for field in written["fields"]}
+    defaults = {}
+    for field in wanted["fields"]:
+        if field["name"] in there:
+            if not _is_readable(there[field["name"]], field["type"]):
+                return None
+        elif "default" in field:
+            defaults[field["name"]] = field["default"]
+        else:
+            return None
+    enclosed = {
+        "type": "record",
+        "name": "onefold_enclosed",
+        "fields": [{"name": "body", "type": _with_longs(writer)}, {"name": "end", "type": "long"}],
+    }
+    text, end = json.dumps(enclosed), _varint(_END)
+
+    def decode(values: Sequence[bytes]) -> pa.RecordBatch:
+        try:
+            found = pyruhvro.deserialize_array([value + end for value in values], text)
+            whole = pc.equal(found.column("end"), _END)
+            if not pc.all(whole).as_py():
+                raise Unparsable(pc.index(whole, False).as_py(), "not a record of its Avro schema: bytes are left over")
+            body = found.column("body")
+            body.validate(full=True)  # that its texts are UTF-8
+            arrays = [
+                array_of(node, [defaults[field.name]] * len(values))
+                if field.name in defaults
+                else _as_node(body.field(field.name), node)
+                for field, node in columns
+            ]
+            return _batch(arrays, columns)
+        except (pa.ArrowException, ValueError) as error:
+            raise Unparsable(None, f"not a record of its Avro schema: {error}") from None
+        except BaseException as error:
+            if type(error).__name__ != "PanicException":  # of Rust's, and no Exception of Python's
+                raise
+            raise Unparsable(None, f"not a record of its Avro schema: {error}") from None
+
+    return decode
+
+
+def _is_vectorised(schema: Json) -> bool:
+    if isinstance(schema, list):
+        return len(schema) == 2 and schema.count("null") == 1 and all(map(_is_vectorised, schema))
+    kind = schema if isinstance(schema, str) else schema["type"]
+    if isinstance(kind, (dict, list)):
+        return _is_vectorised(kind)
+    match kind:
+        case "array":
+            return _is_vectorised(schema["items"])
+        case "map":
+            return _is_vectorised(schema["values"])
+        case "record":
+            return bool(schema["fields"]) and all(_is_vectorised(field["type"]) for field in schema["fields"])
+    return kind in ("null", "boolean", "int", "long", "float", "double", "string", "enum")
+
+
+def _is_readable(written: Json, wanted: Json) -> bool:
+    """Whether a written field is the wanted one as it is, or made nullable, or a wider number."""
+    one, other = _bare(written), _bare(wanted)
+    if isinstance(written, list) and not isinstance(wanted, list):
+        return False
+    return bool(one == other or (isinstance(one, str) and isinstance(other, str) and (one, other) in _WIDENED))
+
+
+def _bare(schema: Json) -> Json:
+    if isinstance(schema, list):
+        rest = [branch for branch in schema if branch != "null"]
+        return _bare(rest[0]) if len(rest) == 1 else schema
+    if isinstance(schema, dict) and set(schema) == {"type"}:
+        return _bare(schema["type"])
+    return schema
+
+
+def _with_longs(schema: Json) -> Json:
+    if isinstance(schema, list):
+        return [_with_longs(branch) for branch in schema]
+    if isinstance(schema, dict):
+        kept = {name: _with_longs(schema[name]) for name in ("type", "items", "values") if name in schema}
+        if "fields" in schema:
+            kept["fields"] = [{"name": f["name"], "type": _with_longs(f["type"])} for f in schema["fields"]]
+        return {**{name: schema[name] for name in ("name", "namespace", "symbols") if name in schema}, **kept}
+    return "long" if schema == "int" else schema
+
+
+def _as_node(array: pa.Array, node: Node) -> pa.Array:
+    """What was decoded with longs for whole numbers, as the node's own type. Each step refuses what does not fit."""
+    for kind in (_type(node, _storage), _type(node, lambda n: n.counted or n.arrow), node.arrow):
+        if array.type != kind:
+            array = array.cast(kind)
+    return array
+
+
+def _storage(node: Node) -> pa.DataType:
+    if node.counted is None:
+        return node.arrow
+    return pa.int32() if pa.types.is_date(node.counted) else pa.int64()
+
+
+def _type(node: Node, leaf: Callable[[Node], pa.DataType]) -> pa.DataType:
+    match node.form:
+        case Form.RECORD:
+            parts = zip(node.names, node.inside, strict=True)
+            return pa.struct([pa.field(name, _type(part, leaf)) for name, part in parts])
+        case Form.LIST:
+            return pa.list_(_type(node.inside[0], leaf))
+        case Form.MAP:
+            return pa.map_(pa.string(), _type(node.inside[0], leaf))
+    return leaf(node)
+
+
+def _varint(number: int) -> bytes:
+    """A long as Avro writes it."""
+    number, out = number << 1, bytearray()
+    while number > 0x7F:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes([*out, number])
+
+
+def _short(name: str) -> str:
+    return name.rpartition(".")[2]

@@ -1,0 +1,74 @@
+"""Records that cannot be read as their format says, kept as they were, with the reason."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from onefold.core.dead_letters import BAD_COLUMNS
+from onefold.core.errors import BadRecord
+from onefold.sources.kafka import raw
+from onefold.sources.kafka.offsets import OffsetRange
+from onefold.sources.kafka.records import Records, Wanted
+from onefold.sources.kafka.sifting import BadValue
+
+__all__ = ["bad_batch", "open_question", "refused"]
+
+# The raw column that each of `BAD_COLUMNS` is; `reason` comes behind.
+_RAW_OF = {
+    "source_topic": "topic",
+    "source_partition": "partition",
+    "source_offset": "offset",
+    "source_timestamp": "timestamp",
+    "key": "key",
+    "value": "value",
+    "headers": "headers",
+}
+_RAW = pa.schema([raw.RAW_COLUMNS.field(name) for name in _RAW_OF.values()])
+
+
+def bad_batch(records: Records, bad: Sequence[BadValue], wanted: Wanted) -> pa.RecordBatch:
+    """The bad ones among one range's records, as `BAD_COLUMNS`; null in columns that nobody wanted."""
+    if not bad:
+        return pa.RecordBatch.from_pylist([], schema=BAD_COLUMNS)
+    at = pa.array([value.index for value in bad], pa.int64())
+    arrays = [
+        records.column(field).take(at) if getattr(wanted, field.name, True) else pa.nulls(len(bad), field.type)
+        for field in _RAW
+    ]
+    reasons = pa.array([value.reason for value in bad], pa.string())
+    return pa.RecordBatch.from_arrays([*arrays, reasons], schema=BAD_COLUMNS)
+
+
+def refused(wanted: OffsetRange, records: Records, bad: BadValue, bad_max: int | None) -> BadRecord:
+    """The error for a bad record where none is allowed (`bad_max` is None), or no more than that many."""
+    at = f"{_at(wanted, records, bad)}: {bad.reason}. The value is {_short(records.values[bad.index])}"
+    if bad_max is None:
+        return BadRecord(
+            f"{at}. Correct the schema; or say what is to become of such records, with on_error='dead_letter' or"
+            " on_error='skip'; or read with format=raw and deal with them yourself"
+        )
+    return BadRecord(
+        f"more than bad_records_max={bad_max} records cannot be read. The first beyond: {at}. Nothing of this epoch was"
+        " written. If the schema is right and the records are not, raise bad_records_max"
+    )
+
+
+def open_question(wanted: OffsetRange, records: Records, bad: BadValue) -> BadRecord:
+    """The error for a record that may be good another time, where it would have to be judged twice."""
+    return BadRecord(
+        f"{_at(wanted, records, bad)}: {bad.reason}. It may have one later, so a pipeline that reads its records"
+        " through Spark, and reads them again for the dead letters, cannot judge this one. Register the schema; or use"
+        " pipeline.stream, which reads each record once and makes this one a dead letter"
+    )
+
+
+def _at(wanted: OffsetRange, records: Records, bad: BadValue) -> str:
+    offset = records.column(_RAW.field("offset"))[bad.index].as_py()
+    return f"{wanted.topic}/{wanted.partition} offset {offset}"
+
+
+def _short(value: bytes | None, length_max: int = 200) -> str:
+    text = repr(value)
+    return text if len(text) <= length_max else f"{text[:length_max]}... ({len(value or b'')} bytes)"

@@ -1,0 +1,8 @@
+"""The compiled fetch: a small C helper on the librdkafka that confluent-kafka ships. See docs/compiled-fetch.md.
+
+An extra that is found at run time; without it everything works, record by record.
+"""
+
+from onefold.sources.kafka.native.choosing import CHOICES, check_choice, described, helper
+
+__all__ = ["CHOICES", "check_choice", "described", "helper"]

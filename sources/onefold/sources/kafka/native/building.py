@@ -1,0 +1,60 @@
+"""How fetch.c becomes a shared library: at build time by hatch_build.py, or later by `python -m` this package.
+
+Needs nothing but the standard library and a C compiler: no headers of Python, Arrow or librdkafka.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shlex
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+__all__ = ["LIBRARY", "NotBuilt", "build", "compiler", "source_hash"]
+
+_HERE = Path(__file__).parent
+_SOURCES = (_HERE / "fetch.c", _HERE / "rdkafka.h")
+LIBRARY = _HERE / "_fetch.so"  # dlopen asks for no particular ending
+_FLAGS = ("-std=c11", "-O3", "-fPIC", "-shared", "-fvisibility=hidden", "-Wall", "-Wextra")
+_COMPILE_S_MAX = 120
+
+
+class NotBuilt(Exception):
+    """There is no compiler, or it failed; the text says which."""
+
+
+def source_hash() -> str:
+    """What the library must have been compiled from."""
+    return hashlib.sha256(b"".join(path.read_bytes() for path in _SOURCES)).hexdigest()[:16]
+
+
+def compiler() -> list[str] | None:
+    """The command of a C compiler: `$CC`, or the first of cc, gcc, clang."""
+    if named := os.environ.get("CC"):
+        command = shlex.split(named)
+        return command if shutil.which(command[0]) else None
+    found = next(filter(None, map(shutil.which, ("cc", "gcc", "clang"))), None)
+    return [found] if found else None
+
+
+def build(library: Path = LIBRARY, flags: Sequence[str] = ()) -> Path:
+    """Compile, and put the library in its place at once. Raises `NotBuilt`; what was there stays then."""
+    command = compiler()
+    if command is None:
+        raise NotBuilt("no C compiler was found (cc, gcc, clang, or what CC names)")
+    try:
+        with tempfile.TemporaryDirectory(prefix=".build-", dir=library.parent) as part:
+            made = Path(part) / library.name
+            identity = f'-DONEFOLD_SOURCE="{source_hash()}"'
+            command += [*_FLAGS, *flags, identity, "-o", str(made), str(_SOURCES[0]), "-lpthread", "-ldl"]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=_COMPILE_S_MAX, check=False)
+            if done.returncode != 0:
+                raise NotBuilt(f"{shlex.join(command)} failed: {(done.stderr or done.stdout).strip()}")
+            made.replace(library)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise NotBuilt(f"compiling {_SOURCES[0].name} failed: {error}") from error
+    return library

@@ -1,0 +1,98 @@
+"""The consumer that fetch.c makes: whole batches come out of librdkafka as Arrow buffers."""
+
+from __future__ import annotations
+
+import ctypes
+from collections import deque
+
+from confluent_kafka import KafkaError, KafkaException
+
+from onefold.sources.kafka import settings as client
+from onefold.sources.kafka.consumer import ERRORS_MAX, Taken
+from onefold.sources.kafka.native.library import SAID_ERROR, SAID_EVENT, Gathered, Said
+from onefold.sources.kafka.native.records import ArrowRecords, Room
+from onefold.sources.kafka.offsets import OffsetRange
+from onefold.sources.kafka.records import Records, Wanted
+
+__all__ = ["CompiledConsumer"]
+
+# librdkafka's levels are syslog's; as confluent-kafka maps them.
+_LOG_LEVELS = (50, 50, 50, 40, 30, 20, 20, 10)
+
+
+class CompiledConsumer:
+    """See `RangeConsumer`. Everything that it owns in C goes with `close`, and there is no other way to free it: in a
+    forked child, where librdkafka's threads are missing, it is left as it is."""
+
+    def __init__(self, library: ctypes.CDLL, bootstrap_servers: str, settings: client.Settings) -> None:
+        self.errors: deque[KafkaError] = deque(maxlen=ERRORS_MAX)
+        self._c = library
+        self._gathered = Gathered()
+        self._range: OffsetRange | None = None
+        self._wanted = Wanted()
+        given = client.consumer_config(bootstrap_servers, settings)
+        texts = [text.encode() for pair in given.items() for text in pair]
+        why = ctypes.create_string_buffer(512)
+        self._handle: int | None = library.onefold_open(
+            (ctypes.c_char_p * len(texts))(*texts), len(given), why, len(why)
+        )
+        if self._handle is None:
+            refused = KafkaError(KafkaError._INVALID_ARG, why.value.decode(errors="replace"))
+            raise client.refused_by_client(KafkaException(refused))
+
+    @property
+    def reached(self) -> int:
+        return int(self._gathered.reached)
+
+    @property
+    def gathered(self) -> int:
+        return int(self._gathered.records)
+
+    def assign(self, wanted: OffsetRange) -> None:
+        self._range = wanted
+        code = self._c.onefold_assign(self._handle, wanted.topic.encode(), wanted.partition, wanted.start)
+        if code != 0:
+            raise KafkaException(KafkaError(code))
+        self._gathered = Gathered(reached=wanted.start)
+
+    def want(self, wanted: Wanted) -> None:
+        self._wanted = wanted
+        flags = wanted.key | wanted.timestamp << 1 | wanted.headers << 2 | wanted.lines << 3
+        self._c.onefold_want(self._handle, flags)
+
+    def take(self, end: int, records_max: int, bytes_max: int, wait_s: float) -> Taken:
+        gathered = self._gathered
+        if self._c.onefold_gather(
+            self._handle, end, records_max, bytes_max, int(wait_s * 1000), ctypes.byref(gathered)
+        ):
+            raise MemoryError
+        assert gathered.stray < 0, f"{self._range}: the consumer delivered offset {gathered.stray}"
+        errors = self._listen() if gathered.said else []
+        return Taken(gathered.arrived, errors, bool(gathered.full))
+
+    def hand_over(self) -> Records:
+        assert self._range is not None and self._gathered.records > 0
+        sizes = self._gathered
+        room = Room(sizes, self._wanted)
+        self._gathered = Gathered(reached=sizes.reached)
+        self._c.onefold_hand_over(self._handle, ctypes.byref(room.addresses))
+        return ArrowRecords(self._range, sizes.records, self._wanted, room.buffers, room.addresses)
+
+    def close(self) -> None:
+        handle, self._handle = self._handle, None
+        if handle is not None:
+            self._c.onefold_close(handle)
+
+    def _listen(self) -> list[KafkaError]:
+        """Pass on what librdkafka said meanwhile; returns the events of the partition."""
+        events = []
+        said = Said()
+        while self._c.onefold_said(self._handle, ctypes.byref(said)):
+            text = said.text.decode(errors="replace")
+            if said.kind == SAID_EVENT:
+                events.append(KafkaError(said.code, text))
+            elif said.kind == SAID_ERROR:
+                self.errors.append(KafkaError(said.code, text))
+            else:
+                client.LOGGER.log(_LOG_LEVELS[said.code], "%s", text)
+        return events

@@ -1,0 +1,134 @@
+"""Fetched records, as the formats get them: many at a time, in order, from one partition."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, overload
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
+
+__all__ = ["Lines", "MessageRecords", "Records", "Values", "Wanted"]
+
+Values = Sequence[bytes | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What comes along with the offsets and values of the records."""
+
+    key: bool = False
+    timestamp: bool = False
+    headers: bool = False
+    lines: bool = False  # `values` may be `Lines`, for who can make use of them
+
+    @classmethod
+    def of(cls, names: Collection[str], *, lines: bool = False) -> Wanted:
+        """For these columns, named as the raw ones are."""
+        return cls("key" in names, "timestamp" in names, "headers" in names, lines)
+
+
+class Records(Protocol):
+    """A batch. Its columns have the names and types of format=raw; only those that were wanted are there."""
+
+    def __len__(self) -> int: ...
+
+    @property
+    def values(self) -> Values:
+        """The bytes of each value; None for a null one."""
+        ...
+
+    def column(self, field: pa.Field) -> pa.Array:
+        """The raw column of this name, as this type (which may name and mark nested fields in its own way)."""
+        ...
+
+
+class Lines(Sequence[bytes | None]):
+    """Values that lie one after the other in one buffer, with a newline behind each: what a parser of lines reads.
+
+    A slice shares the buffer. `are_objects`: each value begins with `{` and ends with `}`, so none is null.
+    """
+
+    def __init__(self, array: pa.BinaryArray, *, are_objects: bool, is_ascii: bool) -> None:
+        self._array = array  # each value with its newline
+        self.are_objects = are_objects
+        self.is_ascii = is_ascii
+
+    def __len__(self) -> int:
+        return len(self._array)
+
+    def __iter__(self) -> Iterator[bytes | None]:
+        return iter(self.array().to_pylist())
+
+    @overload
+    def __getitem__(self, index: int) -> bytes | None: ...
+    @overload
+    def __getitem__(self, index: slice) -> Lines: ...
+    def __getitem__(self, index: int | slice) -> bytes | Lines | None:
+        if isinstance(index, slice):
+            return Lines(self._array[index], are_objects=self.are_objects, is_ascii=self.is_ascii)
+        value: bytes | None = self._array[index].as_py()
+        return None if value is None else value[:-1]
+
+    def array(self) -> pa.BinaryArray:
+        """The values without their newlines: a copy."""
+        return pc.binary_slice(self._array, 0, -1)
+
+    def buffer(self) -> pa.Buffer:
+        """The values with their newlines, as they lie there."""
+        ends = pa.Array.from_buffers(
+            pa.int32(), len(self._array) + 1, [None, self._array.buffers()[1]], offset=self._array.offset
+        )
+        return self._array.buffers()[2][ends[0].as_py() : ends[-1].as_py()]
+
+
+class MessageRecords:
+    """A Python object for each record, as confluent-kafka delivers them."""
+
+    def __init__(self, messages: list[Message]) -> None:
+        self.messages = messages
+
+    def __len__(self) -> int:
+        return len(self.messages)
+
+    @property
+    def values(self) -> Values:
+        return [message.value() for message in self.messages]
+
+    def column(self, field: pa.Field) -> pa.Array:
+        messages = self.messages
+        values: list[Any]
+        match field.name:
+            case "topic" | "partition":
+                # All messages of a range share them.
+                value = messages[0].topic() if field.name == "topic" else messages[0].partition()
+                return pa.repeat(pa.scalar(value, field.type), len(messages))
+            case "offset":
+                values = [message.offset() for message in messages]
+            case "timestamp":
+                # Kafka keeps milliseconds.
+                values = [None if kind == TIMESTAMP_NOT_AVAILABLE else ms for kind, ms in map(_timestamp, messages)]
+                return pa.array(values, pa.timestamp("ms", "UTC")).cast(field.type)
+            case "key":
+                values = [message.key() for message in messages]
+            case "value":
+                values = [message.value() for message in messages]
+            case "headers":
+                values = [_headers(message) for message in messages]
+            case _:
+                raise KeyError(field.name)
+        return pa.array(values, field.type)
+
+
+def _timestamp(message: Message) -> tuple[int, int]:
+    return message.timestamp()
+
+
+def _headers(message: Message) -> list[dict[str, object]] | None:
+    headers = message.headers()
+    if not headers:
+        return None
+    pairs = headers.items() if isinstance(headers, dict) else headers
+    return [{"key": key, "value": value} for key, value in pairs]

@@ -1,0 +1,105 @@
+"""Schemas by their ids, from a Confluent Schema Registry, through confluent-kafka's own client."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from functools import lru_cache, partial
+from typing import Any
+
+import fastavro
+from confluent_kafka.schema_registry import Schema, SchemaRegistryClient, SchemaRegistryError
+
+from onefold.core.errors import ConfigError, Retriable
+from onefold.sources.kafka.avro_types import without_logical_types
+from onefold.sources.kafka.sifting import Unparsable
+
+__all__ = ["Registry", "registry"]
+
+HEADER = 5  # a zero, and the schema's id in four bytes, big-endian
+
+_NOT_FOUND = 404
+# Settings of the client that it wants as numbers; ours are texts, as librdkafka's.
+_NUMBERS = (
+    "timeout",
+    "cache.capacity",
+    "cache.latest.ttl.sec",
+    "max.retries",
+    "retries.wait.ms",
+    "retries.max.wait.ms",
+)
+
+
+class Registry:
+    """One registry, asked for each schema once in a process: ids never change what they mean."""
+
+    def __init__(self, config: Mapping[str, str], timeout_s: float) -> None:
+        self._where = config["url"]
+        try:
+            numbers = {name: float(config[name]) for name in _NUMBERS if name in config}
+            self._client = SchemaRegistryClient({"timeout": timeout_s, **config, **numbers})
+        except (ValueError, TypeError) as error:
+            raise ConfigError(f"schema_registry: {error}. The names are those of confluent-kafka's client") from None
+        self._schemas: dict[int, Any] = {}
+
+    def writer(self, number: int) -> Any:
+        """The schema with that id, without logical types. Raises `Unparsable`, not settled, for one it lacks."""
+        if number not in self._schemas:
+            schema = self._ask(f"schema {number}", lambda: self._client.get_schema(number))
+            if schema is None:
+                raise Unparsable(None, f"the registry has no schema with the id {number}", settled=False)
+            if schema.schema_type not in (None, "AVRO"):
+                raise Unparsable(None, f"the schema with the id {number} is no Avro schema, but {schema.schema_type}")
+            self._schemas[number] = self._stripped(schema, {})
+        return self._schemas[number]
+
+    def latest(self, subject: str) -> str:
+        """The text of the subject's newest schema. Raises `ConfigError` for one that is not there."""
+        found = self._ask(f"subject {subject!r}", lambda: self._client.get_latest_version(subject))
+        if found is None:
+            raise ConfigError(
+                f"the schema registry at {self._where} has no subject {subject!r}: give avro_schema, what records are"
+                " to be read as"
+            )
+        if found.schema.references:
+            raise ConfigError(f"the newest schema of {subject!r} refers to others: give avro_schema, in one piece")
+        return str(found.schema.schema_str)
+
+    def _stripped(self, schema: Schema, named: dict[str, Any]) -> Any:
+        """Without logical types, and in one piece."""
+        for reference in schema.references or []:
+            subject, version = reference.subject or "", reference.version or 0
+            what = f"version {version} of {subject!r}"
+            found = self._ask(what, partial(self._client.get_version, subject, version))
+            if found is None:
+                raise Unparsable(None, f"the registry has no {what}, which a schema refers to", settled=False)
+            self._stripped(found.schema, named)
+        stripped = without_logical_types(json.loads(schema.schema_str or ""))
+        if not schema.references:
+            fastavro.parse_schema(stripped, named_schemas=named)
+            return stripped
+        return fastavro.schema.expand_schema(fastavro.parse_schema(stripped, named_schemas=named))
+
+    def _ask(self, what: str, ask: Callable[[], Any]) -> Any:
+        """The answer; None where the registry says that there is no such thing."""
+        try:
+            return ask()
+        except SchemaRegistryError as error:
+            if error.http_status_code == _NOT_FOUND:
+                return None
+            if error.http_status_code in (401, 403):
+                raise ConfigError(f"the schema registry at {self._where} refused {what}: {error}") from None
+            raise Retriable(f"the schema registry at {self._where} failed to give {what}: {error}") from error
+        except Exception as error:  # its HTTP client's, after its own retries
+            raise Retriable(f"the schema registry at {self._where} did not answer ({what}): {error!r}") from error
+
+
+def registry(config: Mapping[str, str], timeout_s: float) -> Registry:
+    """The registry of this process with that configuration."""
+    return _registry(os.getpid(), tuple(sorted(config.items())), timeout_s)  # a forked child makes its own
+
+
+@lru_cache(maxsize=16)
+def _registry(_pid: int, config: tuple[tuple[str, str], ...], timeout_s: float) -> Registry:
+    return Registry(dict(config), timeout_s)
