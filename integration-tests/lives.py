@@ -88,7 +88,8 @@ class Life(Generic[S]):
     ) -> Outcome:
         """The epoch of one range, which is Spark's batch of that number."""
         assert self.started is not None
-        request = EpochRequest(Range(_at(begin), _at(end)), "q", batch, "job", self.names, continues=continues)
+        through = tuple(s.name for s in self.sinks if s.guarantee().kind is SinkKind.WRITE_THROUGH)
+        request = EpochRequest(Range(_at(begin), _at(end)), "q", batch, "job", self.names, through, continues)
         return self.driver.run(epoch(self.started.generation, self.started.store_id, request), write)
 
     def task(

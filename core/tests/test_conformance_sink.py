@@ -15,6 +15,7 @@ from typing import Any
 
 import broken_sinks as broken
 import pytest
+import write_through_sinks as through
 from sqlite_sink import SqliteSink
 from sqlite_staged_sink import SqliteStagedSink
 
@@ -49,7 +50,7 @@ def check(tmp_path: Path) -> Iterator[Sinks]:
         return check_sink(
             partial(cls, path),
             rows=lambda: ask("SELECT id FROM rows"),
-            prepared=lambda: ask("SELECT count(*) FROM onefold_stage")[0],
+            prepared=lambda: ask("SELECT count(*) FROM onefold_stage")[0] if issubclass(cls, SqliteSink) else 0,
             **settings,
         )
 
@@ -70,6 +71,14 @@ def test_a_right_sink_passes_and_every_call_was_struck_before_inside_and_after(
     assert (Promise.COMMIT_DAMAGED in report.promises) is not is_staged
     assert all(report.promises.values())
     assert "processes killed" in str(report) and Promise.PREPARE_DURABLE.value in str(report)
+
+
+def test_a_right_write_through_sink_passes(check: Sinks) -> None:
+    report = check(through.Sink, settle_s=10, steps_max=2)
+    assert report.strikes.keys() == (CALLS - {"abort"}) | {"announce", "verify"}
+    assert all(s.before == 1 and s.inside >= 2 and s.after >= 1 for s in report.strikes.values()), report
+    assert {Promise.WRITTEN_AGAIN, Promise.NOTED_WHOLE, Promise.ANNOUNCE_DURABLE} <= report.promises.keys()
+    assert Promise.SWEPT not in report.promises
 
 
 WRONG = {
@@ -101,6 +110,14 @@ WRONG = {
     broken.MergesWithoutTheLedger: (Promise.MERGE_ATOMIC, "in the ledger: False", "none"),
     broken.MergesWhenFenced: (Promise.MERGE_FENCED, "it returned Decided", ""),
     broken.SharesAnyStore: (Promise.SHARES_STORE, "True", ""),
+    through.AddsAgain: (Promise.SHOWN_ONCE, "more than once", ""),
+    through.KeepsTheFirstAttempt: (Promise.WRITTEN_AGAIN, "rows are missing", "inside it"),
+    through.ForgetsToNote: (Promise.NOTED_WHOLE, "it raised Damaged", ""),
+    through.TakesAnyCopy: (Promise.COPY_DAMAGED, "it returned None", ""),
+    through.AnnouncesOverAnything: (Promise.ANNOUNCE_FORWARD, "it returned None", ""),
+    through.RecordsOverTheAnnouncement: (Promise.ANNOUNCED, "None", ""),
+    through.AnnouncesInTwoSteps: (Promise.ANNOUNCE_DURABLE, "epoch=0", "inside it"),
+    through.ListsWhatItWrote: (Promise.NOTHING_TO_UNDO, "handle='all'", ""),
 }
 
 
@@ -143,7 +160,7 @@ def test_the_kit_needs_no_pytest() -> None:
 @pytest.fixture(scope="module")
 def shared() -> Iterator[Processes]:
     """One helper process for all of the wrong sinks: most of the time of a short check goes into starting it."""
-    with Processes(("broken_sinks", "sqlite_sink", "sqlite_staged_sink")) as processes:
+    with Processes(("broken_sinks", "write_through_sinks", "sqlite_sink", "sqlite_staged_sink")) as processes:
         yield processes
 
 

@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from onefold.spark.batch import BatchOutcome
+    from onefold.spark.deduplication import deduplicate
     from onefold.spark.formats import register
     from onefold.spark.pipeline import Pipeline
     from onefold.spark.postgres_source import read_postgres
 
-__all__ = ["BatchOutcome", "Pipeline", "read_postgres", "register"]
+__all__ = ["BatchOutcome", "Pipeline", "deduplicate", "read_postgres", "register"]
 
 
 def __getattr__(name: str) -> object:
@@ -19,6 +20,10 @@ def __getattr__(name: str) -> object:
         from onefold.spark.batch import BatchOutcome
 
         return BatchOutcome
+    if name == "deduplicate":
+        from onefold.spark.deduplication import deduplicate
+
+        return deduplicate
     if name == "Pipeline":
         from onefold.spark.pipeline import Pipeline
 

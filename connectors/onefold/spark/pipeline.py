@@ -88,9 +88,14 @@ class Pipeline:
     def read(self, spark: SparkSession, source: KafkaSource) -> DataFrame:
         """The source as a streaming DataFrame. Takes over the pipeline: recovery runs, initial positions are frozen."""
         source = self._settled(self._session(), source)
+        added: list[str] = []
+        if source.deduplicate is not None:
+            from onefold.spark.deduplication import deduplicate, widened  # needs Kafka's client
+
+            source, added = widened(source, source.deduplicate)
         df = self._load(spark, source, {})
         self._reading = BadFetch(source, to_arrow_schema(df.schema, timezone="UTC"))
-        return df
+        return df if source.deduplicate is None else deduplicate(df, source.deduplicate).drop(*added)
 
     def write(self, df: DataFrame, checkpoint: str, trigger: Mapping[str, Any] | None = None) -> StreamingQuery:
         """Start the query that writes `df` to the sinks. `trigger` is what DataStreamWriter.trigger takes."""
@@ -111,6 +116,11 @@ class Pipeline:
         The data never passes through the JVM, so only `transform` can change it: a deterministic function from one
         Arrow record batch to any number of them, all of one schema.
         """
+        if source.deduplicate is not None:
+            raise ConfigError(
+                "deduplicate needs Spark's state, and on the direct path the task that writes has none: use"
+                " pipeline.read and pipeline.write"
+            )
         session = self._session()
         source = self._settled(session, source)
         df = self._load(spark, source, RANGES)

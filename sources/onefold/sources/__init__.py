@@ -3,17 +3,17 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from onefold.sources.kafka import KafkaSource
+    from onefold.sources.kafka import IdsWithin, KafkaSource, OrderedIds
     from onefold.sources.postgres import PostgresSource
 
-__all__ = ["KafkaSource", "PostgresSource"]
+__all__ = ["IdsWithin", "KafkaSource", "OrderedIds", "PostgresSource"]
 
 
 def __getattr__(name: str) -> object:
-    if name == "KafkaSource":
-        from onefold.sources.kafka import KafkaSource
+    if name in ("IdsWithin", "KafkaSource", "OrderedIds"):
+        from onefold.sources import kafka
 
-        return KafkaSource
+        return getattr(kafka, name)
     if name == "PostgresSource":
         from onefold.sources.postgres import PostgresSource
 

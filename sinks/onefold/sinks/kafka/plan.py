@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from onefold.sinks.kafka.encoding import Encoding
+from onefold.sinks.kafka.ids import Ids
 from onefold.sinks.kafka.naming import Names
 
 __all__ = ["Settings"]
@@ -23,6 +24,7 @@ class Settings:
     outage_max_s: float  # what is prepared must live so much longer when the epoch is decided
     timeout_s: float
     client: tuple[tuple[str, str], ...] = field(repr=False)  # librdkafka's, sorted; a password may be among them
+    ids: Ids  # of mode="keyed"
 
     def names(self, pipeline: str) -> Names:
         return Names(self.prefix, pipeline, self.name)

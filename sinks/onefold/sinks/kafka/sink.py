@@ -12,6 +12,8 @@ from onefold.sinks.kafka import clients, requests
 from onefold.sinks.kafka.cluster import cluster
 from onefold.sinks.kafka.committer import TransactionalCommitter
 from onefold.sinks.kafka.encoding import Encoding
+from onefold.sinks.kafka.ids import Ids
+from onefold.sinks.kafka.keyed import KEYED, KeyedCommitter, KeyedWriter
 from onefold.sinks.kafka.naming import check_prefix
 from onefold.sinks.kafka.plan import Settings
 from onefold.sinks.kafka.topics import Topics
@@ -19,7 +21,7 @@ from onefold.sinks.kafka.writer import TransactionalWriter
 
 __all__ = ["KafkaSink"]
 
-MODES = ("transactional",)
+MODES = ("transactional", "keyed")
 
 
 class KafkaSink:
@@ -27,7 +29,11 @@ class KafkaSink:
 
     `mode` is
     - `transactional`: every task leaves an open transaction, and the driver commits those that were decided; readers
-      with `isolation.level=read_committed` see each row once, a task's rows at once.
+      with `isolation.level=read_committed` see each row once, a task's rows at once;
+    - `keyed`: every record carries a unique id, and shows as it is written, maybe repeatedly; readers drop what they
+      have seen (`KafkaSource(deduplicate=...)`). `id` names the column with the ids, or several of which they are made:
+      `id=("topic", "partition", "offset")` gives `orders/3:1700`. The id is the record's key, or with `id_header="id"`
+      that header. This needs no transactions, neither of the brokers nor of the readers.
 
     `format="json"` makes each row one JSON object, of all columns but those in `headers`. `key` names the column whose
     text (or bytes) is the record's key, or several, whose values become one JSON object; a key's records go to the
@@ -61,6 +67,8 @@ class KafkaSink:
         outage_max_s: float | None = None,
         timeout_s: float = 30,
         settings: Mapping[str, str] | None = None,
+        id: str | Sequence[str] = (),
+        id_header: str | None = None,
     ) -> None:
         outage_max_s = transaction_timeout_s / 3 if outage_max_s is None else outage_max_s
         self._settings = Settings(
@@ -75,6 +83,7 @@ class KafkaSink:
             outage_max_s=outage_max_s,
             timeout_s=timeout_s,
             client=tuple(sorted((settings or {}).items())),
+            ids=Ids(_names(id), id_header),
         )
         _check(self._settings)
         self._schema: pa.Schema | None = None
@@ -92,6 +101,8 @@ class KafkaSink:
         return self._settings
 
     def guarantee(self) -> Guarantee:
+        if self._settings.mode == "keyed":
+            return KEYED
         timeout_s, outage_s = self._settings.transaction_timeout_s, self._settings.outage_max_s
         return Guarantee(
             "transactional",
@@ -114,17 +125,22 @@ class KafkaSink:
 
     def recover(self, pipeline: str) -> Committer:
         self._topics(pipeline).make_progress_topic()
-        return TransactionalCommitter(self._settings, pipeline)
+        return self._committer(pipeline)
 
     def open(self, pipeline: str, schema: pa.Schema) -> Committer:
         self._settings.encoding.check(schema)
-        requests.check_versions(cluster(*self._settings.cluster))
+        is_keyed = self._settings.mode == "keyed"
+        if is_keyed:
+            self._settings.ids.check(self._settings.encoding, schema)
+        else:
+            requests.check_versions(cluster(*self._settings.cluster))
         topics = self._topics(pipeline)
         topics.check_target()
         topics.make_progress_topic()
-        topics.try_transactions(self._settings.names(pipeline).probe)
+        if not is_keyed:
+            topics.try_transactions(self._settings.names(pipeline).probe)
         self._schema = schema
-        return TransactionalCommitter(self._settings, pipeline)
+        return self._committer(pipeline)
 
     def writers_max(self) -> int | None:
         return None
@@ -132,7 +148,12 @@ class KafkaSink:
     def writer(self, task: TaskId) -> SinkWriter:
         if self._schema is None:
             raise ConfigError(f"sink {self.name!r} was not opened: the driver calls open() before any writer runs")
-        return TransactionalWriter(self._settings, self._schema, task)
+        kind = KeyedWriter if self._settings.mode == "keyed" else TransactionalWriter
+        return kind(self._settings, self._schema, task)
+
+    def _committer(self, pipeline: str) -> Committer:
+        kind = KeyedCommitter if self._settings.mode == "keyed" else TransactionalCommitter
+        return kind(self._settings, pipeline)
 
     def _topics(self, pipeline: str) -> Topics:
         return Topics(self._settings, self._settings.where(pipeline))
@@ -161,5 +182,8 @@ def _check(settings: Settings) -> None:
     settings.encoding.check_settings()
     check_prefix(settings.prefix)
     clients.check(settings.librdkafka)
-    if settings.mode == "transactional":
-        cluster(*settings.cluster)  # security settings that don't fit are best known now
+    if settings.mode == "keyed":
+        settings.ids.check_settings(settings.encoding)
+    elif settings.ids != Ids():
+        raise ConfigError("id= and id_header= belong to mode='keyed': transactions need no ids")
+    cluster(*settings.cluster)  # security settings that don't fit are best known now

@@ -5,6 +5,7 @@
 """
 
 from onefold.sources.kafka.columns import POSITION_COLUMNS
+from onefold.sources.kafka.deduplication import IdsWithin, OrderedIds
 from onefold.sources.kafka.fetching import close_consumers, fetch
 from onefold.sources.kafka.formats import check_schema, record_ddl
 from onefold.sources.kafka.inferring import find_schema
@@ -18,8 +19,10 @@ __all__ = [
     "POSITION_COLUMNS",
     "RAW_COLUMNS",
     "Broker",
+    "IdsWithin",
     "KafkaSource",
     "OffsetRange",
+    "OrderedIds",
     "Part",
     "Records",
     "Wanted",

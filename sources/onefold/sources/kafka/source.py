@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from onefold.core.errors import ConfigError
 from onefold.core.positions import Positions
 from onefold.sources.kafka import settings as client
+from onefold.sources.kafka.deduplication import Deduplication, check_deduplication
 from onefold.sources.kafka.formats import FORMATS, INFER, check_format
 from onefold.sources.kafka.native import check_choice, described
 from onefold.sources.kafka.offsets import Broker
@@ -39,6 +40,8 @@ _REFUSED_OPTIONS = {
     "includeheaders": "format=raw always has headers, the others with columns='headers'",
     "startingoffsetsbytimestamp": "give startingOffsets as JSON",
     "startingtimestamp": "give startingOffsets as JSON",
+    "deduplicate": "a data source has no state: use pipeline.read(spark, KafkaSource(..., deduplicate=...)), or "
+    "onefold.spark.deduplicate(df, ...)",
     "kafka.group.id": "positions are kept in the checkpoint, no consumer group is joined",
 }
 
@@ -65,6 +68,7 @@ class KafkaSource:
     without one), or offsets by topic and partition, `{"orders": {"0": 17}}`, with -2 for earliest and -1 for latest.
     `settings` are librdkafka's own (`{"security.protocol": "SSL"}`). `timeout_s` bounds each wait for a broker.
     `compiled_fetch`: "auto" uses the compiled helper where it was built, "off" never, "required" fails without it.
+    With `deduplicate=OrderedIds(...)` or `IdsWithin(...)`, `pipeline.read` drops records whose id was seen before.
     """
 
     topics: tuple[str, ...]
@@ -83,6 +87,7 @@ class KafkaSource:
     schema_registry: Mapping[str, str] | None = field(hash=False)
     csv_delimiter: str
     compiled_fetch: str
+    deduplicate: Deduplication | None
 
     def __init__(
         self,
@@ -103,6 +108,7 @@ class KafkaSource:
         schema_registry: str | Mapping[str, str] | None = None,
         csv_delimiter: str = ",",
         compiled_fetch: str = "auto",
+        deduplicate: Deduplication | None = None,
     ) -> None:
         starting = starting_offsets if isinstance(starting_offsets, str) else json.dumps(starting_offsets)
         values = {
@@ -122,6 +128,7 @@ class KafkaSource:
             "schema_registry": {"url": schema_registry} if isinstance(schema_registry, str) else schema_registry,
             "csv_delimiter": csv_delimiter,
             "compiled_fetch": compiled_fetch,
+            "deduplicate": deduplicate,
         }
         for name, value in values.items():
             object.__setattr__(self, name, value)
@@ -149,6 +156,7 @@ class KafkaSource:
             raise ConfigError(f"the timeout is a time above 0, not {self.timeout_s!r}")
         client.check(self.settings)
         check_choice(self.compiled_fetch)
+        check_deduplication(self.deduplicate)
         if self.starting_offsets not in ("earliest", "latest", "ledger"):
             parse_offsets("startingOffsets", self.starting_offsets, self.topics)
 
@@ -161,6 +169,13 @@ class KafkaSource:
         """The same source with what `find_schema` found."""
         changed = copy.copy(self)
         object.__setattr__(changed, "avro_schema" if self.format == "avro" else "schema", found)
+        changed._check()
+        return changed
+
+    def with_columns(self, *more: str) -> KafkaSource:
+        """The same source with further `columns`."""
+        changed = copy.copy(self)
+        object.__setattr__(changed, "columns", (*self.columns, *more))
         changed._check()
         return changed
 

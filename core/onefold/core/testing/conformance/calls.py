@@ -17,6 +17,7 @@ from onefold.core.contract import (
     LedgerEntry,
     Sink,
     TaskId,
+    WriteThrough,
 )
 from onefold.core.ports import Merge
 from onefold.core.store import CheckpointStore
@@ -24,6 +25,7 @@ from onefold.core.store import CheckpointStore
 __all__ = [
     "Abandon",
     "Abort",
+    "Announce",
     "Commit",
     "Decide",
     "Describe",
@@ -33,6 +35,7 @@ __all__ = [
     "ReadLedger",
     "Record",
     "Recover",
+    "Verify",
     "Write",
     "decide",
 ]
@@ -135,6 +138,25 @@ class Abort(Driver):
     def ready(self) -> Callable[[], None]:
         committer = self.make_sink().recover(self.pipeline)
         return lambda: committer.abort(self.committables)
+
+
+@dataclass(frozen=True, slots=True)
+class Announce(Driver):
+    record: EpochRecord
+
+    def ready(self) -> Callable[[], None]:
+        committer = self.make_sink().recover(self.pipeline)
+        assert isinstance(committer, WriteThrough), committer
+        return lambda: committer.announce(self.record)
+
+
+@dataclass(frozen=True, slots=True)
+class Verify(Driver):
+    committables: Sequence[Committable]
+
+    def ready(self) -> Callable[[], None]:
+        committer = self.make_sink().recover(self.pipeline)
+        return lambda: committer.verify(self.committables)
 
 
 @dataclass(frozen=True, slots=True)

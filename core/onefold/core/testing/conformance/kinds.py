@@ -52,7 +52,8 @@ Check = Callable[[Subject], None]
 class Kind:
     """`epochs(bench, generation)` begins a pipeline's life under at least that generation, which the bench then has.
 
-    `shows_on_decide`: the decision itself makes the rows visible, and commit only tidies up.
+    `shows_on_decide`: the decision itself makes the rows visible, and commit only tidies up. `promises` are this kind's
+    own, `besides` those of every other sink that it does not make. Unless `is_transactional`, `checks` are all.
     """
 
     epochs: Callable[[Workbench, int], Epochs]
@@ -60,3 +61,5 @@ class Kind:
     shows_on_decide: bool
     checks: tuple[Check, ...]
     promises: frozenset[Promise]
+    besides: frozenset[Promise] = frozenset()
+    is_transactional: bool = True

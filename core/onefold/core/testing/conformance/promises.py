@@ -44,6 +44,18 @@ class Promise(enum.Enum):
     # of two-phase sinks
     COMMIT_DAMAGED = "commit: raises Damaged if a part never can become visible"
 
+    # of write-through sinks
+    SHOWN_ONCE = "prepare: once an epoch was written by any attempt, however often, a reader sees each of its rows once"
+    WRITTEN_AGAIN = "writers: an epoch cut off anywhere is written again, under the same T, and is as if written once"
+    ANNOUNCED = "announce: what was announced shows in the ledger, in any process, and record leaves it there"
+    ANNOUNCE_FORWARD = (
+        "announce: Fenced where a newer one is there, CheckpointMismatch where the same epoch has another T or range"
+    )
+    ANNOUNCE_DURABLE = "announce: whole or not at all when the process is killed, and durable once it has returned"
+    NOTED_WHOLE = "verify: notes that the epoch was written whole, at any moment it is killed at; again is fine"
+    COPY_DAMAGED = "commit: Damaged where the destination does not know that the epoch was begun or written whole"
+    NOTHING_TO_UNDO = "abort, leftovers: nothing is listed, and nothing is taken back"
+
     # of last-resource sinks
     SHARES_STORE = "shares_store: tells the store of its own database from any other"
     MERGE_COUNTS = "merge: raises WorkLost where fewer rows are there than the manifest says, and nothing is decided"

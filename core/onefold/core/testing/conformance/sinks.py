@@ -19,10 +19,15 @@ from onefold.core.testing.conformance.sink_checks import SINK_CHECKS
 from onefold.core.testing.conformance.strikes import Striker
 from onefold.core.testing.conformance.two_phase import TWO_PHASE
 from onefold.core.testing.conformance.workbench import MakeBatch, Subject
+from onefold.core.testing.conformance.write_through import WRITE_THROUGH
 
 __all__ = ["KINDS", "check_sink"]
 
-KINDS: dict[SinkKind, Kind] = {SinkKind.TWO_PHASE: TWO_PHASE, SinkKind.LAST_RESOURCE: LAST_RESOURCE}
+KINDS: dict[SinkKind, Kind] = {
+    SinkKind.TWO_PHASE: TWO_PHASE,
+    SinkKind.LAST_RESOURCE: LAST_RESOURCE,
+    SinkKind.WRITE_THROUGH: WRITE_THROUGH,
+}
 OF_STORES = {promise for promise in Promise if promise.name.startswith("STORE_")}
 
 
@@ -73,13 +78,16 @@ def check_sink(
     with Processes(tuple(modules) or modules_of(type(sink))) as processes:
         striker = Striker(processes, book, steps_max, moments)
         subject = Subject(kind, make_sink, rows, prepared, make_batch, make_sibling, settle_s, book, striker)
-        for check in (*SINK_CHECKS, *WRITER_CRASHES, *kind.checks, *DRIVER_CRASHES):
+        checks = (
+            (*SINK_CHECKS, *WRITER_CRASHES, *kind.checks, *DRIVER_CRASHES) if kind.is_transactional else kind.checks
+        )
+        for check in checks:
             try:
                 check(subject)
             except Exception as error:
                 error.add_note(f"(check_sink, {check.__name__.replace('_', ' ')})")
                 raise
     of_kinds = {promise for other in KINDS.values() for promise in other.promises}
-    due = set(Promise) - OF_STORES - of_kinds | kind.promises
+    due = set(Promise) - OF_STORES - of_kinds - kind.besides | kind.promises
     name = f"{type(sink).__name__} {sink.name!r}, {guarantee.mode} ({guarantee.kind.value})"
     return passed(name, book, due, time.monotonic() - begun_s)

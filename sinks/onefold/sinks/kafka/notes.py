@@ -1,0 +1,164 @@
+"""The ledger of mode="keyed": what was announced, what was written, what is complete, in the progress topic.
+
+It needs no transactions. Each generation of a pipeline writes under a key of its own, every record says all that its
+writer knew, and what stands is the furthest of all keys' last records, by epoch, then generation: so whatever lands
+late or out of turn changes nothing that is beyond it, and compaction keeps what counts. A writer reads before it
+writes, and again after: whoever finds that somebody went further is fenced.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from onefold.core.contract import Announcement, LedgerEntry
+from onefold.core.errors import ConfigError, InDoubt
+from onefold.core.failpoints import failpoint
+from onefold.core.positions import Positions, Range
+from onefold.sinks.kafka import clients, requests
+from onefold.sinks.kafka.cluster import cluster
+from onefold.sinks.kafka.plan import Settings
+from onefold.sinks.kafka.progress import Record, entry_from, entry_to
+from onefold.sinks.kafka.sending import connect
+
+__all__ = ["Notes", "State"]
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """The ledger row, and the newest announcement."""
+
+    entry: LedgerEntry | None = None
+    announced: Announcement | None = None
+
+    @property
+    def at(self) -> tuple[int, int]:
+        """The furthest epoch and generation that either names."""
+        return max(((e.epoch, e.generation) for e in (self.entry, self.announced) if e is not None), default=(0, 0))
+
+    def joined(self, other: State) -> State:
+        """The further of the two, each for itself."""
+        entries = [e for e in (self.entry, other.entry) if e is not None]
+        told = [a for a in (self.announced, other.announced) if a is not None]
+        return State(
+            max(entries, key=lambda e: (e.epoch, e.generation), default=None),
+            max(told, key=lambda a: (a.epoch, a.generation, a.is_written), default=None),
+        )
+
+    def to_json(self) -> bytes:
+        told = self.announced
+        announced = None
+        if told is not None:
+            ends = {"start": told.range.start.to_json(), "end": told.range.end.to_json()}
+            announced = asdict(told) | {"range": ends}
+        entry = None if self.entry is None else entry_to(self.entry).decode()
+        return json.dumps({"entry": entry, "announced": announced}).encode()
+
+    @classmethod
+    def from_json(cls, text: bytes) -> State:
+        values = json.loads(text)
+        entry, told = values["entry"], values["announced"]
+        if told is not None:
+            span = Range(Positions.from_json(told["range"]["start"]), Positions.from_json(told["range"]["end"]))
+            told = Announcement(**told | {"range": span})
+        return cls(None if entry is None else entry_from(entry.encode()), told)
+
+
+class Notes:
+    """Of one sink of one pipeline. Every call may be repeated, by any process."""
+
+    def __init__(self, settings: Settings, pipeline: str) -> None:
+        self._settings, self._pipeline = settings, pipeline
+        self._names = settings.names(pipeline)
+        self._kafka = cluster(*settings.cluster)
+        self._states: dict[int, State] = {}  # each generation's
+        self._offset = 0
+        self._producer: Producer | None = None
+
+    def read(self) -> State:
+        """All that the progress topic says by now."""
+        for items, offset in requests.read_log(self._kafka, self._settings.progress_topic, self._offset):
+            for item in items:
+                if isinstance(item, Record):
+                    self._take(item)
+            self._offset = offset
+        return self._joined()
+
+    def write(self, state: State, generation: int) -> State:
+        """Note it, and return what stands then: this, unless somebody went further.
+
+        Raises InDoubt where it is not known whether it was noted.
+        """
+        whole = self._joined().joined(state).to_json()
+        failures: list[KafkaError] = []
+
+        def failed(error: KafkaError | None, _: Message) -> None:
+            if error is not None:
+                failures.append(error)
+
+        try:
+            producer = self._open()
+
+            def put(value: bytes | None, of: int) -> None:
+                topic = self._settings.progress_topic
+                producer.produce(topic, value, self._key(of), partition=0, on_delivery=failed)
+
+            put(whole, generation)
+            failpoint("kafka:noted")
+            left = producer.flush(self._settings.timeout_s)
+            for older in self._states:
+                if older < generation and not left and not failures:
+                    put(None, older)  # what it said is in what was just noted
+        except KafkaException as error:
+            raise self._in_doubt(state, error) from error
+        if left or failures:
+            raise self._in_doubt(
+                state, failures[0].str() if failures else f"{self._settings.timeout_s:g} s have passed"
+            )
+        return self.read()
+
+    def close(self) -> None:
+        if self._producer is not None:
+            self._producer.flush(self._settings.timeout_s)
+        self._producer = None
+
+    def _take(self, record: Record) -> None:
+        if record.key == self._names.ledger:
+            raise ConfigError(
+                f"{self._settings.where(self._pipeline)} has written with mode='transactional' before, and what its"
+                " ledger says is of transactions: give the sink another name= for mode='keyed'"
+            )
+        generation = record.key.removeprefix(self._key(""))
+        if record.key.startswith(self._key("")) and generation.isdigit():
+            if record.value is None:
+                self._states.pop(int(generation), None)
+            else:
+                self._states[int(generation)] = State.from_json(record.value)
+
+    def _joined(self) -> State:
+        state = State()
+        for other in self._states.values():
+            state = state.joined(other)
+        return state
+
+    def _key(self, generation: object) -> str:
+        return f"{self._names.ids.removesuffix('/')}#{generation}"
+
+    def _open(self) -> Producer:
+        if self._producer is None:
+            settings = self._settings
+            own = {"linger.ms": "0", "message.timeout.ms": str(int(settings.timeout_s * 1000))}
+            config = clients.producer_config(settings.bootstrap_servers, settings.librdkafka, own)
+            try:
+                self._producer = Producer({**config, "logger": clients.LOGGER})
+            except KafkaException as error:
+                raise clients.refused_by_client(error) from error
+            connect(self._producer, settings, f"{settings.where(self._pipeline)}, connecting")
+        return self._producer
+
+    def _in_doubt(self, state: State, why: object) -> InDoubt:
+        self._producer = None  # what it still holds may land later, and says nothing new then
+        where = self._settings.where(self._pipeline)
+        return InDoubt(f"{where}, noting epoch {state.at[0]} in the topic {self._settings.progress_topic!r}: {why}")

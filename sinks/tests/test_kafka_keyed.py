@@ -1,0 +1,144 @@
+"""mode="keyed" without a broker: settings, ids, and what its notes add up to in any order."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from onefold.core import Announcement, LedgerEntry, Positions, Range
+from onefold.core.errors import BadRecord, ConfigError, SchemaMismatch
+from onefold.sinks.kafka import KafkaSink
+from onefold.sinks.kafka.encoding import Encoding
+from onefold.sinks.kafka.ids import Ids
+from onefold.sinks.kafka.notes import State
+
+JSON = Encoding("json")
+
+
+def sink(**more: Any) -> KafkaSink:
+    return KafkaSink("orders", bootstrap_servers="localhost:9092", **{"mode": "keyed", **more})
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({}, "needs id="),
+        ({"id": ("a", "a")}, "each once"),
+        ({"id": "a", "key": "b"}, "unless id_header= names"),
+        ({"id": "a", "id_header": ""}, "must name a header"),
+        ({"id": "a", "id_header": "h", "headers": "h"}, "rename one"),
+        ({"format": "raw", "id": "a"}, "goes with format='json'"),
+        ({"mode": "transactional", "id": "a"}, "belong to mode='keyed'"),
+        ({"id": "a", "settings": {"enable.gapless.guarantee": "false"}}, "guarantee rests on it"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        sink(**settings)
+
+
+def test_a_sink_that_writes_through_says_what_its_readers_have_to_do() -> None:
+    promise = sink(id="a").guarantee()
+    assert (promise.mode, promise.kind.value, promise.atomic_epoch) == ("keyed", "write-through", False)
+    assert any("deduplicate=" in condition for condition in promise.conditions)
+    assert sink(format="raw").guarantee() == promise
+
+
+@pytest.mark.parametrize(
+    ("ids", "schema", "message"),
+    [
+        (Ids(("a",)), {"b": pa.string()}, "id names 'a', and the rows have b"),
+        (Ids(("a",)), {"a": pa.float64()}, "texts and integers"),
+        (Ids(("a",)), {"a": pa.decimal128(3, 0)}, "texts and integers"),
+        (Ids(("a", "b")), {"a": pa.binary(), "b": pa.int64()}, "texts and integers"),
+        (Ids(("a", "b")), {"a": pa.int64(), "b": pa.string()}, "the last is an integer"),
+    ],
+)
+def test_columns_that_make_no_id_are_refused(ids: Ids, schema: dict[str, pa.DataType], message: str) -> None:
+    with pytest.raises(SchemaMismatch, match=message):
+        ids.check(JSON, pa.schema(schema))
+
+
+def test_raw_rows_have_to_bring_a_column_for_the_id() -> None:
+    raw, schema = Encoding("raw"), pa.schema({"value": pa.binary()})
+    for ids, message in ((Ids(), "are to be in key"), (Ids(header="id"), "are to be in headers")):
+        with pytest.raises(SchemaMismatch, match=message):
+            ids.check(raw, schema)
+
+
+ROWS = pa.record_batch(
+    {"t": ["größe", "a:b"], "p": pa.array([3, 4], pa.int32()), "n": [17, 2**62], "b": [b"\xff", b"x"]}
+)
+
+
+@pytest.mark.parametrize(
+    ("columns", "expected"),
+    [
+        (("t",), ["größe".encode(), b"a:b"]),
+        (("b",), [b"\xff", b"x"]),
+        (("n",), [b"17", b"4611686018427387904"]),
+        (("t", "n"), ["größe:17".encode(), b"a:b:4611686018427387904"]),
+        (("t", "p", "n"), ["größe/3:17".encode(), b"a:b/4:4611686018427387904"]),
+    ],
+)
+def test_ids_are_made_of_one_column_or_of_several(columns: tuple[str, ...], expected: list[bytes]) -> None:
+    (in_key,) = Ids(columns).records(JSON, ROWS)
+    assert in_key.keys == expected
+    keyed = Encoding("json", ("p",), ("b",))
+    (in_header,) = Ids(columns, "id").records(keyed, ROWS)
+    assert in_header.keys == [b"3", b"4"]
+    assert in_header.headers == [[("b", b"\xff"), ("id", expected[0])], [("b", b"x"), ("id", expected[1])]]
+    assert in_header.values == next(iter(keyed.records(ROWS))).values
+
+
+@pytest.mark.parametrize("bad", [None, ""])
+def test_a_row_whose_id_is_null_or_empty_is_refused(bad: str | None) -> None:
+    rows = pa.record_batch({"t": ["x", bad], "n": [1, 2]})
+    with pytest.raises(BadRecord, match="neither null nor empty"):
+        list(Ids(("t",)).records(JSON, rows))
+    if bad is None:
+        with pytest.raises(BadRecord, match="neither null nor empty"):
+            list(Ids(("t", "n"), "id").records(JSON, rows))
+
+
+def test_raw_rows_without_their_id_are_refused() -> None:
+    raw = Encoding("raw")
+    keyed = pa.record_batch({"value": [b"v", b"w"], "key": [b"a", None]})
+    assert next(iter(Ids().records(raw, keyed.slice(0, 1)))).keys == [b"a"]
+    with pytest.raises(BadRecord, match="no id in its key"):
+        list(Ids().records(raw, keyed))
+    kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+    pairs = pa.array([[{"key": "id", "value": b"a"}], None], kind)
+    headed = pa.record_batch({"value": [b"v", b"w"], "headers": pairs})
+    assert next(iter(Ids(header="id").records(raw, headed.slice(0, 1)))).headers == [[("id", b"a")]]
+    with pytest.raises(BadRecord, match="no id in its header 'id'"):
+        list(Ids(header="id").records(raw, headed))
+
+
+def span(epoch: int) -> Range:
+    return Range(Positions.of({"t/0": epoch, "größe/1": 0}), Positions.of({"t/0": epoch + 1, "größe/1": 5}))
+
+
+numbers = st.integers(1, 4)
+states = st.builds(
+    State,
+    st.none() | st.builds(lambda e, g: LedgerEntry(e, g, 100 + e, span(e).end, "store"), numbers, numbers),
+    st.none() | st.builds(lambda e, g, w: Announcement(e, g, 100 + e, span(e), w), numbers, numbers, st.booleans()),
+)
+
+
+@given(st.lists(states, max_size=4))
+def test_notes_add_up_to_the_same_in_any_order_and_come_back_from_their_text(noted: list[State]) -> None:
+    sums = set()
+    for order in itertools.permutations(noted):
+        state = State()
+        for other in order:
+            state = state.joined(State.from_json(other.to_json()))
+            assert state.at == max(state.at, other.at)
+        sums.add(repr(state))
+    assert len(sums) == 1

@@ -1,0 +1,71 @@
+"""What makes two records of a topic the same record: their ids, and how long those are remembered."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from onefold.core.errors import ConfigError
+
+__all__ = ["HEADER", "Deduplication", "IdsWithin", "OrderedIds", "check_deduplication"]
+
+HEADER = "header:"  # an id that names a header begins so
+
+_SPAN = re.compile(r"\s*[0-9]+\s+(second|minute|hour|day|week)s?\s*", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class OrderedIds:
+    """Ids whose numbers grow within their source: all that is remembered is each source's highest number.
+
+    An id is the text SOURCE:NUMBER, such as `orders/3:1700`: all before the last colon names the source, the number
+    has up to 18 digits. `id` says where it is: in the record's key (None), in a header ("header:NAME"), or in a column.
+    Or two columns hold the parts: `source` (text or bytes) and `sequence` (a whole number from 0).
+
+    In each partition of the topic a source's records must have been written in order, repeats aside: a number that
+    follows a higher one was seen.
+    """
+
+    id: str | None = None
+    source: str | None = None
+    sequence: str | None = None
+
+    def __post_init__(self) -> None:
+        _check_id("OrderedIds", self.id)
+        if (self.source is None) != (self.sequence is None):
+            raise ConfigError("OrderedIds: source= and sequence= name two columns and go together")
+        if self.source is not None and self.id is not None:
+            raise ConfigError("OrderedIds: give id=, of texts SOURCE:NUMBER, or the columns source= and sequence=")
+
+
+@dataclass(frozen=True)
+class IdsWithin:
+    """Ids in any order: each is remembered for `span` ("2 hours") after the reader first saw it, by its own clock.
+
+    So the span has to be longer than the reader's longest pause and the time between a record and its repeat, both
+    together. No record is ever dropped that was not seen, however late it comes. `id` as in `OrderedIds`, of any form.
+    """
+
+    span: str
+    id: str | None = None
+
+    def __post_init__(self) -> None:
+        _check_id("IdsWithin", self.id)
+        if not isinstance(self.span, str) or _SPAN.fullmatch(self.span) is None or int(self.span.split()[0]) == 0:
+            raise ConfigError(f"IdsWithin: the span is a time such as '2 hours' or '30 minutes', not {self.span!r}")
+
+
+Deduplication = OrderedIds | IdsWithin
+
+
+def check_deduplication(value: object) -> None:
+    """Raise `ConfigError` unless it is None or says what makes two records the same."""
+    if value is not None and not isinstance(value, OrderedIds | IdsWithin):
+        raise ConfigError(f"deduplicate is OrderedIds(...) or IdsWithin('2 hours', ...), not {value!r}")
+
+
+def _check_id(what: str, id: str | None) -> None:
+    if id is not None and (not isinstance(id, str) or not id.removeprefix(HEADER)):
+        raise ConfigError(
+            f"{what}: id is a column's name or 'header:NAME', or left out for the record's key; not {id!r}"
+        )

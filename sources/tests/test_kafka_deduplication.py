@@ -1,0 +1,58 @@
+"""Settings of the deduplicating reader: what is wrong is said before any server is asked."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from onefold.core.errors import ConfigError
+from onefold.sources import IdsWithin, KafkaSource, OrderedIds
+
+
+def source(deduplicate: Any) -> KafkaSource:
+    return KafkaSource("orders", bootstrap_servers="localhost:9092", deduplicate=deduplicate)
+
+
+@pytest.mark.parametrize(
+    "ids",
+    [
+        None,
+        OrderedIds(),
+        OrderedIds(id="header:id"),
+        OrderedIds(source="producer", sequence="n"),
+        IdsWithin("1 hour"),
+        IdsWithin("90 Minutes", id="event"),
+    ],
+)
+def test_a_source_keeps_what_makes_its_records_the_same(ids: object) -> None:
+    given = source(ids)
+    assert given.deduplicate == ids
+    assert pickle.loads(pickle.dumps(given)) == given
+    assert hash(given) == hash(source(ids))
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: source("key"), r"OrderedIds\(...\) or IdsWithin"),
+        (lambda: OrderedIds(source="producer"), "go together"),
+        (lambda: OrderedIds(sequence="n"), "go together"),
+        (lambda: OrderedIds(id="key", source="producer", sequence="n"), "give id=.*, or the columns"),
+        (lambda: OrderedIds(id="header:"), "left out for the record's key"),
+        (lambda: IdsWithin("1 hour", id=""), "left out for the record's key"),
+        (lambda: IdsWithin("soon"), "'2 hours'"),
+        (lambda: IdsWithin("0 hours"), "'2 hours'"),
+        (lambda: IdsWithin("1 month"), "'2 hours'"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(make: Callable[[], object], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        make()
+
+
+def test_the_data_source_says_where_deduplication_is_to_be_had() -> None:
+    with pytest.raises(ConfigError, match=r"pipeline\.read.*onefold\.spark\.deduplicate"):
+        KafkaSource.from_options({**source(None).options(), "deduplicate": "true"})
