@@ -26,7 +26,7 @@ from onefold.connectors.workload.orders import orders
 from onefold.connectors.workload.settings import PARTITIONS, TOPIC
 from onefold.connectors.workload.topic import end_offsets, read
 
-__all__ = ["Orders"]
+__all__ = ["Orders", "number_of"]
 
 ENDLESS = 1_000_000_000
 TAIL = 5_000  # offsets from the end of a partition, among which the last committed order is
@@ -88,10 +88,10 @@ def main() -> int:
 def _next_order(bootstrap_servers: str) -> int:
     end = end_offsets(bootstrap_servers, TOPIC, PARTITIONS)
     tail = read(bootstrap_servers, TOPIC, {p: max(0, offset - TAIL) for p, offset in end.items()})
-    return max(map(_number, tail.values()), default=-1) + 1
+    return max(map(number_of, tail.values()), default=-1) + 1
 
 
-def _number(order: bytes) -> int:
+def number_of(order: bytes) -> int:
     """Also of one that is no JSON: the number comes first."""
     found = _NUMBER.match(order)
     assert found is not None, order
