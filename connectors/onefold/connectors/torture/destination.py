@@ -47,8 +47,15 @@ class Committed:
 class Destination(Protocol):
     """One sink's. Any call may raise one of SERVER_ERRORS."""
 
-    name: str  # the sink's
-    writes_through: bool
+    @property
+    def name(self) -> str:
+        """The sink's."""
+        ...
+
+    @property
+    def writes_through(self) -> bool:
+        """Whether rows show before they are decided."""
+        ...
 
     def create(self) -> None:
         """What must be there before the pipeline starts."""

@@ -11,7 +11,7 @@ from onefold.connectors.workload.processes import JobProcess
 __all__ = ["FIND_S_MAX", "Missed", "Strike", "Struck", "hold_at"]
 
 FIND_S_MAX = 40.0  # a driver may just be starting
-PLACE_S_MAX = 60.0
+PLACE_S_MAX = 120.0  # a start takes 20 s, or a minute on a machine that does other things too
 Struck = Callable[[str, int | None], None]  # told of the target and its pid at the moment of the fault
 Strike = Callable[[World, Fault, Struck], str]  # returns, once it is over, what else is to be said
 
