@@ -62,8 +62,9 @@ class TableReader:
         seen, last, rows_whole = row
         if last not in records:
             return
-        before = sum(r.rows for r in records.values() if r.epoch < last and r.state in _DECIDED)
-        self._glimpses.add(Glimpse(TABLE, last, seen - before, rows_whole))
+        before = sum(_rows_of_table(r) for r in records.values() if r.epoch < last and r.state in _DECIDED)
+        whole = _rows_of_table(records[last]) if self.job.has_letters_topic else rows_whole
+        self._glimpses.add(Glimpse(TABLE, last, seen - before, whole))
 
     def glimpses(self, records: Mapping[int, EpochRecord], orders: Mapping[Place, MixedOrder]) -> tuple[Glimpse, ...]:
         """All so far. Of a table of versions: exactly what the last decided epoch left?"""
@@ -74,3 +75,8 @@ class TableReader:
                 whole = len(left.keys() | {key for key, _ in view})
                 self._glimpses.add(Glimpse(TABLE, epoch, agreed, whole))
         return tuple(self._glimpses)
+
+
+def _rows_of_table(record: EpochRecord) -> int:
+    """Dead letters included, where they are in a table too."""
+    return sum(committable.rows for committable in record.manifest if committable.sink == TABLE)
