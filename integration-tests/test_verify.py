@@ -105,10 +105,10 @@ def test_a_leftover_prepared_transaction_of_the_pipeline_is_reported_as_in_doubt
 def test_a_broken_chain_is_reported(rig: Rig) -> None:
     rig.put(600)
     rig.run(rig.pipeline())
-    rig.sql("UPDATE onefold_epochs SET range_start = replace(range_start, '75', '70') WHERE epoch = 2")
+    rig.sql("UPDATE onefold_epochs SET range_start = replace(range_start, ':75', ':70') WHERE epoch = 2")
     (text,) = broken(check(rig)).pop("chain")
     assert text.startswith("epoch 2 does not start where epoch 1 ended: ")
-    rig.sql("UPDATE onefold_epochs SET range_start = replace(range_start, '70', '75') WHERE epoch = 2")
+    rig.sql("UPDATE onefold_epochs SET range_start = replace(range_start, ':70', ':75') WHERE epoch = 2")
     rig.sql("UPDATE onefold_sinks.onefold_ledger SET epoch = 1")
     assert broken(check(rig)) == {"chain": ("rows's ledger stands at epoch 1, the store at 2",)}
     rig.sql("UPDATE onefold_sinks.onefold_ledger SET epoch = 2")
