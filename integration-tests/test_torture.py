@@ -54,6 +54,28 @@ def test_after_a_few_faults_every_invariant_holds(tmp_path: Path) -> None:
     assert lines[-1] == {**lines[-1], "event": "end", "rounds": 1, "exact": True}
 
 
+# The broker that is killed is the source's, the destination's, and the one that holds every open transaction.
+def test_after_a_few_faults_every_invariant_holds_of_topics_too(tmp_path: Path) -> None:
+    console, faults = Console(record=True, width=200), 3
+    settings = TortureSettings(
+        faults=faults,
+        seed=92108,
+        delivery="transactional",
+        directory=tmp_path / "torture",
+        dead_letters="topic",
+        orders_per_s=100,
+    )
+    assert run_torture(settings, console), console.export_text()
+    lines = [json.loads(line) for line in (tmp_path / "torture" / "history.jsonl").read_text().splitlines()]
+    (audit,) = [line for line in lines if line["event"] == "audit"]
+    assert audit["records"] == audit["rows"] + audit["dead"] > 0
+    assert audit["dead"] > 0
+    assert audit["verdicts"].keys() == INVARIANTS | {"key-order"}
+    struck = [line["kind"] for line in lines if line["event"] == "fault"]
+    assert struck == ["kill Python worker", "kill Kafka", "kill producer"]
+    assert lines[0]["destinations"] == ["sales", "dead_orders"]
+
+
 def test_the_audit_sees_prepared_and_open_transactions_and_rows_in_a_stage(postgres_url: str, tmp_path: Path) -> None:
     job = Job("nowhere:1", postgres_url, "checkpoint", str(tmp_path), "staged", 10, exactly_once=True)
     history = History(tmp_path / "history.jsonl")
