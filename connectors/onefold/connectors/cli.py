@@ -69,6 +69,20 @@ def demo(
         raise typer.Exit(1)
 
 
+class Into(StrEnum):
+    POSTGRES = "postgres"
+    KAFKA = "kafka"
+    KAFKA_KEYED = "kafka-keyed"
+
+
+_DELIVERY_INTO = {Into.KAFKA: "transactional", Into.KAFKA_KEYED: "keyed"}
+
+
+class Letters(StrEnum):
+    TABLE = "table"
+    TOPIC = "topic"
+
+
 class Master(StrEnum):
     LOCAL = "local"
     CLUSTER = "cluster"
@@ -79,26 +93,36 @@ def torture(
     faults: Annotated[int, typer.Option(min=1, help="How many faults, at least.")] = 60,
     minutes: Annotated[float | None, typer.Option(min=0.1, help="For so long, instead of so many faults.")] = None,
     seed: Annotated[int, typer.Option(help="The same seed, the same faults in the same order.")] = 1,
+    sink: Annotated[Into, typer.Option(help="Where the orders go.")] = Into.POSTGRES,
     delivery: Annotated[Delivery, typer.Option(help="How the Postgres sink delivers.")] = Delivery.TWO_PHASE,
     master: Annotated[Master, typer.Option(help="cluster: a standalone Spark cluster of two workers.")] = Master.LOCAL,
     mode: Annotated[Mode, typer.Option(help="upsert: late versions and deletions, too.")] = Mode.APPEND,
-    bad_rows: Annotated[bool, typer.Option(help="Some orders are refused, and become dead letters.")] = True,
+    bad_rows: Annotated[bool, typer.Option(help="Some orders are bad, and become dead letters.")] = True,
+    dead_letters: Annotated[
+        Letters | None,
+        typer.Option(help="table: of what Postgres refuses. topic: of what cannot be read; into Kafka always."),
+    ] = None,
     orders_per_s: Annotated[int, typer.Option(min=20, help="How many are produced; less on a slow machine.")] = 200,
     directory: Annotated[Path, typer.Option("--dir", help="Servers, logs, history.")] = Path(".onefold/torture"),
 ) -> None:
     """Random faults on real Kafka, Postgres and Spark, audited by named invariants. Exit code 1 on any violation."""
+    if sink is not Into.POSTGRES and (mode is Mode.UPSERT or dead_letters is Letters.TABLE):
+        raise typer.BadParameter(
+            "a topic takes every order, good ones and dead letters: no upsert, no table", param_hint="--sink"
+        )
     from onefold.connectors.torture import TortureSettings, run_torture
 
     settings = TortureSettings(
         faults,
         minutes,
         seed,
-        delivery.value,
+        _DELIVERY_INTO.get(sink, delivery.value),
         master.value,
         directory,
         orders_per_s=orders_per_s,
         mode=mode.value,
         bad_rows=bad_rows,
+        dead_letters=(dead_letters or (Letters.TABLE if sink is Into.POSTGRES else Letters.TOPIC)).value,
     )
     if not run_torture(settings, Console()):
         raise typer.Exit(1)

@@ -24,6 +24,7 @@ from onefold.connectors.torture.comparing import (
 from onefold.connectors.torture.history import History
 from onefold.connectors.torture.targets import Role, role_of
 from onefold.connectors.workload.mixed import MixedOrder, mixed_orders
+from onefold.connectors.workload.producer import number_of
 from onefold.core import EpochRecord, EpochState, Positions, Range
 from onefold.core.invariants import Comparison
 
@@ -123,6 +124,21 @@ def test_mixed_orders_are_the_same_again_and_have_every_kind() -> None:
     assert any(o.has_no_form for o in parsed) and any(o.account is None for o in parsed)
     assert any(o.is_deletion for o in parsed) and any(o.amount < 0 for o in parsed)
     assert not any(o.is_bad for o in map(MixedOrder.parse, mixed_orders(5_000, 7, "upsert", bad_rows=False)))
+
+
+def test_no_order_can_be_read_from_an_unreadable_one_but_its_number_is_known() -> None:
+    values = list(mixed_orders(5_000, 7, "append", bad_rows=True, unreadable=True))
+    refused: list[str] = []
+    for value in values:
+        try:
+            assert not MixedOrder.parse(value).is_bad
+        except ValueError as error:
+            refused.append(type(error).__name__)
+    assert 20 < len(refused) < 100
+    assert {*refused} == {"ValueError", "JSONDecodeError"}, "a wrong type, and no JSON at all"
+    assert [number_of(value) for value in values] == list(range(5_000))
+    few = map(MixedOrder.parse, mixed_orders(5_000, 7, "append", bad_rows=False, accounts=10))
+    assert {order.account for order in few} == set(range(1, 10))
 
 
 DAEMON = ("python", "-m", "pyspark.daemon", "pyspark.worker")

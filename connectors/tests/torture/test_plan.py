@@ -15,7 +15,7 @@ def test_the_same_seed_gives_the_same_faults_and_another_gives_others() -> None:
     assert first != other
 
 
-@pytest.mark.parametrize("delivery", ["two_phase", "staged"])
+@pytest.mark.parametrize("delivery", ["two_phase", "staged", "transactional", "keyed"])
 @pytest.mark.parametrize("on_cluster", [True, False])
 def test_every_kind_comes_once_before_any_comes_twice_and_there_are_more_than_six(
     delivery: str, on_cluster: bool
@@ -29,14 +29,35 @@ def test_every_kind_comes_once_before_any_comes_twice_and_there_are_more_than_si
 def test_executors_are_struck_on_a_cluster_only_and_slots_where_somebody_needs_them() -> None:
     local, cluster = set(kinds("two_phase", False)), set(kinds("two_phase", True))
     assert cluster - local == {Kind.KILL_EXECUTOR, Kind.PAUSE_EXECUTOR, Kind.CUT_EXECUTOR, Kind.ORPHAN_WORKER}
-    assert cluster == set(Kind)
+    assert cluster | set(kinds("transactional", True)) == set(Kind)
     assert cluster - set(kinds("staged", True)) == {Kind.TAKE_SLOTS}
 
 
-def test_only_a_kill_at_a_failpoint_names_a_place_and_only_one_that_its_delivery_passes() -> None:
-    for delivery, other in (("two_phase", "staged.merge"), ("staged", "postgres.commit_prepared")):
+@pytest.mark.parametrize("delivery", ["transactional", "keyed"])
+def test_into_kafka_the_broker_is_struck_more_and_postgres_where_it_has_the_checkpoint_store(delivery: str) -> None:
+    local, cluster = kinds(delivery, False), kinds(delivery, True)
+    of_postgres = {Kind.KILL_POSTGRES, Kind.END_BACKENDS}
+    assert not set(local) & (of_postgres | {Kind.TAKE_SLOTS})
+    assert set(cluster) >= of_postgres
+    assert Kind.KILL_KAFKA_AT in local
+    assert Kind.KILL_KAFKA_AT not in kinds("two_phase", True)
+    assert local.count(Kind.KILL_KAFKA) > kinds("two_phase", False).count(Kind.KILL_KAFKA)
+
+
+def test_only_a_fault_at_a_failpoint_names_a_place_and_only_one_that_its_delivery_passes() -> None:
+    others = {"two_phase": "staged.", "staged": "postgres.", "transactional": "postgres.", "keyed": "kafka:begun"}
+    for delivery, other in others.items():
         drawn = list(islice(faults(5, delivery, False), 2000))
-        assert all((fault.place is not None) is (fault.kind is Kind.KILL_DRIVER_AT) for fault in drawn)
+        at_places = (Kind.KILL_DRIVER_AT, Kind.KILL_KAFKA_AT)
+        assert all((fault.place is not None) is (fault.kind in at_places) for fault in drawn)
         places = {fault.place for fault in drawn if fault.place}
         assert len(places) > 15
         assert not any(place.startswith(other) for place in places)
+
+
+def test_while_kafka_is_down_the_driver_stands_at_a_place_of_its_own() -> None:
+    places = {
+        fault.place for fault in islice(faults(5, "transactional", False), 2000) if fault.kind is Kind.KILL_KAFKA_AT
+    }
+    assert {"after:Decide", "kafka:ended#2"} < places
+    assert not any(place.startswith("writers:") for place in places if place)

@@ -15,7 +15,7 @@ __all__ = ["audit"]
 
 def audit(job: Job, directory: Path) -> Verification:
     """Compare every order with every row. Without the protocol there is no ledger: then the topic's end counts."""
-    source, sink = job.source(), job.sink()
+    source, sink = job.source(), job.table()
     with session_of_ones_own("onefold demo audit", directory / "spark") as spark:
         if job.exactly_once:
             pipeline = Pipeline(job.pipeline, sinks=[sink])

@@ -2,7 +2,8 @@
 
 Every line has `time` (UTC, ISO 8601), `seconds` (since the start of the run) and `event`; the other fields by event:
 
-    run      mode, delivery, bad_rows, master, seed, topic, table, pipeline, postgres, kafka: the first line
+    run      mode, delivery, bad_rows, dead_letters, master, seed, topic, destinations, pipeline, store, kafka: the
+             first line
     start    process, pid, place: a process of the pipeline; `place` is the failpoint that it is armed with, or null
     exit     process, pid, status, role ("current" or "zombie"): it ended; a negative status is a signal's number
     fault    number, round, kind, target, pid, detail: a fault has struck; `pid` of what was signalled, or null
@@ -13,10 +14,10 @@ Every line has `time` (UTC, ISO 8601), `seconds` (since the start of the run) an
     rest     round, seconds_to_rest, epoch, positions: the pipeline has come to rest
     audit    round, records, rows, dead (dead letters), lost, duplicated, changed, unexpected, in_doubt, stage_rows,
              glimpses (how often a reader's snapshot of table and epochs was taken; staged only), verdicts (invariant ->
-             violations), exact
+             violations; into topics also key-order), exact
     end      faults (kind -> how often), rounds, exact: the last line
 
-Another checker needs nothing else than this, the topic, the table and `onefold_epochs`.
+Another checker needs nothing else than this, the topic, the destinations and `onefold_epochs` in the store.
 """
 
 from __future__ import annotations

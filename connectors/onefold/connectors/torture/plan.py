@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
+from onefold.connectors.workload.settings import INTO_KAFKA
+
 __all__ = ["DRIVER_PLACES", "Fault", "Kind", "faults", "kinds"]
 
 
@@ -26,6 +28,7 @@ class Kind(StrEnum):
     ORPHAN_WORKER = "orphan Python worker"  # its executor is killed; the paused worker wakes later, and goes on
     KILL_POSTGRES = "kill Postgres"
     KILL_KAFKA = "kill Kafka"
+    KILL_KAFKA_AT = "kill Kafka at a failpoint"  # the driver holds still there, and goes on once Kafka is back
     KILL_PRODUCER = "kill producer"  # in the middle of a transaction
     END_BACKENDS = "terminate backends"
     LOSE_SHUFFLE = "lose shuffle files"  # fetches fail, stages run again
@@ -49,8 +52,12 @@ DRIVER_PLACES = (
 _PLACES = {
     "two_phase": ("postgres.commit_prepared#2", "postgres.commit_prepared#5"),
     "staged": ("staged.merge", "staged.merge#2"),
+    "transactional": ("kafka:commit#2", "kafka:ended#2", "kafka:ledger#2"),
+    "keyed": ("kafka:commit#2", "kafka:noted", "kafka:noted#3"),
 }
+_PLACES_OF_KAFKA = ("before:Verify", "before:Decide#2", "after:Decide", "before:Commit#2", "before:WriteLedger#2")
 _IN_WORKERS = ("writers:written", "before:prepare", "after:prepare", "writers:prepared")  # of a local master
+_IN_WORKERS_OF = {"transactional": ("kafka:begun", "kafka:begun#3")}
 
 # A driver takes 10 to 20 s to be back, on two cores: what strikes it is drawn less often than what passes quickly.
 _WEIGHTS = {
@@ -67,11 +74,13 @@ _WEIGHTS = {
     Kind.ORPHAN_WORKER: 2,
     Kind.KILL_POSTGRES: 3,
     Kind.KILL_KAFKA: 1,
+    Kind.KILL_KAFKA_AT: 2,
     Kind.KILL_PRODUCER: 1,
     Kind.END_BACKENDS: 7,
     Kind.LOSE_SHUFFLE: 5,
     Kind.TAKE_SLOTS: 3,
 }
+_MORE_INTO_KAFKA = {Kind.KILL_KAFKA: 3}
 _OF_CLUSTERS = {Kind.KILL_EXECUTOR, Kind.PAUSE_EXECUTOR, Kind.CUT_EXECUTOR, Kind.ORPHAN_WORKER}
 
 
@@ -80,7 +89,7 @@ class Fault:
     """One fault. It strikes `delay_s` after the one before, or after the next complete epoch if `after_epoch`.
 
     `hold_s` is how long a process stays paused, a server down or a slot taken; `choice` (0 to 1) picks the victim.
-    `place` is the failpoint that a driver is to be killed at.
+    `place` is the failpoint that a driver is to be killed at, or to hold still at.
     """
 
     kind: Kind
@@ -93,17 +102,26 @@ class Fault:
 
 def kinds(delivery: str, on_cluster: bool) -> list[Kind]:
     """The kinds that make sense, each as often as it shall come in one deal of the cards."""
-    out = set() if on_cluster else _OF_CLUSTERS
+    out = set() if on_cluster else set(_OF_CLUSTERS)
     if delivery != "two_phase":
-        out = out | {Kind.TAKE_SLOTS}  # nobody prepares anything
-    return [kind for kind, weight in _WEIGHTS.items() if kind not in out for _ in range(weight)]
+        out.add(Kind.TAKE_SLOTS)  # nobody prepares anything in Postgres
+    if delivery not in INTO_KAFKA:
+        out.add(Kind.KILL_KAFKA_AT)  # what the driver then does concerns the destination
+    elif not on_cluster:
+        out |= {Kind.KILL_POSTGRES, Kind.END_BACKENDS}  # there is none
+    weights = _WEIGHTS | (_MORE_INTO_KAFKA if delivery in INTO_KAFKA else {})
+    return [kind for kind, weight in weights.items() if kind not in out for _ in range(weight)]
 
 
 def faults(seed: int, delivery: str, on_cluster: bool) -> Iterator[Fault]:
     """Faults without end; each kind comes once before any comes often."""
     rng = random.Random(seed)
     deck = kinds(delivery, on_cluster)
-    places = [*DRIVER_PLACES, *_PLACES.get(delivery, ()), *(() if on_cluster else _IN_WORKERS)]
+    in_workers = () if on_cluster else (*_IN_WORKERS, *_IN_WORKERS_OF.get(delivery, ()))
+    places = {
+        Kind.KILL_DRIVER_AT: (*DRIVER_PLACES, *_PLACES.get(delivery, ()), *in_workers),
+        Kind.KILL_KAFKA_AT: (*_PLACES_OF_KAFKA, *_PLACES.get(delivery, ())),
+    }
     first = list(dict.fromkeys(deck))
     rng.shuffle(first)
     while True:
@@ -114,6 +132,6 @@ def faults(seed: int, delivery: str, on_cluster: bool) -> Iterator[Fault]:
                 after_epoch=rng.random() < 0.5,
                 hold_s=round(rng.uniform(0.5, 4.0), 2),
                 choice=rng.random(),
-                place=rng.choice(places) if kind is Kind.KILL_DRIVER_AT else None,
+                place=rng.choice(places[kind]) if kind in places else None,
             )
         first = rng.sample(deck, len(deck))

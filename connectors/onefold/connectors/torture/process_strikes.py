@@ -6,7 +6,7 @@ import signal
 
 from onefold.connectors.torture.plan import Fault
 from onefold.connectors.torture.settings import HEARTBEAT_LOST_S
-from onefold.connectors.torture.striking import FIND_S_MAX, Missed, Struck
+from onefold.connectors.torture.striking import FIND_S_MAX, Missed, Struck, hold_at
 from onefold.connectors.torture.targets import Role, Target, children, find
 from onefold.connectors.torture.world import World
 from onefold.local.process import ProcessRef
@@ -25,7 +25,6 @@ __all__ = [
     "zombie",
 ]
 
-PLACE_S_MAX = 60.0
 SUCCESSOR_S_MAX = 90.0
 
 
@@ -57,17 +56,9 @@ def kill_half(world: World, fault: Fault, struck: Struck) -> str:
 
 
 def kill_at(world: World, fault: Fault, struck: Struck) -> str:
+    process = hold_at(world, fault.place)
+    struck(f"process {process.number} at {fault.place}", process.pid)
     world.supervisor.kill()
-    process = world.supervisor.start(fault.place)
-    world.supervisor.struck(process)
-    try:
-        reached = world.wait_until(lambda: process.is_held() or process.exit_status is not None, PLACE_S_MAX)
-        if not reached or process.exit_status is not None:
-            raise Missed(f"{fault.place} was not reached")
-        struck(f"process {process.number} at {fault.place}", process.pid)
-    finally:
-        if world.supervisor.current is process:
-            world.supervisor.kill()
     return ""
 
 

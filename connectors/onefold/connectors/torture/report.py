@@ -63,7 +63,7 @@ def print_report(
     directory: Path,
 ) -> None:
     settings = tally.settings
-    bad_rows = " with bad rows" if settings.bad_rows else ""
+    bad_rows = f" with bad rows into a {settings.dead_letters}" if settings.bad_rows else ""
     what = f"{settings.mode}{bad_rows}, {settings.delivery}"
     faults = Table(title=f"{what} on {settings.master}, seed {settings.seed}")
     faults.add_column("fault", style="bold")
@@ -75,7 +75,7 @@ def print_report(
     faults.add_row(f"{len(tally.faults)} kinds in {seconds / 60:.1f} min", f"{tally.total}", "")
     console.print(faults)
 
-    table = Table(title="held against the topic, the store and the table after each round", show_header=False)
+    table = Table(title="held against the source, the store and the destinations after each round", show_header=False)
     table.add_column(style="bold")
     table.add_column(justify="right")
     table.add_row("rounds audited", f"{len(tally.audits)}")
@@ -85,7 +85,7 @@ def print_report(
     if tally.audits:
         last = tally.audits[-1].figures()
         table.add_row("records due, at the end", f"{last['records']:,}")
-        table.add_row("rows in the table, at the end", f"{last['rows']:,}")
+        table.add_row("rows written, at the end", f"{last['rows']:,}")
         if settings.bad_rows:
             table.add_row("dead letters, at the end", f"{last['dead']:,}")
         if last["glimpses"]:

@@ -12,11 +12,11 @@ from itertools import count, islice
 from pathlib import Path
 
 import psycopg
-from confluent_kafka import KafkaException
 from rich.console import Console
 from rich.live import Live
 
 from onefold.connectors.torture.audit import Auditor
+from onefold.connectors.torture.destination import SERVER_ERRORS
 from onefold.connectors.torture.history import History
 from onefold.connectors.torture.plan import Fault, faults
 from onefold.connectors.torture.report import Tally, live_table, print_report
@@ -26,11 +26,10 @@ from onefold.connectors.torture.striking import Missed
 from onefold.connectors.torture.supervisor import Supervisor
 from onefold.connectors.torture.watcher import Watcher
 from onefold.connectors.torture.world import World
-from onefold.connectors.workload.mixed import TABLES
 from onefold.connectors.workload.servers import clear, create_topic, progress_bar, terminated_like_interrupted
-from onefold.connectors.workload.settings import TABLE, TOPIC, Job
-from onefold.core import OnefoldError
+from onefold.connectors.workload.settings import INTO_KAFKA, TABLE, TOPIC, Job
 from onefold.local import KafkaServer, PostgresServer, SparkCluster
+from onefold.sinks import PostgresSink
 
 __all__ = ["run_torture"]
 
@@ -49,16 +48,18 @@ def run_torture(settings: TortureSettings, console: Console) -> bool:
     directory = settings.directory.absolute()
     with ExitStack() as cleanup:
         cleanup.enter_context(terminated_like_interrupted())
-        kafka, postgres = KafkaServer(directory / "servers"), PostgresServer(directory / "servers")
+        kafka = KafkaServer(directory / "servers")
+        postgres = PostgresServer(directory / "servers") if settings.needs_postgres else None
         cluster = SparkCluster(directory / "servers") if settings.on_cluster else None
-        clear(directory, kafka, postgres)
+        servers = (kafka, postgres) if postgres else (kafka,)
+        clear(directory, *servers)
         with progress_bar(console) as progress:
-            servers: list[PostgresServer | KafkaServer | SparkCluster] = [postgres, kafka]
-            for server in [*servers, cluster] if cluster else servers:
+            for server in (*servers, cluster) if cluster else servers:
                 cleanup.callback(server.stop)
                 server.start(progress)
         create_topic(kafka.bootstrap_servers)
-        console.print(f"Kafka at {kafka.bootstrap_servers}, Postgres at {postgres.url}, everything in {directory}")
+        where = f"Kafka at {kafka.bootstrap_servers}, " + (f"Postgres at {postgres.url}, " if postgres else "")
+        console.print(f"{where}everything in {directory}")
         world = _world(settings, directory, kafka, postgres, cluster)
         cleanup.callback(world.history.close)
         cleanup.callback(world.close)
@@ -81,12 +82,12 @@ def _world(
     settings: TortureSettings,
     directory: Path,
     kafka: KafkaServer,
-    postgres: PostgresServer,
+    postgres: PostgresServer | None,
     cluster: SparkCluster | None,
 ) -> World:
     job = Job(
         bootstrap_servers=kafka.bootstrap_servers,
-        postgres_url=postgres.url,
+        postgres_url=postgres.url if postgres else "",
         checkpoint=(directory / "checkpoint").as_uri(),
         directory=str(directory),
         delivery=settings.delivery,
@@ -98,28 +99,37 @@ def _world(
         spark=spark_settings(settings.on_cluster),
         mode=settings.mode,
         bad_rows=settings.bad_rows,
+        dead_letters=settings.dead_letters,
+        store=_store(settings, directory, postgres),
     )
-    if settings.bad_rows:
-        with psycopg.connect(postgres.url, autocommit=True) as connection:
-            connection.execute(TABLES[settings.mode].format(table=TABLE).encode())
     history = History(directory / "history.jsonl")
+    watcher = Watcher(job, history)
+    auditor = Auditor(job, watcher)
     history.write(
         "run",
         mode=settings.mode,
         delivery=settings.delivery,
         bad_rows=settings.bad_rows,
+        dead_letters=settings.dead_letters,
         master=settings.master,
         seed=settings.seed,
         topic=TOPIC,
-        table=TABLE,
+        destinations=[destination.name for destination in auditor.destinations],
         pipeline=PIPELINE,
-        postgres=postgres.url,
+        store=job.store_url(),
         kafka=kafka.bootstrap_servers,
     )
+    for destination in auditor.destinations:
+        destination.create()
     masters = (cluster.url,) if cluster else ("local[2,4]", "local[2]")
-    watcher = Watcher(job, history)
-    auditor = Auditor(job, watcher)
     return World(settings, job, kafka, postgres, cluster, history, Supervisor(job, masters, history), watcher, auditor)
+
+
+def _store(settings: TortureSettings, directory: Path, postgres: PostgresServer | None) -> str | None:
+    """Where the checkpoint store is; None: in the sink's own database."""
+    if settings.delivery not in INTO_KAFKA:
+        return None
+    return PostgresSink(postgres.url, table=TABLE).store_url() if postgres else f"sqlite:///{directory / 'store.db'}"
 
 
 def _rounds(world: World, tally: Tally, console: Console) -> str | None:
@@ -150,7 +160,7 @@ def _rounds(world: World, tally: Tally, console: Console) -> str | None:
                 return None
             if tally.total >= settings.faults if deadline_s is None else time.monotonic() > deadline_s:
                 return None
-    except (OnefoldError, psycopg.Error, KafkaException) as error:  # the run ends, but says where to look
+    except SERVER_ERRORS as error:  # the run ends, but says where to look
         return f"{type(error).__name__} in round {tally.round}, {tally.doing}: {error}"
     raise AssertionError("count has no end")
 

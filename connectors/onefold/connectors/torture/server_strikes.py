@@ -9,12 +9,14 @@ from pathlib import Path
 import psycopg
 
 from onefold.connectors.torture.plan import Fault
-from onefold.connectors.torture.striking import FIND_S_MAX, Missed, Struck
+from onefold.connectors.torture.striking import FIND_S_MAX, Missed, Struck, hold_at
 from onefold.connectors.torture.world import World
+from onefold.local import LocalServer
 
 __all__ = [
     "end_backends",
     "kill_kafka",
+    "kill_kafka_at",
     "kill_postgres",
     "kill_producer",
     "lose_shuffle",
@@ -26,18 +28,29 @@ SHUFFLE_S = 1.5  # how long files are deleted as soon as they appear
 
 
 def kill_postgres(world: World, fault: Fault, struck: Struck) -> str:
-    struck("Postgres", world.postgres.status().pid)
-    world.postgres.kill()
-    world.wait(fault.hold_s / 2)
-    world.postgres.start()
-    return "started again"
+    assert world.postgres is not None, "the plan knows whether there is one"
+    return _restart(world, fault, struck, world.postgres, "Postgres")
 
 
 def kill_kafka(world: World, fault: Fault, struck: Struck) -> str:
-    struck("Kafka", world.kafka.status().pid)
-    world.kafka.kill()
+    return _restart(world, fault, struck, world.kafka, "Kafka")
+
+
+def kill_kafka_at(world: World, fault: Fault, struck: Struck) -> str:
+    """Whatever was on its way when the driver stood there, it finds other connections and a coordinator that loads."""
+    process = hold_at(world, fault.place)
+    try:
+        said = _restart(world, fault, struck, world.kafka, f"Kafka, process {process.number} at {fault.place}")
+    finally:
+        process.release()
+    return said
+
+
+def _restart(world: World, fault: Fault, struck: Struck, server: LocalServer, target: str) -> str:
+    struck(target, server.status().pid)
+    server.kill()
     world.wait(fault.hold_s / 2)
-    world.kafka.start()
+    server.start()
     return "started again"
 
 

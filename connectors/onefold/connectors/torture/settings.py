@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from onefold.connectors.workload.settings import INTO_KAFKA
+
 __all__ = ["CLUSTER", "PIPELINE", "TortureSettings", "spark_settings"]
 
 PIPELINE = "torture"
@@ -30,7 +32,10 @@ _ON_CLUSTER = {
 
 @dataclass(frozen=True, slots=True)
 class TortureSettings:
-    """The options of `onefold torture`. It ends after `faults` faults, or after `minutes` if they are given."""
+    """The options of `onefold torture`. It ends after `faults` faults, or after `minutes` if they are given.
+
+    `delivery` is the Postgres sink's (two_phase, staged) or the Kafka sink's mode (transactional, keyed).
+    """
 
     faults: int = 60
     minutes: float | None = None
@@ -40,12 +45,18 @@ class TortureSettings:
     directory: Path = Path(".onefold/torture")
     mode: str = "append"
     bad_rows: bool = True
+    dead_letters: str = "table"
     faults_per_round: int = 10
     orders_per_s: int = 200
 
     @property
     def on_cluster(self) -> bool:
         return self.master == CLUSTER
+
+    @property
+    def needs_postgres(self) -> bool:
+        """For the rows, or for the checkpoint store; beside a local master that of a pipeline into Kafka is a file."""
+        return self.delivery not in INTO_KAFKA or self.on_cluster
 
 
 def spark_settings(on_cluster: bool) -> Mapping[str, str]:

@@ -30,6 +30,7 @@ _STRIKES: dict[Kind, Strike] = {
     Kind.ORPHAN_WORKER: processes.orphan,
     Kind.KILL_POSTGRES: servers.kill_postgres,
     Kind.KILL_KAFKA: servers.kill_kafka,
+    Kind.KILL_KAFKA_AT: servers.kill_kafka_at,
     Kind.KILL_PRODUCER: servers.kill_producer,
     Kind.END_BACKENDS: servers.end_backends,
     Kind.LOSE_SHUFFLE: servers.lose_shuffle,

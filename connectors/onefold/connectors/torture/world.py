@@ -9,19 +9,19 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-import psycopg
-
 from onefold.connectors.torture.audit import Audit, Auditor
+from onefold.connectors.torture.destination import SERVER_ERRORS
 from onefold.connectors.torture.history import History
 from onefold.connectors.torture.settings import TortureSettings
 from onefold.connectors.torture.supervisor import Supervisor
 from onefold.connectors.torture.watcher import Watcher
 from onefold.connectors.workload import topic
+from onefold.connectors.workload.mixed import ACCOUNTS
 from onefold.connectors.workload.processes import SessionProcess
 from onefold.connectors.workload.producer import Orders
 from onefold.connectors.workload.servers import WorkloadFailed
 from onefold.connectors.workload.settings import PARTITIONS, TOPIC, Job
-from onefold.core import OnefoldError, Positions, Relation
+from onefold.core import Positions, Relation
 from onefold.local import KafkaServer, PostgresServer, SparkCluster
 
 __all__ = ["NeverRests", "World"]
@@ -29,6 +29,7 @@ __all__ = ["NeverRests", "World"]
 TICK_S = 0.05
 ZOMBIE_S_MAX = 90.0
 REST_S_MAX = 240.0
+FEW_ACCOUNTS = 200  # so that each has many records, whose order can be judged
 SWEPT_S_MAX = 90.0  # a sweep on its timer comes every 60 s
 
 
@@ -41,7 +42,7 @@ class World:
     settings: TortureSettings
     job: Job
     kafka: KafkaServer
-    postgres: PostgresServer
+    postgres: PostgresServer | None  # none where neither rows nor the checkpoint store are in it
     cluster: SparkCluster | None
     history: History
     supervisor: Supervisor
@@ -124,8 +125,16 @@ class World:
 
     def _start_producer(self) -> None:
         path = self.directory / "orders.json"
-        told = self.settings
-        orders = Orders(self.kafka.bootstrap_servers, told.seed, told.orders_per_s, told.mode, told.bad_rows)
+        told, job = self.settings, self.job
+        orders = Orders(
+            job.bootstrap_servers,
+            told.seed,
+            told.orders_per_s,
+            told.mode,
+            told.bad_rows,
+            unreadable=job.has_letters_topic,
+            accounts=FEW_ACCOUNTS if job.is_into_kafka else ACCOUNTS,
+        )
         orders.save(path)
         self._producers += 1
         log = self.directory / "logs" / f"producer-{self._producers:02d}.log"
@@ -164,20 +173,19 @@ class World:
     def _is_at(self, end: Positions) -> bool:
         records = self.watcher.records
         last = records[max(records)] if records else None
-        try:
-            ledger = self.auditor.ledger()
-        except OnefoldError:
+        if last is None or last.epoch != self.watcher.complete:
             return False
-        return (
-            ledger is not None
-            and ledger.positions.relation_to(end) is Relation.SAME
-            and last is not None
-            and last.epoch == self.watcher.complete
-            and ledger.epoch == last.epoch
+        try:
+            ledgers = self.auditor.ledgers().values()
+        except SERVER_ERRORS:
+            return False
+        return all(
+            ledger is not None and ledger.positions.relation_to(end) is Relation.SAME and ledger.epoch == last.epoch
+            for ledger in ledgers
         )
 
     def _is_clean(self) -> bool:
         try:
             return not self.auditor.leftovers()
-        except psycopg.Error:
+        except SERVER_ERRORS:
             return False

@@ -62,7 +62,10 @@ def main() -> int:
 
 
 def _exactly_once(spark: SparkSession, job: Job) -> None:
-    pipeline = Pipeline(job.pipeline, sinks=[job.sink()], on_outcome=Outcomes(job.outcomes))
+    outcomes = Outcomes(job.outcomes)
+    pipeline = Pipeline(
+        job.pipeline, sinks=[job.sink()], store=job.store, dead_letters=job.letters(), on_outcome=outcomes
+    )
     df = job.transform(pipeline.read(spark, job.source()))
     query = pipeline.write(df, checkpoint=job.checkpoint, trigger=None if job.continuous else TRIGGER)
     pipeline.await_termination(query)
@@ -72,7 +75,7 @@ def _exactly_once(spark: SparkSession, job: Job) -> None:
 def _at_least_once(spark: SparkSession, job: Job) -> None:
     """The same source, transformation and COPY without the protocol, as most pipelines run."""
     register(spark)
-    sink, outcomes = job.sink(), Outcomes(job.outcomes)
+    sink, outcomes = job.table(), Outcomes(job.outcomes)
     committer = sink.recover(job.pipeline)
 
     def write(df: DataFrame, batch_id: int) -> None:

@@ -1,4 +1,4 @@
-"""Orders of which some are bad, late, repeated or deletions, and what Postgres is known to refuse of them."""
+"""Orders of which some are bad, late, repeated or deletions, and who is known to refuse the bad ones."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
-__all__ = ["TABLES", "MixedOrder", "mixed_orders"]
+__all__ = ["ACCOUNTS", "TABLES", "MixedOrder", "mixed_orders"]
 
+ACCOUNTS = 100_000
 KEYS = 5_000
 BAD = 0.01
 DELETED = 0.10
@@ -22,6 +23,9 @@ TABLES = {  # by mode; `{table}` is made before the pipeline starts
     "append": f"CREATE TABLE {{table}} (id bigint, {_COLUMNS})",
     "upsert": f"CREATE TABLE {{table}} (id bigint PRIMARY KEY, version bigint, {_COLUMNS})",
 }
+
+_REFUSED: tuple[dict[str, object], ...] = ({"account": None}, {"account": 0}, {"note": "\0"})
+_UNREADABLE: tuple[dict[str, object], ...] = ({"account": "none"}, {"at": "some day"}, {})  # the last lacks its end
 
 _FIRST = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -40,11 +44,13 @@ class MixedOrder:
 
     @classmethod
     def parse(cls, value: bytes) -> MixedOrder:
+        """Raises ValueError where no order can be read from it."""
         order = json.loads(value, parse_float=Decimal)
+        account = order["account"]
         return cls(
             order["id"],
             order.get("version", 0),
-            order["account"],
+            None if account is None else int(account),
             Decimal(order["amount"]),
             datetime.fromisoformat(order["at"]),
             order.get("gone", False),
@@ -66,28 +72,28 @@ class MixedOrder:
         return not self.is_deletion and (self.account is None or self.account <= 0)
 
 
-def mixed_orders(rows: int, seed: int, mode: str, bad_rows: bool) -> Iterator[bytes]:
-    """The same for the same arguments. `number` counts the records; so does `id`, where orders have no versions."""
+def mixed_orders(
+    rows: int, seed: int, mode: str, bad_rows: bool, *, unreadable: bool = False, accounts: int = ACCOUNTS
+) -> Iterator[bytes]:
+    """The same for the same arguments. `number` counts the records; so does `id`, where orders have no versions.
+
+    Bad rows are what Postgres refuses; or, if they are to be `unreadable`, what no order can be read from.
+    """
     rng = random.Random(seed)
     last: dict[int, int] = {}
     for number in range(rows):
         cents = rng.randrange(-1000, 100_000)
-        order: dict[str, object] = {"number": number, "id": number, "account": rng.randrange(1, 100_000)}
+        order: dict[str, object] = {"number": number, "id": number, "account": rng.randrange(1, accounts)}
         order["at"] = (_FIRST + timedelta(milliseconds=number)).isoformat()
         if mode == "upsert":
             order["id"] = key = rng.randrange(KEYS)
             order["version"], order["gone"] = _version(rng, number, last.get(key, number)), rng.random() < DELETED
             last[key] = max(last.get(key, number), number)
-        if bad_rows and rng.random() < BAD:
-            match rng.randrange(3):
-                case 0:
-                    order["account"] = None
-                case 1:
-                    order["account"] = 0
-                case _:
-                    order["note"] = "\0"
+        bad = rng.choice(_UNREADABLE if unreadable else _REFUSED) if bad_rows and rng.random() < BAD else None
+        order |= bad or {}
         amount = f"{'-' if cents < 0 else ''}{abs(cents) // 100}.{abs(cents) % 100:02d}"
-        yield f'{json.dumps(order, separators=(",", ":"))[:-1]},"amount":{amount}}}'.encode()
+        value = f'{json.dumps(order, separators=(",", ":"))[:-1]},"amount":{amount}}}'.encode()
+        yield value[:-1] if bad == {} else value
 
 
 def _version(rng: random.Random, number: int, last: int) -> int:

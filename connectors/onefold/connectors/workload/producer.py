@@ -11,6 +11,7 @@ import itertools
 import json
 import os
 import random
+import re
 import signal
 import sys
 import time
@@ -20,16 +21,17 @@ from pathlib import Path
 
 from confluent_kafka import KafkaException, Producer
 
-from onefold.connectors.workload.mixed import mixed_orders
+from onefold.connectors.workload.mixed import ACCOUNTS, mixed_orders
 from onefold.connectors.workload.orders import orders
 from onefold.connectors.workload.settings import PARTITIONS, TOPIC
 from onefold.connectors.workload.topic import end_offsets, read
 
-__all__ = ["Orders"]
+__all__ = ["Orders", "number_of"]
 
 ENDLESS = 1_000_000_000
 TAIL = 5_000  # offsets from the end of a partition, among which the last committed order is
 WAIT_S = 60.0
+_NUMBER = re.compile(rb'\{"(?:number|id)":(\d+)')
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,14 +41,18 @@ class Orders:
     per_s: int
     mode: str = "append"
     bad_rows: bool = False
+    unreadable: bool = False  # what the bad ones are
+    accounts: int = ACCOUNTS
 
     def save(self, path: Path) -> None:
         path.write_text(json.dumps(asdict(self)))
 
     def stream(self) -> Iterator[bytes]:
-        if self.mode == "append" and not self.bad_rows:
+        if self.mode == "append" and not self.bad_rows and self.accounts == ACCOUNTS:
             return orders(ENDLESS, self.seed)
-        return mixed_orders(ENDLESS, self.seed, self.mode, self.bad_rows)
+        return mixed_orders(
+            ENDLESS, self.seed, self.mode, self.bad_rows, unreadable=self.unreadable, accounts=self.accounts
+        )
 
 
 def main() -> int:
@@ -82,8 +88,14 @@ def main() -> int:
 def _next_order(bootstrap_servers: str) -> int:
     end = end_offsets(bootstrap_servers, TOPIC, PARTITIONS)
     tail = read(bootstrap_servers, TOPIC, {p: max(0, offset - TAIL) for p, offset in end.items()})
-    seen = map(json.loads, tail.values())
-    return max((int(order.get("number", order["id"])) for order in seen), default=-1) + 1
+    return max(map(number_of, tail.values()), default=-1) + 1
+
+
+def number_of(order: bytes) -> int:
+    """Also of one that is no JSON: the number comes first."""
+    found = _NUMBER.match(order)
+    assert found is not None, order
+    return int(found[1])
 
 
 def _transaction(producer: Producer, first: int, batch: list[bytes], keep: bool) -> bool:

@@ -37,10 +37,11 @@ def clear(directory: Path, *servers: LocalServer) -> None:
     (directory / "logs").mkdir(parents=True)
 
 
-def create_topic(bootstrap_servers: str) -> None:
-    topic = NewTopic(TOPIC, num_partitions=PARTITIONS, replication_factor=1)
-    admin = AdminClient({"bootstrap.servers": bootstrap_servers})  # a client that nobody holds ends before it answers
-    admin.create_topics([topic])[TOPIC].result(30)
+def create_topic(bootstrap_servers: str, name: str = TOPIC, partitions: int = PARTITIONS) -> None:
+    topic = NewTopic(name, num_partitions=partitions, replication_factor=1)
+    # Held in a variable: a client that nobody holds ends before it answers.
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": "3"})
+    admin.create_topics([topic])[name].result(30)
 
 
 def progress_bar(console: Console) -> Progress:
