@@ -159,7 +159,7 @@ class Broker:
             try:
                 return ask(max(0.1, deadline - time.monotonic()))
             except KafkaException as error:
-                is_final = error.args[0].code() in (KafkaError._TIMED_OUT, *librdkafka.ACCESS)
+                is_final = error.args[0].code() in (KafkaError._TIMED_OUT, *librdkafka.REFUSALS)
                 if is_final or time.monotonic() + _AGAIN_S > deadline:
                     self._admin.poll(0)
                     said = [*self._said, error.args[0]]
