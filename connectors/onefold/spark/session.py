@@ -62,6 +62,7 @@ class Session:
         self.name = name
         self.sinks = tuple(sinks)
         self.dead_letters = dead_letters  # one more sink to the protocol, of rows of its own
+        self.names = tuple(sink.name for sink in self._everyone)  # in the order in which an epoch commits them
         self.store = store
         self.started: Started | None = None
         self.lock = threading.RLock()
@@ -75,10 +76,6 @@ class Session:
             for sink in self._everyone
         }
         self._driver = Driver(name, store, committers, self.patience)
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return tuple(sink.name for sink in self._everyone)
 
     @property
     def _may_come_late(self) -> tuple[str, ...]:
@@ -209,8 +206,8 @@ class Session:
                     f"sink {merging[0]!r} merges inside the decision's own transaction, so the checkpoint store must be"
                     " in its database: leave out store=, or use delivery='two_phase'"
                 )
-        # An epoch commits its sinks in this order, and keeps it on record: the shortest-lived first.
-        self.sinks = tuple(sorted(self.sinks, key=lambda sink: _lifetime_s(guarantees[sink.name])))
+        # The shortest-lived first: the order goes into the epoch's record, and recovery keeps it.
+        self.names = tuple(sorted(self.names, key=lambda name: _lifetime_s(guarantees[name])))
         kinds = {name: promise.kind for name, promise in guarantees.items()}
         self.write_through = tuple(name for name, kind in kinds.items() if kind is SinkKind.WRITE_THROUGH)
         modes = {name: promise.mode for name, promise in guarantees.items()}

@@ -62,12 +62,12 @@ class Hasty(ModelTwoPhaseSink):
 def test_an_epoch_commits_the_sinks_whose_prepared_work_lives_shortest_first(store: LosesDecisions) -> None:
     store.unanswered = 2
     sinks = [ModelTwoPhaseSink("a"), Hasty("b"), ModelTwoPhaseSink("c")]
-    session = Session("p", sinks, store, patience_s=0)
+    session = Session("p", sinks, store, patience_s=0, dead_letters=Hasty("d"))
     session.start(Initial(SPAN.start))
     session.open_sinks(ROWS.schema)
-    assert session.names == ("b", "a", "c")
+    assert session.names == ("b", "d", "a", "c")
     outcome = session.run_epoch(EpochRequest(SPAN, "q", 0, "job", session.names), lambda _: ())
-    assert outcome.record.sinks == ("b", "a", "c")
+    assert outcome.record.sinks == ("b", "d", "a", "c")
     session.close()
 
 
