@@ -54,7 +54,7 @@ def test_a_sink_travels_and_promises_the_same_where_it_arrives() -> None:
         ({"settings": {"security.protocol": "ssl", "ssl.keystore.location": "x"}}, "PEM files only"),
         ({"settings": {"security.protocol": "ssl", "ssl.ca.location": "/nowhere"}}, "cannot be used"),
         ({"settings": {"security.protocol": "tls"}}, "must be one of PLAINTEXT"),
-        ({"format": "raw", "key": "id"}, "go with format='json'"),
+        ({"format": "raw", "key": "id"}, "key= goes with format='json'"),
     ],
 )
 def test_settings_that_would_break_the_guarantee_or_make_no_sense_are_refused(
