@@ -159,6 +159,26 @@ def test_renamed_fields_new_symbols_and_defaults_of_bytes_are_resolved_too() -> 
     assert rows == [{"id": 5, "e": "A", "d": Decimal("-0.1")}, {"id": 6, "e": "Z", "d": Decimal("-0.1")}]
 
 
+@pytest.mark.parametrize(
+    ("written", "wanted"),
+    [
+        (logical("long", "timestamp-micros"), logical("long", "timestamp-millis")),
+        (["null", logical("long", "local-timestamp-millis")], logical("long", "timestamp-millis")),
+        (logical("bytes", "decimal", precision=9, scale=2), logical("bytes", "decimal", precision=9, scale=3)),
+    ],
+)
+def test_a_time_of_another_unit_and_a_decimal_of_another_scale_are_refused(written: Json, wanted: Json) -> None:
+    for wrap in (lambda kind: kind, lambda kind: {"type": "array", "items": kind}):
+        with pytest.raises(Unparsable, match=r"the field 'a(\[\])?' was written as .*, and is to be read as"):
+            parse([b""], record(("a", wrap(wanted))), record(("a", wrap(written))))
+
+
+def test_a_number_that_was_written_without_a_meaning_gets_the_readers() -> None:
+    old, new = record(("a", "long")), record(("a", logical("long", "timestamp-millis")))
+    assert parse(encoded(old, {"a": 1000}), new, old) == [{"a": dt.datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)}]
+    assert parse(encoded(new, {"a": dt.datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)}), old, new) == [{"a": 1000}]
+
+
 def test_a_null_where_the_reader_has_none_is_refused() -> None:
     old, new = record(("a", ["null", "long"])), record(("a", "long"))
     values = encoded(old, {"a": 1}, {"a": None})

@@ -15,11 +15,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onefold.core.errors import ConfigError
+from onefold.sources.kafka.bad_records import bad_batch
 from onefold.sources.kafka.csv import CsvParser, check
 from onefold.sources.kafka.ddl import columns_of, ddl_of
 from onefold.sources.kafka.inferring import infer
 from onefold.sources.kafka.json import JsonParser
-from onefold.sources.kafka.sifting import TooManyBad, sift
+from onefold.sources.kafka.raw import RAW_COLUMNS
+from onefold.sources.kafka.records import Wanted
+from onefold.sources.kafka.sifting import BadValue, TooManyBad, sift
 from onefold.sources.kafka.text import TextParser
 
 PAIR = pa.schema({"a": pa.int64(), "b": pa.string()})
@@ -194,3 +197,30 @@ def test_records_can_be_read_as_the_schema_that_was_inferred_from_them(records: 
     except ConfigError:
         return
     assert rows(JsonParser(schema), values) == [{name: record.get(name) for name in schema.names} for record in records]
+
+
+class Held:
+    """Records that are there already."""
+
+    def __init__(self, batch: pa.RecordBatch) -> None:
+        self.batch = batch
+
+    def __len__(self) -> int:
+        return int(self.batch.num_rows)
+
+    @property
+    def values(self) -> list[bytes | None]:
+        return list(self.batch.column("value").to_pylist())
+
+    def column(self, field: pa.Field) -> pa.Array:
+        return self.batch.column(field.name)
+
+
+def test_a_bad_record_is_kept_byte_by_byte_with_a_reason_that_any_destination_takes() -> None:
+    rows = [{"topic": "t", "partition": 1, "offset": n, "key": b"k", "value": b"x\x00%d" % n} for n in range(3)]
+    records = Held(pa.RecordBatch.from_pylist(rows, schema=RAW_COLUMNS))
+    bad = [BadValue(0, "quotes a \0 and \udcff"), BadValue(2, "z" * 5000)]
+    first, last = bad_batch(records, bad, Wanted(key=True)).to_pylist()
+    assert (first["source_offset"], first["key"], first["value"]) == (0, b"k", b"x\x000")
+    assert first["reason"] == r"quotes a \0 and \udcff"
+    assert (last["source_offset"], last["headers"], len(last["reason"])) == (2, None, 1003)

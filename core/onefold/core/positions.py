@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-__all__ = ["LEADER_EPOCHS", "TOPIC_ID", "Positions", "Range", "Relation"]
+__all__ = ["Positions", "Range", "Relation"]
 
 Offset = int | str
 

@@ -24,7 +24,7 @@ class Framing(Protocol):
     size: int
 
     def writer(self, head: bytes, /) -> Any:
-        """The schema, without logical types. Raises `Unparsable`."""
+        """The schema, in one piece. Raises `Unparsable`."""
         ...
 
 
@@ -48,7 +48,7 @@ class Plain:
         self._writer = writer
 
     def writer(self, _: bytes) -> Any:
-        return self._writer.stripped
+        return self._writer.json
 
 
 class Framed:

@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyruhvro
 
-from onefold.sources.kafka.avro_types import AvroSchema, Form, Node, array_of
+from onefold.sources.kafka.avro_types import AvroSchema, Form, Node, array_of, bare, mismatch, without_logical_types
 from onefold.sources.kafka.sifting import Unparsable
 
 __all__ = ["Decoder", "decoder_of"]
@@ -52,7 +52,10 @@ _VECTORISED = {"null", "boolean", "int", "long", "float", "double", "string", "e
 
 
 def decoder_of(writer: Json, reader: AvroSchema, schema: pa.Schema) -> Decoder:
-    """What reads records that were written as `writer`, without logical types, as the columns of `schema`."""
+    """What reads records written as `writer` as the columns of `schema`; raises `Unparsable` if that cannot be."""
+    if (why := mismatch(fastavro.schema.expand_schema(writer), fastavro.schema.expand_schema(reader.json))) is not None:
+        raise Unparsable(None, why)
+    writer = without_logical_types(writer)
     nodes = dict(zip(reader.node.names, reader.node.inside, strict=True))
     columns = [(field, nodes[field.name]) for field in schema]
     return _vectorised(writer, reader, columns) or _general(writer, reader, columns)
@@ -165,19 +168,10 @@ def _has_decimal(node: Node) -> bool:
 
 def _is_readable(written: Json, wanted: Json) -> bool:
     """Whether a written field is the wanted one as it is, or made nullable, or a wider number."""
-    one, other = _bare(written), _bare(wanted)
+    one, other = bare(written), bare(wanted)
     if isinstance(written, list) and not isinstance(wanted, list):
         return False
     return bool(one == other or (isinstance(one, str) and isinstance(other, str) and (one, other) in _WIDENED))
-
-
-def _bare(schema: Json) -> Json:
-    if isinstance(schema, list):
-        rest = [branch for branch in schema if branch != "null"]
-        return _bare(rest[0]) if len(rest) == 1 else schema
-    if isinstance(schema, dict) and set(schema) == {"type"}:
-        return _bare(schema["type"])
-    return schema
 
 
 def _with_longs(schema: Json) -> Json:

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from onefold.core.errors import ConfigError
 
-__all__ = ["AvroSchema", "Node", "array_of", "without_logical_types"]
+__all__ = ["AvroSchema", "Node", "array_of", "bare", "mismatch", "without_logical_types"]
 
 Json = Any
 
@@ -100,6 +100,49 @@ def without_logical_types(schema: Json) -> Json:
     if "fields" in kept:
         kept["fields"] = [{**field, "type": without_logical_types(field["type"])} for field in kept["fields"]]
     return kept
+
+
+def mismatch(written: Json, wanted: Json, where: str = "") -> str | None:
+    """Where a value would be read as another one than was written: times of another unit, decimals of another scale.
+
+    Both schemas are expanded, with their logical types. What was written without any is what the reader says it is.
+    """
+    written, wanted = bare(written), bare(wanted)
+    if not isinstance(written, dict) or not isinstance(wanted, dict):
+        return None
+    for part in ("items", "values"):
+        if part in written and part in wanted:
+            return mismatch(written[part], wanted[part], f"{where}[]")
+    if "fields" in written and "fields" in wanted:
+        there = {field["name"]: field["type"] for field in written["fields"]}
+        pairs = ((field, there[name]) for field in wanted["fields"] for name in _names(field) if name in there)
+        found = (mismatch(kind, field["type"], f"{where}.{field['name']}".lstrip(".")) for field, kind in pairs)
+        return next((reason for reason in found if reason is not None), None)
+    one, other = _meaning(written), _meaning(wanted)
+    if one is None or other is None or one == other:
+        return None
+    return f"the field {where!r} was written as {one}, and is to be read as {other}"
+
+
+def _meaning(schema: Json) -> str | None:
+    logical = schema.get("logicalType")
+    if logical == "decimal":
+        return f"a decimal of scale {schema.get('scale', 0)}"
+    return logical if (schema.get("type"), logical) in _COUNTED else None
+
+
+def _names(field: Json) -> list[str]:
+    return [field["name"], *field.get("aliases", [])]
+
+
+def bare(schema: Json) -> Json:
+    """The type itself, out of a union with null, or of an object around it."""
+    if isinstance(schema, list):
+        rest = [branch for branch in schema if branch != "null"]
+        return bare(rest[0]) if len(rest) == 1 else schema
+    if isinstance(schema, dict) and (set(schema) == {"type"} or isinstance(schema.get("type"), (dict, list))):
+        return bare(schema["type"])
+    return schema
 
 
 def array_of(node: Node, values: Sequence[Any]) -> pa.Array:

@@ -12,7 +12,6 @@ import fastavro
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient, SchemaRegistryError
 
 from onefold.core.errors import ConfigError, Retriable
-from onefold.sources.kafka.avro_types import without_logical_types
 from onefold.sources.kafka.sifting import Unparsable
 
 __all__ = ["Registry", "registry"]
@@ -44,14 +43,14 @@ class Registry:
         self._schemas: dict[int, Any] = {}
 
     def writer(self, number: int) -> Any:
-        """The schema with that id, without logical types. Raises `Unparsable`, not settled, for one it lacks."""
+        """The schema with that id, in one piece. Raises `Unparsable`, not settled, for one it lacks."""
         if number not in self._schemas:
             schema = self._ask(f"schema {number}", lambda: self._client.get_schema(number))
             if schema is None:
                 raise Unparsable(None, f"the registry has no schema with the id {number}", settled=False)
             if schema.schema_type not in (None, "AVRO"):
                 raise Unparsable(None, f"the schema with the id {number} is no Avro schema, but {schema.schema_type}")
-            self._schemas[number] = self._stripped(schema, {})
+            self._schemas[number] = self._in_one_piece(schema, {})
         return self._schemas[number]
 
     def latest(self, subject: str) -> str:
@@ -66,20 +65,17 @@ class Registry:
             raise ConfigError(f"the newest schema of {subject!r} refers to others: give avro_schema, in one piece")
         return str(found.schema.schema_str)
 
-    def _stripped(self, schema: Schema, named: dict[str, Any]) -> Any:
-        """Without logical types, and in one piece."""
+    def _in_one_piece(self, schema: Schema, named: dict[str, Any]) -> Any:
         for reference in schema.references or []:
             subject, version = reference.subject or "", reference.version or 0
             what = f"version {version} of {subject!r}"
             found = self._ask(what, partial(self._client.get_version, subject, version))
             if found is None:
                 raise Unparsable(None, f"the registry has no {what}, which a schema refers to", settled=False)
-            self._stripped(found.schema, named)
-        stripped = without_logical_types(json.loads(schema.schema_str or ""))
-        if not schema.references:
-            fastavro.parse_schema(stripped, named_schemas=named)
-            return stripped
-        return fastavro.schema.expand_schema(fastavro.parse_schema(stripped, named_schemas=named))
+            self._in_one_piece(found.schema, named)
+        text = json.loads(schema.schema_str or "")
+        parsed = fastavro.parse_schema(text, named_schemas=named)
+        return fastavro.schema.expand_schema(parsed) if schema.references else text
 
     def _ask(self, what: str, ask: Callable[[], Any]) -> Any:
         """The answer; None where the registry says that there is no such thing."""
