@@ -33,9 +33,7 @@ _OPTIONS = {
     "direct",
     "startingTimestamp",
     "startingOffsetsByTimestamp",
-    "maxBytesPerTrigger",
-    "commitToGroup",
-    "forgetTopics",
+    *operations.OPTIONS,
     *FORMAT_OPTIONS,
     "compiledFetch",
 }
@@ -227,13 +225,7 @@ class KafkaSource:
             options["frozen"] = "true"
         if self.max_offsets_per_trigger is not None:
             options["maxOffsetsPerTrigger"] = str(self.max_offsets_per_trigger)
-        if self.max_bytes_per_trigger is not None:
-            options["maxBytesPerTrigger"] = str(self.max_bytes_per_trigger)
-        if self.commit_to_group is not None and positions is None:  # a pipeline tells the group itself
-            options["commitToGroup"] = self.commit_to_group
-        if self.forget_topics:
-            options["forgetTopics"] = ",".join(self.forget_topics)
-        options |= format_options(self)
+        options |= operations.options(self, in_pipeline=positions is not None) | format_options(self)
         if self.compiled_fetch != "auto":
             options["compiledFetch"] = self.compiled_fetch
         return options | {f"kafka.{name}": value for name, value in self.settings.items()}
@@ -274,9 +266,7 @@ class KafkaSource:
             settings=settings,
             timeout_s=(_whole("timeoutMs", given.get("timeoutMs")) or 60_000) / 1000,
             topics_pattern=given.get("subscribePattern"),
-            max_bytes_per_trigger=_whole("maxBytesPerTrigger", given.get("maxBytesPerTrigger")),
-            commit_to_group=given.get("commitToGroup"),
-            forget_topics=[topic.strip() for topic in given.get("forgetTopics", "").split(",") if topic.strip()],
+            **operations.settings(given),
             schema_registry=registry or None,
             **format_settings(given),
             compiled_fetch=given.get("compiledFetch", "auto").strip().lower(),
