@@ -25,7 +25,7 @@ from onefold.sources.kafka.csv import CsvParser
 from onefold.sources.kafka.json import JsonParser
 from onefold.sources.kafka.sifting import TooManyBad, sift
 
-ROWS = 10_000  # as many as the source parses at a time
+ROWS = 10_000
 REPEATS = 15
 # It reads no decimals.
 POLARS = {"id": pl.Int64, "account": pl.Int64, "amount": pl.Float64, "at": pl.Datetime("us", "UTC")}
