@@ -22,11 +22,13 @@ class Epochs:
     def __init__(self, sink: Sink, pipeline: str, store_url: str, schema: pa.Schema) -> None:
         self._pipeline, self._sink = pipeline, sink
         self._number = 0
+        kind = sink.guarantee().kind
+        self._write_through = (sink.name,) if kind is SinkKind.WRITE_THROUGH else ()
         self._store = CheckpointStore(store_url)
         self._driver = Driver(pipeline, self._store, {sink.name: sink.recover(pipeline)}, _stop)
         self._started = self._driver.run(start((sink.name,), Initial(_position(0))))
         committer = self._driver.committers[sink.name] = sink.open(pipeline, schema)
-        if sink.guarantee().kind is SinkKind.LAST_RESOURCE:
+        if kind is SinkKind.LAST_RESOURCE:
             assert isinstance(committer, LastResource)
             self._driver.last_resource = sink.name
 
@@ -38,7 +40,7 @@ class Epochs:
             return tuple(team.answers())
 
         read = Range(_position(self._number), _position(self._number + 1))
-        request = EpochRequest(read, sinks=(self._sink.name,))
+        request = EpochRequest(read, sinks=(self._sink.name,), write_through=self._write_through)
         self._driver.run(epoch(self._started.generation, self._started.store_id, request), write)
         self._number += 1
 

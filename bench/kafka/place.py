@@ -99,7 +99,7 @@ class Place:
         found = self._count(name)
         if not self.rows <= found <= self.rows + markers_max:
             raise RuntimeError(f"the topic has {found:,} records, and {self.rows:,} rows were to be written")
-        admin = AdminClient({"bootstrap.servers": self.servers})
+        admin = self._admin()
         admin.delete_topics([name])[name].result()
 
     @property
@@ -136,8 +136,11 @@ class Place:
         finally:
             shutil.rmtree(place, ignore_errors=True)
 
+    def _admin(self) -> AdminClient:
+        return AdminClient({"bootstrap.servers": self.servers, "log_level": "3"})
+
     def _make(self, name: str) -> None:
-        admin = AdminClient({"bootstrap.servers": self.servers})
+        admin = self._admin()
         if name in admin.list_topics(timeout=30).topics:  # of a run that was interrupted while it produced
             admin.delete_topics([name])[name].result()
             time.sleep(1.0)
@@ -147,7 +150,7 @@ class Place:
 
     def _count(self, name: str) -> int:
         """Offsets up to the last stable one; 0 without such a topic."""
-        if name not in AdminClient({"bootstrap.servers": self.servers}).list_topics(timeout=30).topics:
+        if name not in self._admin().list_topics(timeout=30).topics:
             return 0
         ends = KafkaSource(name, bootstrap_servers=self.servers, starting_offsets="latest").initial_positions()
         return sum(ends.topics()[name].values())

@@ -111,7 +111,9 @@ def _write(sink: KafkaSink, path: Path, epochs: int) -> Job:
     batches = _batches(path)
     share = -(-len(batches) // epochs)
     task: TaskId = yield
-    for start in range(0, share * epochs, share):
+    first = task.epoch
+    while True:
+        start = (task.epoch - first) * share  # an epoch may run again
         writer = sink.writer(task.another_attempt())
         for batch in batches[start : start + share]:
             writer.write(batch)

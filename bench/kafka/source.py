@@ -111,9 +111,11 @@ def _source(place: Place, form: str, compiled: str) -> Iterator[KafkaSource]:
 
 
 def _consume(servers: str, topic: str, partitions: Sequence[int], rows: int) -> Job:
-    consumer = Consumer({"bootstrap.servers": servers, "group.id": "not used", "enable.auto.commit": False})
-    yield
     gc.disable()
+    consumer = Consumer({"bootstrap.servers": servers, "group.id": "not used", "enable.auto.commit": False})
+    consumer.assign([TopicPartition(topic, partitions[0], 0)])
+    assert consumer.consume(1, 30.0)
+    yield
     consumer.assign([TopicPartition(topic, partition, 0) for partition in partitions])
     left = sum(len(range(partition, rows, PARTITIONS)) for partition in partitions)
     taken = 0
@@ -126,6 +128,8 @@ def _consume(servers: str, topic: str, partitions: Sequence[int], rows: int) -> 
 
 
 def _fetch(servers: str, topic: str, partitions: Sequence[int], rows: int, compiled: str) -> Job:
+    for wanted in _ranges(topic, partitions, 1 + max(partitions)):
+        assert list(fetch(servers, {}, wanted, compiled=compiled))
     yield
     yield sum(
         len(records)
@@ -135,6 +139,8 @@ def _fetch(servers: str, topic: str, partitions: Sequence[int], rows: int, compi
 
 
 def _read(source: KafkaSource, schema: pa.Schema, partitions: Sequence[int], rows: int) -> Job:
+    for wanted in _ranges(source.topics[0], partitions, 1 + max(partitions)):
+        assert list(read(source, schema, wanted))
     yield
     yield sum(
         batch.num_rows
@@ -144,6 +150,7 @@ def _read(source: KafkaSource, schema: pa.Schema, partitions: Sequence[int], row
 
 
 def _ranges(topic: str, partitions: Sequence[int], rows: int) -> list[OffsetRange]:
+    """The first so many records of the topic, as far as they are in these partitions."""
     return [OffsetRange(topic, number, 0, len(range(number, rows, PARTITIONS))) for number in partitions]
 
 

@@ -60,10 +60,11 @@ def copy_from_files(tables: Tables, table: str, paths: Sequence[Path]) -> float:
 def _write(sink: PostgresSink, path: Path) -> Job:
     batches = _batches(path)
     task: TaskId = yield
-    writer = sink.writer(task.another_attempt())
-    for batch in batches:
-        writer.write(batch)
-    yield writer.prepare()
+    while True:  # an epoch may run again
+        writer = sink.writer(task.another_attempt())
+        for batch in batches:
+            writer.write(batch)
+        task = yield writer.prepare()
 
 
 def _copy_bytes(url: str, table: str, path: Path) -> Job:
