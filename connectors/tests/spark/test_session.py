@@ -11,7 +11,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from onefold.core import Committable, Decided, EpochRecord, Fenced, Guarantee, InDoubt, Positions, Range
+from onefold.core import Committable, Committer, Decided, EpochRecord, Fenced, Guarantee, InDoubt, Positions, Range
+from onefold.core.dead_letters import LETTER_COLUMNS
 from onefold.core.effects import EpochRequest
 from onefold.core.protocol import Initial
 from onefold.core.store import CheckpointStore
@@ -59,10 +60,18 @@ class Hasty(ModelTwoPhaseSink):
         return replace(super().guarantee(), prepared_s=60)
 
 
+class HastyLetters(Hasty):
+    """A model of a sink, which knows rows of one column only."""
+
+    def open(self, pipeline: str, schema: pa.Schema) -> Committer:
+        assert schema == LETTER_COLUMNS
+        return super().open(pipeline, ROWS.schema)
+
+
 def test_an_epoch_commits_the_sinks_whose_prepared_work_lives_shortest_first(store: LosesDecisions) -> None:
     store.unanswered = 2
     sinks = [ModelTwoPhaseSink("a"), Hasty("b"), ModelTwoPhaseSink("c")]
-    session = Session("p", sinks, store, patience_s=0, dead_letters=Hasty("d"))
+    session = Session("p", sinks, store, patience_s=0, dead_letters=HastyLetters("d"))
     session.start(Initial(SPAN.start))
     session.open_sinks(ROWS.schema)
     assert session.names == ("b", "d", "a", "c")
