@@ -1,4 +1,5 @@
-"""For all tests: Hypothesis draws the same examples in every run; HYPOTHESIS_PROFILE=explore asks for new ones.
+"""For all tests: Hypothesis draws the same examples in every run, and times none; HYPOTHESIS_PROFILE=explore asks for
+new ones.
 
 `make test` runs them in several processes (`-n auto`), each with servers and a Spark of its own; without `-n` they run
 one after the other in one process.
@@ -13,8 +14,8 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-settings.register_profile("fixed", derandomize=True)
-settings.register_profile("explore", max_examples=1000)
+settings.register_profile("fixed", derandomize=True, deadline=None)
+settings.register_profile("explore", max_examples=1000, deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
 
 PROCESSES_MAX = 4  # each takes up to 4 GB

@@ -72,7 +72,7 @@ class LongSchedules(RuleBasedStateMachine):
 
 
 TestLongSchedules: Any = LongSchedules.TestCase
-TestLongSchedules.settings = settings(max_examples=EXAMPLES, stateful_step_count=STEPS, deadline=None)
+TestLongSchedules.settings = settings(max_examples=EXAMPLES, stateful_step_count=STEPS)
 
 
 def test_it_struck_with_everything_that_it_has() -> None:

@@ -102,7 +102,7 @@ def typed(draw: st.DrawFn, depth: int = 3) -> tuple[pa.DataType, st.SearchStrate
     return struct, st.fixed_dictionaries({name: st.none() | values for name, (_, values) in fields})
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.data())
 def test_the_text_of_any_nested_value_reads_back_as_the_value(data: st.DataObject) -> None:
     kind, values = data.draw(typed())
