@@ -10,14 +10,25 @@ from onefold.core.errors import WorkLost
 from onefold.core.testing.conformance.calls import Abandon, Abort, Commit, Open, Prepare, Record, Recover, Write
 from onefold.core.testing.conformance.kinds import finish
 from onefold.core.testing.conformance.processes import Call
-from onefold.core.testing.conformance.promises import Promise
+from onefold.core.testing.conformance.promises import Held, Promise
 from onefold.core.testing.conformance.sink_checks import expect_listed
 from onefold.core.testing.conformance.workbench import Subject, Work, Workbench, entry_of, positions
 
-__all__ = ["DRIVER_CRASHES", "WRITER_CRASHES"]
+__all__ = ["DRIVER_CRASHES", "WRITER_CRASHES", "cut_opening"]
 
 
 def opening_can_be_cut_anywhere(subject: Subject) -> None:
+    cut_opening(subject, _prepare_and_abort)
+
+
+def _prepare_and_abort(held: Held, after: Workbench) -> None:
+    work = after.prepare(after.task(1))
+    expect_listed(held, after, [work])
+    after.committer.abort([work.committable])
+
+
+def cut_opening(subject: Subject, use: Callable[[Held, Workbench], None]) -> None:
+    """Kill processes in what a driver does first; then the next one must find nothing, and `use` what it opened."""
     bench = Workbench(subject)
     calls: dict[str, Callable[[str], Call]] = {
         "open": lambda name: Open(subject.make_sink, name, bench.schema),
@@ -32,9 +43,7 @@ def opening_can_be_cut_anywhere(subject: Subject) -> None:
                 after = bench.insist(partial(bench.another_pipeline, name))
                 there = after.committer.ledger()
                 held.expect(there is None, "an empty ledger", there)
-                work = after.prepare(after.task(1))
-                expect_listed(held, after, [work])
-                after.committer.abort([work.committable])
+                use(held, after)
                 after.close()
     bench.close()
 

@@ -6,10 +6,11 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from onefold.core.contract import Announcement, Decided, EpochState
-from onefold.core.testing.conformance.calls import Abandon, Announce, Commit, Open, Prepare, Recover, Verify, Write
+from onefold.core.testing.conformance.calls import Abandon, Announce, Commit, Prepare, Verify, Write
+from onefold.core.testing.conformance.crash_checks import cut_opening
 from onefold.core.testing.conformance.kinds import finish
 from onefold.core.testing.conformance.processes import Call
-from onefold.core.testing.conformance.promises import Promise
+from onefold.core.testing.conformance.promises import Held, Promise
 from onefold.core.testing.conformance.workbench import Subject, Workbench
 from onefold.core.testing.conformance.write_through_steps import (
     announced,
@@ -100,23 +101,11 @@ def verify_and_commit_can_be_cut_anywhere(subject: Subject) -> None:
 
 
 def opening_can_be_cut_anywhere(subject: Subject) -> None:
-    bench = Workbench(subject)
-    calls: dict[str, Callable[[str], Call]] = {
-        "open": lambda name: Open(subject.make_sink, name, bench.schema),
-        "recover": lambda name: Recover(subject.make_sink, name),
-    }
-    for call, make in calls.items():
-        for number, strike in enumerate(subject.striker.each(call)):
-            name = f"{bench.pipeline}.{call}{number}"
-            with subject.book.holding(Promise.OPEN_AGAIN, call) as held:
-                strike.run(make(name))
-            with subject.book.holding(Promise.OPEN_AGAIN, call, strike.crash) as held:
-                after = bench.insist(lambda name=name: bench.another_pipeline(name))  # type: ignore[misc]
-                there = after.committer.ledger()
-                held.expect(there is None, "an empty ledger", there)
-                mine = epochs(after, 1)
-                record = begun(after, mine)
-                finish(after, mine, record, [after.prepare(after.task(record.epoch))])
-                after.look(held)
-                after.close()
-    bench.close()
+    cut_opening(subject, _write_an_epoch)
+
+
+def _write_an_epoch(held: Held, after: Workbench) -> None:
+    mine = epochs(after, 1)
+    record = begun(after, mine)
+    finish(after, mine, record, [after.prepare(after.task(record.epoch))])
+    after.look(held)
