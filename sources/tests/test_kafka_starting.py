@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 from onefold.core.errors import ConfigError
+from onefold.core.positions import Positions
 from onefold.sources import KafkaSource
 from onefold.sources.kafka import Planner
 from onefold.sources.kafka.java import java_settings
@@ -34,6 +36,15 @@ def test_the_narrower_start_counts_and_words_numbers_and_times_may_be_mixed() ->
     assert start.place(("b", 2)) == datetime(2026, 11, 20, tzinfo=UTC)
     assert start.place(("b", 3)) is None
     assert start.ids == {"b": "x"}
+
+
+def test_positions_of_a_forgotten_topic_stay_with_the_others() -> None:
+    frozen = Positions.of({"a/0": 17, "gone/0": 5}, {"gone/id": "x"})
+    options = source("a", forget_topics=["gone"]).options(frozen)
+    again = KafkaSource.from_options(options)
+    assert Standing.from_nested(json.loads(again.starting_offsets)).positions() == frozen
+    start = parse("startingOffsets", again.starting_offsets, again.subscription)
+    assert (start.partitions, start.ids) == ({("a", 0): 17}, {})
 
 
 def test_times_come_as_datetimes_texts_and_milliseconds() -> None:
