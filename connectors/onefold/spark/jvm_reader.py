@@ -110,7 +110,8 @@ class _Parse:
         from onefold.sources.kafka.reading import Parsing
 
         settle()
-        parsing = Parsing(self.source, self.schema)
+        # Dead letters are found by reading again: what may parse by then must be no bad record now.
+        parsing = Parsing(self.source, self.schema, settled=self.source.on_error == "dead_letter")
         for batch in batches:
             if batch.num_rows:
                 (first, last) = (batch.slice(at, 1).to_pylist()[0] for at in (0, batch.num_rows - 1))
