@@ -117,6 +117,14 @@ def test_lines_with_odd_quotes_never_take_their_neighbours_along(values: list[by
     ]
 
 
+def test_a_byte_order_mark_belongs_to_its_value_wherever_the_batch_was_cut() -> None:
+    texts, numbers = (CsvParser(pa.schema({"a": kind}), ",") for kind in (pa.string(), pa.int64()))
+    for values in (["\ufeff1", "2"], ["2", "\ufeff1"]):
+        raw = [value.encode() for value in values]
+        assert texts.parse(raw).column("a").to_pylist() == values
+        assert [raw[each.index] for each in sift(raw, numbers, 1).bad] == ["\ufeff1".encode()]
+
+
 def test_nested_types_are_refused_by_name() -> None:
     with pytest.raises(ConfigError, match="'odd'"):
         check(pa.schema({"odd": pa.list_(pa.int64())}))
