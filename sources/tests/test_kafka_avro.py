@@ -165,6 +165,9 @@ def test_renamed_fields_new_symbols_and_defaults_of_bytes_are_resolved_too() -> 
     ("written", "wanted"),
     [
         (logical("long", "timestamp-micros"), logical("long", "timestamp-millis")),
+        (logical("long", "timestamp-nanos"), logical("long", "timestamp-micros")),
+        (logical("long", "timestamp-micros"), logical("long", "timestamp-nanos")),
+        (logical("int", "time-millis"), logical("long", "time-micros")),
         (["null", logical("long", "local-timestamp-millis")], logical("long", "timestamp-millis")),
         (logical("bytes", "decimal", precision=9, scale=2), logical("bytes", "decimal", precision=9, scale=3)),
     ],
