@@ -110,6 +110,11 @@ def test_a_change_of_leader_alone_is_no_new_data() -> None:
     assert at.moved_to(seen.offsets, seen) == Standing(seen.offsets, {"a": "A"}, {("a", 0): 1, ("a", 1): 2})
 
 
+def test_a_position_never_keeps_the_leader_epoch_of_an_older_one() -> None:
+    at = Standing({("a", 0): 5}, {}, {("a", 0): 1})
+    assert at.moved_to({("a", 0): 9}, Standing({("a", 0): 9})).epochs == {}  # no broker said
+
+
 def test_a_planner_pickles_with_what_it_was_frozen_at() -> None:
     planner = Planner(source("a"), Standing({("a", 0): 5}))
     assert pickle.loads(pickle.dumps(planner)).initial() == Standing({("a", 0): 5})
