@@ -161,6 +161,7 @@ def test_a_schema_is_inferred_from_what_all_records_have_and_printed_as_ddl() ->
         [
             b'{"id":1,"at":"2026-01-01","x":1,"big":18446744073709551616,"no":null,"ok":true}',
             b"not json",
+            b"[" * 100_000,
             None,
             b'{"id":2,"x":1.5,"late":[{"q":null},{"q":"y","a b":2}],"s":{"n":9007199254740993}}',
         ]
