@@ -32,7 +32,7 @@ class LaterMaybe:
 
 @pytest.mark.parametrize("on_error", ["dead_letter", "skip"])
 def test_a_record_that_may_be_good_by_the_second_reading_is_no_dead_letter(
-    monkeypatch: pytest.MonkeyPatch, on_error: str
+    monkeypatch: pytest.MonkeyPatch, on_error: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(reading, "parser_of", lambda *_: LaterMaybe())
     source = KafkaSource(
@@ -48,3 +48,4 @@ def test_a_record_that_may_be_good_by_the_second_reading_is_no_dead_letter(
             list(parsed)
     else:
         assert [rows.num_rows for rows in parsed] == [1]
+        assert "orders/0 [7, 9): 1 records could not be read, and were skipped" in caplog.text
