@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
+from typing import Any
 
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions
@@ -59,6 +60,27 @@ def test_topics_that_come_to_match_join_a_pipeline_and_one_made_anew_stops_it_al
     with pytest.raises(DataLoss, match=f"{family}-b: the topic was deleted and made anew"):
         rig.run(rig.pipeline(), again, checkpoint="new")
     assert len(rig.rows()) == 5
+
+
+@pytest.mark.parametrize("by_name", [True, False], ids=["by name", "by pattern"])
+def test_a_pipeline_goes_on_without_a_topic_that_it_is_told_to_forget(rig: Rig, family: str, by_name: bool) -> None:
+    names = [f"{family}-a", f"{family}-b"]
+
+    def source(kept: list[str], **more: Any) -> KafkaSource:
+        which = kept if by_name else []
+        more |= {} if by_name else {"topics_pattern": f"{family}-.*"}
+        return KafkaSource(*which, bootstrap_servers=rig.servers, format="json", schema=SCHEMA, **more)
+
+    for name in names:
+        make_topic(rig, name)
+        produce(rig.servers, name, 2, value=b'{"id":1,"n":1}')
+    rig.run(rig.pipeline(), source(names))
+    make_anew(rig.servers, names[1])
+    for name in names:
+        produce(rig.servers, name, 3, value=b'{"id":2,"n":2}')
+    (outcome,) = rig.run(rig.pipeline(), source(names[:1], forget_topics=names[1:]))
+    assert rig.rows() == [(1, 1)] * 4 + [(2, 2)] * 3
+    assert outcome.record.range.end.topics() == {names[0]: {0: 5}, names[1]: {0: 2}}
 
 
 def make_topic(rig: Rig, name: str) -> None:

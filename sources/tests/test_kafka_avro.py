@@ -16,9 +16,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onefold.core.errors import ConfigError
+from onefold.core.errors import ConfigError, OnefoldError
+from onefold.sources import KafkaSource
 from onefold.sources.kafka import avro, avro_decoding
 from onefold.sources.kafka.avro_types import AvroSchema
+from onefold.sources.kafka.registry import Registry
 from onefold.sources.kafka.sifting import TooManyBad, Unparsable, sift
 
 UTC = dt.UTC
@@ -163,6 +165,9 @@ def test_renamed_fields_new_symbols_and_defaults_of_bytes_are_resolved_too() -> 
     ("written", "wanted"),
     [
         (logical("long", "timestamp-micros"), logical("long", "timestamp-millis")),
+        (logical("long", "timestamp-nanos"), logical("long", "timestamp-micros")),
+        (logical("long", "timestamp-micros"), logical("long", "timestamp-nanos")),
+        (logical("int", "time-millis"), logical("long", "time-micros")),
         (["null", logical("long", "local-timestamp-millis")], logical("long", "timestamp-millis")),
         (logical("bytes", "decimal", precision=9, scale=2), logical("bytes", "decimal", precision=9, scale=3)),
     ],
@@ -294,6 +299,17 @@ def test_what_both_decoders_take_of_damaged_records_they_take_alike(row: Json, d
         except Unparsable:
             continue
     assert len(set(taken)) <= 1
+
+
+@pytest.mark.parametrize("url", ["http://me:secret@localhost:1", "ftp://me:secret@localhost:1"])
+def test_no_password_of_the_registry_shows(url: str) -> None:
+    named = {"url": "http://localhost:1", "basic.auth.user.info": "me:secret"}
+    for config in (named, {"url": url}):
+        source = KafkaSource("o", bootstrap_servers="localhost:9092", format="avro", schema_registry=config)
+        assert "secret" not in repr(source)
+    with pytest.raises(OnefoldError, match="//localhost:1") as failed:
+        Registry({"url": url, "max.retries": "0"}, 1.0).latest("o")
+    assert "secret" not in "".join(map(str, (failed.value, failed.value.__cause__)))
 
 
 def test_too_many_bad_records_stop_the_parsing() -> None:

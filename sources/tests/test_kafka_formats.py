@@ -117,6 +117,14 @@ def test_lines_with_odd_quotes_never_take_their_neighbours_along(values: list[by
     ]
 
 
+def test_a_byte_order_mark_belongs_to_its_value_wherever_the_batch_was_cut() -> None:
+    texts, numbers = (CsvParser(pa.schema({"a": kind}), ",") for kind in (pa.string(), pa.int64()))
+    for values in (["\ufeff1", "2"], ["2", "\ufeff1"]):
+        raw = [value.encode() for value in values]
+        assert texts.parse(raw).column("a").to_pylist() == values
+        assert [raw[each.index] for each in sift(raw, numbers, 1).bad] == ["\ufeff1".encode()]
+
+
 def test_nested_types_are_refused_by_name() -> None:
     with pytest.raises(ConfigError, match="'odd'"):
         check(pa.schema({"odd": pa.list_(pa.int64())}))
@@ -153,6 +161,7 @@ def test_a_schema_is_inferred_from_what_all_records_have_and_printed_as_ddl() ->
         [
             b'{"id":1,"at":"2026-01-01","x":1,"big":18446744073709551616,"no":null,"ok":true}',
             b"not json",
+            b"[" * 100_000,
             None,
             b'{"id":2,"x":1.5,"late":[{"q":null},{"q":"y","a b":2}],"s":{"n":9007199254740993}}',
         ]

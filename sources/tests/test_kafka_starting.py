@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 from onefold.core.errors import ConfigError
+from onefold.core.positions import Positions
 from onefold.sources import KafkaSource
 from onefold.sources.kafka import Planner
 from onefold.sources.kafka.java import java_settings
@@ -34,6 +36,15 @@ def test_the_narrower_start_counts_and_words_numbers_and_times_may_be_mixed() ->
     assert start.place(("b", 2)) == datetime(2026, 11, 20, tzinfo=UTC)
     assert start.place(("b", 3)) is None
     assert start.ids == {"b": "x"}
+
+
+def test_positions_of_a_forgotten_topic_stay_with_the_others() -> None:
+    frozen = Positions.of({"a/0": 17, "gone/0": 5}, {"gone/id": "x"})
+    options = source("a", forget_topics=["gone"]).options(frozen)
+    again = KafkaSource.from_options(options)
+    assert Standing.from_nested(json.loads(again.starting_offsets)).positions() == frozen
+    start = parse("startingOffsets", again.starting_offsets, again.subscription)
+    assert (start.partitions, start.ids) == ({("a", 0): 17}, {})
 
 
 def test_times_come_as_datetimes_texts_and_milliseconds() -> None:
@@ -97,6 +108,11 @@ def test_a_change_of_leader_alone_is_no_new_data() -> None:
     seen = Standing({("a", 0): 5, ("a", 1): 9}, {"a": "A"}, {("a", 0): 2, ("a", 1): 2})
     assert at.moved_to({("a", 0): 5, ("a", 1): 5}, seen).nested() == at.nested()
     assert at.moved_to(seen.offsets, seen) == Standing(seen.offsets, {"a": "A"}, {("a", 0): 1, ("a", 1): 2})
+
+
+def test_a_position_never_keeps_the_leader_epoch_of_an_older_one() -> None:
+    at = Standing({("a", 0): 5}, {}, {("a", 0): 1})
+    assert at.moved_to({("a", 0): 9}, Standing({("a", 0): 9})).epochs == {}  # no broker said
 
 
 def test_a_planner_pickles_with_what_it_was_frozen_at() -> None:

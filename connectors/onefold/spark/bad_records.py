@@ -47,7 +47,7 @@ class Policy:
             raise BadRecord(
                 f"epoch {task.epoch} of pipeline {task.pipeline!r} has {'' if last is None else 'at least '}{count}"
                 f" records that cannot be read, more than bad_records_max={self.bad_max}"
-                f"{'' if last is None else f'; the last of them: {last}'}. Nothing of the epoch was written. Correct"
+                f"{'' if last is None else f'; the last of them: {last}'}. Nothing of the epoch was decided. Correct"
                 " the source's format or schema; if these are right and the records are not, raise bad_records_max"
             )
 

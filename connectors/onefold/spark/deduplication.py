@@ -6,6 +6,7 @@ again after a crash gives the same rows again.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from pyspark.sql import Column, DataFrame
@@ -21,8 +22,8 @@ from onefold.spark.highest import SEQUENCE, SOURCE
 
 __all__ = ["deduplicate", "widened"]
 
-_PLACES = (Places("topic", "partition", "offset"), Places("kafka_topic", "kafka_partition", "kafka_offset"))
-_KEYS, _HEADERS = ("key", "kafka_key"), ("headers", "kafka_headers")
+# Those beside parsed columns first: there, what is called `key` or `topic` was in the value.
+_PLACES = (Places("kafka_topic", "kafka_partition", "kafka_offset"), Places("topic", "partition", "offset"))
 _ARRIVAL = "__onefold_arrival"
 
 
@@ -43,7 +44,7 @@ def deduplicate(df: DataFrame, ids: Deduplication) -> DataFrame:
     if isinstance(ids, IdsWithin):
         return _within(df, ids, places)
     # Spark takes quadratic time for a column of lists that are null (it fills the offsets anew for every row).
-    lists = [name for name in _HEADERS if name in df.columns]
+    lists = [name for name in _names(df.columns, "headers") if name in df.columns]
     filled = {name: F.coalesce(name, F.array().cast(df.schema[name].dataType)) for name in lists}
     blocks = df.withColumns(filled).select("*", *_parts(df, ids)).mapInArrow(pack(places), BLOCKS)
     groups = blocks.groupBy("topic", "partition")
@@ -103,12 +104,14 @@ def _parts(df: DataFrame, ids: OrderedIds) -> list[Column]:
 
 def _id(df: DataFrame, id: str | None) -> Column:
     if id is None:
-        return F.col(_one_of(df, _KEYS, "its key"))
+        return F.col(_one_of(df, _names(df.columns, "key"), "its key"))
     if not id.startswith(HEADER):
         _check_column(df, id)
         return F.col(f"`{id}`")
     name = id.removeprefix(HEADER)
-    named = F.filter(F.col(_one_of(df, _HEADERS, "its headers")), lambda header: header["key"] == name)
+    named = F.filter(
+        F.col(_one_of(df, _names(df.columns, "headers"), "its headers")), lambda header: header["key"] == name
+    )
     return F.try_element_at(named, F.lit(-1))["value"]  # as Kafka's own lastHeader
 
 
@@ -129,6 +132,12 @@ def _places(df: DataFrame) -> Places:
         "deduplicate needs the columns that say where in Kafka a record was: topic, partition and offset, or"
         f" kafka_topic, kafka_partition and kafka_offset; there are {', '.join(df.columns)}"
     )
+
+
+def _names(columns: Sequence[str], part: str) -> tuple[str, ...]:
+    """What a record's key, or its headers, may be called among these columns."""
+    parsed = {*_PLACES[0].columns} <= {*columns}
+    return (f"kafka_{part}",) if parsed else (part, f"kafka_{part}")
 
 
 def _one_of(df: DataFrame, names: tuple[str, ...], what: str) -> str:

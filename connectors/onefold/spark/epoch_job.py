@@ -65,11 +65,8 @@ def write_epoch(
 
 def read_bad_records(spark: SparkSession, source: KafkaSource, start: Positions, end: Positions) -> DataFrame:
     """The records between two positions that cannot be read: `onefold.core.dead_letters.BAD_COLUMNS`."""
-    from onefold.sources.kafka import KafkaSource
-
     register(spark)
-    # Of all epochs together, which may be more than any one may have.
-    whole = KafkaSource.from_options({**source.options(), "onError": "dead_letter", "badRecordsMax": str(2**62)})
+    whole = _of_all_epochs(source, start)
     df = spark.read.format("onefold_kafka").options(**whole.options(start)).load()
     fetch = BadFetch(whole, to_arrow_schema(df.schema, timezone="UTC"), settled=False)
     ranges = _ranges(spark, source, Range(start, end))
@@ -80,6 +77,14 @@ def read_bad_records(spark: SparkSession, source: KafkaSource, start: Positions,
 
     columns = from_arrow_schema(BAD_COLUMNS)
     return spark.createDataFrame([], columns) if ranges is None else ranges.mapInArrow(read, columns)
+
+
+def _of_all_epochs(source: KafkaSource, start: Positions) -> KafkaSource:
+    """The source with as many bad records as there are: all epochs' together may be more than any one may have."""
+    from onefold.sources.kafka import KafkaSource
+
+    options = source.options(start) | {"onError": "dead_letter", "badRecordsMax": str(2**62)}
+    return KafkaSource.from_options(options)
 
 
 def _ranges(spark: SparkSession, source: KafkaSource, span: Range) -> DataFrame | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -107,14 +107,19 @@ class _Parse:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from onefold.sources.kafka import OffsetRange
-        from onefold.sources.kafka.reading import Parsing
+        from onefold.sources.kafka.reading import Parsing, tell_skipped
 
         settle()
-        parsing = Parsing(self.source, self.schema)
+        # Dead letters are found by reading again: what may parse by then must be no bad record now.
+        parsing = Parsing(self.source, self.schema, settled=self.source.on_error == "dead_letter")
+        begin, skipped = None, 0
         for batch in batches:
             if batch.num_rows:
                 (first, last) = (batch.slice(at, 1).to_pylist()[0] for at in (0, batch.num_rows - 1))
                 wanted = OffsetRange(first["topic"], first["partition"], first["offset"], last["offset"] + 1)
-                rows = parsing.part(_SparksRecords(batch), wanted).rows
-                if rows.num_rows:
-                    yield rows
+                part = parsing.part(_SparksRecords(batch), wanted)
+                begin, skipped = begin or wanted, skipped + part.bad.num_rows
+                if part.rows.num_rows:
+                    yield part.rows
+        if begin is not None:
+            tell_skipped(self.source, replace(begin, end=wanted.end), skipped)

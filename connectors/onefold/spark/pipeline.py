@@ -218,7 +218,7 @@ class Pipeline:
             return source
         from onefold.sources.kafka import find_schema
 
-        name = f"schema of {','.join(sorted(source.topics)) or source.topics_pattern}"
+        name = f"{source.format} schema of {','.join(sorted(source.topics)) or source.topics_pattern}"
         return source.settled_as(self._session().settle(name[:100], lambda: find_schema(source)))
 
     def _load(self, spark: SparkSession, source: KafkaSource, options: Mapping[str, str]) -> DataFrame:

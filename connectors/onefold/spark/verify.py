@@ -208,9 +208,15 @@ def read_source(spark: SparkSession, source: KafkaSource, start: Positions, end:
     ids, added = source.deduplicate, list[str]()
     if ids is not None:
         source, added = widened(source, ids)
-    options = {**source.options(start), "endingOffsets": whole.to_kafka_json()}
+    df = spark.read.format("onefold_kafka").options(**_bounded(source, start, whole)).load()
+    return df if ids is None else deduplicate(df, ids).drop(*added)
+
+
+def _bounded(source: KafkaSource, start: Positions, end: Positions) -> dict[str, str]:
+    """The options of a batch read between two positions: a stream's limits are none of its."""
+    options = {**source.options(start), "endingOffsets": end.to_kafka_json()}
     if source.on_error != "fail":
         options |= {"onError": "skip", "badRecordsMax": str(2**62)}  # of all epochs together
-    options.pop("maxOffsetsPerTrigger", None)
-    df = spark.read.format("onefold_kafka").options(**options).load()
-    return df if ids is None else deduplicate(df, ids).drop(*added)
+    return {
+        name: value for name, value in options.items() if name not in ("maxOffsetsPerTrigger", "maxBytesPerTrigger")
+    }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Sequence
 from decimal import Decimal
+from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
@@ -15,7 +16,8 @@ from hypothesis import strategies as st
 from pyspark.sql.streaming.state import GroupState
 from pyspark.sql.types import BinaryType, StructType
 
-from onefold.core.errors import BadRecord
+from onefold.core.errors import BadRecord, ConfigError
+from onefold.spark import deduplication
 from onefold.spark.blocks import ID, Places, keep_new, pack, unpack
 from onefold.spark.highest import SEQUENCE, SOURCE, Highest
 
@@ -151,3 +153,12 @@ def test_a_source_and_a_sequence_in_two_columns_may_not_be_null_or_negative() ->
     for numbers_ in ([0, 1, None], [0, 1, -1]):
         with pytest.raises(BadRecord, match="t/0 offset 2"):
             list(pack(PLACES)([good.append_column(SEQUENCE, pa.array(numbers_, pa.int64()))]))
+
+
+def test_fields_of_a_value_are_never_taken_for_the_records_own_key_headers_and_place() -> None:
+    own = ["kafka_topic", "kafka_partition", "kafka_offset"]
+    df: Any = SimpleNamespace(columns=["topic", "partition", "offset", "key", "headers", "kafka_key", *own])
+    assert deduplication._places(df).columns == tuple(own)
+    assert deduplication._one_of(df, deduplication._names(df.columns, "key"), "its key") == "kafka_key"
+    with pytest.raises(ConfigError, match="no column kafka_headers"):
+        deduplication._one_of(df, deduplication._names(df.columns, "headers"), "its headers")

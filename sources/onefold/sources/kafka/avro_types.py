@@ -64,6 +64,13 @@ _COUNTED = {
     ("long", "local-timestamp-millis"): (pa.timestamp("us"), pa.timestamp("ms")),
     ("long", "local-timestamp-micros"): (pa.timestamp("us"), pa.timestamp("us")),
 }
+# What other numbers count, which come out as numbers. Read as one of the above they would be another time.
+_ONLY_NUMBERS = (
+    ("int", "time-millis"),
+    ("long", "time-micros"),
+    ("long", "timestamp-nanos"),
+    ("long", "local-timestamp-nanos"),
+)
 _WIDER = ({"int", "long"}, {"float", "double"})
 
 
@@ -128,7 +135,7 @@ def _meaning(schema: Json) -> str | None:
     logical = schema.get("logicalType")
     if logical == "decimal":
         return f"a decimal of scale {schema.get('scale', 0)}"
-    return logical if (schema.get("type"), logical) in _COUNTED else None
+    return logical if (schema.get("type"), logical) in (*_COUNTED, *_ONLY_NUMBERS) else None
 
 
 def _names(field: Json) -> list[str]:

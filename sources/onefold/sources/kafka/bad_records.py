@@ -51,7 +51,7 @@ def refused(wanted: OffsetRange, records: Records, bad: BadValue, bad_max: int |
         )
     return BadRecord(
         f"more than bad_records_max={bad_max} records cannot be read. The first beyond: {at}. Nothing of this epoch was"
-        " written. If the schema is right and the records are not, raise bad_records_max"
+        " decided. If the schema is right and the records are not, raise bad_records_max"
     )
 
 

@@ -20,6 +20,9 @@ from onefold.sources.kafka.sifting import Unparsable
 __all__ = ["CsvParser", "check", "check_delimiter"]
 
 
+_MARK = b"\xef\xbb\xbf"  # the reader drops one ahead of all lines: it gets its own, and each value keeps what it has
+
+
 def check(schema: pa.Schema) -> None:
     """Raise `ConfigError` for a column that can't be parsed exactly."""
     if not len(schema):
@@ -91,7 +94,7 @@ def _join(values: Sequence[bytes | None]) -> bytes:
         if b"\n" in line or b"\r" in line:
             raise Unparsable(index, "the value has a line break, and format=csv needs one line")
         lines.append(line)
-    return b"\n".join([*lines, b""])
+    return b"".join([_MARK, b"\n".join([*lines, b""])])
 
 
 def _said(error: Exception) -> str:

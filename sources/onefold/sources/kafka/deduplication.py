@@ -43,7 +43,8 @@ class IdsWithin:
     """Ids in any order: each is remembered for `span` ("2 hours") after the reader first saw it, by its own clock.
 
     So the span has to be longer than the reader's longest pause and the time between a record and its repeat, both
-    together. No record is ever dropped that was not seen, however late it comes. `id` as in `OrderedIds`, of any form.
+    together; and that clock must not go back by more. No record is ever dropped that was not seen, however late it
+    comes. `id` as in `OrderedIds`, of any form.
     """
 
     span: str

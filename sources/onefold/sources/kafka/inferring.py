@@ -51,7 +51,7 @@ def infer(values: Iterable[bytes | None]) -> pa.Schema:
     for value in values:
         try:
             record = json.loads(value or b"")
-        except ValueError:
+        except (ValueError, RecursionError):  # the latter of one that is nested too deeply
             continue
         if isinstance(record, dict):
             kind = _merged(kind, _kind(record, ""), "")

@@ -21,7 +21,7 @@ from onefold.sources.kafka.sifting import TooManyBad, sift
 if TYPE_CHECKING:
     from onefold.sources.kafka.source import KafkaSource
 
-__all__ = ["Parsing", "Part", "read", "read_parts"]
+__all__ = ["Parsing", "Part", "read", "read_parts", "tell_skipped"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +46,13 @@ def read(
         skipped += part.bad.num_rows
         if part.rows.num_rows:
             yield part.rows
-    if skipped and source.on_error == "skip":
-        LOGGER.warning("%s: %d records could not be read, and were skipped", wanted, skipped)
+    tell_skipped(source, wanted, skipped)
+
+
+def tell_skipped(source: KafkaSource, wanted: OffsetRange, count: int) -> None:
+    """Log how many records of a range were left out, if they go nowhere else."""
+    if count and source.on_error == "skip":
+        LOGGER.warning("%s: %d records could not be read, and were skipped", wanted, count)
 
 
 def read_parts(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable, Mapping
 from functools import lru_cache, partial
 from typing import Any
@@ -34,12 +35,13 @@ class Registry:
     """One registry, asked for each schema once in a process: ids never change what they mean."""
 
     def __init__(self, config: Mapping[str, str], timeout_s: float) -> None:
-        self._where = config["url"]
+        self._where = _without_password(config["url"])
         try:
             numbers = {name: float(config[name]) for name in _NUMBERS if name in config}
             self._client = SchemaRegistryClient({"timeout": timeout_s, **config, **numbers})
         except (ValueError, TypeError) as error:
-            raise ConfigError(f"schema_registry: {error}. The names are those of confluent-kafka's client") from None
+            said = _without_password(str(error))
+            raise ConfigError(f"schema_registry: {said}. The names are those of confluent-kafka's client") from None
         self._schemas: dict[int, Any] = {}
 
     def writer(self, number: int) -> Any:
@@ -85,10 +87,19 @@ class Registry:
             if error.http_status_code == _NOT_FOUND:
                 return None
             if error.http_status_code in (401, 403):
-                raise ConfigError(f"the schema registry at {self._where} refused {what}: {error}") from None
-            raise Retriable(f"the schema registry at {self._where} failed to give {what}: {error}") from error
+                raise ConfigError(
+                    f"the schema registry at {self._where} refused {what}: {_without_password(str(error))}"
+                ) from None
+            said = _without_password(str(error))
+            raise Retriable(f"the schema registry at {self._where} failed to give {what}: {said}") from None
         except Exception as error:  # its HTTP client's, after its own retries
-            raise Retriable(f"the schema registry at {self._where} did not answer ({what}): {error!r}") from error
+            said = _without_password(repr(error))
+            raise Retriable(f"the schema registry at {self._where} did not answer ({what}): {said}") from None
+
+
+def _without_password(text: str) -> str:
+    """A URL may hold a user and a password."""
+    return re.sub(r"//[^/\s]*@", "//", text)
 
 
 def registry(config: Mapping[str, str], timeout_s: float) -> Registry:

@@ -94,7 +94,7 @@ class KafkaSource:
     bad_records_max: int
     avro_schema: str | None
     avro_written_as: str | None
-    schema_registry: Mapping[str, str] | None = field(hash=False)
+    schema_registry: Mapping[str, str] | None = field(hash=False, repr=False)  # and here
     csv_delimiter: str
     compiled_fetch: str
     topics_pattern: str | None

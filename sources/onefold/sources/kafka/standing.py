@@ -64,7 +64,8 @@ class Standing:
         return Standing(
             {**self.offsets, **offsets},
             {**{topic: name for topic, name in seen.ids.items() if topic in topics}, **self.ids},
-            {**self.epochs, **{p: epoch for p, epoch in seen.epochs.items() if p in moved}},
+            {p: epoch for p, epoch in self.epochs.items() if p not in moved}
+            | {p: epoch for p, epoch in seen.epochs.items() if p in moved},
         )
 
     def _marks(self) -> dict[str, str]:

@@ -106,6 +106,8 @@ def parse(name: str, text: str, subscription: Subscription) -> Start:
     partitions: dict[Partition, Place] = {}
     ids: dict[str, str] = {}
     for topic, by in value.items():
+        if topic in subscription.forgotten:
+            continue  # a pipeline's positions keep it
         if not subscription.covers(topic):
             raise ConfigError(
                 f"{name} names the topic {topic!r}, which is not subscribed to{_near(topic, subscription.topics)}"

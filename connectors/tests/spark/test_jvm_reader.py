@@ -1,0 +1,51 @@
+"""What becomes of the records that Spark's own Kafka connector has read, without Spark."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pytest
+
+from onefold.core.errors import BadRecord
+from onefold.sources import KafkaSource
+from onefold.sources.kafka import RAW_COLUMNS, reading
+from onefold.sources.kafka.sifting import Unparsable
+from onefold.spark.jvm_reader import _Parse
+
+SCHEMA = pa.schema({"id": pa.int64()})
+
+
+class LaterMaybe:
+    """As Avro, whose registry does not have the schema of the value `b"new"` yet."""
+
+    def parse(self, values: Sequence[bytes | None]) -> pa.RecordBatch:
+        if b"new" in values:
+            raise Unparsable(list(values).index(b"new"), "the registry has no such schema", settled=False)
+        return pa.RecordBatch.from_pylist([{"id": index} for index in range(len(values))], SCHEMA)
+
+    def explain(self, value: bytes | None) -> Unparsable:
+        assert value == b"new"
+        return Unparsable(0, "the registry has no such schema", settled=False)
+
+
+@pytest.mark.parametrize("on_error", ["dead_letter", "skip"])
+def test_a_record_that_may_be_good_by_the_second_reading_is_no_dead_letter(
+    monkeypatch: pytest.MonkeyPatch, on_error: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(reading, "parser_of", lambda *_: LaterMaybe())
+    source = KafkaSource(
+        "orders", bootstrap_servers="localhost:9092", format="json", schema="id long", on_error=on_error, reader="spark"
+    )
+    records = [{"topic": "orders", "partition": 0, "offset": 7 + i, "value": v} for i, v in enumerate([b"old", b"new"])]
+    parse = pickle.loads(pickle.dumps(_Parse(source, SCHEMA)))
+    parsed = parse(iter([pa.RecordBatch.from_pylist(records, RAW_COLUMNS)]))
+    if on_error == "dead_letter":
+        with pytest.raises(
+            BadRecord, match=r"orders/0 offset 8: the registry has no such schema\. It may have one later"
+        ):
+            list(parsed)
+    else:
+        assert [rows.num_rows for rows in parsed] == [1]
+        assert "orders/0 [7, 9): 1 records could not be read, and were skipped" in caplog.text
