@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import pytest
 
 from onefold.core import (
+    Announcement,
     CheckpointMismatch,
     Committable,
     Damaged,
@@ -234,6 +235,14 @@ def test_start_takes_a_generation_above_all_that_the_ledgers_have_seen() -> None
     started: Started = world.run(start(SINKS, Initial(Positions())))
     assert [e.above for e in world.of(AcquireGeneration)] == [7]
     assert (started.generation, started.finished, started.given_up) == (MINE, 0, 0)
+
+
+def test_start_takes_a_generation_above_one_that_only_an_announcement_shows() -> None:
+    told = replace(LedgerEntry(0, 0, 0, Positions(), ""), announced=Announcement(1, 6, 1000, SPAN))
+    through = replace(RECORD, write_through=("a",))
+    world = World(ReadLedger=[told, None, told, None], ReadStore=replace(FACTS, unfinished=(through,)))
+    world.run(start(SINKS, None))
+    assert [e.above for e in world.of(AcquireGeneration)] == [6]
 
 
 def test_start_waits_for_a_sink_that_is_down_and_stops_when_patience_ends() -> None:

@@ -103,7 +103,7 @@ def start(
     Of `sinks`, those that `may_come_late` need not have been there from the first epoch on.
     """
     ledgers = yield from _read_ledgers(sinks)
-    seen = [n for e in ledgers.values() if e for n in (e.generation, *(m.generation for m in e.members))]
+    seen = [n for entry in ledgers.values() if entry for n in _generations(entry)]
     generation: Generation = yield from _insist(AcquireGeneration(above=max(seen, default=0)))
     facts: StoreFacts = yield from _insist(ReadStore())
     if adopt_ledger:
@@ -181,6 +181,12 @@ def sweep(generation: Generation, sinks: Iterable[str]) -> Protocol[int]:
             yield from _insist(Abort(sink, condemned))
             removed += len(condemned)
     return removed
+
+
+def _generations(entry: LedgerEntry) -> list[int]:
+    """All that have left a trace in a destination."""
+    told = [entry.announced.generation] if entry.announced is not None else []
+    return [entry.generation, *(member.generation for member in entry.members), *told]
 
 
 def _first_batch(
