@@ -119,6 +119,20 @@ def test_an_unanswered_decide_is_sent_again_the_same(lost: OnefoldError) -> None
     assert world.names.count("RunWriters") == world.names.count("OpenEpoch") == 1
 
 
+def test_what_grew_old_while_the_store_was_away_is_written_again_not_decided() -> None:
+    """A prepared transaction of Kafka's expires; only a Decide that may have landed is past caring."""
+    aged = [None, None, WorkLost("expired"), None, None]
+    world = World(Decide=[Retriable("no connection"), DECIDED], Verify=aged, ListLeftovers=WORK)
+    world.run(epoch(MINE, "store", ASKED))
+    assert [n for n in world.names if n in {"RunWriters", "Verify", "Decide", "Abort", "Complete"}] == [
+        "RunWriters", "Verify", "Verify", "Decide", "Verify", "Abort", "Abort",
+        "RunWriters", "Verify", "Verify", "Decide", "Complete", "Abort", "Abort",
+    ]  # fmt: skip
+    world = World(Decide=[InDoubt("no answer"), Retriable("no connection"), DECIDED])
+    world.run(epoch(MINE, "store", ASKED))
+    assert world.names.count("Verify") == 2
+
+
 @pytest.mark.parametrize(
     "then",
     [InDoubt("no answer"), Retriable("refused"), WorkLost("gone"), CheckpointMismatch("open elsewhere"), Terminal("x")],

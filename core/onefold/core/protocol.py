@@ -224,16 +224,23 @@ def _resolve(
 
 def _prepare(record: EpochRecord) -> Protocol[tuple[Committable, ...]]:
     manifest: tuple[Committable, ...] = yield RunWriters(record)
+    yield from _verify(record, manifest)
+    return manifest
+
+
+def _verify(record: EpochRecord, manifest: tuple[Committable, ...]) -> Protocol[None]:
     for sink in record.sinks:
         yield Verify(sink, tuple(c for c in manifest if c.sink == sink))
-    return manifest
 
 
 def _decide(generation: Generation, record: EpochRecord, manifest: tuple[Committable, ...]) -> Protocol[Decided]:
     """Send the same Decide until it is answered. Once one went unanswered, only success or Fenced is an answer:
-    the lost one may still land, whatever the store says meanwhile."""
+    the lost one may still land, whatever the store says meanwhile. Until then the work must live: it is looked at
+    again before each, since waiting for the store may have taken all the life that was left."""
     attempt, in_doubt = 0, False
     while True:
+        if attempt and not in_doubt:
+            yield from _verify(record, manifest)
         try:
             decided: Decided = yield Decide(generation, record, manifest)
             return decided
