@@ -17,7 +17,7 @@ from kafka.protocol.consumer import FetchResponse
 from kafka.protocol.producer import EndTxnRequest, EndTxnResponse
 from kafka_reading import Reader
 
-from onefold.core import DataLoss, Retriable
+from onefold.core import ConfigError, DataLoss, Retriable
 from onefold.local import KafkaServer
 from onefold.sinks.kafka import errors, requests
 from onefold.sinks.kafka.cluster import Cluster
@@ -285,6 +285,11 @@ def test_all_of_a_log_is_read_through_quotas_and_changes_of_leader(lab: Lab) -> 
         assert [type(item) for item in items] == [requests.Record, requests.Marker]
         assert not hindered.spoilt
         hindered.close()
+
+
+def test_a_broker_that_lacks_a_request_is_named_as_too_old(lab: Lab) -> None:
+    with pytest.raises(ConfigError, match="too old: it has no EndTxnRequest of version 99"):
+        lab.cluster.any().ask(EndTxnRequest(), EndTxnResponse, 99)
 
 
 def test_a_broker_that_is_gone_is_asked_for_anew(lab: Lab) -> None:
