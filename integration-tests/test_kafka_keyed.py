@@ -275,6 +275,14 @@ def test_a_sink_that_wrote_transactions_is_not_taken_over(line: Line, kafka_serv
         Epochs(moved, SCHEMA, pipeline=given.topic, store=line.store)
 
 
+def test_a_sink_that_wrote_ids_does_not_go_on_with_transactions(line: Line, kafka_server: KafkaServer) -> None:
+    with line.life() as life:
+        life.run([rows("a", 0, 3)])
+    changed = KafkaSink(line.sink.name, bootstrap_servers=kafka_server.bootstrap_servers)
+    with pytest.raises(ConfigError, match="has written with mode='keyed' before"):
+        Epochs(changed, SCHEMA, store=line.store)
+
+
 KEYS: Sequence[bytes | None] = [
     b"",
     "größe".encode(),
