@@ -64,8 +64,8 @@ class EpochRequest:
     def is_again(self, record: EpochRecord) -> bool:
         """Whether this asks for that very epoch: the same range of the same input into the same sinks, whose order
         is only that in which they commit."""
-        mine, theirs = (self.range, _sorted(self)), (record.range, _sorted(record))
-        return mine == theirs and self.has_input_of(record)
+        is_alike = _sorted(self) == _sorted(record) and self.has_input_of(record)
+        return is_alike and self.range.is_again(record.range)
 
 
 def _sorted(of: EpochRequest | EpochRecord) -> tuple[list[str], list[str]]:
