@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import uuid
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,14 +18,26 @@ from lives import Epochs
 from py4j.java_gateway import JavaGateway
 from support import CrashError, crash, failing_at
 
-from onefold.core import TaskId
+from onefold.core import (
+    Announcement,
+    Committable,
+    EpochRecord,
+    EpochState,
+    Positions,
+    Range,
+    SinkKind,
+    TaskId,
+    WriteThrough,
+)
 from onefold.core.errors import BadRecord, ConfigError
 from onefold.core.testing import check_sink
 from onefold.core.testing.conformance.workbench import insist
 from onefold.local import KafkaServer
 from onefold.local.artifacts import kafka_jars
 from onefold.local.java import find_java
-from onefold.sinks.kafka import KafkaSink
+from onefold.sinks.kafka import KafkaSink, requests
+from onefold.sinks.kafka.cluster import cluster
+from onefold.sinks.kafka.progress import Record
 
 pytestmark = pytest.mark.servers
 
@@ -218,6 +231,31 @@ def test_nothing_is_written_behind_a_record_that_kafka_refuses(
     assert len(found) <= 30
 
 
+def test_a_driver_that_was_taken_over_notes_under_no_key_but_its_own(line: Line, kafka_server: KafkaServer) -> None:
+    """What it notes late, behind what its successor has noted, would be all that compaction keeps of that key."""
+    first, second, third = (insist(partial(line.sink.recover, "p"), within_s=20) for _ in range(3))
+    assert isinstance(first, WriteThrough) and isinstance(second, WriteThrough)
+    name, span = line.sink.name, Range(Positions(), Positions.of({"t/0": 1}))
+    record = EpochRecord("p", 1, 1, EpochState.OPEN, span, 1000, "q", 0, "job", sinks=(name,), write_through=(name,))
+    first.announce(record)
+    second.announce(replace(record, generation=2))
+    log = partial(notes, kafka_server.bootstrap_servers, f"onefold/p/{name}#")
+    before = log()
+    first.verify([Committable(name, SinkKind.WRITE_THROUGH, "attempt", 1, 1, 10)])
+    assert {key.rpartition("#")[2] for key in log()[len(before) :]} == {"1"}
+    entry = third.ledger()
+    assert entry is not None and entry.announced == Announcement(1, 2, 1000, span, is_written=True)
+    for committer in (first, second, third):
+        committer.close()
+
+
+def notes(servers: str, prefix: str) -> list[str]:
+    """The keys of a sink's records in the progress topic, in their order."""
+    log = requests.read_log(cluster(servers, {}, 20), "onefold_progress", 0)
+    keys = [item.key for items, _ in log for item in items if isinstance(item, Record)]
+    return [key for key in keys if key.startswith(prefix)]
+
+
 def test_a_row_without_an_id_is_refused(line: Line) -> None:
     with line.life() as life:
         bad = rows("a", 0, 3).set_column(0, SCHEMA.field("source"), pa.array(["a", None, "a"]))
@@ -235,6 +273,14 @@ def test_a_sink_that_wrote_transactions_is_not_taken_over(line: Line, kafka_serv
     )
     with pytest.raises(ConfigError, match="give the sink another name="):
         Epochs(moved, SCHEMA, pipeline=given.topic, store=line.store)
+
+
+def test_a_sink_that_wrote_ids_does_not_go_on_with_transactions(line: Line, kafka_server: KafkaServer) -> None:
+    with line.life() as life:
+        life.run([rows("a", 0, 3)])
+    changed = KafkaSink(line.sink.name, bootstrap_servers=kafka_server.bootstrap_servers)
+    with pytest.raises(ConfigError, match="has written with mode='keyed' before"):
+        Epochs(changed, SCHEMA, store=line.store)
 
 
 KEYS: Sequence[bytes | None] = [

@@ -9,13 +9,15 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pytest
 from confluent_kafka import KafkaException, Producer
+from kafka.protocol.consumer import FetchResponse
 from kafka.protocol.producer import EndTxnRequest, EndTxnResponse
 from kafka_reading import Reader
 
-from onefold.core import DataLoss, Retriable
+from onefold.core import ConfigError, DataLoss, Retriable
 from onefold.local import KafkaServer
 from onefold.sinks.kafka import errors, requests
 from onefold.sinks.kafka.cluster import Cluster
@@ -246,3 +248,58 @@ def test_all_of_a_log_shows_behind_an_open_transaction_whose_readers_wait(lab: L
     lab.shows("done")
     with pytest.raises(DataLoss, match="nothing at offset 1000000"):
         list(requests.read_log(lab.cluster, lab.topic, 1_000_000))
+
+
+class Hindered(Cluster):
+    """One whose brokers give each of these answers in place of their own, once, to whoever fetches."""
+
+    def __init__(self, servers: str, *spoilt: Callable[[Any], None]) -> None:
+        super().__init__(servers, {}, 20)
+        self.spoilt = list(spoilt)
+
+    def ask(self, broker: int, request: Any, response: type[Any], version: int) -> Any:
+        answer = super().ask(broker, request, response, version)
+        if response is FetchResponse and self.spoilt:
+            self.spoilt.pop(0)(answer)
+        return answer
+
+
+def held_back(answer: Any) -> None:
+    """What a quota of bytes makes of it: the same again later."""
+    answer.responses = []
+
+
+def of_a_new_leader(answer: Any) -> None:
+    """Of one that was elected a moment ago: nothing of what it has is known to be acknowledged."""
+    partition = answer.responses[0].partitions[0]
+    partition.high_watermark, partition.records = 0, b""
+
+
+def test_all_of_a_log_is_read_through_quotas_and_changes_of_leader(lab: Lab) -> None:
+    _, done = lab.opened("done")
+    assert lab.end(done, commit=True) == OK
+    lab.shows("done")
+    for spoilt in (held_back, of_a_new_leader):
+        hindered = Hindered(lab.servers, spoilt)
+        items = [item for some, _ in requests.read_log(hindered, lab.topic, 0) for item in some]
+        assert [type(item) for item in items] == [requests.Record, requests.Marker]
+        assert not hindered.spoilt
+        hindered.close()
+
+
+def test_a_broker_that_lacks_a_request_is_named_as_too_old(lab: Lab) -> None:
+    with pytest.raises(ConfigError, match="too old: it has no EndTxnRequest of version 99"):
+        lab.cluster.any().ask(EndTxnRequest(), EndTxnResponse, 99)
+
+
+def test_a_broker_that_is_gone_is_asked_for_anew(lab: Lab) -> None:
+    _, done = lab.opened("done")
+    for ask in (lambda: lab.state(done) == "Ongoing", lambda: [*requests.read_log(lab.cluster, lab.topic, 0)]):
+        assert ask()
+        lab.cluster._brokers.clear()  # as after its outage, which the metadata of those that are left shows
+        assert ask()
+    assert lab.state(done) == "Ongoing"
+    lab.cluster._brokers.clear()
+    (said,) = requests.end(lab.cluster, [done], commit=True).values()
+    assert isinstance(said, Retriable)
+    assert requests.end(lab.cluster, [done], commit=True) == {done: OK}

@@ -25,6 +25,7 @@ from onefold.core import (
     Range,
     Retriable,
 )
+from onefold.core.effects import EpochRequest
 from onefold.core.store import CheckpointStore
 from onefold.core.tables import epochs
 from onefold.core.testing.model_store import ModelStore
@@ -319,3 +320,23 @@ def test_a_first_start_beside_another_first_start_is_asked_again(tmp_path: Path,
         store.acquire("p", 0)
     sa.event.remove(store.database.engine, "before_cursor_execute", overtake)
     assert store.acquire("p", 0).number == 1
+
+
+def test_a_range_is_found_whatever_marks_its_positions_bear_but_not_of_another_topic(
+    tmp_path: Path, opened: Open
+) -> None:
+    """A batch that is planned anew finds its offsets under newer leaders; a topic that was made anew has the same."""
+
+    def marked(topic: str, leaders: str) -> EpochRequest:
+        ends = (Positions.of({"t/0": n}, {"t/id": topic, "t/epochs": leaders}) for n in (0, 5))
+        return replace(request(0, 5), range=Range(*ends))
+
+    store = opened(f"sqlite:///{tmp_path / 'store.db'}")
+    generation = store.acquire("p", 0)
+    record = store.open_epoch(generation, marked("one", "0:1"), last_of(store), NOW_MS)
+    assert marked("one", "0:2").is_again(record) and not marked("two", "0:1").is_again(record)
+    store.decide(generation, record, [], NOW_MS)
+    for again in (marked("one", "0:2"), request(0, 5)):
+        found = store.find("p", again)
+        assert found is not None and found.epoch == record.epoch
+    assert store.find("p", marked("two", "0:1")) is None

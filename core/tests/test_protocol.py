@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import pytest
 
 from onefold.core import (
+    Announcement,
     CheckpointMismatch,
     Committable,
     Damaged,
@@ -116,6 +117,20 @@ def test_an_unanswered_decide_is_sent_again_the_same(lost: OnefoldError) -> None
     decides = [e for e in world.seen if type(e).__name__ == "Decide"]
     assert len(decides) == 3 and decides[0] == decides[1] == decides[2]
     assert world.names.count("RunWriters") == world.names.count("OpenEpoch") == 1
+
+
+def test_what_grew_old_while_the_store_was_away_is_written_again_not_decided() -> None:
+    """A prepared transaction of Kafka's expires; only a Decide that may have landed is past caring."""
+    aged = [None, None, WorkLost("expired"), None, None]
+    world = World(Decide=[Retriable("no connection"), DECIDED], Verify=aged, ListLeftovers=WORK)
+    world.run(epoch(MINE, "store", ASKED))
+    assert [n for n in world.names if n in {"RunWriters", "Verify", "Decide", "Abort", "Complete"}] == [
+        "RunWriters", "Verify", "Verify", "Decide", "Verify", "Abort", "Abort",
+        "RunWriters", "Verify", "Verify", "Decide", "Complete", "Abort", "Abort",
+    ]  # fmt: skip
+    world = World(Decide=[InDoubt("no answer"), Retriable("no connection"), DECIDED])
+    world.run(epoch(MINE, "store", ASKED))
+    assert world.names.count("Verify") == 2
 
 
 @pytest.mark.parametrize(
@@ -234,6 +249,14 @@ def test_start_takes_a_generation_above_all_that_the_ledgers_have_seen() -> None
     started: Started = world.run(start(SINKS, Initial(Positions())))
     assert [e.above for e in world.of(AcquireGeneration)] == [7]
     assert (started.generation, started.finished, started.given_up) == (MINE, 0, 0)
+
+
+def test_start_takes_a_generation_above_one_that_only_an_announcement_shows() -> None:
+    told = replace(LedgerEntry(0, 0, 0, Positions(), ""), announced=Announcement(1, 6, 1000, SPAN))
+    through = replace(RECORD, write_through=("a",))
+    world = World(ReadLedger=[told, None, told, None], ReadStore=replace(FACTS, unfinished=(through,)))
+    world.run(start(SINKS, None))
+    assert [e.above for e in world.of(AcquireGeneration)] == [6]
 
 
 def test_start_waits_for_a_sink_that_is_down_and_stops_when_patience_ends() -> None:

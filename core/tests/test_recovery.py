@@ -155,7 +155,8 @@ def test_a_begun_write_through_epoch_runs_again_as_it_was_or_not_at_all() -> Non
     resolution = resolve(facts, {"a": shown, "b": ledger(1)})
     assert (resolution.rerun, resolution.give_up) == (begun, ())
     same = replace(asks(10, 20), write_through=("a",))
-    assert place(facts, None, same) == Next()
+    for again in (same, replace(same, sinks=("b", "a"))):  # sinks commit in the order of their settings
+        assert place(facts, None, again) == Next()
     for other in (replace(same, range=Range(at(10), at(19))), replace(same, sinks=("a",)), asks(10, 20)):
         with pytest.raises(CheckpointMismatch, match="must run again exactly as it was"):
             place(facts, None, other)
@@ -250,3 +251,24 @@ def test_a_sink_that_may_come_late_need_not_have_been_there_from_the_first_epoch
         resolve(AT_REST, {**rest, "c": ledger(2)}, may_come_late=("c",))
     with pytest.raises(DataLoss, match="'b' has no ledger"):
         resolve(AT_REST, {"a": ledger(1), "b": None}, may_come_late=("b",))
+
+
+def test_a_sink_that_came_late_shows_its_first_epoch_before_that_is_complete() -> None:
+    """A crash between the commit of that epoch and its completion must leave a pipeline that starts."""
+    first = replace(DECIDED, sinks=("a", "b", "c"))
+    facts = replace(WITH_DECIDED, last=first, unfinished=(first,))
+    rest = {"a": ledger(2), "b": ledger(1, members=(Member(2, 1, 2000),))}
+    shown = (Member(2, 1, 2000),)
+    for entry in (None, ledger(2), ledger(0, members=shown)):
+        assert [d.record for d in resolve(facts, {**rest, "c": entry}, may_come_late=("c",)).finish] == [first]
+    through = replace(first, state=EpochState.OPEN, write_through=("c",))
+    told = Announcement(2, 1, 2000, through.range)
+    begun = replace(AT_REST, unfinished=(through,))
+    entries = {"a": ledger(1), "b": ledger(1), "c": replace(ledger(0), announced=told)}
+    assert resolve(begun, entries, may_come_late=("c",)).rerun == through
+    for entry in (ledger(2, time_ms=7), replace(ledger(0), announced=replace(told, epoch=3))):
+        with pytest.raises(ConfigError, match="'c' is new"):
+            resolve(facts, {**rest, "c": entry}, may_come_late=("c",))
+    two_phase = replace(first, state=EpochState.OPEN)
+    with pytest.raises(ConfigError, match="'c' is new"):
+        resolve(replace(begun, unfinished=(two_phase,)), {**entries, "c": ledger(2)}, may_come_late=("c",))

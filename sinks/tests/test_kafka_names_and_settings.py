@@ -64,6 +64,14 @@ def test_settings_that_would_break_the_guarantee_or_make_no_sense_are_refused(
         sink(**settings)
 
 
+def test_security_that_our_own_requests_lack_is_refused_in_every_mode_and_no_other_mode_is_named_as_a_way_out() -> None:
+    given = {"security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER"}
+    for more in ({}, {"mode": "keyed", "id": "id"}):
+        with pytest.raises(ConfigError, match="PLAIN, SCRAM-SHA-256") as raised:
+            sink(settings=given, **more)
+        assert "keyed" not in str(raised.value) and "certificates" in str(raised.value)
+
+
 def test_librdkafkas_settings_pass_through_and_ours_stand() -> None:
     given = {"linger.ms": "1", "security.protocol": "ssl", "partitioner": "random"}
     config = clients.producer_config(SERVERS, given, {"transactional.id": "x"})

@@ -62,9 +62,14 @@ class EpochRequest:
         return self.fingerprint.partition("/")[2] == record.fingerprint.partition("/")[2]
 
     def is_again(self, record: EpochRecord) -> bool:
-        """Whether this asks for that very epoch: the same range of the same input into the same sinks."""
-        mine, theirs = (self.range, self.sinks, self.write_through), (record.range, record.sinks, record.write_through)
-        return mine == theirs and self.has_input_of(record)
+        """Whether this asks for that very epoch: the same range of the same input into the same sinks, whose order
+        is only that in which they commit."""
+        is_alike = _sorted(self) == _sorted(record) and self.has_input_of(record)
+        return is_alike and self.range.is_again(record.range)
+
+
+def _sorted(of: EpochRequest | EpochRecord) -> tuple[list[str], list[str]]:
+    return sorted(of.sinks), sorted(of.write_through)
 
 
 @dataclass(frozen=True, slots=True)

@@ -155,6 +155,11 @@ class Range:
     start: Positions
     end: Positions
 
+    def is_again(self, other: Range) -> bool:
+        """The same positions, and in the same topics as far as that is known."""
+        ends = (self.start, other.start), (self.end, other.end)
+        return self == other and all(mine.relation_to(theirs) is Relation.SAME for mine, theirs in ends)
+
     @property
     def is_empty(self) -> bool:
         return self.start.relation_to(self.end) is Relation.SAME

@@ -103,7 +103,7 @@ def start(
     Of `sinks`, those that `may_come_late` need not have been there from the first epoch on.
     """
     ledgers = yield from _read_ledgers(sinks)
-    seen = [n for e in ledgers.values() if e for n in (e.generation, *(m.generation for m in e.members))]
+    seen = [n for entry in ledgers.values() if entry for n in _generations(entry)]
     generation: Generation = yield from _insist(AcquireGeneration(above=max(seen, default=0)))
     facts: StoreFacts = yield from _insist(ReadStore())
     if adopt_ledger:
@@ -183,6 +183,12 @@ def sweep(generation: Generation, sinks: Iterable[str]) -> Protocol[int]:
     return removed
 
 
+def _generations(entry: LedgerEntry) -> list[int]:
+    """All that have left a trace in a destination."""
+    told = [entry.announced.generation] if entry.announced is not None else []
+    return [entry.generation, *(member.generation for member in entry.members), *told]
+
+
 def _first_batch(
     generation: Generation, initial: Initial, facts: StoreFacts, resolution: Resolution
 ) -> Protocol[tuple[Positions, Positions | None]]:
@@ -218,16 +224,23 @@ def _resolve(
 
 def _prepare(record: EpochRecord) -> Protocol[tuple[Committable, ...]]:
     manifest: tuple[Committable, ...] = yield RunWriters(record)
+    yield from _verify(record, manifest)
+    return manifest
+
+
+def _verify(record: EpochRecord, manifest: tuple[Committable, ...]) -> Protocol[None]:
     for sink in record.sinks:
         yield Verify(sink, tuple(c for c in manifest if c.sink == sink))
-    return manifest
 
 
 def _decide(generation: Generation, record: EpochRecord, manifest: tuple[Committable, ...]) -> Protocol[Decided]:
     """Send the same Decide until it is answered. Once one went unanswered, only success or Fenced is an answer:
-    the lost one may still land, whatever the store says meanwhile."""
+    the lost one may still land, whatever the store says meanwhile. Until then the work must live: it is looked at
+    again before each, since waiting for the store may have taken all the life that was left."""
     attempt, in_doubt = 0, False
     while True:
+        if attempt and not in_doubt:
+            yield from _verify(record, manifest)
         try:
             decided: Decided = yield Decide(generation, record, manifest)
             return decided

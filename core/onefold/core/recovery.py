@@ -85,11 +85,28 @@ def resolve(
 
 
 def _comes_late(facts: StoreFacts, sink: str, ledger: LedgerEntry | None) -> bool:
-    """Whether the last complete epoch was written without the sink, which shows none of an epoch after that."""
+    """Whether the last complete epoch was written without the sink, which shows none after it but those that the store
+    has begun with the sink, and that are about to be finished."""
     if facts.complete is None or sink in facts.complete.sinks:
         return False
-    shown = [ledger.epoch, *(member.epoch for member in ledger.members)] if ledger is not None else []
-    return all(epoch <= facts.complete.epoch for epoch in shown)
+    begun = {r.epoch: r.timestamp_ms for r in facts.unfinished if sink in r.sinks and _may_show(r, sink)}
+    shown = _shown(ledger) if ledger is not None else {}
+    return all(epoch <= facts.complete.epoch or begun.get(epoch) == time_ms for epoch, time_ms in shown.items())
+
+
+def _shown(ledger: LedgerEntry) -> dict[int, int]:
+    """The epochs that a destination shows anything of, and the T of each."""
+    shown = {m.epoch: m.timestamp_ms for m in ledger.members}
+    if ledger.epoch > 0:
+        shown[ledger.epoch] = ledger.timestamp_ms
+    begun = ledger.announced
+    if begun is not None and begun.epoch > ledger.epoch:
+        shown[begun.epoch] = begun.timestamp_ms
+    return shown
+
+
+def _may_show(record: EpochRecord, sink: str) -> bool:
+    return record.state in PAST_COMMIT_POINT or sink in record.write_through
 
 
 def _to_rerun(facts: StoreFacts) -> EpochRecord | None:
@@ -119,16 +136,9 @@ def check_ledger(facts: StoreFacts, sink: str, ledger: LedgerEntry | None) -> No
             f" point the pipeline to the store it had before. To go on with this one instead, {ADOPT}"
         )
     known = {r.epoch: r for r in (facts.complete, facts.last, *facts.unfinished) if r}
-    shown = {m.epoch: m.timestamp_ms for m in ledger.members}
-    if ledger.epoch > 0:
-        shown[ledger.epoch] = ledger.timestamp_ms
-    begun = ledger.announced
-    if begun is not None and begun.epoch > ledger.epoch:
-        shown[begun.epoch] = begun.timestamp_ms
-    for epoch, timestamp_ms in sorted(shown.items()):
+    for epoch, timestamp_ms in sorted(_shown(ledger).items()):
         record = known.get(epoch)
-        may_show = record is not None and (record.state in PAST_COMMIT_POINT or sink in record.write_through)
-        if record is None or not may_show:
+        if record is None or not _may_show(record, sink):
             raise CheckpointMismatch(
                 f"sink {sink!r} holds epoch {epoch}, which the checkpoint store never decided (it is at"
                 f" {f'epoch {facts.last.epoch}' if facts.last else 'no epoch yet'}): the store is an older copy."

@@ -67,7 +67,7 @@ FIRST = {
 }
 
 _ALL: tuple[Mutant, ...] = (
-    _mutant("no verify", PROTOCOL, VERIFY, "        pass\n"),
+    _mutant("no verify", PROTOCOL, VERIFY, "        yield from ()\n"),
     _mutant(
         "decide before verify",
         PROTOCOL,

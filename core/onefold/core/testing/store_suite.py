@@ -305,6 +305,7 @@ class StoreSuite:
         assert store.find(PIPELINE, request(0, 5, batch_id=77)) == record, "the batch id says nothing"
         assert store.find(PIPELINE, request(0, 6)) is None
         assert store.find(PIPELINE, request(1, 5)) is None
+        assert store.find(PIPELINE, request(0, 55)) is None
         assert store.facts(PIPELINE).unfinished == ()
 
     def test_an_open_epoch_is_not_found(self, connect: Connect) -> None:

@@ -20,10 +20,11 @@ from onefold.core.librdkafka import Settings
 from onefold.sinks.kafka.security import Security
 from onefold.sinks.kafka.wire import Connection, Unanswered
 
-__all__ = ["MOVED", "Cluster", "cluster"]
+__all__ = ["MOVED", "Cluster", "Unsettled", "cluster"]
 
 MOVED = frozenset({14, 15, 16})  # the coordinator is loading, not there, or another broker by now
-_UNSETTLED = MOVED | {3, 5, 6, 7, 9}  # no such topic, no leader, another leader, out of time, no replica: for now
+# No such topic, no leader, another leader, out of time, no replica, no offset: for now.
+_UNSETTLED = MOVED | {3, 5, 6, 7, 9, 78}
 _DENIED = frozenset({29, 30, 31, 53, 58})
 T = TypeVar("T")
 _LOOK_AGAIN_S = 0.1
@@ -114,6 +115,8 @@ class Cluster:
         closes those that rested for long."""
         with self._lock:
             try:
+                if broker not in self._brokers:
+                    raise Unsettled(f"broker {broker} of Kafka at {self.bootstrap_servers} is gone")
                 address = self._brokers[broker]
                 answers: list[Any] = self._retold(
                     lambda: self._connection(address).ask_all(requests, response, version)

@@ -127,7 +127,8 @@ class KeyedCommitter:
             self._refuse_behind(self._notes.write(replace(state, announced=new), new.generation), new)
 
     def verify(self, committables: Sequence[Committable]) -> None:
-        for epoch in sorted({committable.epoch for committable in committables}):
+        # Under the key of the generation that wrote, whoever has announced the epoch since: a key has one writer.
+        for epoch, generation in sorted({(c.epoch, c.generation) for c in committables}):
             state = self._notes.read()
             told = state.announced
             if told is None or told.epoch < epoch:
@@ -136,7 +137,7 @@ class KeyedCommitter:
                     " is another copy. The epoch's writers must run again"
                 )
             if told.epoch == epoch and not told.is_written:
-                self._notes.write(replace(state, announced=replace(told, is_written=True)), told.generation)
+                self._notes.write(replace(state, announced=replace(told, is_written=True)), generation)
 
     def commit(self, decided: Decided, committables: Sequence[Committable]) -> None:
         """All of it shows: only look that these are the brokers that it was written to."""

@@ -44,6 +44,11 @@ class Ledger:
         for items, offset in requests.read_log(self._kafka, self._settings.progress_topic, self._offset):
             self._account.add(items)
             self._offset = offset
+        if self._account.was_keyed:
+            raise ConfigError(
+                f"{self._where()} has written with mode='keyed' before, and what its notes say is of no transactions: "
+                "give the sink another name= for mode='transactional'"
+            )
         return self._account
 
     def settled(self) -> Account:

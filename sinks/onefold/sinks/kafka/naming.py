@@ -48,6 +48,11 @@ class Names:
         return f"{self.ids}ledger"
 
     @property
+    def notes(self) -> str:
+        """What the keys of all notes of mode="keyed" begin with, and no others; a generation follows."""
+        return f"{self.ids.removesuffix('/')}#"
+
+    @property
     def probe(self) -> str:
         """The transactional id that `open` tries its permissions and its timeout with."""
         return f"{self.ids}probe"

@@ -104,7 +104,7 @@ class Notes:
 
             def put(value: bytes | None, of: int) -> None:
                 topic = self._settings.progress_topic
-                producer.produce(topic, value, self._key(of), partition=0, on_delivery=failed)
+                producer.produce(topic, value, f"{self._names.notes}{of}", partition=0, on_delivery=failed)
 
             put(whole, generation)
             failpoint("kafka:noted")
@@ -135,8 +135,8 @@ class Notes:
                 f"{self._settings.where(self._pipeline)} has written with mode='transactional' before, and what its"
                 " ledger says is of transactions: give the sink another name= for mode='keyed'"
             )
-        generation = record.key.removeprefix(self._key(""))
-        if record.key.startswith(self._key("")) and generation.isdigit():
+        generation = record.key.removeprefix(self._names.notes)
+        if record.key.startswith(self._names.notes) and generation.isdigit():
             if record.value is None:
                 self._states.pop(int(generation), None)
             else:
@@ -148,9 +148,6 @@ class Notes:
         for other in self._states.values():
             state = state.joined(other)
         return state
-
-    def _key(self, generation: object) -> str:
-        return f"{self._names.ids.removesuffix('/')}#{generation}"
 
     def _open(self) -> Producer:
         if self._producer is None:

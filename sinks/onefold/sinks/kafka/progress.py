@@ -81,6 +81,7 @@ class Account:
 
     names: Names
     entry: LedgerEntry | None = None  # the ledger row
+    was_keyed: bool = False  # mode="keyed" has notes under these names
     begun: dict[tuple[int, int], Progress] = field(default_factory=dict)  # of open transactions
     _open: dict[int, list[Record]] = field(default_factory=dict)
     _committed: dict[str, tuple[Handle, Progress]] = field(default_factory=dict)  # the last one of each id
@@ -91,6 +92,8 @@ class Account:
         for item in items:
             if isinstance(item, Marker):
                 self._end(item)
+            elif item.key.startswith(self.names.notes):
+                self.was_keyed = True
             elif item.key.startswith(self.names.ids) and item.value is not None:
                 self._open.setdefault(item.producer_id, []).append(item)
                 if item.key != self.names.ledger:

@@ -16,12 +16,12 @@ from kafka.protocol.admin import (
     ListTransactionsRequest,
     ListTransactionsResponse,
 )
-from kafka.protocol.consumer import FetchRequest, FetchResponse
+from kafka.protocol.consumer import FetchRequest, FetchResponse, ListOffsetsRequest, ListOffsetsResponse
 from kafka.protocol.producer import EndTxnRequest, EndTxnResponse
 from kafka.record import MemoryRecords
 
 from onefold.core.errors import ConfigError, DataLoss, OnefoldError
-from onefold.sinks.kafka.cluster import MOVED, Cluster
+from onefold.sinks.kafka.cluster import MOVED, Cluster, Unsettled
 from onefold.sinks.kafka.naming import Handle
 from onefold.sinks.kafka.progress import Marker, Record
 
@@ -34,6 +34,7 @@ OK = 0
 BUSY = 51  # CONCURRENT_TRANSACTIONS: the markers of its end are being written
 REFUSED = frozenset({48, 49, 90})  # INVALID_TXN_STATE, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED
 _OUT_OF_RANGE, _NOT_FOUND = 1, 105
+_LATEST = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,21 +129,20 @@ def end(cluster: Cluster, handles: Sequence[Handle], commit: bool) -> dict[Handl
 def read_log(cluster: Cluster, topic: str, offset: int) -> Iterator[tuple[list[Record | Marker], int]]:
     """Partition 0 from `offset` to its end as of now: parts of it, each with the offset after it. Open, committed and
     aborted records are in it alike."""
-    end_offset: int | None = None
-    while end_offset is None or offset < end_offset:
+    end_offset = cluster.settled(lambda: _end_of(cluster, topic))
+    while True:
         partition = FetchRequest.FetchTopic.FetchPartition(
             partition=0, fetch_offset=offset, partition_max_bytes=FETCH_BYTES_MAX
         )
         wanted = FetchRequest.FetchTopic(topic=topic, partitions=[partition])
         request = FetchRequest(max_bytes=FETCH_BYTES_MAX, session_epoch=-1, topics=[wanted])
-        found = cluster.settled(lambda request=request: _fetched(cluster, topic, request))  # type: ignore[misc]
+        found = cluster.settled(lambda request=request: _fetched(cluster, topic, request, end_offset))  # type: ignore[misc]
         if found.error_code == _OUT_OF_RANGE:
             raise DataLoss(
                 f"topic {topic!r} of {cluster.bootstrap_servers} has nothing at offset {offset}, where the sink's "
                 "book-keeping goes on: it was made anew, cut, or records of it were deleted. Restore it; or, where the "
                 "destination is right, use another progress topic under a new pipeline name"
             )
-        end_offset = found.high_watermark if end_offset is None else end_offset
         items: list[Record | Marker] = []
         before = offset
         for batch in MemoryRecords(bytes(found.records or b"")):
@@ -153,13 +153,31 @@ def read_log(cluster: Cluster, topic: str, offset: int) -> Iterator[tuple[list[R
                 items += [Record(*producer, (record.key or b"").decode(), record.value) for record in batch]
             offset = batch.next_offset
         yield items, offset
-        if offset == before:
-            return  # what is left was emptied by compaction
+        if offset >= end_offset or offset == before:  # what is left was emptied by compaction
+            return
 
 
-def _fetched(cluster: Cluster, topic: str, request: FetchRequest) -> Any:
+def _end_of(cluster: Cluster, topic: str) -> int:
+    """Asked for by itself, since a leader that was elected a moment ago says so (KIP-207) as long as it doesn't know
+    how much is acknowledged; a fetch shows less then, and says nothing."""
+    partition = ListOffsetsRequest.ListOffsetsTopic.ListOffsetsPartition(
+        partition_index=0, current_leader_epoch=-1, timestamp=_LATEST
+    )
+    wanted = ListOffsetsRequest.ListOffsetsTopic(name=topic, partitions=[partition])
+    request = ListOffsetsRequest(replica_id=-1, isolation_level=0, topics=[wanted])
+    found = cluster.ask(cluster.leader(topic), request, ListOffsetsResponse, 5).topics[0].partitions[0]
+    cluster.check(found.error_code, f"topic {topic!r}")
+    return int(found.offset)
+
+
+def _fetched(cluster: Cluster, topic: str, request: FetchRequest, end_offset: int) -> Any:
     answer = cluster.ask(cluster.leader(topic), request, FetchResponse, 12)
+    cluster.check(answer.error_code, f"topic {topic!r}")
+    if not answer.responses:
+        raise Unsettled(f"topic {topic!r}: Kafka at {cluster.bootstrap_servers} holds its answer back, for a quota")
     found = answer.responses[0].partitions[0]
     if found.error_code != _OUT_OF_RANGE:
         cluster.check(found.error_code, f"topic {topic!r}")
+        if found.high_watermark < end_offset:
+            raise Unsettled(f"topic {topic!r}: its new leader doesn't know yet how far it goes")
     return found

@@ -12,7 +12,7 @@ __all__ = ["Security"]
 
 _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
-_NEEDED = "mode='transactional' commits with requests of its own, which librdkafka has none for, and these"
+_NEEDED = "the sink reads its ledger and ends transactions with requests of its own, beside librdkafka's, and these"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Security:
             if mechanism not in _MECHANISMS:
                 raise ConfigError(
                     f"sasl.mechanism={mechanism!r}: {_NEEDED} know {', '.join(_MECHANISMS)} only. Use one of them, or "
-                    "TLS client certificates, or mode='keyed', where there are no such requests"
+                    "TLS client certificates (security.protocol=SSL)"
                 )
             if not settings.get("sasl.username") or "sasl.password" not in settings:
                 raise ConfigError(f"sasl.mechanism={mechanism!r} needs sasl.username and sasl.password")

@@ -38,6 +38,7 @@ class Connection:
     def __init__(self, host: str, port: int, security: Security, timeout_s: float) -> None:
         self.address = f"{host}:{port}"
         self._correlation_id = 0
+        self._versions: dict[int, tuple[int, int]] = {}  # none are known before the first answer
         try:
             self._socket = socket.create_connection((host, port), timeout=min(timeout_s, CONNECT_S_MAX))
             self._socket.settimeout(timeout_s)
@@ -81,6 +82,12 @@ class Connection:
 
     def ask_all(self, requests: Sequence[Any], response: type[Any], version: int) -> list[Any]:
         """The answers, in order. Raises Unanswered, and the connection is of no more use then."""
+        for request in {type(request) for request in requests} if self._versions else ():
+            if not self.has(request, version):
+                raise ConfigError(
+                    f"the Kafka broker at {self.address} is too old: it has no {request.__name__} of version "
+                    f"{version}. The sink needs brokers from 2.7 on for mode='keyed', from 4.0 on for 'transactional'"
+                )
         answers: list[Any] = []
         for start in range(0, len(requests), IN_FLIGHT_MAX):
             some = requests[start : start + IN_FLIGHT_MAX]
