@@ -9,6 +9,7 @@ import re
 import threading
 import uuid
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from functools import partial
 
 import pyarrow as pa
@@ -71,10 +72,13 @@ class Session:
         self._is_in_doubt = False  # whether the last epoch's decision may still land
         self._adopt_ledger = adopt_ledger
         self._accept_damage = accept_damage
-        committers: dict[str, Committer] = {
-            sink.name: self.patience.insist(partial(sink.recover, name), f"opening sink {sink.name!r}")
-            for sink in self._everyone
-        }
+        committers: dict[str, Committer] = {}
+        with ExitStack() as opened:
+            for sink in self._everyone:
+                committer = self.patience.insist(partial(sink.recover, name), f"opening sink {sink.name!r}")
+                opened.callback(committer.close)
+                committers[sink.name] = committer
+            opened.pop_all()
         self._driver = Driver(name, store, committers, self.patience)
 
     @property

@@ -11,7 +11,18 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from onefold.core import Committable, Committer, Decided, EpochRecord, Fenced, Guarantee, InDoubt, Positions, Range
+from onefold.core import (
+    Committable,
+    Committer,
+    ConfigError,
+    Decided,
+    EpochRecord,
+    Fenced,
+    Guarantee,
+    InDoubt,
+    Positions,
+    Range,
+)
 from onefold.core.dead_letters import LETTER_COLUMNS
 from onefold.core.effects import EpochRequest
 from onefold.core.protocol import Initial
@@ -78,6 +89,27 @@ def test_an_epoch_commits_the_sinks_whose_prepared_work_lives_shortest_first(sto
     outcome = session.run_epoch(EpochRequest(SPAN, "q", 0, "job", session.names), lambda _: ())
     assert outcome.record.sinks == ("b", "d", "a", "c")
     session.close()
+
+
+class Noting(ModelTwoPhaseSink):
+    """Says when its committer was closed."""
+
+    closed = 0
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+class Absent(ModelTwoPhaseSink):
+    def recover(self, pipeline: str) -> Committer:
+        raise ConfigError(f"{pipeline} has no such destination")
+
+
+def test_sinks_that_were_opened_are_closed_where_a_later_one_cannot_be(store: LosesDecisions) -> None:
+    first, never = Noting("a"), Noting("c")
+    with pytest.raises(ConfigError, match="no such destination"):
+        Session("p", [first, Absent("b"), never], store, patience_s=0)
+    assert (first.closed, never.closed) == (1, 0)
 
 
 def test_after_a_decision_in_doubt_the_next_call_takes_over_and_the_late_one_is_fenced(
