@@ -15,7 +15,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 _NATIVE = "sources/onefold/sources/kafka/native"
 
 
-class CompiledFetch(BuildHookInterface):  # type: ignore[type-arg]
+class CompiledFetch(BuildHookInterface):  # type: ignore[type-arg]  # generic only where hatchling is checked
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         choice = os.environ.get("ONEFOLD_COMPILED_FETCH", "") or "auto"
         if choice == "off":

@@ -69,7 +69,9 @@ def main() -> int:
     def write(way: str) -> None:
         try:
             # A thread of its own does not know Spark's registry of formats until it knows the session.
-            spark._jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(spark._jsparkSession)  # type: ignore[union-attr]
+            jvm = spark._jvm
+            assert jvm is not None, "only Spark Connect has none"
+            jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(spark._jsparkSession)
             rows = job.rows_at_the_second_try(spark, way) if way.endswith("_1") else job.rows(spark)
             job.write(rows, way)
         except Exception:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -55,8 +56,8 @@ def test_no_portion_has_an_init_in_the_shared_namespace() -> None:
 
 
 @pytest.mark.parametrize("module", [onefold.core, onefold.core.testing], ids=lambda m: m.__name__)
-def test_the_public_names_are_complete_and_sorted(module: object) -> None:
-    listed: list[str] = module.__all__  # type: ignore[attr-defined]
+def test_the_public_names_are_complete_and_sorted(module: ModuleType) -> None:
+    listed: list[str] = module.__all__
     constants = sorted(name for name in listed if name.isupper())
     classes = sorted(name for name in listed if name[0].isupper() and not name.isupper())
     functions = sorted(name for name in listed if name[0].islower())

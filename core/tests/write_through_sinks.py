@@ -104,7 +104,7 @@ class Committer:
     def abort(self, committables: Sequence[Committable]) -> None:
         """Nothing can be taken back."""
 
-    def leftovers(self, up_to_generation: int) -> Sequence[Committable]:  # noqa: ARG002
+    def leftovers(self, up_to_generation: int) -> Sequence[Committable]:
         return ()
 
     def ledger(self) -> LedgerEntry | None:
@@ -181,7 +181,7 @@ class KeepsTheFirstAttempt(Sink):
 
 class ForgetsToNote(Sink):
     class Forgetful(Committer):
-        def verify(self, committables: Sequence[Committable]) -> None:  # noqa: ARG002
+        def verify(self, committables: Sequence[Committable]) -> None:
             return
 
     committers = Forgetful
@@ -189,7 +189,7 @@ class ForgetsToNote(Sink):
 
 class TakesAnyCopy(Sink):
     class Trusting(Committer):
-        def commit(self, decided: Decided, committables: Sequence[Committable]) -> None:  # noqa: ARG002
+        def commit(self, decided: Decided, committables: Sequence[Committable]) -> None:
             return
 
     committers = Trusting

@@ -84,7 +84,7 @@ class KafkaTopic:
         names = [*open_transactions(self._servers, self._prefix), *held]
         return tuple(Committable(self.name, SinkKind.TWO_PHASE, name, 0, 0, 0) for name in names)
 
-    def committed(self, epochs: Collection[EpochRecord], ledger: LedgerEntry | None) -> Committed | None:  # noqa: ARG002
+    def committed(self, epochs: Collection[EpochRecord], ledger: LedgerEntry | None) -> Committed | None:
         """What committed transactions have said of themselves in the progress topic, under the manifests' handles.
 
         A transactional id is taken again only for a later epoch. A manifest's handle says which producer's it was, too,

@@ -74,7 +74,7 @@ class PostgresTable:
                 found.append(Committable(TABLE, SinkKind.LAST_RESOURCE, handle, generation, epoch, 0))
         return tuple(found)
 
-    def committed(self, epochs: Collection[EpochRecord], ledger: LedgerEntry | None) -> Committed | None:  # noqa: ARG002
+    def committed(self, epochs: Collection[EpochRecord], ledger: LedgerEntry | None) -> Committed | None:
         """What two_phase has noted of its parts, as far as the ledger row keeps it; merges leave no parts."""
         if self.job.delivery != "two_phase":
             return None

@@ -161,7 +161,7 @@ class ModelSink:
             self.reached("inside:Abort")
 
     def commit(self, decided: Decided, committables: Sequence[Committable]) -> None:
-        raise NotImplementedError
+        raise NotImplementedError  # each kind of sink makes its work visible in its own way
 
     def leftovers(self, up_to_generation: int) -> Sequence[Committable]:
         return [

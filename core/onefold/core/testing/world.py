@@ -369,8 +369,8 @@ class World:
         if isinstance(step, Attempt):
             self.asleep.append(lambda: self._attempt(step))
         else:
-            # What only Spark does (PlanBatch, CommitBatch) is never put to sleep.
-            self.asleep.append(partial(process.driver.perform, step))  # type: ignore[arg-type]
+            assert not isinstance(step, (PlanBatch, CommitBatch)), "what only Spark does is never put to sleep"
+            self.asleep.append(partial(process.driver.perform, step))
 
     def _attempt_again(self, fault: Fault) -> None:
         assert self._now is not None and isinstance(self._now.step, Attempt)

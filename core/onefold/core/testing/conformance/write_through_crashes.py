@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
-from onefold.core.contract import Announcement, Decided, EpochState
+from onefold.core.contract import Announcement, Decided, EpochRecord, EpochState
 from onefold.core.testing.conformance.calls import Abandon, Announce, Commit, Prepare, Verify, Write
 from onefold.core.testing.conformance.crash_checks import cut_opening
 from onefold.core.testing.conformance.kinds import finish
@@ -42,7 +43,7 @@ def announce_can_be_cut_anywhere(subject: Subject) -> None:
             there = bench.insist(lambda: told(bench.elsewhere()))
             possible = (announced(record),) if strike.is_answered else (before, announced(record))
             held.expect(there in possible, " or ".join(map(str, possible)), there)
-            bench.insist(lambda record=record: through(bench.elsewhere()).announce(record))  # type: ignore[misc]
+            bench.insist(partial(_announce, bench, record))
             expect_told(held, bench, record)
         before = announced(record)
     bench.close()
@@ -98,6 +99,10 @@ def verify_and_commit_can_be_cut_anywhere(subject: Subject) -> None:
                 bench.elsewhere().commit(decided, named)
                 bench.look(held)
     bench.close()
+
+
+def _announce(bench: Workbench, record: EpochRecord) -> None:
+    through(bench.elsewhere()).announce(record)
 
 
 def opening_can_be_cut_anywhere(subject: Subject) -> None:
