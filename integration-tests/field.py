@@ -6,7 +6,6 @@ import os
 import shutil
 import signal
 import socket
-import subprocess
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -14,6 +13,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from certificates import openssl
 
 from onefold.local import LocalServerError, PostgresServer
 from onefold.local.cache import cache_directory
@@ -183,6 +183,4 @@ class Certificates:
         (self.folder / f"{name}.key").chmod(0o600)
 
     def _openssl(self, *arguments: str) -> None:
-        if shutil.which("openssl") is None:
-            pytest.skip("certificates are made with openssl, which is not installed")
-        subprocess.run(["openssl", *arguments], cwd=self.folder, check=True, capture_output=True, timeout=30)
+        openssl(self.folder, *arguments)

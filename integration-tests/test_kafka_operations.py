@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from certificates import secure_kafka
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
@@ -28,7 +28,6 @@ from onefold.sources.kafka.standing import Standing
 
 pytestmark = pytest.mark.servers
 Topic = Callable[..., str]
-PASSWORD = 'se"cr\\et='
 
 
 @dataclass
@@ -53,21 +52,8 @@ class Secure:
 
 @pytest.fixture(scope="module")
 def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secure]:
-    home = tmp_path_factory.mktemp("secure")
-    key, certificate, both = home / "key.pem", home / "certificate.pem", home / "both.pem"
-    make = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", key, "-out", certificate]
-    named = ["-days", "2", "-subj", "/CN=kafka", "-addext", "subjectAltName=IP:127.0.0.1"]
-    subprocess.run([*make, *named], check=True, capture_output=True, timeout=60)
-    both.write_text(key.read_text() + certificate.read_text())
     quick = {"log.cleaner.backoff.ms": "200"}
-    with KafkaServer(home, settings=quick, users={"alice": PASSWORD}, certificate=both) as server:
-        settings = {
-            "security.protocol": "SASL_SSL",
-            "sasl.mechanism": "SCRAM-SHA-512",
-            "sasl.username": "alice",
-            "sasl.password": PASSWORD,
-            "ssl.ca.location": str(certificate),
-        }
+    with secure_kafka(tmp_path_factory.mktemp("secure"), quick) as (server, settings):
         yield Secure(server, settings)
         close_consumers()
 

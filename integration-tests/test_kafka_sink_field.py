@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import subprocess
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from certificates import secure_kafka, self_signed
 from confluent_kafka.admin import (
     AclBinding,
     AclOperation,
@@ -25,6 +25,7 @@ from kafka import KafkaAdminClient
 from kafka_life import SCHEMA, batches
 from kafka_reading import Reader, open_transactions
 from lives import Epochs
+from support import wait_until
 
 from onefold.core import (
     BadRecord,
@@ -42,7 +43,6 @@ from onefold.sinks import KafkaSink
 from onefold.sinks.kafka.cluster import Cluster
 
 pytestmark = pytest.mark.servers
-PASSWORD = 'se"cr\\et='
 UPGRADE, DOWNGRADE = 1, 2
 
 Topic = Callable[..., str]
@@ -78,24 +78,11 @@ class Guarded:
 
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
-    home = tmp_path_factory.mktemp("guarded")
-    key, certificate, both = home / "key.pem", home / "certificate.pem", home / "both.pem"
-    make = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", key, "-out", certificate]
-    named = ["-days", "2", "-subj", "/CN=kafka", "-addext", "subjectAltName=IP:127.0.0.1"]
-    subprocess.run([*make, *named], check=True, capture_output=True, timeout=60)
-    both.write_text(key.read_text() + certificate.read_text())
     rules = {
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "super.users": "User:ANONYMOUS",
     }
-    with KafkaServer(home, settings=rules, users={"alice": PASSWORD}, certificate=both) as server:
-        settings = {
-            "security.protocol": "SASL_SSL",
-            "sasl.mechanism": "SCRAM-SHA-512",
-            "sasl.username": "alice",
-            "sasl.password": PASSWORD,
-            "ssl.ca.location": str(certificate),
-        }
+    with secure_kafka(tmp_path_factory.mktemp("guarded"), rules) as (server, settings):
         yield Guarded(server, settings)
 
 
@@ -129,9 +116,7 @@ def test_a_wrong_password_and_a_certificate_of_nobody_known_are_said_to_be_refus
     wrong = guarded.sink("orders", settings={"sasl.password": "guessed"}, timeout_s=1)
     with pytest.raises(ConfigError, match="refused us"):
         wrong.recover("p")
-    key, stranger = tmp_path / "key.pem", tmp_path / "stranger.pem"
-    make = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", key, "-out", stranger]
-    subprocess.run([*make, "-subj", "/CN=stranger"], check=True, capture_output=True, timeout=60)
+    stranger = self_signed(tmp_path, "stranger", "stranger")
     for asked in ({"sasl.password": "guessed"}, {"ssl.ca.location": str(stranger)}):
         sink = guarded.sink("orders", settings=asked, timeout_s=3)
         with pytest.raises(ConfigError, match=r"refuses user 'alice'|not to be trusted"):
@@ -143,12 +128,22 @@ def test_brokers_that_end_transactions_in_the_old_way_are_refused(guarded: Guard
     admin = KafkaAdminClient(bootstrap_servers=guarded.servers)
     sink = KafkaSink(guarded.topic(), bootstrap_servers=guarded.servers)
     try:
-        assert admin.update_features({"transaction.version": (DOWNGRADE, 1)}) == {"transaction.version": "OK"}
+        _set_transaction_version(admin, DOWNGRADE, 1)
         with pytest.raises(ConfigError, match=r"transaction\.version=2 \(it is 1\)"):
             sink.open("p", SCHEMA)
     finally:
-        admin.update_features({"transaction.version": (UPGRADE, 2)})
+        _set_transaction_version(admin, UPGRADE, 2)
         admin.close()
+
+
+def _set_transaction_version(admin: KafkaAdminClient, how: int, level: int) -> None:
+    """The controller takes it at once; the broker says so when it has heard of it."""
+    assert admin.update_features({"transaction.version": (how, level)}) == {"transaction.version": "OK"}
+
+    def heard() -> bool:
+        return bool(admin.describe_features()["transaction.version"].get("finalized") == (level, level))
+
+    wait_until(heard, 20, f"transaction.version={level}")
 
 
 def test_a_missing_topic_is_an_error_with_the_command_that_makes_it(kafka_server: KafkaServer) -> None:

@@ -21,10 +21,11 @@ from onefold.core.contract import (
     SinkKind,
     TaskId,
 )
-from onefold.core.errors import BadRecord, CheckpointMismatch, Damaged, Fenced, SchemaMismatch, WorkLost
+from onefold.core.errors import BadRecord, CheckpointMismatch, Damaged, Fenced, WorkLost
 from onefold.core.failpoints import failpoint
 from onefold.core.positions import Positions
 from onefold.sinks.kafka.ascent import Ascent
+from onefold.sinks.kafka.encoding import check_columns
 from onefold.sinks.kafka.notes import Notes, State
 from onefold.sinks.kafka.plan import Settings
 from onefold.sinks.kafka.sending import Outbox
@@ -61,10 +62,7 @@ class KeyedWriter:
         assert not self._is_over, "a writer takes no rows after prepare or abort"
         if batch.num_rows == 0:
             return
-        if batch.schema.names != self._schema.names or batch.schema.types != self._schema.types:
-            raise SchemaMismatch(
-                f"{self._where}: rows of {batch.schema} came, and the sink was opened for {self._schema}"
-            )
+        check_columns(batch, self._schema, self._where)
         if self._outbox is None:
             self._outbox = Outbox.borrowed(self._settings, f"{self._where}, writing")
         try:

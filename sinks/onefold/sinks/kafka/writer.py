@@ -7,8 +7,9 @@ from contextlib import suppress
 import pyarrow as pa
 
 from onefold.core.contract import Committable, SinkKind, TaskId
-from onefold.core.errors import BadRecord, OnefoldError, SchemaMismatch
+from onefold.core.errors import BadRecord, OnefoldError
 from onefold.core.failpoints import failpoint
+from onefold.sinks.kafka.encoding import check_columns
 from onefold.sinks.kafka.plan import Settings
 from onefold.sinks.kafka.transactions import Attempt
 
@@ -28,10 +29,7 @@ class TransactionalWriter:
         assert not self._is_over, "a writer takes no rows after prepare or abort"
         if batch.num_rows == 0:
             return
-        if batch.schema.names != self._schema.names or batch.schema.types != self._schema.types:
-            raise SchemaMismatch(
-                f"{self._where()}: rows of {batch.schema} came, and the sink was opened for {self._schema}"
-            )
+        check_columns(batch, self._schema, self._where())
         try:
             if self._attempt is None:
                 self._attempt = Attempt(self._settings, self._task)
