@@ -12,8 +12,8 @@ from onefold.core.contract import Committable, Guarantee, SinkKind, TaskId
 from onefold.core.errors import BadRecord
 from onefold.core.failpoints import failpoint
 from onefold.sinks.announcing import AnnouncingCommitter, Place
+from onefold.sinks.columns import check_columns
 from onefold.sinks.kafka.ascent import Ascent
-from onefold.sinks.kafka.encoding import check_columns
 from onefold.sinks.kafka.notes import TopicNotes
 from onefold.sinks.kafka.plan import Settings
 from onefold.sinks.kafka.sending import Outbox
