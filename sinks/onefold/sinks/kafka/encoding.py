@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from onefold.core import jsontext
 from onefold.core.errors import BadRecord, ConfigError, SchemaMismatch
-from onefold.sinks.kafka import jsontext
 
 __all__ = ["FORMATS", "Encoding", "Records"]
 
