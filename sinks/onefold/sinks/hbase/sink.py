@@ -103,7 +103,9 @@ class HBaseSink:
 
     def guarantee(self) -> Guarantee:
         promise = self._settings.mode.guarantee()
-        return promise if self._plan is None else replace(promise, conditions=(*promise.conditions, *self._plan.forgets))
+        return (
+            promise if self._plan is None else replace(promise, conditions=(*promise.conditions, *self._plan.forgets))
+        )
 
     def store_url(self) -> str | None:
         return None
