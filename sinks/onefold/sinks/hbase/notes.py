@@ -67,8 +67,8 @@ class TableNotes:
         if known is not None and known != self._sink:
             was = json.loads(known)
             raise ConfigError(
-                f"{self._where} has written to the table {was['table']!r} with mode={was['mode']!r} before, and what its"
-                " ledger says is of that: give the sink another name= for another table or mode"
+                f"{self._where} has written to the table {was['table']!r} with mode={was['mode']!r} before, and what"
+                " its ledger says is of that: give the sink another name= for another table or mode"
             )
         found: bytes | None = text[0].as_py()
         return found

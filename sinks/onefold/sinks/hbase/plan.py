@@ -22,7 +22,7 @@ class Mode(Protocol):
     def name(self) -> str: ...
 
     def check(self, declared: TableMapping) -> None:
-        """Raise ConfigError where the mode's settings and the table's mapping, as it was declared, don't go together."""
+        """Raise ConfigError where the mode's settings and the mapping, as it was declared, don't go together."""
         ...
 
     def guarantee(self) -> Guarantee: ...
@@ -44,6 +44,8 @@ class Settings:
     hbase: HBaseSettings
     declared: TableMapping
     mode: Mode
+    repartition: bool
+    regions: int
     ledger_table: str
 
     def where(self, pipeline: str) -> str:
@@ -52,11 +54,12 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What the writers of one opened sink get. `mapping` is that of the rows' `schema`."""
+    """What the writers of one opened sink get. `mapping` is that of the rows' `schema`; `forgets` are conditions."""
 
     settings: Settings
     mapping: TableMapping
     schema: pa.Schema
+    forgets: tuple[str, ...]
 
     def where(self, task: TaskId) -> str:
         """For errors."""

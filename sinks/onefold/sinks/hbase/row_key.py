@@ -47,7 +47,9 @@ class ByRowKey:
         if self.deletes not in DELETES:
             raise ConfigError(f"deletes={self.deletes!r} must be one of {', '.join(DELETES)}")
         if self.deletes != "tombstone" and self.delete is None:
-            raise ConfigError("deletes= says how rows are deleted, and delete= must name the column that says which are")
+            raise ConfigError(
+                "deletes= says how rows are deleted, and delete= must name the column that says which are"
+            )
         if len({*self.order}) != len(self.order):
             raise ConfigError(f"order={self.order} must name each column once")
         if both := sorted({*self.order} & {*declared.row_key.names}):
