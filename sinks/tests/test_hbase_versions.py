@@ -61,9 +61,8 @@ def test_the_highest_row_of_a_key_stays_however_the_rows_were_cut_and_ties_that_
     try:
         for batch in given_batches:
             store.put(store.versions.newer(table(batch, orders)))
-    except BadRecord as error:
+    except BadRecord:
         assert clashes
-        assert "comes twice in one task" in str(error)
         return
     highest = {}
     for key in {row[0] for row in everything}:

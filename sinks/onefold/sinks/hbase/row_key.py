@@ -102,8 +102,8 @@ class ByRowKey:
 
 def _is_ordered(kind: pa.DataType) -> bool:
     kinds = pa.types
-    is_text = kinds.is_string(kind) or kinds.is_large_string(kind) or kinds.is_binary(kind)
-    return is_text or kinds.is_integer(kind) or kinds.is_decimal(kind) or kinds.is_temporal(kind)
+    checks = (kinds.is_string, kinds.is_large_string, kinds.is_binary, kinds.is_integer, kinds.is_decimal)
+    return any(check(kind) for check in (*checks, kinds.is_temporal))
 
 
 class RowKeyWriter:
