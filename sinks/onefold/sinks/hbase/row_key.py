@@ -83,6 +83,12 @@ class ByRowKey:
         for what, name in [("delete", self.delete), *(("order", name) for name in self.order)]:
             if name is not None and name not in schema.names:
                 raise SchemaMismatch(f"{what}= names {name!r}, and the rows have {', '.join(schema.names)}")
+        for name in self.order:
+            if not _is_ordered(schema.field(name).type):
+                raise SchemaMismatch(
+                    f"order= names {name!r}, which is {schema.field(name).type}, and such values do not compare"
+                    " exactly: cast it to an integer, a decimal, a text, a date or a timestamp"
+                )
         if self.delete is not None and not pa.types.is_boolean(schema.field(self.delete).type):
             raise SchemaMismatch(f"delete={self.delete!r} must be boolean, not {schema.field(self.delete).type}")
         return declared.bound(schema, without=(self.delete,) if self.delete is not None else ())
@@ -92,6 +98,12 @@ class ByRowKey:
 
     def writer(self, plan: Plan, task: TaskId) -> RowKeyWriter:
         return RowKeyWriter(self, plan, task)
+
+
+def _is_ordered(kind: pa.DataType) -> bool:
+    kinds = pa.types
+    checks = (kinds.is_string, kinds.is_large_string, kinds.is_binary, kinds.is_integer, kinds.is_decimal)
+    return any(check(kind) for check in (*checks, kinds.is_temporal))
 
 
 class RowKeyWriter:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 import pyarrow as pa
 
@@ -12,7 +11,7 @@ from onefold.core.errors import ConfigError
 from onefold.hbase import tables
 from onefold.hbase.mapping import RowKey, TableMapping
 from onefold.hbase.settings import HBaseSettings
-from onefold.hbase.tables import Family, TableShape
+from onefold.hbase.tables import Family
 from onefold.sinks.announcing import AnnouncingCommitter, Place
 from onefold.sinks.hbase.notes import LEDGER_FAMILY, TableNotes
 from onefold.sinks.hbase.plan import Mode, Plan, Settings
@@ -102,10 +101,7 @@ class HBaseSink:
         return self._settings
 
     def guarantee(self) -> Guarantee:
-        promise = self._settings.mode.guarantee()
-        return (
-            promise if self._plan is None else replace(promise, conditions=(*promise.conditions, *self._plan.forgets))
-        )
+        return self._settings.mode.guarantee()
 
     def store_url(self) -> str | None:
         return None
@@ -132,8 +128,8 @@ class HBaseSink:
         cells = [*mapping.columns, *([mapping.deleted] if mapping.deleted is not None else [])]
         families = [Family(name) for name in sorted({cell.family for cell in cells})]
         cuts = mapping.row_key.split_keys(settings.regions) if settings.regions > 1 else ()
-        shape = tables.ensure(settings.hbase, mapping.table, families, cuts)
-        self._plan = Plan(settings, mapping, schema, _forgets(shape, families))
+        tables.ensure(settings.hbase, mapping.table, families, cuts)
+        self._plan = Plan(settings, mapping, schema)
         return self.recover(pipeline)
 
     def writers_max(self) -> int | None:
@@ -169,15 +165,6 @@ def _deleted_cell(columns: Mapping[str, str] | str | None, family: str | None) -
         named = TableMapping.of("t", "k", columns).columns
         family = named[0].family.decode(errors="replace")
     return f"{family}:_deleted"
-
-
-def _forgets(shape: TableShape, families: Sequence[Family]) -> tuple[str, ...]:
-    ttls = {f.name.decode(errors="replace"): found.ttl_s for f in families if (found := shape.family(f.name))}
-    return tuple(
-        f"no epoch stays open for {ttl_s} s: family {name!r} has that TTL, by its cells' timestamps, the epoch's own"
-        for name, ttl_s in ttls.items()
-        if ttl_s is not None
-    )
 
 
 def _names(names: str | Sequence[str]) -> tuple[str, ...]:
