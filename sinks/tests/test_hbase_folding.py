@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onefold.core import BadRecord, ConfigError, SchemaMismatch
+from onefold.hbase.mapping import Column
 from onefold.sinks.hbase.folder import Folder
 from onefold.sinks.hbase.folding import MERGES, Base, Declared, Folding, Own
 
@@ -291,11 +292,12 @@ def test_merges_that_make_no_sense_are_refused(merge: dict[str, str], order: lis
         ({"note": "last"}, ["tags"], "order= names 'tags', which is list.*has no order"),
         ({"note": "sum"}, [], "sum of 'note', which is string"),
         ({"tags": "max"}, [], "merge= names 'tags'"),
+        ({"blobs": "union"}, [], "union of 'blobs', which is binary"),
     ],
 )
 def test_rows_that_cannot_be_folded_so_are_refused(merge: dict[str, str], order: list[str], said: str) -> None:
     with pytest.raises(SchemaMismatch, match=said):
-        Declared.of(merge, order).states(ROWS)
+        Declared.of(merge, order).states(ROWS.append(pa.field("blobs", pa.binary())))
     with pytest.raises(SchemaMismatch, match="keeps 'nowhere'"):
         Own(added, ("nowhere",)).states(ROWS)
 
@@ -312,3 +314,25 @@ def test_sums_of_doubles_are_doubles() -> None:
     keys, partials = folding.fold(pa.array([b"k", b"k"]), folding.lift(rows))
     assert folding.settle(keys, partials, None).to_pylist() == [{"x": 0.75}]
     assert folding.states(rows.schema).field("x").type == pa.float64()
+
+
+SETS = {
+    "texts": pa.array([["a", '\u2028"\\\n', "𝄞", ""], [], None], pa.list_(pa.string())),
+    "integers": pa.array([[2**63 - 1, -(2**63)], None], pa.list_(pa.int64())),
+    "decimals": pa.array([[Decimal("123456789012345678901234567890123456.78")], None], pa.list_(pa.decimal128(38, 2))),
+    "booleans": pa.array([[False, True], None], pa.list_(pa.bool_())),
+    "instants": pa.array([[dt.datetime(1, 1, 1, 1, 1, 1, 123456)], None], pa.list_(pa.timestamp("us", "UTC"))),
+    "doubles": pa.array([[0.1, 1e300], None], pa.list_(pa.float64())),
+}
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_a_set_that_the_table_has_as_json_comes_back_as_it_was(name: str) -> None:
+    sets = SETS[name]
+    folding = Declared.of({"set": "union"})
+    keys = pa.array([bytes([i]) for i, _ in enumerate(sets)], pa.binary())
+    nothing = folding.lift(pa.record_batch({"set": pa.nulls(len(sets), sets.type)}))
+    column = Column.cell("set", "f:set").bound(sets.type)
+    base = pa.record_batch({"set": column.decode(column.encode(sets))})
+    after = folding.settle(keys, nothing, Base(base, pa.array([True] * len(sets))))
+    assert after.column("set").to_pylist() == [None if s is None else sorted(s) for s in sets.to_pylist()]

@@ -18,13 +18,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from onefold.core.errors import BadRecord, ConfigError, SchemaMismatch
-from onefold.sinks.hbase.kernels import grouped, latest, sets, unions
+from onefold.sinks.hbase.kernels import grouped, latest, read_sets, sets, unions
 
 __all__ = ["MERGES", "Base", "Declared", "Folding", "Function", "Own"]
 
 MERGES = ("sum", "count", "min", "max", "last", "union")
 Function = Callable[[pa.RecordBatch, pa.RecordBatch], pa.RecordBatch]
 _WHOLE = pa.decimal128(38, 0)  # a sum of up to 10^18 integers of 64 bits
+_MEMBERS = (
+    pa.types.is_string,
+    pa.types.is_integer,
+    pa.types.is_decimal128,
+    pa.types.is_floating,
+    pa.types.is_boolean,
+    pa.types.is_timestamp,
+)  # those that come back from JSON as they were
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +127,7 @@ class Declared:
             there = base.states.filter(base.is_there)
             lacking = pa.nulls(len(there), pa.null())
             columns = {n: there.column(n) if n in there.schema.names else lacking for n in partials.schema.names}
-            restored = {name: column.cast(partials.column(name).type) for name, column in columns.items()}
+            restored = {name: _restored(column, partials.column(name).type) for name, column in columns.items()}
             all_keys = pa.concat_arrays([keys, keys.filter(base.is_there)])
             _, partials = self.fold(all_keys, pa.concat_batches([partials, pa.record_batch(restored)]))
         return pa.record_batch({n: _settled(n, merge, keys, partials.column(n)) for n, merge in self.merges})
@@ -196,7 +204,9 @@ def _text(schema: pa.Schema) -> str:
 
 def _need_order(name: str, what: str, kind: pa.DataType) -> None:
     if pa.types.is_nested(kind) or pa.types.is_null(kind) or pa.types.is_dictionary(kind):
-        raise SchemaMismatch(f"{what}= names {name!r}, which is {kind}: that has no order")
+        raise SchemaMismatch(
+            f"{what}= names {name!r}, which is {kind}: that has no order. Cast it to a text or a number"
+        )
 
 
 def _state(name: str, merge: str, kind: pa.DataType) -> pa.DataType:
@@ -215,8 +225,12 @@ def _state(name: str, merge: str, kind: pa.DataType) -> pa.DataType:
         )
     if merge == "union":
         is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind)
-        _need_order(name, "merge", kind.value_type if is_list else kind)
-        return pa.list_(kind.value_type if is_list else kind)
+        member = kind.value_type if is_list else kind
+        if not any(holds(member) for holds in _MEMBERS):
+            raise SchemaMismatch(
+                f"merge= has the union of {name!r}, which is {kind}: sets are of texts, numbers, booleans or timestamps"
+            )
+        return pa.list_(member)
     _need_order(name, "merge", kind)
     return kind
 
@@ -232,6 +246,11 @@ def _lifted(merge: str, values: pa.Array) -> pa.Array:
     if pa.types.is_decimal(kind):
         return values.cast(pa.decimal256(76, kind.scale))
     return values.cast(_WHOLE if pa.types.is_integer(kind) else pa.float64())
+
+
+def _restored(states: pa.Array, kind: pa.DataType) -> pa.Array:
+    """As partial results of this type."""
+    return read_sets(states, kind) if pa.types.is_list(kind) and pa.types.is_string(states.type) else states.cast(kind)
 
 
 def _settled(name: str, merge: str, keys: pa.BinaryArray, values: pa.Array) -> pa.Array:

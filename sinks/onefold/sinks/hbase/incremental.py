@@ -37,10 +37,6 @@ class Incremental:
     @classmethod
     def of(cls, id: str, merge: Mapping[str, str] | Function | str, dense_ids: bool = False) -> Incremental:
         """As a user writes it. Raises ConfigError."""
-        if not isinstance(id, str) or not id:
-            raise ConfigError("mode='incremental' needs id=, the column of the messages' ids, which grow within a row")
-        if merge == "replace":
-            return cls(id, None, dense_ids)
         has_last = isinstance(merge, Mapping) and "last" in merge.values()
         return cls(id, merge_of(merge, (id,) if has_last else ()), dense_ids)
 

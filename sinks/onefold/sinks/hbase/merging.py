@@ -16,8 +16,10 @@ Merge = Declared | Function
 OWN_CELLS = b"_onefold."  # what the qualifiers of cells begin with that no column has
 
 
-def merge_of(given: Mapping[str, str] | Function, order: Sequence[str] = ()) -> Merge:
-    """As a user writes it. Raises ConfigError."""
+def merge_of(given: Mapping[str, str] | Function | str, order: Sequence[str] = ()) -> Merge | None:
+    """As a user writes it; None of 'replace'. Raises ConfigError."""
+    if given == "replace":
+        return None
     if isinstance(given, Mapping):
         return Declared.of(given, order)
     if not callable(given):
@@ -32,7 +34,9 @@ def check(merge: Merge | None, declared: TableMapping) -> None:
     if declared.deleted is not None:
         raise ConfigError("rows that are merged are not deleted: leave out deleted= of the table's mapping")
     if taken := [column.name for column in declared.columns if column.qualifier.startswith(OWN_CELLS)]:
-        raise ConfigError(f"the cell of {taken[0]!r} begins with {OWN_CELLS.decode()!r}, as the sink's own do: rename it")
+        raise ConfigError(
+            f"the cell of {taken[0]!r} begins with {OWN_CELLS.decode()!r}, as the sink's own do: rename it"
+        )
     names = [name for name, _ in merge.merges] if isinstance(merge, Declared) else []
     if both := sorted({*names} & {*declared.row_key.names}):
         raise ConfigError(f"{both[0]!r} is in the row key, which tells rows apart: it cannot be merged")

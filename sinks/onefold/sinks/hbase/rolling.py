@@ -49,7 +49,7 @@ class Rolling:
         """As a user writes it; the columns of `order` are kept too. Raises ConfigError."""
         if isinstance(merge, Mapping):
             merge = {**merge, **{name: "last" for name in order if name not in merge}}
-        return cls(None if merge == "replace" else merge_of(merge, order), order)
+        return cls(merge_of(merge, order), order)
 
     @property
     def name(self) -> str:
@@ -194,8 +194,9 @@ def _epochs(timestamp_ms: int, had_row: Bools) -> pa.BinaryArray:
 
 def _read_epochs(epochs: pa.BinaryArray) -> tuple[Times, Bools]:
     matrix = to_fixed(epochs, _EPOCH_WIDTH)  # zeros where there is none
-    times = np.ascontiguousarray(matrix[:, :8]).view(">i8")[:, 0].astype(np.int64)
-    return times, matrix[:, 8] == 1
+    times: Times = np.ascontiguousarray(matrix[:, :8]).view(">i8")[:, 0].astype(np.int64)
+    had_row: Bools = matrix[:, 8] == 1
+    return times, had_row
 
 
 def _bools(values: pa.BooleanArray) -> Bools:
