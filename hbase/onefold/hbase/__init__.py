@@ -1,0 +1,8 @@
+"""An HBase table through Thrift, as its source and its sinks share it."""
+
+from onefold.hbase.cells import Cells
+from onefold.hbase.settings import HBaseSettings
+from onefold.hbase.table import HBaseTable, Rows
+from onefold.hbase.tables import Family, TableShape
+
+__all__ = ["Cells", "Family", "HBaseSettings", "HBaseTable", "Rows", "TableShape"]
