@@ -54,12 +54,11 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What the writers of one opened sink get. `mapping` is that of the rows' `schema`; `forgets` are conditions."""
+    """What the writers of one opened sink get. `mapping` is that of the rows' `schema`."""
 
     settings: Settings
     mapping: TableMapping
     schema: pa.Schema
-    forgets: tuple[str, ...]
 
     def where(self, task: TaskId) -> str:
         """For errors."""
