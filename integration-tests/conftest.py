@@ -26,7 +26,7 @@ from support import Rig
 
 from onefold.connectors.spark_session import spark_session
 from onefold.connectors.transactions import Transactions
-from onefold.local import KafkaServer, LocalServerError, MariaDbServer, PostgresServer
+from onefold.local import HBaseServer, KafkaServer, LocalServerError, MariaDbServer, PostgresServer
 from onefold.local.mariadb_binaries import mariadb_binaries
 from onefold.sinks.postgres.operations import Operations
 
@@ -72,6 +72,13 @@ def kafka_server(servers_directory: Path) -> Iterator[KafkaServer | _Named]:
         yield _Named(address)
         return
     with KafkaServer(servers_directory) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def hbase_server(servers_directory: Path) -> Iterator[HBaseServer]:
+    """HBase with its Thrift2 server at `servers`. `thrift1.start()` adds the older interface, which happybase speaks."""
+    with HBaseServer(servers_directory) as server:
         yield server
 
 
