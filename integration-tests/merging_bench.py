@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import uuid
 from collections.abc import Iterator, Sequence
@@ -13,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 from onefold.core import Committable, TaskId
+from onefold.hbase import HBaseSettings
 from onefold.hbase.table import HBaseTable
 from onefold.local import HBaseServer
 from onefold.sinks import HBaseSink
@@ -29,8 +29,10 @@ class Died(BaseException):
 class Bench:
     """One sink, opened, and the server's own view of its table."""
 
-    def __init__(self, server: HBaseServer, table: str, schema: pa.Schema, **settings: Any) -> None:
-        self.sink = HBaseSink(server.servers, table, row_key="k", family="f", **settings)
+    def __init__(self, server: HBaseServer, schema: pa.Schema, **settings: Any) -> None:
+        table, timeout_s = f"test_{uuid.uuid4().hex[:12]}", settings.pop("timeout_s", 10.0)
+        servers = HBaseSettings(server.servers, timeout_s=timeout_s)
+        self.sink = HBaseSink(servers, table, row_key="k", family="f", **settings)
         self.schema, self._server = schema, server
         self.sink.open("p", schema).close()
         self.mapping = self.sink.settings.mode.bound(self.sink.settings.declared, schema)
@@ -56,12 +58,10 @@ class Bench:
 
     def read(self) -> dict[Any, dict[str, Any]]:
         """Key -> the row's values."""
-        mapping = self.mapping
-        sets = [column.name for column in mapping.columns if column.encoding == "json"]
         found: dict[Any, dict[str, Any]] = {}
-        for rows in self.table.scan(b"", b"", mapping.cell_columns):
-            for row in mapping.decode(rows.keys, rows.values).to_pylist():
-                found[row.pop("k")] = {n: json.loads(v) if n in sets and v else v for n, v in row.items()}
+        for rows in self.table.scan(b"", b"", self.mapping.cell_columns):
+            for row in self.mapping.decode(rows.keys, rows.values).to_pylist():
+                found[row.pop("k")] = row
         return found
 
     def own(self, name: bytes) -> dict[str, bytes | None]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import io
 import random
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ import thriftpy2
 from merging_bench import Bench, dies, held
 from thriftpy2.rpc import make_client
 
-from onefold.core import ConfigError, Fenced
+from onefold.core import ConfigError, Fenced, InDoubt, Retriable
 from onefold.hbase import Cells
 from onefold.local import HBaseServer
 from onefold.sinks.hbase import applying, rolling
@@ -88,9 +89,9 @@ def sums(rows: Sequence[Row]) -> dict[str, dict[str, int]]:
 
 
 @pytest.fixture
-def make(hbase_server: HBaseServer, hbase_table: Callable[[], str]) -> Make:
+def make(hbase_server: HBaseServer) -> Make:
     def of(schema: pa.Schema = ROWS, **settings: Any) -> Bench:
-        return Bench(hbase_server, hbase_table(), schema, **settings)
+        return Bench(hbase_server, schema, **settings)
 
     return of
 
@@ -217,7 +218,7 @@ def test_rows_that_somebody_else_wrote_are_rolled_on_or_refused_but_never_hidden
         bench.write([("a", 1)], epoch=2)
 
 
-def test_with_replace_the_newest_epochs_row_stays(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_with_replace_the_newest_epochs_row_stays(make: Make) -> None:
     bench = make(SUMS, mode="rolling", merge="replace")
     bench.write([("a", 1), ("b", None)], epoch=1)
     bench.write([("a", None), ("c", 3)], epoch=2)
@@ -306,8 +307,7 @@ def test_a_write_under_way_while_others_go_on_is_not_done(make: Make, monkeypatc
 
 
 def test_messages_whose_answers_are_lost_are_applied_once(make: Make, hbase_server: HBaseServer) -> None:
-    servers = HBaseSettings(hbase_server.servers, timeout_s=1)
-    bench, messages = make(MESSAGES, servers=servers, mode="incremental", id="id", merge=APPLIED), messages_of(4)
+    bench, messages = make(MESSAGES, timeout_s=1, mode="incremental", id="id", merge=APPLIED), messages_of(4)
     bench.write(messages[:20], epoch=1)
     hbase_server.hbase.pause()
     with ThreadPoolExecutor(1) as pool:
