@@ -16,6 +16,8 @@ from itertools import repeat
 
 import pyarrow as pa
 import pytest
+from thriftpy2.rpc import make_client
+
 from onefold.core.errors import BadRecord, ConfigError, InDoubt, Retriable
 from onefold.hbase import Cells, Family, HBaseSettings, HBaseTable, compact
 from onefold.hbase.connection import Connection
@@ -25,7 +27,6 @@ from onefold.hbase.pool import pool
 from onefold.hbase.tables import create, describe, drop, ensure
 from onefold.local.hbase import HBaseServer
 from onefold.local.hbase_parts import ThriftProcess
-from thriftpy2.rpc import make_client
 
 pytestmark = pytest.mark.servers
 

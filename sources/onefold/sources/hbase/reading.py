@@ -8,10 +8,12 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from onefold.core.errors import BadRecord
+from onefold.core.errors import BadRecord, ConfigError
+from onefold.hbase.errors import no_table
 from onefold.hbase.mapping import TableMapping
 from onefold.hbase.settings import HBaseSettings
 from onefold.hbase.table import HBaseTable
+from onefold.hbase.tables import describe
 from onefold.sources.hbase.source import HBaseSource
 
 __all__ = ["Part", "plan", "read"]
@@ -42,6 +44,7 @@ def plan(source: HBaseSource, schema: pa.Schema | None = None) -> list[Part]:
     Raises `SchemaMismatch`, `ConfigError`, `Retriable`.
     """
     mapping, delivered = source.reading(schema)
+    _check(source, mapping)
     regions = HBaseTable(source.settings, mapping.table).regions()
     range_ms = None if source.time_range == (None, None) else source.range_ms
     # By where each begins: a region that is being cut is listed beside its parts, and no row may come twice.
@@ -50,6 +53,19 @@ def plan(source: HBaseSource, schema: pa.Schema | None = None) -> list[Part]:
         Part(source.settings, mapping, delivered, start, stop, range_ms, source.deleted_as)
         for start, stop in zip(starts, [*starts[1:], b""], strict=True)
     ]
+
+
+def _check(source: HBaseSource, mapping: TableMapping) -> None:
+    """A table or family that is not there would only be a read without rows."""
+    there = describe(source.settings, mapping.table)
+    if there is None:
+        raise no_table(mapping.table, source.settings.servers)
+    wanted = [column.family for column in (*mapping.columns, mapping.deleted) if column is not None]
+    if lacking := [family for family in wanted if there.family(family) is None]:
+        raise ConfigError(
+            f"{source.name} has no column family {lacking[0].decode(errors='replace')!r}, but "
+            f"{', '.join(family.name.decode(errors='replace') for family in there.families)}: mend the mapping"
+        )
 
 
 def read(part: Part) -> Iterator[pa.RecordBatch]:
