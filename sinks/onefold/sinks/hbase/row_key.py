@@ -5,6 +5,7 @@ A replay writes the same cells again; a task of an older epoch that wakes late w
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -158,6 +159,10 @@ class RowKeyWriter:
             rows = self._versions.newer(rows)
         except BadRecord as error:
             raise BadRecord(f"{self._where}: {error}") from error
+        self._put(rows, cells)
+
+    def _put(self, rows: pa.Table, cells: Sequence[Cells]) -> None:
+        """Write them, but for those that HBase's own deletes will take away."""
         if self._mode.has_real_deletes:
             rows = rows.filter(pc.invert(rows["deleted"])).combine_chunks()
         if not len(rows):
