@@ -20,7 +20,7 @@ __all__ = ["Pool", "pool"]
 
 T = TypeVar("T")
 IDLE_S_MAX = 50.0  # servers close after 60 s without a word (hbase.thrift.server.socket.read.timeout)
-SHUNNED_S = 5.0  # a server that took no connection is asked last
+SHUNNED_S = 5.0  # a server that gave no answer is asked last
 
 
 class Pool:
@@ -38,10 +38,10 @@ class Pool:
         self._threads = ThreadPoolExecutor(self.size, thread_name_prefix="onefold-hbase")
 
     @contextmanager
-    def connection(self, *, anew: bool = False) -> Iterator[Connection]:
-        """Raises Retriable where no server takes a connection. `anew`: not one that rested here."""
+    def connection(self) -> Iterator[Connection]:
+        """Raises Retriable where no server takes a connection: nothing was sent then."""
         with self._slots:
-            connection = (None if anew else self._rested()) or self._connect()
+            connection = self._rested() or self._connect()
             try:
                 yield connection
             except BaseException:
@@ -51,26 +51,21 @@ class Pool:
                 self._give_back(connection)
 
     def ask(self, call: str, request: Request) -> Any:
-        """The answer to a request that may be repeated: once, on a connection made anew, of another server if there
-        is one. Raises Retriable where neither got an answer."""
+        """The answer to a request that may be repeated: `asking.insist` does. Raises Retriable if there is none."""
         try:
             with self.connection() as connection:
                 return connection.ask_all(call, [request])[0]
-        except Unanswered:
-            pass
-        try:
-            with self.connection(anew=True) as connection:
-                return connection.ask_all(call, [request])[0]
         except Unanswered as error:
-            raise Retriable(f"{error}. Asked twice; it may be asked again") from error
+            raise Retriable(str(error)) from error
 
     def ask_once(self, call: str, requests: Sequence[Request]) -> list[Any]:
-        """The answers to requests that may not be repeated, all on one connection. Raises InDoubt."""
-        with self.connection() as connection:
-            try:
+        """The answers to requests that may not be repeated, all on one connection. Raises InDoubt where some may have
+        taken effect."""
+        try:
+            with self.connection() as connection:
                 return connection.ask_all(call, requests)
-            except Unanswered as error:
-                raise InDoubt(f"{error}. Some of {len(requests)} requests may have taken effect: read again") from error
+        except Unanswered as error:
+            raise InDoubt(f"{error}. Some of {len(requests)} requests may have taken effect: read again") from error
 
     def each(self, tasks: Sequence[Callable[[], T]]) -> list[T | Exception]:
         """What each returned or raised, once all have ended: in parallel, over all connections."""
@@ -101,8 +96,10 @@ class Pool:
             if not connection.is_dead:
                 self._idle.append((time.monotonic(), connection))
                 return
+            # Its server has died, or hangs: what rested beside it is no better, and another server is asked first.
             theirs = [other for _, other in self._idle if other.address == connection.address]
             self._idle = [(since_s, other) for since_s, other in self._idle if other.address != connection.address]
+            self._shunned_until_s[connection.address] = time.monotonic() + SHUNNED_S
         for other in theirs:
             other.close()
 

@@ -25,6 +25,7 @@ class HBaseSettings:
     transport        as the servers were started: "buffered", or "framed" (hbase.regionserver.thrift.framed)
     protocol         "binary", or "compact" (hbase.regionserver.thrift.compact), which costs the client more
     timeout_s        for the next sign of an answer; longer than hbase.client.operation.timeout of the Thrift servers
+    patience_s       how long what may be repeated is repeated while servers are down, busy or silent
     connections      at most, of each process to each server; each takes one of the server's worker threads
     frame_bytes_max  the longest request. Framed servers close the connection on a longer one than their
                      hbase.regionserver.thrift.framed.max_frame_size_in_mb (2)
@@ -34,6 +35,7 @@ class HBaseSettings:
     transport: str = "buffered"
     protocol: str = "binary"
     timeout_s: float = 30.0
+    patience_s: float = 60.0
     connections: int = 8
     frame_bytes_max: int = 2 << 20
 
@@ -44,8 +46,8 @@ class HBaseSettings:
             )
         if self.protocol not in ("binary", "compact"):
             raise ConfigError(f"protocol is 'binary' or 'compact', as the Thrift server has it: not {self.protocol!r}")
-        if self.timeout_s <= 0:
-            raise ConfigError(f"timeout_s is a time in seconds: not {self.timeout_s}")
+        if self.timeout_s <= 0 or self.patience_s <= 0:
+            raise ConfigError(f"timeout_s and patience_s are seconds: not {self.timeout_s} and {self.patience_s}")
         if self.connections < 1:
             raise ConfigError(f"connections is a number from 1 on: not {self.connections}")
         if self.frame_bytes_max < 64 << 10:

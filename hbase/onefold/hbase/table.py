@@ -14,11 +14,13 @@ import pyarrow.compute as pc
 
 from onefold.core.errors import BadRecord, InDoubt, OnefoldError, Retriable
 from onefold.hbase import compact, wire
+from onefold.hbase.asking import insist
 from onefold.hbase.cells import Cells
-from onefold.hbase.errors import refused
+from onefold.hbase.errors import no_table, refused
 from onefold.hbase.idl import thrift
 from onefold.hbase.pool import Pool, pool
 from onefold.hbase.settings import HBaseSettings
+from onefold.hbase.tables import checked_name
 from onefold.hbase.wire import Columns
 
 __all__ = ["HBaseTable", "Rows"]
@@ -47,7 +49,7 @@ class HBaseTable:
     """
 
     def __init__(self, settings: HBaseSettings, name: str) -> None:
-        self.settings, self.name = settings, name
+        self.settings, self.name = settings, checked_name(name)
         self._encoding: ModuleType = compact if settings.protocol == "compact" else wire
         self._where = f"table {name!r} of HBase at {settings.servers}"
 
@@ -57,6 +59,7 @@ class HBaseTable:
     def put(self, keys: pa.BinaryArray, cells: Sequence[Cells], timestamp_ms: int) -> None:
         """Write all rows, in parallel; raises after all requests have ended. The same again changes nothing, so each
         request whose answer was lost is repeated. Rows without any cell are left out."""
+        assert timestamp_ms >= 0, "HBase takes no times before 1970"
         keys, cells = _with_cells(keys, cells)
         self._check(keys)
 
@@ -148,6 +151,8 @@ class HBaseTable:
     def regions(self) -> list[tuple[bytes, bytes]]:
         """Where each begins and where the next one does; b"" is the start, and the end."""
         found = self._ask("asking for the regions", "getAllRegionLocations")
+        if not found:
+            raise no_table(self.name, self.settings.servers)
         return sorted((at.regionInfo.startKey or b"", at.regionInfo.endKey or b"") for at in found)
 
     @property
@@ -159,7 +164,8 @@ class HBaseTable:
 
         def write(start: int, stop: int) -> None:
             head = self._encoding.rows_head(self.name.encode(), stop - start)
-            self._answer(call, b"".join([head, wire.slice_of(rows(start, stop)), _STOP]), "writing")
+            request = b"".join([head, wire.slice_of(rows(start, stop)), _STOP])
+            self._answer(call, request, "writing", int(sizes[start:stop].max()))
 
         self._all([partial(write, start, stop) for start, stop in wire.cuts(sizes, room)])
 
@@ -195,19 +201,18 @@ class HBaseTable:
             requests = self._encoding.checks(
                 self.name.encode(), keys.take(here), guard, operator, values.take(here), theirs, timestamp_ms
             )
-            answers = self._pool.ask_once(
-                "checkAndMutate", [wire.slice_of(requests, at, at + 1) for at in range(len(requests))]
-            )
+            each = [wire.slice_of(requests, at, at + 1) for at in range(len(requests))]
+            answers = self._pool.ask_once("checkAndMutate", each)
             for answer in answers:
                 if isinstance(answer, Exception):
-                    error = refused(answer, f"{self._where}, writing conditionally")
-                    if isinstance(error, Retriable):
-                        raise InDoubt(f"{error}. Some rows may have been written: read again") from answer
-                    raise error from answer
+                    raise refused(answer, self.name, self.settings.servers, "writing conditionally") from answer
             return answers
 
         lanes = [lane for lane in np.array_split(places, self._pool.size) if len(lane)]
-        answers = self._all([partial(write, lane) for lane in lanes])
+        try:
+            answers = self._all([partial(write, lane) for lane in lanes])
+        except Retriable as error:  # what HBase gave up may be done all the same, and other rows are
+            raise InDoubt(f"{error}. Some of {len(places)} rows may have been written: read them again") from error
         was_done = np.concatenate([np.asarray(answer, bool) for answer in answers])
         done[places] |= was_done
         lost = np.zeros(len(keys), bool)
@@ -218,11 +223,14 @@ class HBaseTable:
         request = compact.arguments(call, self.settings.protocol, table=self.name.encode(), **given)
         return self._answer(call, request, doing)
 
-    def _answer(self, call: str, request: bytes, doing: str) -> Any:
-        answer = self._pool.ask(call, request)
-        if isinstance(answer, Exception):
-            raise refused(answer, f"{self._where}, {doing}") from answer
-        return answer
+    def _answer(self, call: str, request: bytes, doing: str, row_bytes_max: int = 0) -> Any:
+        def ask() -> Any:
+            answer = self._pool.ask(call, request)
+            if isinstance(answer, Exception):
+                raise refused(answer, self.name, self.settings.servers, doing, row_bytes_max) from answer
+            return answer
+
+        return insist(ask, self.settings.patience_s)
 
     def _all(self, tasks: Sequence[Callable[[], Any]]) -> list[Any]:
         """What each returned; or, once all have ended, the error that says most."""

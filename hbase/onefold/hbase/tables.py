@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from onefold.core.errors import ConfigError
+from onefold.core.errors import ConfigError, OnefoldError
 from onefold.hbase import compact
+from onefold.hbase.asking import insist
 from onefold.hbase.errors import no_table, refused
 from onefold.hbase.idl import thrift
 from onefold.hbase.pool import pool
 from onefold.hbase.settings import HBaseSettings
 
-__all__ = ["Family", "TableShape", "create", "describe", "drop", "ensure"]
+__all__ = ["Family", "TableShape", "checked_name", "create", "describe", "drop", "ensure"]
 
+_NAME = re.compile(r"(?:\w+:)?\w[\w.-]*", re.ASCII)
 _FOREVER_S = 2**31 - 1
 _LOSES_ACKNOWLEDGED = {1: "SKIP_WAL", 2: "ASYNC_WAL"}
 
@@ -63,9 +66,7 @@ def create(settings: HBaseSettings, name: str, families: Sequence[Family], split
     described = thrift.TTableDescriptor(_named(name), columns)
     try:
         _ask(settings, name, "createTable", desc=described, splitKeys=sorted(split_keys) or None)
-    except ConfigError:
-        raise
-    except Exception:
+    except OnefoldError:
         if describe(settings, name) is None:  # else it is there: another process made it, or the answer was lost
             raise
 
@@ -108,14 +109,28 @@ def ensure(
     return shape
 
 
+def checked_name(name: str) -> str:
+    """Raises ConfigError for what no table of HBase can be called."""
+    if not _NAME.fullmatch(name):
+        raise ConfigError(
+            f"a table is called table or namespace:table, of letters, digits, '_', '-', '.': not {name!r}"
+        )
+    return name
+
+
 def _named(name: str) -> Any:
     """Namespace and table apart, as the administrative calls want them; the others take them as one."""
-    namespace, _, table = name.rpartition(":")
+    namespace, _, table = checked_name(name).rpartition(":")
     return thrift.TTableName(ns=(namespace or "default").encode(), qualifier=table.encode())
 
 
 def _ask(settings: HBaseSettings, name: str, call: str, **given: Any) -> Any:
-    answer = pool(settings).ask(call, compact.arguments(call, settings.protocol, **given))
-    if isinstance(answer, Exception):
-        raise refused(answer, f"table {name!r} of HBase at {settings.servers}, {call}") from answer
-    return answer
+    request = compact.arguments(call, settings.protocol, **given)
+
+    def ask() -> Any:
+        answer = pool(settings).ask(call, request)
+        if isinstance(answer, Exception):
+            raise refused(answer, name, settings.servers, call) from answer
+        return answer
+
+    return insist(ask, settings.patience_s)
