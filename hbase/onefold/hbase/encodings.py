@@ -9,7 +9,8 @@
     boolean    FF or 00, as Java's Bytes.toBytes(boolean)
     timestamp  microseconds since 1970 (UTC), written as an integer
     date       days since 1970: 4 bytes, big-endian, sign bit flipped
-    json       JSON text: of nested values, or a text that is JSON already; it comes back as a string
+    json       JSON text: of nested values, or a text that is JSON already. Lists and structs come back as such, but
+               for those of bytes, maps, times; these, and texts, as texts
 
 All but `string`, `bytes` and `json` are of one length.
 """
@@ -26,6 +27,8 @@ import pyarrow.compute as pc
 from onefold.core import jsontext
 from onefold.core.errors import ConfigError
 from onefold.hbase.buffers import from_fixed, to_fixed
+from onefold.hbase.jsonvalues import is_readable
+from onefold.hbase.jsonvalues import parsed as parsed_json
 
 __all__ = ["ENCODINGS", "decode", "encode", "fitting", "natural", "parsed", "width"]
 
@@ -98,7 +101,9 @@ def fitting(encoding: str, kind: pa.DataType) -> pa.DataType | None:
         case "bytes":
             return pa.binary() if own == "bytes" else None
         case "json":
-            return pa.string() if own == "string" or jsontext.unsupported(kind) is None else None
+            if own == "string" or jsontext.unsupported(kind) is not None:
+                return pa.string() if own == "string" else None
+            return kind if pa.types.is_nested(kind) and is_readable(kind) else pa.string()
         case "string":
             return None if own in (None, "json", "bytes") else pa.string() if own == "string" else kind
         case "integer" | "long":
@@ -125,6 +130,8 @@ def decode(values: pa.BinaryArray, encoding: str, kind: pa.DataType) -> pa.Array
     """The values of these bytes, as `kind`; null where there are none. Raises ValueError."""
     if encoding == "bytes":
         return values
+    if encoding == "json" and not pa.types.is_string(kind):
+        return parsed_json(values.cast(pa.string()), kind)
     if encoding in ("string", "json"):
         return values.cast(pa.string()).cast(kind)
     array = _unpacked(to_fixed(values, _WIDTHS[encoding]), encoding, kind)

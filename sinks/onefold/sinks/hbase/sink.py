@@ -13,13 +13,12 @@ from onefold.hbase.mapping import RowKey, TableMapping
 from onefold.hbase.settings import HBaseSettings
 from onefold.hbase.tables import Family
 from onefold.sinks.announcing import AnnouncingCommitter, Place
+from onefold.sinks.hbase.folding import Function
+from onefold.sinks.hbase.modes import mode_of
 from onefold.sinks.hbase.notes import LEDGER_FAMILY, TableNotes
-from onefold.sinks.hbase.plan import Mode, Plan, Settings
-from onefold.sinks.hbase.row_key import ByRowKey
+from onefold.sinks.hbase.plan import Plan, Settings
 
 __all__ = ["HBaseSink"]
-
-MODES = ("row_key",)
 
 
 class HBaseSink:
@@ -38,6 +37,15 @@ class HBaseSink:
     a key in one epoch the one that is highest by the columns `order`. Null becomes a cell that stands for null. A row
     whose boolean column `delete` is true becomes a tombstone: the cell `deleted` (`family:_deleted` unless it is named)
     says so in every row, the others are null. With `deletes="real"` HBase's own deletes take the row away.
+
+    `mode="rolling"`: rows are merged into what the table has, as `merge` says: `"replace"`, or for each column
+    `"sum"`, `"count"`, `"min"`, `"max"`, `"last"` (by `order`) or `"union"`, or a function `merge(base, new)` over
+    record batches whose rows at one place are of one key, associative and commutative. The row keeps what it had
+    before the epoch, and a replay merges into that.
+
+    `mode="incremental"`: the same, with messages whose `id` grows within their row. What is at or below the last id
+    that a row was given is not applied again, whoever brings it. With `dense_ids` a row also counts the ids that it
+    never saw.
 
     The rows of a key are brought into one task, which is a shuffle. `repartition=False` leaves that out: where keys are
     unique, or come from a topic that is partitioned by them.
@@ -60,13 +68,16 @@ class HBaseSink:
         order: str | Sequence[str] = (),
         delete: str | None = None,
         deletes: str = "tombstone",
+        merge: Mapping[str, str] | Function | str | None = None,
+        id: str | None = None,
+        dense_ids: bool = False,
         repartition: bool = True,
         regions: int = 1,
         ledger_table: str = "onefold_ledger",
     ) -> None:
-        if mode not in MODES:
-            raise ConfigError(f"mode={mode!r} must be one of {', '.join(MODES)}")
-        chosen: Mode = ByRowKey(_names(order), delete, deletes)
+        chosen = mode_of(
+            mode, order=_names(order), delete=delete, deletes=deletes, merge=merge, id=id, dense_ids=dense_ids
+        )
         if isinstance(table, TableMapping):
             if row_key is not None or columns or family or deleted:
                 raise ConfigError("row_key, columns, family and deleted are in the mapping that was given as table=")
