@@ -126,8 +126,8 @@ class HBaseSource:
         told: dict[str, Any] = {}
         for name, setting in _SETTINGS.items():
             if (option := _camel(name)) in given:
-                kind = str if setting.default is dataclasses.MISSING else type(setting.default)
-                told[name] = _parsed(option, given[option], kind)
+                is_number = isinstance(setting.default, int | float)
+                told[name] = _parsed(option, given[option], type(setting.default) if is_number else str)
         own = {option: _parsed(option, given[option], kind) for option, kind in _OWN.items() if option in given}
         return cls(
             HBaseSettings(**told),
