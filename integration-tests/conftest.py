@@ -77,7 +77,7 @@ def kafka_server(servers_directory: Path) -> Iterator[KafkaServer | _Named]:
 
 @pytest.fixture(scope="session")
 def hbase_server(servers_directory: Path) -> Iterator[HBaseServer]:
-    """HBase with its Thrift2 server at `servers`. `thrift1.start()` adds the older interface, which happybase speaks."""
+    """HBase with its Thrift2 server at `servers`. `thrift1.start()` adds the older interface, happybase's."""
     with HBaseServer(servers_directory) as server:
         yield server
 

@@ -218,11 +218,14 @@ def network_options(java: Java) -> list[str]:
 def _why_it_failed(what: Distribution, log: Path, cache: Path) -> str:
     text = log.read_text(errors="replace")
     if "No space left on device" in text:
-        return f"the disk that holds {cache} became full while {what.title} was downloaded: free some space and start again"
+        return (
+            f"the disk that holds {cache} became full while {what.title} was downloaded: "
+            "free some space and start again"
+        )
     if "PKIX path building failed" in text:
         return (
-            f"Java does not trust the certificate of the server that it downloads {what.title} from: name a store that has "
-            "it by JAVA_TOOL_OPTIONS=-Djavax.net.ssl.trustStore=FILE, or set JAVA_HOME to the system's Java. "
+            f"Java does not trust the certificate of the server that it downloads {what.title} from: name a store "
+            "that has it by JAVA_TOOL_OPTIONS=-Djavax.net.ssl.trustStore=FILE, or set JAVA_HOME to the system's Java. "
             f"Log: {log}"
         )
     causes = re.findall(r"\(((?:java|javax)\.[\w.]+(?:: [^)\n]*)?)\)", text) or re.findall(r"Host .+ not found", text)
@@ -230,5 +233,6 @@ def _why_it_failed(what: Distribution, log: Path, cache: Path) -> str:
     return (
         f"{what.title} {what.version} is not in the cache {cache}, and could not be downloaded ({cause}): "
         "check the network and HTTPS_PROXY; or set ONEFOLD_CACHE to a cache that was filled where there is a network "
-        f"(run `onefold local up {what.name}` there and copy its cache); or name a mirror by ONEFOLD_IVY_SETTINGS. Log: {log}"
+        f"(run `onefold local up {what.name}` there and copy its cache); or name a mirror by ONEFOLD_IVY_SETTINGS. "
+        f"Log: {log}"
     )

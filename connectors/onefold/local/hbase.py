@@ -60,9 +60,14 @@ class HBaseServer:
         """Starts what doesn't run, and waits until tables can be made and read. Data of earlier runs stay."""
         self._started_it |= not self.hbase.status().running
         found = self.hbase.start(progress)
-        thrift = self.thrift.start(progress)
-        if self._asked_thrift1:
-            self.thrift1.start(progress)
+        try:
+            thrift = self.thrift.start(progress)
+            if self._asked_thrift1:
+                self.thrift1.start(progress)
+        except BaseException:
+            if self._started_it:
+                self.kill()  # nobody would know of it
+            raise
         return ServerStatus(self.name, True, found.pid, thrift.port, found.log, found.detail, thrift.address)
 
     def stop(self) -> bool:
@@ -74,6 +79,14 @@ class HBaseServer:
         """SIGKILL for all of it, as a crash of the machine would: for crash tests. `start` brings it back."""
         for server in (self.hbase, self.thrift, self.thrift1):
             server.kill()
+
+    def flush(self, table: str) -> None:
+        """Writes what HBase has of the table in memory into files. Back when it is done."""
+        self.hbase.flush(table)
+
+    def major_compact(self, table: str) -> None:
+        """Makes one file of each region's, without deleted and outdated cells. Back when it is done."""
+        self.hbase.major_compact(table)
 
     def status(self) -> ServerStatus:
         found, thrift = self.hbase.status(), self.thrift.status()

@@ -1,8 +1,8 @@
 """HBase's jars: those that a standalone server and its Thrift servers load, named one by one.
 
-Their declared dependencies are 154 jars of 110 MB and resolve in 209 s: all of MapReduce, YARN and three generations of
-web servers. These are the 54 (59 MB, 44 s) from which a class was loaded while tables were made, written, read, flushed,
-compacted, recovered after SIGKILL and served by both Thrift servers. A version of HBase never changes what it asks for.
+What they declare to need are 154 jars of 110 MB, which resolve in 209 s: all of MapReduce, YARN and three generations
+of web servers. These are the 54 (59 MB, 44 s) from which a class was loaded while tables were made, written, read,
+flushed, compacted, recovered after SIGKILL and served by both Thrift servers.
 """
 
 from __future__ import annotations

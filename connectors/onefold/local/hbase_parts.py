@@ -13,6 +13,7 @@ from xml.sax.saxutils import escape
 from onefold.local.errors import LocalServerError
 from onefold.local.hbase_jars import hbase_jars
 from onefold.local.hbase_probe import serves_tables
+from onefold.local.hbase_regions import flush_regions, major_compact_regions, region_names
 from onefold.local.java import find_java
 from onefold.local.process import ProcessRef, ServerState, kill_tree, spawn, wait_gone
 from onefold.local.resources import HOST, choose_port
@@ -138,6 +139,27 @@ class HBaseProcess(_JavaServer):
     def _is_ready(self, port: int) -> bool:
         """ZooKeeper answers. Whether tables do, only a client can tell: the Thrift server's probe."""
         return _listens(port)
+
+    def flush(self, table: str) -> None:
+        """Writes what HBase has of the table in memory into files. Back when it is done."""
+        flush_regions(self._region_server(), self._regions(table))
+
+    def major_compact(self, table: str) -> None:
+        """Makes one file of each region's, without deleted and outdated cells. Back when it is done."""
+        major_compact_regions(self._region_server(), self._regions(table))
+
+    def _region_server(self) -> tuple[str, int]:
+        state = ServerState.load(self._state_path)
+        if state is None or state.third_port is None:
+            raise LocalServerError(f"hbase was never started in {self.directory}: start it first")
+        return HOST, state.third_port
+
+    def _regions(self, table: str) -> list[bytes]:
+        namespace, _, name = table.rpartition(":")
+        folder = self.home / "data" / "data" / (namespace or "default") / name
+        if not folder.is_dir():
+            raise LocalServerError(f"there is no table {table} in {self.directory}")
+        return region_names(folder)
 
     def cluster_id(self) -> str | None:
         """What HBase called itself when it made its data folder; None as long as it has not."""

@@ -11,7 +11,7 @@ from onefold.local.resources import HOST
 
 __all__ = ["serves_tables"]
 
-_ANSWER_S_MAX = 12.0  # more than Thrift's own retries take, so that no probe is left behind in it
+_ANSWER_MS_MAX = 12_000  # more than Thrift's own retries take, so that no probe is left behind in it
 
 
 def serves_tables(port: int, settings: Mapping[str, str], cluster_id: str) -> bool:
@@ -28,7 +28,7 @@ def serves_tables(port: int, settings: Mapping[str, str], cluster_id: str) -> bo
             api.THBaseService,
             HOST,
             port,
-            timeout=_ANSWER_S_MAX * 1000,
+            timeout=_ANSWER_MS_MAX,
             **_factories(settings),
         )
     except TException:
@@ -60,5 +60,5 @@ def _factories(settings: Mapping[str, str]) -> dict[str, Any]:
     compact = settings.get("hbase.regionserver.thrift.compact") == "true"
     return {
         "trans_factory": TFramedTransportFactory() if framed else TBufferedTransportFactory(),
-        "proto_factory": TCompactProtocolFactory() if compact else TBinaryProtocolFactory(),
+        "proto_factory": (TCompactProtocolFactory if compact else TBinaryProtocolFactory)(),
     }

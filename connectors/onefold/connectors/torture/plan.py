@@ -53,7 +53,7 @@ _PLACES = {
     "two_phase": ("postgres.commit_prepared#2", "postgres.commit_prepared#5"),
     "staged": ("staged.merge", "staged.merge#2"),
     "transactional": ("kafka:commit#2", "kafka:ended#2", "kafka:ledger#2"),
-    "keyed": ("kafka:commit#2", "kafka:noted", "kafka:noted#3"),
+    "keyed": ("announced:commit#2", "kafka:noted", "kafka:noted#3"),
 }
 _PLACES_OF_KAFKA = ("before:Verify", "before:Decide#2", "after:Decide", "before:Commit#2", "before:WriteLedger#2")
 _IN_WORKERS = ("writers:written", "before:prepare", "after:prepare", "writers:prepared")  # of a local master
