@@ -14,7 +14,7 @@ from thriftpy2.protocol.cybin import TCyBinaryProtocol
 from thriftpy2.thrift import TApplicationException, TMessageType
 from thriftpy2.transport import TCyBufferedTransport, TCyFramedTransport, TSocket
 
-from onefold.core.errors import Retriable
+from onefold.core.errors import ConfigError, Retriable
 from onefold.hbase.compact import varint
 from onefold.hbase.errors import Unanswered
 from onefold.hbase.idl import SERVICE
@@ -37,7 +37,7 @@ class Connection:
     def __init__(self, address: Address, settings: HBaseSettings) -> None:
         self.address = address
         self._is_framed, self._is_compact = settings.transport == "framed", settings.protocol == "compact"
-        self._timeout_s = settings.timeout_s
+        self._timeout_s, self._frame_bytes_max = settings.timeout_s, settings.frame_bytes_max
         self._asked = 0
         try:
             self._socket = socket.create_connection(
@@ -66,6 +66,13 @@ class Connection:
     def ask_all(self, call: str, requests: Sequence[Request]) -> list[Any]:
         """The answers, in order: what HBase returned, or the exception that it answered with, as a value. Up to
         IN_FLIGHT_MAX questions are on their way at once. Raises `Unanswered`, and the connection is dead then."""
+        longest = max(map(len, requests), default=0)
+        if self._is_framed and longest > self._frame_bytes_max:
+            raise ConfigError(
+                f"a row needs a request of {longest:,} bytes, and the framed Thrift server at {self.address} is taken "
+                f"to close the connection above frame_bytes_max, {self._frame_bytes_max:,}. Raise this and the server's "
+                "hbase.regionserver.thrift.framed.max_frame_size_in_mb, or filter such rows"
+            )
         answers: list[Any] = []
         try:
             for start in range(0, len(requests), IN_FLIGHT_MAX):
