@@ -74,6 +74,7 @@ class Into(StrEnum):
     KAFKA = "kafka"
     KAFKA_KEYED = "kafka-keyed"
     HBASE = "hbase"
+    HBASE_AND_POSTGRES = "hbase+postgres"
 
 
 class TortureMode(StrEnum):
@@ -123,12 +124,15 @@ def torture(
     directory: Annotated[Path, typer.Option("--dir", help="Servers, logs, history.")] = Path(".onefold/torture"),
 ) -> None:
     """Random faults on real servers and a real Spark, audited by named invariants. Exit code 1 on any violation."""
-    mode = mode or (TortureMode.ROW_KEY if sink is Into.HBASE else TortureMode.APPEND)
-    if (mode in _ORDERS_OF) is not (sink is Into.HBASE):
+    into_hbase = sink in (Into.HBASE, Into.HBASE_AND_POSTGRES)
+    mode = mode or (TortureMode.ROW_KEY if into_hbase else TortureMode.APPEND)
+    if (mode in _ORDERS_OF) is not into_hbase:
         raise typer.BadParameter(
             f"{', '.join(_ORDERS_OF)} are the modes of --sink hbase, and append and upsert those of the others",
             param_hint="--mode",
         )
+    if sink is Into.HBASE_AND_POSTGRES and mode is not TortureMode.ROW_KEY:
+        raise typer.BadParameter("both sinks take the same rows: those of row_key", param_hint="--mode")
     if sink in _DELIVERY_INTO and mode is TortureMode.UPSERT:
         raise typer.BadParameter("a topic takes every order, there is no upsert", param_hint="--mode")
     if sink is not Into.POSTGRES and dead_letters is Letters.TABLE:
@@ -139,13 +143,14 @@ def torture(
         faults,
         minutes,
         seed,
-        mode.value if sink is Into.HBASE else _DELIVERY_INTO.get(sink, delivery.value),
+        mode.value if into_hbase else _DELIVERY_INTO.get(sink, delivery.value),
         master.value,
         directory,
         orders_per_s=orders_per_s,
         mode=_ORDERS_OF.get(mode, mode).value,
         bad_rows=bad_rows,
         dead_letters=(dead_letters or (Letters.TABLE if sink is Into.POSTGRES else Letters.TOPIC)).value,
+        beside=delivery.value if sink is Into.HBASE_AND_POSTGRES else None,
     )
     if not run_torture(settings, Console()):
         raise typer.Exit(1)

@@ -13,7 +13,7 @@ __all__ = ["destinations"]
 
 def destinations(job: Job) -> tuple[Destination, ...]:
     """What its rows go to, and its dead letters where these have a topic."""
-    rows: Destination = sales_topic(job) if job.is_into_kafka else PostgresTable(job)
+    rows: tuple[Destination, ...] = (sales_topic(job) if job.is_into_kafka else PostgresTable(job),)
     if job.is_into_hbase:
-        rows = HBaseRows(job)
-    return (rows, letters_topic(job)) if job.has_letters_topic else (rows,)
+        rows = (HBaseRows(job), PostgresTable(job)) if job.beside else (HBaseRows(job),)
+    return (*rows, letters_topic(job)) if job.has_letters_topic else rows

@@ -10,7 +10,7 @@ from onefold.connectors.torture.comparing import Row
 from onefold.connectors.torture.comparing_cells import ROWS, compare_newest_of_epochs, compare_totals
 from onefold.connectors.torture.destination import Committed, Due, Found
 from onefold.connectors.torture.settings import PIPELINE
-from onefold.connectors.workload.settings import TABLE, Job
+from onefold.connectors.workload.settings import CELLS, TABLE, Job
 from onefold.core import Committable, EpochRecord, LedgerEntry
 from onefold.hbase import HBaseTable
 
@@ -22,7 +22,7 @@ class HBaseRows:
     """A Destination."""
 
     job: Job
-    name: ClassVar[str] = TABLE
+    name: ClassVar[str] = CELLS
     writes_through: ClassVar[bool] = True
 
     def create(self) -> None:

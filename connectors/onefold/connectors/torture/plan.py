@@ -120,30 +120,31 @@ class Fault:
     place: str | None = None
 
 
-def kinds(delivery: str, on_cluster: bool) -> list[Kind]:
+def kinds(delivery: str, on_cluster: bool, beside: str | None = None) -> list[Kind]:
     """The kinds that make sense, each as often as it shall come in one deal of the cards."""
     out = set() if on_cluster else set(_OF_CLUSTERS)
-    if delivery != "two_phase":
+    if "two_phase" not in (delivery, beside):
         out.add(Kind.TAKE_SLOTS)  # nobody prepares anything in Postgres
     if delivery not in INTO_KAFKA:
         out.add(Kind.KILL_KAFKA_AT)  # what the driver then does concerns the destination
     if delivery not in INTO_HBASE:
         out |= _OF_HBASE
-    if delivery in (*INTO_KAFKA, *INTO_HBASE) and not on_cluster:
+    if delivery in (*INTO_KAFKA, *INTO_HBASE) and not on_cluster and beside is None:
         out |= {Kind.KILL_POSTGRES, Kind.END_BACKENDS}  # there is none
     weights = _WEIGHTS | (_MORE_INTO_KAFKA if delivery in INTO_KAFKA else {})
     return [kind for kind, weight in weights.items() if kind not in out for _ in range(weight)]
 
 
-def faults(seed: int, delivery: str, on_cluster: bool) -> Iterator[Fault]:
+def faults(seed: int, delivery: str, on_cluster: bool, beside: str | None = None) -> Iterator[Fault]:
     """Faults without end; each kind comes once before any comes often."""
     rng = random.Random(seed)
-    deck = kinds(delivery, on_cluster)
+    deck = kinds(delivery, on_cluster, beside)
     in_workers = () if on_cluster else (*_IN_WORKERS, *_IN_WORKERS_OF.get(delivery, ()))
+    of_sinks = (*_PLACES.get(delivery, ()), *(_PLACES[beside] if beside else ()))
     places = {
-        Kind.KILL_DRIVER_AT: (*DRIVER_PLACES, *_PLACES.get(delivery, ()), *in_workers),
-        Kind.KILL_KAFKA_AT: (*_PLACES_OF_DESTINATION, *_PLACES.get(delivery, ())),
-        **dict.fromkeys(_OF_HBASE_AT, (*_PLACES_OF_DESTINATION, *_PLACES.get(delivery, ()), *in_workers)),
+        Kind.KILL_DRIVER_AT: (*DRIVER_PLACES, *of_sinks, *in_workers),
+        Kind.KILL_KAFKA_AT: (*_PLACES_OF_DESTINATION, *of_sinks),
+        **dict.fromkeys(_OF_HBASE_AT, (*_PLACES_OF_DESTINATION, *of_sinks, *in_workers)),
     }
     first = list(dict.fromkeys(deck))
     rng.shuffle(first)

@@ -17,7 +17,18 @@ from onefold.sinks import HBaseSink, KafkaSink, PostgresSink
 from onefold.sources import KafkaSource
 from onefold.sources.kafka import POSITION_COLUMNS
 
-__all__ = ["INTO_HBASE", "INTO_KAFKA", "LETTERS", "PARTITIONS", "SALES", "SALES_PARTITIONS", "TABLE", "TOPIC", "Job"]
+__all__ = [
+    "CELLS",
+    "INTO_HBASE",
+    "INTO_KAFKA",
+    "LETTERS",
+    "PARTITIONS",
+    "SALES",
+    "SALES_PARTITIONS",
+    "TABLE",
+    "TOPIC",
+    "Job",
+]
 
 TOPIC = "orders"
 TABLE = "orders"
@@ -33,7 +44,8 @@ SCHEMAS = {
     "upsert": "id long, version long, account long, amount decimal(12,2), at timestamp, gone boolean",
 }
 SHUFFLED_TASKS = 4
-REGIONS = 4  # of the HBase table
+CELLS = "cells"  # the HBase sink, whose table has the name of the other sink's
+REGIONS = 4  # of that table
 ANSWER_S_MAX = 10.0  # longer than a Thrift server retries
 _TOTALS = ("account", "amount AS total", "amount AS largest", "id AS orders", "at AS latest")
 _CELLS = {  # the HBase sink's rows; those of one partition of the source have ids in the order of their offsets
@@ -52,7 +64,7 @@ class Job:
     further settings of the session. With the mode `upsert`, orders have versions, and some are deletions. With
     `bad_rows`, some become dead letters: those that Postgres refuses, in its `table`, or those that no order can be
     read from, in a `topic`. `delivery` says into what, too; a pipeline that doesn't end in Postgres has its checkpoint
-    store at `store`.
+    store at `store`. With `beside`, which is the Postgres sink's delivery, one that ends in HBase ends there as well.
     """
 
     bootstrap_servers: str
@@ -71,6 +83,7 @@ class Job:
     dead_letters: str = "table"
     store: str | None = None
     hbase_servers: str = ""
+    beside: str | None = None
     spark: Mapping[str, str] = field(default_factory=dict)
 
     def save(self, path: Path) -> None:
@@ -103,7 +116,7 @@ class Job:
 
     def store_url(self) -> str:
         """Where the checkpoint store is."""
-        url = self.store or self.sink().store_url()
+        url = self.store or self.sinks()[-1].store_url()
         assert url is not None, "a sink without a database, and no other store"
         return url
 
@@ -119,10 +132,11 @@ class Job:
             on_error="dead_letter" if self.has_letters_topic else "fail",
         )
 
-    def sink(self) -> Sink:
+    def sinks(self) -> tuple[Sink, ...]:
+        """Of the orders; the dead letters' is another."""
         if self.is_into_hbase:
-            return self.cells()
-        return self.sales() if self.is_into_kafka else self.table()
+            return (self.cells(), self.table()) if self.beside else (self.cells(),)
+        return (self.sales() if self.is_into_kafka else self.table(),)
 
     def table(self) -> PostgresSink:
         more: dict[str, Any] = {}
@@ -130,7 +144,7 @@ class Job:
             more |= {"mode": "upsert", "key": "id", "order": "version", "delete_when_true": "gone"}
         if self.has_letters_table:
             more |= {"on_error": "dead_letter", "source_position": POSITION_COLUMNS.names}
-        return PostgresSink(self.postgres_url, table=TABLE, delivery=self.delivery, **more)
+        return PostgresSink(self.postgres_url, table=TABLE, delivery=self.beside or self.delivery, **more)
 
     def letters(self) -> KafkaSink | None:
         """The sink of what cannot be read."""
@@ -154,7 +168,7 @@ class Job:
     def cells(self) -> HBaseSink:
         """Of the mode `row_key`, orders by their id; of the others, what the orders of an account come to."""
         hbase = HBaseSettings(self.hbase_servers, timeout_s=ANSWER_S_MAX)
-        more: dict[str, Any] = {"family": "f", "mode": self.delivery, "regions": REGIONS}
+        more: dict[str, Any] = {"family": "f", "mode": self.delivery, "regions": REGIONS, "name": CELLS}
         if self.delivery == "row_key":
             order = ("version", "kafka_partition", "kafka_offset")
             return HBaseSink(hbase, TABLE, row_key=RowKey.of("id", salt=REGIONS), order=order, delete="gone", **more)
