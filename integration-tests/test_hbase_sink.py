@@ -7,23 +7,24 @@ import time
 import uuid
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import happybase
 import pyarrow as pa
 import pytest
 from hbase_rows import SCHEMA, Line, Row, rows
+from Hbase_thrift import Mutation
 from lives import Epochs
 from support import CrashError, crash, failing_at
-from thriftpy2.rpc import make_client
 
-from onefold.core import EpochRecord, TaskId
-from onefold.core.errors import BadRecord, ConfigError
+from onefold.core import EpochRecord, EpochState, Positions, Range, TaskId, WriteThrough
+from onefold.core.errors import BadRecord, ConfigError, Fenced
 from onefold.core.testing import check_sink
 from onefold.hbase import Cells, Family, HBaseSettings, HBaseTable, tables
-from onefold.hbase.idl import thrift
 from onefold.hbase.mapping import NULL, TableMapping
 from onefold.local import HBaseServer
 from onefold.sinks import HBaseSink
@@ -191,34 +192,32 @@ def torn(line: Line, epochs: int) -> int:
 
 
 class DeletesNulls(RowKeyWriter):
-    """Wrong: what is null is deleted, in one mutation with what is not."""
+    """Wrong: what is null is deleted, in one mutation with what is not, as Thrift1 takes it."""
+
+    thrift1: happybase.Connection
 
     def _put(self, rows: pa.Table, cells: Sequence[Cells]) -> None:
-        stamp = self._task.timestamp_ms
-        put, delete = thrift.TPut(row=b"a", columnValues=[], timestamp=stamp), thrift.TDelete(row=b"a", columns=[])
+        mutations = []
         for i, cell in enumerate(cells):
-            value, at = rows[f"cell {i}"][0].as_py(), {"family": cell.family, "qualifier": cell.qualifier}
-            if value == NULL:
-                delete.columns.append(thrift.TColumn(timestamp=stamp, **at))
-            else:
-                put.columnValues.append(thrift.TColumnValue(value=value, **at))
-        both = thrift.TRowMutations(b"a", [thrift.TMutation(put=put), thrift.TMutation(deleteSingle=delete)])
-        name, absent = self._plan.mapping.table.encode(), (b"f", b"none", thrift.TCompareOperator.EQUAL, b"")
-        host, _, port = self._plan.settings.hbase.servers.partition(":")
-        client = make_client(thrift.THBaseService, host, int(port))
-        try:
-            assert client.checkAndMutate(name, b"a", *absent, both)
-        finally:
-            client.close()
+            value, column = rows[f"cell {i}"][0].as_py(), cell.family + b":" + cell.qualifier
+            is_null = value == NULL
+            mutations.append(Mutation(column=column, value=None if is_null else value, isDelete=is_null))
+        name, key = self._plan.mapping.table.encode(), rows["key"][0].as_py()
+        self.thrift1.client.mutateRowTs(name, key, mutations, self._task.timestamp_ms, {})
 
 
 def test_a_reader_never_sees_half_a_row_though_cells_become_null(line: Line) -> None:
     assert torn(line, epochs=100) == 0
 
 
-def test_puts_and_deletes_in_one_mutation_would_show_half_rows(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(row_key, "RowKeyWriter", DeletesNulls)
-    assert torn(line, epochs=100) > 0
+def test_puts_and_deletes_in_one_mutation_would_show_half_rows(
+    line: Line, hbase_server: HBaseServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hbase_server.thrift1.start()
+    with closing(happybase.Connection("127.0.0.1", hbase_server.thrift1.port)) as thrift1:
+        monkeypatch.setattr(DeletesNulls, "thrift1", thrift1, raising=False)
+        monkeypatch.setattr(row_key, "RowKeyWriter", DeletesNulls)
+        assert torn(line, epochs=100) > 0
 
 
 def test_of_rows_of_a_key_the_highest_stays_wherever_it_comes_in_the_task(
@@ -251,6 +250,27 @@ def test_a_row_without_its_order_is_refused(line: Line) -> None:
         bad = rows(("a", 1, 1, False)).set_column(1, SCHEMA.field("version"), pa.nulls(1, pa.int64()))
         with pytest.raises(BadRecord, match=r"sink 'test_\w+' of pipeline .*, epoch 1: the column 'version' is null"):
             life.run([bad])
+
+
+def test_a_note_that_lands_behind_a_successors_changes_nothing(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = line.sink.recover("p"), line.sink.recover("p")
+    assert isinstance(first, WriteThrough) and isinstance(second, WriteThrough)
+    span = Range(Positions(), Positions.of({"t/0": 1}))
+    record = EpochRecord("p", 1, 1, EpochState.OPEN, span, 1000, "q", 0, "job")
+    put_if_equal = HBaseTable.put_if_equal
+
+    def late(table: HBaseTable, *given: Any) -> Any:
+        with monkeypatch.context() as now:
+            now.setattr(HBaseTable, "put_if_equal", put_if_equal)
+            second.announce(replace(record, generation=2))
+            return put_if_equal(table, *given)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(HBaseTable, "put_if_equal", late)
+        with pytest.raises(Fenced, match=r"stands at epoch 1 of generation 2, and epoch 1 of generation 1 is behind"):
+            first.announce(record)
+    entry = second.ledger()
+    assert entry is not None and entry.announced is not None and entry.announced.generation == 2
 
 
 def test_the_ledger_belongs_to_one_table_and_mode(line: Line) -> None:

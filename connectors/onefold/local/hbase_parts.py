@@ -15,7 +15,7 @@ from onefold.local.hbase_jars import hbase_jars
 from onefold.local.hbase_probe import serves_tables
 from onefold.local.hbase_regions import flush_regions, major_compact_regions, region_names
 from onefold.local.java import find_java
-from onefold.local.process import ProcessRef, ServerState, kill_tree, spawn, wait_gone
+from onefold.local.process import ProcessRef, ServerState, kill_tree, spawn
 from onefold.local.resources import HOST, choose_port
 from onefold.local.server import LocalServer, local_address
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 __all__ = ["HBaseProcess", "ThriftProcess"]
 
-_STOP_S_MAX = 30.0
 _CONNECT_S_MAX = 2.0
 _JVM = (
     "-XX:+UseSerialGC",
@@ -108,6 +107,10 @@ class _JavaServer(LocalServer):
         command = [str(self._java.path), heap, *_JVM, "-cp", classpath, f"org.apache.hadoop.hbase.{main}", *arguments]
         return spawn(command, log=self.log_path, cwd=self.home)
 
+    def _end(self, process: ProcessRef) -> None:
+        """What was acknowledged is in the write-ahead log on disk, and an orderly end can take HBase 20 s."""
+        kill_tree(process)
+
     def _address(self, port: int) -> str:
         return local_address(port)
 
@@ -170,11 +173,6 @@ class HBaseProcess(_JavaServer):
         found = re.search(rb"[0-9a-f]{8}-[0-9a-f-]{27}", written)
         return found[0].decode() if found else None
 
-    def _end(self, process: ProcessRef) -> None:
-        process.signal(signal.SIGTERM)
-        if not wait_gone([process], _STOP_S_MAX):
-            kill_tree(process)
-
 
 class ThriftProcess(_JavaServer):
     """A Thrift server of the HBase that was started in the same directory. It is ready when tables can be made."""
@@ -201,15 +199,10 @@ class ThriftProcess(_JavaServer):
         return ServerState(port=port, log=str(self.log_path), process=process)
 
     def _is_ready(self, port: int) -> bool:
-        if not _listens(port):
-            return False
         if self._version == 1:  # started beside a Thrift2 server, which has shown that tables can be reached
-            return True
+            return _listens(port)
         cluster_id = HBaseProcess(self.directory).cluster_id()
         return cluster_id is not None and serves_tables(port, self._settings, cluster_id)
-
-    def _end(self, process: ProcessRef) -> None:
-        kill_tree(process)  # it keeps nothing
 
 
 def _listens(port: int) -> bool:

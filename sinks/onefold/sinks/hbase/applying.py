@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from functools import partial
+from typing import Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -13,9 +14,11 @@ import pyarrow.compute as pc
 
 from onefold.core.errors import InDoubt, Retriable
 from onefold.core.failpoints import failpoint
+from onefold.hbase.asking import insist
 from onefold.hbase.cells import Cells
 from onefold.hbase.columns import KeyColumn
 from onefold.hbase.mapping import TableMapping
+from onefold.hbase.table import HBaseTable
 from onefold.sinks.hbase.folder import Folder
 from onefold.sinks.hbase.folding import Base, Declared
 from onefold.sinks.hbase.ids import Ids
@@ -30,7 +33,7 @@ LOGGER = logging.getLogger("onefold.sinks.hbase")
 BYTES_MAX = 64 << 20  # of messages that wait to be put in order and applied together
 KEYS_MAX = 20_000  # that are read and written at once
 ROUNDS_MAX = 50  # in which others may get ahead of us in some row
-DOUBTS_MAX = 3  # answers that are lost one after the other
+T = TypeVar("T")
 _GAPS = KeyColumn("gaps", "integer", pa.int64())
 _NO_GAPS = _GAPS.encode(pa.array([0]))[0]
 
@@ -59,17 +62,11 @@ class Replacing:
         for start in range(0, len(keys), KEYS_MAX):
             part = rows[start : start + KEYS_MAX]
             cells = _cells_of(self._plan.mapping, part)
-            self._put(keys[start : start + KEYS_MAX], Cells(*self._id, part["id"]), cells)
-
-    def _put(self, keys: pa.BinaryArray, ids: Cells, cells: list[Cells]) -> None:
-        failpoint("hbase:read")
-        for doubts in range(1, DOUBTS_MAX + 1):
-            try:
-                self._table.put_if_greater(keys, ids, cells, None)
-                return
-            except InDoubt:  # the same again: what was written is not lower than itself
-                if doubts == DOUBTS_MAX:
-                    raise
+            ids = Cells(*self._id, part["id"])
+            failpoint("hbase:read")
+            _until_answered(
+                partial(self._table.put_if_greater, keys[start : start + KEYS_MAX], ids, cells, None), self._table
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,15 +142,8 @@ class Merging:
             self._apply_to(_Messages(messages.keys[chosen], messages.ids[chosen], messages.rows[chosen]))
 
     def _apply_to(self, messages: _Messages) -> None:
-        doubts = 0
         for _ in range(ROUNDS_MAX):
-            try:
-                messages = self._round(messages)
-                doubts = 0
-            except InDoubt:  # what was written is found by its ids
-                doubts += 1
-                if doubts == DOUBTS_MAX:
-                    raise
+            messages = _until_answered(partial(self._round, messages), self._table)
             if not len(messages):
                 return
         raise Retriable(
@@ -198,6 +188,18 @@ class Merging:
         for cells in values:  # of a row that was filled before there were ids
             is_there = pc.or_(is_there, cells.is_valid())
         return mapping.cells(self._folding.settle(keys, partials, Base(base_states(mapping, values), is_there)))
+
+
+def _until_answered(ask: Callable[[], T], table: HBaseTable) -> T:
+    """Where an answer was lost, asking again is right: what was written is found by its id, and not written again."""
+
+    def again() -> T:
+        try:
+            return ask()
+        except InDoubt as error:
+            raise Retriable(str(error)) from error
+
+    return insist(again, table.settings.patience_s)
 
 
 def _newest(mapping: TableMapping) -> Declared:

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from onefold.core.errors import BadRecord, ConfigError, SchemaMismatch
-from onefold.sinks.hbase.kernels import grouped, latest, read_sets, sets, unions
+from onefold.sinks.hbase.kernels import grouped, latest, sets, unions
 
 __all__ = ["MERGES", "Base", "Declared", "Folding", "Function", "Own"]
 
@@ -127,7 +127,7 @@ class Declared:
             there = base.states.filter(base.is_there)
             lacking = pa.nulls(len(there), pa.null())
             columns = {n: there.column(n) if n in there.schema.names else lacking for n in partials.schema.names}
-            restored = {name: _restored(column, partials.column(name).type) for name, column in columns.items()}
+            restored = {name: column.cast(partials.column(name).type) for name, column in columns.items()}
             all_keys = pa.concat_arrays([keys, keys.filter(base.is_there)])
             _, partials = self.fold(all_keys, pa.concat_batches([partials, pa.record_batch(restored)]))
         return pa.record_batch({n: _settled(n, merge, keys, partials.column(n)) for n, merge in self.merges})
@@ -246,11 +246,6 @@ def _lifted(merge: str, values: pa.Array) -> pa.Array:
     if pa.types.is_decimal(kind):
         return values.cast(pa.decimal256(76, kind.scale))
     return values.cast(_WHOLE if pa.types.is_integer(kind) else pa.float64())
-
-
-def _restored(states: pa.Array, kind: pa.DataType) -> pa.Array:
-    """As partial results of this type."""
-    return read_sets(states, kind) if pa.types.is_list(kind) and pa.types.is_string(states.type) else states.cast(kind)
 
 
 def _settled(name: str, merge: str, keys: pa.BinaryArray, values: pa.Array) -> pa.Array:

@@ -12,9 +12,8 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyarrow import json
 
-__all__ = ["grouped", "latest", "read_sets", "sets", "unions"]
+__all__ = ["grouped", "latest", "sets", "unions"]
 
 
 def grouped(codes: pa.Int32Array, columns: Sequence[tuple[pa.Array, str]]) -> list[pa.Array]:
@@ -61,14 +60,3 @@ def unions(codes: pa.Int32Array, lists: pa.ListArray) -> pa.ListArray:
     is_null = np.bincount(codes.to_numpy(), minlength=n) == 0
     values = members["value"].combine_chunks()
     return pa.ListArray.from_arrays(offsets, values, type=lists.type, mask=pa.array(is_null))
-
-
-def read_sets(texts: pa.StringArray, kind: pa.ListType) -> pa.ListArray:
-    """Sets of the JSON texts that the table has of them."""
-    if not len(texts):
-        return pa.array([], kind)
-    lines = pc.binary_join_element_wise('{"set":', pc.fill_null(texts, "null"), "}\n", "").cast(pa.large_binary())
-    data = pa.BufferReader(lines.buffers()[2])
-    options = json.ParseOptions(explicit_schema=pa.schema([("set", kind)]), unexpected_field_behavior="error")
-    found = json.read_json(data, json.ReadOptions(use_threads=False, block_size=data.size() + 1), options)
-    return found["set"].combine_chunks()

@@ -182,7 +182,8 @@ class RollingWriter:
 
 def is_replay(times: Times, timestamp_ms: int) -> Bools:
     """Which rows this very epoch has written before, of the T that they say; 0 where they say none."""
-    return times == timestamp_ms
+    again: Bools = times == timestamp_ms
+    return again
 
 
 def _epochs(timestamp_ms: int, had_row: Bools) -> pa.BinaryArray:
