@@ -64,7 +64,11 @@ class Connection:
 
     def is_stale(self) -> bool:
         """Whether the server has closed it, or said something unasked, while nobody used it."""
-        return self.is_dead or bool(select.select([self._socket], [], [], 0)[0])
+        if self.is_dead:
+            return True
+        waiting = select.poll()  # select() takes no more than 1024 files
+        waiting.register(self._socket, select.POLLIN)
+        return bool(waiting.poll(0))
 
     def close(self) -> None:
         self._socket.close()
