@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onefold.core.errors import BadRecord, ConfigError, SchemaMismatch
@@ -63,6 +63,7 @@ KINDS: dict[tuple[str, pa.DataType], st.SearchStrategy[Any]] = {
         }
     ),
 }
+FEWER = settings(max_examples=settings().max_examples // 4)  # of each pair
 ORDERED = [(e, k) for e, k in KINDS if e not in ("long", "string", "json") or k == pa.string()]
 
 
@@ -81,6 +82,7 @@ def shown(rows: pa.Array) -> str:
 
 
 @pytest.mark.parametrize("pair", KINDS, ids=named)
+@FEWER
 @given(data=st.data())
 def test_every_value_and_null_comes_back_also_from_a_slice(pair: tuple[str, pa.DataType], data: st.DataObject) -> None:
     encoding, kind = pair
@@ -98,6 +100,7 @@ def test_every_value_and_null_comes_back_also_from_a_slice(pair: tuple[str, pa.D
 
 
 @pytest.mark.parametrize("pair", ORDERED, ids=named)
+@FEWER
 @given(data=st.data())
 def test_byte_order_is_the_order_of_the_values(pair: tuple[str, pa.DataType], data: st.DataObject) -> None:
     encoding, kind = pair

@@ -30,54 +30,65 @@ class HBaseServer:
         directory: Path | str,
         port: int | None = None,
         *,
+        thrift_servers: int = 1,
         thrift1: bool = False,
         settings: Mapping[str, str] | None = None,
         thrift_settings: Mapping[str, str] | None = None,
+        heap_mb: int = 192,
     ) -> None:
-        """`port` is that of Thrift2: this one or an error; None takes the one of the last start, or a free one.
+        """`port` is that of (the first) Thrift2 server: this one or an error; None takes the one of the last start, or
+        a free one.
 
-        `thrift1` starts a server of the older interface too, which happybase speaks. `settings` and `thrift_settings`
-        are added to hbase-site.xml of HBase, and of both Thrift servers.
+        `thrift1` starts a server of the older interface too, which happybase speaks. `settings` are added to
+        hbase-site.xml of HBase, `thrift_settings` to that of each Thrift server. `heap_mb` is HBase's; a Thrift server
+        has half of it.
         """
         self.directory = Path(directory).absolute()
-        self.hbase = HBaseProcess(directory, settings=settings)
-        self.thrift = ThriftProcess(directory, port, settings=thrift_settings)
-        self.thrift1 = ThriftProcess(directory, version=1, settings=thrift_settings)
+        self.hbase = HBaseProcess(directory, settings=settings, heap_mb=heap_mb)
+        self.thrifts = (
+            ThriftProcess(directory, port, settings=thrift_settings, heap_mb=heap_mb // 2),
+            *(
+                ThriftProcess(directory, name=f"hbase-thrift2-{n}", settings=thrift_settings, heap_mb=heap_mb // 2)
+                for n in range(2, thrift_servers + 1)
+            ),
+        )
+        self.thrift = self.thrifts[0]
+        self.thrift1 = ThriftProcess(directory, version=1, settings=thrift_settings, heap_mb=heap_mb // 2)
         self._asked_thrift1 = thrift1
         self._started_it = False
 
     @property
     def port(self) -> int:
-        """Thrift2's port of the last start. Raises LocalServerError if there was none."""
+        """Of the first Thrift2 server, at its last start. Raises LocalServerError if there was none."""
         return self.thrift.port
 
     @property
     def servers(self) -> str:
-        """What a client of Thrift2 connects to, `host:port`. Raises LocalServerError if there was no start."""
-        return local_address(self.thrift.port)
+        """What a client of Thrift2 connects to, `host:port,host:port`. Raises LocalServerError before the first
+        start."""
+        return ",".join(local_address(server.port) for server in self.thrifts)
 
     def start(self, progress: Progress | None = None) -> ServerStatus:
         """Starts what doesn't run, and waits until tables can be made and read. Data of earlier runs stay."""
         self._started_it |= not self.hbase.status().running
         found = self.hbase.start(progress)
         try:
-            thrift = self.thrift.start(progress)
-            if self._asked_thrift1:
-                self.thrift1.start(progress)
+            for server in (*self.thrifts, self.thrift1) if self._asked_thrift1 else self.thrifts:
+                server.start(progress)
         except BaseException:
             if self._started_it:
                 self.kill()  # nobody would know of it
             raise
-        return ServerStatus(self.name, True, found.pid, thrift.port, found.log, found.detail, thrift.address)
+        return ServerStatus(self.name, True, found.pid, self.port, found.log, found.detail, self.servers)
 
     def stop(self) -> bool:
-        """Ends all of it; False if nothing ran. Ends no process but those that `start` started."""
-        stopped = [server.stop() for server in (self.thrift1, self.thrift, self.hbase)]
+        """Ends all of it; False if nothing ran. Ends no process but those that were started here."""
+        stopped = [server.stop() for server in (*self._any_thrifts(), self.hbase)]
         return any(stopped)
 
     def kill(self) -> None:
         """SIGKILL for all of it, as a crash of the machine would: for crash tests. `start` brings it back."""
-        for server in (self.hbase, self.thrift, self.thrift1):
+        for server in (self.hbase, *self._any_thrifts()):
             server.kill()
 
     def flush(self, table: str) -> None:
@@ -105,3 +116,7 @@ class HBaseServer:
     ) -> None:
         if self._started_it:
             self.stop()
+
+    def _any_thrifts(self) -> list[ThriftProcess]:
+        """All that were ever started here, also by an object that was told of more of them."""
+        return [ThriftProcess(self.directory, name=path.stem) for path in self.directory.glob("hbase-*.json")]

@@ -15,7 +15,7 @@ from onefold.local.hbase_jars import hbase_jars
 from onefold.local.hbase_probe import serves_tables
 from onefold.local.hbase_regions import flush_regions, major_compact_regions, region_names
 from onefold.local.java import find_java
-from onefold.local.process import ProcessRef, ServerState, kill_tree, spawn, wait_gone
+from onefold.local.process import ProcessRef, ServerState, kill_tree, spawn
 from onefold.local.resources import HOST, choose_port
 from onefold.local.server import LocalServer, local_address
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 __all__ = ["HBaseProcess", "ThriftProcess"]
 
-_STOP_S_MAX = 30.0
 _CONNECT_S_MAX = 2.0
 _JVM = (
     "-XX:+UseSerialGC",
@@ -102,11 +101,23 @@ class _JavaServer(LocalServer):
         self._jars = hbase_jars(self._java, progress)
         (self.home / "log4j.properties").write_text(_LOG4J)
 
-    def _spawn(self, heap: str, main: str, *arguments: str, settings: Mapping[str, str]) -> ProcessRef:
+    def _spawn(self, heap_mb: int, main: str, *arguments: str, settings: Mapping[str, str]) -> ProcessRef:
         (self.home / "hbase-site.xml").write_text(_as_xml({**settings, **self._settings}))
         classpath = f"{self.home}:{self._jars}/*"
-        command = [str(self._java.path), heap, *_JVM, "-cp", classpath, f"org.apache.hadoop.hbase.{main}", *arguments]
+        command = [
+            str(self._java.path),
+            f"-Xmx{heap_mb}m",
+            *_JVM,
+            "-cp",
+            classpath,
+            f"org.apache.hadoop.hbase.{main}",
+            *arguments,
+        ]
         return spawn(command, log=self.log_path, cwd=self.home)
+
+    def _end(self, process: ProcessRef) -> None:
+        """What was acknowledged is in the write-ahead log on disk, and an orderly end can take HBase 20 s."""
+        kill_tree(process)
 
     def _address(self, port: int) -> str:
         return local_address(port)
@@ -116,6 +127,17 @@ class HBaseProcess(_JavaServer):
     """Master, region server and ZooKeeper in one JVM. Its port is ZooKeeper's; clients come through Thrift."""
 
     name = "hbase"
+
+    def __init__(
+        self,
+        directory: Path | str,
+        port: int | None = None,
+        *,
+        settings: Mapping[str, str] | None = None,
+        heap_mb: int = 192,
+    ) -> None:
+        super().__init__(directory, port, settings=settings)
+        self._heap_mb = heap_mb
 
     def _launch(self, port: int, before: ServerState | None) -> ServerState:
         # The same ports again: what ZooKeeper still keeps of a master or a region server that was killed is then taken
@@ -131,7 +153,7 @@ class HBaseProcess(_JavaServer):
             "hbase.tmp.dir": str(self.home / "tmp"),
             "hbase.zookeeper.property.dataDir": str(self.home / "zookeeper"),
         }
-        process = self._spawn("-Xmx192m", "master.HMaster", "start", settings=settings)
+        process = self._spawn(self._heap_mb, "master.HMaster", "start", settings=settings)
         return ServerState(
             port=port, log=str(self.log_path), process=process, second_port=master, third_port=region_server
         )
@@ -170,11 +192,6 @@ class HBaseProcess(_JavaServer):
         found = re.search(rb"[0-9a-f]{8}-[0-9a-f-]{27}", written)
         return found[0].decode() if found else None
 
-    def _end(self, process: ProcessRef) -> None:
-        process.signal(signal.SIGTERM)
-        if not wait_gone([process], _STOP_S_MAX):
-            kill_tree(process)
-
 
 class ThriftProcess(_JavaServer):
     """A Thrift server of the HBase that was started in the same directory. It is ready when tables can be made."""
@@ -187,29 +204,25 @@ class ThriftProcess(_JavaServer):
         version: Literal[1, 2] = 2,
         name: str | None = None,
         settings: Mapping[str, str] | None = None,
+        heap_mb: int = 96,
     ) -> None:
         """`name` tells several of one directory apart."""
         self.name = name or f"hbase-thrift{version}"
         super().__init__(directory, port, settings=settings)
-        self._version = version
+        self._version, self._heap_mb = version, heap_mb
 
     def _launch(self, port: int, before: ServerState | None) -> ServerState:
         del before
         settings = {**_THRIFT, **_quorum(HBaseProcess(self.directory).port)}
         main = "thrift2.ThriftServer" if self._version == 2 else "thrift.ThriftServer"
-        process = self._spawn("-Xmx96m", main, "--bind", HOST, "--port", str(port), "start", settings=settings)
+        process = self._spawn(self._heap_mb, main, "--bind", HOST, "--port", str(port), "start", settings=settings)
         return ServerState(port=port, log=str(self.log_path), process=process)
 
     def _is_ready(self, port: int) -> bool:
-        if not _listens(port):
-            return False
         if self._version == 1:  # started beside a Thrift2 server, which has shown that tables can be reached
-            return True
+            return _listens(port)
         cluster_id = HBaseProcess(self.directory).cluster_id()
         return cluster_id is not None and serves_tables(port, self._settings, cluster_id)
-
-    def _end(self, process: ProcessRef) -> None:
-        kill_tree(process)  # it keeps nothing
 
 
 def _listens(port: int) -> bool:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
-from pathlib import Path
+from contextlib import closing
 from typing import Any
 
+from onefold.core.errors import OnefoldError
 from onefold.local.resources import HOST
 
 __all__ = ["serves_tables"]
 
-_ANSWER_MS_MAX = 12_000  # more than Thrift's own retries take, so that no probe is left behind in it
+_ANSWER_S_MAX = 12.0  # more than Thrift's own retries take, so that no probe is left behind in it
 
 
 def serves_tables(port: int, settings: Mapping[str, str], cluster_id: str) -> bool:
@@ -19,46 +19,33 @@ def serves_tables(port: int, settings: Mapping[str, str], cluster_id: str) -> bo
 
     Both are asked: the list of tables can be had seconds before a table can be made or read.
     """
-    from thriftpy2.rpc import make_client
-    from thriftpy2.thrift import TException
-
-    api = _interface()
-    try:
-        client = make_client(
-            api.THBaseService,
-            HOST,
-            port,
-            timeout=_ANSWER_MS_MAX,
-            **_factories(settings),
-        )
-    except TException:
-        return False
-    try:
-        client.getTableDescriptor(
-            api.TTableName(ns=b"hbase", qualifier=b"meta")
-        )  # the master refuses it until it is up
-        client.getScannerResults(b"hbase:meta", api.TScan(), 1)
-        return bool(client.getClusterId() == cluster_id)
-    except (TException, OSError):
-        return False
-    finally:
-        client.close()
-
-
-@cache
-def _interface() -> Any:
-    import thriftpy2
-
-    return thriftpy2.load(str(Path(__file__).with_suffix(".thrift")), module_name="onefold_hbase_probe_thrift")
-
-
-def _factories(settings: Mapping[str, str]) -> dict[str, Any]:
-    from thriftpy2.protocol import TBinaryProtocolFactory, TCompactProtocolFactory
-    from thriftpy2.transport import TBufferedTransportFactory, TFramedTransportFactory
+    from onefold.hbase.compact import arguments
+    from onefold.hbase.connection import Connection
+    from onefold.hbase.errors import Unanswered
+    from onefold.hbase.idl import thrift
+    from onefold.hbase.settings import HBaseSettings
 
     framed = settings.get("hbase.regionserver.thrift.framed") == "true"
     compact = settings.get("hbase.regionserver.thrift.compact") == "true"
-    return {
-        "trans_factory": TFramedTransportFactory() if framed else TBufferedTransportFactory(),
-        "proto_factory": (TCompactProtocolFactory if compact else TBinaryProtocolFactory)(),
-    }
+    told = HBaseSettings(
+        f"{HOST}:{port}",
+        transport="framed" if framed else "buffered",
+        protocol="compact" if compact else "binary",
+        timeout_s=_ANSWER_S_MAX,
+    )
+
+    def ask(call: str, **given: Any) -> Any:
+        (answer,) = connection.ask_all(call, [arguments(call, told.protocol, **given)])
+        return answer
+
+    try:
+        with closing(Connection(told.addresses()[0], told)) as connection:
+            meta = thrift.TTableName(ns=b"hbase", qualifier=b"meta")
+            answers = (
+                ask("getTableDescriptor", table=meta),  # the master refuses it until it is up
+                ask("getScannerResults", table=b"hbase:meta", tscan=thrift.TScan(), numRows=1),
+            )
+            is_up = not any(isinstance(answer, Exception) for answer in answers)
+            return is_up and bool(ask("getClusterId") == cluster_id)
+    except (OnefoldError, Unanswered):
+        return False

@@ -5,6 +5,7 @@ A replay writes the same cells again; a task of an older epoch that wakes late w
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -68,14 +69,13 @@ class ByRowKey:
             "readers see an epoch's rows one by one, as they are written; each row whole",
             "a family's TTL is longer than any epoch stays open, and cells are forgotten with it",
             "nobody else writes these cells with timestamps ahead of the clock",
-            "a Thrift server gives a request up (hbase.client.operation.timeout) before a successor takes over",
         ]
         if not self.order:
             conditions.append("a key comes once in an epoch, or with the same cells each time")
         if self.has_real_deletes:
             conditions.append(
-                "a task of an earlier epoch that wakes late does so before the next major compaction: what it writes"
-                " of a deleted row would show"
+                "a task of an earlier epoch that wakes late, or a Thrift server that still tries to put its rows, does"
+                " so before the next major compaction: what is put of a deleted row after that would show"
             )
         return Guarantee(self.name, SinkKind.WRITE_THROUGH, False, tuple(conditions))
 
@@ -158,6 +158,10 @@ class RowKeyWriter:
             rows = self._versions.newer(rows)
         except BadRecord as error:
             raise BadRecord(f"{self._where}: {error}") from error
+        self._put(rows, cells)
+
+    def _put(self, rows: pa.Table, cells: Sequence[Cells]) -> None:
+        """Write them, but for those that HBase's own deletes will take away."""
         if self._mode.has_real_deletes:
             rows = rows.filter(pc.invert(rows["deleted"])).combine_chunks()
         if not len(rows):

@@ -88,7 +88,8 @@ def read(part: Part) -> Iterator[pa.RecordBatch]:
                 added[part.deleted_as] = pc.invert(living)
         try:
             found = mapping.decode(keys, values)
-        except BadRecord as error:
+            there = {name: found.column(name) for name in found.schema.names} | added
+            # Of a decimal the mapping says how it is written, and a schema as what it is read.
+            yield pa.record_batch([there[field.name].cast(field.type) for field in part.schema], schema=part.schema)
+        except (BadRecord, pa.ArrowInvalid) as error:
             raise BadRecord(f"{part.label}: {error}") from error
-        there = {name: found.column(name) for name in found.schema.names} | added
-        yield pa.RecordBatch.from_arrays([there[name] for name in part.schema.names], schema=part.schema)

@@ -19,15 +19,7 @@ __all__ = ["HBaseSource"]
 
 Moment = int | dt.datetime | None
 
-# Options of the connection, in Spark's style, and what reads them.
-_SETTINGS = {
-    "servers": ("servers", str),
-    "transport": ("transport", str),
-    "protocol": ("protocol", str),
-    "timeoutS": ("timeout_s", float),
-    "connections": ("connections", int),
-    "frameBytesMax": ("frame_bytes_max", int),
-}
+_SETTINGS = {field.name: field for field in dataclasses.fields(HBaseSettings)}
 _MAPPING = ("table", "rowKey", "salt", "hash", "columns", "family", "deleted")
 _OWN = {"fromMs": int, "untilMs": int, "deletedAs": str}
 
@@ -107,14 +99,13 @@ class HBaseSource:
         if self.deleted_as in schema.names and schema.field(self.deleted_as).type != pa.bool_():
             raise SchemaMismatch(f"deleted_as={self.deleted_as!r} is boolean, not {schema.field(self.deleted_as).type}")
         mapping = self.mapping.reading(pa.schema([field for field in schema if field.name != self.deleted_as]))
-        kinds = {field.name: field.type for field in mapping.schema} | {self.deleted_as: pa.bool_()}
-        return mapping, pa.schema([(name, kinds[name]) for name in schema.names])
+        return mapping, schema
 
     def options(self) -> dict[str, str]:
         """The options of the data source `onefold_hbase`."""
-        told = dataclasses.asdict(self.settings)
-        given = {option: str(told[name]) for option, (name, _) in _SETTINGS.items()}
-        given |= self.mapping.options()
+        settings = self.settings
+        told = {_camel(name): getattr(settings, name) for name in _SETTINGS}
+        given = {option: str(value) for option, value in told.items() if value is not None} | self.mapping.options()
         start, end = (None if moment is None else _in_ms(moment, 0) for moment in self.time_range)
         own = {"fromMs": start, "untilMs": end, "deletedAs": self.deleted_as}
         return given | {option: str(value) for option, value in own.items() if value is not None}
@@ -122,7 +113,7 @@ class HBaseSource:
     @classmethod
     def from_options(cls, options: Mapping[str, str]) -> HBaseSource:
         """The source that these data source options describe. Names are matched without regard to case."""
-        known = {option.lower(): option for option in (*_SETTINGS, *_MAPPING, *_OWN)}
+        known = {option.lower(): option for option in (*map(_camel, _SETTINGS), *_MAPPING, *_OWN)}
         given: dict[str, str] = {}
         for key, value in options.items():
             if key.lower() not in known:
@@ -132,7 +123,11 @@ class HBaseSource:
             given[known[key.lower()]] = value
         if "servers" not in given:
             raise ConfigError("the option 'servers' is missing: host:port of one or several Thrift2 servers")
-        told = {name: _parsed(o, given[o], kind) for o, (name, kind) in _SETTINGS.items() if o in given}
+        told: dict[str, Any] = {}
+        for name, setting in _SETTINGS.items():
+            if (option := _camel(name)) in given:
+                is_number = isinstance(setting.default, int | float)
+                told[name] = _parsed(option, given[option], type(setting.default) if is_number else str)
         own = {option: _parsed(option, given[option], kind) for option, kind in _OWN.items() if option in given}
         return cls(
             HBaseSettings(**told),
@@ -153,6 +148,12 @@ def _in_ms(moment: Moment, otherwise: int) -> int:
     if isinstance(moment, bool) or not isinstance(moment, int):
         raise ConfigError(f"time_range has {moment!r}: milliseconds since 1970, an aware datetime, or None")
     return moment
+
+
+def _camel(name: str) -> str:
+    """Spark's style of an option's name."""
+    first, *others = name.split("_")
+    return first + "".join(word.capitalize() for word in others)
 
 
 def _parsed(option: str, text: str, kind: type) -> Any:

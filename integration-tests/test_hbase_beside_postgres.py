@@ -1,0 +1,111 @@
+"""One pipeline into Postgres and HBase, its driver cut off at every place: both say the same, and once."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+import psycopg
+import pyarrow as pa
+import pytest
+from lives import Life
+from support import CrashError
+
+from onefold.core import Committable, EpochRecord, Sink, driver
+from onefold.hbase import HBaseSettings, HBaseTable
+from onefold.hbase.mapping import TableMapping
+from onefold.local import HBaseServer
+from onefold.sinks import HBaseSink, PostgresSink
+
+pytestmark = pytest.mark.servers
+
+SCHEMA = pa.schema([("id", pa.int64()), ("n", pa.int64())])
+ROWS = 10
+TASKS = 2
+
+
+class Pair:
+    """A table here and one there."""
+
+    def __init__(self, servers: str, url: str) -> None:
+        self.servers, self.url, self.table = servers, url, f"test_{uuid.uuid4().hex[:12]}"
+        self.at = 0  # how many epochs were begun
+
+    @contextmanager
+    def life(self) -> Iterator[Life[Sink]]:
+        postgres = PostgresSink(self.url, self.table, delivery="two_phase", name="postgres")
+        hbase = HBaseSink(self.servers, self.table, row_key="id", family="f", name="hbase")
+        with Life[Sink]([postgres, hbase], self.table) as life:
+            life.recover(from_ledger=True)
+            life.open(SCHEMA)
+            yield life
+
+    def run(self, life: Life[Sink]) -> None:
+        """The epoch from where the pipeline stands."""
+        assert life.started is not None and life.started.start is not None
+        self.at = max(dict(life.started.start.items).values(), default=0)
+
+        def write(record: EpochRecord) -> tuple[Committable, ...]:
+            ids = list(range(self.at * ROWS, self.at * ROWS + ROWS))
+            prepared: list[Committable] = []
+            for task in range(TASKS):
+                mine = pa.array(ids[task::TASKS], pa.int64())
+                batch = pa.RecordBatch.from_arrays([mine, mine], schema=SCHEMA)
+                for sink in life.sinks:
+                    prepared += life.task(sink, record, [batch])
+            return tuple(prepared)
+
+        life.process(self.at, self.at + 1, self.at, write, continues=self.at > 0)
+        self.at += 1
+
+    def assert_equal(self, life: Life[Sink]) -> None:
+        """Both have all rows once, and stand at one place."""
+        mapping = TableMapping.of(self.table, "id integer", {"n": "f:n integer"})
+        parts = HBaseTable(HBaseSettings(self.servers), self.table).scan(b"", b"", mapping.cell_columns)
+        there = [row["id"] for part in parts for row in mapping.decode(part.keys, part.values).to_pylist()]
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            here = [id for (id,) in connection.execute(f"SELECT id FROM {self.table} ORDER BY id".encode())]
+            assert connection.execute("SELECT gid FROM pg_prepared_xacts").fetchall() == []
+        assert here == there == list(range(self.at * ROWS))
+        entries = [committer.ledger() for committer in life.driver.committers.values()]
+        assert [entry and dict(entry.positions.items) for entry in entries] == [{"t/0": self.at}] * 2
+
+
+@contextmanager
+def struck(monkeypatch: pytest.MonkeyPatch, number: int, place: str = "after:") -> Iterator[list[str]]:
+    """The driver dies when it passes its `number`th place of that name; the list has those that it has passed."""
+    passed: list[str] = []
+
+    def failpoint(name: str) -> None:
+        if name.startswith(place):
+            passed.append(name)
+            if len(passed) == number:
+                raise CrashError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(driver, "failpoint", failpoint)
+        yield passed
+
+
+@pytest.mark.parametrize("earlier", [None, "after:Verify", "after:Decide"])
+def test_both_sinks_have_each_row_once_wherever_the_driver_dies(
+    hbase_server: HBaseServer, postgres_url: str, monkeypatch: pytest.MonkeyPatch, earlier: str | None
+) -> None:
+    pair = Pair(hbase_server.servers, postgres_url)
+    number, places = 0, set[str]()
+    while True:
+        if earlier is not None:
+            with struck(monkeypatch, 1, earlier), pytest.raises(CrashError), pair.life() as life:
+                pair.run(life)
+        number += 1
+        with struck(monkeypatch, number) as passed, suppress(CrashError), pair.life() as life:
+            pair.run(life)
+        with pair.life() as life:
+            pair.run(life)
+            pair.assert_equal(life)
+        if len(passed) < number:
+            break
+        places.add(passed[-1].removeprefix("after:"))
+    assert {"Announce", "RunWriters", "Verify", "Decide", "Commit", "WriteLedger", "Complete"} <= places
+    print(f"\n{pair.at} epochs, the driver struck at {number - 1} places: {', '.join(sorted(places))}")
