@@ -128,7 +128,6 @@ class HBaseProcess(_JavaServer):
 
     name = "hbase"
 
-<<<<<<< HEAD
     def __init__(
         self,
         directory: Path | str,
@@ -139,7 +138,7 @@ class HBaseProcess(_JavaServer):
     ) -> None:
         super().__init__(directory, port, settings=settings)
         self._heap_mb = heap_mb
-=======
+
     def flush(self, table: str) -> None:
         """Writes what HBase has of the table in memory into files. Back when it is done."""
         flush_regions(self._region_server(), self._regions(table))
@@ -156,7 +155,6 @@ class HBaseProcess(_JavaServer):
             return None
         found = re.search(rb"[0-9a-f]{8}-[0-9a-f-]{27}", written)
         return found[0].decode() if found else None
->>>>>>> hlocal
 
     def _launch(self, port: int, before: ServerState | None) -> ServerState:
         # The same ports again: what ZooKeeper still keeps of a master or a region server that was killed is then taken
