@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,8 @@ from support import Rig
 
 from onefold.connectors.spark_session import spark_session
 from onefold.connectors.transactions import Transactions
-from onefold.local import KafkaServer, LocalServerError, MariaDbServer, PostgresServer
+from onefold.hbase import Family, HBaseSettings, HBaseTable, tables
+from onefold.local import HBaseServer, KafkaServer, LocalServerError, MariaDbServer, PostgresServer
 from onefold.local.mariadb_binaries import mariadb_binaries
 from onefold.sinks.postgres.operations import Operations
 
@@ -73,6 +74,13 @@ def kafka_server(servers_directory: Path) -> Iterator[KafkaServer | _Named]:
         yield _Named(address)
         return
     with KafkaServer(servers_directory) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def hbase_server(servers_directory: Path) -> Iterator[HBaseServer]:
+    """HBase with its Thrift2 server at `servers`. `thrift1.start()` adds the older interface, happybase's."""
+    with HBaseServer(servers_directory) as server:
         yield server
 
 
@@ -172,6 +180,22 @@ def kafka_topic(kafka_server: KafkaServer) -> Callable[..., str]:
         return name
 
     return create
+
+
+@pytest.fixture
+def hbase_table(hbase_server: HBaseServer) -> Iterator[Callable[..., HBaseTable]]:
+    """A factory of fresh tables of one family `f`: `hbase_table(versions_max=2, split_keys=[b"m"])`."""
+    settings = HBaseSettings(hbase_server.servers)
+    made: list[str] = []
+
+    def create(versions_max: int = 1, ttl_s: int | None = None, split_keys: Sequence[bytes] = ()) -> HBaseTable:
+        made.append(f"test_{uuid.uuid4().hex[:12]}")
+        tables.create(settings, made[-1], [Family(b"f", versions_max, ttl_s)], split_keys)
+        return HBaseTable(settings, made[-1])
+
+    yield create
+    for name in made:
+        tables.drop(settings, name)
 
 
 @pytest.fixture(scope="session")

@@ -14,7 +14,7 @@ import pytest
 from confluent_kafka import Producer
 from pyspark.sql import DataFrame, SparkSession
 
-from onefold.core import driver
+from onefold.core import Sink, driver
 from onefold.core.protocol import Outcome
 from onefold.sinks import PostgresSink
 from onefold.sources import KafkaSource
@@ -74,7 +74,7 @@ class Rig:
     def sink(self, delivery: str = "two_phase", table: str = "rows", **more: Any) -> PostgresSink:
         return PostgresSink(self.url, table=table, delivery=delivery, **more)
 
-    def pipeline(self, *sinks: PostgresSink, name: str = "test", **more: Any) -> Pipeline:
+    def pipeline(self, *sinks: Sink, name: str = "test", **more: Any) -> Pipeline:
         made = Pipeline(name, sinks=sinks or [self.sink()], on_outcome=self.outcomes.append, patience_s=60, **more)
         self.pipelines.append(made)
         return made

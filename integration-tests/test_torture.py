@@ -80,7 +80,7 @@ def test_the_audit_sees_prepared_and_open_transactions_and_rows_in_a_stage(postg
     job = Job("nowhere:1", postgres_url, "checkpoint", str(tmp_path), "staged", 10, exactly_once=True)
     history = History(tmp_path / "history.jsonl")
     auditor = Auditor(job, Watcher(job, history))
-    job.sink().open(PIPELINE, pa.schema([("id", pa.int64())])).close()
+    job.table().open(PIPELINE, pa.schema([("id", pa.int64())])).close()
     with psycopg.connect(postgres_url, autocommit=True) as connection:
         assert auditor.leftovers() == ()
         connection.execute("BEGIN; SELECT pg_current_xact_id(); PREPARE TRANSACTION 'anything'")

@@ -14,11 +14,12 @@ import onefold.core.testing
 from onefold.core import errors
 
 ROOT = Path(__file__).parents[2]
-FOREIGN = {"pyspark", "confluent_kafka", "psycopg", "pgpq", "thrift", "happybase", "py4j"}
+FOREIGN = {"pyspark", "confluent_kafka", "psycopg", "pgpq", "thriftpy2", "happybase", "py4j"}
 MAY_IMPORT = {
     "core/onefold/core": {"core"},
-    "sources/onefold/sources": {"core", "sources"},
-    "sinks/onefold/sinks": {"core", "sinks"},
+    "hbase/onefold/hbase": {"core", "hbase"},
+    "sources/onefold/sources": {"core", "hbase", "sources"},
+    "sinks/onefold/sinks": {"core", "hbase", "sinks"},
 }
 
 
@@ -51,7 +52,7 @@ def test_core_imports_no_server_and_no_spark() -> None:
 
 
 def test_no_portion_has_an_init_in_the_shared_namespace() -> None:
-    for portion in ("core", "sources", "sinks", "connectors"):
+    for portion in ("core", "hbase", "sources", "sinks", "connectors"):
         assert not (ROOT / portion / "onefold/__init__.py").exists()
 
 

@@ -16,7 +16,7 @@ from onefold.sinks.kafka import KafkaSink
 from onefold.sinks.kafka.ascent import Ascent
 from onefold.sinks.kafka.encoding import Encoding
 from onefold.sinks.kafka.ids import Ids
-from onefold.sinks.kafka.notes import State
+from onefold.sinks.notes import State
 
 JSON = Encoding("json")
 

@@ -6,7 +6,8 @@ import uuid
 
 from onefold.core import LedgerEntry, Member, Positions, TaskId
 from onefold.sinks.kafka.naming import Handle, Names
-from onefold.sinks.kafka.progress import Account, Marker, Progress, Record, entry_from, entry_to
+from onefold.sinks.kafka.progress import Account, Marker, Progress, Record
+from onefold.sinks.notes import entry_from, entry_to
 
 NAMES = Names("onefold", "p", "s")
 PROCESS = uuid.uuid4()

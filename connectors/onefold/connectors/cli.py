@@ -73,8 +73,23 @@ class Into(StrEnum):
     POSTGRES = "postgres"
     KAFKA = "kafka"
     KAFKA_KEYED = "kafka-keyed"
+    HBASE = "hbase"
+    HBASE_AND_POSTGRES = "hbase+postgres"
 
 
+class TortureMode(StrEnum):
+    APPEND = "append"
+    UPSERT = "upsert"
+    ROW_KEY = "row_key"
+    ROLLING = "rolling"
+    INCREMENTAL = "incremental"
+
+
+_ORDERS_OF = {  # what the source has: of an HBase table whose rows have versions, orders that have
+    TortureMode.ROW_KEY: TortureMode.UPSERT,
+    TortureMode.ROLLING: TortureMode.APPEND,
+    TortureMode.INCREMENTAL: TortureMode.APPEND,
+}
 _DELIVERY_INTO = {Into.KAFKA: "transactional", Into.KAFKA_KEYED: "keyed"}
 
 
@@ -96,33 +111,46 @@ def torture(
     sink: Annotated[Into, typer.Option(help="Where the orders go.")] = Into.POSTGRES,
     delivery: Annotated[Delivery, typer.Option(help="How the Postgres sink delivers.")] = Delivery.TWO_PHASE,
     master: Annotated[Master, typer.Option(help="cluster: a standalone Spark cluster of two workers.")] = Master.LOCAL,
-    mode: Annotated[Mode, typer.Option(help="upsert: late versions and deletions, too.")] = Mode.APPEND,
+    mode: Annotated[
+        TortureMode | None,
+        typer.Option(help="append, or upsert: late versions and deletions, too. Into HBase: the sink's mode."),
+    ] = None,
     bad_rows: Annotated[bool, typer.Option(help="Some orders are bad, and become dead letters.")] = True,
     dead_letters: Annotated[
         Letters | None,
-        typer.Option(help="table: of what Postgres refuses. topic: of what cannot be read; into Kafka always."),
+        typer.Option(help="table: of what Postgres refuses. topic: of what cannot be read, as for all other sinks."),
     ] = None,
     orders_per_s: Annotated[int, typer.Option(min=20, help="How many are produced; less on a slow machine.")] = 200,
     directory: Annotated[Path, typer.Option("--dir", help="Servers, logs, history.")] = Path(".onefold/torture"),
 ) -> None:
-    """Random faults on real Kafka, Postgres and Spark, audited by named invariants. Exit code 1 on any violation."""
-    if sink is not Into.POSTGRES and (mode is Mode.UPSERT or dead_letters is Letters.TABLE):
+    """Random faults on real servers and a real Spark, audited by named invariants. Exit code 1 on any violation."""
+    into_hbase = sink in (Into.HBASE, Into.HBASE_AND_POSTGRES)
+    mode = mode or (TortureMode.ROW_KEY if into_hbase else TortureMode.APPEND)
+    if (mode in _ORDERS_OF) is not into_hbase:
         raise typer.BadParameter(
-            "a topic takes every order, good ones and dead letters: no upsert, no table", param_hint="--sink"
+            f"{', '.join(_ORDERS_OF)} are the modes of --sink hbase, and append and upsert those of the others",
+            param_hint="--mode",
         )
+    if sink is Into.HBASE_AND_POSTGRES and mode is not TortureMode.ROW_KEY:
+        raise typer.BadParameter("both sinks take the same rows: those of row_key", param_hint="--mode")
+    if sink in _DELIVERY_INTO and mode is TortureMode.UPSERT:
+        raise typer.BadParameter("a topic takes every order, there is no upsert", param_hint="--mode")
+    if sink is not Into.POSTGRES and dead_letters is Letters.TABLE:
+        raise typer.BadParameter("only Postgres has a table of dead letters", param_hint="--dead-letters")
     from onefold.connectors.torture import TortureSettings, run_torture
 
     settings = TortureSettings(
         faults,
         minutes,
         seed,
-        _DELIVERY_INTO.get(sink, delivery.value),
+        mode.value if into_hbase else _DELIVERY_INTO.get(sink, delivery.value),
         master.value,
         directory,
         orders_per_s=orders_per_s,
-        mode=mode.value,
+        mode=_ORDERS_OF.get(mode, mode).value,
         bad_rows=bad_rows,
         dead_letters=(dead_letters or (Letters.TABLE if sink is Into.POSTGRES else Letters.TOPIC)).value,
+        beside=delivery.value if sink is Into.HBASE_AND_POSTGRES else None,
     )
     if not run_torture(settings, Console()):
         raise typer.Exit(1)

@@ -1,6 +1,7 @@
-"""Real servers on this machine, without containers: Kafka, Postgres, MariaDB, and a Spark cluster."""
+"""Real servers on this machine, without containers: Kafka, Postgres, HBase, MariaDB, and a Spark cluster."""
 
 from onefold.local.errors import LocalServerError
+from onefold.local.hbase import HBaseServer
 from onefold.local.java import Java, find_java, spark_environment
 from onefold.local.kafka import KafkaServer
 from onefold.local.mariadb import MariaDbServer
@@ -9,6 +10,7 @@ from onefold.local.server import LocalServer, ServerStatus
 from onefold.local.spark import SparkCluster
 
 __all__ = [
+    "HBaseServer",
     "Java",
     "KafkaServer",
     "LocalServer",

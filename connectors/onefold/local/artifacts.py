@@ -1,4 +1,4 @@
-"""Kafka's jars: resolved once from Maven by the Ivy that PySpark ships, then kept in the user's cache."""
+"""Servers that are jars: resolved once from Maven by the Ivy that PySpark ships, then kept in the user's cache."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import tempfile
 import zipfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -25,16 +26,38 @@ if TYPE_CHECKING:
 
     from onefold.local.java import Java
 
-__all__ = ["KAFKA_VERSION", "ivy_jar", "kafka_jars", "network_options"]
+__all__ = ["KAFKA_VERSION", "Distribution", "downloaded", "ivy_jar", "kafka_jars", "network_options"]
+
+_MB = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Distribution:
+    """A server's jars. Each of `modules` is an organisation, a name and a version."""
+
+    name: str  # the server's, as in `onefold local up`
+    title: str  # for people
+    version: str
+    modules: Sequence[tuple[str, str, str]]
+    transitive: bool  # whether the modules' own dependencies come with them
+    jars_expected: int  # for the progress bar only
+    download_bytes: int  # the jars twice (Ivy keeps its own copies), with room to spare
+
 
 KAFKA_VERSION = "4.3.1"
-# Kafka's own dependencies name no logging backend: without the second line it would keep no log at all.
-_MODULES = (
-    ("org.apache.kafka", "kafka_2.13", KAFKA_VERSION),
-    ("org.apache.logging.log4j", "log4j-slf4j-impl", "2.25.4"),
+_KAFKA = Distribution(
+    "kafka",
+    "Kafka",
+    KAFKA_VERSION,
+    # Kafka's own dependencies name no logging backend: without the second line it would keep no log at all.
+    modules=(
+        ("org.apache.kafka", "kafka_2.13", KAFKA_VERSION),
+        ("org.apache.logging.log4j", "log4j-slf4j-impl", "2.25.4"),
+    ),
+    transitive=True,
+    jars_expected=46,
+    download_bytes=200 * _MB,
 )
-_JARS_EXPECTED = 46  # for the progress bar only
-_DOWNLOAD_BYTES = 200 * 1024 * 1024  # the jars twice (Ivy keeps its own copies), with room to spare
 _LOCK_S_MAX = 600.0
 _MANIFEST = "complete.json"
 _RETRIEVE = "[artifact]-[revision](-[classifier]).[ext]"
@@ -43,70 +66,88 @@ _SYSTEM_TRUST = (Path("/etc/ssl/certs/java/cacerts"), Path("/etc/pki/java/cacert
 
 
 def kafka_jars(java: Java, progress: Progress | None = None) -> Path:
-    """The folder of Kafka's jars, downloaded if the cache lacks them. What is half there counts as not there."""
+    """The folder of Kafka's jars."""
+    return downloaded(_KAFKA, java, progress)
+
+
+def downloaded(what: Distribution, java: Java, progress: Progress | None = None) -> Path:
+    """The folder of its jars, downloaded if the cache lacks them. What is half there counts as not there."""
     cache = cache_directory()
-    jars = cache / f"kafka-{KAFKA_VERSION}"
-    if _is_complete(jars):
+    jars = cache / f"{what.name}-{what.version}"
+    if _is_complete(jars, what):
         return jars
-    with exclusive(cache / "kafka.lock", _LOCK_S_MAX, "downloading Kafka"):
-        if _is_complete(jars):  # another process was quicker
+    with exclusive(cache / f"{what.name}.lock", _LOCK_S_MAX, f"downloading {what.title}"):
+        if _is_complete(jars, what):  # another process was quicker
             return jars
-        require_space(cache, _DOWNLOAD_BYTES, "downloading Kafka")
-        with clear_disk_errors(cache), tempfile.TemporaryDirectory(prefix="kafka-", suffix=".part", dir=cache) as part:
-            _resolve(java, Path(part), cache, progress)
-            _seal(Path(part, "jars"))
+        require_space(cache, what.download_bytes, f"downloading {what.title}")
+        temporary = tempfile.TemporaryDirectory(prefix=f"{what.name}-", suffix=".part", dir=cache)
+        with clear_disk_errors(cache), temporary as part:
+            _resolve(what, java, Path(part), cache, progress)
+            _seal(what, Path(part, "jars"))
             shutil.rmtree(jars, ignore_errors=True)
             Path(part, "jars").replace(jars)
-        shutil.rmtree(cache / "ivy", ignore_errors=True)  # Ivy's own copies: of use only to a download that broke off
+        shutil.rmtree(_ivy_cache(what, cache), ignore_errors=True)  # of use only to a download that broke off
     return jars
 
 
-def _is_complete(jars: Path) -> bool:
+def _ivy_cache(what: Distribution, cache: Path) -> Path:
+    """Of its own for each, so that one download may end, and tidy up, while another runs."""
+    return cache / f"ivy-{what.name}"
+
+
+def _wanted(what: Distribution) -> list[str]:
+    return [f"{name}-{revision}.jar" for _, name, revision in what.modules]
+
+
+def _is_complete(jars: Path, what: Distribution) -> bool:
     try:
         sizes = json.loads((jars / _MANIFEST).read_text())
-        return all((jars / name).stat().st_size == size for name, size in sizes.items())
+        return all((jars / name).stat().st_size == size for name, size in sizes.items()) and all(
+            name in sizes for name in _wanted(what)
+        )
     except (OSError, ValueError):
         return False
 
 
-def _seal(jars: Path) -> None:
+def _seal(what: Distribution, jars: Path) -> None:
     """Checks what Ivy left and writes the list of it: only a folder with this list is ever used."""
     found = sorted(jars.glob("*.jar"))
-    wanted = [f"{name}-{revision}.jar" for _, name, revision in _MODULES]
-    missing = [name for name in wanted if not (jars / name).exists()]
+    missing = [name for name in _wanted(what) if not (jars / name).exists()]
     broken = [jar.name for jar in found if not zipfile.is_zipfile(jar)]
     if missing or broken:
         raise LocalServerError(
-            f"the download of Kafka is not whole (missing: {missing}, not a jar: {broken}): start again; "
-            f"if it stays so, remove {cache_directory() / 'ivy'}"
+            f"the download of {what.title} is not whole (missing: {missing}, not a jar: {broken}): start again; "
+            f"if it stays so, remove {_ivy_cache(what, cache_directory())}"
         )
     (jars / _MANIFEST).write_text(json.dumps({jar.name: jar.stat().st_size for jar in found}))
 
 
-def _resolve(java: Java, part: Path, cache: Path, progress: Progress | None) -> None:
+def _resolve(what: Distribution, java: Java, part: Path, cache: Path, progress: Progress | None) -> None:
     description = part / "ivy.xml"
+    transitive = "true" if what.transitive else "false"
     dependencies = "".join(
-        f'<dependency org="{org}" name="{name}" rev="{revision}" conf="default->default"/>'
-        for org, name, revision in _MODULES
+        f'<dependency org="{org}" name="{name}" rev="{revision}" conf="default->default" transitive="{transitive}"/>'
+        for org, name, revision in what.modules
     )
     description.write_text(
-        '<ivy-module version="2.0"><info organisation="onefold" module="kafka"/>'
+        f'<ivy-module version="2.0"><info organisation="onefold" module="{what.name}"/>'
         '<configurations><conf name="default"/></configurations>'
         f"<dependencies>{dependencies}</dependencies></ivy-module>"
     )
     command = [str(java.path), *network_options(java), "-jar", str(ivy_jar()), "-ivy", str(description)]
     if settings := os.environ.get("ONEFOLD_IVY_SETTINGS"):  # for a mirror of one's own
         command += ["-settings", settings]
-    command += ["-confs", "default", "-cache", str(cache / "ivy"), "-retrieve", str(part / "jars" / _RETRIEVE)]
-    log = cache / "ivy.log"
-    code = _run_with_progress(command, log, progress)
+    command += ["-confs", "default", "-cache", str(_ivy_cache(what, cache))]
+    command += ["-retrieve", str(part / "jars" / _RETRIEVE)]
+    log = cache / f"ivy-{what.name}.log"
+    code = _run_with_progress(what, command, log, progress)
     if code != 0 or not (part / "jars").is_dir():
-        raise LocalServerError(_why_it_failed(log, cache))
+        raise LocalServerError(_why_it_failed(what, log, cache))
 
 
-def _run_with_progress(command: Sequence[str], log: Path, progress: Progress | None) -> int:
+def _run_with_progress(what: Distribution, command: Sequence[str], log: Path, progress: Progress | None) -> int:
     """Runs Ivy; the bar moves one step for each jar it reports."""
-    with log.open("w") as kept, _bar(progress) as advance:
+    with log.open("w") as kept, _bar(what, progress) as advance:
         ivy = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
@@ -130,9 +171,11 @@ def _run_with_progress(command: Sequence[str], log: Path, progress: Progress | N
 
 
 class _Advance:
-    def __init__(self, progress: Progress | None) -> None:
+    def __init__(self, what: Distribution, progress: Progress | None) -> None:
+        self._expected = what.jars_expected
         self._progress = progress
-        self._task = progress.add_task(f"Kafka {KAFKA_VERSION}: jars", total=_JARS_EXPECTED) if progress else None
+        doing = f"{what.title} {what.version}: jars"
+        self._task = progress.add_task(doing, total=self._expected) if progress else None
 
     def __call__(self) -> None:
         if self._progress is not None and self._task is not None:
@@ -140,12 +183,12 @@ class _Advance:
 
     def done(self) -> None:
         if self._progress is not None and self._task is not None:
-            self._progress.update(self._task, completed=_JARS_EXPECTED)
+            self._progress.update(self._task, completed=self._expected)
 
 
 @contextmanager
-def _bar(progress: Progress | None) -> Iterator[_Advance]:
-    advance = _Advance(progress)
+def _bar(what: Distribution, progress: Progress | None) -> Iterator[_Advance]:
+    advance = _Advance(what, progress)
     yield advance
     advance.done()
 
@@ -155,7 +198,7 @@ def ivy_jar() -> Path:
     pyspark = importlib.util.find_spec("pyspark")
     found = sorted(Path(pyspark.origin).parent.glob("jars/ivy-*.jar")) if pyspark and pyspark.origin else []
     if not found:
-        raise LocalServerError("PySpark's Ivy, which downloads Kafka, is not installed: install onefold[local]")
+        raise LocalServerError("PySpark's Ivy, which downloads servers' jars, is not installed: install onefold[local]")
     return found[-1]
 
 
@@ -172,20 +215,24 @@ def network_options(java: Java) -> list[str]:
     return options
 
 
-def _why_it_failed(log: Path, cache: Path) -> str:
+def _why_it_failed(what: Distribution, log: Path, cache: Path) -> str:
     text = log.read_text(errors="replace")
     if "No space left on device" in text:
-        return f"the disk that holds {cache} became full while Kafka was downloaded: free some space and start again"
+        return (
+            f"the disk that holds {cache} became full while {what.title} was downloaded: "
+            "free some space and start again"
+        )
     if "PKIX path building failed" in text:
         return (
-            "Java does not trust the certificate of the server that it downloads Kafka from: name a store that has "
-            "it by JAVA_TOOL_OPTIONS=-Djavax.net.ssl.trustStore=FILE, or set JAVA_HOME to the system's Java. "
+            f"Java does not trust the certificate of the server that it downloads {what.title} from: name a store "
+            "that has it by JAVA_TOOL_OPTIONS=-Djavax.net.ssl.trustStore=FILE, or set JAVA_HOME to the system's Java. "
             f"Log: {log}"
         )
     causes = re.findall(r"\(((?:java|javax)\.[\w.]+(?:: [^)\n]*)?)\)", text) or re.findall(r"Host .+ not found", text)
     cause = causes[0] if causes else "no answer"
     return (
-        f"Kafka {KAFKA_VERSION} is not in the cache {cache}, and could not be downloaded ({cause}): "
+        f"{what.title} {what.version} is not in the cache {cache}, and could not be downloaded ({cause}): "
         "check the network and HTTPS_PROXY; or set ONEFOLD_CACHE to a cache that was filled where there is a network "
-        f"(run `onefold local up kafka` there and copy its cache); or name a mirror by ONEFOLD_IVY_SETTINGS. Log: {log}"
+        f"(run `onefold local up {what.name}` there and copy its cache); or name a mirror by ONEFOLD_IVY_SETTINGS. "
+        f"Log: {log}"
     )

@@ -16,6 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from rich.table import Table
 
 from onefold.core.errors import OnefoldError
+from onefold.local.hbase import HBaseServer
 from onefold.local.kafka import KafkaServer
 from onefold.local.mariadb import MariaDbServer
 from onefold.local.postgres import PostgresServer
@@ -23,21 +24,27 @@ from onefold.local.server import LocalServer, ServerStatus
 
 __all__ = ["app"]
 
-app = typer.Typer(help="Kafka, Postgres and MariaDB on this machine, without containers.", no_args_is_help=True)
+app = typer.Typer(help="Kafka, Postgres, HBase and MariaDB on this machine, without containers.", no_args_is_help=True)
 
 
 class Name(enum.StrEnum):
     kafka = "kafka"
     postgres = "postgres"
+    hbase = "hbase"
     mariadb = "mariadb"
 
 
-_STARTED_UNASKED = [Name.kafka, Name.postgres]  # MariaDB may have to be downloaded by the system's package manager
+# HBase is two JVMs more, and MariaDB may have to be downloaded by the system's package manager.
+_STARTED_UNASKED = [Name.kafka, Name.postgres]
 ToStart = Annotated[list[Name] | None, typer.Argument(help="Which servers; Kafka and Postgres if none is named.")]
 Names = Annotated[list[Name] | None, typer.Argument(help="Which servers; all if none is named.")]
 Directory = Annotated[Path, typer.Option("--dir", help="Where data, logs and state are kept.")]
 KafkaPort = Annotated[int | None, typer.Option(min=1, max=65535, help="A free one if not given.")]
 PostgresPort = Annotated[int | None, typer.Option(min=1, max=65535, help="A free one if not given.")]
+HBasePort = Annotated[
+    int | None, typer.Option("--hbase-port", min=1, max=65535, help="Of its Thrift2 server; a free one if not given.")
+]
+HappyBase = Annotated[bool, typer.Option("--thrift1", help="HBase with a Thrift1 server too, as happybase needs.")]
 MariaDbPort = Annotated[int | None, typer.Option("--mariadb-port", min=1, max=65535, help="A free one if not given.")]
 _DIRECTORY = Path(".onefold/local")
 _PIPE_COLUMNS = 400  # one line per server for those who read it by program
@@ -49,12 +56,19 @@ def up(
     directory: Directory = _DIRECTORY,
     kafka_port: KafkaPort = None,
     postgres_port: PostgresPort = None,
+    hbase_port: HBasePort = None,
+    thrift1: HappyBase = False,
     mariadb_port: MariaDbPort = None,
 ) -> None:
     """Start servers; those that run already are kept as they are."""
-    ports = {Name.kafka: kafka_port, Name.postgres: postgres_port, Name.mariadb: mariadb_port}
+    servers: dict[Name, LocalServer | HBaseServer] = {
+        Name.kafka: KafkaServer(directory, kafka_port),
+        Name.postgres: PostgresServer(directory, postgres_port),
+        Name.hbase: HBaseServer(directory, hbase_port, thrift1=thrift1),
+        Name.mariadb: MariaDbServer(directory, mariadb_port),
+    }
     with _errors_in_red():
-        for server in _servers(names or _STARTED_UNASKED, directory, ports):
+        for server in (servers[name] for name in dict.fromkeys(names or _STARTED_UNASKED)):
             with _progress(f"{server.name}: starting") as progress:
                 status = server.start(progress)
             _say(status)
@@ -64,7 +78,7 @@ def up(
 def down(names: Names = None, directory: Directory = _DIRECTORY) -> None:
     """Stop servers that `up` started here; no other process is touched, and data are kept."""
     with _errors_in_red():
-        for server in _servers(names, directory, {}):
+        for server in _servers(names, directory):
             pid = server.status().pid
             with _progress(f"{server.name}: stopping"):
                 stopped = server.stop()
@@ -79,7 +93,7 @@ def status(names: Names = None, directory: Directory = _DIRECTORY) -> None:
     for column in ("address", "process", "log"):
         table.add_column(column, overflow="fold")  # an address cut short is of no use
     with _errors_in_red():
-        for server in _servers(names, directory, {}):
+        for server in _servers(names, directory):
             found = server.status()
             state = f"[green]{found.detail}[/]" if found.running else found.detail
             log = str(found.log) if found.log.exists() else "-"
@@ -87,14 +101,15 @@ def status(names: Names = None, directory: Directory = _DIRECTORY) -> None:
     Console(width=None if sys.stdout.isatty() else _PIPE_COLUMNS).print(table)
 
 
-def _servers(names: list[Name] | None, directory: Path, ports: dict[Name, int | None]) -> Iterator[LocalServer]:
-    kinds: dict[Name, type[LocalServer]] = {
+def _servers(names: list[Name] | None, directory: Path) -> Iterator[LocalServer | HBaseServer]:
+    kinds: dict[Name, type[LocalServer | HBaseServer]] = {
         Name.kafka: KafkaServer,
         Name.postgres: PostgresServer,
+        Name.hbase: HBaseServer,
         Name.mariadb: MariaDbServer,
     }
     for name in dict.fromkeys(names or list(Name)):
-        yield kinds[name](directory, ports.get(name))
+        yield kinds[name](directory)
 
 
 def _say(found: ServerStatus) -> None:

@@ -9,10 +9,11 @@ if TYPE_CHECKING:
     from onefold.spark.deduplication import deduplicate
     from onefold.spark.epoch_job import read_bad_records
     from onefold.spark.formats import register
+    from onefold.spark.hbase_source import read_hbase
     from onefold.spark.pipeline import Pipeline
     from onefold.spark.postgres_source import read_postgres
 
-__all__ = ["BatchOutcome", "Pipeline", "deduplicate", "read_bad_records", "read_postgres", "register"]
+__all__ = ["BatchOutcome", "Pipeline", "deduplicate", "read_bad_records", "read_hbase", "read_postgres", "register"]
 
 
 def __getattr__(name: str) -> object:
@@ -37,6 +38,10 @@ def __getattr__(name: str) -> object:
         from onefold.spark.formats import register
 
         return register
+    if name == "read_hbase":
+        from onefold.spark.hbase_source import read_hbase
+
+        return read_hbase
     if name == "read_postgres":
         from onefold.spark.postgres_source import read_postgres
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import psycopg
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -15,17 +16,38 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
 from onefold.sinks.postgres import PostgresSink
-from onefold.sinks.postgres.changes import Changes
 from onefold.sources.postgres import PostgresSource
 from onefold.spark.columns import column, columns
 from onefold.spark.fingerprint import fingerprint
 from onefold.spark.postgres_source import read_postgres
 
-__all__ = ["KINDS", "DeadLetters", "account", "judge_appended", "judge_newest", "read_dead_letters", "shown"]
+__all__ = [
+    "KINDS",
+    "DeadLetters",
+    "Versions",
+    "account",
+    "judge_appended",
+    "judge_newest",
+    "read_dead_letters",
+    "shown",
+]
 
 KINDS = ("lost", "duplicated", "changed", "unexpected")
 _TABLE_COLUMNS = "SELECT attname FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped"
 _COUNTS = ("__row", "__dead", "__letter", "__again", "__stray", "__found")
+
+
+class Versions(Protocol):
+    """What makes some rows versions of one, of which the newest by `order` stays, or its deletion."""
+
+    @property
+    def order(self) -> tuple[str, ...]: ...
+
+    @property
+    def delete_when_true(self) -> str | None: ...
+
+    @property
+    def delete_when_null(self) -> str | None: ...
 
 
 @dataclass(frozen=True)
@@ -43,7 +65,7 @@ def account(
     expected: DataFrame,
     actual: DataFrame,
     key: Sequence[str],
-    changes: Changes | None,
+    changes: Versions | None,
     letters: DeadLetters | None,
 ) -> DataFrame:
     """A line for every row on both sides, and for every dead letter that no row stands for.
@@ -217,7 +239,7 @@ def _order(values: Iterable[Column]) -> Column:
     )
 
 
-def _deleted(changes: Changes | None) -> Column:
+def _deleted(changes: Versions | None) -> Column:
     if changes is not None and changes.delete_when_true is not None:
         return F.coalesce(column(changes.delete_when_true), F.lit(False))
     if changes is not None and changes.delete_when_null is not None:

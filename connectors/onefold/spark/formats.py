@@ -12,12 +12,13 @@ __all__ = ["register"]
 # Each format with its server's client: who has no use for one need not install it.
 _FORMATS = {
     "confluent_kafka": ("onefold.spark.kafka_source", "OnefoldKafkaDataSource"),
+    "thriftpy2": ("onefold.spark.hbase_source", "OnefoldHBaseDataSource"),
     "psycopg": ("onefold.spark.postgres_format", "OnefoldPostgresDataSource"),
 }
 
 
 def register(spark: SparkSession) -> None:
-    """Make `onefold_kafka` and `onefold_postgres` known to this session. Again is fine."""
+    """Make `onefold_kafka`, `onefold_hbase` and `onefold_postgres` known to this session. Again is fine."""
     for client, (module, name) in _FORMATS.items():
         if find_spec(client) is not None:
             spark.dataSource.register(getattr(import_module(module), name))

@@ -13,22 +13,20 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
-from pyspark.sql.types import ArrayType, MapType, StringType, StructField, StructType
+from pyspark.sql.types import StringType, StructField, StructType
 
 from onefold.core.errors import ConfigError
 from onefold.sources.postgres import HeldSnapshot, Part, PostgresSource, describe, hold, plan, read, resolve
-from onefold.spark.columns import column
 from onefold.spark.formats import register
+from onefold.spark.schemas import NESTED, fields_of, parsed
 from onefold.spark.workers import settle
 
 __all__ = ["PostgresReads", "read_postgres"]
 
 HELD_MAX = 4
-NESTED = (ArrayType, MapType, StructType)
 
 _held: deque[HeldSnapshot] = deque()
 
@@ -48,7 +46,7 @@ def read_postgres(
     `hold_s`, at most 4 such: the oldest goes first.
     """
     register(spark)
-    fields = _fields(spark, schema)
+    fields = fields_of(spark, schema)
     types = describe(source)
     jsons = {name for name, kind in types if kind.is_json}
     nested = {f.name for f in fields if f.name in jsons and isinstance(f.dataType, NESTED)}
@@ -60,20 +58,7 @@ def read_postgres(
     reader = spark.read.format("onefold_postgres").options(**source.options())
     if not fields:
         return reader.schema(from_arrow_schema(pa.schema([(c.name, c.kind) for c in columns]))).load()
-    return reader.schema(wire).load().select(*(_column(f, json_mode if f.name in nested else None) for f in fields))
-
-
-def _fields(spark: SparkSession, schema: StructType | str | None) -> list[StructField]:
-    if schema is None:
-        return []
-    return (schema if isinstance(schema, StructType) else spark.createDataFrame([], schema).schema).fields
-
-
-def _column(field: StructField, json_mode: str | None) -> Column:
-    found = column(field.name)
-    if json_mode is not None:
-        found = F.from_json(found, field.dataType.json(), {"mode": json_mode})
-    return found.alias(field.name)
+    return reader.schema(wire).load().select(*(parsed(f, json_mode if f.name in nested else None) for f in fields))
 
 
 def _hold(source: PostgresSource) -> HeldSnapshot:

@@ -8,20 +8,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
-from onefold.core import Committable, ConfigError, EpochRecord, EpochState, LedgerEntry, Positions
+from onefold.core import Committable, ConfigError, EpochRecord, EpochState, LedgerEntry, Positions, Sink
 from onefold.core.effects import StoreFacts
 from onefold.core.invariants import ADOPTED, INVARIANTS, SAMPLES_MAX, AtomicEpoch, Comparison, Evidence, verdicts
 from onefold.sinks.postgres import PostgresSink
-from onefold.sinks.postgres.changes import Changes
 from onefold.sources.kafka import KafkaSource
 from onefold.sources.postgres import PostgresSource
-from onefold.spark.accounting import KINDS, DeadLetters, account, judge_appended, judge_newest, read_dead_letters, shown
+from onefold.spark.accounting import (
+    KINDS,
+    DeadLetters,
+    Versions,
+    account,
+    judge_appended,
+    judge_newest,
+    read_dead_letters,
+    shown,
+)
 from onefold.spark.columns import columns
 from onefold.spark.deduplication import deduplicate, widened
 from onefold.spark.epoch_job import read_bad_records
@@ -29,6 +38,9 @@ from onefold.spark.failures import from_spark
 from onefold.spark.formats import register
 from onefold.spark.pipeline import Pipeline
 from onefold.spark.postgres_source import read_postgres
+
+if TYPE_CHECKING:
+    from onefold.sinks.hbase import HBaseSink
 
 __all__ = ["Comparison", "Verification", "compare", "compare_with_table", "read_source", "verify"]
 
@@ -56,7 +68,7 @@ def verify(
     spark: SparkSession,
     pipeline: Pipeline,
     source: KafkaSource,
-    sink: PostgresSink,
+    sink: PostgresSink | HBaseSink,
     key: Sequence[str] = (),
     transform: Callable[[DataFrame], DataFrame] = lambda df: df,
 ) -> Verification:
@@ -64,13 +76,13 @@ def verify(
     missing). The pipeline must stand still meanwhile, and Kafka must still have all of its records.
 
     `transform` is the pipeline's own, from the source's DataFrame to the sink's rows. `sink` is set up as the
-    pipeline's: of one that upserts, the table is to have the newest version of each key, and `key` is its own; rows
+    pipeline's. A row of HBase is known by its row key, and has what the sink's mode makes of all rows of that key. Of a
+    Postgres sink that upserts, the table is to have the newest version of each key, and `key` is its own; rows
     among its dead letters are accounted for there. A source is read with its `on_error`: a bad record is no loss where
     that skips it; where that makes dead letters, and these are in a table, the table has to have each of them once.
     """
-    changes = sink.settings.changes
-    if changes is not None and key and {*key} != {*changes.key}:
-        raise ConfigError(f"the sink's rows are named by {', '.join(changes.key)}: verify them by that key, not {key}")
+    if (own := _own_key(sink)) and key and {*key} != {*own}:
+        raise ConfigError(f"the sink's rows are named by {', '.join(own)}: verify them by that key, not {key}")
     source = pipeline.settled(source)
     ledger, leftovers = _of_destination(sink, pipeline.name)
     facts = pipeline.facts()
@@ -78,8 +90,11 @@ def verify(
     begin = _begin(facts, history, source)
     expected = transform(read_source(spark, source, begin, ledger.positions))
     try:
-        letters = read_dead_letters(spark, pipeline.name, sink)
-        comparison = compare_with_table(spark, expected, sink, key or (changes.key if changes else ()), letters)
+        if isinstance(sink, PostgresSink):
+            letters = read_dead_letters(spark, pipeline.name, sink)
+            comparison = compare_with_table(spark, expected, sink, key or own, letters)
+        else:
+            comparison = _compare_with_hbase(spark, expected, sink)
         compared, ledgers = {sink.name: comparison}, {sink.name: ledger}
         dead = pipeline.dead_letters
         if isinstance(dead, PostgresSink):
@@ -102,7 +117,14 @@ def verify(
     return Verification(comparison, ledger.positions, epochs, verdicts(evidence, JUDGED))
 
 
-def _of_destination(sink: PostgresSink, pipeline: str) -> tuple[LedgerEntry, tuple[Committable, ...]]:
+def _own_key(sink: PostgresSink | HBaseSink) -> tuple[str, ...]:
+    """The columns by which the sink itself tells rows apart; none where it only appends."""
+    if isinstance(sink, PostgresSink):
+        return sink.settings.changes.key if sink.settings.changes is not None else ()
+    return sink.settings.declared.row_key.names
+
+
+def _of_destination(sink: Sink, pipeline: str) -> tuple[LedgerEntry, tuple[Committable, ...]]:
     """What the destination says of the pipeline, and what is left over there."""
     committer = sink.recover(pipeline)
     try:
@@ -110,7 +132,13 @@ def _of_destination(sink: PostgresSink, pipeline: str) -> tuple[LedgerEntry, tup
         if ledger is None:
             raise ConfigError(
                 f"sink {sink.name!r} has no ledger for pipeline {pipeline!r}: nothing was written under that name."
-                " Check the pipeline's and the table's name, and the sink's bookkeeping_schema"
+                " Check the pipeline's and the table's name, and the sink's bookkeeping_schema or ledger_table"
+            )
+        begun = ledger.announced
+        if begun is not None and begun.epoch > ledger.epoch:
+            raise ConfigError(
+                f"epoch {begun.epoch} of pipeline {pipeline!r} was begun and not finished, and rows of it may show in"
+                f" sink {sink.name!r}: start the pipeline, let it finish that epoch, stop it, then verify"
             )
         return ledger, tuple(committer.leftovers(2**62))
     finally:
@@ -156,11 +184,19 @@ def compare_with_table(
         return compare(expected, actual, key, sink.settings.changes, letters)
 
 
+def _compare_with_hbase(spark: SparkSession, expected: DataFrame, sink: HBaseSink) -> Comparison:
+    # Here, for who verifies a Postgres table need not have HBase's client.
+    from onefold.spark.hbase_results import due, read_results
+
+    wanted = due(expected, sink)
+    return compare(wanted.rows, read_results(spark, sink, wanted), wanted.key, wanted.versions)
+
+
 def compare(
     expected: DataFrame,
     actual: DataFrame,
     key: Sequence[str],
-    changes: Changes | None = None,
+    changes: Versions | None = None,
     letters: DeadLetters | None = None,
 ) -> Comparison:
     """Compare two sets of rows by key, in the columns that `actual` has; a key may occur several times on both sides,

@@ -10,7 +10,8 @@ import pytest
 from rich.progress import Progress
 
 from onefold.local import LocalServerError, find_java
-from onefold.local.artifacts import kafka_jars, network_options
+from onefold.local.artifacts import Distribution, downloaded, kafka_jars, network_options
+from onefold.local.hbase_jars import hbase_jars
 from onefold.local.java import Java
 
 JARS = ("kafka_2.13-4.3.1.jar", "log4j-slf4j-impl-2.25.4.jar", "other-1.jar")
@@ -100,6 +101,19 @@ def test_a_cache_that_lost_a_jar_or_a_part_of_one_is_filled_anew(
     assert cache.exists()
 
 
+def test_a_cache_that_was_filled_for_fewer_modules_is_filled_anew(
+    cache: Path, java_that_downloads: Callable[..., Java]
+) -> None:
+    def of(*names: str) -> Distribution:
+        modules = tuple(("org", name, "1") for name in names)
+        return Distribution("some", "Some", "1", modules, transitive=False, jars_expected=2, download_bytes=1)
+
+    jars = downloaded(of("a"), java_that_downloads(("a-1.jar",)))
+    assert jars == cache / "some-1"
+    assert downloaded(of("a", "b"), java_that_downloads(("a-1.jar", "b-1.jar"))) == jars
+    assert sorted(path.name for path in jars.glob("*.jar")) == ["a-1.jar", "b-1.jar"]
+
+
 def test_a_disk_that_becomes_full_during_the_download_is_named(
     cache: Path, java_that_downloads: Callable[..., Java]
 ) -> None:
@@ -107,14 +121,16 @@ def test_a_disk_that_becomes_full_during_the_download_is_named(
         kafka_jars(java_that_downloads(ending="echo 'java.io.IOException: No space left on device'; exit 1"))
 
 
+@pytest.mark.parametrize(("jars", "name"), [(kafka_jars, "kafka"), (hbase_jars, "hbase")])
 def test_without_network_and_with_an_empty_cache_the_error_says_what_to_do(
-    cache: Path, monkeypatch: pytest.MonkeyPatch
+    jars: Callable[[Java], Path], name: str, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for variable in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
         monkeypatch.setenv(variable, "http://127.0.0.1:9")  # nobody listens on the discard port
     with pytest.raises(LocalServerError) as raised:
-        kafka_jars(find_java())
+        jars(find_java())
     message = str(raised.value)
+    assert f"run `onefold local up {name}` there" in message
     assert f"is not in the cache {cache}" in message
     assert "Connection refused" in message
     assert "ONEFOLD_CACHE" in message

@@ -19,7 +19,7 @@ def test_the_public_names_are_sorted_and_exist() -> None:
 def test_status_of_an_empty_folder_names_every_server(tmp_path: Path) -> None:
     answer = CliRunner().invoke(app, ["status", "--dir", str(tmp_path / "x")])
     assert answer.exit_code == 0
-    assert answer.stdout.count("never started here") == 3
+    assert answer.stdout.count("never started here") == 4
     assert not (tmp_path / "x").exists()
 
 

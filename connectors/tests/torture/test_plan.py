@@ -7,6 +7,7 @@ from itertools import islice
 import pytest
 
 from onefold.connectors.torture.plan import Kind, faults, kinds
+from onefold.connectors.workload.settings import INTO_HBASE
 
 
 def test_the_same_seed_gives_the_same_faults_and_another_gives_others() -> None:
@@ -15,7 +16,7 @@ def test_the_same_seed_gives_the_same_faults_and_another_gives_others() -> None:
     assert first != other
 
 
-@pytest.mark.parametrize("delivery", ["two_phase", "staged", "transactional", "keyed"])
+@pytest.mark.parametrize("delivery", ["two_phase", "staged", "transactional", "keyed", *INTO_HBASE])
 @pytest.mark.parametrize("on_cluster", [True, False])
 def test_every_kind_comes_once_before_any_comes_twice_and_there_are_more_than_six(
     delivery: str, on_cluster: bool
@@ -29,7 +30,7 @@ def test_every_kind_comes_once_before_any_comes_twice_and_there_are_more_than_si
 def test_executors_are_struck_on_a_cluster_only_and_slots_where_somebody_needs_them() -> None:
     local, cluster = set(kinds("two_phase", False)), set(kinds("two_phase", True))
     assert cluster - local == {Kind.KILL_EXECUTOR, Kind.PAUSE_EXECUTOR, Kind.CUT_EXECUTOR, Kind.ORPHAN_WORKER}
-    assert cluster | set(kinds("transactional", True)) == set(Kind)
+    assert cluster | set(kinds("transactional", True)) | set(kinds("rolling", True)) == set(Kind)
     assert cluster - set(kinds("staged", True)) == {Kind.TAKE_SLOTS}
 
 
@@ -44,11 +45,34 @@ def test_into_kafka_the_broker_is_struck_more_and_postgres_where_it_has_the_chec
     assert local.count(Kind.KILL_KAFKA) > kinds("two_phase", False).count(Kind.KILL_KAFKA)
 
 
+@pytest.mark.parametrize("delivery", INTO_HBASE)
+def test_into_hbase_each_of_its_processes_is_struck_and_its_files_are_rewritten(delivery: str) -> None:
+    local, cluster = set(kinds(delivery, False)), set(kinds(delivery, True))
+    of_hbase = {kind for kind in Kind if "HBase" in kind.value or "Thrift" in kind.value}
+    assert len(of_hbase) == 7
+    assert local & cluster >= of_hbase
+    assert not local & {Kind.KILL_POSTGRES, Kind.END_BACKENDS, Kind.TAKE_SLOTS}
+    assert Kind.KILL_POSTGRES in cluster
+    assert not {*kinds("two_phase", True), *kinds("transactional", True)} & of_hbase
+
+
+@pytest.mark.parametrize("delivery", ["rolling", "incremental"])
+def test_hbase_is_killed_and_compacted_between_what_a_task_reads_and_what_it_writes(delivery: str) -> None:
+    for kind in (Kind.KILL_HBASE_AT, Kind.COMPACT_HBASE_AT):
+        places = {fault.place for fault in islice(faults(5, delivery, False), 2000) if fault.kind is kind}
+        assert {"hbase:read", "hbase:noted", "after:Decide"} < places
+
+
 def test_only_a_fault_at_a_failpoint_names_a_place_and_only_one_that_its_delivery_passes() -> None:
-    others = {"two_phase": "staged.", "staged": "postgres.", "transactional": "postgres.", "keyed": "kafka:begun"}
+    others = {
+        "two_phase": "staged.",
+        "staged": "postgres.",
+        "transactional": "postgres.",
+        "keyed": "kafka:begun",
+    } | dict.fromkeys(INTO_HBASE, "kafka:")
     for delivery, other in others.items():
         drawn = list(islice(faults(5, delivery, False), 2000))
-        at_places = (Kind.KILL_DRIVER_AT, Kind.KILL_KAFKA_AT)
+        at_places = (Kind.KILL_DRIVER_AT, Kind.KILL_KAFKA_AT, Kind.KILL_HBASE_AT, Kind.COMPACT_HBASE_AT)
         assert all((fault.place is not None) is (fault.kind in at_places) for fault in drawn)
         places = {fault.place for fault in drawn if fault.place}
         assert len(places) > 15

@@ -5,15 +5,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from onefold.sinks.hbase import HBaseSink
     from onefold.sinks.kafka import KafkaSink
     from onefold.sinks.postgres import PostgresSink
     from onefold.sinks.sql import SqlSink
 
-__all__ = ["KafkaSink", "PostgresSink", "SqlSink"]
+__all__ = ["HBaseSink", "KafkaSink", "PostgresSink", "SqlSink"]
 
 
 def __getattr__(name: str) -> object:
     # A sink's driver is imported when the sink is asked for: nobody needs psycopg to write to Kafka.
+    if name == "HBaseSink":
+        from onefold.sinks.hbase import HBaseSink
+
+        return HBaseSink
     if name == "KafkaSink":
         from onefold.sinks.kafka import KafkaSink
 

@@ -3,13 +3,18 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from onefold.sources.hbase import HBaseSource
     from onefold.sources.kafka import IdsWithin, KafkaSource, OrderedIds
     from onefold.sources.postgres import PostgresSource
 
-__all__ = ["IdsWithin", "KafkaSource", "OrderedIds", "PostgresSource"]
+__all__ = ["HBaseSource", "IdsWithin", "KafkaSource", "OrderedIds", "PostgresSource"]
 
 
 def __getattr__(name: str) -> object:
+    if name == "HBaseSource":
+        from onefold.sources.hbase import HBaseSource
+
+        return HBaseSource
     if name in ("IdsWithin", "KafkaSource", "OrderedIds"):
         from onefold.sources import kafka
 

@@ -86,10 +86,10 @@ class Auditor:
         first = ledgers[self.destinations[0].name]
         self._read_topic(first.positions if first else Positions())
         leftovers = self.leftovers()
-        due = Due(self._orders, self._unreadable)
+        epochs = tuple(self.watcher.records[epoch] for epoch in sorted(self.watcher.records))
+        due = Due(self._orders, self._unreadable, epochs)
         found = {destination.name: destination.look(due) for destination in self.destinations}
         compared = {name: there.comparison for name, there in found.items()}
-        epochs = tuple(self.watcher.records[epoch] for epoch in sorted(self.watcher.records))
         reader = self.watcher.reader
         committed = self._committed(ledgers)
         evidence = Evidence(

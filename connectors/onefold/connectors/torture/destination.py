@@ -26,6 +26,7 @@ class Due:
 
     orders: Mapping[Place, MixedOrder]
     unreadable: Mapping[Place, bytes]
+    epochs: tuple[EpochRecord, ...] = ()  # in their order
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from onefold.connectors.workload.settings import INTO_KAFKA
+from onefold.connectors.workload.settings import INTO_HBASE, INTO_KAFKA
 
 __all__ = ["DRIVER_PLACES", "Fault", "Kind", "faults", "kinds"]
 
@@ -29,6 +29,13 @@ class Kind(StrEnum):
     KILL_POSTGRES = "kill Postgres"
     KILL_KAFKA = "kill Kafka"
     KILL_KAFKA_AT = "kill Kafka at a failpoint"  # the driver holds still there, and goes on once Kafka is back
+    KILL_HBASE = "kill HBase"  # master, region server and ZooKeeper; its Thrift servers live on
+    KILL_HBASE_AT = "kill HBase at a failpoint"
+    KILL_THRIFT = "kill Thrift server"
+    PAUSE_THRIFT = "pause Thrift server"  # for longer than its clients wait, and what it was asked for lands late
+    FLUSH_HBASE = "flush HBase"
+    COMPACT_HBASE = "compact HBase"  # flushed, and then all of it
+    COMPACT_HBASE_AT = "compact HBase at a failpoint"  # the driver holds still there, and goes on over other files
     KILL_PRODUCER = "kill producer"  # in the middle of a transaction
     END_BACKENDS = "terminate backends"
     LOSE_SHUFFLE = "lose shuffle files"  # fetches fail, stages run again
@@ -52,12 +59,18 @@ DRIVER_PLACES = (
 _PLACES = {
     "two_phase": ("postgres.commit_prepared#2", "postgres.commit_prepared#5"),
     "staged": ("staged.merge", "staged.merge#2"),
-    "transactional": ("kafka:commit#2", "kafka:ended#2", "kafka:ledger#2"),
-    "keyed": ("kafka:commit#2", "kafka:noted", "kafka:noted#3"),
+    "transactional": ("kafka:ended#2", "kafka:ledger#2"),
+    "keyed": ("announced:commit#2", "kafka:noted", "kafka:noted#3"),
+    **dict.fromkeys(INTO_HBASE, ("announced:commit#2", "hbase:noted", "hbase:noted#3")),
 }
-_PLACES_OF_KAFKA = ("before:Verify", "before:Decide#2", "after:Decide", "before:Commit#2", "before:WriteLedger#2")
+_PLACES_OF_DESTINATION = ("before:Verify", "before:Decide#2", "after:Decide", "before:Commit#2", "before:WriteLedger#2")
 _IN_WORKERS = ("writers:written", "before:prepare", "after:prepare", "writers:prepared")  # of a local master
-_IN_WORKERS_OF = {"transactional": ("kafka:begun", "kafka:begun#3")}
+_IN_WORKERS_OF = {
+    "transactional": ("kafka:begun", "kafka:begun#3"),
+    **dict.fromkeys(("rolling", "incremental"), ("hbase:read", "hbase:read#3")),
+}
+_OF_HBASE_AT = {Kind.KILL_HBASE_AT, Kind.COMPACT_HBASE_AT}
+_OF_HBASE = {Kind.KILL_HBASE, Kind.KILL_THRIFT, Kind.PAUSE_THRIFT, Kind.FLUSH_HBASE, Kind.COMPACT_HBASE, *_OF_HBASE_AT}
 
 # A driver takes 10 to 20 s to be back, on two cores: what strikes it is drawn less often than what passes quickly.
 _WEIGHTS = {
@@ -75,6 +88,13 @@ _WEIGHTS = {
     Kind.KILL_POSTGRES: 3,
     Kind.KILL_KAFKA: 1,
     Kind.KILL_KAFKA_AT: 2,
+    Kind.KILL_HBASE: 2,
+    Kind.KILL_HBASE_AT: 2,
+    Kind.KILL_THRIFT: 5,
+    Kind.PAUSE_THRIFT: 3,
+    Kind.FLUSH_HBASE: 5,
+    Kind.COMPACT_HBASE: 4,
+    Kind.COMPACT_HBASE_AT: 2,
     Kind.KILL_PRODUCER: 1,
     Kind.END_BACKENDS: 7,
     Kind.LOSE_SHUFFLE: 5,
@@ -100,27 +120,31 @@ class Fault:
     place: str | None = None
 
 
-def kinds(delivery: str, on_cluster: bool) -> list[Kind]:
+def kinds(delivery: str, on_cluster: bool, beside: str | None = None) -> list[Kind]:
     """The kinds that make sense, each as often as it shall come in one deal of the cards."""
     out = set() if on_cluster else set(_OF_CLUSTERS)
-    if delivery != "two_phase":
+    if "two_phase" not in (delivery, beside):
         out.add(Kind.TAKE_SLOTS)  # nobody prepares anything in Postgres
     if delivery not in INTO_KAFKA:
         out.add(Kind.KILL_KAFKA_AT)  # what the driver then does concerns the destination
-    elif not on_cluster:
+    if delivery not in INTO_HBASE:
+        out |= _OF_HBASE
+    if delivery in (*INTO_KAFKA, *INTO_HBASE) and not on_cluster and beside is None:
         out |= {Kind.KILL_POSTGRES, Kind.END_BACKENDS}  # there is none
     weights = _WEIGHTS | (_MORE_INTO_KAFKA if delivery in INTO_KAFKA else {})
     return [kind for kind, weight in weights.items() if kind not in out for _ in range(weight)]
 
 
-def faults(seed: int, delivery: str, on_cluster: bool) -> Iterator[Fault]:
+def faults(seed: int, delivery: str, on_cluster: bool, beside: str | None = None) -> Iterator[Fault]:
     """Faults without end; each kind comes once before any comes often."""
     rng = random.Random(seed)
-    deck = kinds(delivery, on_cluster)
+    deck = kinds(delivery, on_cluster, beside)
     in_workers = () if on_cluster else (*_IN_WORKERS, *_IN_WORKERS_OF.get(delivery, ()))
+    of_sinks = (*_PLACES.get(delivery, ()), *(_PLACES[beside] if beside else ()))
     places = {
-        Kind.KILL_DRIVER_AT: (*DRIVER_PLACES, *_PLACES.get(delivery, ()), *in_workers),
-        Kind.KILL_KAFKA_AT: (*_PLACES_OF_KAFKA, *_PLACES.get(delivery, ())),
+        Kind.KILL_DRIVER_AT: (*DRIVER_PLACES, *of_sinks, *in_workers),
+        Kind.KILL_KAFKA_AT: (*_PLACES_OF_DESTINATION, *of_sinks),
+        **dict.fromkeys(_OF_HBASE_AT, (*_PLACES_OF_DESTINATION, *of_sinks, *in_workers)),
     }
     first = list(dict.fromkeys(deck))
     rng.shuffle(first)

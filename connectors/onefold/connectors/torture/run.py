@@ -27,8 +27,8 @@ from onefold.connectors.torture.supervisor import Supervisor
 from onefold.connectors.torture.watcher import Watcher
 from onefold.connectors.torture.world import World
 from onefold.connectors.workload.servers import clear, create_topic, progress_bar, terminated_like_interrupted
-from onefold.connectors.workload.settings import INTO_KAFKA, TABLE, TOPIC, Job
-from onefold.local import KafkaServer, PostgresServer, SparkCluster
+from onefold.connectors.workload.settings import INTO_HBASE, INTO_KAFKA, TABLE, TOPIC, Job
+from onefold.local import HBaseServer, KafkaServer, LocalServer, PostgresServer, SparkCluster
 from onefold.sinks import PostgresSink
 
 __all__ = ["run_torture"]
@@ -51,7 +51,12 @@ def run_torture(settings: TortureSettings, console: Console) -> bool:
         kafka = KafkaServer(directory / "servers")
         postgres = PostgresServer(directory / "servers") if settings.needs_postgres else None
         cluster = SparkCluster(directory / "servers") if settings.on_cluster else None
-        servers = (kafka, postgres) if postgres else (kafka,)
+        hbase = HBaseServer(directory / "servers", thrift_servers=2) if settings.needs_hbase else None
+        servers: list[LocalServer | HBaseServer] = [
+            kafka,
+            *([postgres] if postgres else []),
+            *([hbase] if hbase else []),
+        ]
         clear(directory, *servers)
         with progress_bar(console) as progress:
             for server in (*servers, cluster) if cluster else servers:
@@ -59,8 +64,9 @@ def run_torture(settings: TortureSettings, console: Console) -> bool:
                 server.start(progress)
         create_topic(kafka.bootstrap_servers)
         where = f"Kafka at {kafka.bootstrap_servers}, " + (f"Postgres at {postgres.url}, " if postgres else "")
+        where += f"HBase at {hbase.servers}, " if hbase else ""
         console.print(f"{where}everything in {directory}")
-        world = _world(settings, directory, kafka, postgres, cluster)
+        world = _world(settings, directory, kafka, postgres, hbase, cluster)
         cleanup.callback(world.history.close)
         cleanup.callback(world.close)
         tally = Tally(settings)
@@ -83,6 +89,7 @@ def _world(
     directory: Path,
     kafka: KafkaServer,
     postgres: PostgresServer | None,
+    hbase: HBaseServer | None,
     cluster: SparkCluster | None,
 ) -> World:
     job = Job(
@@ -101,6 +108,8 @@ def _world(
         bad_rows=settings.bad_rows,
         dead_letters=settings.dead_letters,
         store=_store(settings, directory, postgres),
+        hbase_servers=hbase.servers if hbase else "",
+        beside=settings.beside,
     )
     history = History(directory / "history.jsonl")
     watcher = Watcher(job, history)
@@ -109,6 +118,7 @@ def _world(
         "run",
         mode=settings.mode,
         delivery=settings.delivery,
+        beside=settings.beside,
         bad_rows=settings.bad_rows,
         dead_letters=settings.dead_letters,
         master=settings.master,
@@ -122,12 +132,13 @@ def _world(
     for destination in auditor.destinations:
         destination.create()
     masters = (cluster.url,) if cluster else ("local[2,4]", "local[2]")
-    return World(settings, job, kafka, postgres, cluster, history, Supervisor(job, masters, history), watcher, auditor)
+    supervisor = Supervisor(job, masters, history)
+    return World(settings, job, kafka, postgres, hbase, cluster, history, supervisor, watcher, auditor)
 
 
 def _store(settings: TortureSettings, directory: Path, postgres: PostgresServer | None) -> str | None:
     """Where the checkpoint store is; None: in the sink's own database."""
-    if settings.delivery not in INTO_KAFKA:
+    if settings.delivery not in (*INTO_KAFKA, *INTO_HBASE) or settings.beside:
         return None
     return PostgresSink(postgres.url, table=TABLE).store_url() if postgres else f"sqlite:///{directory / 'store.db'}"
 
@@ -136,7 +147,7 @@ def _rounds(world: World, tally: Tally, console: Console) -> str | None:
     """Round after round, until there were enough faults or a round was not exact. Returns what went wrong, if so."""
     settings = world.settings
     deadline_s = time.monotonic() + settings.minutes * 60 if settings.minutes else None
-    plan = faults(settings.seed, settings.delivery, settings.on_cluster)
+    plan = faults(settings.seed, settings.delivery, settings.on_cluster, settings.beside)
     try:
         for number in count(1):
             tally.round, world.producing = number, True

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from onefold.connectors.workload.settings import INTO_KAFKA
+from onefold.connectors.workload.settings import INTO_HBASE, INTO_KAFKA
 
 __all__ = ["CLUSTER", "PIPELINE", "TortureSettings", "spark_settings"]
 
@@ -34,7 +34,8 @@ _ON_CLUSTER = {
 class TortureSettings:
     """The options of `onefold torture`. It ends after `faults` faults, or after `minutes` if they are given.
 
-    `delivery` is the Postgres sink's (two_phase, staged) or the Kafka sink's mode (transactional, keyed).
+    `delivery` is the Postgres sink's (two_phase, staged), or the mode of the Kafka sink (transactional, keyed) or of
+    the HBase sink (row_key, rolling, incremental), which may have a Postgres sink `beside` it, of that delivery.
     """
 
     faults: int = 60
@@ -48,6 +49,7 @@ class TortureSettings:
     dead_letters: str = "table"
     faults_per_round: int = 10
     orders_per_s: int = 200
+    beside: str | None = None
 
     @property
     def on_cluster(self) -> bool:
@@ -55,8 +57,12 @@ class TortureSettings:
 
     @property
     def needs_postgres(self) -> bool:
-        """For the rows, or for the checkpoint store; beside a local master that of a pipeline into Kafka is a file."""
-        return self.delivery not in INTO_KAFKA or self.on_cluster
+        """For the rows, or for the checkpoint store; beside a local master that of any other sink is a file."""
+        return self.delivery not in (*INTO_KAFKA, *INTO_HBASE) or self.on_cluster or self.beside is not None
+
+    @property
+    def needs_hbase(self) -> bool:
+        return self.delivery in INTO_HBASE
 
 
 def spark_settings(on_cluster: bool) -> Mapping[str, str]:

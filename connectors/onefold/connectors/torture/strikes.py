@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from onefold.connectors.torture import hbase_strikes as hbase
 from onefold.connectors.torture import process_strikes as processes
 from onefold.connectors.torture import server_strikes as servers
 from onefold.connectors.torture.plan import Fault, Kind
@@ -31,6 +32,13 @@ _STRIKES: dict[Kind, Strike] = {
     Kind.KILL_POSTGRES: servers.kill_postgres,
     Kind.KILL_KAFKA: servers.kill_kafka,
     Kind.KILL_KAFKA_AT: servers.kill_kafka_at,
+    Kind.KILL_HBASE: hbase.kill_hbase,
+    Kind.KILL_HBASE_AT: hbase.kill_hbase_at,
+    Kind.KILL_THRIFT: hbase.kill_thrift,
+    Kind.PAUSE_THRIFT: hbase.pause_thrift,
+    Kind.FLUSH_HBASE: hbase.flush,
+    Kind.COMPACT_HBASE: hbase.compact,
+    Kind.COMPACT_HBASE_AT: hbase.compact_at,
     Kind.KILL_PRODUCER: servers.kill_producer,
     Kind.END_BACKENDS: servers.end_backends,
     Kind.LOSE_SHUFFLE: servers.lose_shuffle,

@@ -22,14 +22,14 @@ from onefold.connectors.workload.producer import Orders
 from onefold.connectors.workload.servers import WorkloadFailed
 from onefold.connectors.workload.settings import PARTITIONS, TOPIC, Job
 from onefold.core import Positions, Relation
-from onefold.local import KafkaServer, PostgresServer, SparkCluster
+from onefold.local import HBaseServer, KafkaServer, PostgresServer, SparkCluster
 
 __all__ = ["NeverRests", "World"]
 
 TICK_S = 0.05
 ZOMBIE_S_MAX = 90.0
 REST_S_MAX = 240.0
-FEW_ACCOUNTS = 200  # so that each has many records, whose order can be judged
+FEW_ACCOUNTS = 200  # so that each has many records, whose order, or whose sum, can be judged
 SWEPT_S_MAX = 90.0  # a sweep on its timer comes every 60 s
 
 
@@ -43,6 +43,7 @@ class World:
     job: Job
     kafka: KafkaServer
     postgres: PostgresServer | None  # none where neither rows nor the checkpoint store are in it
+    hbase: HBaseServer | None
     cluster: SparkCluster | None
     history: History
     supervisor: Supervisor
@@ -133,7 +134,7 @@ class World:
             told.mode,
             told.bad_rows,
             unreadable=job.has_letters_topic,
-            accounts=FEW_ACCOUNTS if job.is_into_kafka else ACCOUNTS,
+            accounts=FEW_ACCOUNTS if job.is_into_kafka or job.is_into_hbase else ACCOUNTS,
         )
         orders.save(path)
         self._producers += 1

@@ -64,7 +64,7 @@ def main() -> int:
 def _exactly_once(spark: SparkSession, job: Job) -> None:
     outcomes = Outcomes(job.outcomes)
     pipeline = Pipeline(
-        job.pipeline, sinks=[job.sink()], store=job.store, dead_letters=job.letters(), on_outcome=outcomes
+        job.pipeline, sinks=job.sinks(), store=job.store, dead_letters=job.letters(), on_outcome=outcomes
     )
     df = job.transform(pipeline.read(spark, job.source()))
     query = pipeline.write(df, checkpoint=job.checkpoint, trigger=None if job.continuous else TRIGGER)

@@ -16,7 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 
 from onefold.connectors.workload.settings import PARTITIONS, TOPIC
 from onefold.core.errors import OnefoldError
-from onefold.local import LocalServer
+from onefold.local import HBaseServer, LocalServer
 
 __all__ = ["WorkloadFailed", "clear", "create_topic", "progress_bar", "terminated_like_interrupted"]
 
@@ -25,7 +25,7 @@ class WorkloadFailed(OnefoldError):
     """A run could not do what it set out to do; says where to look."""
 
 
-def clear(directory: Path, *servers: LocalServer) -> None:
+def clear(directory: Path, *servers: LocalServer | HBaseServer) -> None:
     """Begin anew: what an earlier run left is removed, unless its servers are in use."""
     running = [server.name for server in servers if server.status().running]
     if running:

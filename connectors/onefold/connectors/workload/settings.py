@@ -11,11 +11,24 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 from onefold.core import Sink
-from onefold.sinks import KafkaSink, PostgresSink
+from onefold.hbase.mapping import RowKey
+from onefold.hbase.settings import HBaseSettings
+from onefold.sinks import HBaseSink, KafkaSink, PostgresSink
 from onefold.sources import KafkaSource
 from onefold.sources.kafka import POSITION_COLUMNS
 
-__all__ = ["INTO_KAFKA", "LETTERS", "PARTITIONS", "SALES", "SALES_PARTITIONS", "TABLE", "TOPIC", "Job"]
+__all__ = [
+    "CELLS",
+    "INTO_HBASE",
+    "INTO_KAFKA",
+    "LETTERS",
+    "PARTITIONS",
+    "SALES",
+    "SALES_PARTITIONS",
+    "TABLE",
+    "TOPIC",
+    "Job",
+]
 
 TOPIC = "orders"
 TABLE = "orders"
@@ -23,13 +36,24 @@ PARTITIONS = 4
 SALES = "sales"  # the topic that is written, where the pipeline ends in Kafka
 SALES_PARTITIONS = 3
 LETTERS = "dead_orders"  # the topic of dead letters
-INTO_KAFKA = ("transactional", "keyed")  # deliveries of the Kafka sink; the others are the Postgres sink's
+INTO_KAFKA = ("transactional", "keyed")  # deliveries of the Kafka sink
+INTO_HBASE = ("row_key", "rolling", "incremental")  # those of the HBase sink; the others are the Postgres sink's
 ID_HEADER = "id"
 SCHEMAS = {
     "append": "id long, account long, amount decimal(12,2), at timestamp",
     "upsert": "id long, version long, account long, amount decimal(12,2), at timestamp, gone boolean",
 }
 SHUFFLED_TASKS = 4
+CELLS = "cells"  # the HBase sink, whose table has the name of the other sink's
+REGIONS = 4  # of that table
+ANSWER_S_MAX = 10.0  # longer than a Thrift server retries
+_TOTALS = ("account", "amount AS total", "amount AS largest", "id AS orders", "at AS latest")
+_CELLS = {  # the HBase sink's rows; those of one partition of the source have ids in the order of their offsets
+    "row_key": ("id", "version", "account", "amount", "at", "gone", "kafka_partition", "kafka_offset"),
+    "rolling": _TOTALS,
+    "incremental": (*_TOTALS, "kafka_partition", "kafka_offset"),
+}
+_MERGE = {"total": "sum", "largest": "max", "orders": "count", "latest": "max"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +63,8 @@ class Job:
     It ends at the topic's end, or never if it is `continuous`. `shuffled` puts a shuffle into the plan. `spark` are
     further settings of the session. With the mode `upsert`, orders have versions, and some are deletions. With
     `bad_rows`, some become dead letters: those that Postgres refuses, in its `table`, or those that no order can be
-    read from, in a `topic`. `delivery` says into what, too; a pipeline into Kafka has its checkpoint store at `store`.
+    read from, in a `topic`. `delivery` says into what, too; a pipeline that doesn't end in Postgres has its checkpoint
+    store at `store`. With `beside`, which is the Postgres sink's delivery, one that ends in HBase ends there as well.
     """
 
     bootstrap_servers: str
@@ -57,6 +82,8 @@ class Job:
     bad_rows: bool = False
     dead_letters: str = "table"
     store: str | None = None
+    hbase_servers: str = ""
+    beside: str | None = None
     spark: Mapping[str, str] = field(default_factory=dict)
 
     def save(self, path: Path) -> None:
@@ -76,6 +103,10 @@ class Job:
         return self.delivery in INTO_KAFKA
 
     @property
+    def is_into_hbase(self) -> bool:
+        return self.delivery in INTO_HBASE
+
+    @property
     def has_letters_topic(self) -> bool:
         return self.bad_rows and self.dead_letters == "topic"
 
@@ -85,7 +116,7 @@ class Job:
 
     def store_url(self) -> str:
         """Where the checkpoint store is."""
-        url = self.store or self.sink().store_url()
+        url = self.store or self.sinks()[-1].store_url()
         assert url is not None, "a sink without a database, and no other store"
         return url
 
@@ -95,14 +126,17 @@ class Job:
             bootstrap_servers=self.bootstrap_servers,
             format="json",
             schema=f"{SCHEMAS[self.mode]}, note string" if self.has_letters_table else SCHEMAS[self.mode],
-            positions=self.has_letters_table or self.is_into_kafka,
+            positions=self.has_letters_table or self.is_into_kafka or self.is_into_hbase,
             starting_offsets=starting_offsets,
             max_offsets_per_trigger=self.rows_per_batch,
             on_error="dead_letter" if self.has_letters_topic else "fail",
         )
 
-    def sink(self) -> Sink:
-        return self.sales() if self.is_into_kafka else self.table()
+    def sinks(self) -> tuple[Sink, ...]:
+        """Of the orders; the dead letters' is another."""
+        if self.is_into_hbase:
+            return (self.cells(), self.table()) if self.beside else (self.cells(),)
+        return (self.sales() if self.is_into_kafka else self.table(),)
 
     def table(self) -> PostgresSink:
         more: dict[str, Any] = {}
@@ -110,7 +144,7 @@ class Job:
             more |= {"mode": "upsert", "key": "id", "order": "version", "delete_when_true": "gone"}
         if self.has_letters_table:
             more |= {"on_error": "dead_letter", "source_position": POSITION_COLUMNS.names}
-        return PostgresSink(self.postgres_url, table=TABLE, delivery=self.delivery, **more)
+        return PostgresSink(self.postgres_url, table=TABLE, delivery=self.beside or self.delivery, **more)
 
     def letters(self) -> KafkaSink | None:
         """The sink of what cannot be read."""
@@ -123,11 +157,26 @@ class Job:
     def transform(self, df: DataFrame) -> DataFrame:
         """Some orders are refunds, which are left out."""
         orders = df.where("amount > 0")
+        if self.is_into_hbase:  # which shuffles by its row keys
+            return orders.selectExpr(*_CELLS[self.delivery])
         if not self.shuffled:
             return orders
         # The ids of mode="keyed" count the records of a partition of the source: these stay together, in their order.
         together = POSITION_COLUMNS.names[1] if self.delivery == "keyed" else "account"
         return orders.repartition(SHUFFLED_TASKS, together)
+
+    def cells(self) -> HBaseSink:
+        """Of the mode `row_key`, orders by their id; of the others, what the orders of an account come to."""
+        hbase = HBaseSettings(self.hbase_servers, timeout_s=ANSWER_S_MAX)
+        more: dict[str, Any] = {"family": "f", "mode": self.delivery, "regions": REGIONS, "name": CELLS}
+        if self.delivery == "row_key":
+            order = ("version", "kafka_partition", "kafka_offset")
+            return HBaseSink(hbase, TABLE, row_key=RowKey.of("id", salt=REGIONS), order=order, delete="gone", **more)
+        more["merge"] = _MERGE
+        if self.delivery == "rolling":
+            return HBaseSink(hbase, TABLE, row_key=RowKey.of("account", salt=REGIONS), **more)
+        row_key = RowKey.of("account, kafka_partition", salt=REGIONS)
+        return HBaseSink(hbase, TABLE, row_key=row_key, id="kafka_offset", **more)
 
     def sales(self) -> KafkaSink:
         if self.delivery == "keyed":

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from onefold.core import jsontext
 from onefold.core.errors import BadRecord, ConfigError, SchemaMismatch
-from onefold.sinks.kafka import jsontext
 
-__all__ = ["FORMATS", "Encoding", "Records", "check_columns"]
+__all__ = ["FORMATS", "Encoding", "Records"]
 
 FORMATS = ("json", "raw")
 ROWS_MAX = 10_000  # at once: the texts of so many rows stay well below Arrow's 2 GiB a column
@@ -25,12 +25,6 @@ _RAW = (
 )
 
 _OWN = frozenset({"value", "key", "headers", "partition", "timestamp"})
-
-
-def check_columns(batch: pa.RecordBatch, opened: pa.Schema, where: str) -> None:
-    """Raise SchemaMismatch unless the rows have the columns that the sink was opened for."""
-    if batch.schema.names != opened.names or batch.schema.types != opened.types:
-        raise SchemaMismatch(f"{where}: rows of {batch.schema} came, and the sink was opened for {opened}")
 
 
 @dataclass(frozen=True, slots=True)

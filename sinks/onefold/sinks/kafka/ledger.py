@@ -12,8 +12,9 @@ from onefold.core.failpoints import failpoint
 from onefold.sinks.kafka import clients, errors, requests
 from onefold.sinks.kafka.cluster import cluster
 from onefold.sinks.kafka.plan import Settings
-from onefold.sinks.kafka.progress import Account, entry_to
+from onefold.sinks.kafka.progress import Account
 from onefold.sinks.kafka.transactions import initialize
+from onefold.sinks.notes import entry_to
 
 __all__ = ["Ledger"]
 

@@ -8,65 +8,21 @@ writes, and again after: whoever finds that somebody went further is fenced.
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass
-
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from onefold.core.contract import Announcement, LedgerEntry
 from onefold.core.errors import ConfigError, InDoubt
 from onefold.core.failpoints import failpoint
-from onefold.core.positions import Positions, Range
 from onefold.sinks.kafka import clients, errors, requests
 from onefold.sinks.kafka.cluster import cluster
 from onefold.sinks.kafka.plan import Settings
-from onefold.sinks.kafka.progress import Record, entry_from, entry_to
+from onefold.sinks.kafka.progress import Record
 from onefold.sinks.kafka.sending import connect
+from onefold.sinks.notes import State
 
-__all__ = ["Notes", "State"]
-
-
-@dataclass(frozen=True, slots=True)
-class State:
-    """The ledger row, and the newest announcement."""
-
-    entry: LedgerEntry | None = None
-    announced: Announcement | None = None
-
-    @property
-    def at(self) -> tuple[int, int]:
-        """The furthest epoch and generation that either names."""
-        return max(((e.epoch, e.generation) for e in (self.entry, self.announced) if e is not None), default=(0, 0))
-
-    def joined(self, other: State) -> State:
-        """The further of the two, each for itself."""
-        entries = [e for e in (self.entry, other.entry) if e is not None]
-        told = [a for a in (self.announced, other.announced) if a is not None]
-        return State(
-            max(entries, key=lambda e: (e.epoch, e.generation), default=None),
-            max(told, key=lambda a: (a.epoch, a.generation, a.is_written), default=None),
-        )
-
-    def to_json(self) -> bytes:
-        told = self.announced
-        announced = None
-        if told is not None:
-            ends = {"start": told.range.start.to_json(), "end": told.range.end.to_json()}
-            announced = asdict(told) | {"range": ends}
-        entry = None if self.entry is None else entry_to(self.entry).decode()
-        return json.dumps({"entry": entry, "announced": announced}).encode()
-
-    @classmethod
-    def from_json(cls, text: bytes) -> State:
-        values = json.loads(text)
-        entry, told = values["entry"], values["announced"]
-        if told is not None:
-            span = Range(Positions.from_json(told["range"]["start"]), Positions.from_json(told["range"]["end"]))
-            told = Announcement(**told | {"range": span})
-        return cls(None if entry is None else entry_from(entry.encode()), told)
+__all__ = ["TopicNotes"]
 
 
-class Notes:
+class TopicNotes:
     """Of one sink of one pipeline. Every call may be repeated, by any process."""
 
     def __init__(self, settings: Settings, pipeline: str) -> None:

@@ -13,10 +13,10 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 
 from onefold.core.contract import LedgerEntry, Member, TaskId
-from onefold.core.positions import Positions
 from onefold.sinks.kafka.naming import Handle, Names
+from onefold.sinks.notes import entry_from
 
-__all__ = ["Account", "Marker", "Progress", "Record", "entry_from", "entry_to"]
+__all__ = ["Account", "Marker", "Progress", "Record"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,22 +39,6 @@ class Progress:
 
     def to_json(self) -> bytes:
         return json.dumps(asdict(self)).encode()
-
-
-def entry_to(entry: LedgerEntry) -> bytes:
-    values = {
-        "epoch": entry.epoch,
-        "generation": entry.generation,
-        "timestamp_ms": entry.timestamp_ms,
-        "positions": entry.positions.to_json(),
-        "store_id": entry.store_id,
-    }
-    return json.dumps(values).encode()
-
-
-def entry_from(text: bytes) -> LedgerEntry:
-    values = json.loads(text)
-    return LedgerEntry(**values | {"positions": Positions.from_json(values["positions"])})
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from onefold.sinks.kafka.cluster import cluster
 from onefold.sinks.kafka.committer import TransactionalCommitter
 from onefold.sinks.kafka.encoding import Encoding
 from onefold.sinks.kafka.ids import Ids
-from onefold.sinks.kafka.keyed import KEYED, KeyedCommitter, KeyedWriter
+from onefold.sinks.kafka.keyed import KEYED, KeyedWriter, keyed_committer
 from onefold.sinks.kafka.naming import check_prefix
 from onefold.sinks.kafka.plan import Settings
 from onefold.sinks.kafka.topics import Topics
@@ -153,8 +153,8 @@ class KafkaSink:
         return kind(self._settings, self._schema, task)
 
     def _committer(self, pipeline: str) -> Committer:
-        kind = KeyedCommitter if self._settings.mode == "keyed" else TransactionalCommitter
-        return kind(self._settings, pipeline)
+        make = keyed_committer if self._settings.mode == "keyed" else TransactionalCommitter
+        return make(self._settings, pipeline)
 
     def _topics(self, pipeline: str) -> Topics:
         return Topics(self._settings, self._settings.where(pipeline))

@@ -9,7 +9,7 @@ import pyarrow as pa
 from onefold.core.contract import Committable, SinkKind, TaskId
 from onefold.core.errors import BadRecord, OnefoldError
 from onefold.core.failpoints import failpoint
-from onefold.sinks.kafka.encoding import check_columns
+from onefold.sinks.columns import check_columns
 from onefold.sinks.kafka.plan import Settings
 from onefold.sinks.kafka.transactions import Attempt
 

@@ -1,0 +1,167 @@
+"""What an HBase table has to show for a pipeline's rows, by its sink's mode, and what it does show.
+
+Merges that are declared are done again by Spark's own aggregates; a merge function, which only the sink knows, by the
+sink's folding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.types import ArrayType, DataType, DoubleType
+
+from onefold.hbase.mapping import TableMapping
+from onefold.sinks.hbase import HBaseSink
+from onefold.sinks.hbase.folder import Folder
+from onefold.sinks.hbase.folding import Declared, Function
+from onefold.sinks.hbase.incremental import Incremental
+from onefold.sinks.hbase.merging import Merge, folding
+from onefold.sinks.hbase.rolling import Rolling
+from onefold.sinks.hbase.row_key import ByRowKey
+from onefold.sources.hbase import HBaseSource
+from onefold.spark.accounting import Versions
+from onefold.spark.columns import column, columns
+from onefold.spark.hbase_source import read_hbase
+from onefold.spark.workers import settle
+
+__all__ = ["Due", "due", "read_results"]
+
+SUMS_DIFFER_MAX = 1e-9  # of doubles, relatively: their sums depend on the order, in the last bits
+
+
+@dataclass(frozen=True)
+class Due:
+    """`rows` come from the source; with `versions` several may be of one row, else each is one. `shown` are those of
+    their columns that the table has; `sums` those of doubles, `sets` those without an order."""
+
+    rows: DataFrame
+    key: tuple[str, ...]
+    shown: tuple[str, ...]
+    versions: Versions | None = None
+    sums: tuple[str, ...] = ()
+    sets: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Newest:
+    order: tuple[str, ...]
+    delete_when_true: str | None = None
+    delete_when_null: str | None = None
+
+
+def due(rows: DataFrame, sink: HBaseSink) -> Due:
+    """What the table has to show once these rows are written."""
+    settings = sink.settings
+    mode, key = settings.mode, settings.declared.row_key.names
+    mapping = mode.bound(settings.declared, to_arrow_schema(rows.schema, timezone="UTC"))
+    shown = tuple(mapping.schema.names)
+    match mode:
+        case ByRowKey():
+            return Due(rows, key, shown, _Newest(mode.order, mode.delete))
+        case Rolling(merge=None):
+            return Due(rows, key, shown, _Newest(mode.order))
+        case Rolling(merge=merge):
+            assert merge is not None
+            return _merged(rows, merge, mapping)
+        case Incremental(merge=merge):
+            once = rows.dropDuplicates([*key, mode.id])
+            return Due(once, key, shown, _Newest((mode.id,))) if merge is None else _merged(once, merge, mapping)
+    raise AssertionError(mode)
+
+
+def read_results(spark: SparkSession, sink: HBaseSink, wanted: Due) -> DataFrame:
+    """What the table shows. A document that does not fit is a row that was changed, and no reason to stop."""
+    source = HBaseSource(sink.settings.hbase, sink.settings.declared)
+    schema = wanted.rows.select(columns(wanted.shown)).schema
+    found = read_hbase(spark, source, schema, json_mode="PERMISSIVE")
+    for name in wanted.sets:
+        found = found.withColumn(name, F.array_sort(column(name)))
+    if not wanted.sums:
+        return found
+    theirs = wanted.rows.select(*columns(wanted.key), *(column(name).alias(f"__{name}") for name in wanted.sums))
+    both = found.join(theirs, list(wanted.key), "left")
+    return both.select(*(_snapped(name) if name in wanted.sums else column(name) for name in wanted.shown))
+
+
+def _snapped(name: str) -> Column:
+    """The sum that is due, where the one that is there is as good as that."""
+    there, wanted = column(name), column(f"__{name}")
+    is_near = F.abs(there - wanted) <= SUMS_DIFFER_MAX * F.greatest(F.abs(there), F.abs(wanted))
+    return F.when(is_near, wanted).otherwise(there).alias(name)
+
+
+def _merged(rows: DataFrame, merge: Merge, mapping: TableMapping) -> Due:
+    key, shown = mapping.row_key.names, tuple(mapping.schema.names)
+    if not isinstance(merge, Declared):
+        states = rows.select(columns(shown))
+        folded = states.repartition(*columns(key)).mapInArrow(_fold(merge, mapping), states.schema)
+        return Due(folded, key, shown)
+    merges = dict(merge.merges)
+    kinds = {field.name: field.dataType for field in from_arrow_schema(merge.states(_arrow(rows))).fields}
+    lasts = [name for name, one in merges.items() if one == "last"]
+    newest = [F.max_by(F.struct(*columns(lasts)), _place(merge.order, lasts)).alias("__last")] if lasts else []
+    totals = [
+        _aggregate(name, one, rows).cast(kinds[name]).alias(name) for name, one in merges.items() if one != "last"
+    ]
+    found = rows.groupBy(*columns(key)).agg(*totals, *newest)
+    last = F.col("__last")
+    values = (last.getField(name).alias(name) if name in lasts else column(name) for name in shown if name not in key)
+    return Due(
+        found.select(*columns(key), *values),
+        key,
+        shown,
+        sums=tuple(name for name, one in merges.items() if one == "sum" and isinstance(kinds[name], DoubleType)),
+        sets=tuple(name for name, one in merges.items() if one == "union"),
+    )
+
+
+def _arrow(rows: DataFrame) -> pa.Schema:
+    return to_arrow_schema(rows.schema, timezone="UTC")
+
+
+def _aggregate(name: str, merge: str, rows: DataFrame) -> Column:
+    value = column(name)
+    match merge:
+        case "sum":
+            return F.sum(value)
+        case "count":
+            return F.count(value)
+        case "min":
+            return F.min(value)
+        case "max":
+            return F.max(value)
+    kind: DataType = rows.schema[name].dataType
+    members = F.flatten(
+        F.collect_list(value if isinstance(kind, ArrayType) else F.when(value.isNotNull(), F.array(value)))
+    )
+    return F.when(F.count(value) > 0, F.array_sort(F.array_distinct(F.array_compact(members))))
+
+
+def _place(order: tuple[str, ...], lasts: list[str]) -> Column:
+    """By which the last row is told: its values decide where the order does not, null above all others."""
+    decide = [part for name in lasts for part in (column(name).isNull(), column(name))]
+    parts = [*columns(order), *decide]
+    return F.struct(*(part.alias(f"_{number}") for number, part in enumerate(parts)))
+
+
+def _fold(function: Function, mapping: TableMapping) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def fold(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        settle()
+        one = folding(function, mapping)
+        folder, is_empty = Folder(one), True
+        for batch in batches:
+            if batch.num_rows:
+                folder.add(mapping.keys(batch), batch)
+                is_empty = False
+        if not is_empty:
+            keys, partials = folder.folded()
+            states = one.settle(keys, partials, None)
+            arrays = [*mapping.row_key.decode(keys), *states.columns]
+            yield pa.RecordBatch.from_arrays(arrays, names=[*mapping.row_key.names, *states.schema.names])
+
+    return fold

@@ -1,0 +1,18 @@
+"""One column of many rows, as it goes to a table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+__all__ = ["Cells"]
+
+
+@dataclass(frozen=True, slots=True)
+class Cells:
+    """`values` (binary) are as many as the rows' keys; where one is null, its row gets no such cell."""
+
+    family: bytes
+    qualifier: bytes
+    values: pa.BinaryArray

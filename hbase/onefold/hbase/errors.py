@@ -1,0 +1,61 @@
+"""What HBase's answers through Thrift mean. This is the one place that knows its words."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from onefold.core.errors import BadRecord, ConfigError, OnefoldError, Retriable
+
+__all__ = ["Unanswered", "no_table", "refused"]
+
+_SAID_MAX = 300
+_DENIED = ("AccessDeniedException", "Insufficient permissions", "Read-only mode")
+_FAILED = "Internal error processing"  # an exception of the Thrift server's own: it says no more
+_CELL_BYTES_USUAL = 10 << 20
+_DISABLED = ("TableNotEnabledException", "is disabled")
+
+
+class Unanswered(Exception):
+    """A request was sent, or may have been, and no answer came: it may have taken effect, and may yet do so."""
+
+
+def refused(error: Any, table: str, servers: str, doing: str, row_bytes_max: int = 0) -> OnefoldError:
+    """What an exception that a Thrift server answered with means; `doing` says what was tried, for people, and
+    `row_bytes_max` how long the longest row of the request was."""
+    text = " ".join(str(getattr(error, "message", None) or error).split())
+    said = f"table {table!r} of HBase at {servers}, {doing}: HBase says {_short(text)}"
+    if "NoSuchColumnFamilyException" in text:
+        return ConfigError(f"{said}. Add the column family (alter '{table}', 'FAMILY'), or mend the mapping")
+    if any(word in text for word in _DENIED):
+        return ConfigError(f"{said}. Grant the Thrift server's user what it lacks, or use a server that takes writes")
+    if any(word in text for word in _DISABLED):
+        return ConfigError(f"{said}. Enable the table (enable '{table}')")
+    if "NamespaceNotFoundException" in text:
+        return ConfigError(f"{said}. Create the namespace (create_namespace '{table.rpartition(':')[0]}')")
+    if _is_its_name(text, table) or "TableNotFoundException" in text:
+        return no_table(table, servers)
+    if "exceeds limit of" in text or (text.startswith(_FAILED) and row_bytes_max > _CELL_BYTES_USUAL):
+        return BadRecord(
+            f"{said}. A row of it has {row_bytes_max:,} bytes, and a cell at most hbase.client.keyvalue.maxsize of the "
+            "Thrift server and hbase.server.keyvalue.maxsize of HBase (10 MiB). Mend or filter it, or raise both"
+        )
+    if getattr(error, "canRetry", None) is False or "DoNotRetryIOException" in text:
+        return ConfigError(f"{said}. HBase will not take it later either")
+    if text.startswith(_FAILED):
+        return Retriable(f"{said}. The Thrift server's log says why")
+    return Retriable(f"{said}. Are the region servers up, and not overloaded?")
+
+
+def no_table(table: str, servers: str) -> ConfigError:
+    return ConfigError(f"HBase at {servers} has no table {table!r}: create it, or mend its name (namespace:table)")
+
+
+def _is_its_name(text: str, table: str) -> bool:
+    """For a table that isn't there, the name alone is all that HBase says, or all that it says of some actions."""
+    return text == table or re.search(rf"actions?: {re.escape(table)}: \d+ times?,", text) is not None
+
+
+def _short(text: str) -> str:
+    """Without the server's stack, and without a whole table's attributes."""
+    return re.split(r" at org\.|, \{TABLE_ATTRIBUTES|, \{NAME =>", text)[0][:_SAID_MAX]

@@ -1,0 +1,379 @@
+"""The HBase sink's modes rolling and incremental on a real server: whatever dies, wakes late or comes twice."""
+
+from __future__ import annotations
+
+import io
+import random
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+import thriftpy2
+from merging_bench import Bench, dies, held
+from thriftpy2.rpc import make_client
+
+from onefold.core import ConfigError, Fenced, InDoubt, Retriable
+from onefold.core.testing import check_sink
+from onefold.hbase import Cells, HBaseSettings, HBaseTable, tables
+from onefold.hbase.mapping import TableMapping
+from onefold.local import HBaseServer
+from onefold.sinks import HBaseSink
+from onefold.sinks.hbase import applying, rolling
+
+pytestmark = pytest.mark.servers
+
+ROWS = pa.schema(
+    [
+        ("k", pa.string()),
+        ("amount", pa.int64()),
+        ("n", pa.int32()),
+        ("low", pa.int64()),
+        ("high", pa.string()),
+        ("note", pa.string()),
+        ("at", pa.int64()),
+        ("tags", pa.string()),
+    ]
+)
+CALLS = {"write", "prepare", "writer's abort", "announce", "verify", "commit", "record", "open", "recover"}
+CODE = ("onefold.sinks.hbase", "onefold.sinks.announcing", "onefold.hbase")
+SUMS = pa.schema([("k", pa.string()), ("low", pa.int64())])
+INCREMENT = """
+struct TColumnIncrement { 1: required binary family, 2: required binary qualifier, 3: optional i64 amount }
+struct TIncrement { 1: required binary row, 2: required list<TColumnIncrement> columns }
+service Counters { void increment(1: required binary table, 2: required TIncrement tincrement) }
+"""
+MERGE = {"amount": "sum", "n": "count", "low": "min", "high": "max", "note": "last", "tags": "union"}
+Row = tuple[Any, ...]
+Make = Callable[..., Bench]
+Expected = Callable[[Sequence[Row]], dict[str, dict[str, Any]]]
+
+
+def rows_of(seed: int, count: int = 60) -> list[Row]:
+    """The number `at` is one row's alone."""
+    chance = random.Random(seed)
+    return [
+        (
+            f"key {chance.randrange(6 + 2 * seed)}",  # of some that earlier ones lack
+            chance.choice([None, chance.randrange(-100, 100)]),
+            chance.choice([None, 1]),
+            chance.randrange(1000),
+            chance.choice([None, chance.choice("abcdef")]),
+            chance.choice([None, f"note {at}"]),
+            seed * 1000 + at,
+            chance.choice([None, "ä", 'b"', "c"]),
+        )
+        for at in range(count)
+    ]
+
+
+def by_hand(rows: Sequence[Row]) -> dict[str, dict[str, Any]]:
+    found = {}
+    for key in {row[0] for row in rows}:
+        amount, n, low, high, notes, at, tags = (
+            [row[i] for row in rows if row[0] == key] for i in range(1, len(ROWS.names))
+        )
+        found[key] = {
+            "amount": sum(v for v in amount if v is not None) if any(v is not None for v in amount) else None,
+            "n": sum(v is not None for v in n),
+            "low": min(low),
+            "high": max((v for v in high if v is not None), default=None),
+            "note": notes[at.index(max(at))],
+            "at": max(at),
+            "tags": sorted({v for v in tags if v is not None}) if any(tags) else None,
+        }
+    return found
+
+
+def sums(rows: Sequence[Row]) -> dict[str, dict[str, int]]:
+    return {key: {"low": sum(row[1] for row in rows if row[0] == key)} for key in {row[0] for row in rows}}
+
+
+@pytest.fixture
+def make(hbase_server: HBaseServer) -> Make:
+    def of(schema: pa.Schema = ROWS, **settings: Any) -> Bench:
+        return Bench(hbase_server, schema, **settings)
+
+    return of
+
+
+@pytest.fixture(autouse=True)
+def _small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that a task of a few keys reads and writes several times."""
+    for module in (rolling, applying):
+        monkeypatch.setattr(module, "KEYS_MAX", 3)
+
+
+def three_generations_in_one_epoch(
+    bench: Bench, patch: pytest.MonkeyPatch, t_of_the_last: int | None = None
+) -> list[Row]:
+    """A first epoch; then one whose task dies in the middle, twice, with flushes and compactions between, and ends.
+
+    Returns all rows, with the columns that the bench takes.
+    """
+    first, second = (
+        [tuple(row[ROWS.names.index(n)] for n in bench.schema.names) for row in rows_of(i)] for i in (1, 2)
+    )
+    bench.write(first, epoch=1)
+    bench.flush()
+    for generation, parts in ((1, 2), (2, 1)):
+        with dies(patch, parts):
+            bench.write(second, epoch=2, generation=generation)
+        bench.flush()
+        bench.major_compact()
+    bench.write(second, epoch=2, generation=3, timestamp_ms=t_of_the_last)
+    bench.major_compact()
+    return [*first, *second]
+
+
+FIRST, SECOND, THIRD = rows_of(1), rows_of(2), rows_of(3)
+
+
+def test_three_generations_that_die_in_one_epoch_add_each_row_once(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = make(mode="rolling", merge=MERGE, order="at")
+    rows = three_generations_in_one_epoch(bench, monkeypatch)
+    assert bench.read() == by_hand(rows)
+    bench.write(THIRD, epoch=3, generation=3)
+    assert bench.read() == by_hand([*rows, *THIRD])
+
+
+def test_a_function_of_the_users_own_adds_each_row_once_as_well(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    def merged(base: pa.RecordBatch, new: pa.RecordBatch) -> pa.RecordBatch:
+        return pa.record_batch({"low": pc.add_checked(base["low"], new["low"])})
+
+    bench = make(SUMS, mode="rolling", merge=merged)
+    rows = three_generations_in_one_epoch(bench, monkeypatch)
+    assert bench.read() == sums(rows)
+
+
+def test_without_the_previous_value_rows_are_added_twice(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rolling, "is_replay", lambda times, _: np.zeros(len(times), bool))
+    bench = make(mode="rolling", merge=MERGE, order="at")
+    rows = three_generations_in_one_epoch(bench, monkeypatch)
+    assert bench.read() != by_hand(rows)
+
+
+def test_with_a_time_taken_anew_rows_are_added_twice(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = make(mode="rolling", merge=MERGE, order="at")
+    rows = three_generations_in_one_epoch(bench, monkeypatch, t_of_the_last=2001)
+    assert bench.read() != by_hand(rows)
+
+
+def test_counter_increments_add_rows_twice(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What HBase itself has for sums, in the same crashes: it cannot know that a row was counted before."""
+    bench = make(SUMS, mode="rolling", merge={"low": "sum"}, columns={"low": "f:low long"})
+    address, _, port = bench.sink.settings.hbase.servers.rpartition(":")
+    counters = thriftpy2.load_fp(io.StringIO(INCREMENT), "counters_thrift")
+    client = make_client(counters.Counters, address, int(port))
+
+    def roll(_: Any, keys: pa.BinaryArray, partials: pa.RecordBatch) -> None:
+        rolling.failpoint("hbase:read")
+        for key, amount in zip(keys.to_pylist(), partials["low"].to_pylist(), strict=True):
+            column = counters.TColumnIncrement(b"f", b"low", int(amount))
+            client.increment(bench.table.name.encode(), counters.TIncrement(key, [column]))
+
+    with closing(client), monkeypatch.context() as patch:
+        patch.setattr(rolling.RollingWriter, "_roll", roll)
+        rows = three_generations_in_one_epoch(bench, monkeypatch)
+    assert bench.read() != sums(rows)
+    bench = make(SUMS, mode="rolling", merge={"low": "sum"}, columns={"low": "f:low long"})
+    rows = three_generations_in_one_epoch(bench, monkeypatch)
+    assert bench.read() == sums(rows)
+
+
+def test_a_task_that_wakes_in_a_later_epoch_is_fenced_and_changes_nothing(make: Make) -> None:
+    bench = make(mode="rolling", merge=MERGE, order="at")
+    bench.write(FIRST, epoch=1)
+    bench.write(SECOND, epoch=2)
+    with pytest.raises(Fenced, match=r"written at 2000 ms, and this epoch's time is 1000 ms: a later epoch"):
+        bench.write(FIRST, epoch=1)
+    assert bench.read() == by_hand([*FIRST, *SECOND])
+
+
+def test_what_a_task_of_an_earlier_epoch_has_under_way_lands_below(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = make(mode="rolling", merge=MERGE, order="at")
+    bench.write(FIRST, epoch=1)
+    with held(monkeypatch) as zombie, ThreadPoolExecutor(1) as pool:
+        late = pool.submit(bench.write, SECOND, epoch=2, generation=1)
+        zombie.wait()
+        bench.write(SECOND, epoch=2, generation=2)
+        bench.flush()
+        bench.write(THIRD, epoch=3, generation=2)
+        zombie.let_go()
+        with pytest.raises(Fenced):  # at its second part: the first was read before
+            late.result()
+    bench.major_compact()
+    assert bench.read() == by_hand([*FIRST, *SECOND, *THIRD])
+
+
+def test_rows_that_somebody_else_wrote_are_rolled_on_or_refused_but_never_hidden(make: Make) -> None:
+    bench = make(SUMS, mode="rolling", merge={"low": "sum"})
+    column = bench.mapping.columns[0]
+    theirs = Cells(column.family, column.qualifier, column.encode(pa.array([100])))
+    bench.table.put(pa.array([b"a"]), [theirs], timestamp_ms=1)
+    bench.write([("a", 1)], epoch=1)
+    bench.write([("a", 1)], epoch=1)
+    assert bench.read() == {"a": {"low": 101}}
+    bench.table.put(pa.array([b"a"]), [theirs], timestamp_ms=5000)
+    with pytest.raises(ConfigError, match="It was not this sink: let nobody else write"):
+        bench.write([("a", 1)], epoch=2)
+
+
+def test_with_replace_the_newest_epochs_row_stays(make: Make) -> None:
+    bench = make(SUMS, mode="rolling", merge="replace")
+    bench.write([("a", 1), ("b", None)], epoch=1)
+    bench.write([("a", None), ("c", 3)], epoch=2)
+    bench.write([("a", 1), ("b", None)], epoch=1)  # late, and below
+    assert bench.read() == {"a": {"low": None}, "b": {"low": None}, "c": {"low": 3}}
+
+
+def test_a_hot_keys_rows_are_folded_before_they_are_written(make: Make) -> None:
+    bench = make(SUMS, mode="rolling", merge={"low": "sum"})
+    written = bench.write([("hot", 1)] * 50_000, epoch=1)
+    assert bench.read() == {"hot": {"low": 50_000}}
+    assert written is not None and written.rows == 50_000 and written.bytes < 100
+
+
+MESSAGES = pa.schema([("k", pa.string()), ("id", pa.int64()), ("low", pa.int64()), ("note", pa.string())])
+APPLIED = {"low": "sum", "note": "last"}
+
+
+def messages_of(seed: int, count: int = 60) -> list[Row]:
+    """Of eight keys, whose ids begin with 0 and have no gaps."""
+    chance, last = random.Random(seed), dict.fromkeys(range(8), -1)
+    found = []
+    for _ in range(count):
+        key = chance.randrange(8)
+        last[key] += 1
+        found.append((f"key {key}", last[key], chance.randrange(1000), f"note {last[key]}"))
+    return found
+
+
+def applied(rows: Sequence[Row]) -> dict[str, dict[str, Any]]:
+    """Each message once, whatever comes how often."""
+    once = sorted({(key, id): (low, note) for key, id, low, note in rows}.items())
+    found: dict[str, dict[str, Any]] = {}
+    for (key, _), (low, note) in once:
+        found[key] = {"low": found.get(key, {"low": 0})["low"] + low, "note": note}
+    return found
+
+
+def test_messages_that_come_again_are_applied_once(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench, messages = make(MESSAGES, mode="incremental", id="id", merge=APPLIED), messages_of(1)
+    bench.write(messages[:20], epoch=1)
+    with dies(monkeypatch, 1):
+        bench.write([*messages[15:50], *messages[30:40]], epoch=2, generation=1)
+    bench.flush()
+    with dies(monkeypatch, 2):
+        bench.write(messages[15:50][::-1], epoch=2, generation=2)
+    bench.major_compact()
+    bench.write(messages[15:50], epoch=2, generation=3)
+    assert bench.read() == applied(messages[:50])
+    bench.write(messages[:30], epoch=1)  # a task that wakes late
+    bench.write(messages[40:], epoch=9, timestamp_ms=5)  # another upstream, with a time of its own
+    assert bench.read() == applied(messages)
+
+
+def highest(rows: Sequence[Row]) -> dict[str, dict[str, Any]]:
+    return {key: {"low": low, "note": note} for key, _, low, note in sorted(rows, key=lambda row: row[1])}
+
+
+IN_BOTH_WAYS = pytest.mark.parametrize(
+    ("merge", "expected"), [(APPLIED, applied), ("replace", highest)], ids=["merged", "replaced"]
+)
+
+
+@IN_BOTH_WAYS
+def test_writers_that_know_nothing_of_each_other_apply_each_message_once(
+    make: Make, merge: Any, expected: Expected
+) -> None:
+    bench, messages = make(MESSAGES, mode="incremental", id="id", merge=merge), messages_of(2, 200)
+
+    def write(seed: int) -> None:
+        chance, at = random.Random(seed), 0
+        while at < len(messages):
+            step = chance.randrange(1, 60)
+            bench.write(messages[max(0, at - 20) : at + step], epoch=at + 1, generation=seed)
+            at += step
+
+    with ThreadPoolExecutor(3) as pool:
+        for done in [pool.submit(write, seed) for seed in range(1, 4)]:
+            done.result()
+    assert bench.read() == expected(messages)
+
+
+@IN_BOTH_WAYS
+def test_a_write_under_way_while_others_go_on_is_not_done(
+    make: Make, monkeypatch: pytest.MonkeyPatch, merge: Any, expected: Expected
+) -> None:
+    bench, messages = make(MESSAGES, mode="incremental", id="id", merge=merge), messages_of(3)
+    with held(monkeypatch) as zombie, ThreadPoolExecutor(1) as pool:
+        late = pool.submit(bench.write, messages[:40], epoch=1)
+        zombie.wait()
+        bench.write(messages[:50], epoch=1)
+        zombie.let_go()
+        late.result()
+    assert bench.read() == expected(messages[:50])
+
+
+def test_messages_whose_answers_are_lost_are_applied_once(make: Make, hbase_server: HBaseServer) -> None:
+    bench, messages = make(MESSAGES, timeout_s=1, mode="incremental", id="id", merge=APPLIED), messages_of(4)
+    bench.write(messages[:20], epoch=1)
+    hbase_server.hbase.pause()
+    with ThreadPoolExecutor(1) as pool:
+        cut_off = pool.submit(bench.write, messages[10:40], epoch=2)
+        time.sleep(1.5)
+        hbase_server.hbase.resume()
+        with suppress(InDoubt, Retriable):
+            cut_off.result()
+    bench.write(messages[10:40], epoch=2, generation=2)
+    assert bench.read() == applied(messages[:40])
+
+
+@pytest.mark.parametrize("merge", [APPLIED, "replace"], ids=["merged", "replaced"])
+def test_gaps_between_ids_are_counted_in_the_row_and_said(
+    make: Make, caplog: pytest.LogCaptureFixture, merge: Any
+) -> None:
+    bench = make(MESSAGES, mode="incremental", id="id", merge=merge, dense_ids=True)
+    bench.write([("a", 3, 1, "x"), ("a", 5, 1, "y"), ("b", 0, 1, "z")], epoch=1)
+    assert "1 ids were passed over, and 0 messages came at or below" in caplog.text
+    bench.write([("a", 6, 1, "x"), ("a", 9, 1, "y"), ("b", 1, 1, "z")], epoch=2)
+    assert "2 ids were passed over" in caplog.text
+    caplog.clear()
+    bench.write([("a", 4, 100, "late"), ("b", 1, 1, "again"), ("b", 2, 1, "z")], epoch=3)
+    assert "0 ids were passed over, and 1 messages came at or below" in caplog.text
+    assert {key: int.from_bytes(value or b"") - 2**63 for key, value in bench.own(b"gaps").items()} == {"a": 3, "b": 0}
+    assert bench.read()["a"] == {"low": 4 if merge == APPLIED else 1, "note": "y"}
+
+
+def one_each(ids: Sequence[int]) -> pa.RecordBatch:
+    """A row of its own for each id, which counts how often it was merged."""
+    ones = pa.array([1] * len(ids), pa.int64())
+    return pa.record_batch({"k": pa.array(ids, pa.int64()), "n": ones, "sequence": ones})
+
+
+@pytest.mark.parametrize("mode", [{"mode": "rolling", "order": "sequence"}, {"mode": "incremental", "id": "sequence"}])
+def test_the_sink_keeps_its_promises(hbase_server: HBaseServer, mode: dict[str, str]) -> None:
+    name, servers = f"test_{uuid.uuid4().hex[:12]}", HBaseSettings(hbase_server.servers)
+    merge = {"n": "sum", "sequence": "last"}
+    sink = partial(HBaseSink, servers, name, row_key="k", family="f", merge=merge, **mode)
+    mapping = TableMapping.of(name, "k integer", {"n": "f:n integer"}).reading()
+
+    def ids() -> Iterator[int]:
+        """Each as often as it was counted."""
+        if tables.describe(servers, name) is not None:
+            for part in HBaseTable(servers, name).scan(b"", b"", mapping.cell_columns):
+                for row in mapping.decode(part.keys, part.values).to_pylist():
+                    yield from [row["k"]] * row["n"]
+
+    sibling = partial(sink, name="sibling")
+    report = check_sink(sink, ids, make_batch=one_each, make_sibling=sibling, modules=CODE, steps_max=1, moments=0)
+    print(f"\n{report}")
+    assert report.strikes.keys() == CALLS

@@ -1,0 +1,152 @@
+"""HBaseSource against a real HBase: parts by region, deletions, time ranges, and what is refused."""
+
+from __future__ import annotations
+
+import datetime as dt
+import pickle
+import uuid
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from onefold.core.errors import BadRecord, ConfigError, SchemaMismatch
+from onefold.hbase import Family, HBaseSettings, HBaseTable
+from onefold.hbase.mapping import RowKey, TableMapping
+from onefold.hbase.tables import create
+from onefold.local import HBaseServer
+from onefold.sources import HBaseSource
+from onefold.sources.hbase import plan, read
+
+pytestmark = pytest.mark.servers
+
+SCHEMA = pa.schema([("who", pa.string()), ("id", pa.int32()), ("amount", pa.decimal128(12, 2)), ("note", pa.string())])
+KEY = RowKey.of("who, id", salt=16)
+
+
+@pytest.fixture(scope="module")
+def settings(hbase_server: HBaseServer) -> HBaseSettings:
+    return HBaseSettings(hbase_server.servers)
+
+
+@pytest.fixture(scope="module")
+def table(settings: HBaseSettings) -> str:
+    """4 regions, 600 rows, of which those up to 99 were written again at 2000, and then a third of these deleted."""
+    name = f"source_{uuid.uuid4().hex[:12]}"
+    create(settings, name, [Family(b"f")], KEY.split_keys(4))
+    mapping, there = bound(name), HBaseTable(settings, name)
+    first, again = rows(range(600)), rows(range(100), note="again")
+    there.put(mapping.keys(first), mapping.cells(first), 1000)
+    gone = pa.array([i % 3 == 0 for i in range(100)])
+    there.put(mapping.keys(again), mapping.cells(again, gone), 2000)
+    return name
+
+
+def declared(name: str, **more: Any) -> TableMapping:
+    return TableMapping.of(name, KEY, {"amount": "f:a"}, family="f", deleted="f:_deleted", **more)
+
+
+def bound(name: str) -> TableMapping:
+    return declared(name).bound(SCHEMA)
+
+
+def rows(ids: range, note: str | None = None) -> pa.RecordBatch:
+    lines = [
+        {"who": f"w{i % 7}\0", "id": i, "amount": None if i % 5 == 0 else Decimal(i) / 4, "note": note} for i in ids
+    ]
+    return pa.RecordBatch.from_pylist(lines, schema=SCHEMA)
+
+
+def found(source: HBaseSource, schema: pa.Schema | None = SCHEMA) -> dict[int, dict[str, Any]]:
+    lines = [line for part in plan(source, schema) for batch in read(part) for line in batch.to_pylist()]
+    by_id = {line["id"]: line for line in lines}
+    assert len(by_id) == len(lines)
+    return by_id
+
+
+def test_salted_rows_of_all_regions_come_back_once_and_deleted_ones_do_not(settings: HBaseSettings, table: str) -> None:
+    source = HBaseSource(settings, declared(table))
+    parts = plan(source, SCHEMA)
+    assert [(part.start, part.stop) for part in parts] == [
+        (b"", b"\x04"),
+        (b"\x04", b"\x08"),
+        (b"\x08", b"\x0c"),
+        (b"\x0c", b""),
+    ]
+    assert pickle.loads(pickle.dumps(parts)) == parts
+    assert all(sum(batch.num_rows for batch in read(part)) for part in parts)
+    expected = rows(range(600)).to_pylist()
+    for i in range(100):
+        expected[i]["note"] = "again"
+    assert found(source) == {line["id"]: line for line in expected if line["id"] >= 100 or line["id"] % 3}
+
+
+def test_deleted_rows_come_where_they_are_asked_for(settings: HBaseSettings, table: str) -> None:
+    source = HBaseSource(settings, declared(table), deleted_as="gone")
+    whole = found(source, pa.schema([("gone", pa.bool_()), *SCHEMA]))
+    assert len(whole) == 600
+    assert {i for i, line in whole.items() if line["gone"]} == {i for i in range(100) if i % 3 == 0}
+    assert whole[3] == {"who": "w3\0", "id": 3, "amount": None, "note": None, "gone": True}
+
+
+def test_a_time_range_has_the_cells_of_that_time(settings: HBaseSettings, table: str) -> None:
+    def between(*moments: Any) -> set[int]:
+        return set(found(HBaseSource(settings, declared(table), time_range=moments, deleted_as="gone")))
+
+    second = dt.datetime(1970, 1, 1, 0, 0, 2, tzinfo=dt.UTC)
+    assert between(2000, None) == between(second, 2001) == set(range(100))
+    assert between(None, 2001) == set(range(600))
+    assert between(1000, 1001) >= set(range(100, 600))
+    assert between(2001, None) == set()
+
+
+def test_what_is_declared_is_enough_to_read_and_some_columns_may_be_asked_for(
+    settings: HBaseSettings, table: str
+) -> None:
+    key = RowKey.of("who string, id integer", salt=16)
+    source = HBaseSource(settings.servers, table, key, "amount = f:a decimal(20,2)", deleted="f:_deleted")
+    line = found(source, None)[101]
+    assert line == {"who": "w3\0", "id": 101, "amount": Decimal("25.25")}
+    assert found(source, pa.schema([("amount", pa.decimal128(12, 2)), ("id", pa.int64())]))[101] == {
+        "amount": Decimal("25.25"),
+        "id": 101,
+    }
+    assert HBaseSource.from_options(source.options()).options() == source.options()
+
+
+def test_rows_that_the_mapping_did_not_write_are_named(settings: HBaseSettings, table: str) -> None:
+    with pytest.raises(BadRecord, match=rf"reading table {table} .* was not written with the row key"):
+        found(HBaseSource(settings, table, "who, id", family="f"))
+    with pytest.raises(BadRecord, match="'amount' cannot be read as integer"):
+        found(
+            HBaseSource(settings, table, KEY, {"amount": "f:a"}),
+            pa.schema([*list(SCHEMA)[:2], ("amount", pa.int64())]),
+        )
+
+
+def test_what_cannot_be_read_is_refused_before_any_row(settings: HBaseSettings, table: str) -> None:
+    with pytest.raises(ConfigError, match="there_is_none"):
+        plan(HBaseSource(settings, "there_is_none", "id integer", "n = f:n integer"))
+    with pytest.raises(ConfigError, match="no column family 'g', but f"):
+        plan(HBaseSource(settings, table, "id integer", "n = g:n integer"))
+    with pytest.raises(SchemaMismatch, match="'gone' has no cell"):
+        plan(HBaseSource(settings, table, "id", "n = f:n"), pa.schema([("id", pa.int64()), ("gone", pa.bool_())]))
+    with pytest.raises(ConfigError, match="how is the column 'n' written"):
+        plan(HBaseSource(settings, table, "id integer", "n = f:n"))
+    for told, message in (
+        ({"deleted_as": "gone"}, "deleted_as= needs"),
+        ({"time_range": (5, 5)}, "a moment and a later one"),
+        ({"time_range": (dt.datetime(2026, 1, 1), None)}, "no time zone"),
+        ({"row_key": None}, "row_key= names"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            HBaseSource(settings, **{"table": table, "row_key": "id", "family": "f", **told})  # type: ignore[arg-type]
+    for options, message in (
+        ({"server": "x:1"}, "did you mean 'servers'"),
+        ({"table": "t"}, "'servers' is missing"),
+        ({"servers": "x:1", "table": "t"}, "'rowKey' is missing"),
+        ({"servers": "x:1", "table": "t", "rowKey": "id", "fromMs": "soon"}, "fromMs is a number"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            HBaseSource.from_options(options)

@@ -1,0 +1,82 @@
+"""The local HBase: its processes can die one by one, and what was acknowledged is there afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from onefold.hbase import Cells, HBaseTable
+from onefold.local import HBaseServer, LocalServerError
+from onefold.local.hbase_parts import ThriftProcess
+
+pytestmark = pytest.mark.servers
+
+KEYS = pa.array([b"a", b"n", b"z"], pa.binary())
+VALUE = (b"f", b"q")
+
+
+def values(table: HBaseTable) -> list[bytes | None]:
+    found: list[bytes | None] = table.get(KEYS, [VALUE])[0].to_pylist()
+    return found
+
+
+def put(table: HBaseTable, *written: bytes, at: int) -> None:
+    table.put(KEYS, [Cells(*VALUE, pa.array(written, pa.binary()))], at)
+
+
+def files_of(server: HBaseServer, table: HBaseTable) -> list[Path]:
+    return [path for path in (server.hbase.home / "data/data/default" / table.name).glob("*/f/*") if path.is_file()]
+
+
+def test_what_was_acknowledged_outlives_sigkill_of_all_processes_or_of_one(
+    hbase_server: HBaseServer, hbase_table: Callable[..., HBaseTable]
+) -> None:
+    table = hbase_table(split_keys=[b"m"])
+    put(table, b"1", b"2", b"3", at=1)
+    address = hbase_server.servers
+    hbase_server.kill()
+    assert not hbase_server.status().running
+    assert "had died, its data are kept" in hbase_server.start().detail
+    assert hbase_server.servers == address
+    assert values(table) == [b"1", b"2", b"3"]
+
+    put(table, b"4", b"5", b"6", at=2)
+    hbase_server.thrift.kill()
+    assert "but its Thrift server does not" in hbase_server.status().detail
+    hbase_server.start()
+    assert values(table) == [b"4", b"5", b"6"]
+
+
+def test_a_flush_writes_files_and_a_major_compaction_removes_what_nobody_can_read(
+    hbase_server: HBaseServer, hbase_table: Callable[..., HBaseTable]
+) -> None:
+    table = hbase_table(versions_max=1, split_keys=[b"m"])
+    assert not files_of(hbase_server, table)
+    put(table, b"old", b"old", b"old", at=1)
+    hbase_server.flush(table.name)
+    assert len(files_of(hbase_server, table)) == 2  # one of each region
+    table.delete(KEYS, [VALUE], 5)
+    hbase_server.flush(table.name)
+    put(table, b"hidden", b"hidden", b"hidden", at=3)
+    assert values(table) == [None] * 3  # below the deletion
+    hbase_server.flush(table.name)
+    hbase_server.major_compact(table.name)
+    assert values(table) == [None] * 3
+    put(table, b"seen", b"seen", b"seen", at=3)
+    assert values(table) == [b"seen"] * 3  # the deletion itself is gone
+
+
+def test_what_is_not_there_cannot_be_flushed_or_paused_or_served(hbase_server: HBaseServer, tmp_path: Path) -> None:
+    with pytest.raises(LocalServerError, match="no table missing in"):
+        hbase_server.flush("missing")
+    with pytest.raises(LocalServerError, match="hbase-thrift2 does not run in"):
+        HBaseServer(tmp_path).thrift.pause()
+    with pytest.raises(LocalServerError, match="was never started"):
+        _ = HBaseServer(tmp_path).servers
+    with pytest.raises(LocalServerError, match=r"is already running in .* and not 1:"):
+        HBaseServer(hbase_server.directory, port=1).start()
+    with pytest.raises(LocalServerError, match="hbase was never started in"):
+        ThriftProcess(tmp_path).start()

@@ -1,0 +1,124 @@
+"""The driver's hand in a destination that is written through: it notes which epoch was begun, written whole, complete.
+
+Rows show as they are written, and nothing can be taken back; so all that a committer does is in its notes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from onefold.core.contract import Announcement, Committable, Decided, EpochRecord, LedgerEntry
+from onefold.core.errors import CheckpointMismatch, Damaged, Fenced, WorkLost
+from onefold.core.failpoints import failpoint
+from onefold.core.positions import Positions
+from onefold.sinks.notes import Notes, State
+
+__all__ = ["AnnouncingCommitter", "Place"]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What the errors of one sink of one pipeline call things.
+
+    `where` is the sink, `ledger` has the notes, `target` the rows (`the topic 'orders'`), and `servers` keep both
+    (`the brokers are`).
+    """
+
+    where: str
+    ledger: str
+    target: str
+    servers: str
+
+
+class AnnouncingCommitter:
+    """Idempotent, from any process."""
+
+    def __init__(self, place: Place, notes: Notes) -> None:
+        self._place, self._notes = place, notes
+
+    def announce(self, record: EpochRecord) -> None:
+        new = Announcement(record.epoch, record.generation, record.timestamp_ms, record.range)
+        state = self._notes.read()
+        self._refuse_behind(state, new)
+        old = state.announced
+        if old is not None and old.epoch == new.epoch:
+            if (old.timestamp_ms, old.range) != (new.timestamp_ms, new.range):
+                raise CheckpointMismatch(
+                    f"{self._place.where}: epoch {new.epoch} was begun at {old.timestamp_ms} ms, up to"
+                    f" {old.range.end.to_json()}, and is now to be one of {new.timestamp_ms} ms up to"
+                    f" {new.range.end.to_json()}: the checkpoint store is an older copy, or another. Restore the one"
+                    " that the pipeline had"
+                )
+            new = replace(new, is_written=old.is_written)
+        if old != new:
+            self._refuse_behind(self._notes.write(replace(state, announced=new), new.generation), new)
+
+    def verify(self, committables: Sequence[Committable]) -> None:
+        # As the generation that wrote, whoever has announced the epoch since: what it notes late is its own.
+        for epoch, generation in sorted({(c.epoch, c.generation) for c in committables}):
+            state = self._notes.read()
+            told = state.announced
+            if told is None or told.epoch < epoch:
+                raise WorkLost(
+                    f"{self._place.where}: {self._place.ledger} knows nothing of epoch {epoch}, which was announced"
+                    " there: it is another copy. The epoch's writers must run again"
+                )
+            if told.epoch == epoch and not told.is_written:
+                self._notes.write(replace(state, announced=replace(told, is_written=True)), generation)
+
+    def commit(self, decided: Decided, committables: Sequence[Committable]) -> None:
+        """All of it shows: only look that these are the servers that it was written to."""
+        failpoint("announced:commit")
+        record, told = decided.record, self._notes.read().announced
+        if told is not None and told.epoch > record.epoch:
+            return
+        if told is None or (told.epoch, told.timestamp_ms) != (record.epoch, record.timestamp_ms):
+            raise Damaged(self._evidence(record, "does not know that it was begun"))
+        if committables and not told.is_written:
+            raise Damaged(self._evidence(record, "does not know that it was written whole"))
+
+    def abort(self, committables: Sequence[Committable]) -> None:
+        """Nothing can be taken back."""
+
+    def leftovers(self, up_to_generation: int) -> Sequence[Committable]:  # noqa: ARG002 - the contract's
+        return ()
+
+    def ledger(self) -> LedgerEntry | None:
+        state = self._notes.read()
+        if state == State():
+            return None
+        return replace(state.entry or LedgerEntry(0, 0, 0, Positions(), ""), announced=state.announced)
+
+    def record(self, entry: LedgerEntry) -> None:
+        entry = replace(entry, members=(), announced=None)
+        state = self._notes.read()
+        self._refuse_older(state, entry)
+        if state.entry != entry:
+            self._refuse_older(self._notes.write(State(entry), entry.generation), entry)
+
+    def close(self) -> None:
+        self._notes.close()
+
+    def _refuse_older(self, state: State, entry: LedgerEntry) -> None:
+        there = state.entry
+        if there is not None and (there.epoch, there.generation) > (entry.epoch, entry.generation):
+            raise self._fenced((there.epoch, there.generation), entry.epoch, entry.generation)
+
+    def _refuse_behind(self, state: State, new: Announcement) -> None:
+        if state.at > (new.epoch, new.generation):
+            raise self._fenced(state.at, new.epoch, new.generation)
+
+    def _fenced(self, there: tuple[int, int], epoch: int, generation: int) -> Fenced:
+        return Fenced(
+            f"{self._place.where}: {self._place.ledger} stands at epoch {there[0]} of generation {there[1]}, and epoch"
+            f" {epoch} of generation {generation} is behind it. Another process runs this pipeline: stop this one"
+        )
+
+    def _evidence(self, record: EpochRecord, what: str) -> str:
+        return (
+            f"{self._place.where}: epoch {record.epoch} was decided, and {self._place.ledger} {what}:"
+            f" {self._place.servers} an older copy, or others. Its rows may be missing in {self._place.target}."
+            f" Restore the newer copy; or write them by hand, from the source's {record.range.start.to_json()} to"
+            f" {record.range.end.to_json()}"
+        )

@@ -1,0 +1,15 @@
+"""The columns of rows, as sinks are told of them."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from onefold.core.errors import SchemaMismatch
+
+__all__ = ["check_columns"]
+
+
+def check_columns(batch: pa.RecordBatch, opened: pa.Schema, where: str) -> None:
+    """Raise SchemaMismatch unless the rows have the columns that the sink was opened for."""
+    if batch.schema.names != opened.names or batch.schema.types != opened.types:
+        raise SchemaMismatch(f"{where}: rows of {batch.schema} came, and the sink was opened for {opened}")

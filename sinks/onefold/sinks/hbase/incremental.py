@@ -1,0 +1,121 @@
+"""mode="incremental": messages have ids that grow within their row, and the row says which was applied last.
+
+What is at or below that id was applied before, whoever brings it again. A row is written in one mutation with its new
+last id, on condition that it still says the one that was read; or, where values are replaced, that it says a lower one.
+So neither replays nor other writers of the same messages need to be known of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from onefold.core.contract import Committable, Guarantee, SinkKind, TaskId
+from onefold.core.errors import BadRecord, ConfigError
+from onefold.core.failpoints import failpoint
+from onefold.hbase.mapping import TableMapping
+from onefold.sinks.columns import check_columns
+from onefold.sinks.hbase.applying import Applying, Merging, Replacing
+from onefold.sinks.hbase.folding import Function
+from onefold.sinks.hbase.ids import Ids
+from onefold.sinks.hbase.merging import Merge, bound, check, merge_of
+from onefold.sinks.hbase.plan import Plan
+
+__all__ = ["Incremental", "IncrementalWriter"]
+
+
+@dataclass(frozen=True, slots=True)
+class Incremental:
+    """`id` is the column of the messages' ids; `merge` None: the values of the highest id replace what is there."""
+
+    id: str
+    merge: Merge | None
+    dense_ids: bool = False
+
+    @classmethod
+    def of(cls, id: str, merge: Mapping[str, str] | Function | str, dense_ids: bool = False) -> Incremental:
+        """As a user writes it. Raises ConfigError."""
+        has_last = isinstance(merge, Mapping) and "last" in merge.values()
+        return cls(id, merge_of(merge, (id,) if has_last else ()), dense_ids)
+
+    @property
+    def name(self) -> str:
+        return "incremental"
+
+    def check(self, declared: TableMapping) -> None:
+        check(self.merge, declared)
+        if self.id in declared.row_key.names:
+            raise ConfigError(f"id={self.id!r} is in the row key: ids tell the messages of one row apart")
+
+    def guarantee(self) -> Guarantee:
+        conditions = (
+            "ids are unique within a row and come in their order, but for repeats: one that comes at or below the"
+            " last that was applied is taken for a repeat",
+            "the rows of a key are in one task (repartition=False leaves that to you)",
+            "a replay brings the same messages under the same ids; the source still has an epoch that was begun",
+            "readers see an epoch's rows one by one, as they are written; each row whole",
+            "whoever else writes these rows applies the same messages in the same way",
+            "a family's TTL is longer than messages may be repeated: the last id is forgotten with its row",
+        )
+        return Guarantee(self.name, SinkKind.WRITE_THROUGH, False, conditions)
+
+    def bound(self, declared: TableMapping, schema: pa.Schema) -> TableMapping:
+        Ids.bound(self.id, self.dense_ids, schema)
+        is_kept = self.id in [column.name for column in declared.columns]
+        without = () if is_kept else (self.id,)
+        if self.merge is None:
+            return declared.bound(schema, without)
+        return bound(self.merge, declared, schema, without)
+
+    def partition_by(self, declared: TableMapping) -> tuple[str, ...]:
+        return declared.row_key.names
+
+    def writer(self, plan: Plan, task: TaskId) -> IncrementalWriter:
+        return IncrementalWriter(self, plan, task)
+
+
+class IncrementalWriter:
+    """One attempt of one task. Its rows show as they are applied."""
+
+    def __init__(self, mode: Incremental, plan: Plan, task: TaskId) -> None:
+        self._plan, self._task = plan, task
+        self._where = plan.where(task)
+        self._ids = Ids.bound(mode.id, mode.dense_ids, plan.schema)
+        self._applying: Applying = (
+            Replacing(plan)
+            if mode.merge is None and not mode.dense_ids
+            else Merging(plan, self._ids, mode.merge, self._where)
+        )
+        self._rows = self._bytes = 0
+        self._is_over = False
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        assert not self._is_over, "a writer takes no rows after prepare or abort"
+        check_columns(batch, self._plan.schema, self._where)
+        if batch.num_rows == 0:
+            return
+        try:
+            self._applying.take(self._plan.mapping.keys(batch), self._ids.encode(batch), batch)
+        except BadRecord as error:
+            raise BadRecord(f"{self._where}: {error}") from error
+        self._rows += batch.num_rows
+        self._bytes += batch.nbytes
+
+    def prepare(self) -> Committable | None:
+        assert not self._is_over, "a writer prepares once"
+        self._is_over = True
+        if not self._rows:
+            return None
+        failpoint("before:prepare")
+        try:
+            self._applying.finish()
+        except BadRecord as error:
+            raise BadRecord(f"{self._where}: {error}") from error
+        failpoint("after:prepare")
+        return self._plan.committable(self._task, self._rows, self._bytes)
+
+    def abort(self) -> None:
+        """What was applied stays applied, and is known by its ids."""
+        self._is_over = True

@@ -1,0 +1,71 @@
+"""What a table keeps of rows that are merged into it: its mapping, its states, and how these are read and written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+
+from onefold.core.errors import ConfigError, SchemaMismatch
+from onefold.hbase.mapping import Column, TableMapping
+from onefold.sinks.hbase.folding import Declared, Folding, Function, Own
+
+__all__ = ["OWN_CELLS", "Merge", "base_states", "bound", "check", "folding", "merge_of", "own_cell"]
+
+Merge = Declared | Function
+OWN_CELLS = b"_onefold."  # what the qualifiers of cells begin with that no column has
+
+
+def merge_of(given: Mapping[str, str] | Function | str, order: Sequence[str] = ()) -> Merge | None:
+    """As a user writes it; None of 'replace'. Raises ConfigError."""
+    if given == "replace":
+        return None
+    if isinstance(given, Mapping):
+        return Declared.of(given, order)
+    if not callable(given):
+        raise ConfigError(f"merge={given!r} is {{'amount': 'sum'}}, or a function of two record batches, or 'replace'")
+    if order:
+        raise ConfigError("order= belongs to the merge 'last': a function is given all columns, and no order")
+    return given
+
+
+def check(merge: Merge | None, declared: TableMapping) -> None:
+    """Raise ConfigError where they don't go together."""
+    if declared.deleted is not None:
+        raise ConfigError("rows that are merged are not deleted: leave out deleted= of the table's mapping")
+    if taken := [column.name for column in declared.columns if column.qualifier.startswith(OWN_CELLS)]:
+        raise ConfigError(
+            f"the cell of {taken[0]!r} begins with {OWN_CELLS.decode()!r}, as the sink's own do: rename it"
+        )
+    names = [name for name, _ in merge.merges] if isinstance(merge, Declared) else []
+    if both := sorted({*names} & {*declared.row_key.names}):
+        raise ConfigError(f"{both[0]!r} is in the row key, which tells rows apart: it cannot be merged")
+
+
+def bound(merge: Merge, declared: TableMapping, schema: pa.Schema, without: Sequence[str] = ()) -> TableMapping:
+    """The mapping of what the table keeps of rows of this schema. Raises SchemaMismatch."""
+    keys = [schema.field(name) for name in declared.row_key.names if name in schema.names]
+    others = [field for field in schema if field not in keys and field.name not in without]
+    if not isinstance(merge, Declared):
+        return declared.bound(pa.schema([*keys, *others]))
+    states = merge.states(schema)
+    if unmerged := [field.name for field in others if field.name not in states.names]:
+        raise SchemaMismatch(
+            f"merge= says nothing of the column {unmerged[0]!r}: say how its values become one, or leave it out"
+        )
+    return declared.bound(pa.schema([*keys, *states]))
+
+
+def folding(merge: Merge, mapping: TableMapping) -> Folding:
+    """`mapping` is bound."""
+    return merge if isinstance(merge, Declared) else Own(merge, tuple(column.name for column in mapping.columns))
+
+
+def base_states(mapping: TableMapping, values: Sequence[pa.BinaryArray]) -> pa.RecordBatch:
+    """The columns, without the row key, of what the table has in their cells. Raises BadRecord."""
+    return pa.record_batch({c.name: c.decode(cells) for c, cells in zip(mapping.columns, values, strict=True)})
+
+
+def own_cell(column: Column, name: bytes) -> tuple[bytes, bytes]:
+    """A cell of the sink's own, in a column's family."""
+    return column.family, OWN_CELLS + name

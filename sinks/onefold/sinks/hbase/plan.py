@@ -1,0 +1,80 @@
+"""What an HBase sink was told, and what `open` made of it: both travel to the executors inside the sink."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import pyarrow as pa
+
+from onefold.core.contract import Committable, Guarantee, SinkKind, SinkWriter, TaskId
+from onefold.hbase.mapping import TableMapping
+from onefold.hbase.settings import HBaseSettings
+from onefold.hbase.table import HBaseTable
+
+__all__ = ["Mode", "Plan", "Settings"]
+
+
+class Mode(Protocol):
+    """How rows become cells, and how often they may without harm. A frozen dataclass of its own settings; pickles."""
+
+    @property
+    def name(self) -> str: ...
+
+    def check(self, declared: TableMapping) -> None:
+        """Raise ConfigError where the mode's settings and the mapping, as it was declared, don't go together."""
+        ...
+
+    def guarantee(self) -> Guarantee: ...
+
+    def bound(self, declared: TableMapping, schema: pa.Schema) -> TableMapping:
+        """The mapping of rows of that schema. Raises SchemaMismatch, also for rows that lack what the mode needs."""
+        ...
+
+    def partition_by(self, declared: TableMapping) -> tuple[str, ...]:
+        """The columns whose equal values must be in one task; none where it makes no difference."""
+        ...
+
+    def writer(self, plan: Plan, task: TaskId) -> SinkWriter: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    name: str
+    hbase: HBaseSettings
+    declared: TableMapping
+    mode: Mode
+    repartition: bool
+    regions: int
+    ledger_table: str
+
+    def where(self, pipeline: str) -> str:
+        return f"sink {self.name!r} of pipeline {pipeline!r}"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What the writers of one opened sink get. `mapping` is that of the rows' `schema`."""
+
+    settings: Settings
+    mapping: TableMapping
+    schema: pa.Schema
+
+    def where(self, task: TaskId) -> str:
+        """For errors."""
+        return f"{self.settings.where(task.pipeline)}, epoch {task.epoch}"
+
+    def table(self) -> HBaseTable:
+        return HBaseTable(self.settings.hbase, self.mapping.table)
+
+    def committable(self, task: TaskId, rows: int, bytes: int = 0) -> Committable:
+        """What a task that has written these rows hands to the driver."""
+        return Committable(
+            sink=self.settings.name,
+            kind=SinkKind.WRITE_THROUGH,
+            handle=f"{task.pipeline}/{task.generation}/{task.epoch}/{task.attempt}",
+            generation=task.generation,
+            epoch=task.epoch,
+            rows=rows,
+            bytes=bytes,
+        )

@@ -1,0 +1,186 @@
+"""mode="row_key": a row's key says which HBase row it is, and every cell's timestamp is the epoch's T.
+
+A replay writes the same cells again; a task of an older epoch that wakes late writes below what is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from onefold.core.contract import Committable, Guarantee, SinkKind, TaskId
+from onefold.core.errors import BadRecord, ConfigError, SchemaMismatch
+from onefold.core.failpoints import failpoint
+from onefold.hbase.cells import Cells
+from onefold.hbase.mapping import NULL, TableMapping
+from onefold.sinks.columns import check_columns
+from onefold.sinks.hbase.plan import Plan
+from onefold.sinks.hbase.versions import Versions, rows_of
+
+__all__ = ["ByRowKey", "RowKeyWriter"]
+
+DELETES = ("tombstone", "real")
+ROWS_MAX = 100_000  # of a buffer that is not written yet
+BYTES_MAX = 32 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class ByRowKey:
+    """`order`: of several rows of a key in one task, the highest is written. `delete`: a boolean column, true where the
+    row is deleted; `deletes`: by a tombstone, or by HBase's own deletes."""
+
+    order: tuple[str, ...] = ()
+    delete: str | None = None
+    deletes: str = "tombstone"
+
+    @property
+    def name(self) -> str:
+        return "row_key"
+
+    @property
+    def has_real_deletes(self) -> bool:
+        return self.delete is not None and self.deletes == "real"
+
+    def check(self, declared: TableMapping) -> None:
+        if self.deletes not in DELETES:
+            raise ConfigError(f"deletes={self.deletes!r} must be one of {', '.join(DELETES)}")
+        if self.deletes != "tombstone" and self.delete is None:
+            raise ConfigError(
+                "deletes= says how rows are deleted, and delete= must name the column that says which are"
+            )
+        if len({*self.order}) != len(self.order):
+            raise ConfigError(f"order={self.order} must name each column once")
+        if both := sorted({*self.order} & {*declared.row_key.names}):
+            raise ConfigError(f"{both[0]!r} cannot be of the row key and of order=: all rows of a key share it")
+        if self.delete in (*self.order, *declared.row_key.names, *(c.name for c in declared.columns)):
+            raise ConfigError(f"delete={self.delete!r} says what becomes of the row: it is no cell, key or order")
+        if self.has_real_deletes and declared.deleted is not None:
+            raise ConfigError("deletes='real' leaves no cell behind: leave out deleted= of the table's mapping")
+        if self.delete is not None and not self.has_real_deletes and declared.deleted is None:
+            raise ConfigError("delete= marks rows in a cell of their own: name it as deleted='family:qualifier'")
+
+    def guarantee(self) -> Guarantee:
+        conditions = [
+            "the transformation is deterministic and its code unchanged between replays, and the source still has an"
+            " epoch that was begun: it cannot be given up, only written again",
+            "readers see an epoch's rows one by one, as they are written; each row whole",
+            "a family's TTL is longer than any epoch stays open, and cells are forgotten with it",
+            "nobody else writes these cells with timestamps ahead of the clock",
+        ]
+        if not self.order:
+            conditions.append("a key comes once in an epoch, or with the same cells each time")
+        if self.has_real_deletes:
+            conditions.append(
+                "a task of an earlier epoch that wakes late, or a Thrift server that still tries to put its rows, does"
+                " so before the next major compaction: what is put of a deleted row after that would show"
+            )
+        return Guarantee(self.name, SinkKind.WRITE_THROUGH, False, tuple(conditions))
+
+    def bound(self, declared: TableMapping, schema: pa.Schema) -> TableMapping:
+        for what, name in [("delete", self.delete), *(("order", name) for name in self.order)]:
+            if name is not None and name not in schema.names:
+                raise SchemaMismatch(f"{what}= names {name!r}, and the rows have {', '.join(schema.names)}")
+        for name in self.order:
+            if not _is_ordered(schema.field(name).type):
+                raise SchemaMismatch(
+                    f"order= names {name!r}, which is {schema.field(name).type}, and such values do not compare"
+                    " exactly: cast it to an integer, a decimal, a text, a date or a timestamp"
+                )
+        if self.delete is not None and not pa.types.is_boolean(schema.field(self.delete).type):
+            raise SchemaMismatch(f"delete={self.delete!r} must be boolean, not {schema.field(self.delete).type}")
+        return declared.bound(schema, without=(self.delete,) if self.delete is not None else ())
+
+    def partition_by(self, declared: TableMapping) -> tuple[str, ...]:
+        return declared.row_key.names
+
+    def writer(self, plan: Plan, task: TaskId) -> RowKeyWriter:
+        return RowKeyWriter(self, plan, task)
+
+
+def _is_ordered(kind: pa.DataType) -> bool:
+    kinds = pa.types
+    checks = (kinds.is_string, kinds.is_large_string, kinds.is_binary, kinds.is_integer, kinds.is_decimal)
+    return any(check(kind) for check in (*checks, kinds.is_temporal))
+
+
+class RowKeyWriter:
+    """One attempt of one task. Its rows show as they are written."""
+
+    def __init__(self, mode: ByRowKey, plan: Plan, task: TaskId) -> None:
+        self._mode, self._plan, self._task = mode, plan, task
+        self._where = plan.where(task)
+        self._table = plan.table()
+        self._columns: list[tuple[bytes, bytes]] = []
+        self._versions = Versions(mode.order, lambda keys: self._table.get(keys, self._columns))
+        self._buffer: list[pa.RecordBatch] = []
+        self._rows = self._bytes = 0
+        self._is_over = False
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        assert not self._is_over, "a writer takes no rows after prepare or abort"
+        check_columns(batch, self._plan.schema, self._where)
+        for start in range(0, batch.num_rows, ROWS_MAX):
+            part = batch.slice(start, ROWS_MAX)
+            self._buffer.append(part)
+            self._rows += part.num_rows
+            if sum(b.num_rows for b in self._buffer) >= ROWS_MAX or sum(b.nbytes for b in self._buffer) >= BYTES_MAX:
+                self._flush()
+
+    def prepare(self) -> Committable | None:
+        assert not self._is_over, "a writer prepares once"
+        self._is_over = True
+        if not self._rows:
+            return None
+        failpoint("before:prepare")
+        self._flush()
+        if self._mode.has_real_deletes:
+            # At the end, and so of no key that has a put: HBase would hide that, whichever of them came first.
+            deleted = self._versions.deleted()
+            if len(deleted):
+                self._table.delete(deleted, self._columns, self._task.timestamp_ms)
+        failpoint("after:prepare")
+        return self._plan.committable(self._task, self._rows, self._bytes)
+
+    def abort(self) -> None:
+        """What was written stays, for the epoch is written again; what was not sent yet is dropped."""
+        self._buffer, self._is_over = [], True
+
+    def _flush(self) -> None:
+        if not self._buffer:
+            return
+        (batch,) = pa.Table.from_batches(self._buffer).combine_chunks().to_batches()
+        self._buffer = []
+        try:
+            rows, cells = self._encoded(batch)
+            rows = self._versions.newer(rows)
+        except BadRecord as error:
+            raise BadRecord(f"{self._where}: {error}") from error
+        self._put(rows, cells)
+
+    def _put(self, rows: pa.Table, cells: Sequence[Cells]) -> None:
+        """Write them, but for those that HBase's own deletes will take away."""
+        if self._mode.has_real_deletes:
+            rows = rows.filter(pc.invert(rows["deleted"])).combine_chunks()
+        if not len(rows):
+            return
+        keys = rows["key"].chunk(0)
+        cells = [replace(cell, values=rows[f"cell {i}"].chunk(0)) for i, cell in enumerate(cells)]
+        self._table.put(keys, cells, self._task.timestamp_ms)
+        self._bytes += keys.nbytes + sum(cell.values.nbytes for cell in cells)
+
+    def _encoded(self, batch: pa.RecordBatch) -> tuple[pa.Table, list[Cells]]:
+        mode, mapping = self._mode, self._plan.mapping
+        deleted = None if mode.delete is None else pc.fill_null(batch.column(mode.delete), False)
+        orders = [batch.column(name) for name in mode.order]
+        for name, values in zip(mode.order, orders, strict=True):
+            if values.null_count:
+                raise BadRecord(f"the column {name!r} is null, and it is order=: filter such rows before the sink")
+        flags = deleted if deleted is not None else pa.repeat(pa.scalar(False), batch.num_rows)
+        cells = mapping.cells(batch, None if mode.has_real_deletes else deleted)
+        if mode.has_real_deletes:  # what else a deleted row says makes no difference
+            cells = [replace(c, values=pc.if_else(flags, pa.scalar(NULL, pa.binary()), c.values)) for c in cells]
+        self._columns = [(cell.family, cell.qualifier) for cell in cells]
+        return rows_of(mapping.keys(batch), flags, orders, [cell.values for cell in cells]), cells

@@ -1,0 +1,122 @@
+"""HBaseSink's modes rolling and incremental without a server: which settings and rows go together."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from onefold.core import BadRecord, ConfigError, SchemaMismatch, SinkKind
+from onefold.hbase.mapping import TableMapping
+from onefold.sinks import HBaseSink
+from onefold.sinks.hbase.ids import Ids
+
+ROWS = pa.schema(
+    [("k", pa.string()), ("id", pa.int64()), ("n", pa.int32()), ("at", pa.int64()), ("part", pa.float64())]
+)
+
+
+def newest(_: pa.RecordBatch, new: pa.RecordBatch) -> pa.RecordBatch:
+    return new
+
+
+def sink(**more: Any) -> HBaseSink:
+    return HBaseSink(**{"servers": "localhost:9090", "table": "t", "row_key": "k", "family": "f", **more})
+
+
+def kept(rows: pa.Schema = ROWS, **more: Any) -> dict[str, str]:
+    """Column -> the encoding that the table has it in."""
+    settings = sink(**more).settings
+    return {column.name: column.encoding or "" for column in settings.mode.bound(settings.declared, rows).columns}
+
+
+ROLLING, INCREMENTAL = {"mode": "rolling"}, {"mode": "incremental", "id": "id"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (ROLLING, "mode='rolling' needs merge="),
+        ({"mode": "incremental", "merge": "replace"}, "needs id="),
+        (INCREMENTAL, "mode='incremental' needs merge="),
+        ({**ROLLING, "merge": "newest"}, "merge='newest' is"),
+        ({**ROLLING, "merge": {}}, "names no column"),
+        ({**ROLLING, "merge": {"k": "max"}}, "'k' is in the row key"),
+        ({**ROLLING, "merge": newest, "order": "at"}, "a function is given all columns, and no order"),
+        ({**ROLLING, "merge": {"n": "sum"}, "delete": "gone"}, "delete= belongs to mode='row_key', not to"),
+        ({**ROLLING, "merge": {"n": "sum"}, "deleted": "f:gone"}, "leave out deleted="),
+        ({**ROLLING, "merge": "replace", "id": "id"}, "id= belongs to mode='incremental'"),
+        ({**INCREMENTAL, "merge": {"n": "last"}, "order": "at"}, "order= belongs .* that of the highest id"),
+        ({"mode": "incremental", "merge": "replace", "id": "k"}, "id='k' is in the row key"),
+        ({"merge": "replace"}, "merge= belongs to mode='rolling' and mode='incremental', not to mode='row_key'"),
+        ({**ROLLING, "merge": {"n": "sum"}, "columns": {"n": "f:_onefold.n"}}, "as the sink's own do"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        sink(**settings)
+
+
+def test_the_table_keeps_what_is_merged_and_what_later_rows_are_compared_with() -> None:
+    rolled = {"n": "count", "part": "sum"}
+    rows = pa.schema([field for field in ROWS if field.name not in ("id", "at")])
+    assert kept(rows, **ROLLING, merge=rolled) == {"n": "integer", "part": "double"}
+    ordered = pa.schema([field for field in ROWS if field.name != "id"])
+    assert kept(ordered, **ROLLING, merge={**rolled, "part": "last"}, order="at").keys() == {"n", "part", "at"}
+    assert kept(ordered, **ROLLING, merge=newest).keys() == {"n", "part", "at"}
+    assert kept(ordered, **ROLLING, merge="replace", order="at").keys() == {"n", "part", "at"}
+    applied = {"n": "sum", "part": "last", "at": "max"}
+    assert kept(**INCREMENTAL, merge=applied).keys() == applied.keys()
+    assert kept(**INCREMENTAL, merge="replace").keys() == {"n", "at", "part"}
+    assert kept(**INCREMENTAL, merge=newest).keys() == {"n", "at", "part"}
+    assert kept(**INCREMENTAL, merge="replace", columns={"id": "f:id"}).keys() == {"id", "n", "at", "part"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({**ROLLING, "merge": {"n": "sum"}}, "says nothing of the column 'id'"),
+        ({**ROLLING, "merge": {"nowhere": "sum"}}, "name 'nowhere', and the rows have k, id"),
+        ({**INCREMENTAL, "id": "nowhere", "merge": "replace"}, "id= names 'nowhere'"),
+        ({**INCREMENTAL, "id": "part", "merge": "replace"}, "id= names 'part', which is double"),
+    ],
+)
+def test_rows_that_lack_what_the_mode_needs_are_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(SchemaMismatch, match=message):
+        kept(**settings)
+
+
+def test_ids_are_texts_numbers_bytes_or_instants_in_the_order_of_their_bytes() -> None:
+    for values in (
+        pa.array([-(2**63), -1, 0, 1, 2**63 - 1], pa.int64()),
+        pa.array(["a", "aa", "b", "ä"]),
+        pa.array([b"\x00", b"\x00\x00", b"\xff"], pa.binary()),
+        pa.array([-1, 0, 1], pa.timestamp("us", "UTC")),
+    ):
+        rows = pa.record_batch({"id": values})
+        ids = Ids.bound("id", False, rows.schema).encode(rows).to_pylist()
+        assert ids == sorted(ids) and len(set(ids)) == len(values)
+    with pytest.raises(SchemaMismatch, match="dense_ids=True counts what is missing between integers"):
+        Ids.bound("id", True, pa.schema([("id", pa.string())]))
+    for missing in (pa.array([None], pa.int64()), pa.array([""])):
+        rows = pa.record_batch({"id": missing})
+        with pytest.raises(BadRecord, match="a row has no 'id'"):
+            Ids.bound("id", False, rows.schema).encode(rows)
+
+
+def test_the_sinks_travel_and_say_what_they_rest_on() -> None:
+    for settings in (
+        {**ROLLING, "merge": {"n": "sum", "part": "last"}, "order": "at"},
+        {**ROLLING, "merge": newest},
+        {**INCREMENTAL, "merge": {"n": "sum", "part": "last"}},
+    ):
+        made = pickle.loads(pickle.dumps(sink(**settings)))
+        promise = made.guarantee()
+        assert (promise.mode, promise.kind) == (settings["mode"], SinkKind.WRITE_THROUGH)
+        text = "; ".join(promise.conditions)
+        assert ("deterministic" in text) == (settings["mode"] == "rolling")
+        assert "TTL" in text and "in one task" in text
+        assert made.partition_by() == ("k",)
+        assert made.settings.declared == TableMapping.of("t", "k", family="f")

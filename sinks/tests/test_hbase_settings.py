@@ -1,0 +1,122 @@
+"""HBaseSink without a server: settings, and what it promises."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from onefold.core import Partitioned
+from onefold.core.errors import ConfigError, SchemaMismatch
+from onefold.hbase import HBaseSettings
+from onefold.hbase.mapping import RowKey, TableMapping
+from onefold.sinks import HBaseSink
+
+SCHEMA = pa.schema([("id", pa.int64()), ("n", pa.int64()), ("gone", pa.bool_())])
+MAPPED = TableMapping.of("t", "id", family="f")
+DELETABLE = TableMapping.of("t", "id", family="f", deleted="f:_deleted")
+
+
+def sink(**more: Any) -> HBaseSink:
+    return HBaseSink(**{"servers": "localhost:9090", "table": "t", "row_key": "id", "family": "f", **more})
+
+
+def mapped(mapping: TableMapping, **more: Any) -> HBaseSink:
+    return HBaseSink("localhost:9090", mapping, **more)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"servers": "localhost"}, "host:port"),
+        ({"table": ""}, "table"),
+        ({"row_key": None}, "row_key= names the column"),
+        ({"family": None}, "which cell a column goes to"),
+        ({"mode": "keyed"}, "must be one of row_key"),
+        ({"table": "onefold_ledger"}, "its own book-keeping|own book-keeping"),
+        ({"regions": 0}, "from 1 on"),
+        ({"regions": 4}, "salt or a hash"),
+        ({"row_key": RowKey.of("id", salt=4), "regions": 5}, "5 regions of 4"),
+        ({"delete": "gone", "deletes": "soft"}, "must be one of tombstone, real"),
+        ({"deletes": "real"}, "delete= must name the column"),
+        ({"delete": "id"}, "no cell, key or order"),
+        ({"delete": "n", "order": "n"}, "no cell, key or order"),
+        ({"delete": "gone", "columns": {"gone": "f:gone"}}, "no cell, key or order"),
+        ({"delete": "gone", "deletes": "real", "deleted": "f:d"}, "leaves no cell behind"),
+        ({"order": ("n", "n")}, "each column once"),
+        ({"order": "id"}, "all rows of a key share it"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        sink(**settings)
+
+
+def test_what_a_mapping_says_is_not_said_twice() -> None:
+    for more in ({"row_key": "id"}, {"columns": {"n": "f:n"}}, {"family": "f"}, {"deleted": "f:_deleted"}):
+        with pytest.raises(ConfigError, match="are in the mapping"):
+            mapped(MAPPED, **more)
+    with pytest.raises(ConfigError, match="name it as deleted="):
+        mapped(MAPPED, delete="gone")
+    assert mapped(MAPPED).settings.declared == sink().settings.declared
+
+
+@pytest.mark.parametrize(
+    ("cells", "expected"),
+    [
+        ({"family": "f"}, b"f"),
+        ({"columns": {"n": "g:n"}, "family": "f"}, b"f"),
+        ({"columns": {"n": "g:n"}, "family": None}, b"g"),
+    ],
+)
+def test_tombstones_have_a_cell_beside_the_others(cells: dict[str, Any], expected: bytes) -> None:
+    marked = sink(delete="gone", **cells).settings.declared.deleted
+    assert marked is not None and (marked.family, marked.qualifier) == (expected, b"_deleted")
+    assert sink(delete="gone", deletes="real", **cells).settings.declared.deleted is None
+
+
+@pytest.mark.parametrize(
+    ("settings", "schema", "message"),
+    [
+        ({"order": "at"}, SCHEMA, "order= names 'at'"),
+        ({"delete": "at"}, SCHEMA, "delete= names 'at'"),
+        ({"delete": "n"}, SCHEMA, "must be boolean"),
+        ({"order": "n"}, pa.schema([("id", pa.int64()), ("n", pa.float64())]), "not compare exactly"),
+        ({"order": "n"}, pa.schema([("id", pa.int64()), ("n", pa.list_(pa.int64()))]), "not compare exactly"),
+        ({"row_key": "key"}, SCHEMA, "the row key names 'key'"),
+    ],
+)
+def test_rows_that_lack_what_the_mode_needs_are_refused(
+    settings: dict[str, Any], schema: pa.Schema, message: str
+) -> None:
+    given = sink(**settings).settings
+    with pytest.raises(SchemaMismatch, match=message):
+        given.mode.bound(given.declared, schema)
+
+
+def test_the_column_that_marks_deletions_is_no_cell() -> None:
+    given = sink(delete="gone", order="n").settings
+    assert [column.name for column in given.mode.bound(given.declared, SCHEMA).columns] == ["n"]
+
+
+def test_the_rows_of_a_key_go_to_one_task_unless_the_user_knows_better() -> None:
+    assert isinstance(sink(), Partitioned)
+    assert sink(row_key="id, n").partition_by() == ("id", "n")
+    assert sink(repartition=False).partition_by() == ()
+
+
+def test_the_guarantee_says_what_it_rests_on() -> None:
+    promise = sink().guarantee()
+    assert (promise.mode, promise.kind.value, promise.atomic_epoch) == ("row_key", "write-through", False)
+    assert any("deterministic" in condition for condition in promise.conditions)
+    assert any("a key comes once" in condition for condition in promise.conditions)
+    assert not any("a key comes once" in condition for condition in sink(order="n").guarantee().conditions)
+    assert any("major compaction" in c for c in sink(delete="gone", deletes="real").guarantee().conditions)
+
+
+def test_a_sink_travels_and_may_name_its_servers_settings_as_a_value() -> None:
+    there = sink(servers=HBaseSettings("a:1,b:2", transport="framed"), delete="gone", order="n")
+    assert pickle.loads(pickle.dumps(there)).settings == there.settings
+    assert repr(there) == "HBaseSink(table='t', name='t', mode='row_key')"

@@ -1,0 +1,95 @@
+"""From a source to the parts that executors read, a region each, and a part as Arrow record batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from onefold.core.errors import BadRecord, ConfigError
+from onefold.hbase.errors import no_table
+from onefold.hbase.mapping import TableMapping
+from onefold.hbase.settings import HBaseSettings
+from onefold.hbase.table import HBaseTable
+from onefold.hbase.tables import describe
+from onefold.sources.hbase.source import HBaseSource
+
+__all__ = ["Part", "plan", "read"]
+
+
+@dataclass(frozen=True)
+class Part:
+    """What one task reads: the rows from `start` to before `stop`, b"" for the end. Pickles."""
+
+    settings: HBaseSettings
+    mapping: TableMapping
+    schema: pa.Schema
+    start: bytes
+    stop: bytes
+    range_ms: tuple[int, int] | None
+    deleted_as: str | None
+
+    @property
+    def label(self) -> str:
+        until = f"{self.stop!r}" if self.stop else "the end"
+        return f"reading table {self.mapping.table} of HBase from {self.start!r} to {until}"
+
+
+def plan(source: HBaseSource, schema: pa.Schema | None = None) -> list[Part]:
+    """The parts, which together are all rows once, also where regions are cut or joined meanwhile. With a `schema`:
+    its columns, in its order, as its types.
+
+    Raises `SchemaMismatch`, `ConfigError`, `Retriable`.
+    """
+    mapping, delivered = source.reading(schema)
+    _check(source, mapping)
+    regions = HBaseTable(source.settings, mapping.table).regions()
+    range_ms = None if source.time_range == (None, None) else source.range_ms
+    # By where each begins: a region that is being cut is listed beside its parts, and no row may come twice.
+    starts = sorted({start for start, _ in regions} | {b""})
+    return [
+        Part(source.settings, mapping, delivered, start, stop, range_ms, source.deleted_as)
+        for start, stop in zip(starts, [*starts[1:], b""], strict=True)
+    ]
+
+
+def _check(source: HBaseSource, mapping: TableMapping) -> None:
+    """A table or family that is not there would only be a read without rows."""
+    there = describe(source.settings, mapping.table)
+    if there is None:
+        raise no_table(mapping.table, source.settings.servers)
+    wanted = [column.family for column in (*mapping.columns, mapping.deleted) if column is not None]
+    if lacking := [family for family in wanted if there.family(family) is None]:
+        raise ConfigError(
+            f"{source.name} has no column family {lacking[0].decode(errors='replace')!r}, but "
+            f"{', '.join(family.name.decode(errors='replace') for family in there.families)}: mend the mapping"
+        )
+
+
+def read(part: Part) -> Iterator[pa.RecordBatch]:
+    """The rows of the part that have at least one of its cells, in batches, with exactly its schema.
+
+    Raises `BadRecord`, `Retriable`, `ConfigError`: what came before an error counts for nothing.
+    """
+    mapping = part.mapping
+    marker = mapping.deleted
+    columns = mapping.cell_columns + ([] if marker is None else [(marker.family, marker.qualifier)])
+    table = HBaseTable(part.settings, mapping.table)
+    for rows in table.scan(part.start, part.stop, columns, part.range_ms):
+        keys, values = rows.keys, list(rows.values)
+        added = {}
+        if marker is not None:
+            living = mapping.living(values.pop())
+            if part.deleted_as is None:
+                keys, values = keys.filter(living), [array.filter(living) for array in values]
+            else:
+                added[part.deleted_as] = pc.invert(living)
+        try:
+            found = mapping.decode(keys, values)
+            there = {name: found.column(name) for name in found.schema.names} | added
+            # Of a decimal the mapping says how it is written, and a schema as what it is read.
+            yield pa.record_batch([there[field.name].cast(field.type) for field in part.schema], schema=part.schema)
+        except (BadRecord, pa.ArrowInvalid) as error:
+            raise BadRecord(f"{part.label}: {error}") from error
