@@ -234,5 +234,6 @@ _GUARANTEES = {
         SinkKind.TWO_PHASE,
         False,
         ("NO protection: every task commits for itself, a retry or replay doubles rows, and abort undoes nothing",),
+        is_protected=False,
     ),
 }
