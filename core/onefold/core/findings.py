@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -35,7 +35,7 @@ class Finding:
 class Examined(Protocol):
     """A sink that can look at what its guarantee rests on."""
 
-    def examine(self, pipeline: str, deciding_s: float | None) -> Sequence[Finding]:
+    def examine(self, pipeline: str, deciding_s: float | None) -> Iterable[Finding]:
         """Without changing anything. `deciding_s`: the longest that one of the pipeline's recent epochs took from its
         opening to its decision, where that is known. Raises what asking a server raises."""
         ...
