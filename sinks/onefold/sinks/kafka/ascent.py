@@ -22,8 +22,8 @@ class Ascent:
         """Raise BadRecord unless each source's numbers go on from the last one, upwards. Neither array has nulls."""
         if len(numbers) and (largest := pc.max(numbers).as_py()) > NUMBER_MAX:
             raise BadRecord(
-                f"the id {sources[pc.index(numbers, largest).as_py()]}:{largest} has a number above {NUMBER_MAX}, and no "
-                "reader keeps one as the highest. Make one text column of the ids, for readers with IdsWithin"
+                f"the id {sources[pc.index(numbers, largest).as_py()]}:{largest} has a number above {NUMBER_MAX}, and "
+                "no reader keeps one as the highest. Make one text column of the ids, for readers with IdsWithin"
             )
         named = sources.dictionary_encode()
         rows = pa.table({"code": named.indices, "row": range(len(sources)), "number": numbers.cast(pa.int64())})
