@@ -101,7 +101,8 @@ def test_both_ways_give_the_same_records_whatever_they_hold(servers: str, kafka_
     expected = rows(servers, RAW_COLUMNS, whole, "off")
     assert len(expected) == 600  # a third was aborted
     for kind in ("key", "value", "headers"):
-        assert any(row[kind] is None for row in expected) and any(row[kind] for row in expected)
+        absent: list[object] | None = [] if kind == "headers" else None
+        assert any(row[kind] == absent for row in expected) and any(row[kind] for row in expected)
     for rows_max in (1, 7, 10_000):
         assert rows(servers, RAW_COLUMNS, whole, "required", rows_max=rows_max) == expected
     parts = [OffsetRange(topic, 0, start, min(start + 61, whole.end)) for start in range(0, whole.end, 61)]

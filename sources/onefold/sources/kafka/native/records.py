@@ -30,7 +30,6 @@ class Room:
             self._make_valid("timestamp_valid", records)
             self._make("timestamp", 8 * records)
         if wanted.headers:
-            self._make_valid("headers_valid", records)
             self._make("headers_ends", 4 * (records + 1))
             self._make("header_name_ends", 4 * (headers + 1))
             self._make("header_name", sizes.header_name_bytes)
@@ -109,8 +108,7 @@ class ArrowRecords:
             name = pa.array([bytes.decode(errors="replace") for bytes in names], pair[0].type)
         value = self._bytes("header_value", pair[1].type, count, self.said.header_value_nulls)
         pairs = pa.Array.from_buffers(pair, count, [None], children=[name, value])
-        buffers = [self._valid("headers", self.said.headers_nulls), self.buffers["headers_ends"]]
-        return pa.Array.from_buffers(kind, self.count, buffers, children=[pairs])
+        return pa.Array.from_buffers(kind, self.count, [None, self.buffers["headers_ends"]], children=[pairs])
 
     def _bytes(self, name: str, kind: pa.DataType, count: int, nulls: int) -> pa.Array:
         buffers = [self._valid(name, nulls), self.buffers[f"{name}_ends"], self.buffers[name]]
