@@ -7,6 +7,7 @@
 # make bench   throughput, side by side with other ways: the whole main job
 # make bench-postgres   the same of the Postgres sink alone, from memory and from Spark
 # make bench-kafka      the same of Kafka alone: a topic into columns, rows into a topic
+# make bench-hbase      the same of HBase alone: rows into a table, in each mode
 # make docs    renew the pages that tests write
 # make clean   stop what runs here and remove what was made
 #
@@ -19,7 +20,7 @@ UNIT := core/tests hbase/tests sources/tests sinks/tests connectors/tests
 NATIVE := $(addprefix sources/onefold/sources/kafka/native/,building.py fetch.c rdkafka.h)
 ARGS ?=
 
-.PHONY: demo prove torture test sanitize check bench bench-postgres bench-kafka docs clean
+.PHONY: demo prove torture test sanitize check bench bench-postgres bench-kafka bench-hbase docs clean
 demo: $(INSTALLED)
 	@$(BIN)/onefold demo $(ARGS)
 
@@ -49,6 +50,9 @@ bench-postgres: $(INSTALLED)
 
 bench-kafka: $(INSTALLED)
 	@$(BIN)/python -m bench.kafka $(ARGS)
+
+bench-hbase: $(INSTALLED)
+	@$(BIN)/python -m bench.hbase $(ARGS)
 
 docs: $(INSTALLED)
 	@ONEFOLD_RENEW_DOCS=1 $(BIN)/python -m pytest -q -m docs $(ARGS)

@@ -1,19 +1,27 @@
-"""Whole epochs of the protocol, without Spark: the writers are a team of processes."""
+"""Whole epochs of the protocol, without Spark: the writers are a team of processes, or this one."""
 
 from __future__ import annotations
 
 import uuid
+from typing import Any, Protocol
 
 import pyarrow as pa
 
-from bench.team import Team
 from onefold.core import Committable, EpochRecord, LastResource, Positions, Range, Sink, SinkKind, TaskId
 from onefold.core.driver import Driver
 from onefold.core.effects import EpochRequest, Pause
 from onefold.core.protocol import Initial, epoch, start
 from onefold.core.store import CheckpointStore
 
-__all__ = ["Epochs"]
+__all__ = ["Epochs", "Writers"]
+
+
+class Writers(Protocol):
+    """A team of processes, or whoever else writes what it is told to."""
+
+    def go(self, order: Any) -> None: ...
+
+    def answers(self) -> list[Any]: ...
 
 
 class Epochs:
@@ -32,12 +40,12 @@ class Epochs:
             assert isinstance(committer, LastResource)
             self._driver.last_resource = sink.name
 
-    def run(self, team: Team) -> None:
+    def run(self, team: Writers) -> None:
         """One epoch: opened, written by the team, which is sent a task, verified, decided, committed, complete."""
 
         def write(record: EpochRecord) -> tuple[Committable, ...]:
             team.go(TaskId(self._pipeline, record.generation, record.epoch, record.timestamp_ms, uuid.uuid4()))
-            return tuple(team.answers())
+            return tuple(answer for answer in team.answers() if answer is not None)
 
         read = Range(_position(self._number), _position(self._number + 1))
         request = EpochRequest(read, sinks=(self._sink.name,), write_through=self._write_through)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import io
 import random
 import time
-from collections.abc import Callable, Sequence
+import uuid
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,8 +21,11 @@ from merging_bench import Bench, dies, held
 from thriftpy2.rpc import make_client
 
 from onefold.core import ConfigError, Fenced, InDoubt, Retriable
-from onefold.hbase import Cells
+from onefold.core.testing import check_sink
+from onefold.hbase import Cells, HBaseSettings, HBaseTable, tables
+from onefold.hbase.mapping import TableMapping
 from onefold.local import HBaseServer
+from onefold.sinks import HBaseSink
 from onefold.sinks.hbase import applying, rolling
 
 pytestmark = pytest.mark.servers
@@ -37,6 +42,8 @@ ROWS = pa.schema(
         ("tags", pa.string()),
     ]
 )
+CALLS = {"write", "prepare", "writer's abort", "announce", "verify", "commit", "record", "open", "recover"}
+CODE = ("onefold.sinks.hbase", "onefold.sinks.announcing", "onefold.hbase")
 SUMS = pa.schema([("k", pa.string()), ("low", pa.int64())])
 INCREMENT = """
 struct TColumnIncrement { 1: required binary family, 2: required binary qualifier, 3: optional i64 amount }
@@ -46,14 +53,15 @@ service Counters { void increment(1: required binary table, 2: required TIncreme
 MERGE = {"amount": "sum", "n": "count", "low": "min", "high": "max", "note": "last", "tags": "union"}
 Row = tuple[Any, ...]
 Make = Callable[..., Bench]
+Expected = Callable[[Sequence[Row]], dict[str, dict[str, Any]]]
 
 
 def rows_of(seed: int, count: int = 60) -> list[Row]:
-    """Of eight keys; the number `at` is one row's alone."""
+    """The number `at` is one row's alone."""
     chance = random.Random(seed)
     return [
         (
-            f"key {chance.randrange(8)}",
+            f"key {chance.randrange(6 + 2 * seed)}",  # of some that earlier ones lack
             chance.choice([None, chance.randrange(-100, 100)]),
             chance.choice([None, 1]),
             chance.randrange(1000),
@@ -228,9 +236,9 @@ def test_with_replace_the_newest_epochs_row_stays(make: Make) -> None:
 
 def test_a_hot_keys_rows_are_folded_before_they_are_written(make: Make) -> None:
     bench = make(SUMS, mode="rolling", merge={"low": "sum"})
-    written = bench.write([("hot", 1)] * 200_000, epoch=1)
-    assert bench.read() == {"hot": {"low": 200_000}}
-    assert written is not None and written.rows == 200_000 and written.bytes < 100
+    written = bench.write([("hot", 1)] * 50_000, epoch=1)
+    assert bench.read() == {"hot": {"low": 50_000}}
+    assert written is not None and written.rows == 50_000 and written.bytes < 100
 
 
 MESSAGES = pa.schema([("k", pa.string()), ("id", pa.int64()), ("low", pa.int64()), ("note", pa.string())])
@@ -273,9 +281,20 @@ def test_messages_that_come_again_are_applied_once(make: Make, monkeypatch: pyte
     assert bench.read() == applied(messages)
 
 
-@pytest.mark.parametrize("merge", [APPLIED, "replace"], ids=["merged", "replaced"])
-def test_writers_that_know_nothing_of_each_other_apply_each_message_once(make: Make, merge: Any) -> None:
-    bench, messages = make(MESSAGES, mode="incremental", id="id", merge=merge), messages_of(2, 400)
+def highest(rows: Sequence[Row]) -> dict[str, dict[str, Any]]:
+    return {key: {"low": low, "note": note} for key, _, low, note in sorted(rows, key=lambda row: row[1])}
+
+
+IN_BOTH_WAYS = pytest.mark.parametrize(
+    ("merge", "expected"), [(APPLIED, applied), ("replace", highest)], ids=["merged", "replaced"]
+)
+
+
+@IN_BOTH_WAYS
+def test_writers_that_know_nothing_of_each_other_apply_each_message_once(
+    make: Make, merge: Any, expected: Expected
+) -> None:
+    bench, messages = make(MESSAGES, mode="incremental", id="id", merge=merge), messages_of(2, 200)
 
     def write(seed: int) -> None:
         chance, at = random.Random(seed), 0
@@ -284,26 +303,24 @@ def test_writers_that_know_nothing_of_each_other_apply_each_message_once(make: M
             bench.write(messages[max(0, at - 20) : at + step], epoch=at + 1, generation=seed)
             at += step
 
-    with ThreadPoolExecutor(4) as pool:
-        for done in [pool.submit(write, seed) for seed in range(1, 5)]:
+    with ThreadPoolExecutor(3) as pool:
+        for done in [pool.submit(write, seed) for seed in range(1, 4)]:
             done.result()
-    expected = applied(messages)
-    if merge == "replace":
-        last = {(key, id): (low, note) for key, id, low, note in messages}
-        ids = {key: max(id for k, id in last if k == key) for key, _ in last}
-        expected = {key: {"low": last[key, id][0], "note": last[key, id][1]} for key, id in ids.items()}
-    assert bench.read() == expected
+    assert bench.read() == expected(messages)
 
 
-def test_a_write_under_way_while_others_go_on_is_not_done(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    bench, messages = make(MESSAGES, mode="incremental", id="id", merge=APPLIED), messages_of(3)
+@IN_BOTH_WAYS
+def test_a_write_under_way_while_others_go_on_is_not_done(
+    make: Make, monkeypatch: pytest.MonkeyPatch, merge: Any, expected: Expected
+) -> None:
+    bench, messages = make(MESSAGES, mode="incremental", id="id", merge=merge), messages_of(3)
     with held(monkeypatch) as zombie, ThreadPoolExecutor(1) as pool:
         late = pool.submit(bench.write, messages[:40], epoch=1)
         zombie.wait()
         bench.write(messages[:50], epoch=1)
         zombie.let_go()
         late.result()
-    assert bench.read() == applied(messages[:50])
+    assert bench.read() == expected(messages[:50])
 
 
 def test_messages_whose_answers_are_lost_are_applied_once(make: Make, hbase_server: HBaseServer) -> None:
@@ -334,3 +351,29 @@ def test_gaps_between_ids_are_counted_in_the_row_and_said(
     assert "0 ids were passed over, and 1 messages came at or below" in caplog.text
     assert {key: int.from_bytes(value or b"") - 2**63 for key, value in bench.own(b"gaps").items()} == {"a": 3, "b": 0}
     assert bench.read()["a"] == {"low": 4 if merge == APPLIED else 1, "note": "y"}
+
+
+def one_each(ids: Sequence[int]) -> pa.RecordBatch:
+    """A row of its own for each id, which counts how often it was merged."""
+    ones = pa.array([1] * len(ids), pa.int64())
+    return pa.record_batch({"k": pa.array(ids, pa.int64()), "n": ones, "sequence": ones})
+
+
+@pytest.mark.parametrize("mode", [{"mode": "rolling", "order": "sequence"}, {"mode": "incremental", "id": "sequence"}])
+def test_the_sink_keeps_its_promises(hbase_server: HBaseServer, mode: dict[str, str]) -> None:
+    name, servers = f"test_{uuid.uuid4().hex[:12]}", HBaseSettings(hbase_server.servers)
+    merge = {"n": "sum", "sequence": "last"}
+    sink = partial(HBaseSink, servers, name, row_key="k", family="f", merge=merge, **mode)
+    mapping = TableMapping.of(name, "k integer", {"n": "f:n integer"}).reading()
+
+    def ids() -> Iterator[int]:
+        """Each as often as it was counted."""
+        if tables.describe(servers, name) is not None:
+            for part in HBaseTable(servers, name).scan(b"", b"", mapping.cell_columns):
+                for row in mapping.decode(part.keys, part.values).to_pylist():
+                    yield from [row["k"]] * row["n"]
+
+    sibling = partial(sink, name="sibling")
+    report = check_sink(sink, ids, make_batch=one_each, make_sibling=sibling, modules=CODE, steps_max=1, moments=0)
+    print(f"\n{report}")
+    assert report.strikes.keys() == CALLS

@@ -34,24 +34,26 @@ class HBaseServer:
         thrift1: bool = False,
         settings: Mapping[str, str] | None = None,
         thrift_settings: Mapping[str, str] | None = None,
+        heap_mb: int = 192,
     ) -> None:
         """`port` is that of (the first) Thrift2 server: this one or an error; None takes the one of the last start, or
         a free one.
 
         `thrift1` starts a server of the older interface too, which happybase speaks. `settings` are added to
-        hbase-site.xml of HBase, `thrift_settings` to that of each Thrift server.
+        hbase-site.xml of HBase, `thrift_settings` to that of each Thrift server. `heap_mb` is HBase's; a Thrift server
+        has half of it.
         """
         self.directory = Path(directory).absolute()
-        self.hbase = HBaseProcess(directory, settings=settings)
+        self.hbase = HBaseProcess(directory, settings=settings, heap_mb=heap_mb)
         self.thrifts = (
-            ThriftProcess(directory, port, settings=thrift_settings),
+            ThriftProcess(directory, port, settings=thrift_settings, heap_mb=heap_mb // 2),
             *(
-                ThriftProcess(directory, name=f"hbase-thrift2-{n}", settings=thrift_settings)
+                ThriftProcess(directory, name=f"hbase-thrift2-{n}", settings=thrift_settings, heap_mb=heap_mb // 2)
                 for n in range(2, thrift_servers + 1)
             ),
         )
         self.thrift = self.thrifts[0]
-        self.thrift1 = ThriftProcess(directory, version=1, settings=thrift_settings)
+        self.thrift1 = ThriftProcess(directory, version=1, settings=thrift_settings, heap_mb=heap_mb // 2)
         self._asked_thrift1 = thrift1
         self._started_it = False
 

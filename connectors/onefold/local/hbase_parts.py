@@ -101,10 +101,18 @@ class _JavaServer(LocalServer):
         self._jars = hbase_jars(self._java, progress)
         (self.home / "log4j.properties").write_text(_LOG4J)
 
-    def _spawn(self, heap: str, main: str, *arguments: str, settings: Mapping[str, str]) -> ProcessRef:
+    def _spawn(self, heap_mb: int, main: str, *arguments: str, settings: Mapping[str, str]) -> ProcessRef:
         (self.home / "hbase-site.xml").write_text(_as_xml({**settings, **self._settings}))
         classpath = f"{self.home}:{self._jars}/*"
-        command = [str(self._java.path), heap, *_JVM, "-cp", classpath, f"org.apache.hadoop.hbase.{main}", *arguments]
+        command = [
+            str(self._java.path),
+            f"-Xmx{heap_mb}m",
+            *_JVM,
+            "-cp",
+            classpath,
+            f"org.apache.hadoop.hbase.{main}",
+            *arguments,
+        ]
         return spawn(command, log=self.log_path, cwd=self.home)
 
     def _end(self, process: ProcessRef) -> None:
@@ -119,6 +127,17 @@ class HBaseProcess(_JavaServer):
     """Master, region server and ZooKeeper in one JVM. Its port is ZooKeeper's; clients come through Thrift."""
 
     name = "hbase"
+
+    def __init__(
+        self,
+        directory: Path | str,
+        port: int | None = None,
+        *,
+        settings: Mapping[str, str] | None = None,
+        heap_mb: int = 192,
+    ) -> None:
+        super().__init__(directory, port, settings=settings)
+        self._heap_mb = heap_mb
 
     def flush(self, table: str) -> None:
         """Writes what HBase has of the table in memory into files. Back when it is done."""
@@ -151,7 +170,7 @@ class HBaseProcess(_JavaServer):
             "hbase.tmp.dir": str(self.home / "tmp"),
             "hbase.zookeeper.property.dataDir": str(self.home / "zookeeper"),
         }
-        process = self._spawn("-Xmx192m", "master.HMaster", "start", settings=settings)
+        process = self._spawn(self._heap_mb, "master.HMaster", "start", settings=settings)
         return ServerState(
             port=port, log=str(self.log_path), process=process, second_port=master, third_port=region_server
         )
@@ -185,17 +204,18 @@ class ThriftProcess(_JavaServer):
         version: Literal[1, 2] = 2,
         name: str | None = None,
         settings: Mapping[str, str] | None = None,
+        heap_mb: int = 96,
     ) -> None:
         """`name` tells several of one directory apart."""
         self.name = name or f"hbase-thrift{version}"
         super().__init__(directory, port, settings=settings)
-        self._version = version
+        self._version, self._heap_mb = version, heap_mb
 
     def _launch(self, port: int, before: ServerState | None) -> ServerState:
         del before
         settings = {**_THRIFT, **_quorum(HBaseProcess(self.directory).port)}
         main = "thrift2.ThriftServer" if self._version == 2 else "thrift.ThriftServer"
-        process = self._spawn("-Xmx96m", main, "--bind", HOST, "--port", str(port), "start", settings=settings)
+        process = self._spawn(self._heap_mb, main, "--bind", HOST, "--port", str(port), "start", settings=settings)
         return ServerState(port=port, log=str(self.log_path), process=process)
 
     def _is_ready(self, port: int) -> bool:

@@ -14,10 +14,11 @@ from thriftpy2.protocol.cybin import TCyBinaryProtocol
 from thriftpy2.thrift import TApplicationException, TMessageType
 from thriftpy2.transport import TCyBufferedTransport, TCyFramedTransport, TSocket
 
-from onefold.core.errors import ConfigError, Retriable
+from onefold.core.errors import ConfigError, OnefoldError, Retriable
 from onefold.hbase.compact import varint
 from onefold.hbase.errors import Unanswered
 from onefold.hbase.idl import SERVICE
+from onefold.hbase.kerberos import logged_in
 from onefold.hbase.settings import Address, HBaseSettings
 
 __all__ = ["Connection", "Request"]
@@ -49,7 +50,12 @@ class Connection:
             ) from error
         self._socket.settimeout(settings.timeout_s)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        wire = (TCyFramedTransport if self._is_framed else TCyBufferedTransport)(TSocket(sock=self._socket), READ_BYTES)
+        self._login: Any = None if settings.kerberos_service is None else self._log_in(settings.kerberos_service)
+        if self._login is not None:
+            wire = self._login
+        else:
+            transport = TCyFramedTransport if self._is_framed else TCyBufferedTransport
+            wire = transport(TSocket(sock=self._socket), READ_BYTES)
         self._answers: Any = TCompactProtocol(wire) if self._is_compact else TCyBinaryProtocol(wire)
 
     @property
@@ -58,7 +64,11 @@ class Connection:
 
     def is_stale(self) -> bool:
         """Whether the server has closed it, or said something unasked, while nobody used it."""
-        return self.is_dead or bool(select.select([self._socket], [], [], 0)[0])
+        if self.is_dead:
+            return True
+        waiting = select.poll()  # select() takes no more than 1024 files
+        waiting.register(self._socket, select.POLLIN)
+        return bool(waiting.poll(0))
 
     def close(self) -> None:
         self._socket.close()
@@ -70,7 +80,7 @@ class Connection:
         if self._is_framed and longest > self._frame_bytes_max:
             raise ConfigError(
                 f"a row needs a request of {longest:,} bytes, and the framed Thrift server at {self.address} is taken "
-                f"to close the connection above frame_bytes_max, {self._frame_bytes_max:,}. Raise this and the server's "
+                f"to close the connection above frame_bytes_max, {self._frame_bytes_max:,}. Raise this and its "
                 "hbase.regionserver.thrift.framed.max_frame_size_in_mb, or filter such rows"
             )
         answers: list[Any] = []
@@ -90,6 +100,18 @@ class Connection:
             raise
         return answers
 
+    def _log_in(self, service: str) -> Any:
+        try:
+            return logged_in(TSocket(sock=self._socket), self.address.host, service)
+        except BaseException as error:
+            self.close()
+            if isinstance(error, OnefoldError) or not isinstance(error, Exception):
+                raise
+            raise ConfigError(
+                f"the HBase Thrift server at {self.address} let nobody in as {service}/{self.address.host}: {error}. "
+                "Is there a valid ticket (klist), and does the server have hbase.thrift.security.qop?"
+            ) from error
+
     def _send(self, call: str, requests: Sequence[Request]) -> None:
         parts: list[Request] = []
         for request in requests:
@@ -98,7 +120,11 @@ class Connection:
             if self._is_framed:
                 parts.append(struct.pack(">i", len(head) + len(request)))
             parts += [head, request]
-        self._socket.sendall(b"".join(parts))
+        if self._login is None:
+            self._socket.sendall(b"".join(parts))
+        else:
+            self._login.write(b"".join(parts))
+            self._login.flush()
 
     def _head(self, call: str) -> bytes:
         name = call.encode()

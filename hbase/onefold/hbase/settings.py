@@ -29,6 +29,9 @@ class HBaseSettings:
     connections      at most, of each process to each server; each takes one of the server's worker threads
     frame_bytes_max  the longest request. Framed servers close the connection on a longer one than their
                      hbase.regionserver.thrift.framed.max_frame_size_in_mb (2)
+    info_port        of the Thrift servers' web pages (hbase.thrift.info.port), where doctor reads their limits
+    kerberos_service the first part of the Thrift servers' principals, "hbase" as a rule, where they have
+                     hbase.thrift.security.qop; each server by the name that its principal has, in `servers`
     """
 
     servers: str
@@ -38,6 +41,8 @@ class HBaseSettings:
     patience_s: float = 60.0
     connections: int = 8
     frame_bytes_max: int = 2 << 20
+    info_port: int = 9095
+    kerberos_service: str | None = None
 
     def __post_init__(self) -> None:
         if self.transport not in ("buffered", "framed"):
@@ -52,6 +57,8 @@ class HBaseSettings:
             raise ConfigError(f"connections is a number from 1 on: not {self.connections}")
         if self.frame_bytes_max < 64 << 10:
             raise ConfigError(f"frame_bytes_max is a number of bytes from 65536 on: not {self.frame_bytes_max}")
+        if self.kerberos_service is not None and self.transport != "buffered":
+            raise ConfigError("kerberos_service goes with transport='buffered': SASL has frames of its own")
         self.addresses()
 
     def addresses(self) -> tuple[Address, ...]:

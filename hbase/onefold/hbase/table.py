@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from types import ModuleType
 from typing import Any
@@ -19,26 +18,18 @@ from onefold.hbase.cells import Cells
 from onefold.hbase.errors import no_table, refused
 from onefold.hbase.idl import thrift
 from onefold.hbase.pool import Pool, pool
+from onefold.hbase.rows import Rows, rows_of
 from onefold.hbase.settings import HBaseSettings
 from onefold.hbase.tables import checked_name
 from onefold.hbase.wire import Columns
 
-__all__ = ["HBaseTable", "Rows"]
+__all__ = ["HBaseTable"]
 
 KEY_BYTES_MAX = 32767  # HBase's own: Short.MAX_VALUE
 REQUEST_BYTES = 256 << 10  # so that a task's rows are written over several connections at once
-GET_ROWS = 2000
-SCAN_ROWS = 5000
+ANSWER_BYTES = 1 << 20
+ROWS_MIN, ROWS_FIRST, ROWS_MAX = 1, 64, 5000  # asked for at once
 _STOP = b"\0"
-
-
-@dataclass(frozen=True, slots=True)
-class Rows:
-    """What was read: for each column asked for, the newest value and its timestamp, null where there is no cell."""
-
-    keys: pa.BinaryArray
-    values: list[pa.BinaryArray]
-    timestamps: list[pa.Int64Array]
 
 
 class HBaseTable:
@@ -51,6 +42,7 @@ class HBaseTable:
     def __init__(self, settings: HBaseSettings, name: str) -> None:
         self.settings, self.name = settings, checked_name(name)
         self._encoding: ModuleType = compact if settings.protocol == "compact" else wire
+        self._rows_at_once = ROWS_FIRST
         self._where = f"table {name!r} of HBase at {settings.servers}"
 
     def __reduce__(self) -> tuple[type[HBaseTable], tuple[HBaseSettings, str]]:
@@ -85,10 +77,14 @@ class HBaseTable:
     def read(self, keys: pa.BinaryArray, columns: Columns) -> Rows:
         """As `get`, with the cells' timestamps."""
         self._check(keys)
-        parts = list(wire.cuts(np.ones(len(keys), np.int64), GET_ROWS))
-        tasks = [partial(self._get, keys[start:stop], columns) for start, stop in parts]
-        found = [rows for answer in self._all(tasks) for rows in answer]
-        return _rows(keys, found, columns)
+        parts: list[Rows] = []
+        at = 0
+        while at < len(keys):  # the first answers show how long rows are
+            each = self._rows_at_once
+            starts = range(at, min(len(keys), at + each * self._pool.size), each)
+            parts += self._all([partial(self._get, keys[start : start + each], columns) for start in starts])
+            at = starts[-1] + each
+        return Rows.concatenated(parts, len(columns))
 
     def put_if_greater(
         self, keys: pa.BinaryArray, guard: Cells, cells: Sequence[Cells], timestamp_ms: int | None
@@ -132,19 +128,21 @@ class HBaseTable:
         is of the cells' timestamps, from the first to before the second. Nothing is open between two batches."""
         wanted = [thrift.TColumn(family, qualifier) for family, qualifier in columns]
         while True:
+            rows = self._rows_at_once
             scan = thrift.TScan(
                 startRow=start,
                 stopRow=stop,
                 columns=wanted,
-                caching=SCAN_ROWS,
+                caching=rows,
                 maxVersions=1,
                 timeRange=None if time_range is None else thrift.TTimeRange(*time_range),
-                limit=SCAN_ROWS,
+                limit=rows,
             )
-            found = self._ask("scanning", "getScannerResults", tscan=scan, numRows=SCAN_ROWS)
+            found = self._ask("scanning", "getScannerResults", tscan=scan, numRows=rows)
             if found:
-                yield _rows(pa.array([row.row for row in found], pa.binary()), found, columns)
-            if len(found) < SCAN_ROWS:
+                keys = pa.array([row.row for row in found], pa.binary())
+                yield self._seen(rows_of(keys, found, columns))
+            if len(found) < rows:
                 return
             start = found[-1].row + b"\0"
 
@@ -169,13 +167,19 @@ class HBaseTable:
 
         self._all([partial(write, start, stop) for start, stop in wire.cuts(sizes, room)])
 
-    def _get(self, keys: pa.BinaryArray, columns: Columns) -> list[Any]:
+    def _get(self, keys: pa.BinaryArray, columns: Columns) -> Rows:
         head = self._encoding.rows_head(self.name.encode(), len(keys))
         request = b"".join([head, wire.slice_of(self._encoding.gets(keys, columns)), _STOP])
         found: list[Any] = self._answer("getMultiple", request, "reading")
         if len(found) != len(keys):
             raise Retriable(f"{self._where}: {len(found)} rows came for {len(keys)} keys")
-        return found
+        return self._seen(rows_of(keys, found, columns))
+
+    def _seen(self, rows: Rows) -> Rows:
+        """How long they are says how many are asked for at once."""
+        most = ANSWER_BYTES * len(rows.keys) // max(rows.bytes, 1)
+        self._rows_at_once = max(ROWS_MIN, min(most, ROWS_MAX, 8 * self._rows_at_once))
+        return rows
 
     def _put_if(
         self,
@@ -281,16 +285,3 @@ def _with_cells(keys: pa.BinaryArray, cells: Sequence[Cells]) -> tuple[pa.Binary
     for column in cells:
         here = pc.or_(here, column.values.is_valid())
     return keys.filter(here), [Cells(c.family, c.qualifier, c.values.filter(here)) for c in cells]
-
-
-def _rows(keys: pa.BinaryArray, found: Sequence[Any], columns: Columns) -> Rows:
-    places = {column: place for place, column in enumerate(columns)}
-    values: list[list[bytes | None]] = [[None] * len(found) for _ in columns]
-    stamps: list[list[int | None]] = [[None] * len(found) for _ in columns]
-    for at, row in enumerate(found):
-        for cell in row.columnValues:
-            place = places[cell.family, cell.qualifier]
-            values[place][at], stamps[place][at] = cell.value, cell.timestamp
-    return Rows(
-        keys, [pa.array(value, pa.binary()) for value in values], [pa.array(stamp, pa.int64()) for stamp in stamps]
-    )

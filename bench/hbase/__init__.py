@@ -1,0 +1,1 @@
+"""Rows into HBase, beside bare happybase. See docs/benchmarks.md."""
