@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from onefold.core import Partitioned, TaskId
+from onefold.core import Partitioned, SinkWriter, TaskId
 from onefold.core.errors import ConfigError, SchemaMismatch
 from onefold.hbase import HBaseSettings
 from onefold.hbase.mapping import RowKey, TableMapping
@@ -133,18 +133,13 @@ def test_rows_with_an_order_are_folded_while_they_are_held_and_too_many_keys_are
     given = sink(order="n").settings
     plan = Plan(given, given.mode.bound(given.declared, SCHEMA), SCHEMA)
 
-    def rows(first: int, keys: int) -> pa.RecordBatch:
-        columns = [[i % keys for i in range(first, first + 10)], [*range(first, first + 10)], [None] * 10]
-        return pa.RecordBatch.from_arrays(
-            [pa.array(c, f.type) for c, f in zip(columns, SCHEMA, strict=True)], schema=SCHEMA
-        )
+    def write(writer: SinkWriter, keys: int) -> None:
+        for first in range(0, 1000, 10):
+            columns = [[i % keys for i in range(first, first + 10)], [*range(first, first + 10)], [None] * 10]
+            arrays = [pa.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)]
+            writer.write(pa.RecordBatch.from_arrays(arrays, schema=SCHEMA))
 
     task = TaskId("p", 1, 7, 1000, uuid.uuid4())
-    writer = given.mode.writer(plan, task)
-    for first in range(0, 1000, 10):
-        writer.write(rows(first, 10))
-    writer.abort()
-    writer = given.mode.writer(plan, task)
-    with pytest.raises(ConfigError, match="epoch 7: a task with order= holds one row of each key.*in an epoch"):
-        for first in range(0, 1000, 10):
-            writer.write(rows(first, 1000))
+    write(given.mode.writer(plan, task), keys=10)
+    with pytest.raises(ConfigError, match=r"epoch 7: a task with order= holds one row of each key"):
+        write(given.mode.writer(plan, task), keys=1000)
