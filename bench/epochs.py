@@ -45,7 +45,7 @@ class Epochs:
 
         def write(record: EpochRecord) -> tuple[Committable, ...]:
             team.go(TaskId(self._pipeline, record.generation, record.epoch, record.timestamp_ms, uuid.uuid4()))
-            return tuple(team.answers())
+            return tuple(answer for answer in team.answers() if answer is not None)
 
         read = Range(_position(self._number), _position(self._number + 1))
         request = EpochRequest(read, sinks=(self._sink.name,), write_through=self._write_through)

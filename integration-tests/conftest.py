@@ -10,6 +10,7 @@ import os
 import shutil
 import uuid
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -208,7 +209,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 def rig(
     spark: SparkSession, kafka_server: KafkaServer, kafka_topic: Callable[..., str], postgres_url: str, tmp_path: Path
 ) -> Iterator[Rig]:
-    """A fresh topic of four partitions, a fresh database, and an empty directory. Stops what queries a test leaves."""
-    yield Rig(spark, kafka_server.bootstrap_servers, kafka_topic(partitions=4), postgres_url, tmp_path)
-    for query in spark.streams.active:
-        query.stop()
+    """A fresh topic of four partitions, a fresh database, and an empty directory. Closes what a test leaves open."""
+    with closing(Rig(spark, kafka_server.bootstrap_servers, kafka_topic(partitions=4), postgres_url, tmp_path)) as rig:
+        yield rig

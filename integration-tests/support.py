@@ -52,6 +52,7 @@ class Rig:
         self.spark, self.servers, self.topic, self.url, self.directory = spark, servers, topic, url, directory
         self.sent: list[tuple[int, int]] = []
         self.outcomes: list[Outcome] = []
+        self.pipelines: list[Pipeline] = []
 
     def put(self, count: int, partitions: int = 4) -> None:
         """`count` more records, spread over the partitions."""
@@ -74,7 +75,16 @@ class Rig:
         return PostgresSink(self.url, table=table, delivery=delivery, **more)
 
     def pipeline(self, *sinks: Sink, name: str = "test", **more: Any) -> Pipeline:
-        return Pipeline(name, sinks=sinks or [self.sink()], on_outcome=self.outcomes.append, patience_s=60, **more)
+        made = Pipeline(name, sinks=sinks or [self.sink()], on_outcome=self.outcomes.append, patience_s=60, **more)
+        self.pipelines.append(made)
+        return made
+
+    def close(self) -> None:
+        """Let go of what a test left: a closed pipeline that was asked something has connections again."""
+        for query in self.spark.streams.active:
+            query.stop()
+        for pipeline in self.pipelines:
+            pipeline.close()
 
     @property
     def sqlite(self) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 
@@ -60,8 +62,9 @@ class Held:
 
 
 @pytest.fixture
-def rig(spark: SparkSession, postgres_url: str, tmp_path: Path) -> Rig:
-    return Rig(spark, "", "", postgres_url, tmp_path)
+def rig(spark: SparkSession, postgres_url: str, tmp_path: Path) -> Iterator[Rig]:
+    with closing(Rig(spark, "", "", postgres_url, tmp_path)) as rig:
+        yield rig
 
 
 def states(rig: Rig) -> dict[str, list[str]]:

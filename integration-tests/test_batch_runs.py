@@ -30,9 +30,10 @@ WRONG: list[dict[str, str]] = [
 
 
 @pytest.fixture
-def rig(spark: SparkSession, postgres_url: str, tmp_path: Path) -> Rig:
+def rig(spark: SparkSession, postgres_url: str, tmp_path: Path) -> Iterator[Rig]:
     """A database of the test's own, and no topic: batch runs read no Kafka."""
-    return Rig(spark, "127.0.0.1:1", "none", postgres_url, tmp_path)
+    with closing(Rig(spark, "127.0.0.1:1", "none", postgres_url, tmp_path)) as rig:
+        yield rig
 
 
 def numbers(rig: Rig, first: int, last: int) -> DataFrame:

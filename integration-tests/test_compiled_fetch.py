@@ -21,6 +21,7 @@ import psutil
 import pyarrow as pa
 import pytest
 from confluent_kafka import Producer, cimpl
+from kafka import KafkaProducer
 
 from onefold.core.errors import BadRecord, ConfigError, Retriable
 from onefold.sources import KafkaSource
@@ -100,7 +101,8 @@ def test_both_ways_give_the_same_records_whatever_they_hold(servers: str, kafka_
     expected = rows(servers, RAW_COLUMNS, whole, "off")
     assert len(expected) == 600  # a third was aborted
     for kind in ("key", "value", "headers"):
-        assert any(row[kind] is None for row in expected) and any(row[kind] for row in expected)
+        absent: list[object] | None = [] if kind == "headers" else None
+        assert any(row[kind] == absent for row in expected) and any(row[kind] for row in expected)
     for rows_max in (1, 7, 10_000):
         assert rows(servers, RAW_COLUMNS, whole, "required", rows_max=rows_max) == expected
     parts = [OffsetRange(topic, 0, start, min(start + 61, whole.end)) for start in range(0, whole.end, 61)]
@@ -108,6 +110,28 @@ def test_both_ways_give_the_same_records_whatever_they_hold(servers: str, kafka_
     for name in RAW_COLUMNS.names:
         alone = pa.schema([RAW_COLUMNS.field(name)])
         assert rows(servers, alone, whole, "required") == [{name: row[name]} for row in expected]
+
+
+class Name(str):
+    """A header's name of whatever bytes."""
+
+    def encode(self, *_: str) -> bytes:
+        return b"a\xff"
+
+
+def test_a_header_whose_name_is_not_utf8_is_read_as_java_reads_it_or_refused_with_the_record(
+    servers: str, kafka_topic: Topic
+) -> None:
+    topic = kafka_topic(partitions=1)
+    producer = KafkaProducer(bootstrap_servers=servers)
+    producer.send(topic, b"v", partition=0, headers=[(Name("a?"), b"2"), ("ключ", b"1")])
+    producer.close()
+    headers, wanted = pa.schema([RAW_COLUMNS.field("headers")]), OffsetRange(topic, 0, 0, 1)
+    (row,) = rows(servers, headers, wanted, "required")
+    assert row["headers"] == [{"key": "a\ufffd", "value": b"2"}, {"key": "ключ", "value": b"1"}]
+    for _ in range(30):  # until the interpreter has specialised what it runs
+        with pytest.raises(BadRecord, match=f"{topic}/0, offset 0: the name of a header is not UTF-8"):
+            rows(servers, headers, wanted, "off")
 
 
 def test_both_ways_parse_and_refuse_the_same_json(servers: str, kafka_topic: Topic) -> None:

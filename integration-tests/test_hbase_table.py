@@ -10,7 +10,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import replace
 from itertools import repeat
 from typing import Any
@@ -327,6 +327,24 @@ def test_a_table_is_made_as_it_is_described_or_what_it_lacks_is_said(settings: H
     assert "has no column family h: add it" in _raised(lambda: ensure(settings, name, [Family(b"h")]))
     assert "keeps 3 versions, and 4 are needed" in _raised(lambda: ensure(settings, name, [Family(b"f", 4)]))
     drop(settings, name)
+
+
+def test_a_disabled_table_is_refused_when_it_is_looked_at_and_later_looks_like_a_region_in_transit(
+    table: HBaseTable,
+) -> None:
+    named = thrift.TTableName(ns=b"default", qualifier=table.name.encode())
+    for call, look in (
+        ("disableTable", pytest.raises(ConfigError, match="Enable the table")),
+        ("enableTable", nullcontext()),
+    ):
+        assert pool(table.settings).ask(call, compact.arguments(call, "binary", tableName=named)) is None
+        with look:
+            ensure(table.settings, table.name, [Family(F)])
+        if call == "disableTable":
+            hasty = HBaseTable(replace(table.settings, patience_s=0.1), table.name)
+            with pytest.raises(Retriable, match=r"NotServingRegionException.*Is the table enabled"):
+                hasty.put(binary(b"k"), [cells(b"1")], 1)
+    table.put(binary(b"k"), [cells(b"1")], 1)
 
 
 def test_what_is_not_there_is_named(settings: HBaseSettings) -> None:

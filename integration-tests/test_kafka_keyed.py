@@ -67,7 +67,9 @@ def test_the_keyed_sink_keeps_its_promises(kafka_server: KafkaServer, kafka_topi
     topic, servers = kafka_topic(PARTITIONS), kafka_server.bootstrap_servers
     readers = Readers(servers, topic)
     sink = partial(KafkaSink, topic, bootstrap_servers=servers, mode="keyed", id="id")
-    report = check_sink(sink, readers.ids, make_sibling=partial(sink, name="sibling"), steps_max=1, moments=1)
+    code = ("onefold.sinks.kafka", "onefold.sinks.announcing")
+    sibling = partial(sink, name="sibling")
+    report = check_sink(sink, readers.ids, make_sibling=sibling, modules=code, steps_max=1, moments=1)
     print(f"\n{report}")
     assert report.strikes.keys() == CALLS
     assert len(readers.reader.messages) > len(readers.values())

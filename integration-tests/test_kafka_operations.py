@@ -88,12 +88,11 @@ def test_a_compacted_topic_with_holes_and_tombstones_is_read_to_its_end(secure: 
     produce(secure.servers, topic, 1, key=b"c", value=None)
     produce(secure.servers, topic, 1, key=b"end")
     deadline, offsets = time.monotonic() + 30, list(range(7))
-    while offsets == list(range(7)):
-        assert time.monotonic() < deadline, "the cleaner did not come"
+    while offsets != [3, 4, 5, 6]:  # it may come more than once
+        assert time.monotonic() < deadline, f"the cleaner left {offsets}"
         time.sleep(0.1)
         close_consumers()  # what they have fetched, they keep
         offsets = [offset for *_, offset in Stream(secure.source(topic)).batch()]
-    assert offsets == [3, 4, 5, 6]
     for records_max in (1, 2, 3):
         stream, found = Stream(secure.source(topic)), []
         while stream.at.offsets[topic, 0] < 7:

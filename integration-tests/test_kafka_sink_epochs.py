@@ -23,9 +23,10 @@ from onefold.core import Committable, Committer, Damaged, Decided, LedgerEntry, 
 from onefold.core.testing import check_sink
 from onefold.local import KafkaServer
 from onefold.sinks import KafkaSink
-from onefold.sinks.kafka import requests
+from onefold.sinks.kafka import ledger, requests
 from onefold.sinks.kafka.cluster import Cluster
 from onefold.sinks.kafka.naming import Handle
+from onefold.sinks.kafka.progress import Record
 
 pytestmark = pytest.mark.servers
 CALLS = {"write", "writer's abort", "prepare", "abort", "commit", "record", "open", "recover"}
@@ -105,6 +106,35 @@ def test_epochs_use_their_ids_again_and_leave_nothing_open(world: World) -> None
     ids = requests.list_ids(cluster, f"onefold/p/{world.topic}/1/")
     cluster.close()
     assert len(ids) == 2
+
+
+def test_the_progress_topic_forgets_ids_that_nobody_uses_any_more_and_a_zombie_of_theirs_is_swept(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ledger, "_IDLE_EPOCHS", 1)
+    old = world.sink()
+    with Epochs(old, SCHEMA, store=world.store) as life:
+        life.run(*batches(0))
+    with world.life() as life:
+        for epoch in range(1, 5):
+            life.run(*batches(epoch))
+        zombie = old.writer(TaskId("p", 1, 2, 1234, uuid.uuid4()))  # it takes an id that was forgotten
+        zombie.write(batches(9)[0])
+        assert zombie.prepare() is not None
+        life.run(*batches(5))
+        assert [(left.generation, left.epoch) for left in life.driver.committers[world.topic].leftovers(2)] == []
+        for epoch in range(6, 9):
+            life.run(*batches(epoch))
+    world.assert_exact(9)
+    cluster = Cluster(world.servers, {}, 20)
+    kept: dict[str, bytes | None] = {}
+    for items, _ in requests.read_log(cluster, old.settings.progress_topic, 0):
+        kept |= {item.key: item.value for item in items if isinstance(item, Record) and f"/{world.topic}/" in item.key}
+    cluster.close()
+    generations = [name.split("/")[3] for name, value in kept.items() if value is not None]
+    assert sorted(generations) == ["2", "2", "ledger"] and len(kept) == 5
+    with world.life() as life:
+        assert life.at == 9
 
 
 def test_an_empty_epoch_and_an_empty_task_begin_no_transaction(world: World) -> None:

@@ -6,6 +6,7 @@ import datetime as dt
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 from certificates import secure_kafka, self_signed
 from confluent_kafka.admin import (
     AclBinding,
+    AclBindingFilter,
     AclOperation,
     AclPermissionType,
     AdminClient,
@@ -71,6 +73,15 @@ class Guarded:
         for future in self.admin.create_acls(acls).values():
             future.result(20)
 
+    def deny(self, kind: ResourceType, prefix: str, operation: AclOperation) -> None:
+        """Take an operation away again, until the broker has heard of it."""
+        of = AclBindingFilter(
+            kind, prefix, ResourcePatternType.PREFIXED, "User:alice", "*", operation, AclPermissionType.ALLOW
+        )
+        for future in self.admin.delete_acls([of]).values():
+            future.result(20)
+        wait_until(lambda: not self.admin.describe_acls(of).result(20), 20, "an ACL that is gone")
+
     def sink(self, topic: str, **more: Any) -> KafkaSink:
         settings = {**self.settings, **more.pop("settings", {})}
         return KafkaSink(topic, bootstrap_servers=self.server.secure_servers, settings=settings, **more)
@@ -108,6 +119,27 @@ def test_with_acls_by_prefix_a_login_over_tls_writes_epochs_and_without_them_is_
     assert sorted(reader.ids()) == list(range(10))
     reader.close()
     assert open_transactions(guarded.servers) == []
+
+
+def test_a_decided_transaction_that_we_may_no_longer_end_is_a_matter_of_acls_and_is_ended_with_them(
+    guarded: Guarded, tmp_path: Path
+) -> None:
+    topic, store = guarded.topic(), f"sqlite:///{tmp_path / 'store.db'}"
+    sink = guarded.sink(topic, transactional_id_prefix="denied", progress_topic="denied_progress")
+    write = (AclOperation.WRITE, AclOperation.DESCRIBE)
+    guarded.allow(ResourceType.TOPIC, "denied_progress", *write, AclOperation.READ, AclOperation.CREATE)
+    guarded.allow(ResourceType.TOPIC, topic, *write)
+    guarded.allow(ResourceType.TRANSACTIONAL_ID, "denied/", *write, prefixed=True)
+    with Epochs(sink, SCHEMA, store=store) as life:
+        deny = partial(guarded.deny, ResourceType.TRANSACTIONAL_ID, "denied/", AclOperation.WRITE)
+        with pytest.raises(ConfigError, match=r"denies us transaction denied/.* \(error 53\)"):
+            life.run(*batches(0), doing=deny)
+    guarded.allow(ResourceType.TRANSACTIONAL_ID, "denied/", *write, prefixed=True)
+    with Epochs(sink, SCHEMA, store=store) as life:
+        assert life.started is not None and life.started.finished == 1
+    reader = Reader(guarded.servers, topic, 2)
+    assert sorted(reader.ids()) == list(range(10))
+    reader.close()
 
 
 def test_a_wrong_password_and_a_certificate_of_nobody_known_are_said_to_be_refused(

@@ -232,6 +232,15 @@ def _raise(error: BaseException) -> None:
     raise error
 
 
+def test_a_log_is_read_past_other_peoples_keys_of_any_bytes(lab: Lab) -> None:
+    producer = Producer({"bootstrap.servers": lab.servers, "log_level": 0})
+    for key in (b"\xff\x00", b"ours"):
+        producer.produce(lab.topic, b"v", key)
+    assert producer.flush(20) == 0
+    items = [item for some, _ in requests.read_log(lab.cluster, lab.topic, 0) for item in some]
+    assert [item.key for item in items if isinstance(item, requests.Record)] == ["\ufffd\x00", "ours"]
+
+
 def test_all_of_a_log_shows_behind_an_open_transaction_whose_readers_wait(lab: Lab) -> None:
     _, waiting = lab.opened("open")
     _, done = lab.opened("done")

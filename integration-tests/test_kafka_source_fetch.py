@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient
 from onefold.core.errors import BadRecord, ConfigError, DataLoss, Retriable
 from onefold.core.positions import Positions
 from onefold.sources import KafkaSource
-from onefold.sources.kafka import RAW_COLUMNS, Broker, OffsetRange, Records, close_consumers, fetch, read
+from onefold.sources.kafka import RAW_COLUMNS, Broker, OffsetRange, Records, close_consumers, fetch, fetching, read
 from onefold.sources.kafka.fetching import consumers_made
 from onefold.sources.kafka.native.building import compiler
 from onefold.sources.kafka.native.library import find
@@ -200,6 +200,19 @@ def test_a_log_that_ends_before_the_range_is_a_loss(servers: str, kafka_topic: T
         offsets(servers, topic, 2, 20, timeout_s=3)
 
 
+def test_a_topic_that_is_deleted_before_it_was_read_is_a_loss(
+    servers: str, kafka_topic: Topic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetching, "_EOF_GRACE_S", 0.3)
+    topic = kafka_topic(partitions=1)
+    produce(servers, topic, [b"1", b"2"])
+    admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
+    for future in admin.delete_topics([topic]).values():
+        future.result(20)
+    with pytest.raises(DataLoss, match=f"{topic}: the topic was deleted"):
+        offsets(servers, topic, 0, 2, timeout_s=2)
+
+
 def test_a_broker_that_is_not_there_is_named_in_bounded_time() -> None:
     began = time.monotonic()
     nowhere = "localhost:1"
@@ -255,7 +268,7 @@ def test_raw_columns_carry_keys_headers_nulls_and_timestamps(servers: str, kafka
         "value": b"v",
         "headers": [{"key": k, "value": v} for k, v in headers],
     }
-    assert (second["key"], second["value"], second["headers"], second["offset"]) == (b"", None, None, 1)
+    assert (second["key"], second["value"], second["headers"], second["offset"]) == (b"", None, [], 1)
 
 
 def test_a_bad_record_is_named_by_topic_partition_offset_and_reason(servers: str, kafka_topic: Topic) -> None:

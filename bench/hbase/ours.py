@@ -81,12 +81,12 @@ def incremental(place: Place, per_key: int, epochs: int = 1) -> Spent:
 
 
 def _run(place: Place, rows: int, keys: int, epochs: int, options: dict[str, Any], columns: Sequence[str]) -> Spent:
-    batches = [batch.select(columns) for batch in place.batches(rows, keys)]
-    parts = [batches[len(batches) * at // epochs : len(batches) * (at + 1) // epochs] for at in range(epochs)]
-    total = sum(pc.sum(batch.column("amount")).as_py() for batch in batches)
+    whole = pa.Table.from_batches(place.batches(rows, keys)).select(columns)
+    parts = [whole[rows * at // epochs : rows * (at + 1) // epochs].to_batches() for at in range(epochs)]
+    total = pc.sum(whole["amount"]).as_py()
     with place.table(keys) as table, place.store() as store:
         sink = HBaseSink(place.settings, table, row_key=KEY, columns=COLUMNS, **options)
-        started = Epochs(sink, table, store, batches[0].schema)
+        started = Epochs(sink, table, store, whole.schema)
         team = Here(sink, parts)
         with place.clock(rows) as spent:
             for _ in range(epochs):

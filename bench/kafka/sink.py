@@ -109,13 +109,12 @@ def _timed(place: Place, team: Team) -> Spent:
 
 def _write(sink: KafkaSink, path: Path, epochs: int) -> Job:
     batches = _batches(path)
-    share = -(-len(batches) // epochs)
     task: TaskId = yield
     first = task.epoch
     while True:
-        start = (task.epoch - first) * share  # an epoch may run again
+        number = task.epoch - first  # an epoch may run again
         writer = sink.writer(task.another_attempt())
-        for batch in batches[start : start + share]:
+        for batch in batches[number * len(batches) // epochs : (number + 1) * len(batches) // epochs]:
             writer.write(batch)
         task = yield writer.prepare()
 

@@ -118,7 +118,8 @@ def test_what_all_destinations_say_is_adopted(entry: LedgerEntry) -> None:
     ("facts", "entries", "words"),
     [
         (AT_REST, {"a": ledger(3), "b": ledger(2)}, "do not agree"),
-        (AT_REST, {"a": ledger(3), "b": None}, "b at epoch none"),
+        (AT_REST, {"a": ledger(3), "b": None}, "b at epoch none.: leave b out of this one start, and put it back"),
+        (AT_REST, {"a": ledger(3), "b": ledger(2), "c": None}, "c at epoch none.: restore the store"),
         (AT_REST, {"a": ledger(3, members=(Member(4, 1, 4000),)), "b": ledger(3)}, "epoch 4 is half written"),
         (WITH_DECIDED, {"a": ledger(1, store="o"), "b": ledger(1, store="o")}, "epoch 2 is half written"),
     ],

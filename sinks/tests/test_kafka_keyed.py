@@ -167,6 +167,13 @@ def test_numbers_that_do_not_grow_within_their_source_are_refused_wherever_a_bat
         ascent.check(sources, numbers)
 
 
+def test_a_number_that_readers_do_not_take_is_refused() -> None:
+    ascent, sources = Ascent(), pa.array(["a", "b"])
+    ascent.check(sources, pa.array([1, 2**63 - 1], pa.uint64()))
+    with pytest.raises(BadRecord, match=f"the id b:{2**63} has a number above"):
+        ascent.check(sources, pa.array([2, 2**63], pa.uint64()))
+
+
 def test_ids_of_several_columns_have_to_grow_in_a_task_and_those_of_one_need_not() -> None:
     rows = pa.record_batch({"t": ["a", "b", "a"], "n": [2, 1, 1]})
     with pytest.raises(BadRecord, match="the id a:1 comes after a:2"):

@@ -63,11 +63,31 @@ def test_members_are_what_lies_beyond_the_ledger_row() -> None:
     assert account.is_committed(Handle(FIRST, 3, 3), 4), "an epoch before the ledger row's is complete"
 
 
-def test_other_sinks_records_and_tombstones_are_passed_over() -> None:
+def test_other_sinks_records_and_tombstones_of_ids_that_are_gone_are_passed_over() -> None:
     account = Account(NAMES)
     other = Names("onefold", "p", "s2").transactional_id(1, PROCESS, 0)
     account.add([begun(1, other, 5), Record(2, 0, FIRST, None), Marker(1, True), Marker(2, True), Marker(3, True)])
     assert account == Account(NAMES)
+
+
+def test_an_id_that_the_ledger_row_is_past_is_forgotten_with_a_committed_tombstone_only() -> None:
+    account = Account(NAMES)
+    account.add([begun(1, FIRST, 5), Marker(1, True), begun(2, SECOND, 6), Marker(2, True)])
+    account.add([Record(9, 0, NAMES.ledger, entry_to(row(6))), Marker(9, True)])
+    assert account.outlived(6) == [FIRST] and account.outlived(5) == []
+    account.add([Record(9, 0, NAMES.ledger, entry_to(row(7))), Record(9, 0, FIRST, None), Marker(9, False)])
+    assert account.outlived(6) == [FIRST], "the tombstone's transaction was aborted"
+    account.add([Record(9, 0, NAMES.ledger, entry_to(row(7))), Record(9, 0, FIRST, None), Marker(9, True)])
+    assert account.outlived(7) == [SECOND]
+    assert account.is_committed(Handle(FIRST, 1, 0), 5), "the row proves it"
+
+
+def test_an_id_that_is_taken_again_before_its_tombstone_is_committed_is_kept() -> None:
+    account = Account(NAMES)
+    account.add([begun(1, FIRST, 5), Marker(1, True), Record(9, 0, NAMES.ledger, entry_to(row(6))), Marker(9, True)])
+    account.add([Record(9, 0, FIRST, None), begun(1, FIRST, 7, 2), Marker(1, True), Marker(9, True)])
+    assert account.is_committed(Handle(FIRST, 1, 2), 7) and account.members() == (Member(7, 1, 1007),)
+    assert account.outlived(6) == []
 
 
 def test_a_ledger_row_comes_back_as_it_was() -> None:

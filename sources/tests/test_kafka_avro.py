@@ -5,6 +5,8 @@ from __future__ import annotations
 import datetime as dt
 import json
 import math
+import subprocess
+import sys
 import uuid
 from decimal import Decimal
 from io import BytesIO
@@ -317,3 +319,33 @@ def test_too_many_bad_records_stop_the_parsing() -> None:
     schema = AvroSchema(text)
     with pytest.raises(TooManyBad):
         sift([b""] * 5, avro.AvroParser(schema.arrow, schema, avro.Plain(schema)), 4)
+
+
+DEEP = """
+import json
+from onefold.sources.kafka import avro
+from onefold.sources.kafka.avro_types import AvroSchema
+from onefold.sources.kafka.sifting import sift
+
+tree = {"type": "record", "name": "Tree", "fields": [{"name": "inner", "type": ["null", "Tree"]}]}
+fields = [{"name": "id", "type": "long"}, {"name": "tree", "type": tree}]
+reader = AvroSchema(json.dumps({"type": "record", "name": "Order", "fields": fields[:1]}))
+
+
+class Registry:
+    def writer(self, number):
+        return {"type": "record", "name": "Order", "fields": fields}
+
+
+parser = avro.AvroParser(reader.arrow, reader, avro.Framed(Registry()))
+head = bytes(5) + b"\\x02"
+values = [head + b"\\x02" * depth + b"\\x00" for depth in (1, 1_000_000, 100, 100_000, 200)]
+found = sift(values, parser, 3)
+print(sum(batch.num_rows for batch in found.rows), [bad.index for bad in found.bad], found.bad[0].reason)
+"""
+
+
+def test_a_record_that_nests_a_million_deep_is_bad_and_does_not_end_the_process() -> None:
+    ran = subprocess.run([sys.executable, "-c", DEEP], capture_output=True, text=True, timeout=60)
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout == "3 [1, 3] the record is nested too deep: records within themselves, or lists\n"

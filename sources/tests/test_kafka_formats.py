@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv as stdlib_csv
 import datetime as dt
 import io
+import math
 from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
@@ -49,6 +50,16 @@ def test_fields_in_quotes_may_hold_the_delimiter_and_quotes_and_an_empty_one_is_
         (5, " y"),
     ]
     assert rows(CsvParser(PAIR, ";"), [b"1;a,b"]) == [{"a": 1, "b": "a,b"}]
+
+
+def test_a_csv_number_that_is_too_large_is_bad_and_an_infinity_that_is_written_as_one_is_none() -> None:
+    parser = CsvParser(pa.schema({"a": pa.float64(), "b": pa.float32()}), ",")
+    assert rows(parser, [b"inf,-inf", b"1.5,"]) == [{"a": math.inf, "b": -math.inf}, {"a": 1.5, "b": None}]
+    found = sift([b"1,1", b"inf,1", b"-1e400,1", b"2,1e39"], parser, 2)
+    assert [(bad.index, bad.reason) for bad in found.bad] == [
+        (2, "the field 'a' has a number that is too large for its type (double)"),
+        (3, "the field 'b' has a number that is too large for its type (float)"),
+    ]
 
 
 def test_csv_types_are_exact() -> None:

@@ -40,6 +40,20 @@ def refused(kind: pa.DataType, text: str) -> str:
     return caught.value.last.reason
 
 
+def test_a_number_that_is_too_large_for_a_float_is_bad_and_no_infinity() -> None:
+    assert column(pa.float64(), "1.7e308", "-0.5", "1e-400") == [1.7e308, -0.5, 0.0]
+    for kind, text in (
+        (pa.float64(), "1e400"),
+        (pa.float64(), "-1e400"),
+        (pa.float32(), "1e39"),
+        (pa.list_(pa.float32()), "[1.5,1e39]"),
+        (pa.struct({"b": pa.float32()}), '{"b":-1e39}'),
+    ):
+        assert "too large for its type" in refused(kind, text) or "too big" in refused(kind, text), text
+    found = sift([b'{"a":1}', b'{"a":1e39}', b'{"a":2}'], json.JsonParser(pa.schema({"a": pa.float32()})), 1)
+    assert pa.Table.from_batches(found.rows).column(0).to_pylist() == [1.0, 2.0] and found.bad[0].index == 1
+
+
 def test_integers_and_decimals_are_exact_beyond_what_a_double_holds() -> None:
     assert column(pa.int64(), "9007199254740993", "-9223372036854775808") == [9007199254740993, -(2**63)]
     wide = pa.decimal128(38, 9)

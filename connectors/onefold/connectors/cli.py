@@ -14,6 +14,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from onefold.connectors.doctor_cli import doctor
 from onefold.connectors.txn_cli import app as txn_app
 from onefold.core import OnefoldError
 from onefold.core.errors import exit_code
@@ -26,6 +27,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(txn_app, name="txn")
+app.command()(doctor)
 if importlib.util.find_spec("psutil") is not None:  # the extra `local`: servers are for development
     from onefold.local.cli import app as local_app
 

@@ -70,9 +70,13 @@ class HBaseServer:
 
     def start(self, progress: Progress | None = None) -> ServerStatus:
         """Starts what doesn't run, and waits until tables can be made and read. Data of earlier runs stay."""
-        self._started_it |= not self.hbase.status().running
+        before = self.hbase.status()
+        self._started_it |= not before.running
         found = self.hbase.start(progress)
         try:
+            if before.port not in (None, found.port):  # those that live on look for it where it was
+                for server in self._any_thrifts():
+                    server.stop()
             for server in (*self.thrifts, self.thrift1) if self._asked_thrift1 else self.thrifts:
                 server.start(progress)
         except BaseException:

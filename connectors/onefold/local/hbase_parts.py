@@ -51,8 +51,8 @@ _SERVER = {
     "hbase.regionserver.info.port": "-1",
     # A region server that ZooKeeper takes for dead ends itself, and here nobody starts another: a process that was
     # paused, or a machine that is overloaded, must not look dead.
-    "zookeeper.session.timeout.localHBaseCluster": "120000",
-    "hbase.zookeeper.property.tickTime": "6000",
+    "zookeeper.session.timeout.localHBaseCluster": "60000",
+    "hbase.zookeeper.property.tickTime": "3000",
     # One region server is all there will be: don't wait for more.
     "hbase.master.wait.on.regionservers.mintostart": "1",
     "hbase.master.wait.on.regionservers.maxtostart": "1",
@@ -139,6 +139,23 @@ class HBaseProcess(_JavaServer):
         super().__init__(directory, port, settings=settings)
         self._heap_mb = heap_mb
 
+    def flush(self, table: str) -> None:
+        """Writes what HBase has of the table in memory into files. Back when it is done."""
+        flush_regions(self._region_server(), self._regions(table))
+
+    def major_compact(self, table: str) -> None:
+        """Makes one file of each region's, without deleted and outdated cells. Back when it is done."""
+        major_compact_regions(self._region_server(), self._regions(table))
+
+    def cluster_id(self) -> str | None:
+        """What HBase called itself when it made its data folder; None as long as it has not."""
+        try:
+            written = (self.home / "data" / "hbase.id").read_bytes()
+        except FileNotFoundError:
+            return None
+        found = re.search(rb"[0-9a-f]{8}-[0-9a-f-]{27}", written)
+        return found[0].decode() if found else None
+
     def _launch(self, port: int, before: ServerState | None) -> ServerState:
         # The same ports again: what ZooKeeper still keeps of a master or a region server that was killed is then taken
         # for this one's earlier life at once, and not waited for until its session ends.
@@ -149,7 +166,7 @@ class HBaseProcess(_JavaServer):
             **_quorum(port),
             "hbase.master.port": str(master),
             "hbase.regionserver.port": str(region_server),
-            "hbase.rootdir": (self.home / "data").as_uri(),
+            "hbase.rootdir": f"file:{self.home / 'data'}",
             "hbase.tmp.dir": str(self.home / "tmp"),
             "hbase.zookeeper.property.dataDir": str(self.home / "zookeeper"),
         }
@@ -161,14 +178,6 @@ class HBaseProcess(_JavaServer):
     def _is_ready(self, port: int) -> bool:
         """ZooKeeper answers. Whether tables do, only a client can tell: the Thrift server's probe."""
         return _listens(port)
-
-    def flush(self, table: str) -> None:
-        """Writes what HBase has of the table in memory into files. Back when it is done."""
-        flush_regions(self._region_server(), self._regions(table))
-
-    def major_compact(self, table: str) -> None:
-        """Makes one file of each region's, without deleted and outdated cells. Back when it is done."""
-        major_compact_regions(self._region_server(), self._regions(table))
 
     def _region_server(self) -> tuple[str, int]:
         state = ServerState.load(self._state_path)
@@ -182,15 +191,6 @@ class HBaseProcess(_JavaServer):
         if not folder.is_dir():
             raise LocalServerError(f"there is no table {table} in {self.directory}")
         return region_names(folder)
-
-    def cluster_id(self) -> str | None:
-        """What HBase called itself when it made its data folder; None as long as it has not."""
-        try:
-            written = (self.home / "data" / "hbase.id").read_bytes()
-        except FileNotFoundError:
-            return None
-        found = re.search(rb"[0-9a-f]{8}-[0-9a-f-]{27}", written)
-        return found[0].decode() if found else None
 
 
 class ThriftProcess(_JavaServer):

@@ -36,7 +36,8 @@ def deduplicate(df: DataFrame, ids: Deduplication) -> DataFrame:
 
     `df` has the columns that say where in Kafka a record was: topic, partition and offset, as `onefold_kafka` and
     Spark's own connector give them, or kafka_topic, kafka_partition and kafka_offset. Call it before anything that
-    makes several rows of one record. With `OrderedIds` each partition's rows come out in their order.
+    makes several rows of one record. With `OrderedIds` each partition's rows come out in their order, and headers that
+    are null as empty lists.
     A batch DataFrame, which ends, needs no state; there `IdsWithin` drops repeats however far apart they are.
     Raises ConfigError; a record whose id is missing or malformed ends the query with BadRecord.
     """
@@ -52,8 +53,7 @@ def deduplicate(df: DataFrame, ids: Deduplication) -> DataFrame:
         kept = groups.applyInPandasWithState(keep_new(places), KEPT, HIGHEST, "append", "NoTimeout")
     else:
         kept = groups.applyInPandas(keep_first(places), KEPT)
-    rows = kept.mapInArrow(unpack(df.columns), df.schema)
-    return rows.withColumns({name: F.when(F.size(name) > 0, F.col(name)) for name in lists})
+    return kept.mapInArrow(unpack(df.columns), df.schema)
 
 
 def widened(source: KafkaSource, ids: Deduplication) -> tuple[KafkaSource, list[str]]:

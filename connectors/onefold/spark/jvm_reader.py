@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
@@ -44,7 +45,9 @@ def read_through_spark(spark: SparkSession, source: KafkaSource, known: Position
                 f"org.apache.spark:spark-sql-kafka-0-10_2.13:{spark.version}"
             ) from None
         raise from_spark(error) from error
-    records = records.select(*RAW_COLUMNS.names)
+    # As our own reader gives them, and for its reason: Spark takes quadratic time to hand null lists to Python.
+    headers = F.coalesce("headers", F.array().cast(records.schema["headers"].dataType))
+    records = records.withColumn("headers", headers).select(*RAW_COLUMNS.names)
     return records if source.format == "raw" else records.mapInArrow(_Parse(source, schema), ddl)
 
 

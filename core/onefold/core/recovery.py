@@ -169,7 +169,14 @@ def adoption(facts: StoreFacts, ledgers: Mapping[str, LedgerEntry | None]) -> Le
     accounts = {(e.epoch, e.timestamp_ms, e.positions) for e in entries.values()}
     if len(accounts) != 1 or len(entries) != len(ledgers):
         stand = ", ".join(f"{sink} at epoch {entry.epoch if entry else 'none'}" for sink, entry in ledgers.items())
-        raise CheckpointMismatch(f"the sinks do not agree on one epoch ({stand}): restore the store they had")
+        new = ", ".join(sink for sink in ledgers if sink not in entries)
+        way = "restore the store they had"
+        if new and len(accounts) == 1:
+            way = (
+                f"leave {new} out of this one start, and put it back for the next, as dead letters may be (any other"
+                f" new sink needs a pipeline of its own); or {way}"
+            )
+        raise CheckpointMismatch(f"the sinks do not agree on one epoch ({stand}): {way}")
     entry = ahead[0]
     begun = [e.announced.epoch for e in entries.values() if e.announced and e.announced.epoch > e.epoch]
     beyond = sorted([m.epoch for e in entries.values() for m in e.members] + begun)

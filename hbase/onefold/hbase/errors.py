@@ -13,7 +13,6 @@ _SAID_MAX = 300
 _DENIED = ("AccessDeniedException", "Insufficient permissions", "Read-only mode")
 _FAILED = "Internal error processing"  # an exception of the Thrift server's own: it says no more
 _CELL_BYTES_USUAL = 10 << 20
-_DISABLED = ("TableNotEnabledException", "is disabled")
 
 
 class Unanswered(Exception):
@@ -29,8 +28,6 @@ def refused(error: Any, table: str, servers: str, doing: str, row_bytes_max: int
         return ConfigError(f"{said}. Add the column family (alter '{table}', 'FAMILY'), or mend the mapping")
     if any(word in text for word in _DENIED):
         return ConfigError(f"{said}. Grant the Thrift server's user what it lacks, or use a server that takes writes")
-    if any(word in text for word in _DISABLED):
-        return ConfigError(f"{said}. Enable the table (enable '{table}')")
     if "NamespaceNotFoundException" in text:
         return ConfigError(f"{said}. Create the namespace (create_namespace '{table.rpartition(':')[0]}')")
     if _is_its_name(text, table) or "TableNotFoundException" in text:
@@ -44,7 +41,7 @@ def refused(error: Any, table: str, servers: str, doing: str, row_bytes_max: int
         return ConfigError(f"{said}. HBase will not take it later either")
     if text.startswith(_FAILED):
         return Retriable(f"{said}. The Thrift server's log says why")
-    return Retriable(f"{said}. Are the region servers up, and not overloaded?")
+    return Retriable(f"{said}. Is the table enabled, are the region servers up, and not overloaded?")
 
 
 def no_table(table: str, servers: str) -> ConfigError:

@@ -159,9 +159,13 @@ service THBaseService {
 
   bool tableExists(1: TTableName tableName) throws (1: TIOError io)
 
+  bool isTableDisabled(1: required TTableName tableName) throws (1: TIOError io)
+
   void createTable(1: required TTableDescriptor desc, 2: optional list<binary> splitKeys) throws (1: TIOError io)
 
   void disableTable(1: required TTableName tableName) throws (1: TIOError io)
+
+  void enableTable(1: required TTableName tableName) throws (1: TIOError io)
 
   void deleteTable(1: required TTableName tableName) throws (1: TIOError io)
 

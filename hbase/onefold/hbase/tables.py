@@ -73,21 +73,26 @@ def create(settings: HBaseSettings, name: str, families: Sequence[Family], split
 
 def drop(settings: HBaseSettings, name: str) -> None:
     """Disable and delete, for tests and for what `onefold local` makes."""
-    _ask(settings, name, "disableTable", tableName=_named(name))
+    if not _ask(settings, name, "isTableDisabled", tableName=_named(name)):
+        _ask(settings, name, "disableTable", tableName=_named(name))
     _ask(settings, name, "deleteTable", tableName=_named(name))
 
 
 def ensure(
     settings: HBaseSettings, name: str, families: Sequence[Family], split_keys: Sequence[bytes] = ()
 ) -> TableShape:
-    """The table, made if it isn't there. Raises ConfigError where it lacks a family, keeps fewer versions than asked
-    for, or acknowledges what it has not written. A TTL is for the caller to judge: it is in what is returned."""
+    """The table, made if it isn't there. Raises ConfigError where it is disabled, lacks a family, keeps fewer versions
+    than asked for, or acknowledges what it has not written. A TTL is for the caller to judge, in what is returned."""
     shape = describe(settings, name)
     if shape is None:
         create(settings, name, families, split_keys)
         shape = describe(settings, name)
         if shape is None:
             raise no_table(name, settings.servers)
+    if _ask(settings, name, "isTableDisabled", tableName=_named(name)):
+        raise ConfigError(
+            f"table {name!r} of HBase at {settings.servers} is disabled. Enable the table (enable '{name}')"
+        )
     lacking = [f.name.decode(errors="replace") for f in families if shape.family(f.name) is None]
     if lacking:
         raise ConfigError(

@@ -9,6 +9,8 @@ from onefold.core.errors import BadRecord
 
 __all__ = ["Ascent"]
 
+NUMBER_MAX = 2**63 - 1
+
 
 class Ascent:
     """Of one attempt: remembers each source's last number."""
@@ -18,6 +20,11 @@ class Ascent:
 
     def check(self, sources: pa.Array, numbers: pa.Array) -> None:
         """Raise BadRecord unless each source's numbers go on from the last one, upwards. Neither array has nulls."""
+        if len(numbers) and (largest := pc.max(numbers).as_py()) > NUMBER_MAX:
+            raise BadRecord(
+                f"the id {sources[pc.index(numbers, largest).as_py()]}:{largest} has a number above {NUMBER_MAX}, and "
+                "no reader keeps one as the highest. Make one text column of the ids, for readers with IdsWithin"
+            )
         named = sources.dictionary_encode()
         rows = pa.table({"code": named.indices, "row": range(len(sources)), "number": numbers.cast(pa.int64())})
         rows = rows.sort_by([("code", "ascending"), ("row", "ascending")]).combine_chunks()

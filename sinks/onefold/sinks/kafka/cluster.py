@@ -20,12 +20,12 @@ from onefold.core.librdkafka import Settings
 from onefold.sinks.kafka.security import Security
 from onefold.sinks.kafka.wire import Connection, Unanswered
 
-__all__ = ["MOVED", "Cluster", "Unsettled", "cluster"]
+__all__ = ["DENIED", "MOVED", "Cluster", "Unsettled", "cluster"]
 
 MOVED = frozenset({14, 15, 16})  # the coordinator is loading, not there, or another broker by now
 # No such topic, no leader, another leader, out of time, no replica, no offset: for now.
 _UNSETTLED = MOVED | {3, 5, 6, 7, 9, 78}
-_DENIED = frozenset({29, 30, 31, 53, 58})
+DENIED = frozenset({29, 30, 31, 53, 58})  # topic, group, cluster, transactional id; SASL
 T = TypeVar("T")
 _LOOK_AGAIN_S = 0.1
 _TRANSACTION = 1  # FindCoordinator's key_type
@@ -131,7 +131,7 @@ class Cluster:
         """Raise what Kafka's error code means, if it is one."""
         if code == 0:
             return
-        if code in _DENIED:
+        if code in DENIED:
             raise ConfigError(
                 f"Kafka at {self.bootstrap_servers} denies us {what} (error {code}). The sink needs WRITE and DESCRIBE "
                 "on its transactional ids, by prefix, READ, WRITE and DESCRIBE on the progress topic, and WRITE and "

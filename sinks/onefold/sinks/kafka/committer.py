@@ -12,7 +12,7 @@ from onefold.core.errors import Damaged, InDoubt, Retriable, WorkLost
 from onefold.core.failpoints import failpoint
 from onefold.core.positions import Positions
 from onefold.sinks.kafka import requests
-from onefold.sinks.kafka.cluster import cluster
+from onefold.sinks.kafka.cluster import DENIED, cluster
 from onefold.sinks.kafka.ledger import Ledger
 from onefold.sinks.kafka.naming import Handle
 from onefold.sinks.kafka.plan import Settings
@@ -121,11 +121,12 @@ class TransactionalCommitter:
             self.abort([c for c in found if c.epoch <= record.epoch and c.handle not in named])
 
     def _end(self, handles: Sequence[Handle], commit: bool) -> list[Handle]:
-        """End each, markers and all; returns those that the coordinator refuses to end this way. Raises InDoubt where
-        one is not answered, once all the others are ended."""
+        """End each, markers and all; returns those that the coordinator refuses to end this way. Once all the others
+        are ended, raises InDoubt where one is not answered, ConfigError where we may not end it."""
         ended: list[Handle] = []
         refused: list[Handle] = []
         unanswered: list[str] = []
+        denied: dict[Handle, int] = {}
         waiting = list(handles)
         deadline_s = time.monotonic() + _ENDING_S
         while waiting:
@@ -134,7 +135,10 @@ class TransactionalCommitter:
             ended += [handle for handle, answer in said.items() if answer == requests.OK]
             refused += [handle for handle, answer in said.items() if answer in requests.REFUSED]
             waiting = [handle for handle, answer in said.items() if answer == requests.BUSY]
-            known = {requests.OK, requests.BUSY, *requests.REFUSED}
+            denied |= {
+                handle: answer for handle, answer in said.items() if isinstance(answer, int) and answer in DENIED
+            }
+            known = {requests.OK, requests.BUSY, *requests.REFUSED, *DENIED}
             unanswered += [f"{handle}: {answer}" for handle, answer in said.items() if answer not in known]
             if waiting and time.monotonic() > deadline_s:
                 unanswered += [f"{handle}: its markers are still being written" for handle in waiting]
@@ -148,6 +152,8 @@ class TransactionalCommitter:
             raise InDoubt(
                 f"{self._where()}, {verb} transaction {unanswered[0]}{more} (Kafka's error, or why none came)"
             )
+        for handle, code in denied.items():
+            self._kafka.check(code, f"transaction {handle}")
         return refused
 
     def _are_marked(self, ended: Sequence[Handle], deadline_s: float) -> bool:

@@ -22,6 +22,8 @@ _TRIES_MAX = 5
 _TRANSACTION_S = 60.0
 _SETTLE_S = 5.0
 _LOOK_AGAIN_S = 0.01
+_IDLE_EPOCHS = 100  # an id that nobody used for so long is forgotten; its process may be alive, and use it again
+_FORGOTTEN_MAX = 1000  # with one row
 
 
 class Ledger:
@@ -76,10 +78,13 @@ class Ledger:
                     f"epoch {entry.epoch} of generation {entry.generation} is behind it. Another process runs this "
                     "pipeline: stop this one"
                 )
+            outlived = self._outlived()
             self._producer = None  # until it is known that the row is there
             try:
                 producer.begin_transaction()
                 producer.produce(self._settings.progress_topic, entry_to(entry), self._names.ledger, partition=0)
+                for name in outlived:
+                    producer.produce(self._settings.progress_topic, None, name, partition=0)
                 failpoint("kafka:ledger")
                 producer.commit_transaction(self._settings.timeout_s)
             except (KafkaException, SystemError) as error:
@@ -93,6 +98,15 @@ class Ledger:
             self._producer = producer
             return
         raise InDoubt(f"{self._where()}, writing the ledger row of epoch {entry.epoch}: {because}") from because
+
+    def _outlived(self) -> list[str]:
+        """The ids to forget along with the next row: of epochs below the row that stands by now, so that it does no
+        harm if that row is all that ever stands."""
+        there = self._account.entry
+        if there is None or not self._account.outlived(there.epoch - _IDLE_EPOCHS):
+            return []
+        # Once more, with all that was said since: the epoch that is being completed may have taken some of them again.
+        return self.account().outlived(there.epoch - _IDLE_EPOCHS)[:_FORGOTTEN_MAX]
 
     def close(self) -> None:
         self._producer = None  # it has no transaction open

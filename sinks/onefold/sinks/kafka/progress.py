@@ -4,6 +4,12 @@ Every attempt's transaction begins with a record that says which epoch it is of,
 many rows it has, both under its transactional id. The ledger row of a sink has a key of its own. The log is read as it
 is, with the markers that end transactions: what is committed shows at once, whoever else has a transaction open before
 it, where a read_committed consumer would see nothing behind the oldest open one.
+
+A tombstone forgets an id that the ledger row is long past. It may: what was committed under the id follows from the
+row itself, and nothing that is committed later can stand before the tombstone, where compaction would take it for
+older. For an id belongs to one process of one generation. Of the generation that writes the row, no later epoch runs
+before the row is there; of an earlier one, nothing that begins now is ever decided; and compaction leaves open
+transactions alone.
 """
 
 from __future__ import annotations
@@ -67,6 +73,7 @@ class Account:
     entry: LedgerEntry | None = None  # the ledger row
     was_keyed: bool = False  # mode="keyed" has notes under these names
     begun: dict[tuple[int, int], Progress] = field(default_factory=dict)  # of open transactions
+    _last: dict[str, int] = field(default_factory=dict)  # the last epoch that each id said it is of
     _open: dict[int, list[Record]] = field(default_factory=dict)
     _committed: dict[str, tuple[Handle, Progress]] = field(default_factory=dict)  # the last one of each id
     _aborted: dict[str, tuple[Handle, Progress]] = field(default_factory=dict)
@@ -78,10 +85,12 @@ class Account:
                 self._end(item)
             elif item.key.startswith(self.names.notes):
                 self.was_keyed = True
-            elif item.key.startswith(self.names.ids) and item.value is not None:
+            elif item.key.startswith(self.names.ids):
                 self._open.setdefault(item.producer_id, []).append(item)
-                if item.key != self.names.ledger:
-                    self.begun[item.producer_id, item.producer_epoch] = Progress.from_json(item.value)
+                if item.value is not None and item.key != self.names.ledger:
+                    progress = Progress.from_json(item.value)
+                    self.begun[item.producer_id, item.producer_epoch] = progress
+                    self._last[item.key] = max(progress.epoch, self._last.get(item.key, 0))
 
     def is_committed(self, handle: Handle, epoch: int) -> bool:
         """Whether that transaction, of that epoch, was committed, as far as the log or the ledger row can prove it.
@@ -110,14 +119,27 @@ class Account:
         }
         return tuple(sorted(found, key=lambda member: (member.epoch, member.generation)))
 
+    def outlived(self, epoch: int) -> list[str]:
+        """The ids that nobody has used since before that epoch, which the ledger row is at or beyond."""
+        assert self.entry is not None and epoch <= self.entry.epoch, epoch
+        return [name for name, last in self._last.items() if last < epoch]
+
     def _end(self, marker: Marker) -> None:
         for record in self._open.pop(marker.producer_id, ()):
-            assert record.value is not None
-            if record.key == self.names.ledger:
+            if record.value is None:
+                if marker.is_commit:
+                    self._forget(record.key)
+            elif record.key == self.names.ledger:
                 if marker.is_commit:
                     self.entry = entry_from(record.value)
-                continue
-            self.begun.pop((record.producer_id, record.producer_epoch), None)
-            handle = Handle(record.key, record.producer_id, record.producer_epoch)
-            ended = self._committed if marker.is_commit else self._aborted
-            ended[record.key] = (handle, Progress.from_json(record.value))
+            else:
+                self.begun.pop((record.producer_id, record.producer_epoch), None)
+                handle = Handle(record.key, record.producer_id, record.producer_epoch)
+                ended = self._committed if marker.is_commit else self._aborted
+                ended[record.key] = (handle, Progress.from_json(record.value))
+
+    def _forget(self, name: str) -> None:
+        """Unless a later epoch has taken the id between its tombstone and that one's marker."""
+        if self.entry is not None and self._last.get(name, 0) < self.entry.epoch:
+            for known in (self._last, self._committed, self._aborted):
+                known.pop(name, None)

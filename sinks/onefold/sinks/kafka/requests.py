@@ -150,7 +150,8 @@ def read_log(cluster: Cluster, topic: str, offset: int) -> Iterator[tuple[list[R
                 items += [Marker(batch.producer_id, record.commit) for record in batch]
             else:
                 producer = batch.producer_id, batch.producer_epoch
-                items += [Record(*producer, (record.key or b"").decode(), record.value) for record in batch]
+                # Of somebody else the topic may hold any key.
+                items += [Record(*producer, (r.key or b"").decode(errors="replace"), r.value) for r in batch]
             offset = batch.next_offset
         yield items, offset
         if offset >= end_offset or offset == before:  # what is left was emptied by compaction

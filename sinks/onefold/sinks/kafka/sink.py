@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
 from onefold.core.contract import Committer, Guarantee, SinkKind, SinkWriter, TaskId
 from onefold.core.errors import ConfigError
-from onefold.sinks.kafka import clients, requests
+from onefold.core.findings import Finding
+from onefold.sinks.kafka import clients, doctor, requests
 from onefold.sinks.kafka.cluster import cluster
 from onefold.sinks.kafka.committer import TransactionalCommitter
 from onefold.sinks.kafka.encoding import Encoding
@@ -120,6 +121,9 @@ class KafkaSink:
             ),
             prepared_s=timeout_s,
         )
+
+    def examine(self, pipeline: str, deciding_s: float | None) -> Iterator[Finding]:
+        return doctor.examine(self._settings, pipeline, deciding_s)
 
     def store_url(self) -> str | None:
         return None

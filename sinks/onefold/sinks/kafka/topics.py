@@ -6,17 +6,26 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from confluent_kafka import KafkaError, KafkaException, Producer, TopicCollection
+from confluent_kafka import (
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    Producer,
+    TopicCollection,
+    TopicPartition,
+)
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AclOperation,
     AdminClient,
     ConfigResource,
+    OffsetSpec,
     ResourceType,
 )
 from confluent_kafka.cimpl import NewTopic
 
 from onefold.core.errors import ConfigError, Retriable
 from onefold.sinks.kafka import clients, errors
+from onefold.sinks.kafka.keeping import PROGRESS, REPLICAS, Kept, progress_faults
 from onefold.sinks.kafka.plan import Settings
 from onefold.sinks.kafka.transactions import initialize
 
@@ -24,19 +33,11 @@ __all__ = ["Topics"]
 
 T = TypeVar("T")
 
-_REPLICAS = 3
+_UNSEEN = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED)
 _SETTLE_S = 5.0
 _LOOK_AGAIN_S = 0.1
 _WRITE = frozenset({AclOperation.WRITE, AclOperation.DESCRIBE})
 _READ_WRITE = _WRITE | {AclOperation.READ}
-_PROGRESS = {
-    "cleanup.policy": "compact",
-    "compression.type": "uncompressed",  # it is read with a codec that has no compression library
-    "unclean.leader.election.enable": "false",
-    "segment.bytes": str(16 << 20),
-    "min.cleanable.dirty.ratio": "0.1",
-    "max.compaction.lag.ms": str(3_600_000),
-}
 
 
 class Topics:
@@ -70,26 +71,13 @@ class Topics:
             found = self._once_there(name, _READ_WRITE)
             if found is None:
                 raise Retriable(f"{self._where}: the topic {name!r} was created, and is not there yet")
-        config = self._config(name)
-        replicas = min(len(partition.replicas) for partition in found.partitions)
-        for setting in ("cleanup.policy", "compression.type", "unclean.leader.election.enable"):
-            if config.get(setting, _PROGRESS[setting]) != _PROGRESS[setting]:
-                raise ConfigError(
-                    f"{self._where}: the progress topic {name!r} has {setting}={config[setting]}, and it must be "
-                    f"{_PROGRESS[setting]}, since the sink's ledger lives there for good: {self._alter(name, setting)}"
-                )
-        in_sync = int(config.get("min.insync.replicas", "1"))
-        if replicas >= _REPLICAS and in_sync < 2:
-            raise ConfigError(
-                f"{self._where}: the progress topic {name!r} has min.insync.replicas={in_sync} of {replicas}: what one "
-                "broker acknowledged alone is lost with it: kafka-configs.sh --alter --topic "
-                f"{name} --add-config min.insync.replicas=2"
-            )
-        if in_sync > replicas:
-            raise ConfigError(
-                f"{self._where}: the progress topic {name!r} has {replicas} replicas and min.insync.replicas="
-                f"{in_sync}: it can never be written to. Lower the one, or reassign it to more brokers"
-            )
+        if faults := progress_faults(self._kept(name, found)):
+            raise ConfigError(f"{self._where}: {faults[0]}")
+
+    def look(self, topic: str) -> Kept | None:
+        """As it is now, None if it is not there."""
+        found = self._describe(topic, _WRITE)
+        return self._kept(topic, found) if found is not None else None
 
     def try_transactions(self, transactional_id: str) -> None:
         """Find out whether transactions with the sink's prefix and its timeout are allowed; none is begun."""
@@ -102,6 +90,22 @@ class Topics:
             raise clients.refused_by_client(error) from error
         doing = f"{self._where}, trying transactional id {transactional_id!r} with a timeout of {timeout_ms} ms"
         initialize(producer, self._settings, doing)
+
+    def broker_settings(self) -> list[dict[str, str]]:
+        """Each broker's; none of those that the sink may not see."""
+        known = self._answer(lambda: self._admin.list_topics(timeout=self._settings.timeout_s), "asking").brokers
+        found = [self._config(ResourceType.BROKER, str(broker)) for broker in sorted(known)]
+        return [config for config in found if config]
+
+    def held_back(self, topic: str, partitions: int) -> dict[int, int]:
+        """How many offsets of which partitions read_committed readers don't see yet, for transactions that are open."""
+        ends = []
+        for level in (IsolationLevel.READ_UNCOMMITTED, IsolationLevel.READ_COMMITTED):
+            latest = {TopicPartition(topic, n): OffsetSpec.latest() for n in range(partitions)}  # type: ignore[no-untyped-call]
+            asked = self._admin.list_offsets(latest, isolation_level=level, request_timeout=self._settings.timeout_s)
+            doing = f"asking for the end of {topic!r}"
+            ends.append({at.partition: self._answer(future.result, doing).offset for at, future in asked.items()})
+        return {n: end - ends[1][n] for n, end in ends[0].items() if end > ends[1][n]}
 
     def _describe(self, topic: str, wanted: frozenset[AclOperation]) -> Any:
         """None if it is not there. Raises ConfigError where the operations that the sink needs are not allowed."""
@@ -126,8 +130,8 @@ class Topics:
 
     def _create(self, name: str) -> None:
         brokers = len(self._answer(lambda: self._admin.list_topics(timeout=self._settings.timeout_s), "asking").brokers)
-        replicas = min(_REPLICAS, brokers)
-        config = {**_PROGRESS, "min.insync.replicas": str(2 if replicas >= _REPLICAS else 1)}
+        replicas = min(REPLICAS, brokers)
+        config = {**PROGRESS, "min.insync.replicas": str(2 if replicas >= REPLICAS else 1)}
         topic = NewTopic(name, num_partitions=1, replication_factor=replicas, config=config)
         future = self._admin.create_topics([topic], request_timeout=self._settings.timeout_s)[name]
         try:
@@ -143,19 +147,20 @@ class Topics:
             time.sleep(_LOOK_AGAIN_S)
         return found
 
-    def _config(self, topic: str) -> dict[str, str]:
-        """Its settings; none where the sink may not see them."""
-        resource = ConfigResource(ResourceType.TOPIC, topic)
+    def _kept(self, topic: str, found: Any) -> Kept:
+        replicas = min(len(partition.replicas) for partition in found.partitions)
+        return Kept(topic, len(found.partitions), replicas, self._config(ResourceType.TOPIC, topic))
+
+    def _config(self, kind: ResourceType, name: str) -> dict[str, str]:
+        """The settings of a topic or a broker; none where the sink may not see them."""
+        resource = ConfigResource(kind, name)
         future = self._admin.describe_configs([resource], request_timeout=self._settings.timeout_s)[resource]
         try:
             return {name: entry.value for name, entry in future.result().items()}
         except KafkaException as error:
-            if error.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+            if error.args[0].code() in _UNSEEN:
                 return {}
-            raise errors.translate(error.args[0], f"{self._where}, reading the settings of {topic!r}") from error
-
-    def _alter(self, topic: str, setting: str) -> str:
-        return f"kafka-configs.sh --alter --topic {topic} --add-config {setting}={_PROGRESS[setting]}"
+            raise errors.translate(error.args[0], f"{self._where}, reading the settings of {name!r}") from error
 
     def _answer(self, call: Callable[[], T], doing: str) -> T:
         """KafkaException passes where the answer is that the topic is there already, or is not."""

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
 
 from onefold.core.contract import Committer, Guarantee, SinkKind, SinkWriter, TaskId
 from onefold.core.errors import ConfigError
+from onefold.core.findings import Finding
 from onefold.sinks.postgres import connection as pool
-from onefold.sinks.postgres import opening
+from onefold.sinks.postgres import doctor, opening
 from onefold.sinks.postgres import plan as plans
 from onefold.sinks.postgres import target as targets
 from onefold.sinks.postgres.changes import DELETES_KEPT_S, Changes
@@ -176,6 +177,9 @@ class PostgresSink:
                 )
         return replace(promise, conditions=(*promise.conditions, *more))
 
+    def examine(self, pipeline: str, deciding_s: float | None) -> Iterator[Finding]:  # noqa: ARG002
+        return doctor.examine(self._settings, pipeline)
+
     def store_url(self) -> str | None:
         return pool.store_url(self._settings.url, self._settings.role)
 
@@ -234,5 +238,6 @@ _GUARANTEES = {
         SinkKind.TWO_PHASE,
         False,
         ("NO protection: every task commits for itself, a retry or replay doubles rows, and abort undoes nothing",),
+        is_protected=False,
     ),
 }

@@ -7,6 +7,10 @@ but this process, which is appended to every value: where that number comes out 
 ends. Ints travel as longs, because it would cut off what is beyond 32 bits. Bytes travel as texts, which are the same
 on the wire, and are looked at as bytes before any text is checked; a pyruhvro that checks by itself is noticed, and is
 then not given any. What it can't, fastavro does.
+
+A record of a type that is within itself says how deep it goes, and fastavro's compiled reader overflows its stack at
+some thousand levels, which ends the process. So a value that may go deep is read by the same library in Python, which
+raises RecursionError at a hundred or two.
 """
 
 from __future__ import annotations
@@ -18,6 +22,7 @@ from io import BytesIO
 from typing import Any
 
 import fastavro
+import fastavro._read_py as fastavro_in_python
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyruhvro
@@ -33,6 +38,8 @@ Decoder = Callable[[Sequence[bytes]], pa.RecordBatch]  # raises `Unparsable`
 _WIDENED = {("int", "long"), ("int", "float"), ("int", "double"), ("long", "float"), ("long", "double")} | {
     ("float", "double")
 }
+_PRIMITIVES = {"null", "boolean", "int", "long", "float", "double", "bytes", "string"}
+_SHALLOW_BYTES = 256  # a level is one byte or more
 _END = int.from_bytes(os.urandom(8), "big") >> 2
 
 
@@ -73,11 +80,16 @@ def _batch(arrays: list[pa.Array], columns: _Columns) -> pa.RecordBatch:
 def _general(writer: Json, reader: AvroSchema, columns: _Columns) -> Decoder:
     parsed = fastavro.parse_schema(writer)
     read_as = None if writer == reader.stripped else reader.decoded_as
+    shallow_bytes = _SHALLOW_BYTES if _is_recursive(fastavro.schema.expand_schema(writer)) else None
 
     def record(index: int, value: bytes) -> dict[str, Any]:
         data = BytesIO(value)
+        is_shallow = shallow_bytes is None or len(value) <= shallow_bytes
+        read = fastavro.schemaless_reader if is_shallow else fastavro_in_python.schemaless_reader
         try:
-            found = fastavro.schemaless_reader(data, parsed, read_as)
+            found = read(data, parsed, read_as)
+        except RecursionError:
+            raise Unparsable(index, "the record is nested too deep: records within themselves, or lists") from None
         except Exception as error:  # bytes that are no record may make it raise anything
             raise Unparsable(index, f"not a record of its Avro schema: {error!r}") from None
         if (left := len(value) - data.tell()) > 0:
@@ -144,6 +156,18 @@ def _vectorised(writer: Json, reader: AvroSchema, columns: _Columns) -> Decoder 
             raise Unparsable(None, f"not a record of its Avro schema: {error}") from None
 
     return decode
+
+
+def _is_recursive(expanded: Json) -> bool:
+    """Whether a type is within itself: then its name is left where the type would have to be written out again."""
+    if isinstance(expanded, list):
+        return any(map(_is_recursive, expanded))
+    if isinstance(expanded, str):
+        return expanded not in _PRIMITIVES
+    inside = [expanded[name] for name in ("items", "values") if name in expanded]
+    inside += [field["type"] for field in expanded.get("fields", ())]
+    inside += [kind for kind in [expanded["type"]] if not isinstance(kind, str)]
+    return any(map(_is_recursive, inside))
 
 
 def _is_vectorised(schema: Json) -> bool:

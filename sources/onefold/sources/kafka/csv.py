@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as pcsv
 
 from onefold.core.errors import ConfigError
+from onefold.sources.kafka.overflow import has_infinity, too_large
 from onefold.sources.kafka.sifting import Unparsable
 
 __all__ = ["CsvParser", "check", "check_delimiter"]
@@ -75,7 +76,19 @@ class CsvParser:
                 raise Unparsable(None, f"field {field.name!r}: a quote stays open")
             if not field.nullable and array.null_count:
                 raise Unparsable(None, f"the field {field.name!r} is empty, and the schema says NOT NULL")
+            if has_infinity(array):
+                self._refuse_overflow(joined, array, field)
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def _refuse_overflow(self, joined: bytes, array: pa.Array, field: pa.Field) -> None:
+        """Raise `Unparsable` for a number such as 1e400; an infinity that is written as one is what it says."""
+        options = pcsv.ReadOptions(use_threads=False, block_size=len(joined) + 1, column_names=self._schema.names)
+        texts = pcsv.ConvertOptions(include_columns=[field.name], column_types={field.name: pa.string()})
+        written = pcsv.read_csv(pa.BufferReader(joined), options, self._parse, texts).column(0).combine_chunks()
+        is_number = pc.match_substring_regex(written, "[0-9]")
+        large = pc.and_(pc.is_inf(array), is_number)
+        if large.true_count:
+            raise Unparsable(pc.index(large, True).as_py(), too_large(field))
 
     def explain(self, value: bytes | None) -> Unparsable:
         try:

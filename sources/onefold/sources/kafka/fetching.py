@@ -19,6 +19,7 @@ from onefold.sources.kafka.native import helper
 from onefold.sources.kafka.native.consumer import CompiledConsumer
 from onefold.sources.kafka.offsets import Broker, OffsetRange
 from onefold.sources.kafka.records import Records, Wanted
+from onefold.sources.kafka.subscription import Subscription
 from onefold.sources.kafka.truncation import is_truncation, truncated
 
 __all__ = ["close_consumers", "consumers_made", "fetch"]
@@ -170,14 +171,7 @@ def _explain(error: KafkaError, reached: int, wanted: OffsetRange, broker: Broke
     if is_truncation(error):
         raise truncated(f"{wanted.topic}/{wanted.partition}", reached, error.str())
     if error.code() in _NO_TOPIC:
-        try:
-            known = broker.partitions(
-                [wanted.topic]
-            )  # asks for a while: a broker that restarts knows no topic at first
-        except ConfigError:
-            known = []
-        if (wanted.topic, wanted.partition) not in known:
-            raise DataLoss(f"{wanted}: {error.str()}. The topic was deleted while its records were still to be read")
+        _check_there(wanted, broker)
         raise Retriable(f"{wanted}: {error.str()}, but the broker knows it again: read the range again")
     if error.code() in _NO_ACCESS:
         raise ConfigError(f"{wanted}: {error.str()}. Check the security settings and the topic's ACLs")
@@ -185,8 +179,19 @@ def _explain(error: KafkaError, reached: int, wanted: OffsetRange, broker: Broke
     raise Retriable(f"{wanted}: {error.str()}, but the broker still has this range: read it again")
 
 
+def _check_there(wanted: OffsetRange, broker: Broker) -> None:
+    """Raise `DataLoss` if the topic is gone. Asks for a while: a broker that restarts knows no topic at first."""
+    found = Subscription((wanted.topic,)).find(broker, known=(wanted.topic,))
+    if wanted.partition not in found[wanted.topic].partitions:
+        raise DataLoss(
+            f"{wanted}: the topic was deleted and made anew, with fewer partitions, while its records were still to be"
+            " read. What was not read of it is lost: restore it, or go on under a new pipeline name"
+        )
+
+
 def _check_log(reached: int, wanted: OffsetRange, broker: Broker) -> None:
     """Raise `DataLoss` if the broker no longer has what is still to be read."""
+    _check_there(wanted, broker)  # of a topic that is gone it would only say that nobody leads it
     at = (wanted.topic, wanted.partition)
     first, end = broker.earliest([at])[at], broker.log_end([at])[at]
     if first > reached:

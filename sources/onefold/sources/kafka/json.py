@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.json as pj
 
 from onefold.core.errors import ConfigError
+from onefold.sources.kafka.overflow import has_infinity, too_large
 from onefold.sources.kafka.records import Lines, Values
 from onefold.sources.kafka.sifting import Unparsable
 
@@ -81,6 +82,8 @@ def _parse_all(values: Values, schema: pa.Schema) -> pa.RecordBatch:
     for array, field in zip(arrays, schema, strict=True):
         if not field.nullable and array.null_count:
             raise ValueError(f"the field {field.name!r} is missing or null, and the schema says NOT NULL")
+        if has_infinity(array):  # JSON has no infinity, so it was a number such as 1e400
+            raise ValueError(too_large(field))
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 

@@ -17,7 +17,7 @@ from confluent_kafka import (
     TopicCollection,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
+from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType  # type: ignore[attr-defined]
 
 from onefold.core import librdkafka
 from onefold.core.errors import ConfigError
@@ -96,6 +96,16 @@ class Broker:
 
         return self._ask(f"asking for the partitions of {', '.join(sorted(names)[:5])}", describe)
 
+    def settings_of(self, names: Collection[str]) -> dict[str, dict[str, str]]:
+        """The settings of these topics, the brokers' defaults among them; none of those that we may not see."""
+
+        def ask(left_s: float) -> dict[str, dict[str, str]]:
+            wanted = [ConfigResource(ResourceType.TOPIC, name) for name in names]
+            asked = self._admin.describe_configs(wanted, request_timeout=left_s) if wanted else {}
+            return {resource.name: self._configured(answer) for resource, answer in asked.items()}
+
+        return self._ask("asking for the topics' settings", ask)
+
     def earliest(self, partitions: Iterable[Partition]) -> Offsets:
         """The first record that Kafka still has, of each partition."""
         return dict(self._list(dict.fromkeys(partitions, _FIRST), self._isolation).offsets)
@@ -137,6 +147,15 @@ class Broker:
             raise
         topic_id = str(found.topic_id)
         return Topic(None if topic_id == _NO_ID else topic_id, tuple(sorted(p.id for p in found.partitions)))
+
+    @staticmethod
+    def _configured(answer: Future[Any]) -> dict[str, str]:
+        try:
+            return {name: entry.value for name, entry in answer.result().items()}
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                return {}
+            raise
 
     def _list(self, specs: Mapping[Partition, OffsetSpec], isolation: IsolationLevel) -> Standing:
         if not specs:

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from operator import methodcaller
 from typing import Any, Protocol, overload
 
 import pyarrow as pa
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
 
+from onefold.core.errors import BadRecord
+
 __all__ = ["Lines", "MessageRecords", "Records", "Values", "Wanted"]
 
 Values = Sequence[bytes | None]
+# Where a name cannot be decoded, confluent-kafka's method returns a list with a hole in it *and* sets an error. A call
+# that the interpreter has specialised, after some rounds, does not look for that, and the process ends at the hole.
+_headers_of = methodcaller("headers")
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,9 +133,16 @@ def _timestamp(message: Message) -> tuple[int, int]:
     return message.timestamp()
 
 
-def _headers(message: Message) -> list[dict[str, object]] | None:
-    headers = message.headers()
+def _headers(message: Message) -> list[dict[str, object]]:
+    try:
+        headers = _headers_of(message)
+    except (SystemError, UnicodeDecodeError):  # of a name that cannot be decoded the former, by version
+        raise BadRecord(
+            f"{message.topic()}/{message.partition()}, offset {message.offset()}: the name of a header is not UTF-8, "
+            "and confluent-kafka cannot read it. The compiled helper can (docs/compiled-fetch.md); or read without "
+            "headers"
+        ) from None
     if not headers:
-        return None
+        return []  # not null: Spark 4.2 takes quadratic time to hand a column of null lists to Python
     pairs = headers.items() if isinstance(headers, dict) else headers
     return [{"key": key, "value": value} for key, value in pairs]

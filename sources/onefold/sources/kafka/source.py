@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import copy
-import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from onefold.core.errors import ConfigError
+from onefold.core.librdkafka import near
 from onefold.core.positions import Positions
 from onefold.sources.kafka import operations, starting
 from onefold.sources.kafka import settings as client
@@ -16,39 +16,11 @@ from onefold.sources.kafka.formats import FORMATS, INFER, check_format
 from onefold.sources.kafka.groups import GroupPositions
 from onefold.sources.kafka.native import check_choice, described
 from onefold.sources.kafka.offsets import Broker
-from onefold.sources.kafka.options import FORMAT_OPTIONS, format_options, format_settings
+from onefold.sources.kafka.options import format_options
+from onefold.sources.kafka.reading_options import NO_STATE, topics_and_settings
 from onefold.sources.kafka.subscription import Subscription
 
 __all__ = ["KafkaSource"]
-
-_OPTIONS = {
-    "subscribe",
-    "subscribePattern",
-    "format",
-    "positions",
-    "startingOffsets",
-    "endingOffsets",
-    "frozen",
-    "maxOffsetsPerTrigger",
-    "timeoutMs",
-    "direct",
-    "startingTimestamp",
-    "startingOffsetsByTimestamp",
-    *operations.OPTIONS,
-    *FORMAT_OPTIONS,
-    "compiledFetch",
-}
-_REFUSED_OPTIONS = {
-    "failondataloss": "records that Kafka has deleted always fail with DataLoss; to accept a loss, start with a new "
-    "pipeline name and explicit startingOffsets",
-    "assign": "name the topics in subscribe; every partition is read",
-    "includeheaders": "format=raw always has headers, the others with columns='headers'",
-    "startingoffsetsbytimestampstrategy": "a partition with no record from that time on starts at its end",
-    "kafka.group.id": "positions are kept in the checkpoint, no consumer group is joined; to show them in one, give "
-    "commitToGroup",
-    "deduplicate": "a data source has no state: use pipeline.read(spark, KafkaSource(..., deduplicate=...)), or "
-    "onefold.spark.deduplicate(df, ...)",
-}
 
 
 @dataclass(frozen=True, init=False)
@@ -163,9 +135,7 @@ class KafkaSource:
         if not isinstance(self.bootstrap_servers, str) or not self.bootstrap_servers.strip():
             raise ConfigError("bootstrap_servers (option kafka.bootstrap.servers) is missing: 'localhost:9092'")
         if self.format not in FORMATS:
-            raise ConfigError(
-                f"format is one of {', '.join(FORMATS)}, not {self.format!r}{_near(self.format, FORMATS)}"
-            )
+            raise ConfigError(f"format is one of {', '.join(FORMATS)}, not {self.format!r}{near(self.format, FORMATS)}")
         check_format(self)
         if self.max_offsets_per_trigger is not None and (
             not isinstance(self.max_offsets_per_trigger, int) or self.max_offsets_per_trigger < 1
@@ -231,7 +201,7 @@ class KafkaSource:
         Raises ConfigError for a source with `deduplicate` that no pipeline has frozen: the data source cannot do that.
         """
         if self.deduplicate is not None and positions is None:
-            raise ConfigError(f"deduplicate= cannot be an option: {_REFUSED_OPTIONS['deduplicate']}")
+            raise ConfigError(f"deduplicate= cannot be an option: {NO_STATE}")
         options = {
             **(
                 {"subscribe": ",".join(self.topics)} if self.topics else {"subscribePattern": self.topics_pattern or ""}
@@ -253,61 +223,5 @@ class KafkaSource:
     @classmethod
     def from_options(cls, options: Mapping[str, str]) -> KafkaSource:
         """The source that these data source options describe. Names are matched without regard to case."""
-        known = {name.lower(): name for name in _OPTIONS}
-        given: dict[str, str] = {}
-        settings: dict[str, str] = {}
-        registry: dict[str, str] = {}
-        for key, value in options.items():
-            name = key.lower()
-            if name in _REFUSED_OPTIONS:
-                raise ConfigError(f"the option {key!r} cannot be given: {_REFUSED_OPTIONS[name]}")
-            if name.startswith("kafka."):
-                settings[name.removeprefix("kafka.")] = value
-            elif name.startswith("schema.registry."):
-                registry[name.removeprefix("schema.registry.")] = value
-            elif name in known:
-                given[known[name]] = value
-            else:
-                hint = _near(name, known) or f"; known are {', '.join(sorted(_OPTIONS))} and kafka.*"
-                for lower, proper in known.items():
-                    hint = hint.replace(f"{lower!r}", f"{proper!r}")
-                raise ConfigError(f"onefold_kafka has no option {key!r}{hint}")
-        if "subscribe" not in given and "subscribePattern" not in given:
-            raise ConfigError(
-                "the option 'subscribe' is missing: name the topics, comma-separated; or subscribePattern"
-            )
-        return cls(
-            *[topic.strip() for topic in given["subscribe"].split(",")] if "subscribe" in given else (),
-            bootstrap_servers=settings.pop("bootstrap.servers", ""),
-            format=given.get("format", "raw").lower(),
-            positions=_flag("positions", given.get("positions", "false")),
-            starting_offsets=starting.of_options(given),
-            max_offsets_per_trigger=_whole("maxOffsetsPerTrigger", given.get("maxOffsetsPerTrigger")),
-            settings=settings,
-            timeout_s=(_whole("timeoutMs", given.get("timeoutMs")) or 60_000) / 1000,
-            topics_pattern=given.get("subscribePattern"),
-            **operations.settings(given),
-            schema_registry=registry or None,
-            **format_settings(given),
-            compiled_fetch=given.get("compiledFetch", "auto").strip().lower(),
-        )
-
-
-def _flag(name: str, text: str) -> bool:
-    if text.strip().lower() not in ("true", "false"):
-        raise ConfigError(f"{name} is true or false, not {text!r}")
-    return text.strip().lower() == "true"
-
-
-def _whole(name: str, text: str | None) -> int | None:
-    if text is None:
-        return None
-    try:
-        return int(text)
-    except ValueError:
-        raise ConfigError(f"{name} is a whole number, not {text!r}") from None
-
-
-def _near(name: str, known: Mapping[str, str] | tuple[str, ...]) -> str:
-    close = difflib.get_close_matches(name, list(known), 1)
-    return f"; did you mean {close[0]!r}?" if close else ""
+        topics, settings = topics_and_settings(options)
+        return cls(*topics, **settings)

@@ -60,7 +60,6 @@ typedef struct onefold_buffers {
     uint8_t *key;
     uint8_t *timestamp_valid;
     int64_t *timestamp;
-    uint8_t *headers_valid;
     int32_t *headers_ends;
     int32_t *header_name_ends;
     uint8_t *header_name;
@@ -71,7 +70,6 @@ typedef struct onefold_buffers {
     int64_t value_nulls;
     int64_t key_nulls;
     int64_t timestamp_nulls;
-    int64_t headers_nulls;
     int64_t header_value_nulls;
     int32_t are_objects; /* WANT_LINES: every value begins with { and ends with } */
     int32_t is_ascii;    /* WANT_LINES */
@@ -470,13 +468,8 @@ EXPORTED void onefold_hand_over(onefold_consumer *consumer, onefold_buffers *to)
                 set_bit(to->timestamp_valid, (int64_t)i);
         }
         if (wanted & WANT_HEADERS) {
-            int64_t before = header;
             header = append_headers(message, to, header);
             to->headers_ends[i + 1] = (int32_t)header;
-            if (header == before)
-                to->headers_nulls++;
-            else
-                set_bit(to->headers_valid, (int64_t)i);
         }
         rd.message_destroy(message);
     }

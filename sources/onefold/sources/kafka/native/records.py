@@ -30,7 +30,6 @@ class Room:
             self._make_valid("timestamp_valid", records)
             self._make("timestamp", 8 * records)
         if wanted.headers:
-            self._make_valid("headers_valid", records)
             self._make("headers_ends", 4 * (records + 1))
             self._make("header_name_ends", 4 * (headers + 1))
             self._make("header_name", sizes.header_name_bytes)
@@ -98,14 +97,18 @@ class ArrowRecords:
     def _headers(self, kind: pa.ListType) -> pa.Array:
         count = pa.Array.from_buffers(pa.int32(), self.count + 1, [None, self.buffers["headers_ends"]])[-1].as_py()
         pair = kind.value_type
-        name = pa.Array.from_buffers(
-            pair[0].type, count, [None, self.buffers["header_name_ends"], self.buffers["header_name"]]
-        )
-        name.validate(full=True)  # the bytes of a name are whatever a producer sent
+        named = [None, self.buffers["header_name_ends"], self.buffers["header_name"]]
+        name = pa.Array.from_buffers(pair[0].type, count, named)
+        try:
+            name.validate(full=True)
+        except (
+            pa.ArrowInvalid
+        ):  # a name's bytes are whatever a producer sent: they are read as Java's client reads them
+            names = pa.Array.from_buffers(pa.binary(), count, named).to_pylist()
+            name = pa.array([bytes.decode(errors="replace") for bytes in names], pair[0].type)
         value = self._bytes("header_value", pair[1].type, count, self.said.header_value_nulls)
         pairs = pa.Array.from_buffers(pair, count, [None], children=[name, value])
-        buffers = [self._valid("headers", self.said.headers_nulls), self.buffers["headers_ends"]]
-        return pa.Array.from_buffers(kind, self.count, buffers, children=[pairs])
+        return pa.Array.from_buffers(kind, self.count, [None, self.buffers["headers_ends"]], children=[pairs])
 
     def _bytes(self, name: str, kind: pa.DataType, count: int, nulls: int) -> pa.Array:
         buffers = [self._valid(name, nulls), self.buffers[f"{name}_ends"], self.buffers[name]]

@@ -1,0 +1,143 @@
+"""`onefold doctor`: the options, and the pipeline that they describe."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from onefold.core import ConfigError, Sink
+
+__all__ = ["doctor"]
+
+
+class Delivery(StrEnum):
+    AUTO = "auto"
+    TWO_PHASE = "two_phase"
+    STAGED = "staged"
+    AT_LEAST_ONCE = "at_least_once"
+
+
+class RowMode(StrEnum):
+    APPEND = "append"
+    UPSERT = "upsert"
+
+
+class RecordMode(StrEnum):
+    TRANSACTIONAL = "transactional"
+    KEYED = "keyed"
+
+
+def doctor(
+    pipeline: Annotated[str, typer.Option(help="The pipeline's name.")],
+    postgres: Annotated[str | None, typer.Option(help="URL of a Postgres sink's database.")] = None,
+    table: Annotated[str | None, typer.Option(help="The Postgres sink's table.")] = None,
+    delivery: Annotated[Delivery, typer.Option(help="The Postgres sink's delivery.")] = Delivery.AUTO,
+    mode: Annotated[
+        RowMode, typer.Option(help="The Postgres sink's mode; upsert needs --key, --order.")
+    ] = RowMode.APPEND,
+    key: Annotated[str, typer.Option(help="upsert: the columns that name a row, separated by commas.")] = "",
+    order: Annotated[str, typer.Option(help="upsert: the columns that say which version is newer.")] = "",
+    delete_when_true: Annotated[str | None, typer.Option(help="upsert: the column that marks deletions.")] = None,
+    delete_when_null: Annotated[str | None, typer.Option(help="upsert: the column that deletions lack.")] = None,
+    role: Annotated[str | None, typer.Option(help="The Postgres sink's role.")] = None,
+    sink: Annotated[str | None, typer.Option(help="The Postgres sink's name, if it isn't the table's.")] = None,
+    bookkeeping_schema: Annotated[str, typer.Option(help="The Postgres sink's bookkeeping_schema.")] = "onefold_sinks",
+    into: Annotated[str | None, typer.Option(help="A Kafka sink's topic.")] = None,
+    into_servers: Annotated[str | None, typer.Option(help="Its brokers, if they aren't the source's.")] = None,
+    into_mode: Annotated[RecordMode, typer.Option(help="The Kafka sink's mode.")] = RecordMode.TRANSACTIONAL,
+    into_name: Annotated[str | None, typer.Option(help="The Kafka sink's name, if it isn't the topic's.")] = None,
+    id: Annotated[str, typer.Option(help="keyed: the columns that make the unique id.")] = "",
+    progress_topic: Annotated[str, typer.Option(help="The Kafka sink's progress_topic.")] = "onefold_progress",
+    transactional_id_prefix: Annotated[str, typer.Option(help="As the Kafka sink has it.")] = "onefold",
+    transaction_timeout_s: Annotated[float, typer.Option(help="As the Kafka sink has it.")] = 900,
+    outage_max_s: Annotated[float | None, typer.Option(help="As the Kafka sink has it.")] = None,
+    topic: Annotated[str, typer.Option(help="The source's topic or topics, separated by commas.")] = "",
+    bootstrap_servers: Annotated[str | None, typer.Option(help="The source's Kafka brokers.")] = None,
+    setting: Annotated[list[str] | None, typer.Option(help="name=value: librdkafka's, of source and sink.")] = None,
+    store: Annotated[str | None, typer.Option(help="The checkpoint store, if it isn't in that database.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+) -> None:
+    """What the pipeline guarantees, and whether its servers are set up for it. Changes nothing. Exit code 1 if not."""
+    from onefold.connectors.doctor import diagnose
+    from onefold.connectors.doctor_command import print_diagnosis
+
+    settings = _settings(setting or [])
+    sinks: list[Sink] = []
+    if postgres is not None:
+        rows = {
+            "delivery": delivery.value,
+            "mode": mode.value,
+            "key": _names(key),
+            "order": _names(order),
+            "delete_when_true": delete_when_true,
+            "delete_when_null": delete_when_null,
+            "role": role,
+            "name": sink,
+            "bookkeeping_schema": bookkeeping_schema,
+        }
+        sinks.append(_postgres(postgres, table, rows))
+    if into is not None:
+        records = {
+            "mode": into_mode.value,
+            "name": into_name,
+            "id": _names(id),
+            "progress_topic": progress_topic,
+            "transactional_id_prefix": transactional_id_prefix,
+            "transaction_timeout_s": transaction_timeout_s,
+            "outage_max_s": outage_max_s,
+            "settings": settings,
+        }
+        sinks.append(_kafka(into, into_servers or bootstrap_servers, records))
+    if not sinks:
+        raise ConfigError("name the pipeline's sinks: --postgres URL --table NAME, or --into TOPIC, or both")
+    found = diagnose(pipeline, sinks, store=store, source=_source(_names(topic), bootstrap_servers, settings))
+    if as_json:
+        json.dump(found.as_dict(), sys.stdout, indent=2)
+        sys.stdout.write("\n")
+    else:
+        print_diagnosis(Console(soft_wrap=True), found)
+    if not found.holds:
+        raise typer.Exit(1)
+
+
+def _postgres(url: str, table: str | None, settings: Mapping[str, Any]) -> Sink:
+    from onefold.sinks import PostgresSink
+
+    if table is None:
+        raise ConfigError("--postgres goes with --table, the sink's table")
+    return PostgresSink(url, table, **settings)
+
+
+def _kafka(topic: str, servers: str | None, settings: Mapping[str, Any]) -> Sink:
+    from onefold.sinks import KafkaSink
+
+    if servers is None:
+        raise ConfigError("--into goes with --into-servers, the brokers of the sink's topic")
+    return KafkaSink(topic, bootstrap_servers=servers, **settings)
+
+
+def _source(topics: Sequence[str], servers: str | None, settings: Mapping[str, str]) -> Any:
+    from onefold.sources import KafkaSource
+
+    if not topics:
+        return None
+    if servers is None:
+        raise ConfigError("--topic goes with --bootstrap-servers, the brokers of the source's topics")
+    return KafkaSource(*topics, bootstrap_servers=servers, settings=settings)
+
+
+def _settings(given: Sequence[str]) -> dict[str, str]:
+    pairs = [text.partition("=") for text in given]
+    if wrong := [name for name, equals, _ in pairs if not equals]:
+        raise ConfigError(f"--setting is name=value, as in security.protocol=SSL, not {wrong[0]!r}")
+    return {name.strip(): value for name, _, value in pairs}
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",")] if text else []

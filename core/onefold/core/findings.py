@@ -1,0 +1,52 @@
+"""What an examination of a pipeline's servers finds; `onefold doctor` prints it. Examining changes nothing."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+from onefold.core.contract import Guarantee
+from onefold.core.invariants import AtomicEpoch, FencedNeverDecides, NoDuplicate, ResolveOnce
+
+__all__ = ["Examined", "Finding", "Level", "not_promised"]
+
+
+class Level(enum.Enum):
+    FINE = "fine"
+    CAUTION = "caution"  # the guarantee holds; somebody should know all the same
+    PROBLEM = "problem"  # it breaks the guarantee, or keeps the pipeline from starting
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at. `breaks` names the invariants that do not hold as long as it is so."""
+
+    level: Level
+    says: str
+    breaks: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        assert self.level is Level.PROBLEM or not self.breaks, self
+
+
+@runtime_checkable
+class Examined(Protocol):
+    """A sink that can look at what its guarantee rests on."""
+
+    def examine(self, pipeline: str, deciding_s: float | None) -> Iterable[Finding]:
+        """Without changing anything. `deciding_s`: the longest that one of the pipeline's recent epochs took from its
+        opening to its decision, where that is known. Raises what asking a server raises."""
+        ...
+
+
+def not_promised(guarantee: Guarantee) -> dict[str, str]:
+    """The named invariants that a sink with this guarantee does not give, and why. It gives all others."""
+    found: dict[str, str] = {}
+    if not guarantee.is_protected:
+        names = (NoDuplicate.name, ResolveOnce.name, FencedNeverDecides.name)
+        found |= dict.fromkeys(names, "it runs without protection: every task commits for itself")
+    if not guarantee.atomic_epoch:
+        found[AtomicEpoch.name] = "readers may see an epoch part by part"
+    return found

@@ -1,0 +1,205 @@
+"""What a Kafka sink's guarantee rests on, as the brokers have it now. Nothing here writes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+from onefold.core.errors import ConfigError
+from onefold.core.findings import Finding, Level
+from onefold.core.invariants import NoLoss
+from onefold.sinks.kafka import requests
+from onefold.sinks.kafka.cluster import Cluster, cluster
+from onefold.sinks.kafka.keeping import REPLICAS, Kept, progress_faults
+from onefold.sinks.kafka.plan import Settings
+from onefold.sinks.kafka.topics import Topics
+
+__all__ = ["examine", "outage"]
+
+# Brokers' defaults, for those whose settings we may not see.
+_CAP_MS, _CLEANUP_MS = 900_000, 10_000
+
+
+def examine(settings: Settings, pipeline: str, deciding_s: float | None) -> Iterator[Finding]:
+    topics = Topics(settings, settings.where(pipeline))
+    if settings.mode == "transactional":
+        kafka = cluster(*settings.cluster)
+        yield _version(kafka)
+        brokers = topics.broker_settings()
+        yield from _timeout(settings, brokers)
+        yield from outage(settings.transaction_timeout_s, settings.outage_max_s, deciding_s)
+        yield from _open(kafka, settings, pipeline, brokers, deciding_s)
+    target = topics.look(settings.topic)
+    if target is None:
+        yield Finding(Level.PROBLEM, f"the topic {settings.topic!r} is not there: the sink does not make it")
+    else:
+        yield from _keeps(target)
+        yield from _cleanup(target)
+        if settings.mode == "transactional":
+            yield _held_back(topics, target)
+    progress = topics.look(settings.progress_topic)
+    if progress is None:
+        yield Finding(Level.FINE, f"the progress topic {settings.progress_topic!r} is made by the first start")
+        return
+    faults = progress_faults(progress)
+    yield from (Finding(Level.PROBLEM, fault, (NoLoss.name,)) for fault in faults)
+    if not faults:
+        yield from _keeps(progress)
+
+
+def outage(timeout_s: float, outage_max_s: float, deciding_s: float | None) -> Iterator[Finding]:
+    """How long driver or brokers may be away between an epoch's decision and its commit."""
+    says = (
+        f"an outage of {outage_max_s:g} s between an epoch's decision and its commit is survived in any case "
+        f"(outage_max_s); whatever the outage, the brokers abort {timeout_s:g} s after a task's first row"
+    )
+    if deciding_s is None:
+        yield Finding(Level.FINE, says)
+        return
+    left_s = timeout_s - deciding_s
+    says += f". The slowest of the recent epochs was decided after {deciding_s:.3g} s"
+    if left_s >= outage_max_s:
+        yield Finding(Level.FINE, f"{says}, which leaves {int(left_s)} s: the longest outage that all of them survive")
+    else:
+        yield Finding(
+            Level.CAUTION,
+            f"{says}, which leaves less than outage_max_s: such an epoch runs again, and where they always take that "
+            "long, again and again. Make epochs smaller, raise transaction_timeout_s, or lower outage_max_s",
+        )
+
+
+def _version(kafka: Cluster) -> Finding:
+    try:
+        requests.check_versions(kafka)
+    except ConfigError as error:
+        return Finding(Level.PROBLEM, str(error))
+    level = kafka.any().features["transaction.version"]
+    return Finding(Level.FINE, f"the brokers' transaction.version is {level}: late repeats of a commit are harmless")
+
+
+def _timeout(settings: Settings, brokers: list[dict[str, str]]) -> Iterator[Finding]:
+    timeout_s = settings.transaction_timeout_s
+    if not brokers:
+        yield Finding(
+            Level.CAUTION,
+            f"the brokers don't show their settings to us (DESCRIBE_CONFIGS on the cluster): whether they allow "
+            f"transaction_timeout_s={timeout_s:g} shows when the sink is opened",
+        )
+        return
+    cap_s = _least(brokers, "transaction.max.timeout.ms", _CAP_MS) / 1000
+    if timeout_s > cap_s:
+        yield Finding(
+            Level.PROBLEM,
+            f"transaction_timeout_s={timeout_s:g} is above the brokers' transaction.max.timeout.ms ({cap_s:g} s): the "
+            "sink cannot be opened. Lower the one, or raise the other",
+        )
+    elif timeout_s == cap_s:
+        yield Finding(Level.FINE, f"transaction_timeout_s={timeout_s:g} is all that the brokers allow")
+    else:
+        yield Finding(
+            Level.FINE, f"transaction_timeout_s={timeout_s:g}; the brokers (transaction.max.timeout.ms) allow {cap_s:g}"
+        )
+
+
+def _open(
+    kafka: Cluster, settings: Settings, pipeline: str, brokers: list[dict[str, str]], deciding_s: float | None
+) -> Iterator[Finding]:
+    cleanup_s = _most(brokers, "transaction.abort.timed.out.transaction.cleanup.interval.ms", _CLEANUP_MS) / 1000
+    forgotten_s = settings.transaction_timeout_s + cleanup_s
+    usual = "as long as an epoch runs" if deciding_s is None else f"up to {deciding_s:.3g} s in the recent epochs"
+    yield Finding(
+        Level.FINE,
+        f"open transactions hold back other read_committed readers of the topic: {usual}; after a crash until the "
+        f"pipeline is started again, or {forgotten_s:g} s where it is not",
+    )
+    found = requests.describe(kafka, requests.list_ids(kafka, settings.names(pipeline).ids, "Ongoing"))
+    ages_s = [time.time() - transaction.started_ms / 1000 for transaction in found.values()]
+    if not ages_s:
+        yield Finding(Level.FINE, "no transaction of this sink is open now")
+    elif max(ages_s) <= forgotten_s:
+        says = f"open transactions of this sink: {len(ages_s)}, the oldest for {max(ages_s):.0f} s"
+        yield Finding(
+            Level.FINE, f"{says}. They are of an epoch that runs, or of a process that died: then start again"
+        )
+    else:
+        yield Finding(
+            Level.CAUTION,
+            f"open transactions of this sink: {len(ages_s)}, the oldest for {max(ages_s):.0f} s, longer than its "
+            "timeout: the brokers should have ended it. Start the pipeline: its recovery does",
+        )
+
+
+def _held_back(topics: Topics, target: Kept) -> Finding:
+    held = topics.held_back(target.name, target.partitions)
+    if not held:
+        return Finding(Level.FINE, f"no open transaction, of anybody, holds back readers of {target.name!r} now")
+    return Finding(
+        Level.FINE,
+        f"read_committed readers of {target.name!r} are held back now, by {sum(held.values()):,} offsets in "
+        f"{len(held)} of its {target.partitions} partitions",
+    )
+
+
+def _keeps(topic: Kept) -> Iterator[Finding]:
+    """Whether what brokers acknowledged of it outlives one of them."""
+    is_unclean = topic.config.get("unclean.leader.election.enable") == "true"
+    is_alone = topic.in_sync < 2
+    if not topic.config:
+        yield Finding(
+            Level.CAUTION,
+            f"the settings of topic {topic.name!r} are not shown to us (DESCRIBE_CONFIGS on it): see yourself that it "
+            "keeps what it acknowledged (min.insync.replicas from 2 on, no unclean leader election)",
+        )
+        return
+    if is_unclean:
+        yield Finding(
+            Level.PROBLEM,
+            f"topic {topic.name!r} has unclean.leader.election.enable=true: a broker that lacks what others "
+            f"acknowledged may lead, and it is gone: {topic.alter('unclean.leader.election.enable', 'false')}",
+            (NoLoss.name,),
+        )
+    if topic.replicas >= REPLICAS and is_alone:
+        yield Finding(
+            Level.PROBLEM,
+            f"topic {topic.name!r} has min.insync.replicas={topic.in_sync} of {topic.replicas}: what one broker "
+            f"acknowledged alone is lost with it: {topic.alter('min.insync.replicas', '2')}",
+            (NoLoss.name,),
+        )
+    elif topic.in_sync > topic.replicas:
+        yield Finding(
+            Level.PROBLEM,
+            f"topic {topic.name!r} has {topic.replicas} replicas and min.insync.replicas={topic.in_sync}: it can never "
+            "be written to. Lower the one, or reassign it to more brokers",
+        )
+    elif is_alone:
+        yield Finding(
+            Level.CAUTION,
+            f"topic {topic.name!r} has {topic.replicas} replicas, min.insync.replicas={topic.in_sync}: what it "
+            "acknowledged may be on one broker's disk alone. Where that matters: three replicas, two in sync",
+        )
+    elif not is_unclean:
+        kept = f"{topic.replicas} replicas, min.insync.replicas={topic.in_sync}, no unclean leader election"
+        yield Finding(Level.FINE, f"topic {topic.name!r} has {kept}: it keeps what it acknowledged")
+
+
+def _cleanup(target: Kept) -> Iterator[Finding]:
+    if not target.config:
+        return
+    policy = target.config.get("cleanup.policy", "delete")
+    hours = int(target.config.get("retention.ms", "-1")) / 3_600_000
+    kept = f"{hours:,.4g} hours" if hours >= 0 else "for good"
+    says = f"topic {target.name!r} has cleanup.policy={policy}"
+    if "compact" in policy:
+        yield Finding(
+            Level.CAUTION, f"{says}: it keeps the last record of each key, and takes none without a key (a BadRecord)"
+        )
+    else:
+        yield Finding(Level.FINE, f"{says}, and keeps records {kept} as far as time counts")
+
+
+def _least(brokers: list[dict[str, str]], setting: str, default: int) -> int:
+    return min((int(config.get(setting, default)) for config in brokers), default=default)
+
+
+def _most(brokers: list[dict[str, str]], setting: str, default: int) -> int:
+    return max((int(config.get(setting, default)) for config in brokers), default=default)

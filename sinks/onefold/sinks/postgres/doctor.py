@@ -1,0 +1,118 @@
+"""What a Postgres sink's guarantee rests on, as the server has it now. Nothing here writes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from onefold.core.errors import ConfigError
+from onefold.core.findings import Finding, Level
+from onefold.core.invariants import NoLoss
+from onefold.sinks.postgres import connection as pool
+from onefold.sinks.postgres import plan as plans
+from onefold.sinks.postgres import target as targets
+from onefold.sinks.postgres.incarnation import Incarnation
+from onefold.sinks.postgres.naming import gid_prefix
+from onefold.sinks.postgres.plan import Delivery, Settings
+
+__all__ = ["examine"]
+
+_FORGOTTEN_S = 600  # what docs/operations.md has people watch for
+_SETTINGS = """
+SELECT current_setting('server_version'), current_setting('fsync'), current_setting('full_page_writes'),
+       current_setting('synchronous_commit')
+"""
+_STANDBYS = "SELECT coalesce(application_name, '?'), coalesce(sync_state, '?') FROM pg_stat_replication ORDER BY 1"
+_PREPARED = """
+SELECT count(*), extract(epoch FROM max(now() - prepared))::float8 FROM pg_prepared_xacts WHERE starts_with(gid, %s)
+"""
+
+
+def examine(settings: Settings, pipeline: str) -> Iterator[Finding]:
+    doing = f"sink {settings.name!r} of pipeline {pipeline!r}, examining the server"
+    with pool.borrow(settings.conninfo("doctor"), doing) as connection:
+        yield from _durability(connection)
+        yield from _standbys(connection)
+        yield from _delivery(connection, settings)
+        yield from _prepared(connection, pipeline, settings.name)
+
+
+def _durability(connection: pool.Connection) -> Iterator[Finding]:
+    row = connection.execute(_SETTINGS).fetchone()
+    assert row is not None
+    version, fsync, full_pages, synchronous_commit = row
+    here = Incarnation.of(connection)
+    yield Finding(
+        Level.FINE,
+        f"Postgres {version}, system identifier {here.system or 'hidden'}, timeline {here.timeline or 'hidden'}: a "
+        "server with others in its place is noticed",
+    )
+    for name, value in (("fsync", fsync), ("full_page_writes", full_pages)):
+        if value != "on":
+            yield Finding(
+                Level.PROBLEM,
+                f"{name} is {value}: a crash of the server's machine loses or damages what it acknowledged. ALTER "
+                f"SYSTEM SET {name} = on, and reload",
+                (NoLoss.name,),
+            )
+    kept = "on, which the sink leaves" if synchronous_commit == "on" else f"{synchronous_commit}, and the sink sets on"
+    if synchronous_commit == "remote_apply":
+        kept = "remote_apply, which is stricter than on, and the sink leaves"
+    yield Finding(Level.FINE, f"synchronous_commit is {kept} in each transaction of its own")
+
+
+def _standbys(connection: pool.Connection) -> Iterator[Finding]:
+    standbys = connection.execute(_STANDBYS).fetchall()
+    waiting = ("sync", "quorum")
+    lax = [name for name, state in standbys if state not in waiting]
+    if not standbys:
+        yield Finding(Level.FINE, "no replica is connected: what this server acknowledged is on its disk alone")
+    elif len(lax) == len(standbys):
+        yield Finding(
+            Level.CAUTION,
+            f"none of the {len(standbys)} replicas ({', '.join(lax)}) is synchronous: one that is promoted may lack "
+            "what was acknowledged. That is noticed (DataLoss), and cannot be made right: set "
+            "synchronous_standby_names, or promote none that lags",
+        )
+    else:
+        synchronous = [name for name, state in standbys if state in waiting]
+        others = f"; promote none of {', '.join(lax)}, which don't wait" if lax else ""
+        yield Finding(Level.FINE, f"commits wait for the replicas {', '.join(synchronous)}{others}")
+
+
+def _delivery(connection: pool.Connection, settings: Settings) -> Iterator[Finding]:
+    slots_max, used = plans.slots(connection)
+    try:
+        found = targets.find(connection, settings.table)
+        delivery, reason = plans.choose(settings.delivery, slots_max, found, settings.changes)
+    except ConfigError as error:
+        yield Finding(Level.PROBLEM, str(error))
+        return
+    if found is None:
+        yield Finding(Level.FINE, f"table {settings.table} is made by the first start")
+    yield Finding(Level.FINE, f"delivery is {delivery.value}: {reason}")
+    slots = f"max_prepared_transactions is {slots_max}, of which {slots_max - used} are free"
+    if delivery is not Delivery.TWO_PHASE:
+        yield Finding(Level.FINE, f"{slots}; this delivery needs none")
+    elif used >= slots_max:
+        yield Finding(
+            Level.CAUTION,
+            f"{slots}: tasks wait until somebody ends a prepared transaction (`onefold txn list` shows whose they are)",
+        )
+    else:
+        yield Finding(Level.FINE, f"{slots}: as many tasks prepare at once, less one for others where there are many")
+
+
+def _prepared(connection: pool.Connection, pipeline: str, sink: str) -> Iterator[Finding]:
+    row = connection.execute(_PREPARED, (gid_prefix(pipeline, sink),)).fetchone()
+    assert row is not None
+    count, oldest_s = row
+    if not count:
+        yield Finding(Level.FINE, "nothing of this sink is prepared now")
+    elif oldest_s < _FORGOTTEN_S:
+        yield Finding(Level.FINE, f"prepared transactions of this sink: {count}, the oldest for {oldest_s:.0f} s")
+    else:
+        yield Finding(
+            Level.CAUTION,
+            f"prepared transactions of this sink: {count}, the oldest for {oldest_s / 60:,.0f} minutes: they hold "
+            "locks until the pipeline is started, or `onefold txn resolve`",
+        )
