@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
 from onefold.core.contract import Committer, Guarantee, SinkWriter, TaskId
 from onefold.core.errors import ConfigError
+from onefold.core.findings import Finding
 from onefold.hbase import tables
 from onefold.hbase.mapping import RowKey, TableMapping
 from onefold.hbase.settings import HBaseSettings
 from onefold.hbase.tables import Family
 from onefold.sinks.announcing import AnnouncingCommitter, Place
+from onefold.sinks.hbase import doctor
 from onefold.sinks.hbase.folding import Function
 from onefold.sinks.hbase.modes import mode_of
 from onefold.sinks.hbase.notes import LEDGER_FAMILY, TableNotes
@@ -113,6 +115,9 @@ class HBaseSink:
 
     def guarantee(self) -> Guarantee:
         return self._settings.mode.guarantee()
+
+    def examine(self, pipeline: str, deciding_s: float | None) -> Iterator[Finding]:  # noqa: ARG002
+        return doctor.examine(self._settings)
 
     def store_url(self) -> str | None:
         return None
