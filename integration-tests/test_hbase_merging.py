@@ -359,7 +359,11 @@ def one_each(ids: Sequence[int]) -> pa.RecordBatch:
     return pa.record_batch({"k": pa.array(ids, pa.int64()), "n": ones, "sequence": ones})
 
 
-@pytest.mark.parametrize("mode", [{"mode": "rolling", "order": "sequence"}, {"mode": "incremental", "id": "sequence"}])
+@pytest.mark.parametrize(
+    "mode",
+    [{"mode": "rolling", "order": "sequence"}, {"mode": "incremental", "id": "sequence"}],
+    ids=["rolling", "incremental"],
+)
 def test_the_sink_keeps_its_promises(hbase_server: HBaseServer, mode: dict[str, str]) -> None:
     name, servers = f"test_{uuid.uuid4().hex[:12]}", HBaseSettings(hbase_server.servers)
     merge = {"n": "sum", "sequence": "last"}

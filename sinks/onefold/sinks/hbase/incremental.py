@@ -64,10 +64,7 @@ class Incremental:
     def bound(self, declared: TableMapping, schema: pa.Schema) -> TableMapping:
         Ids.bound(self.id, self.dense_ids, schema)
         is_kept = self.id in [column.name for column in declared.columns]
-        without = () if is_kept else (self.id,)
-        if self.merge is None:
-            return declared.bound(schema, without)
-        return bound(self.merge, declared, schema, without)
+        return bound(self.merge, declared, schema, () if is_kept else (self.id,))
 
     def partition_by(self, declared: TableMapping) -> tuple[str, ...]:
         return declared.row_key.names
