@@ -76,7 +76,7 @@ class Connection:
     def ask_all(self, call: str, requests: Sequence[Request]) -> list[Any]:
         """The answers, in order: what HBase returned, or the exception that it answered with, as a value. Up to
         IN_FLIGHT_MAX questions are on their way at once. Raises `Unanswered`, and the connection is dead then."""
-        longest = max(map(len, requests), default=0)
+        longest = max(map(len, requests), default=0) + len(self._head(call))
         if self._is_framed and longest > self._frame_bytes_max:
             raise ConfigError(
                 f"a row needs a request of {longest:,} bytes, and the framed Thrift server at {self.address} is taken "

@@ -118,7 +118,7 @@ def faults(settings: HBaseSettings, shape: TableShape, families: Sequence[Family
 
 def checked_name(name: str) -> str:
     """Raises ConfigError for what no table of HBase can be called."""
-    if not _NAME.fullmatch(name):
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise ConfigError(
             f"a table is called table or namespace:table, of letters, digits, '_', '-', '.': not {name!r}"
         )
