@@ -68,6 +68,7 @@ def test_what_no_table_can_be_called_is_refused(name: str) -> None:
         ("Internal error processing putMultiple", None, Retriable),
         ("Failed 9 actions: Backoff time of 200ms would exceed operation timeout", True, Retriable),
         ("Call to address=localhost failed: Connection refused", True, Retriable),
+        ("Zookeeper GET could not be completed in 10000 ms", False, Retriable),  # of a real one that was killed
         ("No server address listed in hbase:meta for region t,,1.a. containing row k", False, Retriable),
         ("Unable to find region for k in t after 4 tries.", False, Retriable),
         ("Operation timeout exceeded during resolution of region locations", False, Retriable),

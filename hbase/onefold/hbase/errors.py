@@ -14,8 +14,9 @@ _DENIED = ("AccessDeniedException", "Insufficient permissions", "Read-only mode"
 _FAILED = "Internal error processing"  # an exception of the Thrift server's own: it says no more
 _CELL_BYTES_USUAL = 10 << 20
 # What HBase's own client does not try again, as DoNotRetryIOException, though it passes: a region that no server has
-# taken up yet, a server that is starting, stopping or overloaded, and scanners that these forgot.
+# taken up yet, a server that is starting, stopping or overloaded, scanners that these forgot, and ZooKeeper away.
 _PASSES = (
+    "Zookeeper ",
     "No server address listed in",
     "Unable to find region for",
     "NoServerForRegionException",
