@@ -24,7 +24,17 @@ from onefold.hbase.mapping import NULL, TableMapping
 from onefold.sinks.columns import check_columns
 from onefold.sinks.hbase.folder import Folder
 from onefold.sinks.hbase.folding import Base, Function
-from onefold.sinks.hbase.merging import Merge, base_states, bound, check, folding, merge_of, own_cell, previous_cell
+from onefold.sinks.hbase.merging import (
+    Merge,
+    base_states,
+    bound,
+    check,
+    folding,
+    merge_of,
+    own_cell,
+    own_family,
+    previous_cell,
+)
 from onefold.sinks.hbase.plan import Plan
 from onefold.sinks.hbase.row_key import ByRowKey, RowKeyWriter
 
@@ -81,6 +91,9 @@ class Rolling:
 
     def partition_by(self, declared: TableMapping) -> tuple[str, ...]:
         return declared.row_key.names
+
+    def own_family(self, mapping: TableMapping) -> bytes | None:
+        return None if self.merge is None else own_family(mapping)
 
     def writer(self, plan: Plan, task: TaskId) -> SinkWriter:
         if self.merge is None:

@@ -96,6 +96,9 @@ class ByRowKey:
     def partition_by(self, declared: TableMapping) -> tuple[str, ...]:
         return declared.row_key.names
 
+    def own_family(self, mapping: TableMapping) -> None:
+        """Nothing but the rows."""
+
     def writer(self, plan: Plan, task: TaskId) -> RowKeyWriter:
         return RowKeyWriter(self, plan, task)
 

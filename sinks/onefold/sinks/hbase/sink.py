@@ -145,8 +145,11 @@ class HBaseSink:
         families = [Family(name) for name in sorted({cell.family for cell in cells})]
         cuts = mapping.row_key.split_keys(settings.regions) if settings.regions > 1 else ()
         tables.ensure(settings.hbase, mapping.table, families, cuts)
+        committer = self.recover(pipeline)
+        if (own := settings.mode.own_family(mapping)) is not None:
+            TableNotes(settings, pipeline).keep_own_family(own)
         self._plan = Plan(settings, mapping, schema)
-        return self.recover(pipeline)
+        return committer
 
     def writers_max(self) -> int | None:
         return None
