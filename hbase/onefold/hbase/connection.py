@@ -12,7 +12,7 @@ from typing import Any
 from thriftpy2.protocol.compact import TCompactProtocol
 from thriftpy2.protocol.cybin import TCyBinaryProtocol
 from thriftpy2.thrift import TApplicationException, TMessageType
-from thriftpy2.transport import TCyBufferedTransport, TCyFramedTransport, TSocket
+from thriftpy2.transport import TCyBufferedTransport, TCyFramedTransport, TSocket, TTransportException
 
 from onefold.core.errors import ConfigError, OnefoldError, Retriable
 from onefold.hbase.compact import varint
@@ -107,6 +107,10 @@ class Connection:
             self.close()
             if isinstance(error, OnefoldError) or not isinstance(error, Exception):
                 raise
+            if isinstance(error, OSError) or getattr(error, "type", None) == TTransportException.END_OF_FILE:
+                raise Retriable(
+                    f"the HBase Thrift server at {self.address} went away during the login: {error}. Is it up?"
+                ) from error
             raise ConfigError(
                 f"the HBase Thrift server at {self.address} let nobody in as {service}/{self.address.host}: {error}. "
                 "Is there a valid ticket (klist), and does the server have hbase.thrift.security.qop?"
