@@ -72,7 +72,7 @@ def create(settings: HBaseSettings, name: str, families: Sequence[Family], split
 
 
 def drop(settings: HBaseSettings, name: str) -> None:
-    """Disable and delete, for tests and for what `onefold local` makes."""
+    """Disable and delete, for tests and benchmarks."""
     if not _ask(settings, name, "isTableDisabled", tableName=_named(name)):
         _ask(settings, name, "disableTable", tableName=_named(name))
     _ask(settings, name, "deleteTable", tableName=_named(name))
