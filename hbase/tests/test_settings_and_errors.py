@@ -73,6 +73,7 @@ def test_what_no_table_can_be_called_is_refused(name: str) -> None:
         ("Unable to find region for k in t after 4 tries.", False, Retriable),
         ("Operation timeout exceeded during resolution of region locations", False, Retriable),
         ("org...UnknownScannerException: Unknown scanner '7'", False, Retriable),
+        ("Invalid method name: 'putMultiple'", None, ConfigError),  # of Thrift1
         (None, False, Retriable),  # StoppedRpcClientException: the Thrift server is being stopped
         ("org...FailedSanityCheckException: odd", False, ConfigError),
     ],
@@ -131,3 +132,11 @@ def test_a_frame_is_refused_before_it_is_sent_with_the_head_that_it_has() -> Non
             with pytest.raises(ConfigError, match="frame_bytes_max"):
                 connection.ask_all("putMultiple", [b"x" * (64 << 10)])
             assert not connection.is_dead, "nothing was sent"
+
+
+def test_a_server_that_never_answers_may_speak_something_else() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        told = HBaseSettings(f"127.0.0.1:{port}", "framed", timeout_s=0.1, patience_s=0.1, connections=1)
+        with pytest.raises(Retriable, match=r"did not answer getAllRegionLocations.*Does it speak framed, binary, as"):
+            HBaseTable(told, "t").regions()

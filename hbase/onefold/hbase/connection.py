@@ -39,7 +39,9 @@ class Connection:
         self.address = address
         self._is_framed, self._is_compact = settings.transport == "framed", settings.protocol == "compact"
         self._timeout_s, self._frame_bytes_max = settings.timeout_s, settings.frame_bytes_max
+        self._spoken = f"{settings.transport}, {settings.protocol}"
         self._asked = 0
+        self._has_answered = False
         try:
             self._socket = socket.create_connection(
                 (address.host, address.port), timeout=min(settings.timeout_s, CONNECT_S_MAX)
@@ -90,12 +92,14 @@ class Connection:
                 self._send(call, window)
                 first = self._asked - len(window) + 1
                 answers += [self._receive(call, first + place) for place in range(len(window))]
+                self._has_answered = True
         except BaseException as error:
             self.close()
             if isinstance(error, Exception):
                 waited = f" within {self._timeout_s:g} s" if isinstance(error, TimeoutError) else ""
                 raise Unanswered(
                     f"the HBase Thrift server at {self.address} did not answer {call}{waited}: {error or 'no word'}"
+                    + ("" if self._has_answered else f". Does it speak {self._spoken}, as the settings say?")
                 ) from error
             raise
         return answers

@@ -40,6 +40,8 @@ def refused(error: Any, table: str, servers: str, doing: str, row_bytes_max: int
     message = getattr(error, "message", str(error))
     text = " ".join((message or "nothing").split())
     said = f"table {table!r} of HBase at {servers}, {doing}: HBase says {_short(text)}"
+    if text.startswith("Invalid method name"):
+        return ConfigError(f"{said}. It is no Thrift2 server: start one (hbase thrift2 start), or mend servers")
     if "NoSuchColumnFamilyException" in text:
         return ConfigError(f"{said}. Add the column family (alter '{table}', 'FAMILY'), or mend the mapping")
     if any(word in text for word in _DENIED):
