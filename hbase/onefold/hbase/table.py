@@ -218,7 +218,10 @@ class HBaseTable:
             answers = self._pool.ask_once("checkAndMutate", each)
             for answer in answers:
                 if isinstance(answer, Exception):
-                    raise refused(answer, self.name, self.settings.servers, "writing conditionally") from answer
+                    said = refused(
+                        answer, self.name, self.settings.servers, "writing conditionally", max(map(len, each))
+                    )
+                    raise said from answer
             return answers
 
         lanes = [lane for lane in np.array_split(places, self._pool.size) if len(lane)]
