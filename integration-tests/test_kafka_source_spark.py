@@ -89,9 +89,9 @@ def test_a_batch_reads_raw_columns_and_parsed_ones(kafka: Kafka, kafka_topic: To
     assert raw.columns == ["topic", "partition", "offset", "timestamp", "key", "value", "headers"]
     rows = sorted(raw.select("topic", "partition", "offset", "value", "headers").collect())
     assert [(r[0], r[1], r[2], r[3] and bytes(r[3]), r[4]) for r in rows] == [
-        (topic, 0, 0, b'{"id":1}', None),
-        (topic, 0, 1, None, None),
-        (topic, 1, 0, b'{"id":2}', None),
+        (topic, 0, 0, b'{"id":1}', []),
+        (topic, 0, 1, None, []),
+        (topic, 1, 0, b'{"id":2}', []),
     ]
     (at,) = raw.selectExpr("max(unix_millis(timestamp))").first() or (0,)
     assert abs(at - time.time() * 1000) < 60_000
