@@ -46,10 +46,15 @@ def retention(topic: str, config: Mapping[str, str]) -> Iterator[Finding]:
     if not config:
         yield Finding(Level.CAUTION, f"the settings of topic {topic!r} are not shown to us (DESCRIBE_CONFIGS on it)")
         return
-    hours = int(config.get("retention.ms", "-1")) / 3_600_000
+    retention_ms = config.get("retention.ms")
     size = int(config.get("retention.bytes", "-1"))
     policy = config.get("cleanup.policy", "delete")
-    kept = "for good" if hours < 0 or "delete" not in policy else f"for {hours:,.4g} hours"
+    if "delete" not in policy or retention_ms == "-1":
+        kept = "for good"
+    elif retention_ms is None:
+        kept = "for a time that is not shown"
+    else:
+        kept = f"for {int(retention_ms) / 3_600_000:,.4g} hours"
     if size >= 0 and "delete" in policy:
         kept += f", and of each partition {size:,} bytes at most"
     if "compact" in policy:
