@@ -66,7 +66,7 @@ class Bench:
 
     def own(self, name: bytes) -> dict[str, bytes | None]:
         """Key -> what the sink's own cell has."""
-        cell = own_cell(self.mapping.columns[0], name)
+        cell = own_cell(self.mapping, name)
         return {
             key.decode(): value
             for rows in self.table.scan(b"", b"", [cell])

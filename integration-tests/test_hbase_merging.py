@@ -22,7 +22,7 @@ from thriftpy2.rpc import make_client
 
 from onefold.core import ConfigError, Fenced, InDoubt, Retriable
 from onefold.core.testing import check_sink
-from onefold.hbase import Cells, HBaseSettings, HBaseTable, tables
+from onefold.hbase import Cells, Family, HBaseSettings, HBaseTable, tables
 from onefold.hbase.mapping import TableMapping
 from onefold.local import HBaseServer
 from onefold.sinks import HBaseSink
@@ -226,6 +226,25 @@ def test_rows_that_somebody_else_wrote_are_rolled_on_or_refused_but_never_hidden
         bench.write([("a", 1)], epoch=2)
 
 
+def test_a_family_that_would_hide_what_the_sink_knows_of_its_rows_is_refused(
+    hbase_server: HBaseServer,
+) -> None:
+    """Ids and times that are looked for in another family are not found, and everything is applied again."""
+    servers, table = HBaseSettings(hbase_server.servers), f"test_{uuid.uuid4().hex[:12]}"
+    tables.ensure(servers, table, [Family(b"a"), Family(b"f")])
+
+    def summed(*others: str) -> HBaseSink:
+        columns, merge = {"low": "f:low"}, {"low": "sum"}
+        for name in others:
+            columns[name], merge[name] = f"a:{name}", "max"
+        return HBaseSink(servers, table, row_key="k", columns=columns, mode="rolling", merge=merge)
+
+    summed().open("p", SUMS).close()
+    with pytest.raises(ConfigError, match="in the family f, and the first of its families is now a"):
+        summed("early").open("p", pa.schema([*SUMS, ("early", pa.int64())]))
+    summed().open("p", SUMS).close()
+
+
 def test_with_replace_the_newest_epochs_row_stays(make: Make) -> None:
     bench = make(SUMS, mode="rolling", merge="replace")
     bench.write([("a", 1), ("b", None)], epoch=1)
@@ -359,7 +378,11 @@ def one_each(ids: Sequence[int]) -> pa.RecordBatch:
     return pa.record_batch({"k": pa.array(ids, pa.int64()), "n": ones, "sequence": ones})
 
 
-@pytest.mark.parametrize("mode", [{"mode": "rolling", "order": "sequence"}, {"mode": "incremental", "id": "sequence"}])
+@pytest.mark.parametrize(
+    "mode",
+    [{"mode": "rolling", "order": "sequence"}, {"mode": "incremental", "id": "sequence"}],
+    ids=["rolling", "incremental"],
+)
 def test_the_sink_keeps_its_promises(hbase_server: HBaseServer, mode: dict[str, str]) -> None:
     name, servers = f"test_{uuid.uuid4().hex[:12]}", HBaseSettings(hbase_server.servers)
     merge = {"n": "sum", "sequence": "last"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
@@ -24,13 +24,14 @@ from support import CrashError, crash, failing_at
 from onefold.core import EpochRecord, EpochState, Positions, Range, TaskId, WriteThrough
 from onefold.core.errors import BadRecord, ConfigError, Fenced
 from onefold.core.testing import check_sink
-from onefold.hbase import Cells, Family, HBaseSettings, HBaseTable, tables
+from onefold.hbase import Family, HBaseSettings, HBaseTable, tables
 from onefold.hbase.mapping import NULL, TableMapping
 from onefold.local import HBaseServer
 from onefold.sinks import HBaseSink
 from onefold.sinks.hbase import row_key
 from onefold.sinks.hbase.plan import Plan
 from onefold.sinks.hbase.row_key import ByRowKey, RowKeyWriter
+from onefold.sinks.hbase.versions import newest
 
 pytestmark = pytest.mark.servers
 
@@ -153,19 +154,52 @@ def test_a_row_that_is_deleted_and_comes_back_in_one_epoch_is_there(
     assert comes_back(line, monkeypatch) == comes_back(real, monkeypatch) == {"a": (2, 2)}
 
 
-class DeletesAtOnce(RowKeyWriter):
-    """Wrong: a delete goes out with the puts that it came with."""
+class AsTheyCome(RowKeyWriter):
+    """Wrong: each version of a key is put when it comes, all at the epoch's own time."""
 
-    def _put(self, rows: pa.Table, cells: Sequence[Cells]) -> None:
-        deleted = rows.filter(rows["deleted"])["key"].combine_chunks()
-        if len(deleted):
-            self._table.delete(deleted, self._columns, self._task.timestamp_ms)
-        super()._put(rows, cells)
+    def _hold(self, rows: pa.Table) -> None:
+        self._put(newest(rows, self._mode.order))
 
 
-def test_a_delete_among_the_puts_would_hide_a_row_that_comes_back(real: Line, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(row_key, "RowKeyWriter", DeletesAtOnce)
+def test_a_delete_that_goes_out_before_all_has_come_would_hide_a_row_that_comes_back(
+    real: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(row_key, "RowKeyWriter", AsTheyCome)
     assert comes_back(real, monkeypatch) == {}
+
+
+def lands_late(line: Line, monkeypatch: pytest.MonkeyPatch) -> dict[str, tuple[int, int | None]]:
+    """What is there once the first request of another attempt lands behind the epoch, as a Thrift server may do it."""
+    monkeypatch.setattr(row_key, "ROWS_MAX", 2)
+    given = rows(("a", 1, 1, False), ("b", 1, 1, False), ("a", 2, 2, False), ("b", 2, 2, True))
+    requests: list[Callable[[], None]] = []
+    send = HBaseTable.put
+
+    def put(table: HBaseTable, *request: Any) -> None:
+        requests.append(partial(send, table, *request))
+
+    with line.life() as life:
+        outcome = life.run([given])
+        with monkeypatch.context() as patched:
+            patched.setattr(HBaseTable, "put", put)
+            lost = line.writer(life, outcome.record)
+            lost.write(given)
+            lost.prepare()
+        requests[0]()
+    return line.shown()
+
+
+def test_a_request_of_a_lost_attempt_that_lands_late_changes_nothing(
+    line: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert lands_late(line, monkeypatch) == {"a": (2, 2)}
+
+
+def test_versions_put_as_they_come_would_let_an_older_one_land_behind_a_newer(
+    line: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(row_key, "RowKeyWriter", AsTheyCome)
+    assert lands_late(line, monkeypatch) == {"a": (1, 1), "b": (1, 1)}
 
 
 def torn(line: Line, epochs: int) -> int:
@@ -206,9 +240,9 @@ class DeletesNulls(RowKeyWriter):
 
     thrift1: happybase.Connection
 
-    def _put(self, rows: pa.Table, cells: Sequence[Cells]) -> None:
+    def _put(self, rows: pa.Table) -> None:
         mutations = []
-        for i, cell in enumerate(cells):
+        for i, cell in enumerate(self._cells):
             value, column = rows[f"cell {i}"][0].as_py(), cell.family + b":" + cell.qualifier
             is_null = value == NULL
             mutations.append(Mutation(column=column, value=None if is_null else value, isDelete=is_null))

@@ -29,9 +29,10 @@ pytestmark = pytest.mark.servers
 
 SCHEMA = "account long, id long, n int, x double, tag string, doc array<int>, gone boolean"
 COUNT = 400
-# Of account i % 8, so that each account is in one of the topic's partitions, in the order of its ids.
+# Of account i % 8, so that each account is in one of the topic's partitions, in the order of its ids; x cancels out.
 ROWS = [
-    (i % 8, i, i - 100, i / 7, None if i % 3 == 0 else f"t{i % 5}", [i, i % 2], i >= COUNT - 2) for i in range(COUNT)
+    (i % 8, i, i - 100, (-1) ** (i // 8) * (i // 16) / 7, f"t{i % 5}" if i % 3 else None, [i, i % 2], i >= COUNT - 2)
+    for i in range(COUNT)
 ]
 LATER_MS = 4_000_000_000_000
 

@@ -12,6 +12,7 @@ from onefold.core import BadRecord, ConfigError, SchemaMismatch, SinkKind
 from onefold.hbase.mapping import TableMapping
 from onefold.sinks import HBaseSink
 from onefold.sinks.hbase.ids import Ids
+from onefold.sinks.hbase.merging import own_cell, previous_cell
 
 ROWS = pa.schema(
     [("k", pa.string()), ("id", pa.int64()), ("n", pa.int32()), ("at", pa.int64()), ("part", pa.float64())]
@@ -51,7 +52,6 @@ ROLLING, INCREMENTAL = {"mode": "rolling"}, {"mode": "incremental", "id": "id"}
         ({**INCREMENTAL, "merge": {"n": "last"}, "order": "at"}, "order= belongs .* that of the highest id"),
         ({"mode": "incremental", "merge": "replace", "id": "k"}, "id='k' is in the row key"),
         ({"merge": "replace"}, "merge= belongs to mode='rolling' and mode='incremental', not to mode='row_key'"),
-        ({**ROLLING, "merge": {"n": "sum"}, "columns": {"n": "f:_onefold.n"}}, "as the sink's own do"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(settings: dict[str, Any], message: str) -> None:
@@ -79,6 +79,7 @@ def test_the_table_keeps_what_is_merged_and_what_later_rows_are_compared_with() 
     [
         ({**ROLLING, "merge": {"n": "sum"}}, "says nothing of the column 'id'"),
         ({**ROLLING, "merge": {"nowhere": "sum"}}, "name 'nowhere', and the rows have k, id"),
+        ({**INCREMENTAL, "merge": "replace", "columns": {"n": "f:_onefold.n"}}, "the cell of 'n' is named _onefold"),
         ({**INCREMENTAL, "id": "nowhere", "merge": "replace"}, "id= names 'nowhere'"),
         ({**INCREMENTAL, "id": "part", "merge": "replace"}, "id= names 'part', which is double"),
     ],
@@ -104,6 +105,15 @@ def test_ids_are_texts_numbers_bytes_or_instants_in_the_order_of_their_bytes() -
         rows = pa.record_batch({"id": missing})
         with pytest.raises(BadRecord, match="a row has no 'id'"):
             Ids.bound("id", False, rows.schema).encode(rows)
+
+
+def test_the_sinks_own_cells_stay_where_they_are_when_columns_change_places() -> None:
+    cells = {"n": "g:n", "at": "f:at", "part": "h:part"}
+    settings = sink(**INCREMENTAL, merge="replace", family=None, columns=cells).settings
+    for rows in (ROWS, pa.schema(reversed(list(ROWS)))):
+        mapping = settings.mode.bound(settings.declared, rows)
+        assert own_cell(mapping, b"id") == (b"f", b"_onefold.id")
+        assert previous_cell(mapping.columns[-1])[0] == mapping.columns[-1].family
 
 
 def test_the_sinks_travel_and_say_what_they_rest_on() -> None:

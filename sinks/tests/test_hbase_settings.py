@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import pickle
+import uuid
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from onefold.core import Partitioned
+from onefold.core import Partitioned, SinkWriter, TaskId
 from onefold.core.errors import ConfigError, SchemaMismatch
 from onefold.hbase import HBaseSettings
 from onefold.hbase.mapping import RowKey, TableMapping
 from onefold.sinks import HBaseSink
+from onefold.sinks.hbase import row_key
+from onefold.sinks.hbase.plan import Plan
 
 SCHEMA = pa.schema([("id", pa.int64()), ("n", pa.int64()), ("gone", pa.bool_())])
 MAPPED = TableMapping.of("t", "id", family="f")
@@ -120,3 +123,23 @@ def test_a_sink_travels_and_may_name_its_servers_settings_as_a_value() -> None:
     there = sink(servers=HBaseSettings("a:1,b:2", transport="framed"), delete="gone", order="n")
     assert pickle.loads(pickle.dumps(there)).settings == there.settings
     assert repr(there) == "HBaseSink(table='t', name='t', mode='row_key')"
+
+
+def test_rows_with_an_order_are_folded_while_they_are_held_and_too_many_keys_are_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(row_key, "ROWS_MAX", 10)
+    monkeypatch.setattr(row_key, "HELD_BYTES_MAX", 4000)
+    given = sink(order="n").settings
+    plan = Plan(given, given.mode.bound(given.declared, SCHEMA), SCHEMA)
+
+    def write(writer: SinkWriter, keys: int) -> None:
+        for first in range(0, 1000, 10):
+            columns = [[i % keys for i in range(first, first + 10)], [*range(first, first + 10)], [None] * 10]
+            arrays = [pa.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)]
+            writer.write(pa.RecordBatch.from_arrays(arrays, schema=SCHEMA))
+
+    task = TaskId("p", 1, 7, 1000, uuid.uuid4())
+    write(given.mode.writer(plan, task), keys=10)
+    with pytest.raises(ConfigError, match=r"epoch 7: a task with order= holds one row of each key"):
+        write(given.mode.writer(plan, task), keys=1000)

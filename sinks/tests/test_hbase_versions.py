@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onefold.core.errors import BadRecord
-from onefold.sinks.hbase.versions import Versions, rows_of
+from onefold.sinks.hbase.versions import Repeats, newest, rows_of
 
 Row = tuple[str, int, int, bool, str]  # key, two orders, deleted, cell
 
@@ -17,53 +17,55 @@ batches = st.lists(st.lists(rows, min_size=1, max_size=6), max_size=5)
 
 
 def table(batch: list[Row], orders: int) -> pa.Table:
-    columns = list(zip(*batch, strict=True))
+    columns = list(zip(*batch, strict=True)) or [()] * 5
     return rows_of(
         pa.array([key.encode() for key in columns[0]], pa.binary()),
         pa.array(columns[3], pa.bool_()),
         [pa.array(column, pa.int64()) for column in columns[1 : 1 + orders]],
-        [pa.array([b"\xff" if gone else cell.encode() for gone, cell in zip(columns[3], columns[4], strict=True)])],
+        [pa.array([b"\xff" if r[3] else r[4].encode() for r in batch], pa.binary())],
     )
 
 
 class Store:
     """What a task has put, by key."""
 
-    def __init__(self, orders: int) -> None:
+    def __init__(self) -> None:
         self.cells: dict[bytes, tuple[bool, bytes]] = {}
-        self.versions = Versions(["n", "m"][:orders], self.stored)
 
     def stored(self, keys: pa.BinaryArray) -> list[pa.BinaryArray]:
         return [pa.array([self.cells[key][1] for key in keys.to_pylist()], pa.binary())]
 
     def put(self, rows: pa.Table) -> None:
-        keys = rows["key"].to_pylist()
-        assert len({*keys}) == len(keys), "one row of each key"
-        for key, gone, cell in zip(keys, rows["deleted"].to_pylist(), rows["cell 0"].to_pylist(), strict=True):
+        for key, gone, cell in zip(*(rows[name].to_pylist() for name in ("key", "deleted", "cell 0")), strict=True):
+            assert key not in self.cells, "each key is put once"
             self.cells[key] = (gone, cell)
 
 
-@given(batches, st.integers(0, 2))
-def test_the_highest_row_of_a_key_stays_however_the_rows_were_cut_and_ties_that_differ_are_refused(
-    given_batches: list[list[Row]], orders: int
-) -> None:
-    everything = [row for batch in given_batches for row in batch]
+def said(row: Row) -> tuple[bool, str]:
+    return row[3], "" if row[3] else row[4]
 
-    def said(row: Row) -> tuple[bool, str]:
-        return row[3], "" if row[3] else row[4]
 
-    clashes = any(
+def clashes(everything: list[Row], orders: int) -> bool:
+    return any(
         (a[0], *a[1 : 1 + orders]) == (b[0], *b[1 : 1 + orders]) and said(a) != said(b)
         for a in everything
         for b in everything
     )
-    store = Store(orders)
+
+
+@given(batches, st.integers(1, 2))
+def test_the_highest_row_of_a_key_stays_however_the_rows_were_cut_and_ties_that_differ_are_refused(
+    given_batches: list[list[Row]], orders: int
+) -> None:
+    everything = [row for batch in given_batches for row in batch]
+    held, store = table([], orders), Store()
     try:
         for batch in given_batches:
-            store.put(store.versions.newer(table(batch, orders)))
+            held = newest(pa.concat_tables([held, table(batch, orders)]), ["n", "m"][:orders])
     except BadRecord:
-        assert clashes
+        assert clashes(everything, orders)
         return
+    store.put(held)
     highest = {}
     for key in {row[0] for row in everything}:
         tops = [row for row in everything if row[0] == key]
@@ -71,14 +73,28 @@ def test_the_highest_row_of_a_key_stays_however_the_rows_were_cut_and_ties_that_
         (only,) = {said(row) for row in tops if row[1 : 1 + orders] == top}
         highest[key.encode()] = only
     assert {key: (gone, "" if gone else cell.decode()) for key, (gone, cell) in store.cells.items()} == highest
-    assert {*store.versions.deleted().to_pylist()} == {key for key, (gone, _) in highest.items() if gone}
+
+
+@given(batches)
+def test_without_an_order_each_key_is_put_once_and_what_comes_again_is_the_same_or_refused(
+    given_batches: list[list[Row]],
+) -> None:
+    everything, store = [row for batch in given_batches for row in batch], Store()
+    repeats = Repeats(store.stored)
+    try:
+        for batch in given_batches:
+            store.put(repeats.new(table(batch, 0)))
+    except BadRecord:
+        assert clashes(everything, 0)
+        return
+    assert not clashes(everything, 0)
+    assert store.cells.keys() == {row[0].encode() for row in everything}
 
 
 def test_texts_are_ordered_by_their_bytes_and_the_error_names_the_key() -> None:
-    versions = Versions(["n"], lambda _: pytest.fail("nothing came again"))
     keys, cells = pa.array([b"k", b"k", b"k"]), pa.array([b"1", b"2", b"3"])
     alive = pa.array([False] * 3)
-    kept = versions.newer(rows_of(keys, alive, [pa.array(["a", "ä", "Z"])], [cells]))
+    kept = newest(rows_of(keys, alive, [pa.array(["a", "ä", "Z"])], [cells]), ["n"])
     assert kept["cell 0"].to_pylist() == [b"2"]
     with pytest.raises(BadRecord, match="row key b'k' comes twice in one task, with equal n and different"):
-        Versions(["n"], lambda _: []).newer(rows_of(keys, alive, [pa.array(["a", "ä", "ä"])], [cells]))
+        newest(rows_of(keys, alive, [pa.array(["a", "ä", "ä"])], [cells]), ["n"])

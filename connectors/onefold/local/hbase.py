@@ -83,7 +83,8 @@ class HBaseServer:
             if self._started_it:
                 self.kill()  # nobody would know of it
             raise
-        return ServerStatus(self.name, True, found.pid, self.port, found.log, found.detail, self.servers)
+        detail = found.detail + self._thrift1_beside()
+        return ServerStatus(self.name, True, found.pid, self.port, found.log, detail, self.servers)
 
     def stop(self) -> bool:
         """Ends all of it; False if nothing ran. Ends no process but those that were started here."""
@@ -109,6 +110,7 @@ class HBaseServer:
         if found.running and not thrift.running:
             detail = f"{found.detail}, but its Thrift server does not: {thrift.detail}"
         running = found.running and thrift.running
+        detail += self._thrift1_beside()
         return ServerStatus(self.name, running, found.pid, thrift.port, found.log, detail, thrift.address)
 
     def __enter__(self) -> Self:
@@ -120,6 +122,10 @@ class HBaseServer:
     ) -> None:
         if self._started_it:
             self.stop()
+
+    def _thrift1_beside(self) -> str:
+        address = self.thrift1.status().address
+        return f"; Thrift1 at {address}" if address else ""
 
     def _any_thrifts(self) -> list[ThriftProcess]:
         """All that were ever started here, also by an object that was told of more of them."""

@@ -31,13 +31,14 @@ from onefold.spark.workers import settle
 
 __all__ = ["Due", "due", "read_results"]
 
-SUMS_DIFFER_MAX = 1e-9  # of doubles, relatively: their sums depend on the order, in the last bits
+SUMS_DIFFER_MAX = 1e-9  # of doubles: their sums depend on the order, in the last bits of the greatest of them
 
 
 @dataclass(frozen=True)
 class Due:
     """`rows` come from the source; with `versions` several may be of one row, else each is one. `shown` are those of
-    their columns that the table has; `sums` those of doubles, `sets` those without an order."""
+    their columns that the table has; `sums` those of doubles, with the sizes of what was added in `__size_` and their
+    name, `sets` those without an order."""
 
     rows: DataFrame
     key: tuple[str, ...]
@@ -83,7 +84,8 @@ def read_results(spark: SparkSession, sink: HBaseSink, wanted: Due) -> DataFrame
         found = found.withColumn(name, F.array_sort(column(name)))
     if not wanted.sums:
         return found
-    theirs = wanted.rows.select(*columns(wanted.key), *(column(name).alias(f"__{name}") for name in wanted.sums))
+    sums = (part for name in wanted.sums for part in (column(name).alias(f"__{name}"), column(f"__size_{name}")))
+    theirs = wanted.rows.select(*columns(wanted.key), *sums)
     both = found.join(theirs, list(wanted.key), "left")
     return both.select(*(_snapped(name) if name in wanted.sums else column(name) for name in wanted.shown))
 
@@ -91,7 +93,7 @@ def read_results(spark: SparkSession, sink: HBaseSink, wanted: Due) -> DataFrame
 def _snapped(name: str) -> Column:
     """The sum that is due, where the one that is there is as good as that."""
     there, wanted = column(name), column(f"__{name}")
-    is_near = F.abs(there - wanted) <= SUMS_DIFFER_MAX * F.greatest(F.abs(there), F.abs(wanted))
+    is_near = F.abs(there - wanted) <= SUMS_DIFFER_MAX * column(f"__size_{name}")
     return F.when(is_near, wanted).otherwise(there).alias(name)
 
 
@@ -108,14 +110,16 @@ def _merged(rows: DataFrame, merge: Merge, mapping: TableMapping) -> Due:
     totals = [
         _aggregate(name, one, rows).cast(kinds[name]).alias(name) for name, one in merges.items() if one != "last"
     ]
-    found = rows.groupBy(*columns(key)).agg(*totals, *newest)
+    sums = [name for name, one in merges.items() if one == "sum" and isinstance(kinds[name], DoubleType)]
+    sizes = [F.sum(F.abs(column(name)).cast("double")).alias(f"__size_{name}") for name in sums]
+    found = rows.groupBy(*columns(key)).agg(*totals, *sizes, *newest)
     last = F.col("__last")
     values = (last.getField(name).alias(name) if name in lasts else column(name) for name in shown if name not in key)
     return Due(
-        found.select(*columns(key), *values),
+        found.select(*columns(key), *values, *columns(f"__size_{name}" for name in sums)),
         key,
         shown,
-        sums=tuple(name for name, one in merges.items() if one == "sum" and isinstance(kinds[name], DoubleType)),
+        sums=tuple(sums),
         sets=tuple(name for name, one in merges.items() if one == "union"),
     )
 

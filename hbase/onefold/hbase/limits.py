@@ -11,7 +11,7 @@ not seen                          all of it where hbase.thrift.info.port is -1 o
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.request import urlopen
@@ -19,9 +19,8 @@ from urllib.request import urlopen
 from onefold.hbase.pool import IDLE_S_MAX
 from onefold.hbase.settings import Address, HBaseSettings
 
-__all__ = ["INFO_PORT", "Limits", "limits", "warnings"]
+__all__ = ["Limits", "limits", "misfits"]
 
-INFO_PORT = 9095  # hbase.thrift.info.port
 _ANSWER_BYTES_MAX = 16 << 20
 _LOOK_S_MAX = 3.0
 
@@ -40,7 +39,7 @@ class Limits:
     workers_max: int
 
 
-def limits(address: Address, info_port: int = INFO_PORT) -> Limits | None:
+def limits(address: Address, info_port: int) -> Limits | None:
     """None where the server shows nothing."""
     try:
         with urlopen(f"http://{address.host}:{info_port}/conf?format=json", timeout=_LOOK_S_MAX) as answer:
@@ -51,16 +50,29 @@ def limits(address: Address, info_port: int = INFO_PORT) -> Limits | None:
     return _limits(address, settings)
 
 
-def warnings(settings: HBaseSettings, takeover_s: float, info_port: int = INFO_PORT) -> tuple[str, ...]:
-    """What somebody should know before rows are written through these servers; empty where all is seen and well.
-
-    `takeover_s`: how long a successor waits before it writes after the one before it has died.
-    """
-    found: list[str] = []
-    for address in settings.addresses():
-        seen = limits(address, info_port)
-        found += _unseen(address, takeover_s, info_port) if seen is None else _misfits(seen, settings, takeover_s)
-    return tuple(found)
+def misfits(seen: Limits, settings: HBaseSettings) -> Iterator[str]:
+    """What of a server's limits does not go with the settings, with what to do."""
+    where = f"the HBase Thrift server at {seen.address}"
+    if seen.operation_s >= settings.timeout_s:
+        yield (
+            f"{where} goes on with a request for up to {seen.operation_s:g} s (hbase.client.operation.timeout), also"
+            f" when its client has died or given it up, after timeout_s={settings.timeout_s:g}: set it lower"
+        )
+    if seen.is_framed != (settings.transport == "framed") or seen.is_compact != (settings.protocol == "compact"):
+        theirs = f"{'framed' if seen.is_framed else 'buffered'}, {'compact' if seen.is_compact else 'binary'}"
+        yield f"{where} speaks {theirs}, and the settings say {settings.transport}, {settings.protocol}"
+    if seen.is_framed and seen.frame_bytes_max < settings.frame_bytes_max:
+        yield f"{where} takes frames of {seen.frame_bytes_max:,} bytes: lower frame_bytes_max to that"
+    if seen.idle_s_max <= IDLE_S_MAX:
+        yield (
+            f"{where} closes connections after {seen.idle_s_max:g} s (hbase.thrift.server.socket.read.timeout), and"
+            f" ours rest for up to {IDLE_S_MAX:g} s: raise it, or conditional writes will now and then be in doubt"
+        )
+    if seen.workers_max < settings.connections:
+        yield (
+            f"{where} serves {seen.workers_max} connections at once (hbase.thrift.maxWorkerThreads), and each process "
+            f"opens up to {settings.connections}: raise the one or lower the other"
+        )
 
 
 def _limits(address: Address, settings: Mapping[str, Any]) -> Limits:
@@ -80,43 +92,3 @@ def _limits(address: Address, settings: Mapping[str, Any]) -> Limits:
         idle_s_max=number("hbase.thrift.server.socket.read.timeout", 60_000) / 1000,
         workers_max=int(number("hbase.thrift.maxWorkerThreads", 1000)),
     )
-
-
-def _unseen(address: Address, takeover_s: float, info_port: int) -> list[str]:
-    return [
-        f"the HBase Thrift server at {address} shows no settings on port {info_port} (hbase.thrift.info.port): nobody "
-        f"can tell whether it gives up a request within {takeover_s:g} s. Look that its hbase.client.operation.timeout "
-        "and hbase.client.meta.operation.timeout are shorter"
-    ]
-
-
-def _misfits(seen: Limits, settings: HBaseSettings, takeover_s: float) -> list[str]:
-    where = f"the HBase Thrift server at {seen.address}"
-    found: list[str] = []
-    if seen.operation_s >= takeover_s:
-        found.append(
-            f"{where} goes on with a request for up to {seen.operation_s:g} s (hbase.client.operation.timeout), also"
-            f" when its client has died, and a successor writes after {takeover_s:g} s: what lands then is older. Set"
-            " it lower"
-        )
-    if seen.operation_s >= settings.timeout_s:
-        found.append(
-            f"{where} may take {seen.operation_s:g} s for an answer (hbase.client.operation.timeout), and timeout_s is "
-            f"{settings.timeout_s:g}: requests are given up while it works on them. Raise the one or lower the other"
-        )
-    if seen.is_framed != (settings.transport == "framed") or seen.is_compact != (settings.protocol == "compact"):
-        theirs = f"{'framed' if seen.is_framed else 'buffered'}, {'compact' if seen.is_compact else 'binary'}"
-        found.append(f"{where} speaks {theirs}, and the settings say {settings.transport}, {settings.protocol}")
-    if seen.is_framed and seen.frame_bytes_max < settings.frame_bytes_max:
-        found.append(f"{where} takes frames of {seen.frame_bytes_max:,} bytes: lower frame_bytes_max to that")
-    if seen.idle_s_max <= IDLE_S_MAX:
-        found.append(
-            f"{where} closes connections after {seen.idle_s_max:g} s (hbase.thrift.server.socket.read.timeout), and"
-            f" ours rest for up to {IDLE_S_MAX:g} s: raise it, or conditional writes will now and then be in doubt"
-        )
-    if seen.workers_max < settings.connections:
-        found.append(
-            f"{where} serves {seen.workers_max} connections at once (hbase.thrift.maxWorkerThreads), and each process "
-            f"opens up to {settings.connections}: raise the one or lower the other"
-        )
-    return found

@@ -29,6 +29,7 @@ class HBaseSettings:
     connections      at most, of each process to each server; each takes one of the server's worker threads
     frame_bytes_max  the longest request. Framed servers close the connection on a longer one than their
                      hbase.regionserver.thrift.framed.max_frame_size_in_mb (2)
+    info_port        of the Thrift servers' web pages (hbase.thrift.info.port), where doctor reads their limits
     kerberos_service the first part of the Thrift servers' principals, "hbase" as a rule, where they have
                      hbase.thrift.security.qop; each server by the name that its principal has, in `servers`
     """
@@ -40,6 +41,7 @@ class HBaseSettings:
     patience_s: float = 60.0
     connections: int = 8
     frame_bytes_max: int = 2 << 20
+    info_port: int = 9095
     kerberos_service: str | None = None
 
     def __post_init__(self) -> None:

@@ -26,9 +26,12 @@ from onefold.hbase.wire import Columns
 __all__ = ["HBaseTable"]
 
 KEY_BYTES_MAX = 32767  # HBase's own: Short.MAX_VALUE
-REQUEST_BYTES = 256 << 10  # so that a task's rows are written over several connections at once
+# Small enough that a busy HBase is done with what all connections ask for at once before its clients' time is up
+# (hbase.client.operation.timeout): asked for again, the same would take as long again.
+REQUEST_BYTES = 128 << 10
+GET_ROWS_MAX = 500
 ANSWER_BYTES = 1 << 20
-ROWS_MIN, ROWS_FIRST, ROWS_MAX = 1, 64, 5000  # asked for at once
+ROWS_MIN, ROWS_FIRST, ROWS_MAX = 1, 64, 5000  # of one answer
 _STOP = b"\0"
 
 
@@ -80,7 +83,7 @@ class HBaseTable:
         parts: list[Rows] = []
         at = 0
         while at < len(keys):  # the first answers show how long rows are
-            each = self._rows_at_once
+            each = min(self._rows_at_once, GET_ROWS_MAX)
             starts = range(at, min(len(keys), at + each * self._pool.size), each)
             parts += self._all([partial(self._get, keys[start : start + each], columns) for start in starts])
             at = starts[-1] + each

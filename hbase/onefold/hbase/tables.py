@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,11 +15,11 @@ from onefold.hbase.idl import thrift
 from onefold.hbase.pool import pool
 from onefold.hbase.settings import HBaseSettings
 
-__all__ = ["Family", "TableShape", "checked_name", "create", "describe", "drop", "ensure"]
+__all__ = ["Family", "TableShape", "checked_name", "create", "describe", "drop", "ensure", "faults"]
 
 _NAME = re.compile(r"(?:\w+:)?\w[\w.-]*", re.ASCII)
 _FOREVER_S = 2**31 - 1
-_LOSES_ACKNOWLEDGED = {1: "SKIP_WAL", 2: "ASYNC_WAL"}
+_LOSES_ACKNOWLEDGED = ("SKIP_WAL", "ASYNC_WAL")
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,29 +89,31 @@ def ensure(
         shape = describe(settings, name)
         if shape is None:
             raise no_table(name, settings.servers)
-    if _ask(settings, name, "isTableDisabled", tableName=_named(name)):
-        raise ConfigError(
-            f"table {name!r} of HBase at {settings.servers} is disabled. Enable the table (enable '{name}')"
-        )
-    lacking = [f.name.decode(errors="replace") for f in families if shape.family(f.name) is None]
-    if lacking:
-        raise ConfigError(
-            f"table {name!r} of HBase at {settings.servers} has no column family {', '.join(lacking)}: add it "
-            f"(alter '{name}', '{lacking[0]}'), or mend the mapping"
-        )
-    for wanted in families:
-        there = shape.family(wanted.name)
-        if there is not None and there.versions_max < wanted.versions_max:
-            raise ConfigError(
-                f"family {wanted.name.decode(errors='replace')!r} of table {name!r} keeps {there.versions_max} "
-                f"versions, and {wanted.versions_max} are needed: alter it (VERSIONS => {wanted.versions_max})"
-            )
-    if shape.durability in _LOSES_ACKNOWLEDGED.values():
-        raise ConfigError(
-            f"table {name!r} of HBase at {settings.servers} has DURABILITY {shape.durability}: it acknowledges rows "
-            "that a crash loses. Alter it to SYNC_WAL or FSYNC_WAL"
-        )
+    for fault in faults(settings, shape, families):
+        raise ConfigError(fault)
     return shape
+
+
+def faults(settings: HBaseSettings, shape: TableShape, families: Sequence[Family]) -> Iterator[str]:
+    """What keeps a table from taking rows of these families for good, with what to do."""
+    name = shape.name
+    where = f"table {name!r} of HBase at {settings.servers}"
+    if _ask(settings, name, "isTableDisabled", tableName=_named(name)):
+        yield f"{where} is disabled. Enable the table (enable '{name}')"
+    for wanted in families:
+        there, said = shape.family(wanted.name), wanted.name.decode(errors="replace")
+        if there is None:
+            yield f"{where} has no column family {said}: add it (alter '{name}', '{said}'), or mend the mapping"
+        elif there.versions_max < wanted.versions_max:
+            yield (
+                f"family {said!r} of {where} keeps {there.versions_max} versions, and {wanted.versions_max} are needed:"
+                f" alter it (VERSIONS => {wanted.versions_max})"
+            )
+    if shape.durability in _LOSES_ACKNOWLEDGED:
+        yield (
+            f"{where} has DURABILITY {shape.durability}: it acknowledges rows that a crash loses. Alter it to SYNC_WAL"
+            " or FSYNC_WAL"
+        )
 
 
 def checked_name(name: str) -> str:

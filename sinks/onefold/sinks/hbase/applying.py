@@ -51,7 +51,7 @@ class Replacing:
 
     def __init__(self, plan: Plan) -> None:
         self._plan, self._table = plan, plan.table()
-        self._id = own_cell(plan.mapping.columns[0], b"id")
+        self._id = own_cell(plan.mapping, b"id")
         self._folder = Folder(_newest(plan.mapping))
 
     def take(self, keys: pa.BinaryArray, ids: pa.BinaryArray, rows: pa.RecordBatch) -> None:
@@ -105,8 +105,7 @@ class Merging:
         self._plan, self._table, self._ids, self._where = plan, plan.table(), ids, where
         self._merge = merge
         self._folding = _newest(plan.mapping) if merge is None else folding(merge, plan.mapping)
-        first = plan.mapping.columns[0]
-        self._id, self._gaps = own_cell(first, b"id"), own_cell(first, b"gaps")
+        self._id, self._gaps = own_cell(plan.mapping, b"id"), own_cell(plan.mapping, b"gaps")
         self._waiting: list[_Messages] = []
         self._bytes = 0
         self._late = self._missing = 0

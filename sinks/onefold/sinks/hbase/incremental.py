@@ -20,7 +20,7 @@ from onefold.sinks.columns import check_columns
 from onefold.sinks.hbase.applying import Applying, Merging, Replacing
 from onefold.sinks.hbase.folding import Function
 from onefold.sinks.hbase.ids import Ids
-from onefold.sinks.hbase.merging import Merge, bound, check, merge_of
+from onefold.sinks.hbase.merging import Merge, bound, check, merge_of, own_family
 from onefold.sinks.hbase.plan import Plan
 
 __all__ = ["Incremental", "IncrementalWriter"]
@@ -64,13 +64,13 @@ class Incremental:
     def bound(self, declared: TableMapping, schema: pa.Schema) -> TableMapping:
         Ids.bound(self.id, self.dense_ids, schema)
         is_kept = self.id in [column.name for column in declared.columns]
-        without = () if is_kept else (self.id,)
-        if self.merge is None:
-            return declared.bound(schema, without)
-        return bound(self.merge, declared, schema, without)
+        return bound(self.merge, declared, schema, () if is_kept else (self.id,))
 
     def partition_by(self, declared: TableMapping) -> tuple[str, ...]:
         return declared.row_key.names
+
+    def own_family(self, mapping: TableMapping) -> bytes:
+        return own_family(mapping)
 
     def writer(self, plan: Plan, task: TaskId) -> IncrementalWriter:
         return IncrementalWriter(self, plan, task)

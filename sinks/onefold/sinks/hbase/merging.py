@@ -10,7 +10,18 @@ from onefold.core.errors import ConfigError, SchemaMismatch
 from onefold.hbase.mapping import Column, TableMapping
 from onefold.sinks.hbase.folding import Declared, Folding, Function, Own
 
-__all__ = ["OWN_CELLS", "Merge", "base_states", "bound", "check", "folding", "merge_of", "own_cell"]
+__all__ = [
+    "OWN_CELLS",
+    "Merge",
+    "base_states",
+    "bound",
+    "check",
+    "folding",
+    "merge_of",
+    "own_cell",
+    "own_family",
+    "previous_cell",
+]
 
 Merge = Declared | Function
 OWN_CELLS = b"_onefold."  # what the qualifiers of cells begin with that no column has
@@ -33,27 +44,31 @@ def check(merge: Merge | None, declared: TableMapping) -> None:
     """Raise ConfigError where they don't go together."""
     if declared.deleted is not None:
         raise ConfigError("rows that are merged are not deleted: leave out deleted= of the table's mapping")
-    if taken := [column.name for column in declared.columns if column.qualifier.startswith(OWN_CELLS)]:
-        raise ConfigError(
-            f"the cell of {taken[0]!r} begins with {OWN_CELLS.decode()!r}, as the sink's own do: rename it"
-        )
     names = [name for name, _ in merge.merges] if isinstance(merge, Declared) else []
     if both := sorted({*names} & {*declared.row_key.names}):
         raise ConfigError(f"{both[0]!r} is in the row key, which tells rows apart: it cannot be merged")
 
 
-def bound(merge: Merge, declared: TableMapping, schema: pa.Schema, without: Sequence[str] = ()) -> TableMapping:
+def bound(merge: Merge | None, declared: TableMapping, schema: pa.Schema, without: Sequence[str] = ()) -> TableMapping:
     """The mapping of what the table keeps of rows of this schema. Raises SchemaMismatch."""
+    mapping = declared.bound(_kept(merge, declared, schema, without))
+    if taken := [column.name for column in mapping.columns if column.qualifier.startswith(OWN_CELLS)]:
+        raise SchemaMismatch(f"the cell of {taken[0]!r} is named {OWN_CELLS.decode()}..., as the sink's own: rename it")
+    return mapping
+
+
+def _kept(merge: Merge | None, declared: TableMapping, schema: pa.Schema, without: Sequence[str]) -> pa.Schema:
+    """The row key's columns, and those of the states."""
     keys = [schema.field(name) for name in declared.row_key.names if name in schema.names]
     others = [field for field in schema if field not in keys and field.name not in without]
     if not isinstance(merge, Declared):
-        return declared.bound(pa.schema([*keys, *others]))
+        return pa.schema([*keys, *others])
     states = merge.states(schema)
     if unmerged := [field.name for field in others if field.name not in states.names]:
         raise SchemaMismatch(
             f"merge= says nothing of the column {unmerged[0]!r}: say how its values become one, or leave it out"
         )
-    return declared.bound(pa.schema([*keys, *states]))
+    return pa.schema([*keys, *states])
 
 
 def folding(merge: Merge, mapping: TableMapping) -> Folding:
@@ -66,6 +81,16 @@ def base_states(mapping: TableMapping, values: Sequence[pa.BinaryArray]) -> pa.R
     return pa.record_batch({c.name: c.decode(cells) for c, cells in zip(mapping.columns, values, strict=True)})
 
 
-def own_cell(column: Column, name: bytes) -> tuple[bytes, bytes]:
-    """A cell of the sink's own, in a column's family."""
-    return column.family, OWN_CELLS + name
+def own_cell(mapping: TableMapping, name: bytes) -> tuple[bytes, bytes]:
+    """A cell of the sink's own."""
+    return own_family(mapping), OWN_CELLS + name
+
+
+def own_family(mapping: TableMapping) -> bytes:
+    """The same whatever the order of the columns."""
+    return min(column.family for column in mapping.columns)
+
+
+def previous_cell(column: Column) -> tuple[bytes, bytes]:
+    """Where the value before this epoch is."""
+    return column.family, OWN_CELLS + b"previous." + column.qualifier

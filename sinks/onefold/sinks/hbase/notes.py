@@ -17,7 +17,7 @@ from onefold.sinks.notes import State
 __all__ = ["LEDGER_FAMILY", "TableNotes"]
 
 LEDGER_FAMILY = b"l"
-_STATE, _SINK = b"state", b"sink"
+_STATE, _SINK, _OWN = b"state", b"sink", b"own cells"
 _TRIES_MAX = 5
 
 
@@ -57,6 +57,21 @@ class TableNotes:
             f"{self._where}, noting epoch {state.at[0]} in the table {self._settings.ledger_table!r}: others have"
             f" written the row {_TRIES_MAX} times meanwhile"
         )
+
+    def keep_own_family(self, family: bytes) -> None:
+        """Remember where the sink's own cells are. Raises ConfigError where that was another family before: what it
+        has applied already would not be found there, and be applied again."""
+        where = (LEDGER_FAMILY, _OWN)
+        if self._table.get(self._key, [where])[0][0].as_py() is None:
+            absent = pa.nulls(1, pa.binary())
+            who = Cells(LEDGER_FAMILY, _SINK, _one(self._sink))
+            self._table.put_if_equal(self._key, Cells(*where, _one(family)), absent, [who], None)
+        known = self._table.get(self._key, [where])[0][0].as_py()
+        if known != family:
+            raise ConfigError(
+                f"{self._where} keeps what it knows of each row in the family {known.decode()}, and the first of its"
+                f" families is now {family.decode()}: give new columns a family of the others, or behind them"
+            )
 
     def close(self) -> None:
         """The connections are the process's, not its own."""

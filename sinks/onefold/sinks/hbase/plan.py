@@ -35,6 +35,10 @@ class Mode(Protocol):
         """The columns whose equal values must be in one task; none where it makes no difference."""
         ...
 
+    def own_family(self, mapping: TableMapping) -> bytes | None:
+        """Where the mode keeps what it has to know of each row; None where it needs nothing. `mapping` is bound."""
+        ...
+
     def writer(self, plan: Plan, task: TaskId) -> SinkWriter: ...
 
 

@@ -24,7 +24,17 @@ from onefold.hbase.mapping import NULL, TableMapping
 from onefold.sinks.columns import check_columns
 from onefold.sinks.hbase.folder import Folder
 from onefold.sinks.hbase.folding import Base, Function
-from onefold.sinks.hbase.merging import Merge, base_states, bound, check, folding, merge_of, own_cell
+from onefold.sinks.hbase.merging import (
+    Merge,
+    base_states,
+    bound,
+    check,
+    folding,
+    merge_of,
+    own_cell,
+    own_family,
+    previous_cell,
+)
 from onefold.sinks.hbase.plan import Plan
 from onefold.sinks.hbase.row_key import ByRowKey, RowKeyWriter
 
@@ -82,6 +92,9 @@ class Rolling:
     def partition_by(self, declared: TableMapping) -> tuple[str, ...]:
         return declared.row_key.names
 
+    def own_family(self, mapping: TableMapping) -> bytes | None:
+        return None if self.merge is None else own_family(mapping)
+
     def writer(self, plan: Plan, task: TaskId) -> SinkWriter:
         if self.merge is None:
             return RowKeyWriter(ByRowKey(self.order), plan, task)
@@ -97,9 +110,8 @@ class RollingWriter:
         self._table = plan.table()
         self._folding = folding(merge, plan.mapping)
         self._folder = Folder(self._folding)
-        columns = plan.mapping.columns
-        self._epoch = own_cell(columns[0], b"epoch")
-        self._previous = [own_cell(column, b"previous." + column.qualifier) for column in columns]
+        self._epoch = own_cell(plan.mapping, b"epoch")
+        self._previous = [previous_cell(column) for column in plan.mapping.columns]
         self._rows = self._bytes = 0
         self._is_over = False
 

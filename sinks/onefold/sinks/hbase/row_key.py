@@ -5,7 +5,6 @@ A replay writes the same cells again; a task of an older epoch that wakes late w
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -18,13 +17,14 @@ from onefold.hbase.cells import Cells
 from onefold.hbase.mapping import NULL, TableMapping
 from onefold.sinks.columns import check_columns
 from onefold.sinks.hbase.plan import Plan
-from onefold.sinks.hbase.versions import Versions, rows_of
+from onefold.sinks.hbase.versions import DELETED, KEY, Repeats, newest, rows_of
 
 __all__ = ["ByRowKey", "RowKeyWriter"]
 
 DELETES = ("tombstone", "real")
 ROWS_MAX = 100_000  # of a buffer that is not written yet
 BYTES_MAX = 32 << 20
+HELD_BYTES_MAX = 1 << 30  # of rows that are put when all have come
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +96,9 @@ class ByRowKey:
     def partition_by(self, declared: TableMapping) -> tuple[str, ...]:
         return declared.row_key.names
 
+    def own_family(self, mapping: TableMapping) -> None:
+        """Nothing but the rows."""
+
     def writer(self, plan: Plan, task: TaskId) -> RowKeyWriter:
         return RowKeyWriter(self, plan, task)
 
@@ -107,14 +110,16 @@ def _is_ordered(kind: pa.DataType) -> bool:
 
 
 class RowKeyWriter:
-    """One attempt of one task. Its rows show as they are written."""
+    """One attempt of one task. Without an order, rows show as they come; with one, when all are there."""
 
     def __init__(self, mode: ByRowKey, plan: Plan, task: TaskId) -> None:
         self._mode, self._plan, self._task = mode, plan, task
         self._where = plan.where(task)
         self._table = plan.table()
-        self._columns: list[tuple[bytes, bytes]] = []
-        self._versions = Versions(mode.order, lambda keys: self._table.get(keys, self._columns))
+        self._cells: list[Cells] = []  # families and qualifiers of the columns `cell 0`, ...
+        self._repeats = Repeats(lambda keys: self._table.get(keys, self._columns))
+        self._held: list[pa.Table] = []  # the first one is folded
+        self._fold_at = ROWS_MAX
         self._buffer: list[pa.RecordBatch] = []
         self._rows = self._bytes = 0
         self._is_over = False
@@ -127,7 +132,7 @@ class RowKeyWriter:
             self._buffer.append(part)
             self._rows += part.num_rows
             if sum(b.num_rows for b in self._buffer) >= ROWS_MAX or sum(b.nbytes for b in self._buffer) >= BYTES_MAX:
-                self._flush()
+                self._take()
 
     def prepare(self) -> Committable | None:
         assert not self._is_over, "a writer prepares once"
@@ -135,43 +140,65 @@ class RowKeyWriter:
         if not self._rows:
             return None
         failpoint("before:prepare")
-        self._flush()
-        if self._mode.has_real_deletes:
-            # At the end, and so of no key that has a put: HBase would hide that, whichever of them came first.
-            deleted = self._versions.deleted()
-            if len(deleted):
-                self._table.delete(deleted, self._columns, self._task.timestamp_ms)
+        self._take(is_last=True)
         failpoint("after:prepare")
         return self._plan.committable(self._task, self._rows, self._bytes)
 
     def abort(self) -> None:
         """What was written stays, for the epoch is written again; what was not sent yet is dropped."""
-        self._buffer, self._is_over = [], True
+        self._buffer, self._held, self._is_over = [], [], True
 
-    def _flush(self) -> None:
-        if not self._buffer:
-            return
-        (batch,) = pa.Table.from_batches(self._buffer).combine_chunks().to_batches()
-        self._buffer = []
+    @property
+    def _columns(self) -> list[tuple[bytes, bytes]]:
+        return [(cell.family, cell.qualifier) for cell in self._cells]
+
+    def _take(self, *, is_last: bool = False) -> None:
+        """What is in the buffer is held, or put; and what is held, where it is all."""
         try:
-            rows, cells = self._encoded(batch)
-            rows = self._versions.newer(rows)
+            if self._buffer:
+                (batch,) = pa.Table.from_batches(self._buffer).combine_chunks().to_batches()
+                self._buffer = []
+                rows = self._encoded(batch)
+                if self._mode.order:
+                    self._hold(rows)
+                else:
+                    self._put(self._repeats.new(rows))
+            if is_last and self._held:
+                self._fold()
+                self._put(self._held[0])
         except BadRecord as error:
             raise BadRecord(f"{self._where}: {error}") from error
-        self._put(rows, cells)
 
-    def _put(self, rows: pa.Table, cells: Sequence[Cells]) -> None:
-        """Write them, but for those that HBase's own deletes will take away."""
+    def _hold(self, rows: pa.Table) -> None:
+        self._held.append(rows)
+        if sum(len(part) for part in self._held) >= self._fold_at:
+            self._fold()
+
+    def _fold(self) -> None:
+        held = newest(pa.concat_tables(self._held), self._mode.order)
+        if held.nbytes > HELD_BYTES_MAX:
+            raise ConfigError(
+                f"{self._where}: a task with order= holds one row of each key until it has all of them, and this one"
+                f" holds more than {HELD_BYTES_MAX >> 20} MB: read fewer records in an epoch (max_offsets_per_trigger),"
+                " or raise spark.sql.shuffle.partitions"
+            )
+        self._held, self._fold_at = [held], 2 * len(held) + ROWS_MAX
+
+    def _put(self, rows: pa.Table) -> None:
+        """Write them, each of another key. A key has a put or a delete, never both: HBase would hide the put."""
+        timestamp_ms = self._task.timestamp_ms
         if self._mode.has_real_deletes:
-            rows = rows.filter(pc.invert(rows["deleted"])).combine_chunks()
-        if not len(rows):
-            return
-        keys = rows["key"].chunk(0)
-        cells = [replace(cell, values=rows[f"cell {i}"].chunk(0)) for i, cell in enumerate(cells)]
-        self._table.put(keys, cells, self._task.timestamp_ms)
-        self._bytes += keys.nbytes + sum(cell.values.nbytes for cell in cells)
+            gone = rows.filter(rows[DELETED])[KEY].combine_chunks()
+            rows = rows.filter(pc.invert(rows[DELETED]))
+            if len(gone):
+                self._table.delete(gone, self._columns, timestamp_ms)
+        for batch in rows.combine_chunks().to_batches():
+            keys = batch.column(KEY)
+            cells = [replace(cell, values=batch.column(f"cell {i}")) for i, cell in enumerate(self._cells)]
+            self._table.put(keys, cells, timestamp_ms)
+            self._bytes += keys.nbytes + sum(cell.values.nbytes for cell in cells)
 
-    def _encoded(self, batch: pa.RecordBatch) -> tuple[pa.Table, list[Cells]]:
+    def _encoded(self, batch: pa.RecordBatch) -> pa.Table:
         mode, mapping = self._mode, self._plan.mapping
         deleted = None if mode.delete is None else pc.fill_null(batch.column(mode.delete), False)
         orders = [batch.column(name) for name in mode.order]
@@ -179,8 +206,8 @@ class RowKeyWriter:
             if values.null_count:
                 raise BadRecord(f"the column {name!r} is null, and it is order=: filter such rows before the sink")
         flags = deleted if deleted is not None else pa.repeat(pa.scalar(False), batch.num_rows)
-        cells = mapping.cells(batch, None if mode.has_real_deletes else deleted)
+        self._cells = mapping.cells(batch, None if mode.has_real_deletes else deleted)
+        values = [cell.values for cell in self._cells]
         if mode.has_real_deletes:  # what else a deleted row says makes no difference
-            cells = [replace(c, values=pc.if_else(flags, pa.scalar(NULL, pa.binary()), c.values)) for c in cells]
-        self._columns = [(cell.family, cell.qualifier) for cell in cells]
-        return rows_of(mapping.keys(batch), flags, orders, [cell.values for cell in cells]), cells
+            values = [pc.if_else(flags, pa.scalar(NULL, pa.binary()), array) for array in values]
+        return rows_of(mapping.keys(batch), flags, orders, values)

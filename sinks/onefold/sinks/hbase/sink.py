@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
 from onefold.core.contract import Committer, Guarantee, SinkWriter, TaskId
 from onefold.core.errors import ConfigError
+from onefold.core.findings import Finding
 from onefold.hbase import tables
 from onefold.hbase.mapping import RowKey, TableMapping
 from onefold.hbase.settings import HBaseSettings
 from onefold.hbase.tables import Family
 from onefold.sinks.announcing import AnnouncingCommitter, Place
+from onefold.sinks.hbase import doctor
 from onefold.sinks.hbase.folding import Function
 from onefold.sinks.hbase.modes import mode_of
 from onefold.sinks.hbase.notes import LEDGER_FAMILY, TableNotes
@@ -114,6 +116,9 @@ class HBaseSink:
     def guarantee(self) -> Guarantee:
         return self._settings.mode.guarantee()
 
+    def examine(self, pipeline: str, deciding_s: float | None) -> Iterator[Finding]:  # noqa: ARG002
+        return doctor.examine(self._settings)
+
     def store_url(self) -> str | None:
         return None
 
@@ -140,8 +145,11 @@ class HBaseSink:
         families = [Family(name) for name in sorted({cell.family for cell in cells})]
         cuts = mapping.row_key.split_keys(settings.regions) if settings.regions > 1 else ()
         tables.ensure(settings.hbase, mapping.table, families, cuts)
+        committer = self.recover(pipeline)
+        if (own := settings.mode.own_family(mapping)) is not None:
+            TableNotes(settings, pipeline).keep_own_family(own)
         self._plan = Plan(settings, mapping, schema)
-        return self.recover(pipeline)
+        return committer
 
     def writers_max(self) -> int | None:
         return None

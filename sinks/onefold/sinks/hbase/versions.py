@@ -1,7 +1,8 @@
 """Which of several rows of one key a task writes: the one that is highest by the order columns, whatever came first.
 
 Two rows of a key that are equal there must be equal in their cells too. Else the one that came last would stay, and a
-replay may bring them in another order.
+replay may bring them in another order. For the same reason a key is put with nothing but the cells that are to stay:
+all are put at the epoch's T, and a request of another attempt may land behind those of this one.
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ import pyarrow.compute as pc
 
 from onefold.core.errors import BadRecord
 
-__all__ = ["Versions", "rows_of"]
+__all__ = ["DELETED", "KEY", "Repeats", "newest", "rows_of"]
+
+KEY, DELETED = "key", "deleted"
+_ROW = "row"
 
 Stored = Callable[[pa.BinaryArray], Sequence[pa.BinaryArray]]
-
-_KEY, _DELETED, _ROW = "key", "deleted", "row"
 
 
 def rows_of(
@@ -27,99 +29,88 @@ def rows_of(
     orders: Sequence[pa.Array],
     cells: Sequence[pa.BinaryArray],
 ) -> pa.Table:
-    """What `Versions` compares: columns `key`, `deleted`, `order 0`, ..., `cell 0`, ...; none of them with nulls."""
+    """What is compared: columns `key`, `deleted`, `order 0`, ..., `cell 0`, ...; none of them with nulls."""
     names = [f"order {i}" for i in range(len(orders))] + [f"cell {i}" for i in range(len(cells))]
-    return pa.table([keys, deleted, *orders, *cells], names=[_KEY, _DELETED, *names])
+    return pa.table([keys, deleted, *orders, *cells], names=[KEY, DELETED, *names])
 
 
-class Versions:
-    """Of one attempt of one task: it remembers the keys that were written, and how high. About 40 bytes a key.
+def newest(rows: pa.Table, order: Sequence[str]) -> pa.Table:
+    """The highest row of each key, in one chunk. `order` are the names of the order columns, for people.
 
-    `stored` reads the cells of keys back: they are compared where a key comes again, much later, just as high.
+    Raises BadRecord where rows that are equally high differ.
+    """
+    rows = rows.combine_chunks()
+    if pc.count_distinct(rows[KEY]).as_py() == len(rows):
+        return rows
+    orders = [f"order {i}" for i in range(len(order))]
+    placed = rows.select([KEY, *orders]).append_column(_ROW, pa.array(np.arange(len(rows))))
+    placed = placed.sort_by([(name, "ascending") for name in placed.column_names]).combine_chunks()
+    keys, place = placed[KEY].chunk(0), placed[_ROW].chunk(0).to_numpy()
+    is_last = np.append(_bools(pc.not_equal(keys[1:], keys[:-1])), True)
+    run = np.cumsum(is_last) - is_last  # which key a row is of
+    highest = np.flatnonzero(is_last)[run]
+    is_tied = ~is_last
+    for name in orders:
+        values = placed[name].chunk(0)
+        is_tied &= _bools(pc.equal(values, values.take(pa.array(highest))))
+    ties = np.flatnonzero(is_tied)
+    one, other = (rows.take(pa.array(place[at])) for at in (highest[ties], ties))
+    cells = [name for name in rows.column_names if name not in placed.column_names]
+    _check_same(one[KEY], [(one[name], other[name]) for name in cells], order)
+    return rows.take(pa.array(np.sort(place[is_last]))).combine_chunks()
+
+
+class Repeats:
+    """Of one attempt of one task, whose rows have no order: it remembers which keys were written. About 40 bytes each.
+
+    `stored` reads the cells of keys back: they are compared where a key comes again, much later.
     """
 
-    def __init__(self, order: Sequence[str], stored: Stored) -> None:
-        self._order, self._stored = tuple(order), stored
-        self._orders = [f"order {i}" for i in range(len(order))]
+    def __init__(self, stored: Stored) -> None:
+        self._stored = stored
         self._written: pa.Table | None = None
 
-    def newer(self, rows: pa.Table) -> pa.Table:
-        """Those that are now to be written, one for each key. Raises BadRecord."""
-        rows = self._newest(rows)
+    def new(self, rows: pa.Table) -> pa.Table:
+        """Those rows, one for each key, that were not written before. Raises BadRecord."""
+        rows = newest(rows, ())
         known = self._written
         if known is not None:
-            again = pc.is_in(known[_KEY], value_set=rows[_KEY])
+            again = pc.is_in(known[KEY], value_set=rows[KEY])
             if pc.any(again).as_py():
-                rows = self._above(rows, known.filter(again).combine_chunks())
-                known = known.filter(pc.invert(pc.is_in(known[_KEY], value_set=rows[_KEY])))
-        mine = rows.select([_KEY, _DELETED, *self._orders])
+                rows = self._unknown(rows, known.filter(again).combine_chunks())
+        mine = rows.select([KEY, DELETED])
         self._written = mine if known is None else pa.concat_tables([known, mine])
         return rows
 
-    def deleted(self) -> pa.BinaryArray:
-        """The keys whose highest row is a deletion."""
-        if self._written is None:
-            return pa.array([], pa.binary())
-        return self._written.filter(self._written[_DELETED])[_KEY].combine_chunks()
-
-    def _newest(self, rows: pa.Table) -> pa.Table:
-        """The highest of each key."""
-        if pc.count_distinct(rows[_KEY]).as_py() == len(rows):
-            return rows
-        placed = rows.select([_KEY, *self._orders]).append_column(_ROW, pa.array(np.arange(len(rows))))
-        placed = placed.sort_by([(name, "ascending") for name in placed.column_names]).combine_chunks()
-        keys, place = placed[_KEY].chunk(0), placed[_ROW].chunk(0).to_numpy()
-        is_last = np.append(_bools(pc.not_equal(keys[1:], keys[:-1])), True)
-        run = np.cumsum(is_last) - is_last  # which key a row is of
-        highest = np.flatnonzero(is_last)[run]
-        is_tied = ~is_last
-        for name in self._orders:
-            values = placed[name].chunk(0)
-            is_tied &= _bools(pc.equal(values, values.take(pa.array(highest))))
-        ties = np.flatnonzero(is_tied)
-        one, other = (rows.take(pa.array(place[at])) for at in (highest[ties], ties))
-        cells = [name for name in rows.column_names if name not in placed.column_names]
-        self._check_same(one[_KEY], [(one[name], other[name]) for name in cells])
-        return rows.take(pa.array(np.sort(place[is_last]))).combine_chunks()
-
-    def _above(self, rows: pa.Table, known: pa.Table) -> pa.Table:
-        """Those rows that `known` lacks, or has lower."""
-        at = pc.index_in(rows[_KEY], value_set=known[_KEY]).combine_chunks()
-        is_known = at.is_valid()
-        mine, theirs = rows.filter(is_known).combine_chunks(), known.take(at.drop_null()).combine_chunks()
-        higher, equal = pa.array(np.zeros(len(mine), bool)), pa.array(np.ones(len(mine), bool))
-        for name in self._orders:
-            a, b = mine[name].chunk(0), theirs[name].chunk(0)
-            higher = pc.or_(higher, pc.and_(equal, pc.greater(a, b)))
-            equal = pc.and_(equal, pc.equal(a, b))
-        if pc.any(equal).as_py():
-            self._check_stored(mine.filter(equal), theirs.filter(equal))
-        return rows.filter(pc.replace_with_mask(pc.invert(is_known), is_known, higher)).combine_chunks()
-
-    def _check_stored(self, mine: pa.Table, theirs: pa.Table) -> None:
-        """Of rows just as high as those that were written before."""
-        self._check_same(mine[_KEY], [(mine[_DELETED], theirs[_DELETED])])
-        living = mine.filter(pc.invert(mine[_DELETED])).combine_chunks()
+    def _unknown(self, rows: pa.Table, known: pa.Table) -> pa.Table:
+        at = pc.index_in(rows[KEY], value_set=known[KEY])
+        mine, theirs = rows.filter(at.is_valid()), known.take(at.drop_null())
+        _check_same(mine[KEY], [(mine[DELETED], theirs[DELETED])], ())
+        living = mine.filter(pc.invert(mine[DELETED])).combine_chunks()
         if len(living):
+            stored = self._stored(living[KEY].chunk(0))
             cells = [name for name in living.column_names if name.startswith("cell ")]
-            stored = self._stored(living[_KEY].chunk(0))
-            self._check_same(living[_KEY], [(living[name], there) for name, there in zip(cells, stored, strict=True)])
+            _check_same(living[KEY], [(living[name], there) for name, there in zip(cells, stored, strict=True)], ())
+        return rows.filter(at.is_null()).combine_chunks()
 
-    def _check_same(self, keys: pa.ChunkedArray, pairs: Sequence[tuple[pa.ChunkedArray, pa.ChunkedArray]]) -> None:
-        for mine, theirs in pairs:
-            differs = pc.fill_null(pc.not_equal(mine, theirs), True)
-            if not pc.any(differs).as_py():
-                continue
-            key = keys.filter(differs)[0].as_py()
-            if self._order:
-                raise BadRecord(
-                    f"the row key {key!r} comes twice in one task, with equal {', '.join(self._order)} and different"
-                    " cells: which of them stays would be chance. Name more columns as order=, or filter such rows"
-                )
+
+def _check_same(
+    keys: pa.ChunkedArray, pairs: Sequence[tuple[pa.ChunkedArray, pa.ChunkedArray]], order: Sequence[str]
+) -> None:
+    for mine, theirs in pairs:
+        differs = pc.fill_null(pc.not_equal(mine, theirs), True)
+        if not pc.any(differs).as_py():
+            continue
+        key = keys.filter(differs)[0].as_py()
+        if order:
             raise BadRecord(
-                f"the row key {key!r} comes twice in one task, with different cells: which of them stays would be"
-                " chance. Name the columns that tell which row is newer as order=, or filter such rows"
+                f"the row key {key!r} comes twice in one task, with equal {', '.join(order)} and different cells: which"
+                " of them stays would be chance. Name more columns as order=, or filter such rows"
             )
+        raise BadRecord(
+            f"the row key {key!r} comes twice in one task, with different cells: which of them stays would be chance."
+            " Name the columns that tell which row is newer as order=, or filter such rows"
+        )
 
 
 def _bools(values: pa.BooleanArray) -> np.ndarray:

@@ -1,0 +1,72 @@
+"""`onefold doctor` of an HBase sink: what a real HBase shows of what the sink's guarantee rests on."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+
+import pytest
+
+from onefold.connectors.doctor import diagnose
+from onefold.core.findings import Finding, Level
+from onefold.hbase import HBaseTable, compact, tables
+from onefold.hbase.idl import thrift
+from onefold.hbase.pool import pool
+from onefold.local.hbase import HBaseServer
+from onefold.sinks import HBaseSink
+
+pytestmark = pytest.mark.servers
+
+MakeTable = Callable[..., HBaseTable]
+
+
+def found(server: HBaseServer, table: str, mode: str = "row_key", **options: object) -> list[Finding]:
+    ledger = f"ledger_{uuid.uuid4().hex[:8]}"
+    sink = HBaseSink(server.servers, table, row_key="id", family="f", mode=mode, ledger_table=ledger, **options)  # type: ignore[arg-type]  # whatever the mode takes
+    (one,) = diagnose("p", [sink], store="sqlite://").sinks
+    return list(one.findings)
+
+
+def said(findings: list[Finding], level: Level) -> str:
+    return "\n".join(finding.says for finding in findings if finding.level is level)
+
+
+def test_a_table_that_is_not_there_yet_is_fine_and_a_server_without_a_page_is_said_to_show_nothing(
+    hbase_server: HBaseServer,
+) -> None:
+    findings = found(hbase_server, f"no_{uuid.uuid4().hex[:8]}")
+    assert said(findings, Level.FINE).count("is made by the first start") == 2
+    assert "shows no settings on port 9095" in said(findings, Level.CAUTION)
+    assert not said(findings, Level.PROBLEM)
+
+
+@pytest.mark.parametrize(
+    ("mode", "options", "what"),
+    [
+        ("row_key", {}, "an epoch that stays open for longer is lost in part"),
+        ("incremental", {"merge": "replace", "id": "n"}, "a message that is repeated later is applied again"),
+    ],
+)
+def test_what_a_ttl_does_to_replays_is_said_for_each_mode(
+    mode: str, options: dict[str, str], what: str, hbase_server: HBaseServer, hbase_table: MakeTable
+) -> None:
+    findings = found(hbase_server, hbase_table(ttl_s=3600).name, mode, **options)
+    assert f"forgets cells after 3600 s (TTL): {what}" in said(findings, Level.CAUTION)
+    assert "has what the sink needs" in said(findings, Level.FINE)
+
+
+def test_a_table_that_cannot_be_written_for_good_is_a_problem(
+    hbase_server: HBaseServer, hbase_table: MakeTable
+) -> None:
+    settings, name = hbase_table().settings, f"t{uuid.uuid4().hex[:8]}"
+    described = thrift.TTableDescriptor(
+        thrift.TTableName(ns=b"default", qualifier=name.encode()),
+        [thrift.TColumnFamilyDescriptor(name=b"other")],
+        thrift.TDurability.ASYNC_WAL,
+    )
+    assert pool(settings).ask("createTable", compact.arguments("createTable", "binary", desc=described)) is None
+    findings = found(hbase_server, name)
+    assert "has no column family f: add it" in said(findings, Level.PROBLEM)
+    assert "DURABILITY ASYNC_WAL" in said(findings, Level.PROBLEM)
+    assert {broken for finding in findings for broken in finding.breaks} == {"no-loss"}
+    tables.drop(settings, name)
