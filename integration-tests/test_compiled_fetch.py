@@ -25,7 +25,7 @@ from kafka import KafkaProducer
 
 from onefold.core.errors import BadRecord, ConfigError, Retriable
 from onefold.sources import KafkaSource
-from onefold.sources.kafka import RAW_COLUMNS, OffsetRange, Wanted, close_consumers, fetch, fetching, read
+from onefold.sources.kafka import RAW_COLUMNS, OffsetRange, Wanted, close_consumers, consumer, fetch, fetching, read
 from onefold.sources.kafka.native.building import NotBuilt, build, compiler
 from onefold.sources.kafka.native.library import LIBRARY_VARIABLE, find
 
@@ -161,6 +161,7 @@ def test_batches_have_a_bound_in_bytes_and_one_large_record_goes_alone(
     servers: str, kafka_topic: Topic, monkeypatch: pytest.MonkeyPatch, compiled: str
 ) -> None:
     monkeypatch.setattr(fetching, "BYTES_MAX", 100_000)
+    monkeypatch.setattr(consumer, "_CONSUME_MAX", 100)  # or one chunk may be all there is
     topic = kafka_topic(partitions=1)
     sizes = [*[1_000] * 450, 900_000, *[1_000] * 450]
     producer = Producer({"bootstrap.servers": servers, "log_level": 0})

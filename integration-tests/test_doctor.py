@@ -15,6 +15,7 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from kafka_life import SCHEMA, batches
 from lives import Epochs, MakeWorld
+from psycopg.conninfo import make_conninfo
 from typer.testing import CliRunner
 
 from onefold.connectors.cli import app
@@ -61,6 +62,9 @@ def test_a_kafka_sink_that_runs_is_found_well_with_the_outage_that_it_survives_a
 
     with Epochs(sink, SCHEMA, store=store) as life:
         life.run(*batches(0))
+        elsewhere = KafkaSink(topic, bootstrap_servers=kafka_server.bootstrap_servers, progress_topic=f"{progress}-not")
+        gone = diagnose("p", [elsewhere], store=store)
+        assert "the ledger that says which of them" in says(gone, Level.PROBLEM) and "no-loss" not in holding(gone)
         task = TaskId("p", 1, 2, 1, uuid.uuid4())
         writer = sink.writer(task)
         writer.write(batches(1)[0])
@@ -140,6 +144,20 @@ def test_a_postgres_sinks_delivery_comes_with_its_reason_and_the_slots_that_are_
     assert "synchronous_commit is on" in says(ran)
 
 
+def test_replicas_whose_state_is_not_shown_to_us_are_not_said_to_lag(postgres_url: str) -> None:
+    role = f"role_{uuid.uuid4().hex[:8]}"
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        connection.execute(f"CREATE ROLE {role} LOGIN".encode())
+        try:
+            with psycopg.connect(postgres_url, autocommit=True, replication="true"):
+                ours = diagnose("p", [PostgresSink(postgres_url, "t")])
+                theirs = diagnose("p", [PostgresSink(make_conninfo(postgres_url, user=role), "t")])
+        finally:
+            connection.execute(f"DROP ROLE {role}".encode())
+    assert "is synchronous" in says(ours, Level.CAUTION)
+    assert "is not shown to us" in says(theirs, Level.CAUTION) and "synchronous:" not in says(theirs)
+
+
 def test_a_postgres_sink_that_cannot_keep_its_promise_is_a_problem(postgres_url: str, tmp_path: Path) -> None:
     unsafe = diagnose("p", [PostgresSink(postgres_url, "t", delivery="at_least_once")])
     assert not unsafe.holds and holding(unsafe) == {"no-loss", "chain", "nothing-in-doubt"}
@@ -147,6 +165,7 @@ def test_a_postgres_sink_that_cannot_keep_its_promise_is_a_problem(postgres_url:
     CheckpointStore(elsewhere).id()
     apart = diagnose("p", [PostgresSink(postgres_url, "t", delivery="staged")], store=elsewhere)
     assert "could not be one transaction" in says(apart, Level.PROBLEM)
+    assert "delivery is staged" in says(apart), "what else can be looked at is"
     with psycopg.connect(postgres_url, autocommit=True) as connection:
         connection.execute("CREATE UNLOGGED TABLE t (id bigint)")
     wrong = ["doctor", "--pipeline=p", f"--postgres={postgres_url}", "--table=t", "--delivery=staged"]

@@ -142,6 +142,15 @@ def test_a_decided_transaction_that_we_may_no_longer_end_is_a_matter_of_acls_and
     reader.close()
 
 
+def test_who_may_write_to_the_progress_topic_and_not_read_it_is_told_by_an_examination(guarded: Guarded) -> None:
+    topic, progress = guarded.topic(), guarded.topic()
+    for name in (topic, progress):
+        guarded.allow(ResourceType.TOPIC, name, AclOperation.WRITE, AclOperation.DESCRIBE)
+    sink = guarded.sink(topic, progress_topic=progress)
+    with pytest.raises(ConfigError, match=f"READ on topic {progress!r} is denied"):
+        list(sink.examine("p", None))
+
+
 def test_a_wrong_password_and_a_certificate_of_nobody_known_are_said_to_be_refused(
     guarded: Guarded, tmp_path: Path
 ) -> None:

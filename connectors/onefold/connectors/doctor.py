@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from onefold.connectors.store_examination import StoreLook
-from onefold.core import ConfigError, Guarantee, OnefoldError, Sink, SinkKind
+from onefold.core import Guarantee, OnefoldError, Sink, SinkKind
 from onefold.core.findings import Examined, Finding, Level, not_promised
 from onefold.core.invariants import INVARIANTS
 from onefold.core.store import CheckpointStore
@@ -109,9 +109,10 @@ def _same_store(sink: Sink, store_id: str) -> Finding:
     with closing(CheckpointStore(url, lock_timeout_s=10)) as own:
         if own.look() == store_id:
             return Finding(Level.FINE, "the checkpoint store is in the sink's own database")
-    raise ConfigError(
+    return Finding(
+        Level.PROBLEM,
         f"sink {sink.name!r} is staged, and the checkpoint store {store_id} is not in its database: the decision and "
-        "the rows could not be one transaction. Leave out store=, or name that database"
+        "the rows could not be one transaction. Leave out store=, or name that database",
     )
 
 

@@ -10,7 +10,7 @@ from onefold.core.findings import Finding, Level
 from onefold.core.invariants import NoLoss
 from onefold.sinks.kafka import requests
 from onefold.sinks.kafka.cluster import Cluster, cluster
-from onefold.sinks.kafka.keeping import REPLICAS, Kept, progress_faults
+from onefold.sinks.kafka.keeping import Kept, progress_faults
 from onefold.sinks.kafka.plan import Settings
 from onefold.sinks.kafka.topics import Topics
 
@@ -24,12 +24,13 @@ def examine(settings: Settings, pipeline: str, deciding_s: float | None) -> Iter
     topics = Topics(settings, settings.where(pipeline))
     if settings.mode == "transactional":
         kafka = cluster(*settings.cluster)
-        yield _version(kafka)
+        yield (version := _version(kafka))
         brokers = topics.broker_settings()
         yield from _timeout(settings, brokers)
         yield from outage(settings.transaction_timeout_s, settings.outage_max_s, deciding_s)
-        yield from _open(kafka, settings, pipeline, brokers, deciding_s)
-    target = topics.look(settings.topic)
+        if version.level is Level.FINE:  # others may have no list of what is open
+            yield from _open(kafka, settings, pipeline, brokers, deciding_s)
+    target = topics.look_at_target()
     if target is None:
         yield Finding(Level.PROBLEM, f"the topic {settings.topic!r} is not there: the sink does not make it")
     else:
@@ -37,14 +38,26 @@ def examine(settings: Settings, pipeline: str, deciding_s: float | None) -> Iter
         yield from _cleanup(target)
         if settings.mode == "transactional":
             yield _held_back(topics, target)
-    progress = topics.look(settings.progress_topic)
+    progress = topics.look_at_progress()
     if progress is None:
-        yield Finding(Level.FINE, f"the progress topic {settings.progress_topic!r} is made by the first start")
+        yield _no_progress(settings, deciding_s)
         return
     faults = progress_faults(progress)
     yield from (Finding(Level.PROBLEM, fault, (NoLoss.name,)) for fault in faults)
     if not faults:
         yield from _keeps(progress)
+
+
+def _no_progress(settings: Settings, deciding_s: float | None) -> Finding:
+    if deciding_s is None:
+        return Finding(Level.FINE, f"the progress topic {settings.progress_topic!r} is made by the first start")
+    return Finding(
+        Level.PROBLEM,
+        f"the progress topic {settings.progress_topic!r} is not there, and the pipeline has decided epochs: the ledger "
+        "that says which of them this sink holds was in it. Restore it, or name the right one; a sink that is new to "
+        "the pipeline needs one of its own",
+        (NoLoss.name,),
+    )
 
 
 def outage(timeout_s: float, outage_max_s: float, deciding_s: float | None) -> Iterator[Finding]:
@@ -143,7 +156,6 @@ def _held_back(topics: Topics, target: Kept) -> Finding:
 def _keeps(topic: Kept) -> Iterator[Finding]:
     """Whether what brokers acknowledged of it outlives one of them."""
     is_unclean = topic.config.get("unclean.leader.election.enable") == "true"
-    is_alone = topic.in_sync < 2
     if not topic.config:
         yield Finding(
             Level.CAUTION,
@@ -158,20 +170,11 @@ def _keeps(topic: Kept) -> Iterator[Finding]:
             f"acknowledged may lead, and it is gone: {topic.alter('unclean.leader.election.enable', 'false')}",
             (NoLoss.name,),
         )
-    if topic.replicas >= REPLICAS and is_alone:
-        yield Finding(
-            Level.PROBLEM,
-            f"topic {topic.name!r} has min.insync.replicas={topic.in_sync} of {topic.replicas}: what one broker "
-            f"acknowledged alone is lost with it: {topic.alter('min.insync.replicas', '2')}",
-            (NoLoss.name,),
-        )
-    elif topic.in_sync > topic.replicas:
-        yield Finding(
-            Level.PROBLEM,
-            f"topic {topic.name!r} has {topic.replicas} replicas and min.insync.replicas={topic.in_sync}: it can never "
-            "be written to. Lower the one, or reassign it to more brokers",
-        )
-    elif is_alone:
+    if (why := topic.acknowledged_alone()) is not None:
+        yield Finding(Level.PROBLEM, f"topic {topic.name!r} {why}", (NoLoss.name,))
+    elif (why := topic.unwritable()) is not None:
+        yield Finding(Level.PROBLEM, f"topic {topic.name!r} {why}")
+    elif topic.in_sync < 2:
         yield Finding(
             Level.CAUTION,
             f"topic {topic.name!r} has {topic.replicas} replicas, min.insync.replicas={topic.in_sync}: what it "

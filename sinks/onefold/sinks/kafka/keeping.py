@@ -35,6 +35,24 @@ class Kept:
         """The command that does it."""
         return f"kafka-configs.sh --alter --topic {self.name} --add-config {setting}={value}"
 
+    def acknowledged_alone(self) -> str | None:
+        """What is wrong where one of several brokers may acknowledge by itself, with what to do."""
+        if not self.config or self.replicas < REPLICAS or self.in_sync >= 2:
+            return None
+        return (
+            f"has min.insync.replicas={self.in_sync} of {self.replicas}: what one broker acknowledged alone is lost "
+            f"with it: {self.alter('min.insync.replicas', '2')}"
+        )
+
+    def unwritable(self) -> str | None:
+        """What is wrong where it asks for more replicas in sync than it has."""
+        if self.in_sync <= self.replicas:
+            return None
+        return (
+            f"has {self.replicas} replicas and min.insync.replicas={self.in_sync}: it can never be written to. Lower "
+            "the one, or reassign it to more brokers"
+        )
+
 
 def progress_faults(topic: Kept) -> list[str]:
     """What keeps a topic from being a progress topic, each with what to do."""
@@ -45,14 +63,7 @@ def progress_faults(topic: Kept) -> list[str]:
         for setting in ("cleanup.policy", "compression.type", "unclean.leader.election.enable")
         if config.get(setting, PROGRESS[setting]) != PROGRESS[setting]
     ]
-    if topic.config and topic.replicas >= REPLICAS and topic.in_sync < 2:
-        faults.append(
-            f"the progress topic {name!r} has min.insync.replicas={topic.in_sync} of {topic.replicas}: what one broker "
-            f"acknowledged alone is lost with it: {topic.alter('min.insync.replicas', '2')}"
-        )
-    if topic.in_sync > topic.replicas:
-        faults.append(
-            f"the progress topic {name!r} has {topic.replicas} replicas and min.insync.replicas={topic.in_sync}: it "
-            "can never be written to. Lower the one, or reassign it to more brokers"
-        )
-    return faults
+    return [
+        *faults,
+        *(f"the progress topic {name!r} {why}" for why in (topic.acknowledged_alone(), topic.unwritable()) if why),
+    ]

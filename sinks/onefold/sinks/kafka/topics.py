@@ -74,10 +74,13 @@ class Topics:
         if faults := progress_faults(self._kept(name, found)):
             raise ConfigError(f"{self._where}: {faults[0]}")
 
-    def look(self, topic: str) -> Kept | None:
-        """As it is now, None if it is not there."""
-        found = self._describe(topic, _WRITE)
-        return self._kept(topic, found) if found is not None else None
+    def look_at_target(self) -> Kept | None:
+        """As it is now, None if it is not there. Raises ConfigError where the sink may not write to it."""
+        return self._look(self._settings.topic, _WRITE)
+
+    def look_at_progress(self) -> Kept | None:
+        """The same of the progress topic, which the sink reads, too."""
+        return self._look(self._settings.progress_topic, _READ_WRITE)
 
     def try_transactions(self, transactional_id: str) -> None:
         """Find out whether transactions with the sink's prefix and its timeout are allowed; none is begun."""
@@ -146,6 +149,10 @@ class Topics:
         while (found := self._describe(topic, wanted)) is None and time.monotonic() < deadline_s:
             time.sleep(_LOOK_AGAIN_S)
         return found
+
+    def _look(self, topic: str, wanted: frozenset[AclOperation]) -> Kept | None:
+        found = self._describe(topic, wanted)
+        return self._kept(topic, found) if found is not None else None
 
     def _kept(self, topic: str, found: Any) -> Kept:
         replicas = min(len(partition.replicas) for partition in found.partitions)

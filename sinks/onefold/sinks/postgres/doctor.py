@@ -21,7 +21,7 @@ _SETTINGS = """
 SELECT current_setting('server_version'), current_setting('fsync'), current_setting('full_page_writes'),
        current_setting('synchronous_commit')
 """
-_STANDBYS = "SELECT coalesce(application_name, '?'), coalesce(sync_state, '?') FROM pg_stat_replication ORDER BY 1"
+_STANDBYS = "SELECT application_name, sync_state FROM pg_stat_replication ORDER BY 1"
 _PREPARED = """
 SELECT count(*), extract(epoch FROM max(now() - prepared))::float8 FROM pg_prepared_xacts WHERE starts_with(gid, %s)
 """
@@ -66,6 +66,12 @@ def _standbys(connection: pool.Connection) -> Iterator[Finding]:
     lax = [name for name, state in standbys if state not in waiting]
     if not standbys:
         yield Finding(Level.FINE, "no replica is connected: what this server acknowledged is on its disk alone")
+    elif any(state is None for _, state in standbys):  # Postgres tells others only that they are there
+        yield Finding(
+            Level.CAUTION,
+            f"replicas are connected ({len(standbys)}), and whether commits wait for one is not shown to us (GRANT "
+            "pg_read_all_stats): one that is promoted without that may lack what was acknowledged",
+        )
     elif len(lax) == len(standbys):
         yield Finding(
             Level.CAUTION,

@@ -60,8 +60,11 @@ _VECTORISED = {"null", "boolean", "int", "long", "float", "double", "string", "e
 
 def decoder_of(writer: Json, reader: AvroSchema, schema: pa.Schema) -> Decoder:
     """What reads records written as `writer` as the columns of `schema`; raises `Unparsable` if that cannot be."""
-    if (why := mismatch(fastavro.schema.expand_schema(writer), fastavro.schema.expand_schema(reader.json))) is not None:
+    written = fastavro.schema.expand_schema(writer)
+    if (why := mismatch(written, fastavro.schema.expand_schema(reader.json))) is not None:
         raise Unparsable(None, why)
+    if _is_endless(written):
+        raise Unparsable(None, "its Avro schema has a record that is within itself always: no value of it ends")
     writer = without_logical_types(writer)
     nodes = dict(zip(reader.node.names, reader.node.inside, strict=True))
     columns = [(field, nodes[field.name]) for field in schema]
@@ -168,6 +171,20 @@ def _is_recursive(expanded: Json) -> bool:
     inside += [field["type"] for field in expanded.get("fields", ())]
     inside += [kind for kind in [expanded["type"]] if not isinstance(kind, str)]
     return any(map(_is_recursive, inside))
+
+
+def _is_endless(expanded: Json, around: frozenset[str] = frozenset()) -> bool:
+    """Whether a record is within itself with no union, list or map between, which alone can end it, and which take a
+    byte a level. `around` are the records that are entered without one."""
+    if isinstance(expanded, list):
+        return any(map(_is_endless, expanded))
+    if isinstance(expanded, str):
+        return expanded in around
+    if "fields" in expanded:
+        return any(_is_endless(field["type"], around | {expanded["name"]}) for field in expanded["fields"])
+    if not isinstance(expanded["type"], str):
+        return _is_endless(expanded["type"], around)
+    return any(_is_endless(expanded[name]) for name in ("items", "values") if name in expanded)
 
 
 def _is_vectorised(schema: Json) -> bool:

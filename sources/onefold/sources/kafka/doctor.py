@@ -15,7 +15,7 @@ from onefold.sources.kafka.source import KafkaSource
 from onefold.sources.kafka.standing import names_of
 from onefold.sources.kafka.starting import check_ids
 
-__all__ = ["examine"]
+__all__ = ["examine", "retention"]
 
 _LATE = 0.5  # of the retention time: who has not read by then has as long again to find out why
 
@@ -32,7 +32,7 @@ def examine(source: KafkaSource, at: Positions | None) -> Iterator[Finding]:
         return
     settings = broker.settings_of(topics)
     for topic, config in sorted(settings.items()):
-        yield from _topic(topic, config)
+        yield from retention(topic, config)
     if at is None:
         yield Finding(Level.FINE, "where the pipeline stands is not known: it has not been started with this store")
         return
@@ -41,20 +41,26 @@ def examine(source: KafkaSource, at: Positions | None) -> Iterator[Finding]:
     yield from _headroom(broker, partitions, settings)
 
 
-def _topic(topic: str, config: Mapping[str, str]) -> Iterator[Finding]:
+def retention(topic: str, config: Mapping[str, str]) -> Iterator[Finding]:
+    """What a topic with these settings keeps; brokers that are not Apache's have some of them only."""
     if not config:
         yield Finding(Level.CAUTION, f"the settings of topic {topic!r} are not shown to us (DESCRIBE_CONFIGS on it)")
         return
-    hours = int(config["retention.ms"]) / 3_600_000
-    size = int(config["retention.bytes"])
-    policy = config["cleanup.policy"]
-    kept = "for good" if hours < 0 or "delete" not in policy else f"for {hours:,.4g} hours"
+    retention_ms = config.get("retention.ms")
+    size = int(config.get("retention.bytes", "-1"))
+    policy = config.get("cleanup.policy", "delete")
+    if "delete" not in policy or retention_ms == "-1":
+        kept = "for good"
+    elif retention_ms is None:
+        kept = "for a time that is not shown"
+    else:
+        kept = f"for {int(retention_ms) / 3_600_000:,.4g} hours"
     if size >= 0 and "delete" in policy:
         kept += f", and of each partition {size:,} bytes at most"
     if "compact" in policy:
         kept += ", of each key the last one only: what was replaced is not read"
     yield Finding(Level.FINE, f"topic {topic!r} keeps records {kept}")
-    if config["unclean.leader.election.enable"] == "true":
+    if config.get("unclean.leader.election.enable") == "true":
         yield Finding(
             Level.CAUTION,
             f"topic {topic!r} has unclean.leader.election.enable=true: records that were read may be cut from it. The "
@@ -90,7 +96,7 @@ def _headroom(
         (p.topic, p.partition): int(now_ms - _LATE * kept_ms)
         for p in lagging
         if (kept_ms := int(settings[p.topic].get("retention.ms", "-1"))) > 0
-        and "delete" in settings[p.topic].get("cleanup.policy", "")
+        and "delete" in settings[p.topic].get("cleanup.policy", "delete")
     }
     if not halves_ms:
         return
