@@ -24,6 +24,7 @@ from onefold.core import ConfigError, Fenced, InDoubt, Retriable
 from onefold.core.testing import check_sink
 from onefold.hbase import Cells, HBaseSettings, HBaseTable, tables
 from onefold.hbase.mapping import TableMapping
+from onefold.hbase.rows import Rows
 from onefold.local import HBaseServer
 from onefold.sinks import HBaseSink
 from onefold.sinks.hbase import applying, rolling
@@ -211,6 +212,35 @@ def test_what_a_task_of_an_earlier_epoch_has_under_way_lands_below(make: Make, m
             late.result()
     bench.major_compact()
     assert bench.read() == by_hand([*FIRST, *SECOND, *THIRD])
+
+
+def test_a_later_epoch_that_comes_between_a_tasks_two_reads_fences_it(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has found its own epoch's rows, and would take what a later one replaced for what its own did."""
+    bench = make(mode="rolling", merge=MERGE, order="at")
+    bench.write(FIRST, epoch=1)
+    bench.write(SECOND, epoch=2, generation=1)
+    read = HBaseTable.read
+
+    def reads(table: HBaseTable, *asked: Any) -> Rows:
+        found = read(table, *asked)
+        with monkeypatch.context() as now:
+            now.setattr(HBaseTable, "read", read)
+            bench.write([*SECOND, *THIRD], epoch=3, generation=2)
+        return found
+
+    put = HBaseTable.put
+
+    def puts(table: HBaseTable, keys: pa.BinaryArray, cells: Sequence[Cells], timestamp_ms: int) -> None:
+        assert timestamp_ms == 3000, "what it would put at its own time is not what its epoch came to"
+        put(table, keys, cells, timestamp_ms)
+
+    with monkeypatch.context() as patched, pytest.raises(Fenced, match=r"written at 3000 ms, .* is 2000 ms: a later"):
+        patched.setattr(HBaseTable, "put", puts)
+        patched.setattr(HBaseTable, "read", reads)
+        bench.write(SECOND, epoch=2, generation=1)
+    assert bench.read() == by_hand([*FIRST, *SECOND, *SECOND, *THIRD])
 
 
 def test_rows_that_somebody_else_wrote_are_rolled_on_or_refused_but_never_hidden(make: Make) -> None:
