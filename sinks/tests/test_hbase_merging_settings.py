@@ -116,6 +116,26 @@ def test_the_sinks_own_cells_stay_where_they_are_when_columns_change_places() ->
         assert previous_cell(mapping.columns[-1])[0] == mapping.columns[-1].family
 
 
+def test_what_would_hide_the_sinks_own_cells_is_told_to_the_ledger() -> None:
+    """A last id that is not found is a message that is applied again."""
+
+    def told(**more: Any) -> dict[str, str]:
+        return sink(**{"merge": {"n": "sum"}, **more}).settings.rests_on()
+
+    always = {"table": "t", "mode": "incremental", "row_key": "k", "id": "id", "first family": "f"}
+    assert told(**INCREMENTAL) == always
+    assert told(**INCREMENTAL, columns={"n": "a:n"}) == {**always, "first family": "a"}
+    assert told(mode="incremental", id="at") == {**always, "id": "at"}
+    assert told(**ROLLING, merge={"n": "max"}).items() == {**always, "mode": "rolling"}.items() - {("id", "id")}
+    assert "first family" not in told(**ROLLING, merge="replace")
+    given = sink(**INCREMENTAL, merge="replace", columns={"n": "g:n"}).settings
+    columns = ["k", "id", "n"]
+    for more in ("at", "part"):  # the family `f` has no column at first
+        rows = pa.schema([ROWS.field(name) for name in columns])
+        assert own_cell(given.mode.bound(given.declared, rows), b"id")[0] == b"f"
+        columns.append(more)
+
+
 def test_the_sinks_travel_and_say_what_they_rest_on() -> None:
     for settings in (
         {**ROLLING, "merge": {"n": "sum", "part": "last"}, "order": "at"},

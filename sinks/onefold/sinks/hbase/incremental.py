@@ -20,7 +20,7 @@ from onefold.sinks.columns import check_columns
 from onefold.sinks.hbase.applying import Applying, Merging, Replacing
 from onefold.sinks.hbase.folding import Function
 from onefold.sinks.hbase.ids import Ids
-from onefold.sinks.hbase.merging import Merge, bound, check, merge_of
+from onefold.sinks.hbase.merging import Merge, bound, check, merge_of, own_family_of
 from onefold.sinks.hbase.plan import Plan
 
 __all__ = ["Incremental", "IncrementalWriter"]
@@ -65,6 +65,9 @@ class Incremental:
         Ids.bound(self.id, self.dense_ids, schema)
         is_kept = self.id in [column.name for column in declared.columns]
         return bound(self.merge, declared, schema, () if is_kept else (self.id,))
+
+    def rests_on(self, declared: TableMapping) -> Mapping[str, str]:
+        return {"id": self.id, **own_family_of(declared)}
 
     def partition_by(self, declared: TableMapping) -> tuple[str, ...]:
         return declared.row_key.names

@@ -10,7 +10,18 @@ from onefold.core.errors import ConfigError, SchemaMismatch
 from onefold.hbase.mapping import Column, TableMapping
 from onefold.sinks.hbase.folding import Declared, Folding, Function, Own
 
-__all__ = ["OWN_CELLS", "Merge", "base_states", "bound", "check", "folding", "merge_of", "own_cell", "previous_cell"]
+__all__ = [
+    "OWN_CELLS",
+    "Merge",
+    "base_states",
+    "bound",
+    "check",
+    "folding",
+    "merge_of",
+    "own_cell",
+    "own_family_of",
+    "previous_cell",
+]
 
 Merge = Declared | Function
 OWN_CELLS = b"_onefold."  # what the qualifiers of cells begin with that no column has
@@ -72,7 +83,12 @@ def base_states(mapping: TableMapping, values: Sequence[pa.BinaryArray]) -> pa.R
 
 def own_cell(mapping: TableMapping, name: bytes) -> tuple[bytes, bytes]:
     """A cell of the sink's own: in the same family whatever the order of the columns."""
-    return min(column.family for column in mapping.columns), OWN_CELLS + name
+    return min(mapping.families), OWN_CELLS + name
+
+
+def own_family_of(declared: TableMapping) -> dict[str, str]:
+    """For the ledger: in another family, what the rows say of themselves would not be found."""
+    return {"first family": min(declared.families).decode()}
 
 
 def previous_cell(column: Column) -> tuple[bytes, bytes]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 
 import pyarrow as pa
 
@@ -25,7 +26,7 @@ class TableNotes:
     """Of one sink of one pipeline. Every call may be repeated, by any process.
 
     Whoever writes says which text it has read, and HBase writes where that one is still there: a request that lands
-    late finds another one, unless nothing happened in between. The row also says what the sink is: a table, a mode.
+    late finds another one, unless nothing happened in between. The row also says what the sink is: its table, its mode.
     """
 
     def __init__(self, settings: Settings, pipeline: str) -> None:
@@ -33,7 +34,7 @@ class TableNotes:
         self._where = settings.where(pipeline)
         self._table = HBaseTable(settings.hbase, settings.ledger_table)
         self._key = _one(f"{part(pipeline)}/{part(settings.name)}".encode())
-        self._sink = json.dumps({"table": settings.declared.table, "mode": settings.mode.name}).encode()
+        self._rests_on = settings.rests_on()
 
     def read(self) -> State:
         return _state(self._read())
@@ -47,7 +48,7 @@ class TableNotes:
             if whole == there:
                 return there
             new = Cells(LEDGER_FAMILY, _STATE, _one(whole.to_json()))
-            who = Cells(LEDGER_FAMILY, _SINK, _one(self._sink))
+            who = Cells(LEDGER_FAMILY, _SINK, _one(json.dumps(self._rests_on).encode()))
             expected = pa.array([text], pa.binary())
             is_written = self._table.put_if_equal(self._key, new, expected, [who], None)
             failpoint("hbase:noted")
@@ -63,12 +64,13 @@ class TableNotes:
 
     def _read(self) -> bytes | None:
         text, sink = self._table.get(self._key, [(LEDGER_FAMILY, _STATE), (LEDGER_FAMILY, _SINK)])
-        known = sink[0].as_py()
-        if known is not None and known != self._sink:
-            was = json.loads(known)
+        known = self._rests_on if sink[0].as_py() is None else json.loads(sink[0].as_py())
+        if known != self._rests_on:
+            was, now = (_text(one, other) for one, other in ((known, self._rests_on), (self._rests_on, known)))
             raise ConfigError(
-                f"{self._where} has written to the table {was['table']!r} with mode={was['mode']!r} before, and what"
-                " its ledger says is of that: give the sink another name= for another table or mode"
+                f"{self._where} has written with {was} before, and is now set up with {now}: its ledger, and the rows"
+                " that it wrote, are of the former. Go back to that; or give the sink another name=, and a table where"
+                " it has no rows yet"
             )
         found: bytes | None = text[0].as_py()
         return found
@@ -76,6 +78,11 @@ class TableNotes:
 
 def _state(text: bytes | None) -> State:
     return State() if text is None else State.from_json(text)
+
+
+def _text(one: Mapping[str, str], other: Mapping[str, str]) -> str:
+    """Of the first, what the other has not, or otherwise."""
+    return ", ".join(f"{name} {value!r}" for name, value in one.items() if other.get(name) != value) or "nothing else"
 
 
 def _one(value: bytes) -> pa.BinaryArray:

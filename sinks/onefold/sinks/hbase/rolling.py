@@ -24,7 +24,17 @@ from onefold.hbase.mapping import NULL, TableMapping
 from onefold.sinks.columns import check_columns
 from onefold.sinks.hbase.folder import Folder
 from onefold.sinks.hbase.folding import Base, Function
-from onefold.sinks.hbase.merging import Merge, base_states, bound, check, folding, merge_of, own_cell, previous_cell
+from onefold.sinks.hbase.merging import (
+    Merge,
+    base_states,
+    bound,
+    check,
+    folding,
+    merge_of,
+    own_cell,
+    own_family_of,
+    previous_cell,
+)
 from onefold.sinks.hbase.plan import Plan
 from onefold.sinks.hbase.row_key import ByRowKey, RowKeyWriter
 
@@ -77,6 +87,9 @@ class Rolling:
         if self.merge is None:
             return ByRowKey(self.order).bound(declared, schema)
         return bound(self.merge, declared, schema)
+
+    def rests_on(self, declared: TableMapping) -> Mapping[str, str]:
+        return {} if self.merge is None else own_family_of(declared)
 
     def partition_by(self, declared: TableMapping) -> tuple[str, ...]:
         return declared.row_key.names

@@ -5,6 +5,7 @@ A replay writes the same cells again; a task of an older epoch that wakes late w
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -94,6 +95,9 @@ class ByRowKey:
         if self.delete is not None and not pa.types.is_boolean(schema.field(self.delete).type):
             raise SchemaMismatch(f"delete={self.delete!r} must be boolean, not {schema.field(self.delete).type}")
         return declared.bound(schema, without=(self.delete,) if self.delete is not None else ())
+
+    def rests_on(self, declared: TableMapping) -> Mapping[str, str]:  # noqa: ARG002 - its rows are known by their keys
+        return {}
 
     def partition_by(self, declared: TableMapping) -> tuple[str, ...]:
         return declared.row_key.names

@@ -141,8 +141,7 @@ class HBaseSink:
     def open(self, pipeline: str, schema: pa.Schema) -> Committer:
         settings = self._settings
         mapping = settings.mode.bound(settings.declared, schema)
-        cells = [*mapping.columns, *([mapping.deleted] if mapping.deleted is not None else [])]
-        families = [Family(name) for name in sorted({cell.family for cell in cells})]
+        families = [Family(name) for name in sorted(mapping.families)]
         cuts = mapping.row_key.split_keys(settings.regions) if settings.regions > 1 else ()
         tables.ensure(settings.hbase, mapping.table, families, cuts)
         self._plan = Plan(settings, mapping, schema)
