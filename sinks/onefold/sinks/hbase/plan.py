@@ -40,6 +40,10 @@ class Mode(Protocol):
         """The columns whose equal values must be in one task; none where it makes no difference."""
         ...
 
+    def order_by(self, declared: TableMapping) -> tuple[str, ...]:
+        """The columns by which a task's rows are to ascend; none where it makes no difference."""
+        ...
+
     def writer(self, plan: Plan, task: TaskId) -> SinkWriter: ...
 
 

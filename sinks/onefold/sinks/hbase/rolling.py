@@ -94,6 +94,9 @@ class Rolling:
     def partition_by(self, declared: TableMapping) -> tuple[str, ...]:
         return declared.row_key.names
 
+    def order_by(self, declared: TableMapping) -> tuple[str, ...]:  # noqa: ARG002 - rows are folded in any order
+        return ()
+
     def writer(self, plan: Plan, task: TaskId) -> SinkWriter:
         if self.merge is None:
             return RowKeyWriter(ByRowKey(self.order), plan, task)

@@ -102,6 +102,9 @@ class ByRowKey:
     def partition_by(self, declared: TableMapping) -> tuple[str, ...]:
         return declared.row_key.names
 
+    def order_by(self, declared: TableMapping) -> tuple[str, ...]:  # noqa: ARG002 - rows are folded in any order
+        return ()
+
     def writer(self, plan: Plan, task: TaskId) -> RowKeyWriter:
         return RowKeyWriter(self, plan, task)
 

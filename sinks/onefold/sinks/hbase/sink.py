@@ -154,6 +154,10 @@ class HBaseSink:
         settings = self._settings
         return settings.mode.partition_by(settings.declared) if settings.repartition else ()
 
+    def order_by(self) -> tuple[str, ...]:
+        settings = self._settings
+        return settings.mode.order_by(settings.declared) if settings.repartition else ()
+
     def writer(self, task: TaskId) -> SinkWriter:
         if self._plan is None:
             raise ConfigError(f"sink {self.name!r} was not opened: the driver calls open() before any writer runs")
