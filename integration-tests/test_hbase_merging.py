@@ -354,6 +354,36 @@ def test_a_write_under_way_while_others_go_on_is_not_done(
     assert bench.read() == expected(messages[:50])
 
 
+@pytest.mark.parametrize("lands", ["before it is asked again", "behind what is then read"])
+@IN_BOTH_WAYS
+def test_a_conditional_write_whose_answer_is_lost_is_asked_again_and_done_once(
+    make: Make, monkeypatch: pytest.MonkeyPatch, merge: Any, expected: Expected, lands: str
+) -> None:
+    bench, messages = make(MESSAGES, mode="incremental", id="id", merge=merge), messages_of(5)
+    bench.write(messages[:20], epoch=1)
+    call = "put_if_greater" if merge == "replace" else "put_if_equal"
+    write = getattr(HBaseTable, call)
+    lost: list[Callable[[], pa.BooleanArray]] = []
+    done: list[bool] = []
+
+    def unanswered(table: HBaseTable, *asked: Any) -> pa.BooleanArray:
+        if not lost:
+            lost.append(partial(write, table, *asked))
+            if lands == "before it is asked again":
+                done.extend(lost[0]().to_pylist())
+            raise InDoubt("no word")
+        if not done:
+            done.extend(lost[0]().to_pylist())
+        answer: pa.BooleanArray = write(table, *asked)
+        return answer
+
+    with monkeypatch.context() as patched:
+        patched.setattr(HBaseTable, call, unanswered)
+        bench.write(messages[20:40], epoch=2)
+    assert done and all(done), "what was in doubt has been done"
+    assert bench.read() == expected(messages[:40])
+
+
 def test_messages_whose_answers_are_lost_are_applied_once(make: Make, hbase_server: HBaseServer) -> None:
     bench, messages = make(MESSAGES, timeout_s=1, mode="incremental", id="id", merge=APPLIED), messages_of(4)
     bench.write(messages[:20], epoch=1)
