@@ -20,9 +20,19 @@ import thriftpy2
 from merging_bench import Bench, dies, held
 from thriftpy2.rpc import make_client
 
-from onefold.core import ConfigError, Fenced, InDoubt, Retriable
+from onefold.core import (
+    ConfigError,
+    EpochRecord,
+    EpochState,
+    Fenced,
+    InDoubt,
+    Positions,
+    Range,
+    Retriable,
+    WriteThrough,
+)
 from onefold.core.testing import check_sink
-from onefold.hbase import Cells, HBaseSettings, HBaseTable, tables
+from onefold.hbase import Cells, Family, HBaseSettings, HBaseTable, tables
 from onefold.hbase.mapping import TableMapping
 from onefold.hbase.rows import Rows
 from onefold.local import HBaseServer
@@ -257,6 +267,33 @@ def test_rows_that_somebody_else_wrote_are_rolled_on_or_refused_but_never_hidden
         bench.write([("a", 1)], epoch=2)
 
 
+def test_a_family_that_would_hide_what_the_sink_knows_of_its_rows_is_refused(
+    hbase_server: HBaseServer,
+) -> None:
+    """Ids and times that are looked for in another family are not found, and everything is applied again."""
+    servers, table = HBaseSettings(hbase_server.servers), f"test_{uuid.uuid4().hex[:12]}"
+    tables.ensure(servers, table, [Family(b"a"), Family(b"f")])
+
+    def summed(*others: str) -> HBaseSink:
+        columns, merge = {"low": "f:low"}, {"low": "sum"}
+        for name in others:
+            columns[name], merge[name] = f"a:{name}", "max"
+        return HBaseSink(servers, table, row_key="k", columns=columns, mode="rolling", merge=merge)
+
+    span = Range(Positions(), Positions.of({"t/0": 1}))
+    record = EpochRecord("p", 1, 1, EpochState.OPEN, span, 1000, "q", 0, "job")
+
+    def announced(sink: HBaseSink, schema: pa.Schema) -> None:
+        committer = sink.open("p", schema)
+        assert isinstance(committer, WriteThrough)
+        committer.announce(record)
+
+    announced(summed(), SUMS)
+    with pytest.raises(ConfigError, match="with first family 'f' before, and is now set up with first family 'a'"):
+        announced(summed("early"), pa.schema([*SUMS, ("early", pa.int64())]))
+    announced(summed(), SUMS)
+
+
 def test_with_replace_the_newest_epochs_row_stays(make: Make) -> None:
     bench = make(SUMS, mode="rolling", merge="replace")
     bench.write([("a", 1), ("b", None)], epoch=1)
@@ -420,7 +457,11 @@ def one_each(ids: Sequence[int]) -> pa.RecordBatch:
     return pa.record_batch({"k": pa.array(ids, pa.int64()), "n": ones, "sequence": ones})
 
 
-@pytest.mark.parametrize("mode", [{"mode": "rolling", "order": "sequence"}, {"mode": "incremental", "id": "sequence"}])
+@pytest.mark.parametrize(
+    "mode",
+    [{"mode": "rolling", "order": "sequence"}, {"mode": "incremental", "id": "sequence"}],
+    ids=["rolling", "incremental"],
+)
 def test_the_sink_keeps_its_promises(hbase_server: HBaseServer, mode: dict[str, str]) -> None:
     name, servers = f"test_{uuid.uuid4().hex[:12]}", HBaseSettings(hbase_server.servers)
     merge = {"n": "sum", "sequence": "last"}

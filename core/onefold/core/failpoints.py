@@ -3,7 +3,8 @@
 Off, which is always outside tests, `failpoint` costs one look into an empty dict. On, through the environment
 (`ONEFOLD_FAILPOINT=after:Decide#2`, `ONEFOLD_FAILPOINT_DIR=...`), the second process-local pass of `after:Decide`
 writes a file `<name>.<pid>.<thread>` into the directory and waits until somebody removes that file, or kills the
-process. Several places are separated by commas; `after:Decide#*` holds every pass.
+process. Several places are separated by commas; `after:Decide#*` holds every pass. Once there is a file `released`,
+nobody is held any more, processes that come to their place later included.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ import threading
 import time
 from pathlib import Path
 
-__all__ = ["failpoint"]
+__all__ = ["RELEASED", "failpoint"]
 
+RELEASED = "released"
 _EVERY = -1
 
 
@@ -43,5 +45,6 @@ def _hold(name: str) -> None:
     place = f"{name.replace(':', '-')}.{os.getpid()}.{threading.current_thread().name}"
     marker = Path(os.environ["ONEFOLD_FAILPOINT_DIR"]) / place
     marker.touch()
-    while marker.exists():
+    while marker.exists() and not marker.with_name(RELEASED).exists():
         time.sleep(0.02)
+    marker.unlink(missing_ok=True)

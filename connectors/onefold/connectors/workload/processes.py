@@ -9,6 +9,7 @@ import sys
 import time
 from pathlib import Path
 
+from onefold.core.failpoints import RELEASED
 from onefold.local.process import session_members
 
 __all__ = ["JobProcess", "SessionProcess"]
@@ -89,9 +90,8 @@ class JobProcess(SessionProcess):
 
     def is_held(self) -> bool:
         """Whether it stands at its failpoint."""
-        return any(self._markers.iterdir())
+        return any(marker.name != RELEASED for marker in self._markers.iterdir())
 
     def release(self) -> None:
-        """Let it go on from its failpoint."""
-        for marker in self._markers.iterdir():
-            marker.unlink(missing_ok=True)
+        """Let it go on from its failpoint, workers that have not come there yet included."""
+        (self._markers / RELEASED).touch()
