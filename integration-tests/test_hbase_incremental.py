@@ -15,9 +15,10 @@ import pytest
 from merging_bench import Bench, dies, held
 
 from onefold.core import InDoubt, Retriable
-from onefold.hbase import HBaseTable
+from onefold.hbase import Cells, HBaseTable
 from onefold.local import HBaseServer
 from onefold.sinks.hbase import applying
+from onefold.sinks.hbase.merging import own_cell
 
 pytestmark = pytest.mark.servers
 
@@ -148,6 +149,22 @@ def test_a_conditional_write_whose_answer_is_lost_is_asked_again_and_done_once(
         bench.write(messages[20:40], epoch=2)
     assert done and all(done), "what was in doubt has been done"
     assert bench.read() == expected(messages[:40])
+
+
+@IN_BOTH_WAYS
+def test_a_region_server_whose_clock_is_behind_the_last_ones_hides_nothing_of_what_it_writes(
+    make: Make, merge: Any, expected: Expected
+) -> None:
+    """Cells get its clock's time, or that of the id that it compares with, whichever is later."""
+    bench, messages = make(mode="incremental", id="id", merge=merge), messages_of(6)
+    bench.write(messages[:30], epoch=1)
+    cells = [*bench.mapping.cell_columns, own_cell(bench.mapping, b"id")]
+    ahead_ms = int(time.time() * 1000) + 60_000
+    for rows in bench.table.scan(b"", b"", cells):  # as one whose clock was ahead had written them
+        bench.table.put(rows.keys, [Cells(*c, v) for c, v in zip(cells, rows.values, strict=True)], ahead_ms)
+    for last in (45, 60):
+        bench.write(messages[:last], epoch=2)
+        assert bench.read() == expected(messages[:last])
 
 
 def test_messages_whose_answers_are_lost_are_applied_once(make: Make, hbase_server: HBaseServer) -> None:
