@@ -228,6 +228,8 @@ def test_a_framed_servers_limit_is_kept_and_a_longer_request_ends_with_what_to_d
     table.put(binary(b"long"), [cells(b"x" * (3 << 20))], 1)  # a buffered one has no such limit
     with pytest.raises(BadRecord, match="A row of it has 11,534,"):
         table.put(binary(b"longest"), [cells(b"x" * (11 << 20))], 1)
+    with pytest.raises(BadRecord, match="A row of it has 11,534,"):
+        table.put_if_equal(binary(b"longest"), cells(b"1"), binary(None), [cells(b"x" * (11 << 20), qualifier=R)], None)
 
 
 def test_of_a_request_with_a_bad_row_the_others_are_written_and_it_raises(table: HBaseTable) -> None:

@@ -20,6 +20,7 @@ from onefold.hbase import HBaseTable
 from onefold.hbase.mapping import RowKey, TableMapping
 from onefold.local import HBaseServer
 from onefold.sinks import HBaseSink
+from onefold.sinks.hbase.folding import Declared
 from onefold.sources import HBaseSource
 from onefold.spark import read_hbase
 from onefold.spark.hbase_results import due, read_results
@@ -116,3 +117,24 @@ def test_what_each_mode_made_of_a_topic_is_verified_and_every_change_by_hand_is_
         wanted = due(rows, sink)
         found = compare(wanted.rows, read_results(rig.spark, sink, wanted), wanted.key, wanted.versions)
         assert wrong(found) == {"lost": 1, "changed": 1, "unexpected": 2}, (sink, found)
+
+
+def test_what_spark_makes_of_odd_values_is_what_the_sink_makes_of_them(spark: SparkSession) -> None:
+    nan, big = float("nan"), 2**63 - 1
+    values = {
+        "k": [1, 1, 1, 1, 2, 2, 3, 4],
+        "low": [nan, 1.0, float("-inf"), None, nan, nan, None, -0.5],
+        "high": [2.0, nan, 1.0, None, nan, nan, None, float("inf")],
+        "total": [big, big, -big, None, -big, -1, None, 7],
+        "any": [nan, 1.0, None, 2.0, 1.0, float("inf"), None, 0.25],
+    }
+    batch = pa.record_batch(values)
+    merges = {"low": "min", "high": "max", "total": "sum", "any": "count"}
+    sink = HBaseSink("localhost:9090", "t", row_key="k", family="f", mode="rolling", merge=merges)
+    wanted = due(spark.createDataFrame(pa.table([*batch.columns], names=[*values])), sink)
+    theirs = wanted.rows.select(*values).orderBy("k").toArrow().to_pylist()
+
+    merge = Declared.of(merges)
+    keys, partials = merge.fold(batch.column("k").cast(pa.string()).cast(pa.binary()), merge.lift(batch))
+    ours = merge.settle(keys, partials, None).to_pylist()
+    assert str([{"k": int(key.as_py()), **row} for key, row in zip(keys, ours, strict=True)]) == str(theirs)

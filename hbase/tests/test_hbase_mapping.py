@@ -151,7 +151,8 @@ def test_columns_may_be_listed_in_one_text() -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("a table", "id"), "no table's name"),
+        (("a table", "id"), "table or namespace:table"),
+        (("my-shop:orders", "id"), "table or namespace:table"),
         (("t", ""), "row key names columns"),
         (("t", "id, id"), "row key names columns"),
         (("t", "x double"), "double"),

@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
-from pyspark.sql.types import ArrayType, DataType, DoubleType
+from pyspark.sql.types import ArrayType, DataType, DoubleType, FloatType, LongType
 
 from onefold.hbase.mapping import TableMapping
 from onefold.sinks.hbase import HBaseSink
@@ -129,17 +129,20 @@ def _arrow(rows: DataFrame) -> pa.Schema:
 
 
 def _aggregate(name: str, merge: str, rows: DataFrame) -> Column:
+    """The merges of the sink's, also where Spark's aggregate of that name is another one."""
     value = column(name)
+    kind: DataType = rows.schema[name].dataType
     match merge:
-        case "sum":
-            return F.sum(value)
+        case "sum":  # that of many may fit into 64 bits where that of the first few does not
+            return F.sum(value.cast("decimal(20,0)") if isinstance(kind, LongType) else value)
         case "count":
             return F.count(value)
         case "min":
             return F.min(value)
+        case "max" if isinstance(kind, FloatType | DoubleType):  # NaN, Spark's greatest, only where nothing else is
+            return F.coalesce(F.max(F.when(~F.isnan(value), value)), F.max(value))
         case "max":
             return F.max(value)
-    kind: DataType = rows.schema[name].dataType
     members = F.flatten(
         F.collect_list(value if isinstance(kind, ArrayType) else F.when(value.isNotNull(), F.array(value)))
     )

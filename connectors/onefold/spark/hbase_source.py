@@ -45,8 +45,9 @@ def read_hbase(
 
 class OnefoldHBaseDataSource(DataSource):
     """Options: `servers`, `table`, `rowKey`, `salt`, `hash`, `columns`, `family`, `deleted`, `deletedAs`, `fromMs`,
-    `untilMs`, `transport`, `protocol`, `timeoutS`, `connections`, `frameBytesMax`: as in `HBaseSource`. Columns: all
-    that `columns` declares with encodings, or what `.schema(...)` says.
+    `untilMs`, as in `HBaseSource`; `transport`, `protocol`, `timeoutS`, `patienceS`, `connections`, `frameBytesMax`,
+    `kerberosService`, as in `HBaseSettings`. Columns: all that `columns` declares with encodings, or what
+    `.schema(...)` says.
     """
 
     @classmethod

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-__all__ = ["Cells"]
+__all__ = ["KEY_BYTES_MAX", "Cells"]
+
+KEY_BYTES_MAX = 32_767  # HBase's own: Short.MAX_VALUE
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from typing import Any
 from thriftpy2.protocol.compact import TCompactProtocol
 from thriftpy2.protocol.cybin import TCyBinaryProtocol
 from thriftpy2.thrift import TApplicationException, TMessageType
-from thriftpy2.transport import TCyBufferedTransport, TCyFramedTransport, TSocket
+from thriftpy2.transport import TCyBufferedTransport, TCyFramedTransport, TSocket, TTransportException
 
 from onefold.core.errors import ConfigError, OnefoldError, Retriable
 from onefold.hbase.compact import varint
@@ -39,7 +39,9 @@ class Connection:
         self.address = address
         self._is_framed, self._is_compact = settings.transport == "framed", settings.protocol == "compact"
         self._timeout_s, self._frame_bytes_max = settings.timeout_s, settings.frame_bytes_max
+        self._spoken = f"{settings.transport}, {settings.protocol}"
         self._asked = 0
+        self._has_answered = False
         try:
             self._socket = socket.create_connection(
                 (address.host, address.port), timeout=min(settings.timeout_s, CONNECT_S_MAX)
@@ -76,7 +78,7 @@ class Connection:
     def ask_all(self, call: str, requests: Sequence[Request]) -> list[Any]:
         """The answers, in order: what HBase returned, or the exception that it answered with, as a value. Up to
         IN_FLIGHT_MAX questions are on their way at once. Raises `Unanswered`, and the connection is dead then."""
-        longest = max(map(len, requests), default=0)
+        longest = max(map(len, requests), default=0) + len(self._head(call))
         if self._is_framed and longest > self._frame_bytes_max:
             raise ConfigError(
                 f"a row needs a request of {longest:,} bytes, and the framed Thrift server at {self.address} is taken "
@@ -90,12 +92,14 @@ class Connection:
                 self._send(call, window)
                 first = self._asked - len(window) + 1
                 answers += [self._receive(call, first + place) for place in range(len(window))]
+                self._has_answered = True
         except BaseException as error:
             self.close()
             if isinstance(error, Exception):
                 waited = f" within {self._timeout_s:g} s" if isinstance(error, TimeoutError) else ""
                 raise Unanswered(
                     f"the HBase Thrift server at {self.address} did not answer {call}{waited}: {error or 'no word'}"
+                    + ("" if self._has_answered else f". Does it speak {self._spoken}, as the settings say?")
                 ) from error
             raise
         return answers
@@ -107,6 +111,10 @@ class Connection:
             self.close()
             if isinstance(error, OnefoldError) or not isinstance(error, Exception):
                 raise
+            if isinstance(error, OSError) or getattr(error, "type", None) == TTransportException.END_OF_FILE:
+                raise Retriable(
+                    f"the HBase Thrift server at {self.address} went away during the login: {error}. Is it up?"
+                ) from error
             raise ConfigError(
                 f"the HBase Thrift server at {self.address} let nobody in as {service}/{self.address.host}: {error}. "
                 "Is there a valid ticket (klist), and does the server have hbase.thrift.security.qop?"

@@ -5,7 +5,8 @@
     integer    8 bytes, big-endian, sign bit flipped: byte order is number order
     long       8 bytes, big-endian two's complement: what Java's Bytes.toBytes(long) and HBase's counters write
     decimal    decimal(precision, scale): 16 bytes, big-endian, sign bit flipped, of the unscaled number
-    double     8 bytes, IEEE 754 with its sign turned so that byte order is number order; NaN is last
+    double     8 bytes, IEEE 754 with its sign turned so that byte order is number order; NaN is last,
+               or first where its sign is set
     boolean    FF or 00, as Java's Bytes.toBytes(boolean)
     timestamp  microseconds since 1970 (UTC), written as an integer
     date       days since 1970: 4 bytes, big-endian, sign bit flipped

@@ -13,6 +13,21 @@ _SAID_MAX = 300
 _DENIED = ("AccessDeniedException", "Insufficient permissions", "Read-only mode")
 _FAILED = "Internal error processing"  # an exception of the Thrift server's own: it says no more
 _CELL_BYTES_USUAL = 10 << 20
+# What HBase's own client does not try again, as DoNotRetryIOException, though it passes: a region that no server has
+# taken up yet, a server that is starting, stopping or overloaded, scanners that these forgot, and ZooKeeper away.
+_PASSES = (
+    "Zookeeper ",
+    "No server address listed in",
+    "Unable to find region for",
+    "NoServerForRegionException",
+    "Busy Server!",
+    "peration timeout",
+    "UnknownScannerException",
+    "OutOfOrderScannerNextException",
+    "ScannerResetException",
+    "LeaseException",
+    "MasterStoppedException",
+)
 
 
 class Unanswered(Exception):
@@ -22,8 +37,11 @@ class Unanswered(Exception):
 def refused(error: Any, table: str, servers: str, doing: str, row_bytes_max: int = 0) -> OnefoldError:
     """What an exception that a Thrift server answered with means; `doing` says what was tried, for people, and
     `row_bytes_max` how long the longest row of the request was."""
-    text = " ".join(str(getattr(error, "message", None) or error).split())
+    message = getattr(error, "message", str(error))
+    text = " ".join((message or "nothing").split())
     said = f"table {table!r} of HBase at {servers}, {doing}: HBase says {_short(text)}"
+    if text.startswith("Invalid method name"):
+        return ConfigError(f"{said}. It is no Thrift2 server: start one (hbase thrift2 start), or mend servers")
     if "NoSuchColumnFamilyException" in text:
         return ConfigError(f"{said}. Add the column family (alter '{table}', 'FAMILY'), or mend the mapping")
     if any(word in text for word in _DENIED):
@@ -37,7 +55,8 @@ def refused(error: Any, table: str, servers: str, doing: str, row_bytes_max: int
             f"{said}. A row of it has {row_bytes_max:,} bytes, and a cell at most hbase.client.keyvalue.maxsize of the "
             "Thrift server and hbase.server.keyvalue.maxsize of HBase (10 MiB). Mend or filter it, or raise both"
         )
-    if getattr(error, "canRetry", None) is False or "DoNotRetryIOException" in text:
+    is_final = getattr(error, "canRetry", None) is False or "DoNotRetryIOException" in text
+    if is_final and message and not any(word in text for word in _PASSES):
         return ConfigError(f"{said}. HBase will not take it later either")
     if text.startswith(_FAILED):
         return Retriable(f"{said}. The Thrift server's log says why")

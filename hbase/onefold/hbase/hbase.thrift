@@ -129,11 +129,6 @@ exception TIllegalArgument {
   1: optional string message
 }
 
-enum TThriftServerType {
-  ONE = 1,
-  TWO = 2
-}
-
 service THBaseService {
   list<TResult> getMultiple(1: required binary table, 2: required list<TGet> tgets) throws (1: TIOError io)
 
@@ -168,8 +163,6 @@ service THBaseService {
   void enableTable(1: required TTableName tableName) throws (1: TIOError io)
 
   void deleteTable(1: required TTableName tableName) throws (1: TIOError io)
-
-  TThriftServerType getThriftServerType()
 
   string getClusterId()
 }

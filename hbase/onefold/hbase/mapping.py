@@ -14,6 +14,7 @@ from onefold.core.errors import ConfigError, SchemaMismatch
 from onefold.hbase.cells import Cells
 from onefold.hbase.columns import NULL, Column
 from onefold.hbase.rowkeys import RowKey
+from onefold.hbase.tables import checked_name
 
 __all__ = ["NULL", "Column", "RowKey", "TableMapping"]
 
@@ -63,8 +64,7 @@ class TableMapping:
         )
 
     def __post_init__(self) -> None:
-        if not isinstance(self.table, str) or not re.fullmatch(r"(\w[\w.-]*:)?\w[\w.-]*", self.table, re.ASCII):
-            raise ConfigError(f"{self.table!r} is no table's name in HBase: letters, digits, _ - . and namespace:table")
+        checked_name(self.table)
         names = [column.name for column in (*self.row_key.columns, *self.columns)]
         if len(set(names)) != len(names):
             raise ConfigError(f"a column is mapped twice, among {', '.join(names)}: to a cell, or into the row key")

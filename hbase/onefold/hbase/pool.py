@@ -68,11 +68,27 @@ class Pool:
             raise InDoubt(f"{error}. Some of {len(requests)} requests may have taken effect: read again") from error
 
     def each(self, tasks: Sequence[Callable[[], T]]) -> list[T | Exception]:
-        """What each returned or raised, once all have ended: in parallel, over all connections."""
+        """What each returned or raised, once all have ended: in parallel, over all connections. Those that have not
+        begun when one fails are left, with its error: each would wait as long as that one did."""
         if len(tasks) == 1:
             return [_outcome(tasks[0])]
-        futures = [self._threads.submit(_outcome, task) for task in tasks]
-        wait(futures)
+        failed: list[Exception] = []
+
+        def run(task: Callable[[], T]) -> T | Exception:
+            if failed:
+                return failed[0]
+            outcome = _outcome(task)
+            if isinstance(outcome, Exception):
+                failed.append(outcome)
+            return outcome
+
+        futures = [self._threads.submit(run, task) for task in tasks]
+        try:
+            wait(futures)
+        except BaseException:  # interrupted: the process would go on with them before it ends
+            for future in futures:
+                future.cancel()
+            raise
         return [future.result() for future in futures]
 
     def close(self) -> None:

@@ -18,12 +18,11 @@ import pyarrow.compute as pc
 
 from onefold.core.errors import BadRecord, ConfigError, SchemaMismatch
 from onefold.hbase.buffers import crc32, from_fixed, lengths, sliced
+from onefold.hbase.cells import KEY_BYTES_MAX
 from onefold.hbase.columns import KeyColumn
 from onefold.hbase.encodings import width
 
 __all__ = ["RowKey"]
-
-KEY_BYTES_MAX = 32_767  # HBase's own limit
 
 _END, _ZERO, _INNER_ZERO = b"\x00\x00", b"\x00", b"\x00\xff"
 _BETWEEN = re.compile(r",(?![^(]*\))")

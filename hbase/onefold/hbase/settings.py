@@ -26,7 +26,8 @@ class HBaseSettings:
     protocol         "binary", or "compact" (hbase.regionserver.thrift.compact), which costs the client more
     timeout_s        for the next sign of an answer; longer than hbase.client.operation.timeout of the Thrift servers
     patience_s       how long what may be repeated is repeated while servers are down, busy or silent
-    connections      at most, of each process to each server; each takes one of the server's worker threads
+    connections      of each process to each server, at most; where servers are away, the others have theirs too. Each
+                     takes one of the server's worker threads
     frame_bytes_max  the longest request. Framed servers close the connection on a longer one than their
                      hbase.regionserver.thrift.framed.max_frame_size_in_mb (2)
     info_port        of the Thrift servers' web pages (hbase.thrift.info.port), where doctor reads their limits

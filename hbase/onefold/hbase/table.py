@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from onefold.core.errors import BadRecord, InDoubt, OnefoldError, Retriable
 from onefold.hbase import compact, wire
 from onefold.hbase.asking import insist
-from onefold.hbase.cells import Cells
+from onefold.hbase.cells import KEY_BYTES_MAX, Cells
 from onefold.hbase.errors import no_table, refused
 from onefold.hbase.idl import thrift
 from onefold.hbase.pool import Pool, pool
@@ -25,7 +25,6 @@ from onefold.hbase.wire import Columns
 
 __all__ = ["HBaseTable"]
 
-KEY_BYTES_MAX = 32767  # HBase's own: Short.MAX_VALUE
 # Small enough that a busy HBase is done with what all connections ask for at once before its clients' time is up
 # (hbase.client.operation.timeout): asked for again, the same would take as long again.
 REQUEST_BYTES = 128 << 10
@@ -52,8 +51,10 @@ class HBaseTable:
         return HBaseTable, (self.settings, self.name)
 
     def put(self, keys: pa.BinaryArray, cells: Sequence[Cells], timestamp_ms: int) -> None:
-        """Write all rows, in parallel; raises after all requests have ended. The same again changes nothing, so each
-        request whose answer was lost is repeated. Rows without any cell are left out."""
+        """Write all rows, in parallel; raises after all requests that have begun have ended. The same again changes
+        nothing, so each request whose answer was lost is repeated. Rows without any cell are left out.
+
+        No key twice: at one timestamp, which of two cells is seen is decided by the request that lands last."""
         assert timestamp_ms >= 0, "HBase takes no times before 1970"
         keys, cells = _with_cells(keys, cells)
         self._check(keys)
@@ -66,6 +67,8 @@ class HBaseTable:
     def delete(self, keys: pa.BinaryArray, columns: Columns, timestamp_ms: int) -> None:
         """Delete all versions of these columns up to the timestamp: until a major compaction this also hides what is
         put there later at an older or the same timestamp."""
+        assert columns, "HBase would delete the whole row, whatever its timestamps"
+        assert timestamp_ms >= 0, "HBase takes no times before 1970"
         self._check(keys)
 
         def rows(start: int, stop: int) -> pa.BinaryArray:
@@ -79,6 +82,7 @@ class HBaseTable:
 
     def read(self, keys: pa.BinaryArray, columns: Columns) -> Rows:
         """As `get`, with the cells' timestamps."""
+        assert columns, "HBase would read them all"
         self._check(keys)
         parts: list[Rows] = []
         at = 0
@@ -129,6 +133,7 @@ class HBaseTable:
     ) -> Iterator[Rows]:
         """Rows from `start` to before `stop` (b"": to the end) that have any of the columns, in batches. `time_range`
         is of the cells' timestamps, from the first to before the second. Nothing is open between two batches."""
+        assert columns, "HBase would read them all"
         wanted = [thrift.TColumn(family, qualifier) for family, qualifier in columns]
         while True:
             rows = self._rows_at_once
@@ -139,6 +144,7 @@ class HBaseTable:
                 caching=rows,
                 maxVersions=1,
                 timeRange=None if time_range is None else thrift.TTimeRange(*time_range),
+                cacheBlocks=False,  # a whole table would drive out what others read from the region servers' caches
                 limit=rows,
             )
             found = self._ask("scanning", "getScannerResults", tscan=scan, numRows=rows)
@@ -212,7 +218,10 @@ class HBaseTable:
             answers = self._pool.ask_once("checkAndMutate", each)
             for answer in answers:
                 if isinstance(answer, Exception):
-                    raise refused(answer, self.name, self.settings.servers, "writing conditionally") from answer
+                    said = refused(
+                        answer, self.name, self.settings.servers, "writing conditionally", max(map(len, each))
+                    )
+                    raise said from answer
             return answers
 
         lanes = [lane for lane in np.array_split(places, self._pool.size) if len(lane)]

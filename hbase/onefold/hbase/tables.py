@@ -72,7 +72,7 @@ def create(settings: HBaseSettings, name: str, families: Sequence[Family], split
 
 
 def drop(settings: HBaseSettings, name: str) -> None:
-    """Disable and delete, for tests and for what `onefold local` makes."""
+    """Disable and delete, for tests and benchmarks."""
     if not _ask(settings, name, "isTableDisabled", tableName=_named(name)):
         _ask(settings, name, "disableTable", tableName=_named(name))
     _ask(settings, name, "deleteTable", tableName=_named(name))
@@ -118,7 +118,7 @@ def faults(settings: HBaseSettings, shape: TableShape, families: Sequence[Family
 
 def checked_name(name: str) -> str:
     """Raises ConfigError for what no table of HBase can be called."""
-    if not _NAME.fullmatch(name):
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise ConfigError(
             f"a table is called table or namespace:table, of letters, digits, '_', '-', '.': not {name!r}"
         )

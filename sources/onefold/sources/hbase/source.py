@@ -143,8 +143,9 @@ def _in_ms(moment: Moment, otherwise: int) -> int:
     if isinstance(moment, dt.datetime):
         if moment.tzinfo is None:
             raise ConfigError(f"time_range has {moment}, which is in no time zone: give it a tzinfo, or milliseconds")
-        # Not by timestamp(): a float has no place for milliseconds of any year.
-        return (moment - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)) // dt.timedelta(milliseconds=1)
+        # Rounded up: what is at or above it, and what is below, is told of cells by whole milliseconds. And not by
+        # timestamp(): a float has no place for milliseconds of any year.
+        return -((dt.datetime(1970, 1, 1, tzinfo=dt.UTC) - moment) // dt.timedelta(milliseconds=1))
     if isinstance(moment, bool) or not isinstance(moment, int):
         raise ConfigError(f"time_range has {moment!r}: milliseconds since 1970, an aware datetime, or None")
     return moment
