@@ -25,7 +25,7 @@ from onefold.core import EpochRecord, EpochState, Positions, Range, TaskId, Writ
 from onefold.core.errors import BadRecord, ConfigError, Fenced
 from onefold.core.testing import check_sink
 from onefold.hbase import Family, HBaseSettings, HBaseTable, tables
-from onefold.hbase.mapping import NULL, TableMapping
+from onefold.hbase.mapping import NULL, RowKey, TableMapping
 from onefold.local import HBaseServer
 from onefold.sinks import HBaseSink
 from onefold.sinks.hbase import row_key
@@ -317,12 +317,17 @@ def test_a_note_that_lands_behind_a_successors_changes_nothing(line: Line, monke
     assert entry is not None and entry.announced is not None and entry.announced.generation == 2
 
 
-def test_the_ledger_belongs_to_one_table_and_mode(line: Line) -> None:
+def test_the_ledger_belongs_to_one_table_one_mode_and_one_row_key(line: Line) -> None:
     with line.life() as life:
         life.run([rows(("a", 1, 1, False))])
     moved = line.make(table=f"{line.table}_2", name=line.table)
-    with pytest.raises(ConfigError, match="another name= for another table or mode"):
-        Epochs(moved, SCHEMA, pipeline=line.table, store=line.store)
+    salted = line.make(row_key=RowKey.of("id", salt=4))
+    for other, was, now in (
+        (moved, f"table '{line.table}'", f"table '{line.table}_2'"),
+        (salted, "row_key 'id'", "row_key 'id, salt=4'"),
+    ):
+        with pytest.raises(ConfigError, match=f"written with {was} before, and is now set up with {now}: its ledger"):
+            Epochs(other, SCHEMA, pipeline=line.table, store=line.store)
 
 
 def test_a_ledger_that_forgets_is_refused(line: Line) -> None:

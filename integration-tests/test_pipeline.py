@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterable
+from itertools import pairwise
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,7 +14,7 @@ from support import AVAILABLE_NOW, Rig, crash, failing_at, offsets_of
 
 from onefold.core import ConfigError, Terminal
 from onefold.core.protocol import Outcome
-from onefold.sinks import PostgresSink
+from onefold.sinks import HBaseSink, PostgresSink
 from onefold.spark import Pipeline
 from onefold.spark.writers import shared_out
 
@@ -108,6 +109,23 @@ def test_a_key_goes_to_one_task_also_where_spark_splits_the_join_before_that_is_
     finally:
         for name, value in before.items():
             spark.conf.set(name, value) if value is not None else spark.conf.unset(name)
+
+
+def test_where_a_sink_asks_for_it_the_rows_of_a_task_come_in_order(spark: SparkSession) -> None:
+    def falls(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
+        rows = pa.Table.from_batches(batches)
+        places = zip(rows["k"].to_pylist(), rows["n"].to_pylist(), strict=True) if len(rows) else ()
+        yield pa.RecordBatch.from_pydict({"n": pa.array([sum(a > b for a, b in pairwise(places))], pa.int64())})
+
+    def made(id: str, name: str) -> HBaseSink:
+        sums = {"mode": "incremental", "merge": {"n": "sum"}, "family": "f"}
+        return HBaseSink("nowhere:1", "t", row_key="k", id=id, name=name, **sums)
+
+    mixed = spark.range(0, 10_000, 1, 4).selectExpr("id % 7 AS k", "id * 7919 % 10000 AS n")
+    sorted_out = shared_out(mixed, [made("n", "one"), made("n", "another")], is_direct=False)
+    assert sum(row.n for row in sorted_out.mapInArrow(falls, "n long").collect()) == 0
+    with pytest.raises(ConfigError, match="one, another want the rows of a task in one order, and name different"):
+        shared_out(mixed, [made("n", "one"), made("m", "another")], is_direct=False)
 
 
 def test_the_direct_path_moves_no_rows_between_tasks_and_says_so(rig: Rig) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from onefold.core import BadRecord, ConfigError, SchemaMismatch, SinkKind
+from onefold.core import BadRecord, ConfigError, Ordered, SchemaMismatch, SinkKind
 from onefold.hbase.mapping import TableMapping
 from onefold.sinks import HBaseSink
 from onefold.sinks.hbase.ids import Ids
@@ -114,6 +114,35 @@ def test_the_sinks_own_cells_stay_where_they_are_when_columns_change_places() ->
         mapping = settings.mode.bound(settings.declared, rows)
         assert own_cell(mapping, b"id") == (b"f", b"_onefold.id")
         assert previous_cell(mapping.columns[-1])[0] == mapping.columns[-1].family
+
+
+def test_messages_that_are_merged_come_to_their_tasks_in_the_order_of_their_ids() -> None:
+    made = sink(**INCREMENTAL, merge={"n": "sum"})
+    assert isinstance(made, Ordered) and made.order_by() == ("k", "id")
+    assert sink(**INCREMENTAL, merge={"n": "sum"}, repartition=False).order_by() == ()
+    assert sink(**INCREMENTAL, merge="replace").order_by() == ()
+    assert sink(**INCREMENTAL, merge="replace", dense_ids=True).order_by() == ("k", "id")
+    assert sink(**ROLLING, merge={"n": "last"}, order="at").order_by() == sink().order_by() == ()
+
+
+def test_what_would_hide_the_sinks_own_cells_is_told_to_the_ledger() -> None:
+    """A last id that is not found is a message that is applied again."""
+
+    def told(**more: Any) -> dict[str, str]:
+        return sink(**{"merge": {"n": "sum"}, **more}).settings.rests_on()
+
+    always = {"table": "t", "mode": "incremental", "row_key": "k", "id": "id", "first family": "f"}
+    assert told(**INCREMENTAL) == always
+    assert told(**INCREMENTAL, columns={"n": "a:n"}) == {**always, "first family": "a"}
+    assert told(mode="incremental", id="at") == {**always, "id": "at"}
+    assert told(**ROLLING, merge={"n": "max"}).items() == {**always, "mode": "rolling"}.items() - {("id", "id")}
+    assert "first family" not in told(**ROLLING, merge="replace")
+    given = sink(**INCREMENTAL, merge="replace", columns={"n": "g:n"}).settings
+    columns = ["k", "id", "n"]
+    for more in ("at", "part"):  # the family `f` has no column at first
+        rows = pa.schema([ROWS.field(name) for name in columns])
+        assert own_cell(given.mode.bound(given.declared, rows), b"id")[0] == b"f"
+        columns.append(more)
 
 
 def test_the_sinks_travel_and_say_what_they_rest_on() -> None:

@@ -36,7 +36,7 @@ def from_spark(error: Exception) -> OnefoldError:
     is_python = bool(raised) and "Traceback (most recent call last)" in text
     if is_python or isinstance(error, AnalysisException) or _is_of_data(error):
         reason = raised[-1] if raised else text.strip().split("\n", 1)[0]
-        return Terminal(f"the job's own code failed: {reason}. Nothing of this batch was written; mend it, start again")
+        return Terminal(f"the job's own code failed: {reason}. This batch is not decided; mend it, start again")
     reason = text.strip().split("\n", 1)[0]
     return Retriable(f"the Spark job failed: {reason}")
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from onefold.core import Committable, ConfigError, Partitioned, Sink, SinkWriter, TaskId
+from onefold.core import Committable, ConfigError, Ordered, Partitioned, Sink, SinkWriter, TaskId
 from onefold.core.failpoints import failpoint
 from onefold.spark.bad_records import Bad, Letters, Policy
 from onefold.spark.columns import columns
@@ -62,7 +62,7 @@ def run_writers(
 
 
 def shared_out(df: DataFrame, sinks: Sequence[Sink], others: Sequence[Sink] = (), *, is_direct: bool) -> DataFrame:
-    """`df` with its rows in the partitions that the sinks can take beside the others, and in no more of them."""
+    """`df` with its rows in as many partitions, and in the order, that the sinks can take beside the others."""
     wanted = {sink.name: sink.partition_by() for sink in sinks if isinstance(sink, Partitioned)}
     wanted = {name: key for name, key in wanted.items() if key}
     if len(set(wanted.values())) > 1:
@@ -80,6 +80,14 @@ def shared_out(df: DataFrame, sinks: Sequence[Sink], others: Sequence[Sink] = ()
         # join before it, and then may split the join's skewed keys among tasks.
         df = df.repartition(F.struct(F.lit("of one key"), *columns(key)))
         break
+    orders = {sink.name: order for sink in sinks if isinstance(sink, Ordered) and (order := sink.order_by())}
+    if len(set(orders.values())) > 1:
+        raise ConfigError(
+            f"the sinks {', '.join(orders)} want the rows of a task in one order, and name different ones: give each of"
+            " them a pipeline of its own"
+        )
+    for order in set(orders.values()):
+        df = df.sortWithinPartitions(*columns(order))
     limits = [limit for sink in (*sinks, *others) if (limit := sink.writers_max()) is not None]
     if limits:
         df = df.coalesce(max(1, min(limits) // len(limits)))  # sinks with a bound may share one server's slots

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from itertools import islice
+from pathlib import Path
+from typing import get_args
 
 import pytest
 
+import onefold
 from onefold.connectors.torture.plan import Kind, faults, kinds
 from onefold.connectors.workload.settings import INTO_HBASE
+from onefold.core.effects import Effect
 
 
 def test_the_same_seed_gives_the_same_faults_and_another_gives_others() -> None:
@@ -77,6 +82,16 @@ def test_only_a_fault_at_a_failpoint_names_a_place_and_only_one_that_its_deliver
         places = {fault.place for fault in drawn if fault.place}
         assert len(places) > 15
         assert not any(place.startswith(other) for place in places)
+
+
+@pytest.mark.parametrize("delivery", ["two_phase", "staged", "transactional", "keyed", *INTO_HBASE])
+def test_every_place_is_one_that_the_code_passes(delivery: str) -> None:
+    """A driver that is to be killed at another one is never struck, and the run is none the wiser."""
+    code = "".join(file.read_text() for portion in onefold.__path__ for file in Path(portion).rglob("*.py"))
+    passed = set(re.findall(r'failpoint\("([^"]+)"\)', code))
+    passed |= {f"{when}:{effect.__name__}" for when in ("before", "after") for effect in get_args(Effect)}
+    places = {fault.place.partition("#")[0] for fault in islice(faults(5, delivery, False), 2000) if fault.place}
+    assert places <= passed
 
 
 def test_while_kafka_is_down_the_driver_stands_at_a_place_of_its_own() -> None:

@@ -30,6 +30,7 @@ __all__ = [
     "LastResource",
     "LedgerEntry",
     "Member",
+    "Ordered",
     "Partitioned",
     "Sink",
     "SinkKind",
@@ -314,4 +315,13 @@ class Partitioned(Sink, Protocol):
 
     def partition_by(self) -> tuple[str, ...]:
         """The columns by which rows are to be shared out among the writers; none where it makes no difference."""
+        ...
+
+
+@runtime_checkable
+class Ordered(Partitioned, Protocol):
+    """A sink whose writers take the rows that are shared out to them in an order, however many they are."""
+
+    def order_by(self) -> tuple[str, ...]:
+        """The columns by which each writer's rows ascend; none where it makes no difference."""
         ...

@@ -20,7 +20,7 @@ from onefold.sinks.columns import check_columns
 from onefold.sinks.hbase.applying import Applying, Merging, Replacing
 from onefold.sinks.hbase.folding import Function
 from onefold.sinks.hbase.ids import Ids
-from onefold.sinks.hbase.merging import Merge, bound, check, merge_of, own_family
+from onefold.sinks.hbase.merging import Merge, bound, check, merge_of, own_family_of
 from onefold.sinks.hbase.plan import Plan
 
 __all__ = ["Incremental", "IncrementalWriter"]
@@ -44,6 +44,11 @@ class Incremental:
     def name(self) -> str:
         return "incremental"
 
+    @property
+    def only_replaces(self) -> bool:
+        """Whether the highest id is all that is asked of a row's messages."""
+        return self.merge is None and not self.dense_ids
+
     def check(self, declared: TableMapping) -> None:
         check(self.merge, declared)
         if self.id in declared.row_key.names:
@@ -66,11 +71,15 @@ class Incremental:
         is_kept = self.id in [column.name for column in declared.columns]
         return bound(self.merge, declared, schema, () if is_kept else (self.id,))
 
+    def rests_on(self, declared: TableMapping) -> Mapping[str, str]:
+        return {"id": self.id, **own_family_of(declared)}
+
     def partition_by(self, declared: TableMapping) -> tuple[str, ...]:
         return declared.row_key.names
 
-    def own_family(self, mapping: TableMapping) -> bytes:
-        return own_family(mapping)
+    def order_by(self, declared: TableMapping) -> tuple[str, ...]:
+        """Of more messages than a task holds at once, one that comes behind a higher id would pass for a repeat."""
+        return () if self.only_replaces else (*declared.row_key.names, self.id)
 
     def writer(self, plan: Plan, task: TaskId) -> IncrementalWriter:
         return IncrementalWriter(self, plan, task)
@@ -84,9 +93,7 @@ class IncrementalWriter:
         self._where = plan.where(task)
         self._ids = Ids.bound(mode.id, mode.dense_ids, plan.schema)
         self._applying: Applying = (
-            Replacing(plan)
-            if mode.merge is None and not mode.dense_ids
-            else Merging(plan, self._ids, mode.merge, self._where)
+            Replacing(plan) if mode.only_replaces else Merging(plan, self._ids, mode.merge, self._where)
         )
         self._rows = self._bytes = 0
         self._is_over = False

@@ -19,7 +19,7 @@ __all__ = [
     "folding",
     "merge_of",
     "own_cell",
-    "own_family",
+    "own_family_of",
     "previous_cell",
 ]
 
@@ -82,13 +82,13 @@ def base_states(mapping: TableMapping, values: Sequence[pa.BinaryArray]) -> pa.R
 
 
 def own_cell(mapping: TableMapping, name: bytes) -> tuple[bytes, bytes]:
-    """A cell of the sink's own."""
-    return own_family(mapping), OWN_CELLS + name
+    """A cell of the sink's own: in the same family whatever the order of the columns."""
+    return min(mapping.families), OWN_CELLS + name
 
 
-def own_family(mapping: TableMapping) -> bytes:
-    """The same whatever the order of the columns."""
-    return min(column.family for column in mapping.columns)
+def own_family_of(declared: TableMapping) -> dict[str, str]:
+    """For the ledger: in another family, what the rows say of themselves would not be found."""
+    return {"first family": min(declared.families).decode()}
 
 
 def previous_cell(column: Column) -> tuple[bytes, bytes]:

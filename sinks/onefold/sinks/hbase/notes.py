@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 
 import pyarrow as pa
 
@@ -17,7 +18,7 @@ from onefold.sinks.notes import State
 __all__ = ["LEDGER_FAMILY", "TableNotes"]
 
 LEDGER_FAMILY = b"l"
-_STATE, _SINK, _OWN = b"state", b"sink", b"own cells"
+_STATE, _SINK = b"state", b"sink"
 _TRIES_MAX = 5
 
 
@@ -25,7 +26,7 @@ class TableNotes:
     """Of one sink of one pipeline. Every call may be repeated, by any process.
 
     Whoever writes says which text it has read, and HBase writes where that one is still there: a request that lands
-    late finds another one, unless nothing happened in between. The row also says what the sink is: a table, a mode.
+    late finds another one, unless nothing happened in between. The row also says what the sink is: its table, its mode.
     """
 
     def __init__(self, settings: Settings, pipeline: str) -> None:
@@ -33,7 +34,7 @@ class TableNotes:
         self._where = settings.where(pipeline)
         self._table = HBaseTable(settings.hbase, settings.ledger_table)
         self._key = _one(f"{part(pipeline)}/{part(settings.name)}".encode())
-        self._sink = json.dumps({"table": settings.declared.table, "mode": settings.mode.name}).encode()
+        self._rests_on = settings.rests_on()
 
     def read(self) -> State:
         return _state(self._read())
@@ -47,7 +48,7 @@ class TableNotes:
             if whole == there:
                 return there
             new = Cells(LEDGER_FAMILY, _STATE, _one(whole.to_json()))
-            who = Cells(LEDGER_FAMILY, _SINK, _one(self._sink))
+            who = Cells(LEDGER_FAMILY, _SINK, _one(json.dumps(self._rests_on).encode()))
             expected = pa.array([text], pa.binary())
             is_written = self._table.put_if_equal(self._key, new, expected, [who], None)
             failpoint("hbase:noted")
@@ -58,32 +59,18 @@ class TableNotes:
             f" written the row {_TRIES_MAX} times meanwhile"
         )
 
-    def keep_own_family(self, family: bytes) -> None:
-        """Remember where the sink's own cells are. Raises ConfigError where that was another family before: what it
-        has applied already would not be found there, and be applied again."""
-        where = (LEDGER_FAMILY, _OWN)
-        if self._table.get(self._key, [where])[0][0].as_py() is None:
-            absent = pa.nulls(1, pa.binary())
-            who = Cells(LEDGER_FAMILY, _SINK, _one(self._sink))
-            self._table.put_if_equal(self._key, Cells(*where, _one(family)), absent, [who], None)
-        known = self._table.get(self._key, [where])[0][0].as_py()
-        if known != family:
-            raise ConfigError(
-                f"{self._where} keeps what it knows of each row in the family {known.decode()}, and the first of its"
-                f" families is now {family.decode()}: give new columns a family of the others, or behind them"
-            )
-
     def close(self) -> None:
         """The connections are the process's, not its own."""
 
     def _read(self) -> bytes | None:
         text, sink = self._table.get(self._key, [(LEDGER_FAMILY, _STATE), (LEDGER_FAMILY, _SINK)])
-        known = sink[0].as_py()
-        if known is not None and known != self._sink:
-            was = json.loads(known)
+        known = self._rests_on if sink[0].as_py() is None else json.loads(sink[0].as_py())
+        if known != self._rests_on:
+            was, now = (_text(one, other) for one, other in ((known, self._rests_on), (self._rests_on, known)))
             raise ConfigError(
-                f"{self._where} has written to the table {was['table']!r} with mode={was['mode']!r} before, and what"
-                " its ledger says is of that: give the sink another name= for another table or mode"
+                f"{self._where} has written with {was} before, and is now set up with {now}: its ledger, and the rows"
+                " that it wrote, are of the former. Go back to that; or give the sink another name=, and a table where"
+                " it has no rows yet"
             )
         found: bytes | None = text[0].as_py()
         return found
@@ -91,6 +78,11 @@ class TableNotes:
 
 def _state(text: bytes | None) -> State:
     return State() if text is None else State.from_json(text)
+
+
+def _text(one: Mapping[str, str], other: Mapping[str, str]) -> str:
+    """Of the first, what the other has not, or otherwise."""
+    return ", ".join(f"{name} {value!r}" for name, value in one.items() if other.get(name) != value) or "nothing else"
 
 
 def _one(value: bytes) -> pa.BinaryArray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -31,12 +32,16 @@ class Mode(Protocol):
         """The mapping of rows of that schema. Raises SchemaMismatch, also for rows that lack what the mode needs."""
         ...
 
+    def rests_on(self, declared: TableMapping) -> Mapping[str, str]:
+        """What else but table and row key must stay as it is: with another, a row would not be known again."""
+        ...
+
     def partition_by(self, declared: TableMapping) -> tuple[str, ...]:
         """The columns whose equal values must be in one task; none where it makes no difference."""
         ...
 
-    def own_family(self, mapping: TableMapping) -> bytes | None:
-        """Where the mode keeps what it has to know of each row; None where it needs nothing. `mapping` is bound."""
+    def order_by(self, declared: TableMapping) -> tuple[str, ...]:
+        """The columns by which a task's rows are to ascend; none where it makes no difference."""
         ...
 
     def writer(self, plan: Plan, task: TaskId) -> SinkWriter: ...
@@ -54,6 +59,13 @@ class Settings:
 
     def where(self, pipeline: str) -> str:
         return f"sink {self.name!r} of pipeline {pipeline!r}"
+
+    def rests_on(self) -> dict[str, str]:
+        """What the sink is as long as it has its name: by the words of its settings, as text."""
+        key = self.declared.row_key
+        fronts = [f"{name}={number}" for name, number in (("salt", key.salt), ("hash", key.hash)) if number]
+        always = {"table": self.declared.table, "mode": self.mode.name, "row_key": ", ".join([*key.names, *fronts])}
+        return always | dict(self.mode.rests_on(self.declared))
 
 
 @dataclass(frozen=True, slots=True)

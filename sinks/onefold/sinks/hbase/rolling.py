@@ -32,7 +32,7 @@ from onefold.sinks.hbase.merging import (
     folding,
     merge_of,
     own_cell,
-    own_family,
+    own_family_of,
     previous_cell,
 )
 from onefold.sinks.hbase.plan import Plan
@@ -78,7 +78,6 @@ class Rolling:
             "the rows of a key are in one task (repartition=False leaves that to you)",
             "readers see an epoch's rows one by one, as they are written; each row whole",
             "nobody else writes these rows",
-            "a Thrift server gives a request up (hbase.client.operation.timeout) before a successor takes over",
         ]
         if self.merge is not None:
             conditions.append("a family's TTL is longer than any epoch stays open; a row that it forgets begins anew")
@@ -89,11 +88,14 @@ class Rolling:
             return ByRowKey(self.order).bound(declared, schema)
         return bound(self.merge, declared, schema)
 
+    def rests_on(self, declared: TableMapping) -> Mapping[str, str]:
+        return {} if self.merge is None else own_family_of(declared)
+
     def partition_by(self, declared: TableMapping) -> tuple[str, ...]:
         return declared.row_key.names
 
-    def own_family(self, mapping: TableMapping) -> bytes | None:
-        return None if self.merge is None else own_family(mapping)
+    def order_by(self, declared: TableMapping) -> tuple[str, ...]:  # noqa: ARG002 - rows are folded in any order
+        return ()
 
     def writer(self, plan: Plan, task: TaskId) -> SinkWriter:
         if self.merge is None:
@@ -168,9 +170,10 @@ class RollingWriter:
         again = is_replay(times, self._task.timestamp_ms)
         if again.any():
             places = pa.array(np.flatnonzero(again))
-            before = self._table.get(keys.take(places), self._previous)
-            mask = pa.array(again)
-            values = [pc.replace_with_mask(now, mask, was) for now, was in zip(values, before, strict=True)]
+            before = self._table.read(keys.take(places), [*self._previous, self._epoch])
+            self._check_older(before.keys, before.timestamps)  # a later epoch may have come between the two reads
+            mask, previous = pa.array(again), before.values[:-1]
+            values = [pc.replace_with_mask(now, mask, was) for now, was in zip(values, previous, strict=True)]
             is_there = np.where(again, had_row, is_there)
         return values, is_there
 

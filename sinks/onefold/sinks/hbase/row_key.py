@@ -5,6 +5,7 @@ A replay writes the same cells again; a task of an older epoch that wakes late w
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -70,7 +71,9 @@ class ByRowKey:
             "a family's TTL is longer than any epoch stays open, and cells are forgotten with it",
             "nobody else writes these cells with timestamps ahead of the clock",
         ]
-        if not self.order:
+        if self.order:
+            conditions.append("the rows of a key are in one task (repartition=False leaves that to you)")
+        else:
             conditions.append("a key comes once in an epoch, or with the same cells each time")
         if self.has_real_deletes:
             conditions.append(
@@ -93,11 +96,14 @@ class ByRowKey:
             raise SchemaMismatch(f"delete={self.delete!r} must be boolean, not {schema.field(self.delete).type}")
         return declared.bound(schema, without=(self.delete,) if self.delete is not None else ())
 
+    def rests_on(self, declared: TableMapping) -> Mapping[str, str]:  # noqa: ARG002 - its rows are known by their keys
+        return {}
+
     def partition_by(self, declared: TableMapping) -> tuple[str, ...]:
         return declared.row_key.names
 
-    def own_family(self, mapping: TableMapping) -> None:
-        """Nothing but the rows."""
+    def order_by(self, declared: TableMapping) -> tuple[str, ...]:  # noqa: ARG002 - rows are folded in any order
+        return ()
 
     def writer(self, plan: Plan, task: TaskId) -> RowKeyWriter:
         return RowKeyWriter(self, plan, task)
@@ -119,7 +125,7 @@ class RowKeyWriter:
         self._cells: list[Cells] = []  # families and qualifiers of the columns `cell 0`, ...
         self._repeats = Repeats(lambda keys: self._table.get(keys, self._columns))
         self._held: list[pa.Table] = []  # the first one is folded
-        self._fold_at = ROWS_MAX
+        self._fold_at = 2 * BYTES_MAX
         self._buffer: list[pa.RecordBatch] = []
         self._rows = self._bytes = 0
         self._is_over = False
@@ -171,7 +177,7 @@ class RowKeyWriter:
 
     def _hold(self, rows: pa.Table) -> None:
         self._held.append(rows)
-        if sum(len(part) for part in self._held) >= self._fold_at:
+        if sum(part.nbytes for part in self._held) >= self._fold_at:
             self._fold()
 
     def _fold(self) -> None:
@@ -182,7 +188,7 @@ class RowKeyWriter:
                 f" holds more than {HELD_BYTES_MAX >> 20} MB: read fewer records in an epoch (max_offsets_per_trigger),"
                 " or raise spark.sql.shuffle.partitions"
             )
-        self._held, self._fold_at = [held], 2 * len(held) + ROWS_MAX
+        self._held, self._fold_at = [held], held.nbytes + max(held.nbytes // 2, 2 * BYTES_MAX)
 
     def _put(self, rows: pa.Table) -> None:
         """Write them, each of another key. A key has a put or a delete, never both: HBase would hide the put."""

@@ -141,15 +141,11 @@ class HBaseSink:
     def open(self, pipeline: str, schema: pa.Schema) -> Committer:
         settings = self._settings
         mapping = settings.mode.bound(settings.declared, schema)
-        cells = [*mapping.columns, *([mapping.deleted] if mapping.deleted is not None else [])]
-        families = [Family(name) for name in sorted({cell.family for cell in cells})]
+        families = [Family(name) for name in sorted(mapping.families)]
         cuts = mapping.row_key.split_keys(settings.regions) if settings.regions > 1 else ()
         tables.ensure(settings.hbase, mapping.table, families, cuts)
-        committer = self.recover(pipeline)
-        if (own := settings.mode.own_family(mapping)) is not None:
-            TableNotes(settings, pipeline).keep_own_family(own)
         self._plan = Plan(settings, mapping, schema)
-        return committer
+        return self.recover(pipeline)
 
     def writers_max(self) -> int | None:
         return None
@@ -157,6 +153,10 @@ class HBaseSink:
     def partition_by(self) -> tuple[str, ...]:
         settings = self._settings
         return settings.mode.partition_by(settings.declared) if settings.repartition else ()
+
+    def order_by(self) -> tuple[str, ...]:
+        settings = self._settings
+        return settings.mode.order_by(settings.declared) if settings.repartition else ()
 
     def writer(self, task: TaskId) -> SinkWriter:
         if self._plan is None:
