@@ -36,12 +36,14 @@ def reports(subject: Subject) -> dict[str, Report]:
     return {name: explore(start, ONE_FAULT, subject) for name, start in CONFIGURATIONS.items()}
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("name", CONFIGURATIONS)
 def test_no_fault_at_any_step_breaks_an_invariant(name: str, reports: dict[str, Report]) -> None:
     assert reports[name].failures == []
     assert reports[name].schedules > 900
 
 
+@pytest.mark.proof
 def test_every_fault_that_comes_alone_struck_and_every_crash_point_was_crashed_at(reports: dict[str, Report]) -> None:
     in_recovery = ("Abort", "AcceptDamage", "Adopt", "GiveUp", "MarkDamaged")  # crashes there take a fault before
     followers = {fault.value for fault in (*BACKUPS, Fault.STORE_BACK)}
@@ -49,6 +51,7 @@ def test_every_fault_that_comes_alone_struck_and_every_crash_point_was_crashed_a
     assert {line.split("'")[1] for line in never} == followers
 
 
+@pytest.mark.proof
 def test_a_proof_that_never_reached_something_does_not_hold(reports: dict[str, Report], subject: Subject) -> None:
     proof = Proof("one fault", reports)
     proof.branches.update(dict(zip(subject.branches, subject.counts, strict=True)))
