@@ -23,7 +23,7 @@ from confluent_kafka.cimpl import NewTopic
 from lives import MakeWorld, worlds
 from pyspark.sql import SparkSession
 from sql_bench import Bench, Make
-from support import Rig
+from support import Rig, wait_until
 
 from onefold.connectors.spark_session import spark_session
 from onefold.connectors.transactions import Transactions
@@ -116,11 +116,21 @@ def postgres_url(postgres_server: PostgresServer) -> Iterator[str]:
         connection.execute(f"CREATE DATABASE {name}")
     base, _, _ = postgres_server.url.rpartition("/")
     yield f"{base}/{name}"
-    with psycopg.connect(postgres_server.url, autocommit=True) as connection:
+    wait_until(lambda: _dropped(postgres_server, name), 20, f"dropping {name}")
+
+
+def _dropped(server: PostgresServer, name: str) -> bool:
+    """False where a task of a query that was stopped has prepared something just now."""
+    base, _, _ = server.url.rpartition("/")
+    with psycopg.connect(server.url, autocommit=True) as connection:
         for (gid,) in connection.execute("SELECT gid FROM pg_prepared_xacts WHERE database = %s", (name,)).fetchall():
             with psycopg.connect(f"{base}/{name}", autocommit=True) as there:
                 there.execute(f"ROLLBACK PREPARED '{gid}'".encode())
-        connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
+        try:
+            connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
+        except psycopg.errors.ObjectInUse:
+            return False
+    return True
 
 
 @pytest.fixture(params=["sqlite", "mariadb", "postgres"])

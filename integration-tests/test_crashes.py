@@ -108,7 +108,7 @@ def orders_topic(rig: Rig) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("orders_topic")
-@pytest.mark.parametrize("delivery", ["two_phase", "staged"])
+@pytest.mark.parametrize("delivery", ["two_phase", pytest.param("staged", marks=pytest.mark.soak)])
 def test_a_kill_at_every_named_place_leaves_what_that_place_says_and_the_table_ends_exact(
     rig: Rig, delivery: str
 ) -> None:
@@ -156,6 +156,7 @@ def test_a_kill_at_every_named_place_leaves_what_that_place_says_and_the_table_e
     crashes.assert_exact()
 
 
+@pytest.mark.soak
 def test_without_protection_the_same_kills_double_rows_and_the_demo_says_so(tmp_path: Path) -> None:
     console = Console(record=True, width=200)
     settings = DemoSettings(rows=20_000, kills=2, seed=SEED, exactly_once=False, directory=tmp_path / "demo")
