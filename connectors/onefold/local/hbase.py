@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from onefold.local.hbase_parts import HBaseProcess, ThriftProcess
+from onefold.local.owned import Owned
 from onefold.local.server import ServerStatus, local_address
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["HBaseServer"]
 
 
-class HBaseServer:
+class HBaseServer(Owned):
     """An HBase of one process and its Thrift servers on 127.0.0.1. Data are kept on the local disk.
 
     Several objects, in several processes, may speak of the same server. `hbase`, `thrift` and `thrift1` are its
@@ -55,7 +55,6 @@ class HBaseServer:
         self.thrift = self.thrifts[0]
         self.thrift1 = ThriftProcess(directory, version=1, settings=thrift_settings, heap_mb=heap_mb // 2)
         self._asked_thrift1 = thrift1
-        self._started_it = False
 
     @property
     def port(self) -> int:
@@ -112,16 +111,6 @@ class HBaseServer:
         running = found.running and thrift.running
         detail += self._thrift1_beside()
         return ServerStatus(self.name, running, found.pid, thrift.port, found.log, detail, thrift.address)
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._started_it:
-            self.stop()
 
     def _thrift1_beside(self) -> str:
         address = self.thrift1.status().address

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from onefold.local.errors import LocalServerError, clear_disk_errors
+from onefold.local.owned import Owned
 from onefold.local.process import ProcessRef, ServerState, kill_tree, log_tail
 from onefold.local.resources import HOST, choose_port, exclusive, is_free, require_space
 
@@ -41,7 +41,7 @@ class ServerStatus:
     address: str | None = None
 
 
-class LocalServer(ABC):
+class LocalServer(Owned):
     """One server of one directory. Several objects, in several processes, may speak of the same server."""
 
     name: str
@@ -60,7 +60,6 @@ class LocalServer(ABC):
         self._settings = dict(settings or {})
         self._state_path = self.directory / f"{self.name}.json"
         self._lock_path = self.directory / f"{self.name}.lock"
-        self._started_it = False
 
     @property
     def port(self) -> int:
@@ -120,16 +119,6 @@ class LocalServer(ABC):
             return self._status(state, running, f"running since {state.started_at}")
         detail = f"process {state.process.pid} has died" if state.process else "stopped"
         return self._status(state, None, detail)
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._started_it:
-            self.stop()
 
     @abstractmethod
     def _prepare(self, progress: Progress | None) -> None:

@@ -9,11 +9,11 @@ import time
 import urllib.error
 import urllib.request
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from onefold.local.errors import LocalServerError
 from onefold.local.java import spark_environment
+from onefold.local.owned import Owned
 from onefold.local.process import ProcessRef, ServerState, kill_tree, log_tail, session_members, spawn, wait_gone
 from onefold.local.resources import HOST, choose_port
 from onefold.local.server import LocalServer, local_address
@@ -123,7 +123,7 @@ class _Worker(_Daemon):
             return None
 
 
-class SparkCluster:
+class SparkCluster(Owned):
     """A master and `workers` workers on 127.0.0.1. Several objects may speak of the same cluster, as of any server."""
 
     def __init__(self, directory: Path | str, workers: int = 2, *, cores: int = 2, memory: str = "2g") -> None:
@@ -131,7 +131,6 @@ class SparkCluster:
         self.directory = Path(directory).absolute()
         self._master = _Master(self.directory)
         self._workers = [_Worker(self.directory, n + 1, self._master, cores, memory) for n in range(workers)]
-        self._started_it = False
 
     @property
     def url(self) -> str:
@@ -171,16 +170,6 @@ class SparkCluster:
             for member in session_members(session) if session is not None else ():
                 member.signal(signal.SIGKILL)
         self._master.stop()
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._started_it:
-            self.stop()
 
     def _joined(self) -> int:
         told = self._master.tells() or {}
