@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from functools import partial
 
-import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
-from pyspark.sql.types import StringType, StructField, StructType
+from pyspark.sql.types import StructType
 
-from onefold.sources.hbase import HBaseSource, Part, plan, read
+from onefold.sources.hbase import HBaseSource, plan, read
 from onefold.spark.formats import register
-from onefold.spark.schemas import NESTED, fields_of, parsed
-from onefold.spark.workers import settle
+from onefold.spark.part_reader import PartReader
+from onefold.spark.schemas import NESTED, fields_of, parsed, wire_of
 
 __all__ = ["OnefoldHBaseDataSource", "read_hbase"]
 
@@ -37,10 +35,10 @@ def read_hbase(
     if not fields:
         return reader.load()
     nested = {field.name for field in fields if isinstance(field.dataType, NESTED)}
-    wire = StructType([StructField(f.name, StringType() if f.name in nested else f.dataType) for f in fields])
+    wire = wire_of(fields, nested)
     # What does not fit is refused here, not by a job.
     source.reading(to_arrow_schema(wire, timezone="UTC"))
-    return reader.schema(wire).load().select(*(parsed(f, json_mode if f.name in nested else None) for f in fields))
+    return parsed(reader.schema(wire).load(), fields, nested, json_mode)
 
 
 class OnefoldHBaseDataSource(DataSource):
@@ -59,22 +57,5 @@ class OnefoldHBaseDataSource(DataSource):
         return from_arrow_schema(schema)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return _Reader(HBaseSource.from_options(self.options), to_arrow_schema(schema, timezone="UTC"))
-
-
-@dataclass(frozen=True)
-class _PartPartition(InputPartition):
-    part: Part
-
-
-class _Reader(DataSourceReader):
-    def __init__(self, source: HBaseSource, schema: pa.Schema) -> None:
-        self._source, self._schema = source, schema
-
-    def partitions(self) -> Sequence[InputPartition]:
-        return [_PartPartition(part) for part in plan(self._source, self._schema)]
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        settle()
-        assert isinstance(partition, _PartPartition), partition
-        return read(partition.part)
+        source = HBaseSource.from_options(self.options)
+        return PartReader(partial(plan, source, to_arrow_schema(schema, timezone="UTC")), read)

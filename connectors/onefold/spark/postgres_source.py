@@ -9,20 +9,19 @@ from __future__ import annotations
 import atexit
 import dataclasses
 from collections import deque
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from functools import partial
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
-from pyspark.sql.types import StringType, StructField, StructType
+from pyspark.sql.types import StructType
 
 from onefold.core.errors import ConfigError
-from onefold.sources.postgres import HeldSnapshot, Part, PostgresSource, describe, hold, plan, read, resolve
+from onefold.sources.postgres import HeldSnapshot, PostgresSource, describe, hold, plan, read, resolve
 from onefold.spark.formats import register
-from onefold.spark.schemas import NESTED, fields_of, parsed
-from onefold.spark.workers import settle
+from onefold.spark.part_reader import PartReader
+from onefold.spark.schemas import NESTED, fields_of, parsed, wire_of
 
 __all__ = ["PostgresReads", "read_postgres"]
 
@@ -50,7 +49,7 @@ def read_postgres(
     types = describe(source)
     jsons = {name for name, kind in types if kind.is_json}
     nested = {f.name for f in fields if f.name in jsons and isinstance(f.dataType, NESTED)}
-    wire = StructType([StructField(f.name, StringType() if f.name in nested else f.dataType) for f in fields])
+    wire = wire_of(fields, nested)
     # What does not fit is refused here, not by a job.
     columns = resolve(source, types, to_arrow_schema(wire, timezone="UTC") if fields else None)
     if source.snapshot == "shared":
@@ -58,7 +57,7 @@ def read_postgres(
     reader = spark.read.format("onefold_postgres").options(**source.options())
     if not fields:
         return reader.schema(from_arrow_schema(pa.schema([(c.name, c.kind) for c in columns]))).load()
-    return reader.schema(wire).load().select(*(parsed(f, json_mode if f.name in nested else None) for f in fields))
+    return parsed(reader.schema(wire).load(), fields, nested, json_mode)
 
 
 def _hold(source: PostgresSource) -> HeldSnapshot:
@@ -86,7 +85,7 @@ class PostgresReads(DataSource):
         return from_arrow_schema(pa.schema([(c.name, c.kind) for c in resolve(source, describe(source), None)]))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return _Reader(self._source(), to_arrow_schema(schema, timezone="UTC"))
+        return PartReader(partial(plan, self._source(), to_arrow_schema(schema, timezone="UTC")), read)
 
     def _source(self) -> PostgresSource:
         source = PostgresSource.from_options(self.options)
@@ -97,21 +96,3 @@ class PostgresReads(DataSource):
                 "writes meanwhile, .option('snapshot', 'each')"
             )
         return source
-
-
-@dataclass(frozen=True)
-class _PartPartition(InputPartition):
-    part: Part
-
-
-class _Reader(DataSourceReader):
-    def __init__(self, source: PostgresSource, schema: pa.Schema) -> None:
-        self._source, self._schema = source, schema
-
-    def partitions(self) -> Sequence[InputPartition]:
-        return [_PartPartition(part) for part in plan(self._source, self._schema)]
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        settle()
-        assert isinstance(partition, _PartPartition), partition
-        return read(partition.part)

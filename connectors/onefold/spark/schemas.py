@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from pyspark.sql import Column, SparkSession
+from collections.abc import Collection, Sequence
+
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, MapType, StructField, StructType
+from pyspark.sql.types import ArrayType, MapType, StringType, StructField, StructType
 
 from onefold.spark.columns import column
 
-__all__ = ["NESTED", "fields_of", "parsed"]
+__all__ = ["NESTED", "fields_of", "parsed", "wire_of"]
 
 NESTED = (ArrayType, MapType, StructType)
 
@@ -19,7 +21,17 @@ def fields_of(spark: SparkSession, schema: StructType | str | None) -> list[Stru
     return (schema if isinstance(schema, StructType) else spark.createDataFrame([], schema).schema).fields
 
 
-def parsed(field: StructField, json_mode: str | None) -> Column:
+def wire_of(fields: Sequence[StructField], texts: Collection[str]) -> StructType:
+    """The schema as it is read: `texts` names the nested columns that come as JSON."""
+    return StructType([StructField(f.name, StringType() if f.name in texts else f.dataType) for f in fields])
+
+
+def parsed(df: DataFrame, fields: Sequence[StructField], texts: Collection[str], json_mode: str) -> DataFrame:
+    """What was read by `wire_of`, with the columns that `fields` says."""
+    return df.select(*(_parsed(field, json_mode if field.name in texts else None) for field in fields))
+
+
+def _parsed(field: StructField, json_mode: str | None) -> Column:
     """The field's column, of JSON text where there is a mode to parse that with."""
     found = column(field.name)
     if json_mode is not None:
