@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from onefold.core.contract import Announcement, Committable, Decided, EpochRecord, LedgerEntry
+from onefold.core.contract import Announcement, Committable, Decided, EpochRecord, LedgerEntry, SinkKind, TaskId
 from onefold.core.errors import CheckpointMismatch, Damaged, Fenced, WorkLost
 from onefold.core.failpoints import failpoint
 from onefold.core.positions import Positions
 from onefold.sinks.notes import Notes, State
 
-__all__ = ["AnnouncingCommitter", "Place"]
+__all__ = ["AnnouncingCommitter", "Place", "written"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +29,19 @@ class Place:
     ledger: str
     target: str
     servers: str
+
+
+def written(sink: str, task: TaskId, rows: int, bytes: int) -> Committable:
+    """What a task that has written these rows hands to the driver."""
+    return Committable(
+        sink=sink,
+        kind=SinkKind.WRITE_THROUGH,
+        handle=f"{task.pipeline}/{task.generation}/{task.epoch}/{task.attempt}",
+        generation=task.generation,
+        epoch=task.epoch,
+        rows=rows,
+        bytes=bytes,
+    )
 
 
 class AnnouncingCommitter:

@@ -12,16 +12,15 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from onefold.core.contract import Committable, Guarantee, SinkKind, TaskId
-from onefold.core.errors import BadRecord, ConfigError
-from onefold.core.failpoints import failpoint
+from onefold.core.contract import Guarantee, SinkKind, TaskId
+from onefold.core.errors import ConfigError
 from onefold.hbase.mapping import TableMapping
-from onefold.sinks.columns import check_columns
 from onefold.sinks.hbase.applying import Applying, Merging, Replacing
 from onefold.sinks.hbase.folding import Function
 from onefold.sinks.hbase.ids import Ids
 from onefold.sinks.hbase.merging import Merge, bound, check, merge_of, own_family_of
 from onefold.sinks.hbase.plan import Plan
+from onefold.sinks.hbase.writer import HBaseWriter
 
 __all__ = ["Incremental", "IncrementalWriter"]
 
@@ -74,9 +73,6 @@ class Incremental:
     def rests_on(self, declared: TableMapping) -> Mapping[str, str]:
         return {"id": self.id, **own_family_of(declared)}
 
-    def partition_by(self, declared: TableMapping) -> tuple[str, ...]:
-        return declared.row_key.names
-
     def order_by(self, declared: TableMapping) -> tuple[str, ...]:
         """Of more messages than a task holds at once, one that comes behind a higher id would pass for a repeat."""
         return () if self.only_replaces else (*declared.row_key.names, self.id)
@@ -85,44 +81,22 @@ class Incremental:
         return IncrementalWriter(self, plan, task)
 
 
-class IncrementalWriter:
+class IncrementalWriter(HBaseWriter):
     """One attempt of one task. Its rows show as they are applied."""
 
     def __init__(self, mode: Incremental, plan: Plan, task: TaskId) -> None:
-        self._plan, self._task = plan, task
-        self._where = plan.where(task)
+        super().__init__(plan, task)
         self._ids = Ids.bound(mode.id, mode.dense_ids, plan.schema)
         self._applying: Applying = (
             Replacing(plan) if mode.only_replaces else Merging(plan, self._ids, mode.merge, self._where)
         )
-        self._rows = self._bytes = 0
-        self._is_over = False
 
-    def write(self, batch: pa.RecordBatch) -> None:
-        assert not self._is_over, "a writer takes no rows after prepare or abort"
-        check_columns(batch, self._plan.schema, self._where)
-        if batch.num_rows == 0:
-            return
-        try:
-            self._applying.take(self._plan.mapping.keys(batch), self._ids.encode(batch), batch)
-        except BadRecord as error:
-            raise BadRecord(f"{self._where}: {error}") from error
-        self._rows += batch.num_rows
+    def _take(self, batch: pa.RecordBatch) -> None:
+        self._applying.take(self._plan.mapping.keys(batch), self._ids.encode(batch), batch)
         self._bytes += batch.nbytes
 
-    def prepare(self) -> Committable | None:
-        assert not self._is_over, "a writer prepares once"
-        self._is_over = True
-        if not self._rows:
-            return None
-        failpoint("before:prepare")
-        try:
-            self._applying.finish()
-        except BadRecord as error:
-            raise BadRecord(f"{self._where}: {error}") from error
-        failpoint("after:prepare")
-        return self._plan.committable(self._task, self._rows, self._bytes)
+    def _finish(self) -> None:
+        self._applying.finish()
 
-    def abort(self) -> None:
-        """What was applied stays applied, and is known by its ids."""
-        self._is_over = True
+    def _drop(self) -> None:
+        """What it holds goes with it."""

@@ -8,10 +8,11 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from onefold.core.contract import Committable, Guarantee, SinkKind, SinkWriter, TaskId
+from onefold.core.contract import Committable, Guarantee, SinkWriter, TaskId
 from onefold.hbase.mapping import TableMapping
 from onefold.hbase.settings import HBaseSettings
 from onefold.hbase.table import HBaseTable
+from onefold.sinks.announcing import written
 
 __all__ = ["Mode", "Plan", "Settings"]
 
@@ -34,10 +35,6 @@ class Mode(Protocol):
 
     def rests_on(self, declared: TableMapping) -> Mapping[str, str]:
         """What else but table and row key must stay as it is: with another, a row would not be known again."""
-        ...
-
-    def partition_by(self, declared: TableMapping) -> tuple[str, ...]:
-        """The columns whose equal values must be in one task; none where it makes no difference."""
         ...
 
     def order_by(self, declared: TableMapping) -> tuple[str, ...]:
@@ -85,12 +82,4 @@ class Plan:
 
     def committable(self, task: TaskId, rows: int, bytes: int = 0) -> Committable:
         """What a task that has written these rows hands to the driver."""
-        return Committable(
-            sink=self.settings.name,
-            kind=SinkKind.WRITE_THROUGH,
-            handle=f"{task.pipeline}/{task.generation}/{task.epoch}/{task.attempt}",
-            generation=task.generation,
-            epoch=task.epoch,
-            rows=rows,
-            bytes=bytes,
-        )
+        return written(self.settings.name, task, rows, bytes)

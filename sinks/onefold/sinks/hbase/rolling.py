@@ -15,13 +15,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from onefold.core.contract import Committable, Guarantee, SinkKind, SinkWriter, TaskId
-from onefold.core.errors import BadRecord, ConfigError, Fenced
+from onefold.core.contract import Guarantee, SinkKind, SinkWriter, TaskId
+from onefold.core.errors import ConfigError, Fenced
 from onefold.core.failpoints import failpoint
 from onefold.hbase.buffers import from_fixed, to_fixed
 from onefold.hbase.cells import Cells
 from onefold.hbase.mapping import NULL, TableMapping
-from onefold.sinks.columns import check_columns
 from onefold.sinks.hbase.folder import Folder
 from onefold.sinks.hbase.folding import Base, Function
 from onefold.sinks.hbase.merging import (
@@ -37,6 +36,7 @@ from onefold.sinks.hbase.merging import (
 )
 from onefold.sinks.hbase.plan import Plan
 from onefold.sinks.hbase.row_key import ByRowKey, RowKeyWriter
+from onefold.sinks.hbase.writer import HBaseWriter
 
 __all__ = ["Rolling", "RollingWriter", "is_replay"]
 
@@ -91,9 +91,6 @@ class Rolling:
     def rests_on(self, declared: TableMapping) -> Mapping[str, str]:
         return {} if self.merge is None else own_family_of(declared)
 
-    def partition_by(self, declared: TableMapping) -> tuple[str, ...]:
-        return declared.row_key.names
-
     def order_by(self, declared: TableMapping) -> tuple[str, ...]:  # noqa: ARG002 - rows are folded in any order
         return ()
 
@@ -103,55 +100,33 @@ class Rolling:
         return RollingWriter(self.merge, plan, task)
 
 
-class RollingWriter:
+class RollingWriter(HBaseWriter):
     """One attempt of one task. It reads and writes the table once it has all of its rows."""
 
     def __init__(self, merge: Merge, plan: Plan, task: TaskId) -> None:
-        self._plan, self._task = plan, task
-        self._where = plan.where(task)
+        super().__init__(plan, task)
         self._table = plan.table()
         self._folding = folding(merge, plan.mapping)
         self._folder = Folder(self._folding)
         self._epoch = own_cell(plan.mapping, b"epoch")
         self._previous = [previous_cell(column) for column in plan.mapping.columns]
-        self._rows = self._bytes = 0
-        self._is_over = False
 
-    def write(self, batch: pa.RecordBatch) -> None:
-        assert not self._is_over, "a writer takes no rows after prepare or abort"
-        check_columns(batch, self._plan.schema, self._where)
-        if batch.num_rows == 0:
-            return
-        try:
-            self._folder.add(self._plan.mapping.keys(batch), batch)
-        except BadRecord as error:
-            raise BadRecord(f"{self._where}: {error}") from error
-        self._rows += batch.num_rows
+    def _take(self, batch: pa.RecordBatch) -> None:
+        self._folder.add(self._plan.mapping.keys(batch), batch)
 
-    def prepare(self) -> Committable | None:
-        assert not self._is_over, "a writer prepares once"
-        self._is_over = True
-        if not self._rows:
-            return None
-        failpoint("before:prepare")
+    def _finish(self) -> None:
         keys, partials = self._folder.folded()
         for start in range(0, len(keys), KEYS_MAX):
             self._roll(keys[start : start + KEYS_MAX], partials[start : start + KEYS_MAX])
-        failpoint("after:prepare")
-        return self._plan.committable(self._task, self._rows, self._bytes)
 
-    def abort(self) -> None:
-        """What was written stays, for the epoch is written again."""
-        self._folder, self._is_over = Folder(self._folding), True
+    def _drop(self) -> None:
+        self._folder = Folder(self._folding)
 
     def _roll(self, keys: pa.BinaryArray, partials: pa.RecordBatch) -> None:
         mapping = self._plan.mapping
         values, is_there = self._base(keys)
-        try:
-            states = self._folding.settle(keys, partials, Base(base_states(mapping, values), pa.array(is_there)))
-            cells = mapping.cells(states)
-        except BadRecord as error:
-            raise BadRecord(f"{self._where}: {error}") from error
+        states = self._folding.settle(keys, partials, Base(base_states(mapping, values), pa.array(is_there)))
+        cells = mapping.cells(states)
         for (family, qualifier), was in zip(self._previous, values, strict=True):
             was = pc.if_else(pa.array(is_there), pc.fill_null(was, NULL), pa.scalar(None, pa.binary()))
             cells.append(Cells(family, qualifier, was))

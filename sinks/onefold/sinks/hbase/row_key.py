@@ -11,14 +11,13 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from onefold.core.contract import Committable, Guarantee, SinkKind, TaskId
+from onefold.core.contract import Guarantee, SinkKind, TaskId
 from onefold.core.errors import BadRecord, ConfigError, SchemaMismatch
-from onefold.core.failpoints import failpoint
 from onefold.hbase.cells import Cells
 from onefold.hbase.mapping import NULL, TableMapping
-from onefold.sinks.columns import check_columns
 from onefold.sinks.hbase.plan import Plan
 from onefold.sinks.hbase.versions import DELETED, KEY, Repeats, newest, rows_of
+from onefold.sinks.hbase.writer import HBaseWriter
 
 __all__ = ["ByRowKey", "RowKeyWriter"]
 
@@ -99,9 +98,6 @@ class ByRowKey:
     def rests_on(self, declared: TableMapping) -> Mapping[str, str]:  # noqa: ARG002 - its rows are known by their keys
         return {}
 
-    def partition_by(self, declared: TableMapping) -> tuple[str, ...]:
-        return declared.row_key.names
-
     def order_by(self, declared: TableMapping) -> tuple[str, ...]:  # noqa: ARG002 - rows are folded in any order
         return ()
 
@@ -115,65 +111,49 @@ def _is_ordered(kind: pa.DataType) -> bool:
     return any(check(kind) for check in (*checks, kinds.is_temporal))
 
 
-class RowKeyWriter:
+class RowKeyWriter(HBaseWriter):
     """One attempt of one task. Without an order, rows show as they come; with one, when all are there."""
 
     def __init__(self, mode: ByRowKey, plan: Plan, task: TaskId) -> None:
-        self._mode, self._plan, self._task = mode, plan, task
-        self._where = plan.where(task)
+        super().__init__(plan, task)
+        self._mode = mode
         self._table = plan.table()
         self._cells: list[Cells] = []  # families and qualifiers of the columns `cell 0`, ...
         self._repeats = Repeats(lambda keys: self._table.get(keys, self._columns))
         self._held: list[pa.Table] = []  # the first one is folded
         self._fold_at = 2 * BYTES_MAX
         self._buffer: list[pa.RecordBatch] = []
-        self._rows = self._bytes = 0
-        self._is_over = False
 
-    def write(self, batch: pa.RecordBatch) -> None:
-        assert not self._is_over, "a writer takes no rows after prepare or abort"
-        check_columns(batch, self._plan.schema, self._where)
+    def _take(self, batch: pa.RecordBatch) -> None:
         for start in range(0, batch.num_rows, ROWS_MAX):
-            part = batch.slice(start, ROWS_MAX)
-            self._buffer.append(part)
-            self._rows += part.num_rows
+            self._buffer.append(batch.slice(start, ROWS_MAX))
             if sum(b.num_rows for b in self._buffer) >= ROWS_MAX or sum(b.nbytes for b in self._buffer) >= BYTES_MAX:
-                self._take()
+                self._send()
 
-    def prepare(self) -> Committable | None:
-        assert not self._is_over, "a writer prepares once"
-        self._is_over = True
-        if not self._rows:
-            return None
-        failpoint("before:prepare")
-        self._take(is_last=True)
-        failpoint("after:prepare")
-        return self._plan.committable(self._task, self._rows, self._bytes)
+    def _finish(self) -> None:
+        self._send()
+        if self._held:
+            self._fold()
+            self._put(self._held[0])
 
-    def abort(self) -> None:
-        """What was written stays, for the epoch is written again; what was not sent yet is dropped."""
-        self._buffer, self._held, self._is_over = [], [], True
+    def _drop(self) -> None:
+        self._buffer, self._held = [], []
 
     @property
     def _columns(self) -> list[tuple[bytes, bytes]]:
         return [(cell.family, cell.qualifier) for cell in self._cells]
 
-    def _take(self, *, is_last: bool = False) -> None:
-        """What is in the buffer is held, or put; and what is held, where it is all."""
-        try:
-            if self._buffer:
-                (batch,) = pa.Table.from_batches(self._buffer).combine_chunks().to_batches()
-                self._buffer = []
-                rows = self._encoded(batch)
-                if self._mode.order:
-                    self._hold(rows)
-                else:
-                    self._put(self._repeats.new(rows))
-            if is_last and self._held:
-                self._fold()
-                self._put(self._held[0])
-        except BadRecord as error:
-            raise BadRecord(f"{self._where}: {error}") from error
+    def _send(self) -> None:
+        """What is in the buffer is put, or held where an older version could come behind a newer one."""
+        if not self._buffer:
+            return
+        (batch,) = pa.Table.from_batches(self._buffer).combine_chunks().to_batches()
+        self._buffer = []
+        rows = self._encoded(batch)
+        if self._mode.order:
+            self._hold(rows)
+        else:
+            self._put(self._repeats.new(rows))
 
     def _hold(self, rows: pa.Table) -> None:
         self._held.append(rows)

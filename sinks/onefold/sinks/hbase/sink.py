@@ -151,8 +151,9 @@ class HBaseSink:
         return None
 
     def partition_by(self) -> tuple[str, ...]:
+        """The rows of a key are in one task, in every mode."""
         settings = self._settings
-        return settings.mode.partition_by(settings.declared) if settings.repartition else ()
+        return settings.declared.row_key.names if settings.repartition else ()
 
     def order_by(self) -> tuple[str, ...]:
         settings = self._settings

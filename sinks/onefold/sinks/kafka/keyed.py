@@ -11,7 +11,7 @@ import pyarrow as pa
 from onefold.core.contract import Committable, Guarantee, SinkKind, TaskId
 from onefold.core.errors import BadRecord
 from onefold.core.failpoints import failpoint
-from onefold.sinks.announcing import AnnouncingCommitter, Place
+from onefold.sinks.announcing import AnnouncingCommitter, Place, written
 from onefold.sinks.columns import check_columns
 from onefold.sinks.kafka.ascent import Ascent
 from onefold.sinks.kafka.notes import TopicNotes
@@ -71,16 +71,7 @@ class KeyedWriter:
         self._outbox.give_back()
         self._outbox = None
         failpoint("after:prepare")
-        task = self._task
-        return Committable(
-            sink=self._settings.name,
-            kind=SinkKind.WRITE_THROUGH,
-            handle=f"{task.pipeline}/{task.generation}/{task.epoch}/{task.attempt}",
-            generation=task.generation,
-            epoch=task.epoch,
-            rows=self._rows,
-            bytes=self._bytes,
-        )
+        return written(self._settings.name, self._task, self._rows, self._bytes)
 
     def abort(self) -> None:
         """What was written stays, for the epoch is written again; what was not sent yet is dropped."""
