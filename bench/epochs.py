@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -13,7 +17,7 @@ from onefold.core.effects import EpochRequest, Pause
 from onefold.core.protocol import Initial, epoch, start
 from onefold.core.store import CheckpointStore
 
-__all__ = ["Epochs", "Writers"]
+__all__ = ["Epochs", "Writers", "new_store"]
 
 
 class Writers(Protocol):
@@ -22,6 +26,17 @@ class Writers(Protocol):
     def go(self, order: Any) -> None: ...
 
     def answers(self) -> list[Any]: ...
+
+
+@contextmanager
+def new_store(directory: Path) -> Iterator[str]:
+    """A checkpoint store of its own, gone afterwards."""
+    place = directory / "checkpoints" / uuid.uuid4().hex
+    place.mkdir(parents=True)
+    try:
+        yield f"sqlite:///{place / 'store.db'}"
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
 
 
 class Epochs:

@@ -74,7 +74,8 @@ class Crashes:
         """What waits for a decision or for its commit: (generation, epoch) of each task's work."""
         if self.delivery == "two_phase":
             return [(int(gid.split("/")[-3]), int(gid.split("/")[-2])) for gid in self.rig.prepared()]
-        return self.rig.sql("SELECT generation, epoch FROM onefold_sinks.onefold_staged")  # type: ignore[return-value]
+        staged = self.rig.sql("SELECT generation, epoch FROM onefold_sinks.onefold_staged")
+        return [(generation, epoch) for generation, epoch in staged]
 
     def count(self) -> int:
         exists = self.rig.sql("SELECT to_regclass('orders') IS NOT NULL") == [(True,)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -20,9 +21,9 @@ pytestmark = pytest.mark.servers
 MakeTable = Callable[..., HBaseTable]
 
 
-def found(server: HBaseServer, table: str, mode: str = "row_key", **options: object) -> list[Finding]:
+def found(server: HBaseServer, table: str, mode: str = "row_key", **options: Any) -> list[Finding]:
     ledger = f"ledger_{uuid.uuid4().hex[:8]}"
-    sink = HBaseSink(server.servers, table, row_key="id", family="f", mode=mode, ledger_table=ledger, **options)  # type: ignore[arg-type]  # whatever the mode takes
+    sink = HBaseSink(server.servers, table, row_key="id", family="f", mode=mode, ledger_table=ledger, **options)
     (one,) = diagnose("p", [sink], store="sqlite://").sinks
     return list(one.findings)
 

@@ -134,14 +134,15 @@ def test_what_cannot_be_read_is_refused_before_any_row(settings: HBaseSettings, 
         plan(HBaseSource(settings, table, "id", "n = f:n"), pa.schema([("id", pa.int64()), ("gone", pa.bool_())]))
     with pytest.raises(ConfigError, match="how is the column 'n' written"):
         plan(HBaseSource(settings, table, "id integer", "n = f:n"))
-    for told, message in (
+    wrong: tuple[tuple[dict[str, Any], str], ...] = (
         ({"deleted_as": "gone"}, "deleted_as= needs"),
         ({"time_range": (5, 5)}, "a moment and a later one"),
         ({"time_range": (dt.datetime(2026, 1, 1), None)}, "no time zone"),
         ({"row_key": None}, "row_key= names"),
-    ):
+    )
+    for told, message in wrong:
         with pytest.raises(ConfigError, match=message):
-            HBaseSource(settings, **{"table": table, "row_key": "id", "family": "f", **told})  # type: ignore[arg-type]
+            HBaseSource(settings, **{"table": table, "row_key": "id", "family": "f", **told})
     for options, message in (
         ({"server": "x:1"}, "did you mean 'servers'"),
         ({"table": "t"}, "'servers' is missing"),

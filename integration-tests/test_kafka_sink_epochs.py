@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka.admin import AdminClient
@@ -41,8 +42,8 @@ class World:
         self.store = f"sqlite:///{directory / 'store.db'}"
         self.reader = Reader(self.servers, topic, PARTITIONS)
 
-    def sink(self, **more: object) -> KafkaSink:
-        return KafkaSink(self.topic, bootstrap_servers=self.servers, key="id", **more)  # type: ignore[arg-type]
+    def sink(self, **more: Any) -> KafkaSink:
+        return KafkaSink(self.topic, bootstrap_servers=self.servers, key="id", **more)
 
     def life(self, **more: object) -> Epochs:
         return Epochs(self.sink(**more), SCHEMA, store=self.store)

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bench.epochs import Epochs
+from bench.epochs import Epochs, new_store
 from bench.hbase.place import KEY, SCHEMA, Place, Spent
 from onefold.core import Committable, TaskId
 from onefold.hbase import Cells, HBaseTable
@@ -84,7 +84,7 @@ def _run(place: Place, rows: int, keys: int, epochs: int, options: dict[str, Any
     whole = pa.Table.from_batches(place.batches(rows, keys)).select(columns)
     parts = [whole[rows * at // epochs : rows * (at + 1) // epochs].to_batches() for at in range(epochs)]
     total = pc.sum(whole["amount"]).as_py()
-    with place.table(keys) as table, place.store() as store:
+    with place.table(keys) as table, new_store(place.directory) as store:
         sink = HBaseSink(place.settings, table, row_key=KEY, columns=COLUMNS, **options)
         started = Epochs(sink, table, store, whole.schema)
         team = Here(sink, parts)

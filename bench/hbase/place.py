@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -82,16 +81,6 @@ class Place:
             amount += sum(int.from_bytes(value or b"", "big") - (1 << 63) for value in batch.values[0].to_pylist())
         if found != rows or (total is not None and amount != total):
             raise RuntimeError(f"{table}: {found:,} rows of {rows:,}, amounts of {amount:,} instead of {total}")
-
-    @contextmanager
-    def store(self) -> Iterator[str]:
-        """A new checkpoint store."""
-        place = self.directory / "checkpoints" / uuid.uuid4().hex
-        place.mkdir(parents=True)
-        try:
-            yield f"sqlite:///{place / 'store.db'}"
-        finally:
-            shutil.rmtree(place, ignore_errors=True)
 
     def batches(self, rows: int, keys: int) -> list[pa.RecordBatch]:
         """`rows` changes of `keys` keys in random order, each key as often as any other; numbers grow."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import os
-import shutil
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
@@ -125,16 +124,6 @@ class Place:
     def close(self) -> None:
         if self._spark is not None:
             self._spark.stop()
-
-    @contextmanager
-    def store(self) -> Iterator[str]:
-        """A new checkpoint store."""
-        place = self.directory / "checkpoints" / uuid.uuid4().hex
-        place.mkdir(parents=True)
-        try:
-            yield f"sqlite:///{place / 'store.db'}"
-        finally:
-            shutil.rmtree(place, ignore_errors=True)
 
     def _admin(self) -> AdminClient:
         return AdminClient({"bootstrap.servers": self.servers, "log_level": "3"})

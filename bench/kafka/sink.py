@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from confluent_kafka import Producer
 from pyspark.sql import DataFrame
 
-from bench.epochs import Epochs
+from bench.epochs import Epochs, new_store
 from bench.kafka.place import Place, Spent
 from bench.postgres.tables import SCHEMA, SPLITS, make_rows
 from bench.team import Job, Team
@@ -38,7 +38,7 @@ def through_the_sink(place: Place, mode: str, rows_per_epoch: int | None) -> Spe
     """Arrow batches in, committed records out: epochs of the whole protocol, with a writer in each process."""
     paths = _paths(place)
     epochs_count = 1 if rows_per_epoch is None else -(-place.rows // rows_per_epoch)
-    with place.target(_markers_max(epochs_count)) as topic, place.store() as store:
+    with place.target(_markers_max(epochs_count)) as topic, new_store(place.directory) as store:
         sink = KafkaSink(topic, bootstrap_servers=place.servers, **_WITHIN[mode])
         epochs = Epochs(sink, topic, store, SCHEMA)
         with Team(_write, [(sink, path, epochs_count) for path in paths]) as team, place.clock() as spent:
@@ -63,7 +63,8 @@ def produce_encoded(place: Place) -> Spent:
 
 
 def through_the_pipeline(place: Place, mode: str) -> Spent:
-    with _rows(place) as df, place.target(_markers_max(1)) as topic, place.store() as store, place.clock() as spent:
+    target, new = place.target(_markers_max(1)), new_store(place.directory)
+    with _rows(place) as df, target as topic, new as store, place.clock() as spent:
         sink = KafkaSink(topic, bootstrap_servers=place.servers, **_WITHIN[mode])
         pipeline = Pipeline(topic, sinks=[sink], store=store)
         pipeline.write_batch(df, run="bench")

@@ -27,7 +27,7 @@ class Client:
     def __init__(self) -> None:
         self.told: dict[str, str] = {}
 
-    def setAttr(self, name: str, value: str) -> None:  # noqa: N802  the package's own name
+    def setAttr(self, name: str, value: str) -> None:  # noqa: N802 - the package's own name
         self.told[name] = value
 
     def init(self) -> None: ...

@@ -6,6 +6,7 @@ inside a call, so that a test can crash between two of them.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from copy import copy
@@ -101,7 +102,7 @@ class ModelWriter:
         self.rows.clear()
 
 
-class ModelSink:
+class ModelSink(ABC):
     """A destination, with its driver's hand: sink and committer in one. Rows are the first column's values."""
 
     kind: SinkKind
@@ -160,8 +161,9 @@ class ModelSink:
             self.prepared.pop(committable.handle, None)
             self.reached("inside:Abort")
 
+    @abstractmethod
     def commit(self, decided: Decided, committables: Sequence[Committable]) -> None:
-        raise NotImplementedError  # each kind of sink makes its work visible in its own way
+        """Each kind of sink makes its work visible in its own way."""
 
     def leftovers(self, up_to_generation: int) -> Sequence[Committable]:
         return [
