@@ -59,7 +59,7 @@ docs: $(INSTALLED)
 
 clean:
 	@if [ -x $(BIN)/onefold ]; then \
-	  find .onefold \( -name kafka.json -o -name postgres.json -o -name mariadb.json \) -printf '%h\n' 2>/dev/null | sort -u | \
+	  find .onefold \( -name kafka.json -o -name postgres.json -o -name hbase.json -o -name mariadb.json \) -printf '%h\n' 2>/dev/null | sort -u | \
 	  while read -r directory; do $(BIN)/onefold local down --dir "$$directory"; done; fi
 	rm -f sources/onefold/sources/kafka/native/_fetch.so
 	rm -rf .venv .onefold .pytest_cache .mypy_cache .ruff_cache .hypothesis dist
