@@ -22,8 +22,8 @@ from onefold.connectors.workload.servers import (
     WorkloadFailed,
     clear,
     create_topic,
+    interrupted_once,
     progress_bar,
-    terminated_like_interrupted,
 )
 from onefold.connectors.workload.settings import PARTITIONS, TOPIC, Job
 from onefold.core.errors import Fenced
@@ -39,7 +39,7 @@ def run_demo(settings: DemoSettings, console: Console) -> bool:
     """Run it all. True if nothing was lost, doubled or changed. Stops what it started, also when interrupted."""
     directory = settings.directory.absolute()
     with ExitStack() as cleanup:
-        cleanup.enter_context(terminated_like_interrupted())
+        cleanup.enter_context(interrupted_once())
         kafka, postgres = KafkaServer(directory / "servers"), PostgresServer(directory / "servers")
         clear(directory, kafka, postgres)
         with progress_bar(console) as progress:

@@ -26,7 +26,7 @@ from onefold.connectors.torture.striking import Missed
 from onefold.connectors.torture.supervisor import Supervisor
 from onefold.connectors.torture.watcher import Watcher
 from onefold.connectors.torture.world import World
-from onefold.connectors.workload.servers import clear, create_topic, progress_bar, terminated_like_interrupted
+from onefold.connectors.workload.servers import clear, create_topic, interrupted_once, progress_bar
 from onefold.connectors.workload.settings import INTO_HBASE, INTO_KAFKA, TABLE, TOPIC, Job
 from onefold.local import HBaseServer, KafkaServer, LocalServer, PostgresServer, SparkCluster
 from onefold.sinks import PostgresSink
@@ -47,7 +47,7 @@ def run_torture(settings: TortureSettings, console: Console) -> bool:
     """Run it all. True if every audit was exact and nothing unexpected ended. Stops what it started."""
     directory = settings.directory.absolute()
     with ExitStack() as cleanup:
-        cleanup.enter_context(terminated_like_interrupted())
+        cleanup.enter_context(interrupted_once())
         kafka = KafkaServer(directory / "servers")
         postgres = PostgresServer(directory / "servers") if settings.needs_postgres else None
         cluster = SparkCluster(directory / "servers") if settings.on_cluster else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 from collections.abc import Iterator
@@ -18,7 +19,7 @@ from onefold.connectors.workload.settings import PARTITIONS, TOPIC
 from onefold.core.errors import OnefoldError
 from onefold.local import HBaseServer, LocalServer
 
-__all__ = ["WorkloadFailed", "clear", "create_topic", "progress_bar", "terminated_like_interrupted"]
+__all__ = ["WorkloadFailed", "clear", "create_topic", "interrupted_once", "progress_bar"]
 
 
 class WorkloadFailed(OnefoldError):
@@ -56,14 +57,22 @@ def progress_bar(console: Console) -> Progress:
 
 
 @contextmanager
-def terminated_like_interrupted() -> Iterator[None]:
-    """SIGTERM stops the servers too."""
+def interrupted_once() -> Iterator[None]:
+    """SIGTERM stops the servers like Ctrl-C, and what comes after the first of either does not stop the stopping:
+    processes of a run would live on."""
+    interrupted = False
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:
+        nonlocal interrupted
+        if interrupted:
+            os.write(2, b"still ending what was started; nothing of it is left when this ends\n")
+            return
+        interrupted = True
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGTERM, interrupt)
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
