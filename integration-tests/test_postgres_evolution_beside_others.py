@@ -8,7 +8,7 @@ import sys
 import textwrap
 import threading
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import psycopg
 import pyarrow as pa
@@ -20,8 +20,10 @@ from support import CrashError
 
 from onefold.core import driver
 from onefold.core.contract import SinkKind
-from onefold.core.errors import Retriable
+from onefold.core.errors import Retriable, SchemaMismatch
 from onefold.sinks import PostgresSink
+from onefold.sinks.postgres import writer
+from onefold.sinks.postgres.loading import StreamingLoad
 
 pytestmark = pytest.mark.servers
 
@@ -211,3 +213,35 @@ def test_that_holds_for_arrays_which_name_the_type_of_their_elements(postgres_ur
         life.open(old.schema)
         life.run(old)
     assert sql("SELECT * FROM t") == [([1],), ([1],)]
+
+
+@pytest.mark.parametrize("on_error", ["fail", "dead_letter"])
+def test_a_column_altered_to_a_type_of_the_same_width_takes_no_bytes_of_the_old_one(
+    postgres_url: str, sql: Sql, on_error: Literal["fail", "dead_letter"]
+) -> None:
+    rows = pa.record_batch({"n": pa.array([1, 2], pa.int64())})
+    with Epochs(PostgresSink(postgres_url, "t", delivery="two_phase", on_error=on_error), rows.schema) as life:
+        life.run(rows)
+        sql("ALTER TABLE t ALTER n TYPE double precision")
+        with pytest.raises(Retriable, match=r"column n .* was altered since the sink was opened"):
+            life.run(rows)
+        with pytest.raises(SchemaMismatch, match="cannot take every such value"):
+            life.open(rows.schema)
+    assert sql("SELECT * FROM t") == [(1.0,), (2.0,)]
+
+
+def test_that_holds_also_where_it_is_altered_between_the_first_look_and_the_copy(
+    postgres_url: str, sql: Sql, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = pa.record_batch({"n": pa.array([1, 2], pa.int64())})
+    with Epochs(PostgresSink(postgres_url, "t", delivery="two_phase"), rows.schema) as life:
+        life.run(rows)
+
+        def altered_first(*arguments: Any) -> StreamingLoad:
+            sql("ALTER TABLE t ALTER n TYPE double precision")
+            return StreamingLoad(*arguments)
+
+        monkeypatch.setattr(writer, "StreamingLoad", altered_first)
+        with pytest.raises(Retriable, match="was altered since the sink was opened"):
+            life.run(rows)
+    assert sql("SELECT * FROM t") == [(1.0,), (2.0,)]

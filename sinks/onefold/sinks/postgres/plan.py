@@ -69,6 +69,7 @@ class Plan:
     reason: str
     target: str
     columns: tuple[Column, ...]  # what is written into the target
+    types: dict[str, int]  # of these columns in the target, by oid
     stage: str
     stage_table: str | None  # None: rows go to the target directly
     writers_max: int | None

@@ -12,7 +12,7 @@ from onefold.sinks.postgres.connection import Connection
 from onefold.sinks.postgres.naming import Table, identifier
 from onefold.sinks.postgres.types import PostgresType, default_type
 
-__all__ = ["Target", "TargetColumn", "UniqueIndex", "create", "declared", "find", "take_turns"]
+__all__ = ["Target", "TargetColumn", "UniqueIndex", "create", "declared", "find", "take_turns", "types"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +24,7 @@ class TargetColumn:
     may_insert: bool
     domain: str | None = None  # the domain's name in SQL; `type` is what it comes down to
     collation: str | None = None  # in SQL, where it isn't the type's own
+    type_oid: int = 0  # of the column's own type, also where that is a domain
 
     @property
     def sql(self) -> str:
@@ -100,7 +101,7 @@ SELECT a.attname, b.typname, type.typmod, e.typname, b.typtype = 'e', format_typ
        a.attgenerated <> '' OR a.attidentity = 'a', has_column_privilege(a.attrelid, a.attnum, 'INSERT'),
        CASE WHEN type.depth > 0 THEN format_type(a.atttypid, NULL) END,
        (SELECT format('%%I.%%I', nspname, collname) FROM pg_collation c JOIN pg_namespace n ON n.oid = collnamespace
-        WHERE c.oid = a.attcollation AND c.oid <> b.typcollation)
+        WHERE c.oid = a.attcollation AND c.oid <> b.typcollation), a.atttypid
 FROM pg_attribute a
 JOIN (SELECT DISTINCT ON (attnum) * FROM type ORDER BY attnum, depth DESC) type ON type.attnum = a.attnum
 JOIN pg_type b ON b.oid = type.oid
@@ -152,6 +153,16 @@ WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped ORDER BY at
 def declared(connection: Connection, name: str) -> list[tuple[str, str]]:
     """The columns of a table of ours and their types, both with what is not the type's own; none if it is missing."""
     return connection.execute(_DECLARED, (name,)).fetchall()
+
+
+def types(connection: Connection, name: str, columns: Sequence[str]) -> dict[str, int]:
+    """The oids of these columns' types, as they are now; a column that is gone is left out."""
+    rows = connection.execute(
+        """SELECT attname, atttypid::bigint FROM pg_attribute
+           WHERE attrelid = to_regclass(%s) AND attname = ANY(%s) AND NOT attisdropped""",
+        (name, list(columns)),
+    )
+    return dict(rows.fetchall())
 
 
 def find(connection: Connection, table: Table) -> Target | None:

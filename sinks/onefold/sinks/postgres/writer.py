@@ -6,7 +6,7 @@ import psycopg
 import pyarrow as pa
 
 from onefold.core.contract import Committable, SinkKind, TaskId
-from onefold.core.errors import BadRecord, OnefoldError, SchemaMismatch
+from onefold.core.errors import BadRecord, OnefoldError, Retriable, SchemaMismatch
 from onefold.core.failpoints import failpoint
 from onefold.sinks.postgres import connection as pool
 from onefold.sinks.postgres import dead_letters, errors
@@ -17,6 +17,7 @@ from onefold.sinks.postgres.loading import IsolatingLoad, Load, StreamingLoad
 from onefold.sinks.postgres.merging import merge_attempts
 from onefold.sinks.postgres.naming import Gid, attempt_number, gid_prefix, literal
 from onefold.sinks.postgres.plan import ATTEMPT, Delivery, Plan, Settings
+from onefold.sinks.postgres.target import types
 
 __all__ = ["PostgresWriter"]
 
@@ -55,6 +56,7 @@ class PostgresWriter:
         failpoint("before:prepare")
         try:
             self._load.finish()
+            self._check_types(self._connection)
             handle = self._finish(self._connection, self._load)
         except _CAUGHT as error:
             raise self._failed(error, "preparing") from error
@@ -87,10 +89,24 @@ class PostgresWriter:
     def _begin(self) -> Load:
         connection = self._connection = pool.take(self._conninfo)
         connection.execute(pool.begin(self._settings.lock_timeout_s))
+        self._check_types(connection)
         if self._plan.dead_letters is None:
             return StreamingLoad(connection, self._encoding)
         position = tuple(column.name for column in self._plan.position)
         return IsolatingLoad(connection, self._encoding, position, self._settings.dead_letters_max)
+
+    def _check_types(self, connection: pool.Connection) -> None:
+        """COPY takes bytes for whatever type the column has by now: of the same width, it would take them in silence.
+
+        Before COPY this says so early; after it, the table is locked and stays as it was found.
+        """
+        plan = self._plan
+        if plan.stage_table is None and (found := types(connection, plan.target, list(plan.types))) != plan.types:
+            changed = ", ".join(name for name in plan.types if found.get(name) != plan.types[name])
+            raise Retriable(
+                f"column {changed} is not of the type that it had. The table was altered since the sink was opened:"
+                " start the pipeline again"
+            )
 
     def _finish(self, connection: pool.Connection, load: Load) -> str:
         """Leave the rows so that another process can finish them; returns their handle."""
@@ -150,8 +166,8 @@ class PostgresWriter:
         match error:
             case psycopg.Error():
                 translated = errors.translate(error, f"{self._where()}, {doing}", self._connection)
-            case SchemaMismatch():
-                translated = SchemaMismatch(f"{self._where()}: {error}")
+            case SchemaMismatch() | Retriable():
+                translated = type(error)(f"{self._where()}, {doing}: {error}")
             case TooManyRefused():
                 reason = dead_letters.too_many(self._settings.dead_letters_max, error)
                 translated = BadRecord(f"{self._where()}: {reason}")
@@ -166,4 +182,4 @@ def _accounted(load: Load) -> int:
     return load.rows + len(load.dead)
 
 
-_CAUGHT = (psycopg.Error, SchemaMismatch, TooManyRefused, ValueError, pa.ArrowException)
+_CAUGHT = (psycopg.Error, SchemaMismatch, Retriable, TooManyRefused, ValueError, pa.ArrowException)
