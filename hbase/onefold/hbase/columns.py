@@ -80,6 +80,11 @@ class KeyColumn:
             ) from error
 
     @property
+    def written(self) -> str:
+        """Where and how, as its declaration would say it."""
+        return _encoding(self)
+
+    @property
     def _what(self) -> str:
         return str(self.encoding if self.encoding in ("bytes", "json") else f"{self.encoding} ({self.kind})")
 
@@ -104,6 +109,10 @@ class Column(KeyColumn):
     def cell_text(self) -> str:
         """As `cell` reads it."""
         return f"{_text(self.family)}:{_text(self.qualifier)} {_encoding(self)}".rstrip()
+
+    @property
+    def written(self) -> str:
+        return self.cell_text
 
     def encode(self, values: pa.Array) -> pa.BinaryArray:
         """Each value's bytes, `NULL` for null. Raises BadRecord."""

@@ -14,11 +14,12 @@ import pyarrow as pa
 
 from onefold.core.contract import Guarantee, SinkKind, TaskId
 from onefold.core.errors import ConfigError
+from onefold.hbase.columns import KeyColumn
 from onefold.hbase.mapping import TableMapping
 from onefold.sinks.hbase.applying import Applying, Merging, Replacing
 from onefold.sinks.hbase.folding import Function
 from onefold.sinks.hbase.ids import Ids
-from onefold.sinks.hbase.merging import Merge, bound, check, merge_of, own_family_of
+from onefold.sinks.hbase.merging import Merge, bound, check, merge_of, own_family_of, states_of
 from onefold.sinks.hbase.plan import Plan
 from onefold.sinks.hbase.writer import HBaseWriter
 
@@ -72,6 +73,10 @@ class Incremental:
 
     def rests_on(self, declared: TableMapping) -> Mapping[str, str]:
         return {"id": self.id, **own_family_of(declared)}
+
+    def read_back(self, mapping: TableMapping, schema: pa.Schema) -> Mapping[str, KeyColumn]:
+        states = {} if self.merge is None else states_of(mapping)
+        return {"id": Ids.bound(self.id, self.dense_ids, schema).column, **states}
 
     def order_by(self, declared: TableMapping) -> tuple[str, ...]:
         """Of more messages than a task holds at once, one that comes behind a higher id would pass for a repeat."""

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import pyarrow as pa
 
 from onefold.core.errors import ConfigError, SchemaMismatch
+from onefold.hbase.columns import KeyColumn
 from onefold.hbase.mapping import Column, TableMapping
 from onefold.sinks.hbase.folding import Declared, Folding, Function, Own
 
@@ -21,6 +22,7 @@ __all__ = [
     "own_cell",
     "own_family_of",
     "previous_cell",
+    "states_of",
 ]
 
 Merge = Declared | Function
@@ -89,6 +91,11 @@ def own_cell(mapping: TableMapping, name: bytes) -> tuple[bytes, bytes]:
 def own_family_of(declared: TableMapping) -> dict[str, str]:
     """For the ledger: in another family, what the rows say of themselves would not be found."""
     return {"first family": min(declared.families).decode()}
+
+
+def states_of(mapping: TableMapping) -> dict[str, KeyColumn]:
+    """What the next epoch merges into, by what people call it."""
+    return {f"column {column.name}": column for column in mapping.columns}
 
 
 def previous_cell(column: Column) -> tuple[bytes, bytes]:

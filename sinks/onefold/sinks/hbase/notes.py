@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from typing import Any
 
 import pyarrow as pa
 
@@ -11,7 +12,7 @@ from onefold.core.errors import ConfigError, InDoubt
 from onefold.core.failpoints import failpoint
 from onefold.hbase.cells import Cells
 from onefold.hbase.table import HBaseTable
-from onefold.sinks.hbase.plan import Settings
+from onefold.sinks.hbase.plan import Plan, Settings
 from onefold.sinks.naming import part
 from onefold.sinks.notes import State
 
@@ -19,6 +20,7 @@ __all__ = ["LEDGER_FAMILY", "TableNotes"]
 
 LEDGER_FAMILY = b"l"
 _STATE, _SINK = b"state", b"sink"
+_BYTES = "bytes"
 _TRIES_MAX = 5
 
 
@@ -26,29 +28,33 @@ class TableNotes:
     """Of one sink of one pipeline. Every call may be repeated, by any process.
 
     Whoever writes says which text it has read, and HBase writes where that one is still there: a request that lands
-    late finds another one, unless nothing happened in between. The row also says what the sink is: its table, its mode.
+    late finds another one, unless nothing happened in between. The row also says what the sink is: its table, its mode,
+    and once it was opened (`plan`) what its columns become.
     """
 
-    def __init__(self, settings: Settings, pipeline: str) -> None:
+    def __init__(self, settings: Settings, pipeline: str, plan: Plan | None = None) -> None:
         self._settings = settings
         self._where = settings.where(pipeline)
         self._table = HBaseTable(settings.hbase, settings.ledger_table)
         self._key = _one(f"{part(pipeline)}/{part(settings.name)}".encode())
         self._rests_on = settings.rests_on()
+        self._bytes = plan.column_bytes() if plan is not None else {}
 
     def read(self) -> State:
-        return _state(self._read())
+        """Raises ConfigError where the sink is not what it was."""
+        return _state(self._read()[0])
 
     def write(self, state: State, generation: int) -> State:  # noqa: ARG002 - one row, whoever writes
         """Note it, and return what stands then. Raises what a conditional put raises, InDoubt among it."""
         for _ in range(_TRIES_MAX):
-            text = self._read()
+            text, known = self._read()
             there = _state(text)
             whole = there.joined(state)
             if whole == there:
                 return there
             new = Cells(LEDGER_FAMILY, _STATE, _one(whole.to_json()))
-            who = Cells(LEDGER_FAMILY, _SINK, _one(json.dumps(self._rests_on).encode()))
+            is_now = {**self._rests_on, _BYTES: {**known, **self._bytes}}
+            who = Cells(LEDGER_FAMILY, _SINK, _one(json.dumps(is_now).encode()))
             expected = pa.array([text], pa.binary())
             is_written = self._table.put_if_equal(self._key, new, expected, [who], None)
             failpoint("hbase:noted")
@@ -62,18 +68,21 @@ class TableNotes:
     def close(self) -> None:
         """The connections are the process's, not its own."""
 
-    def _read(self) -> bytes | None:
+    def _read(self) -> tuple[bytes | None, dict[str, str]]:
+        """The state's text, and what the columns that were ever written have become."""
         text, sink = self._table.get(self._key, [(LEDGER_FAMILY, _STATE), (LEDGER_FAMILY, _SINK)])
-        known = self._rests_on if sink[0].as_py() is None else json.loads(sink[0].as_py())
-        if known != self._rests_on:
-            was, now = (_text(one, other) for one, other in ((known, self._rests_on), (self._rests_on, known)))
+        found: dict[str, Any] = dict(self._rests_on) if sink[0].as_py() is None else json.loads(sink[0].as_py())
+        bytes_known: dict[str, str] = found.pop(_BYTES, {})
+        known = found | {name: was for name, was in bytes_known.items() if name in self._bytes}
+        mine = self._rests_on | {name: now for name, now in self._bytes.items() if name in bytes_known}
+        if known != mine:
+            was, now = _text(known, mine), _text(mine, known)
             raise ConfigError(
                 f"{self._where} has written with {was} before, and is now set up with {now}: its ledger, and the rows"
                 " that it wrote, are of the former. Go back to that; or give the sink another name=, and a table where"
                 " it has no rows yet"
             )
-        found: bytes | None = text[0].as_py()
-        return found
+        return text[0].as_py(), bytes_known
 
 
 def _state(text: bytes | None) -> State:

@@ -9,6 +9,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from onefold.core.contract import Committable, Guarantee, SinkWriter, TaskId
+from onefold.hbase.columns import KeyColumn
 from onefold.hbase.mapping import TableMapping
 from onefold.hbase.settings import HBaseSettings
 from onefold.hbase.table import HBaseTable
@@ -35,6 +36,10 @@ class Mode(Protocol):
 
     def rests_on(self, declared: TableMapping) -> Mapping[str, str]:
         """What else but table and row key must stay as it is: with another, a row would not be known again."""
+        ...
+
+    def read_back(self, mapping: TableMapping, schema: pa.Schema) -> Mapping[str, KeyColumn]:
+        """What it reads of the table to go on from there, besides the row key; by what people call it."""
         ...
 
     def order_by(self, declared: TableMapping) -> tuple[str, ...]:
@@ -79,6 +84,13 @@ class Plan:
 
     def table(self) -> HBaseTable:
         return HBaseTable(self.settings.hbase, self.mapping.table)
+
+    def column_bytes(self) -> dict[str, str]:
+        """What must go on becoming the same bytes: of others, a row would not be known again, or its values not be
+        what they were. As text."""
+        key = {f"row key's {column.name}": column for column in self.mapping.row_key.columns}
+        read = self.settings.mode.read_back(self.mapping, self.schema)
+        return {name: f"{column.written} of {column.kind}" for name, column in {**key, **read}.items()}
 
     def committable(self, task: TaskId, rows: int, bytes: int = 0) -> Committable:
         """What a task that has written these rows hands to the driver."""

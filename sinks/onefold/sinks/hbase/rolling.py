@@ -20,6 +20,7 @@ from onefold.core.errors import ConfigError, Fenced
 from onefold.core.failpoints import failpoint
 from onefold.hbase.buffers import from_fixed, to_fixed
 from onefold.hbase.cells import Cells
+from onefold.hbase.columns import KeyColumn
 from onefold.hbase.mapping import NULL, TableMapping
 from onefold.sinks.hbase.folder import Folder
 from onefold.sinks.hbase.folding import Base, Function
@@ -33,6 +34,7 @@ from onefold.sinks.hbase.merging import (
     own_cell,
     own_family_of,
     previous_cell,
+    states_of,
 )
 from onefold.sinks.hbase.plan import Plan
 from onefold.sinks.hbase.row_key import ByRowKey, RowKeyWriter
@@ -90,6 +92,9 @@ class Rolling:
 
     def rests_on(self, declared: TableMapping) -> Mapping[str, str]:
         return {} if self.merge is None else own_family_of(declared)
+
+    def read_back(self, mapping: TableMapping, schema: pa.Schema) -> Mapping[str, KeyColumn]:  # noqa: ARG002
+        return {} if self.merge is None else states_of(mapping)
 
     def order_by(self, declared: TableMapping) -> tuple[str, ...]:  # noqa: ARG002 - rows are folded in any order
         return ()

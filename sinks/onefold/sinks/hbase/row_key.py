@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from onefold.core.contract import Guarantee, SinkKind, TaskId
 from onefold.core.errors import BadRecord, ConfigError, SchemaMismatch
 from onefold.hbase.cells import Cells
+from onefold.hbase.columns import KeyColumn
 from onefold.hbase.mapping import NULL, TableMapping
 from onefold.sinks.hbase.plan import Plan
 from onefold.sinks.hbase.versions import DELETED, KEY, Repeats, newest, rows_of
@@ -96,6 +97,9 @@ class ByRowKey:
         return declared.bound(schema, without=(self.delete,) if self.delete is not None else ())
 
     def rests_on(self, declared: TableMapping) -> Mapping[str, str]:  # noqa: ARG002 - its rows are known by their keys
+        return {}
+
+    def read_back(self, mapping: TableMapping, schema: pa.Schema) -> Mapping[str, KeyColumn]:  # noqa: ARG002
         return {}
 
     def order_by(self, declared: TableMapping) -> tuple[str, ...]:  # noqa: ARG002 - rows are folded in any order

@@ -123,6 +123,9 @@ class HBaseSink:
         return None
 
     def recover(self, pipeline: str) -> Committer:
+        return self._committer(pipeline, None)
+
+    def _committer(self, pipeline: str, plan: Plan | None) -> AnnouncingCommitter:
         settings = self._settings
         ledger = tables.ensure(settings.hbase, settings.ledger_table, [Family(LEDGER_FAMILY)])
         if any(family.ttl_s is not None for family in ledger.families):
@@ -136,7 +139,7 @@ class HBaseSink:
             target=f"the table {settings.declared.table!r}",
             servers=f"HBase at {settings.hbase.servers} is",
         )
-        return AnnouncingCommitter(place, TableNotes(settings, pipeline))
+        return AnnouncingCommitter(place, TableNotes(settings, pipeline, plan))
 
     def open(self, pipeline: str, schema: pa.Schema) -> Committer:
         settings = self._settings
@@ -144,8 +147,11 @@ class HBaseSink:
         families = [Family(name) for name in sorted(mapping.families)]
         cuts = mapping.row_key.split_keys(settings.regions) if settings.regions > 1 else ()
         tables.ensure(settings.hbase, mapping.table, families, cuts)
-        self._plan = Plan(settings, mapping, schema)
-        return self.recover(pipeline)
+        plan = Plan(settings, mapping, schema)
+        committer = self._committer(pipeline, plan)
+        committer.ledger()  # refuses rows that would become other bytes, before anybody writes one
+        self._plan = plan
+        return committer
 
     def writers_max(self) -> int | None:
         return None
