@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import resource
 import struct
+import tempfile
 import time as clock
 import uuid
 from collections.abc import Callable
@@ -20,6 +22,7 @@ from onefold.core import (
     BadRecord,
     ConfigError,
     InDoubt,
+    OutOfResources,
     Retriable,
     SchemaMismatch,
     TaskId,
@@ -314,7 +317,21 @@ def test_a_postgres_that_emptied_the_stage_is_noticed_before_the_decision(
     assert b.ask("SELECT id FROM t") == [(1,)]
 
 
-def test_a_full_sqlite_file_is_retriable_and_nothing_is_staged(tmp_path: Path, bench: Make) -> None:
+def test_rows_that_find_no_room_to_wait_in_are_told_as_such(tmp_path: Path, bench: Make) -> None:
+    b = bench(f"sqlite:///{tmp_path / 'x.db'}")
+    b.open(rows((1, 1, "a")).schema)
+    record = b.begin()
+    _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (500_000, most))  # of any file
+    try:
+        with pytest.raises(OutOfResources, match=rf"rows wait in a file in {tempfile.gettempdir()} .*or set TMPDIR"):
+            b.prepare(record, pa.record_batch({"id": [1], "v": [1], "name": ["x" * 1_000_000]}))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
+    b.finish(record, [b.prepare(record, rows((1, 1, "a")))])
+
+
+def test_a_full_sqlite_file_is_waited_for_and_nothing_is_staged(tmp_path: Path, bench: Make) -> None:
     b = bench(f"sqlite:///{tmp_path / 'x.db'}")
     b.open(rows((1, 1, "a")).schema)
     record = b.begin()
@@ -326,7 +343,7 @@ def test_a_full_sqlite_file_is_retriable_and_nothing_is_staged(tmp_path: Path, b
 
     sa.event.listen(writer._database.engine, "begin", tiny)
     writer.write(pa.record_batch({"id": [1], "v": [1], "name": ["x" * 1_000_000]}))
-    with pytest.raises(Retriable, match="full"):
+    with pytest.raises(OutOfResources, match="full"):
         writer.prepare()
     sa.event.remove(writer._database.engine, "begin", tiny)
     assert b.staged() == 0

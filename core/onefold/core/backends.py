@@ -99,7 +99,8 @@ class SqliteBackend(Backend):
             return Meaning.BAD_ROW
         if code in self._HOPELESS_CODES or any(word in reason(error) for word in self._HOPELESS):
             return Meaning.HOPELESS
-        return Meaning.PASSING if code == "SQLITE_BUSY" else Meaning.BROKEN
+        # COMMIT says FULL only where its last page, which makes it one, found no room in the WAL.
+        return {"SQLITE_BUSY": Meaning.PASSING, "SQLITE_FULL": Meaning.EXHAUSTED}.get(code, Meaning.BROKEN)
 
 
 class PostgresBackend(Backend):
