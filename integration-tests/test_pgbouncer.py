@@ -14,6 +14,8 @@ from lives import Line, assert_exact, at_failpoint
 from onefold.core import ConfigError, Retriable
 from onefold.core.store import CheckpointStore
 from onefold.sinks import PostgresSink
+from onefold.sources import PostgresSource
+from onefold.sources.postgres import Part, describe, read
 
 pytestmark = pytest.mark.servers
 FEW = {"default_pool_size": "2", "query_wait_timeout": "5", "server_login_retry": "1"}
@@ -181,7 +183,7 @@ def test_tls_with_certificates_of_both_sides_carries_sink_and_store(
         ({"sslrootcert": "absent.crt"}, "does not exist"),
     ],
 )
-def test_a_certificate_that_does_not_hold_is_a_setting_to_mend_for_sink_and_store(
+def test_a_certificate_that_does_not_hold_is_a_setting_to_mend_for_sink_store_and_source(
     tls: str, certificates: Certificates, change: dict[str, str], said: str
 ) -> None:
     files = {key: str(certificates.folder / value) if key.startswith("ssl") else value for key, value in change.items()}
@@ -192,6 +194,10 @@ def test_a_certificate_that_does_not_hold_is_a_setting_to_mend_for_sink_and_stor
     sink = PostgresSink(url, "t")
     with pytest.raises(ConfigError, match=said):
         CheckpointStore(sink.store_url() or "").id()
+    with pytest.raises(ConfigError, match=said):
+        describe(PostgresSource(url, "t"))
+    with pytest.raises(ConfigError, match=said):
+        list(read(Part(url, {}, None, (), "SELECT 1", "a part")))
 
 
 def test_a_server_without_tls_is_refused_where_it_was_asked_for(postgres_url: str) -> None:
