@@ -185,7 +185,102 @@ def test_a_value_that_the_table_refuses_is_a_bad_record_and_nothing_is_decided(s
     assert b.store.facts(PIPELINE).unfinished == (record,)
 
 
+TRIGGERS = {
+    "sqlite": ["CREATE TRIGGER no BEFORE INSERT ON t WHEN NEW.id = 13 BEGIN SELECT RAISE(ABORT, 'no 13'); END"],
+    "mariadb": [
+        "CREATE TRIGGER no BEFORE INSERT ON t FOR EACH ROW"
+        " IF NEW.id = 13 THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'no 13'; END IF"
+    ],
+    "postgresql": [
+        "CREATE FUNCTION no() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'no 13'; END $$",
+        "CREATE TRIGGER no BEFORE INSERT ON t FOR EACH ROW WHEN (NEW.id = 13) EXECUTE FUNCTION no()",
+    ],
+}
+
+
+def test_a_row_that_a_trigger_refuses_is_a_bad_record(sql_url: str, bench: Make) -> None:
+    b = bench(sql_url)
+    b.epoch(rows((1, 1, "a")))
+    b.do(*TRIGGERS[b.engine.dialect.name])
+    record = b.begin()
+    with pytest.raises(BadRecord, match="no 13"):
+        b.decide(record, [b.prepare(record, rows((13, 1, "b")))])
+    b.finish(record, [b.prepare(record, rows((14, 1, "c")))])
+
+
+def test_texts_come_whole_into_a_database_of_another_encoding(postgres_url: str, bench: Make) -> None:
+    url = f"{postgres_url}_latin1"
+    admin = sa.create_engine(bench(postgres_url).sink.url, poolclass=sa.NullPool, isolation_level="AUTOCOMMIT")
+    with admin.connect() as connection:
+        name = url.rpartition("/")[2]
+        made = f"CREATE DATABASE {name} ENCODING LATIN1 LOCALE_PROVIDER libc LOCALE 'C' TEMPLATE template0"
+        connection.exec_driver_sql(made)
+        try:
+            b = bench(url)
+            b.epoch(rows((1, 1, "é")))
+            assert b.ask("SELECT name, length(name), ascii(name) FROM t") == [("é", 1, 233)]
+            b.close()
+        finally:
+            connection.exec_driver_sql(f"DROP DATABASE {name} WITH (FORCE)")
+
+
 # when things go wrong
+
+
+LIMITS = {
+    "mariadb_url": (
+        "SET GLOBAL max_statement_time = 0.5, GLOBAL wait_timeout = 1",
+        "SET GLOBAL max_statement_time = 0, GLOBAL wait_timeout = 28800",
+        ["CREATE TRIGGER slow BEFORE INSERT ON t FOR EACH ROW SET NEW.v = NEW.v + SLEEP(1)"],
+    ),
+    "postgres_url": (
+        "ALTER ROLE onefold SET statement_timeout = '500ms'",
+        "ALTER ROLE onefold RESET statement_timeout",
+        [
+            "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(1); RETURN NEW; END'",
+            "CREATE TRIGGER slow BEFORE INSERT ON t FOR EACH ROW EXECUTE FUNCTION slow()",
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("server", LIMITS)
+def test_limits_that_the_server_has_for_everybody_end_no_task_and_no_merge(
+    server: str, bench: Make, request: pytest.FixtureRequest
+) -> None:
+    limit, unlimit, slow = LIMITS[server]
+    url = request.getfixturevalue(server)
+    before = bench(url)
+    before.open(rows((1, 1, "a")).schema)
+    before.do(*slow, limit)
+    try:
+        b = bench(url)
+        b.open(rows((1, 1, "a")).schema)
+        record = b.begin()
+        writer = b.sink.writer(TaskId(PIPELINE, record.generation, record.epoch, record.timestamp_ms, uuid.uuid4()))
+        writer.write(rows((1, 1, "a")))
+        clock.sleep(1.5)
+        committable = writer.prepare()
+        assert committable is not None
+        b.finish(record, [committable])
+        assert b.ask("SELECT id, v FROM t") == [(1, 1)]
+    finally:
+        before.do(unlimit)
+
+
+def test_a_full_mariadb_is_waited_for(mariadb_url: str, bench: Make) -> None:
+    b = bench(mariadb_url)
+    b.epoch(rows((1, 1, "a")))
+    b.do(
+        "SET SESSION max_heap_table_size = 16384",
+        "CREATE TABLE little (text CHAR(200)) ENGINE = MEMORY",
+        "CREATE TRIGGER more AFTER INSERT ON t FOR EACH ROW"
+        " INSERT INTO little SELECT REPEAT('x', 200) FROM seq_1_to_10000",
+    )
+    record = b.begin()
+    manifest = [b.prepare(record, rows((2, 1, "b")))]
+    with pytest.raises(OutOfResources, match="is full"):
+        b.decide(record, manifest)
 
 
 @pytest.mark.parametrize("server", ["mariadb_url", "postgres_url"])

@@ -1,8 +1,19 @@
-"""What libpq and a pooler say where waiting can't cure a refused connection: they give no SQLSTATE, only words."""
+"""What stores, sinks and sources have to know of Postgres alike: what libpq and a pooler say where waiting can't cure a
+refused connection (they give no SQLSTATE, only words), and which limits no long transaction may have."""
 
 from __future__ import annotations
 
-__all__ = ["READ_ONLY", "is_exhaustion", "is_read_only", "is_refusal"]
+__all__ = ["LIMITS_LIFTED", "READ_ONLY", "is_exhaustion", "is_read_only", "is_refusal"]
+
+# For the transaction at hand. Limits on the time of a statement or transaction that are the
+# role's, the database's or the server's would end a long COPY or merge again and again. What the URL's own `options`
+# set is the user's wish, and stays.
+LIMITS_LIFTED = (
+    "SELECT count(set_config(name, '0', true)) FROM pg_settings"
+    " WHERE (current_setting('statement_timeout') <> '0'"
+    " OR coalesce(current_setting('transaction_timeout', true), '0') <> '0')"  # the latter since Postgres 17
+    " AND name IN ('statement_timeout', 'transaction_timeout') AND source <> 'client'"
+)
 
 _REFUSALS = (
     # who
