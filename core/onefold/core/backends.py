@@ -109,8 +109,6 @@ class PostgresBackend(Backend):
     # A COMMIT answered with these broke off in the middle (connection lost, server going down, or Postgres's own
     # "completion unknown"); with any other it has rolled back, as for a deferred constraint.
     _BROKEN = ("08", "57P", "40003")
-    # Beside values and constraints: a trigger's RAISE, a view's CHECK OPTION, a text that is too long for an index.
-    _BAD_ROW = ("22", "23", "P0001", "44000", "54000")
     _HOPELESS = ("0A", "28", "2B", "3D", "3F", "42")
     _EXHAUSTED = "53"
 
@@ -162,7 +160,7 @@ class PostgresBackend(Backend):
 
     def meaning(self, error: SQLAlchemyError) -> Meaning:
         state = str(getattr(getattr(error, "orig", None), "sqlstate", None) or "")
-        if state.startswith(self._BAD_ROW) or (not state and isinstance(error, DataError)):
+        if libpq.refuses_row(state) or (not state and isinstance(error, DataError)):
             return Meaning.BAD_ROW
         said = reason(error)
         if state.startswith(self._EXHAUSTED) or (not state and libpq.is_exhaustion(said)):
