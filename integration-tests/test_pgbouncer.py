@@ -15,7 +15,7 @@ from onefold.core import ConfigError, Retriable
 from onefold.core.store import CheckpointStore
 from onefold.sinks import PostgresSink
 from onefold.sources import PostgresSource
-from onefold.sources.postgres import Part, describe, read
+from onefold.sources.postgres import Part, describe, plan, read
 
 pytestmark = pytest.mark.servers
 FEW = {"default_pool_size": "2", "query_wait_timeout": "5", "server_login_retry": "1"}
@@ -46,10 +46,14 @@ def test_epochs_go_through_pgbouncer_beside_others_who_leave_settings_behind(
 ) -> None:
     line = Line(pooled, delivery=delivery).start()
     for number in range(1, 9):  # more often than psycopg needs to prepare a statement by name
-        sql(pooled, "SET synchronous_commit = off; SET statement_timeout = 1; SET lock_timeout = 1")
+        sql(
+            pooled, "SET synchronous_commit = off; SET statement_timeout = 1; SET lock_timeout = 1; SET search_path = x"
+        )
         line.to(number * 10)
     line.close()
     assert_exact(postgres_url, 80)
+    with PostgresSource(pooled, "t").frozen() as source:
+        assert sum(batch.num_rows for part in plan(source) for batch in read(part)) == 80
     again = Line(pooled, delivery=delivery)
     assert again.start(from_ledger=True).at == 80
     again.close()

@@ -145,7 +145,10 @@ class PostgresBackend(Backend):
         }
         chosen = "".join(f", set_config('{name}', '{value}', true)" for name, value in settings.items())
         durable = "CASE current_setting('synchronous_commit') WHEN 'remote_apply' THEN 'remote_apply' ELSE 'on' END"
-        return f"SELECT set_config('synchronous_commit', {durable}, true){chosen}, ({libpq.LIMITS_LIFTED})"
+        return (
+            f"SELECT set_config('synchronous_commit', {durable}, true){chosen}, ({libpq.LIMITS_LIFTED}),"
+            " set_config('search_path', NULL, true)"  # the default: behind a pooler others may have left theirs
+        )
 
     def let_idle(self, connection: sa.Connection) -> None:
         idle_ms = str(IDLE_S_MAX * 1000)

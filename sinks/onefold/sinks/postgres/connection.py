@@ -209,6 +209,7 @@ def transaction_settings(lock_timeout_s: float) -> str:
     own `options` set is the user's wish, and stays.
     """
     return (
+        "SET LOCAL search_path = DEFAULT;"  # behind a pooler others may have left theirs
         f"SET LOCAL lock_timeout = {int(lock_timeout_s * 1000)};"
         "SELECT set_config('synchronous_commit', 'on', true)"
         " WHERE current_setting('synchronous_commit') <> 'remote_apply';"
