@@ -229,15 +229,15 @@ def test_texts_come_whole_into_a_database_of_another_encoding(postgres_url: str,
 
 LIMITS = {
     "mariadb_url": (
-        "SET GLOBAL max_statement_time = 0.5, GLOBAL wait_timeout = 1",
+        "SET GLOBAL max_statement_time = 0.4, GLOBAL wait_timeout = 1",
         "SET GLOBAL max_statement_time = 0, GLOBAL wait_timeout = 28800",
-        ["CREATE TRIGGER slow BEFORE INSERT ON t FOR EACH ROW SET NEW.v = NEW.v + SLEEP(1)"],
+        ["CREATE TRIGGER slow BEFORE INSERT ON t FOR EACH ROW SET NEW.v = NEW.v + SLEEP(0.6)"],
     ),
     "postgres_url": (
-        "ALTER ROLE onefold SET statement_timeout = '500ms'",
+        "ALTER ROLE onefold SET statement_timeout = '400ms'",
         "ALTER ROLE onefold RESET statement_timeout",
         [
-            "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(1); RETURN NEW; END'",
+            "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(0.6); RETURN NEW; END'",
             "CREATE TRIGGER slow BEFORE INSERT ON t FOR EACH ROW EXECUTE FUNCTION slow()",
         ],
     ),
@@ -259,7 +259,7 @@ def test_limits_that_the_server_has_for_everybody_end_no_task_and_no_merge(
         record = b.begin()
         writer = b.sink.writer(TaskId(PIPELINE, record.generation, record.epoch, record.timestamp_ms, uuid.uuid4()))
         writer.write(rows((1, 1, "a")))
-        clock.sleep(1.5)
+        clock.sleep(1.2)  # longer than MariaDB's wait_timeout
         committable = writer.prepare()
         assert committable is not None
         b.finish(record, [committable])
