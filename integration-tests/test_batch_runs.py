@@ -25,6 +25,7 @@ WRONG: list[dict[str, str]] = [
     {"pipeline": ""},
     {"patienceS": "x"},
     {"mode": "overwrite"},
+    {"table": "another"},
     {"key": "id", "order": "n", "delivery": "two_phase"},
 ]
 

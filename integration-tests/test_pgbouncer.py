@@ -14,6 +14,8 @@ from lives import Line, assert_exact, at_failpoint
 from onefold.core import ConfigError, Retriable
 from onefold.core.store import CheckpointStore
 from onefold.sinks import PostgresSink
+from onefold.sources import PostgresSource
+from onefold.sources.postgres import Part, describe, plan, read
 
 pytestmark = pytest.mark.servers
 FEW = {"default_pool_size": "2", "query_wait_timeout": "5", "server_login_retry": "1"}
@@ -44,10 +46,14 @@ def test_epochs_go_through_pgbouncer_beside_others_who_leave_settings_behind(
 ) -> None:
     line = Line(pooled, delivery=delivery).start()
     for number in range(1, 9):  # more often than psycopg needs to prepare a statement by name
-        sql(pooled, "SET synchronous_commit = off; SET statement_timeout = 1; SET lock_timeout = 1")
+        sql(
+            pooled, "SET synchronous_commit = off; SET statement_timeout = 1; SET lock_timeout = 1; SET search_path = x"
+        )
         line.to(number * 10)
     line.close()
     assert_exact(postgres_url, 80)
+    with PostgresSource(pooled, "t").frozen() as source:
+        assert sum(batch.num_rows for part in plan(source) for batch in read(part)) == 80
     again = Line(pooled, delivery=delivery)
     assert again.start(from_ledger=True).at == 80
     again.close()
@@ -181,7 +187,7 @@ def test_tls_with_certificates_of_both_sides_carries_sink_and_store(
         ({"sslrootcert": "absent.crt"}, "does not exist"),
     ],
 )
-def test_a_certificate_that_does_not_hold_is_a_setting_to_mend_for_sink_and_store(
+def test_a_certificate_that_does_not_hold_is_a_setting_to_mend_for_sink_store_and_source(
     tls: str, certificates: Certificates, change: dict[str, str], said: str
 ) -> None:
     files = {key: str(certificates.folder / value) if key.startswith("ssl") else value for key, value in change.items()}
@@ -192,6 +198,10 @@ def test_a_certificate_that_does_not_hold_is_a_setting_to_mend_for_sink_and_stor
     sink = PostgresSink(url, "t")
     with pytest.raises(ConfigError, match=said):
         CheckpointStore(sink.store_url() or "").id()
+    with pytest.raises(ConfigError, match=said):
+        describe(PostgresSource(url, "t"))
+    with pytest.raises(ConfigError, match=said):
+        list(read(Part(url, {}, None, (), "SELECT 1", "a part")))
 
 
 def test_a_server_without_tls_is_refused_where_it_was_asked_for(postgres_url: str) -> None:

@@ -126,13 +126,16 @@ def test_where_a_sink_asks_for_it_the_rows_of_a_task_come_in_order(spark: SparkS
     assert sum(row.n for row in sorted_out.mapInArrow(falls, "n long").collect()) == 0
     with pytest.raises(ConfigError, match="one, another want the rows of a task in one order, and name different"):
         shared_out(mixed, [made("n", "one"), made("m", "another")], is_direct=False)
+    by_n = HBaseSink("nowhere:1", "t", row_key="n", family="f", name="by n")
+    with pytest.raises(ConfigError, match=r"one, by n want each key .* in HBase repartition=False, where a key's rows"):
+        shared_out(mixed, [made("n", "one"), by_n], is_direct=False)
 
 
 def test_the_direct_path_moves_no_rows_between_tasks_and_says_so(rig: Rig) -> None:
     rig.put(10)
     pipeline = rig.pipeline(rig.sink("two_phase", mode="upsert", key="id", order="n"))
     query = pipeline.stream(rig.spark, rig.source(), rig.checkpoint(), AVAILABLE_NOW)
-    with pytest.raises(ConfigError, match="the direct path moves no rows between tasks"):
+    with pytest.raises(ConfigError, match=r"path moves no rows between tasks: .*delivery='staged' .*repartition=False"):
         rig.finish(pipeline, query)
     pipeline.close()
 

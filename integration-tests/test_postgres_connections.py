@@ -15,7 +15,7 @@ import psycopg
 import pyarrow as pa
 import pytest
 from field import QUICK, frozen, with_parameters
-from lives import Line, assert_exact, at_failpoint, later
+from lives import Epochs, Line, assert_exact, at_failpoint, later
 from support import wait_until
 
 from onefold.core import ConfigError, Retriable, TaskId
@@ -265,6 +265,15 @@ def test_a_member_finishes_the_owners_prepared_work_and_is_itself_again(
     line.close()
     assert seen == [(member,)] * 2
     assert_exact(url, 30)
+
+
+@pytest.mark.parametrize("delivery", DELIVERIES)
+def test_texts_come_whole_whatever_encoding_the_url_names(url: str, delivery: str) -> None:
+    sink = PostgresSink(with_parameters(url, client_encoding="latin1"), "t", delivery=delivery)
+    batch = pa.record_batch({"name": ["é"]})
+    with Epochs(sink, batch.schema) as life:
+        life.run(batch)
+    assert sql(url, "SELECT name FROM t") == [("é",)]
 
 
 # time

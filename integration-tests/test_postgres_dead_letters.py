@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,7 +32,10 @@ def ask(url: str, query: str) -> list[Any]:
 
 
 def batch(ids: Sequence[int], values: Sequence[Any], kind: pa.DataType | None = None) -> pa.RecordBatch:
-    return pa.record_batch({"id": pa.array(ids, pa.int64()), "v": pa.array(values, kind or pa.int64())})
+    """Bytes stand for a text as a system that does not look at it delivers it."""
+    is_bytes = any(isinstance(value, bytes) for value in values)
+    column = pa.array(values, pa.binary()).view(pa.string()) if is_bytes else pa.array(values, kind or pa.int64())
+    return pa.record_batch({"id": pa.array(ids, pa.int64()), "v": column})
 
 
 def sink_of(url: str, delivery: str, on_error: str = "dead_letter", **more: Any) -> PostgresSink:
@@ -70,9 +74,21 @@ TRIGGER = """
 CREATE FUNCTION no() RETURNS trigger LANGUAGE plpgsql AS
     $$ BEGIN IF NEW.v < 0 THEN RAISE 'no negative v'; END IF; RETURN NEW; END $$;
 CREATE TRIGGER no BEFORE INSERT ON t FOR EACH ROW EXECUTE FUNCTION no()"""
+CODED_TRIGGER = TRIGGER.replace("'no negative v'", "'no negative v' USING ERRCODE = 'OR001'")
+LATE_TRIGGER = TRIGGER.replace("BEFORE INSERT ON t", "AFTER INSERT ON t DEFERRABLE INITIALLY DEFERRED").replace(
+    "CREATE TRIGGER", "CREATE CONSTRAINT TRIGGER"
+)
+TOO_LONG = "".join(hashlib.sha256(str(i).encode()).hexdigest() for i in range(200))  # however it is compressed
 CASES = [
     Case("NUL in a text", PLAIN.format("text"), pa.string(), ("a", "b\0c", "d")),
+    Case("bytes in a text that are no UTF-8", PLAIN.format("text"), pa.string(), (b"a", b"b\xffc", b"d")),
     Case("a text too long for its column", PLAIN.format("varchar(3)"), pa.string(), ("abc", "abcd", "ab")),
+    Case(
+        "a text too long for an index",
+        PLAIN.format("text") + "; CREATE INDEX ON t (v)",
+        pa.string(),
+        ("a", TOO_LONG, "b"),
+    ),
     Case("null in a NOT NULL column", PLAIN.format("text NOT NULL"), pa.string(), ("a", None, "b")),
     Case("a value that a CHECK forbids", PLAIN.format("bigint CHECK (v > 0)"), pa.int64(), (1, -1, 2)),
     Case(
@@ -88,6 +104,7 @@ CASES = [
         ("ok", "no", "ok"),
     ),
     Case("no JSON in a jsonb column", PLAIN.format("jsonb"), pa.string(), ("{}", "{", "[]")),
+    Case("JSON that is nested too deep", PLAIN.format("jsonb"), pa.string(), ("{}", "[" * 99_999 + "]" * 99_999, "[]")),
     Case("no UUID in a uuid column", PLAIN.format("uuid"), pa.string(), ("0" * 32, "x", "1" * 32)),
     Case("a time before 4714 BC", PLAIN.format("timestamp"), pa.timestamp("us"), (0, -(2**60), 1)),
     Case("a foreign key to no row", PARENTS + PLAIN.format("bigint REFERENCES u"), pa.int64(), (1, 9, 2)),
@@ -107,6 +124,20 @@ CASES = [
     ),
     Case("a value that EXCLUDE forbids", PLAIN.format("bigint, EXCLUDE (v WITH =)"), pa.int64(), (1, 1, 2), True),
     Case("a row that a trigger raises at", PLAIN.format("bigint") + ";" + TRIGGER, pa.int64(), (1, -1, 2), True),
+    Case(
+        "a row that a trigger raises at, with an SQLSTATE of its own",
+        PLAIN.format("bigint") + ";" + CODED_TRIGGER,
+        pa.int64(),
+        (1, -1, 2),
+        True,
+    ),
+    Case(
+        "a row that a constraint trigger raises at, at the end",
+        PLAIN.format("bigint") + ";" + LATE_TRIGGER,
+        pa.int64(),
+        (1, -1, 2),
+        True,
+    ),
     Case(
         "a row for which there is no partition",
         PLAIN.format("bigint") + " PARTITION BY RANGE (v); CREATE TABLE low PARTITION OF t FOR VALUES FROM (0) TO (9)",
@@ -224,6 +255,17 @@ def test_a_dead_letter_says_why_and_where_its_row_came_from(postgres_url: str, d
     assert letters[1][2].startswith("invalid byte sequence for encoding")
     assert letters[1][3] == {"topic": "orders", "offset": 12}
     assert letters[1][4] == r'{"v": "\\u0000", "id": 3, "topic": "orders", "offset": 12}'
+
+
+@pytest.mark.parametrize("delivery", DELIVERIES)
+def test_a_dead_letter_shows_bytes_that_are_no_text(postgres_url: str, delivery: str) -> None:
+    ask(postgres_url, "CREATE TABLE t (id bigint, v text)")
+    rows = batch([1, 2], [b'\\ "\xff\x00\xc3', "é".encode()])
+    with Epochs(sink_of(postgres_url, delivery, source_position="v"), rows.schema) as epochs:
+        epochs.run(rows)
+    assert taken(postgres_url) == [2]
+    wanted = r'\ "\xff\u0000\xc3'
+    assert ask(postgres_url, f"SELECT row->>'v', position->>'v' FROM {LETTERS}") == [(wanted, wanted)]
 
 
 @pytest.mark.parametrize("delivery", DELIVERIES)

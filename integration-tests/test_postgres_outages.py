@@ -22,6 +22,8 @@ from support import wait_until
 from onefold.core import ConfigError, DataLoss, OutOfResources, Retriable
 from onefold.local import PostgresServer
 from onefold.local.process import ProcessRef, wait_gone
+from onefold.sources import PostgresSource
+from onefold.sources.postgres import describe
 
 pytestmark = pytest.mark.servers
 DELIVERIES = ["two_phase", "staged"]
@@ -256,6 +258,8 @@ def test_a_server_without_a_free_connection_is_waited_for(url: str, monkeypatch:
                 others.enter_context(psycopg.connect(as_few))
             with pytest.raises(OutOfResources, match=r"too many connections for role.* a higher max_connections"):
                 line.sink.recover("t")
+            with pytest.raises(OutOfResources, match=r"too many connections for role.* a higher max_connections"):
+                describe(PostgresSource(as_few, query="SELECT 1"))
             timers.append(later(0.5, others.close))
 
         at_failpoint(monkeypatch, "before:RunWriters", take_them_all)

@@ -245,6 +245,13 @@ def test_a_wrong_password_or_address_is_told_from_a_server_that_is_away_and_neve
 LONG = "SELECT i::int AS i, repeat('x', 1000) AS filler FROM generate_series(1, 60000) AS i"
 
 
+def test_a_limit_on_temporary_files_is_a_setting_to_raise(postgres_url: str) -> None:
+    little = f"{postgres_url}?options=-c%20work_mem%3D64kB%20-c%20temp_file_limit%3D64"
+    (part,) = plan(PostgresSource(little, query=f"{LONG} ORDER BY -i"))
+    with pytest.raises(ConfigError, match=r'exceeds "temp_file_limit" .* Raise that limit'):
+        rows_of(part)
+
+
 def test_a_connection_that_dies_in_the_middle_fails_the_part_which_can_be_read_again(postgres_url: str) -> None:
     with PostgresSource(postgres_url, query=LONG).frozen() as source:
         (part,) = plan(source)

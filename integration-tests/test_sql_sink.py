@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import resource
 import struct
+import tempfile
 import time as clock
 import uuid
 from collections.abc import Callable
@@ -20,6 +22,7 @@ from onefold.core import (
     BadRecord,
     ConfigError,
     InDoubt,
+    OutOfResources,
     Retriable,
     SchemaMismatch,
     TaskId,
@@ -182,7 +185,102 @@ def test_a_value_that_the_table_refuses_is_a_bad_record_and_nothing_is_decided(s
     assert b.store.facts(PIPELINE).unfinished == (record,)
 
 
+TRIGGERS = {
+    "sqlite": ["CREATE TRIGGER no BEFORE INSERT ON t WHEN NEW.id = 13 BEGIN SELECT RAISE(ABORT, 'no 13'); END"],
+    "mariadb": [
+        "CREATE TRIGGER no BEFORE INSERT ON t FOR EACH ROW"
+        " IF NEW.id = 13 THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'no 13'; END IF"
+    ],
+    "postgresql": [
+        "CREATE FUNCTION no() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'no 13'; END $$",
+        "CREATE TRIGGER no BEFORE INSERT ON t FOR EACH ROW WHEN (NEW.id = 13) EXECUTE FUNCTION no()",
+    ],
+}
+
+
+def test_a_row_that_a_trigger_refuses_is_a_bad_record(sql_url: str, bench: Make) -> None:
+    b = bench(sql_url)
+    b.epoch(rows((1, 1, "a")))
+    b.do(*TRIGGERS[b.engine.dialect.name])
+    record = b.begin()
+    with pytest.raises(BadRecord, match="no 13"):
+        b.decide(record, [b.prepare(record, rows((13, 1, "b")))])
+    b.finish(record, [b.prepare(record, rows((14, 1, "c")))])
+
+
+def test_texts_come_whole_into_a_database_of_another_encoding(postgres_url: str, bench: Make) -> None:
+    url = f"{postgres_url}_latin1"
+    admin = sa.create_engine(bench(postgres_url).sink.url, poolclass=sa.NullPool, isolation_level="AUTOCOMMIT")
+    with admin.connect() as connection:
+        name = url.rpartition("/")[2]
+        made = f"CREATE DATABASE {name} ENCODING LATIN1 LOCALE_PROVIDER libc LOCALE 'C' TEMPLATE template0"
+        connection.exec_driver_sql(made)
+        try:
+            b = bench(url)
+            b.epoch(rows((1, 1, "é")))
+            assert b.ask("SELECT name, length(name), ascii(name) FROM t") == [("é", 1, 233)]
+            b.close()
+        finally:
+            connection.exec_driver_sql(f"DROP DATABASE {name} WITH (FORCE)")
+
+
 # when things go wrong
+
+
+LIMITS = {
+    "mariadb_url": (
+        "SET GLOBAL max_statement_time = 0.4, GLOBAL wait_timeout = 1",
+        "SET GLOBAL max_statement_time = 0, GLOBAL wait_timeout = 28800",
+        ["CREATE TRIGGER slow BEFORE INSERT ON t FOR EACH ROW SET NEW.v = NEW.v + SLEEP(0.6)"],
+    ),
+    "postgres_url": (
+        "ALTER ROLE onefold SET statement_timeout = '400ms'",
+        "ALTER ROLE onefold RESET statement_timeout",
+        [
+            "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(0.6); RETURN NEW; END'",
+            "CREATE TRIGGER slow BEFORE INSERT ON t FOR EACH ROW EXECUTE FUNCTION slow()",
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("server", LIMITS)
+def test_limits_that_the_server_has_for_everybody_end_no_task_and_no_merge(
+    server: str, bench: Make, request: pytest.FixtureRequest
+) -> None:
+    limit, unlimit, slow = LIMITS[server]
+    url = request.getfixturevalue(server)
+    before = bench(url)
+    before.open(rows((1, 1, "a")).schema)
+    before.do(*slow, limit)
+    try:
+        b = bench(url)
+        b.open(rows((1, 1, "a")).schema)
+        record = b.begin()
+        writer = b.sink.writer(TaskId(PIPELINE, record.generation, record.epoch, record.timestamp_ms, uuid.uuid4()))
+        writer.write(rows((1, 1, "a")))
+        clock.sleep(1.2)  # longer than MariaDB's wait_timeout
+        committable = writer.prepare()
+        assert committable is not None
+        b.finish(record, [committable])
+        assert b.ask("SELECT id, v FROM t") == [(1, 1)]
+    finally:
+        before.do(unlimit)
+
+
+def test_a_full_mariadb_is_waited_for(mariadb_url: str, bench: Make) -> None:
+    b = bench(mariadb_url)
+    b.epoch(rows((1, 1, "a")))
+    b.do(
+        "SET SESSION max_heap_table_size = 16384",
+        "CREATE TABLE little (text CHAR(200)) ENGINE = MEMORY",
+        "CREATE TRIGGER more AFTER INSERT ON t FOR EACH ROW"
+        " INSERT INTO little SELECT REPEAT('x', 200) FROM seq_1_to_10000",
+    )
+    record = b.begin()
+    manifest = [b.prepare(record, rows((2, 1, "b")))]
+    with pytest.raises(OutOfResources, match="is full"):
+        b.decide(record, manifest)
 
 
 @pytest.mark.parametrize("server", ["mariadb_url", "postgres_url"])
@@ -314,7 +412,21 @@ def test_a_postgres_that_emptied_the_stage_is_noticed_before_the_decision(
     assert b.ask("SELECT id FROM t") == [(1,)]
 
 
-def test_a_full_sqlite_file_is_retriable_and_nothing_is_staged(tmp_path: Path, bench: Make) -> None:
+def test_rows_that_find_no_room_to_wait_in_are_told_as_such(tmp_path: Path, bench: Make) -> None:
+    b = bench(f"sqlite:///{tmp_path / 'x.db'}")
+    b.open(rows((1, 1, "a")).schema)
+    record = b.begin()
+    _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (500_000, most))  # of any file
+    try:
+        with pytest.raises(OutOfResources, match=rf"rows wait in a file in {tempfile.gettempdir()} .*or set TMPDIR"):
+            b.prepare(record, pa.record_batch({"id": [1], "v": [1], "name": ["x" * 1_000_000]}))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
+    b.finish(record, [b.prepare(record, rows((1, 1, "a")))])
+
+
+def test_a_full_sqlite_file_is_waited_for_and_nothing_is_staged(tmp_path: Path, bench: Make) -> None:
     b = bench(f"sqlite:///{tmp_path / 'x.db'}")
     b.open(rows((1, 1, "a")).schema)
     record = b.begin()
@@ -326,7 +438,7 @@ def test_a_full_sqlite_file_is_retriable_and_nothing_is_staged(tmp_path: Path, b
 
     sa.event.listen(writer._database.engine, "begin", tiny)
     writer.write(pa.record_batch({"id": [1], "v": [1], "name": ["x" * 1_000_000]}))
-    with pytest.raises(Retriable, match="full"):
+    with pytest.raises(OutOfResources, match="full"):
         writer.prepare()
     sa.event.remove(writer._database.engine, "begin", tiny)
     assert b.staged() == 0

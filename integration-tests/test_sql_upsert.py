@@ -74,6 +74,18 @@ def test_a_delete_is_forgotten_after_its_time_by_the_epochs_own_clock(sql_url: s
     assert b.ask("SELECT id, v, name FROM t ORDER BY id") == [(1, 4, "late"), (2, 1, "other")]
 
 
+def test_a_delete_is_remembered_when_its_columns_become_wider(sql_url: str, bench: Make) -> None:
+    b = bench(sql_url, **DELETES)
+    gone = rows((1, 5, None, True), (2, 5, None, True))
+    narrow = gone.schema.set(1, pa.field("v", pa.int32()))
+    b.epoch(gone.cast(narrow))
+    wider = {"mariadb": "ALTER TABLE t MODIFY v BIGINT", "postgresql": "ALTER TABLE t ALTER v TYPE bigint"}
+    b.do(*(statement for dialect, statement in wider.items() if dialect == b.engine.dialect.name))
+    b.open(gone.schema)
+    b.epoch(rows((1, 4, "late", False), (2, 6, "newer", False)))
+    assert b.ask("SELECT id, v, name FROM t") == [(2, 6, "newer")]
+
+
 def test_random_epochs_give_what_a_model_of_them_gives(sql_url: str, bench: Make) -> None:
     b, chance = bench(sql_url, **DELETES), random.Random(20_26)
     seen: dict[int, tuple[int, bool]] = {}  # the newest of each key; among equals, the delete

@@ -26,6 +26,7 @@ from onefold.core import (
     Retriable,
 )
 from onefold.core.effects import EpochRequest
+from onefold.core.settled import settle
 from onefold.core.store import CheckpointStore
 from onefold.core.tables import epochs
 from onefold.core.testing.model_store import ModelStore
@@ -299,7 +300,10 @@ def test_a_pipeline_is_forgotten_only_when_nothing_of_it_is_unfinished_and_its_d
     with pytest.raises(ConfigError, match="epoch 1 of pipeline 'p' is open"):
         store.forget("p")
     store.complete(generation, store.decide(generation, record, [], NOW_MS), NOW_MS)
+    assert [settle(store, name, "schema", lambda: "its first") for name in ("p", "other")] == ["its first"] * 2
     store.forget("p")
+    now = {name: settle(store, name, "schema", lambda: "another topic's") for name in ("p", "other")}
+    assert now == {"p": "another topic's", "other": "its first"}
     assert (store.facts("p").generation, store.history("p")) == (0, [])
     with pytest.raises(Fenced, match="now: gone"):
         store.open_epoch(generation, request(1, 2), 1, NOW_MS)

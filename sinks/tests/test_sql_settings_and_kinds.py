@@ -139,11 +139,12 @@ def _error(kind: type[sa.exc.DBAPIError], *arguments: Any, **attributes: Any) ->
         (MariaDbBackend(), _error(sa.exc.OperationalError, 1045, "Access denied"), Meaning.HOPELESS),
         (MariaDbBackend(), _error(sa.exc.OperationalError, 4025, "CONSTRAINT failed"), Meaning.BAD_ROW),
         (MariaDbBackend(), _error(sa.exc.OperationalError, 1040, "Too many connections"), Meaning.EXHAUSTED),
+        (MariaDbBackend(), _error(sa.exc.OperationalError, 1021, "Disk full"), Meaning.EXHAUSTED),
         (MariaDbBackend(), _error(sa.exc.InterfaceError, 0, ""), Meaning.BROKEN),
         (PostgresBackend(), _error(sa.exc.DBAPIError, "x", sqlstate="25006"), Meaning.PASSING),
         (PostgresBackend(), _error(sa.exc.DBAPIError, "x", sqlstate="57P01"), Meaning.BROKEN),
         (PostgresBackend(), _error(sa.exc.DataError, "NUL in text"), Meaning.BAD_ROW),
-        (SqliteBackend(), _error(sa.exc.OperationalError, "full", sqlite_errorname="SQLITE_FULL"), Meaning.BROKEN),
+        (SqliteBackend(), _error(sa.exc.OperationalError, "full", sqlite_errorname="SQLITE_FULL"), Meaning.EXHAUSTED),
         (SqliteBackend(), _error(sa.exc.OperationalError, "x", sqlite_errorname="SQLITE_ERROR"), Meaning.HOPELESS),
     ],
 )

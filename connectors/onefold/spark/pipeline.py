@@ -138,8 +138,10 @@ class Pipeline:
         """Write a batch DataFrame exactly once under the name `run`: the same job run again writes nothing.
 
         `run` names what is written, not when it is tried: a schedule's date, `{{ ds }}` in airflow. Which of several
-        attempts counts is decided once, so the DataFrame need not be the same in each. A pipeline that writes batches
-        runs no streaming query. Raises Fenced where another process began a run of the pipeline meanwhile.
+        attempts counts is decided once, and of the others nothing shows, so the DataFrame need not be the same in
+        each; but a sink that writes through (HBase, keyed Kafka) shows what an attempt wrote before it died, and needs
+        the same rows until the run is written. A pipeline that writes batches runs no streaming query. Raises Fenced
+        where another process began a run of the pipeline meanwhile.
         """
         if self.dead_letters is not None:
             raise ConfigError(

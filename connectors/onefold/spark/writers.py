@@ -22,6 +22,7 @@ __all__ = ["Batches", "Fetching", "Written", "run_writers", "shared_out", "write
 Batches = Iterable[pa.RecordBatch | Bad]
 Fetching = Callable[[pa.RecordBatch], Iterable[pa.RecordBatch | Bad]]
 RESULT_SCHEMA = "written binary"
+_DO_WITHOUT = "delivery='staged' in Postgres; in HBase repartition=False, where a key's rows are in one task already"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,14 +68,14 @@ def shared_out(df: DataFrame, sinks: Sequence[Sink], others: Sequence[Sink] = ()
     wanted = {name: key for name, key in wanted.items() if key}
     if len(set(wanted.values())) > 1:
         raise ConfigError(
-            f"the sinks {', '.join(wanted)} want each key in one task, and their keys differ: give all but one of them"
-            " delivery='staged' in a pipeline of its own, or the same key"
+            f"the sinks {', '.join(wanted)} want each key in one task, and their keys differ: give them the same key,"
+            f" or each a pipeline of its own, or let all but one do without ({_DO_WITHOUT})"
         )
     for name, key in wanted.items():
         if is_direct:
             raise ConfigError(
                 f"sink {name!r} wants the rows of one {', '.join(key)} in one task, and the direct path moves no"
-                " rows between tasks: use pipeline.read and pipeline.write, or delivery='staged'"
+                f" rows between tasks: use pipeline.read and pipeline.write, or let the sink do without ({_DO_WITHOUT})"
             )
         # By an expression that nothing else is shuffled by: adaptive execution drops a shuffle that repeats that of a
         # join before it, and then may split the join's skewed keys among tasks.

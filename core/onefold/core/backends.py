@@ -99,7 +99,8 @@ class SqliteBackend(Backend):
             return Meaning.BAD_ROW
         if code in self._HOPELESS_CODES or any(word in reason(error) for word in self._HOPELESS):
             return Meaning.HOPELESS
-        return Meaning.PASSING if code == "SQLITE_BUSY" else Meaning.BROKEN
+        # COMMIT says FULL only where its last page, which makes it one, found no room in the WAL.
+        return {"SQLITE_BUSY": Meaning.PASSING, "SQLITE_FULL": Meaning.EXHAUSTED}.get(code, Meaning.BROKEN)
 
 
 class PostgresBackend(Backend):
@@ -108,12 +109,11 @@ class PostgresBackend(Backend):
     # A COMMIT answered with these broke off in the middle (connection lost, server going down, or Postgres's own
     # "completion unknown"); with any other it has rolled back, as for a deferred constraint.
     _BROKEN = ("08", "57P", "40003")
-    _BAD_ROW = ("22", "23")
     _HOPELESS = ("0A", "28", "2B", "3D", "3F", "42")
     _EXHAUSTED = "53"
 
     def engine(self, url: sa.URL, lock_timeout_s: float, application: str) -> sa.Engine:
-        defaults = {
+        defaults: dict[str, Any] = {
             "application_name": application,
             "connect_timeout": 10,
             "keepalives_idle": 10,
@@ -121,13 +121,14 @@ class PostgresBackend(Backend):
             "target_session_attrs": "read-write",  # a standby takes connections too
         }
         # No statement is prepared by name, and no setting is the session's: a pooler in transaction mode gives each
-        # transaction another one.
+        # transaction another one. Sinks copy Arrow's texts as they are, in UTF-8, whatever the database's encoding is.
         connect_args = {key: value for key, value in defaults.items() if key not in url.query}
+        connect_args |= {"prepare_threshold": None, "client_encoding": "UTF8"}
         engine = sa.create_engine(
             url,
             isolation_level="READ COMMITTED",
             pool_pre_ping=True,
-            connect_args={**connect_args, "prepare_threshold": None},
+            connect_args=connect_args,
         )
         settings = self._settings(lock_timeout_s)
         sa.event.listen(engine, "begin", lambda connection: connection.exec_driver_sql(settings))
@@ -144,7 +145,10 @@ class PostgresBackend(Backend):
         }
         chosen = "".join(f", set_config('{name}', '{value}', true)" for name, value in settings.items())
         durable = "CASE current_setting('synchronous_commit') WHEN 'remote_apply' THEN 'remote_apply' ELSE 'on' END"
-        return f"SELECT set_config('synchronous_commit', {durable}, true){chosen}"
+        return (
+            f"SELECT set_config('synchronous_commit', {durable}, true){chosen}, ({libpq.LIMITS_LIFTED}),"
+            " set_config('search_path', NULL, true)"  # the default: behind a pooler others may have left theirs
+        )
 
     def let_idle(self, connection: sa.Connection) -> None:
         idle_ms = str(IDLE_S_MAX * 1000)
@@ -159,7 +163,7 @@ class PostgresBackend(Backend):
 
     def meaning(self, error: SQLAlchemyError) -> Meaning:
         state = str(getattr(getattr(error, "orig", None), "sqlstate", None) or "")
-        if state.startswith(self._BAD_ROW) or (not state and isinstance(error, DataError)):
+        if libpq.refuses_row(state) or (not state and isinstance(error, DataError)):
             return Meaning.BAD_ROW
         said = reason(error)
         if state.startswith(self._EXHAUSTED) or (not state and libpq.is_exhaustion(said)):
@@ -181,13 +185,13 @@ class MariaDbBackend(Backend):
     # Of MariaDB's errmsg.h and mysqld_error.h; PyMySQL drops the SQLSTATE that the server sends.
     _BAD_ROW = (
         *(1048, 1062, 1216, 1217, 1264, 1265, 1292, 1364, 1366, 1367, 1406, 1411, 1451, 1452, 1586, 1690, 1761, 1762),
-        *(1874, 1918, 3819, 4025),
+        *(1644, 1874, 1918, 3819, 4025),  # 1644: a trigger's SIGNAL
     )
     _HOPELESS = (
         *(1044, 1045, 1046, 1049, 1051, 1054, 1064, 1072, 1103, 1115, 1118, 1130, 1142, 1143, 1146, 1153, 1227, 1251),
         *(1267, 1273, 1275, 1286, 1370, 1524, 1665, 1698, 1820, 4151),
     )
-    _EXHAUSTED = (1040, 1041, 1135, 1203, 1226)
+    _EXHAUSTED = (1021, 1040, 1041, 1114, 1135, 1203, 1226)
     # 1180 and 1196 are COMMIT's own: part of it may have been done.
     _BROKEN = (0, 1053, 1152, 1158, 1159, 1160, 1161, 1180, 1184, 1196, 1317, 1927, 2006, 2013, 2014, 2055)
     _PASSING_FROM, _CLIENT_FROM = 1000, 2000
@@ -208,6 +212,7 @@ class MariaDbBackend(Backend):
                 "time_zone": "'+00:00'",
                 "innodb_lock_wait_timeout": wait_s,
                 "lock_wait_timeout": wait_s,
+                "wait_timeout": f"GREATEST(@@wait_timeout, {IDLE_S_MAX})",  # it also counts inside transactions
             }
             with connection.cursor() as cursor:
                 cursor.execute("SET SESSION " + ", ".join(f"{name}={value}" for name, value in settings.items()))
@@ -225,16 +230,17 @@ class MariaDbBackend(Backend):
         connect_args = {"charset": "utf8mb4"} | ({} if "connect_timeout" in url.query else {"connect_timeout": 10})
         engine = sa.create_engine(url, isolation_level="READ COMMITTED", pool_pre_ping=True, connect_args=connect_args)
         sa.event.listen(engine, "connect", settle)
-        sa.event.listen(engine, "begin", lambda connection: self._end_idle(connection, idle_s))
+        sa.event.listen(engine, "begin", lambda connection: self._limit(connection, idle_s))
         return engine
 
     @staticmethod
-    def _end_idle(connection: sa.Connection, idle_s: int) -> None:
-        if getattr(connection.dialect, "is_mariadb", False):  # MySQL has no such limit
-            connection.exec_driver_sql(f"SET SESSION idle_transaction_timeout = {idle_s}")
+    def _limit(connection: sa.Connection, idle_s: int) -> None:
+        """End whoever is idle; and nobody who is not: the server's own limit would end a long merge again and again."""
+        if getattr(connection.dialect, "is_mariadb", False):  # MySQL has no such limits
+            connection.exec_driver_sql(f"SET SESSION idle_transaction_timeout = {idle_s}, max_statement_time = 0")
 
     def let_idle(self, connection: sa.Connection) -> None:
-        self._end_idle(connection, IDLE_S_MAX)  # the session's next transaction sets it back
+        self._limit(connection, IDLE_S_MAX)  # the session's next transaction sets it back
 
     @contextmanager
     def alone(self, engine: sa.Engine) -> Iterator[None]:

@@ -37,7 +37,7 @@ from onefold.core.rows import (
 )
 from onefold.core.run_names import adopt_name, claim_name, decided_run
 from onefold.core.runs import DecidedRun
-from onefold.core.tables import epochs, existing_store, pipelines, prepared_store, runs
+from onefold.core.tables import epochs, existing_store, pipelines, prepared_store, runs, settled
 
 __all__ = ["CheckpointStore"]
 
@@ -307,7 +307,7 @@ class CheckpointStore:
                     f"epoch {unfinished[0].epoch} of pipeline {pipeline!r} is {unfinished[0].state.value}: start the"
                     " pipeline once more, or `onefold txn resolve --take-over` it, before it is forgotten"
                 )
-            for table in (epochs, runs, pipelines):
+            for table in (epochs, runs, settled, pipelines):
                 connection.execute(table.delete().where(table.c.pipeline == pipeline))
 
     def history(self, pipeline: str, limit: int = KEEP_EPOCHS) -> list[EpochRecord]:

@@ -18,6 +18,7 @@ from typing import Any
 import psycopg
 import psycopg.conninfo
 
+from onefold.core import libpq
 from onefold.core.errors import ConfigError, OnefoldError, Retriable
 from onefold.sinks.postgres import errors
 
@@ -42,6 +43,7 @@ IDLE_MAX = 8
 _APPLICATION_NAME_BYTES_MAX = 63
 # A standby takes connections too, and a service of several hosts may hand one out.
 _WRITABLE = {"target_session_attrs": "read-write"}
+_AS_ARROW = {"client_encoding": "UTF8"}  # of the texts that are copied as they are, whatever the database's encoding
 _OPTION = re.compile(r"(?:\\.|[^\s\\])+", re.DOTALL)
 
 _lock = threading.Lock()
@@ -61,12 +63,11 @@ def _parameters(url: str) -> dict[str, Any]:
 
 
 def conninfo(url: str, pipeline: str, connect_timeout_s: int, role: str | None = None) -> str:
-    """`url` with what a long-running client needs; what `url` itself says wins, except over `role`."""
+    """`url` with what a long-running client needs; what `url` itself says wins, except over `role` and the encoding."""
     name = f"onefold {pipeline}".encode()[:_APPLICATION_NAME_BYTES_MAX].decode(errors="ignore")
     defaults = {
         "connect_timeout": connect_timeout_s,
         "application_name": name,
-        "client_encoding": "UTF8",
         "keepalives": 1,
         "keepalives_idle": 30,
         "keepalives_interval": 10,
@@ -74,7 +75,7 @@ def conninfo(url: str, pipeline: str, connect_timeout_s: int, role: str | None =
         "tcp_user_timeout": 60_000,  # ms that sent bytes may stay unacknowledged
         **_WRITABLE,
     }
-    return psycopg.conninfo.make_conninfo(**{**defaults, **_as_role(_parameters(url), role)})
+    return psycopg.conninfo.make_conninfo(**{**defaults, **_as_role(_parameters(url), role), **_AS_ARROW})
 
 
 def store_url(url: str, role: str | None = None) -> str:
@@ -208,13 +209,11 @@ def transaction_settings(lock_timeout_s: float) -> str:
     own `options` set is the user's wish, and stays.
     """
     return (
+        "SET LOCAL search_path = DEFAULT;"  # behind a pooler others may have left theirs
         f"SET LOCAL lock_timeout = {int(lock_timeout_s * 1000)};"
         "SELECT set_config('synchronous_commit', 'on', true)"
         " WHERE current_setting('synchronous_commit') <> 'remote_apply';"
-        "SELECT set_config(name, '0', true) FROM pg_settings"
-        " WHERE (current_setting('statement_timeout') <> '0'"
-        " OR coalesce(current_setting('transaction_timeout', true), '0') <> '0')"  # the latter since Postgres 17
-        " AND name IN ('statement_timeout', 'transaction_timeout') AND source <> 'client'"
+        f"{libpq.LIMITS_LIFTED}"
     )
 
 

@@ -82,14 +82,9 @@ def create(connection: Connection, table: Table) -> str:
 
 def of_batch(batch: pa.RecordBatch, position: Sequence[str], refused: Refused) -> list[DeadLetter]:
     """All rows of `batch` as dead letters."""
-    rows = json_text(pa.StructArray.from_arrays(batch.columns, fields=list(batch.schema)))
-    positions: Any = [None] * batch.num_rows
-    if position:
-        where = batch.select(list(position))
-        positions = json_text(pa.StructArray.from_arrays(where.columns, fields=list(where.schema))).to_pylist()
+    positions = _texts(batch.select(list(position))) if position else [None] * batch.num_rows
     return [
-        DeadLetter(refused.reason, refused.sqlstate, at, row)
-        for at, row in zip(positions, rows.to_pylist(), strict=True)
+        DeadLetter(refused.reason, refused.sqlstate, at, row) for at, row in zip(positions, _texts(batch), strict=True)
     ]
 
 
@@ -148,7 +143,15 @@ def too_many(refused_max: int, error: TooManyRefused) -> str:
 
 # Postgres has no place for NUL, in jsonb neither: it becomes the six characters that JSON would escape it with.
 _NUL = re.compile(r"(?<!\\)((?:\\\\)*)\\u0000")
+_NOT_UTF8 = re.compile("[\udc80-\udcff]")
 _AT = "timestamptz 'epoch' + %s * interval '1 millisecond'"
+
+
+def _texts(batch: pa.RecordBatch) -> list[Any]:
+    """Each row as JSON. Bytes that are no UTF-8 in a text, which neither Arrow nor Spark minds, become `\\xff`."""
+    rows = json_text(pa.StructArray.from_arrays(batch.columns, fields=list(batch.schema))).cast(pa.binary())
+    decoded = (row.decode(errors="surrogateescape") for row in rows.to_pylist())
+    return [_NOT_UTF8.sub(lambda byte: rf"\\x{ord(byte[0]) & 0xFF:02x}", row) for row in decoded]
 
 
 def _of(origin: Origin) -> tuple[str, str, int, int]:

@@ -31,9 +31,9 @@ def said(error: psycopg.Error) -> str:
 
 
 def is_refusal(error: psycopg.Error) -> bool:
-    """Whether a row as such was refused: its values, a constraint, a trigger's RAISE, a view's CHECK OPTION."""
+    """Whether a row as such was refused: its values or size, a constraint, a trigger."""
     state = error.sqlstate or ""
-    return (state[:2] in ("22", "23") and state != "22P03") or state in ("P0001", "44000")
+    return libpq.refuses_row(state) and state != "22P03"  # COPY's values are of another type than the column's
 
 
 def copied_row(error: psycopg.Error) -> int | None:

@@ -35,6 +35,19 @@ class Kind:
     scale: int = 0
 
     @property
+    def widest(self) -> Kind:
+        """What holds a column's values exactly, also after it was made wider."""
+        match self.family:
+            case Family.INTEGER:
+                return Kind(self.family, 64, _DIGITS[64])
+            case Family.FLOAT:
+                return Kind(self.family, 64)
+            case Family.DECIMAL:
+                return Kind(self.family, 0, DECIMAL_DIGITS_MAX, self.scale)
+            case _:
+                return self
+
+    @property
     def arrow(self) -> pa.DataType:
         """The type that values of this kind are brought to before they are loaded."""
         match self.family:

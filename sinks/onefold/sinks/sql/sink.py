@@ -15,6 +15,7 @@ from onefold.sinks.sql import staging, target
 from onefold.sinks.sql.adapters import adapter_of
 from onefold.sinks.sql.committer import SqlCommitter
 from onefold.sinks.sql.databases import database_of
+from onefold.sinks.sql.kinds import Kind
 from onefold.sinks.sql.naming import RESERVED, TableName, own_table
 from onefold.sinks.sql.plan import Plan, Settings, Upsert
 from onefold.sinks.sql.writer import SqlWriter
@@ -132,21 +133,24 @@ class SqlSink:
         marker = rule.marker if rule else None
         deleted = own_table("deleted", pipeline, self.name) if marker else None
         plan = Plan(pipeline, settings.table, columns, own_table("stage", pipeline, self.name), deleted)
-        staging.create(connection, adapter, plan, rule, self._types(connection, plan, there))
+        kinds = {column.name: column.kind for column in columns}
+        widest = {name: kind.widest for name, kind in kinds.items()}
+        types, kept_types = (self._types(connection, each, there) for each in (kinds, widest))
+        staging.create(connection, adapter, plan, rule, types, kept_types)
         return plan
 
     def _types(
-        self, connection: sa.Connection, plan: Plan, there: Mapping[str, target.There]
+        self, connection: sa.Connection, kinds: Mapping[str, Kind], there: Mapping[str, target.There]
     ) -> dict[str, sa.types.TypeEngine[object]]:
-        """Of the stage's columns: those of the kinds, and where equality matters, those of the target."""
+        """Of columns of the sink's own tables: those of the kinds, and where equality matters, those of the target."""
         adapter = adapter_of(sa.make_url(self.url), connection.dialect)
         rule = self._settings.upsert
         key = rule.key if rule else ()
         return {
-            column.name: adapter.column_type(column.kind)
-            if column.name not in there
-            else adapter.stage_type(column.kind, there[column.name]["type"], len(key) if column.name in key else 0)
-            for column in plan.columns
+            name: adapter.column_type(kind)
+            if name not in there
+            else adapter.stage_type(kind, there[name]["type"], len(key) if name in key else 0)
+            for name, kind in kinds.items()
         }
 
     def writers_max(self) -> int | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pyarrow as pa
 
@@ -27,4 +28,5 @@ class Spool:
         yield from pa.ipc.open_stream(self._file)
 
     def close(self) -> None:
-        self._file.close()
+        with suppress(OSError):  # what is left to be written, where there is no room for it
+            self._file.close()

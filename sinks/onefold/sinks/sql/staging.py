@@ -19,10 +19,16 @@ __all__ = ["create", "discard", "leftovers", "merge", "move", "verify"]
 
 
 def create(
-    connection: sa.Connection, adapter: Adapter, plan: Plan, rule: Upsert | None, types: Mapping[str, SqlType]
+    connection: sa.Connection,
+    adapter: Adapter,
+    plan: Plan,
+    rule: Upsert | None,
+    types: Mapping[str, SqlType],
+    kept_types: Mapping[str, SqlType],
 ) -> None:
     """The sink's own tables, inside `Database.creating`. A stage with other columns is replaced, with what is left in
-    it; remembered deletes of another key or order are, too. `types` are those of the stage's columns."""
+    it; remembered deletes of another key or order are, too. `types` are those of the stage's columns, `kept_types` as
+    which a delete's are remembered."""
     own = [
         sa.Column(name, sa.BigInteger, primary_key=adapter.stage_has_key, autoincrement=False)
         for name in (ATTEMPT, ROW)
@@ -32,8 +38,8 @@ def create(
     if rule is not None and plan.deleted is not None:
         # Durable, unlike the stage.
         options = {name: value for name, value in adapter.stage_options.items() if name != "prefixes"}
-        keys = [sa.Column(exactly(name), types[name], primary_key=True, autoincrement=False) for name in rule.key]
-        others = [sa.Column(exactly(name), types[name], nullable=False) for name in rule.order]
+        keys = [sa.Column(exactly(name), kept_types[name], primary_key=True, autoincrement=False) for name in rule.key]
+        others = [sa.Column(exactly(name), kept_types[name], nullable=False) for name in rule.order]
         timestamp = sa.Column(TIMESTAMP, sa.BigInteger, nullable=False)
         by_time = sa.Index(f"{plan.deleted}_time", TIMESTAMP)  # what is old enough to be forgotten is found quickly
         _replace(connection, sa.Table(plan.deleted, sa.MetaData(), *keys, *others, timestamp, by_time, **options))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 
@@ -10,7 +11,7 @@ import pyarrow.compute as pc
 import sqlalchemy as sa
 
 from onefold.core.contract import Committable, SinkKind, TaskId
-from onefold.core.errors import BadRecord, InDoubt, OnefoldError, Retriable, SchemaMismatch
+from onefold.core.errors import BadRecord, InDoubt, OnefoldError, OutOfResources, Retriable, SchemaMismatch
 from onefold.core.failpoints import failpoint
 from onefold.sinks.sql.adapters import adapter_of
 from onefold.sinks.sql.bookkeeping import staged
@@ -121,6 +122,12 @@ class SqlWriter:
         except ValueError as error:  # pa.ArrowInvalid is one
             self.abort()
             raise BadRecord(f"{self._where()}: a value that {self._name} cannot hold: {error}") from error
+        except OSError as error:  # drivers have errors of their own
+            self.abort()
+            raise OutOfResources(
+                f"{self._where()}: rows wait in a file in {tempfile.gettempdir()} until their task prepares, and it"
+                f" takes no more: {error}. Make room there, or set TMPDIR for whatever runs the tasks"
+            ) from error
         except OnefoldError:
             self.abort()
             raise

@@ -53,9 +53,11 @@ def conninfo(url: str) -> str:
     return psycopg.conninfo.make_conninfo(**{**defaults, **given, "client_encoding": "UTF8"})
 
 
-def settings(source: PostgresSource, connection: Connection) -> dict[str, str]:
-    """Settings of each transaction that plans or reads. Not startup options: PgBouncer does not pass those on."""
-    ours = {
+def settings(source: PostgresSource, connection: Connection) -> dict[str, str | None]:
+    """Settings of each transaction that plans or reads, None for the default. Not startup options: PgBouncer does not
+    pass those on."""
+    ours: dict[str, str | None] = {
+        "search_path": None,  # behind a pooler others may have left theirs
         **_TEXTS,
         "statement_timeout": str(round(source.statement_timeout_s * 1000)),
         "lock_timeout": str(round(source.lock_timeout_s * 1000)),

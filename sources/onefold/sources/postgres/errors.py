@@ -8,19 +8,10 @@ from typing import Any
 import adbc_driver_manager
 import psycopg
 
-from onefold.core.errors import BadRecord, ConfigError, OnefoldError, Retriable, Terminal
+from onefold.core import libpq
+from onefold.core.errors import BadRecord, ConfigError, OnefoldError, OutOfResources, Retriable, Terminal
 
 __all__ = ["not_held", "of_connecting", "of_importing", "translate"]
-
-_REFUSED = (
-    "password authentication failed",
-    "no password supplied",
-    "no pg_hba.conf entry",
-    "does not exist",
-    "authentication failed",
-    "is not permitted to log in",
-    "server does not support SSL",
-)
 
 
 def said(error: Exception) -> str:
@@ -40,8 +31,13 @@ def of_connecting(error: Exception, parameters: Mapping[str, Any]) -> OnefoldErr
     if password := parameters.get("password"):
         text = text.replace(str(password), "***")
     who = f"database {parameters.get('dbname')!r} as {parameters.get('user')!r} at {where}"
-    if any(reason in text for reason in _REFUSED):
+    if libpq.is_refusal(text):
         return ConfigError(f"Postgres refuses {who}: {text}. Mend the source's URL or the server's settings")
+    if libpq.is_exhaustion(text):
+        return OutOfResources(
+            f"no connection to Postgres, {who}: {text}. Fewer parts at once (splits), or a higher max_connections"
+            " (needs a restart); pg_stat_activity shows who holds them"
+        )
     return Retriable(f"no connection to Postgres, {who}: {text}. Is the server up and within reach?")
 
 
@@ -95,9 +91,13 @@ def translate(error: Exception, doing: str) -> OnefoldError:
             return ConfigError(
                 f"{message}. The role of the source's URL needs USAGE on the schema, SELECT on the columns"
             )
+        case "53400":
+            return ConfigError(f"{message}. Raise that limit for this role, or lift it")
+    if state[:2] == "53":
+        return OutOfResources(message)
     if state[:2] == "22":
         return BadRecord(f"{message}. Mend that value, the query or where; or leave such rows or that column out")
-    if state[:2] in ("40", "53", "55", "57", "58"):
+    if state[:2] in ("40", "55", "57", "58"):
         return Retriable(message)
     if state[:2] in ("0A", "25", "28", "2B", "3D", "3F", "42"):
         return ConfigError(message)

@@ -22,7 +22,7 @@ class Part:
     """What one task reads. Pickles."""
 
     conninfo: str
-    settings: dict[str, str]
+    settings: dict[str, str | None]
     snapshot: str | None  # its id; None: the part's own
     columns: tuple[Column, ...]
     query: str
@@ -54,7 +54,9 @@ def plan(source: PostgresSource, schema: pa.Schema | None = None) -> list[Part]:
         return [_part(source, ours, columns, pieces) for pieces in slices(connection, source, relation)]
 
 
-def _part(source: PostgresSource, ours: dict[str, str], columns: tuple[Column, ...], pieces: list[Slice]) -> Part:
+def _part(
+    source: PostgresSource, ours: dict[str, str | None], columns: tuple[Column, ...], pieces: list[Slice]
+) -> Part:
     selected = ", ".join([column.select for column in columns] + list(_dimensions(columns)))
     condition = f" AND ({source.where}\n)" if source.where else ""
     query = " UNION ALL ".join(

@@ -58,7 +58,8 @@ def _begin(cursor: Any, part: Part) -> None:
             cursor.execute(f"SET TRANSACTION SNAPSHOT '{snapshot}'")
         except adbc.Error as error:
             raise errors.of_importing(error, snapshot, part.label) from error
-    ours = ", ".join(f"set_config('{name}', '{value}', true)" for name, value in part.settings.items())
+    chosen = {name: "NULL" if value is None else f"'{value}'" for name, value in part.settings.items()}
+    ours = ", ".join(f"set_config('{name}', {value}, true)" for name, value in chosen.items())
     cursor.execute(f"SELECT started, {ours} FROM ({STARTED}) AS server")
     if cursor.fetch_arrow_table().column("started").to_pylist() != [server] and server:
         raise errors.not_held(snapshot, "another server answered", part.label)
