@@ -58,9 +58,14 @@ class Life(Generic[S]):
         return tuple(sink.name for sink in self.sinks)
 
     def recover(
-        self, *, from_ledger: bool = False, adopt_ledger: bool = False, accept_damage: int | None = None
+        self,
+        initial: Positions | None = None,
+        *,
+        from_ledger: bool = False,
+        adopt_ledger: bool = False,
+        accept_damage: int | None = None,
     ) -> Started:
-        initial = Initial(_at(0), from_ledger)
+        initial = Initial(initial or _at(0), from_ledger)
         protocol = start(self.names, initial, adopt_ledger, accept_damage, self.may_come_late)
         self.started = self.driver.run(protocol)
         return self.started
@@ -90,9 +95,20 @@ class Life(Generic[S]):
         continues: bool = False,
     ) -> Outcome:
         """The epoch of one range, which is Spark's batch of that number."""
+        return self.process_range(Range(_at(begin), _at(end)), batch, write, continues=continues)
+
+    def process_range(
+        self,
+        between: Range,
+        batch: int,
+        write: Callable[[EpochRecord], tuple[Committable, ...]],
+        *,
+        continues: bool = False,
+    ) -> Outcome:
+        """The same of a source with as many partitions as it likes."""
         assert self.started is not None
         through = tuple(s.name for s in self.sinks if s.guarantee().kind is SinkKind.WRITE_THROUGH)
-        request = EpochRequest(Range(_at(begin), _at(end)), "q", batch, "job", self.names, through, continues)
+        request = EpochRequest(between, "q", batch, "job", self.names, through, continues)
         return self.driver.run(epoch(self.started.generation, self.started.store_id, request), write)
 
     def task(

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from onefold.connectors.cli import app
 from onefold.connectors.doctor import diagnose
 from onefold.core.findings import Finding, Level
 from onefold.hbase import HBaseTable, compact, tables
@@ -71,3 +74,37 @@ def test_a_table_that_cannot_be_written_for_good_is_a_problem(
     assert "DURABILITY ASYNC_WAL" in said(findings, Level.PROBLEM)
     assert {broken for finding in findings for broken in finding.breaks} == {"no-loss"}
     tables.drop(settings, name)
+
+
+def test_the_command_looks_at_an_hbase_sink_beside_a_postgres_sink(
+    hbase_server: HBaseServer, hbase_table: MakeTable, postgres_url: str
+) -> None:
+    table = hbase_table(ttl_s=3600).name
+    command = [
+        "doctor",
+        "--pipeline=p",
+        f"--postgres={postgres_url}",
+        "--table=t",
+        f"--hbase={hbase_server.servers}",
+        f"--hbase-table={table}",
+        "--hbase-mode=rolling",
+        "--row-key=id",
+        "--merge=n=sum",
+        f"--ledger-table=ledger_{uuid.uuid4().hex[:8]}",
+    ]
+    answer = CliRunner().invoke(app, [*command, "--family=f", "--json"])
+    assert answer.exit_code == 0, answer.output
+    postgres, hbase = json.loads(answer.stdout)["sinks"]
+    assert (postgres["kind"], hbase["name"], hbase["mode"], hbase["kind"]) == (
+        "two-phase",
+        table,
+        "rolling",
+        "write-through",
+    )
+    assert {hbase["invariants"][name] for name in ("no-loss", "no-duplicate", "chain")} == {"holds"}
+    cautions = [finding["says"] for finding in hbase["findings"] if finding["level"] == "caution"]
+    assert any("forgets cells after 3600 s (TTL)" in says for says in cautions)
+
+    shown = CliRunner().invoke(app, [*command, "--family=other"])
+    assert shown.exit_code == 1
+    assert f"sink {table}: rolling, write-through" in shown.stdout and "has no column family other" in shown.stdout

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from support import Rig, fresh
+from typer.testing import CliRunner
 
-from onefold.core import ConfigError, WriteThrough
+from onefold.connectors.cli import app
+from onefold.core import ConfigError, TaskId, Terminal, WriteThrough
 from onefold.core.invariants import Comparison
 from onefold.hbase import HBaseTable
 from onefold.hbase.mapping import RowKey, TableMapping
@@ -23,8 +29,10 @@ from onefold.sinks import HBaseSink
 from onefold.sinks.hbase.folding import Declared
 from onefold.sources import HBaseSource
 from onefold.spark import read_hbase
+from onefold.spark.failures import from_spark
 from onefold.spark.hbase_results import due, read_results
 from onefold.spark.verify import compare, verify
+from onefold.spark.writers import run_writers
 
 pytestmark = pytest.mark.servers
 
@@ -35,6 +43,7 @@ ROWS = [
     (i % 8, i, i - 100, (-1) ** (i // 8) * (i // 16) / 7, f"t{i % 5}" if i % 3 else None, [i, i % 2], i >= COUNT - 2)
     for i in range(COUNT)
 ]
+MERGES = {"id": "last", "n": "sum", "x": "sum", "tag": "union", "doc": "union", "gone": "last"}
 LATER_MS = 4_000_000_000_000
 
 
@@ -63,14 +72,30 @@ def change(sink: HBaseSink, key: int, column: str, value: Any) -> None:
 
 
 def sinks(servers: str) -> Sequence[HBaseSink]:
-    merges = {"id": "last", "n": "sum", "x": "sum", "tag": "union", "doc": "union", "gone": "last"}
     salted = RowKey.of("account", salt=16)
     rolling, applied = (TableMapping.of(fresh(mode), "account", family="f") for mode in ("rolling", "incremental"))
     return (
         HBaseSink(servers, fresh("newest"), row_key=salted, family="f", order="id", delete="gone", regions=4),
-        HBaseSink(servers, rolling, mode="rolling", merge=merges, order="id"),
+        HBaseSink(servers, rolling, mode="rolling", merge=MERGES, order="id"),
         HBaseSink(servers, applied, mode="incremental", merge=greatest(), id="id"),
     )
+
+
+def command(rig: Rig, sink: HBaseSink, *more: str) -> list[str]:
+    """`onefold verify` of this sink, whose order is the id."""
+    options = {
+        "pipeline": "test",
+        "hbase": sink.settings.hbase.servers,
+        "table": sink.settings.declared.table,
+        "row-key": "account",
+        "family": "f",
+        "order": "id",
+        "store": rig.sqlite,
+        "topic": rig.topic,
+        "bootstrap-servers": rig.servers,
+        "schema": SCHEMA,
+    }
+    return ["verify", *(f"--{name}={value}" for name, value in options.items()), *more]
 
 
 @pytest.fixture
@@ -96,6 +121,9 @@ def test_what_each_mode_made_of_a_topic_is_verified_and_every_change_by_hand_is_
     assert (result.epochs, result.comparison.actual) == (2, 8)
     with pytest.raises(ConfigError, match="named by account"):
         verify(rig.spark, pipeline, source, made[0], ["id"])
+    by_command = CliRunner().invoke(app, command(rig, made[0], "--salt=16", "--delete=gone"))
+    assert by_command.exit_code == 0, by_command.output
+    assert "exact" in by_command.output
     committer, done = made[0].recover(pipeline.name), pipeline.history()[-1]
     assert isinstance(committer, WriteThrough)
     committer.announce(replace(done, epoch=done.epoch + 1, timestamp_ms=done.timestamp_ms + 1))
@@ -117,6 +145,30 @@ def test_what_each_mode_made_of_a_topic_is_verified_and_every_change_by_hand_is_
         wanted = due(rows, sink)
         found = compare(wanted.rows, read_results(rig.spark, sink, wanted), wanted.key, wanted.versions)
         assert wrong(found) == {"lost": 1, "changed": 1, "unexpected": 2}, (sink, found)
+    merges = ",".join(f"{name}={merge}" for name, merge in MERGES.items())
+    by_command = CliRunner().invoke(app, command(rig, made[1], "--mode=rolling", f"--merge={merges}", "--json"))
+    assert by_command.exit_code == 1, by_command.output
+    assert wrong(Comparison(**json.loads(by_command.stdout)["comparison"])) == {"changed": 1, "unexpected": 1}
+
+
+def test_a_merge_function_of_a_module_that_the_workers_lack_says_so_and_how_they_get_it(
+    spark: SparkSession, hbase_server: HBaseServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = tmp_path / f"{fresh('merges')}.py"
+    module.write_text("def merge(base, new):\n    return new\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    merge = importlib.import_module(module.stem).merge
+    sink = HBaseSink(hbase_server.servers, fresh("t"), row_key="id", family="f", mode="rolling", merge=merge)
+    sink.open("p", pa.schema([("id", pa.int64()), ("n", pa.int64())])).close()
+    task, rows = TaskId("p", 1, 1, 1000, uuid.uuid4()), spark.range(10).selectExpr("id", "id AS n")
+    with pytest.raises(PySparkException) as raised:
+        run_writers(rows, [sink], task)
+    error = from_spark(raised.value)
+    assert type(error) is Terminal
+    assert f"workers cannot import '{module.stem}'" in str(error)
+    assert "spark.addArtifacts(file, pyfile=True)" in str(error)
+    spark.addArtifacts(str(module), pyfile=True)
+    assert sum(part.rows for part in run_writers(rows, [sink], task).committables) == 10
 
 
 def test_what_spark_makes_of_odd_values_is_what_the_sink_makes_of_them(spark: SparkSession) -> None:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import sys
-from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -16,6 +14,7 @@ from rich.markup import escape
 
 from onefold.connectors.doctor_cli import doctor
 from onefold.connectors.txn_cli import app as txn_app
+from onefold.connectors.verify_cli import verify
 from onefold.core import OnefoldError
 from onefold.core.errors import exit_code
 
@@ -28,6 +27,7 @@ app = typer.Typer(
 )
 app.add_typer(txn_app, name="txn")
 app.command()(doctor)
+app.command()(verify)
 if importlib.util.find_spec("psutil") is not None:  # the extra `local`: servers are for development
     from onefold.local.cli import app as local_app
 
@@ -37,16 +37,6 @@ if importlib.util.find_spec("psutil") is not None:  # the extra `local`: servers
 class Delivery(StrEnum):
     TWO_PHASE = "two_phase"
     STAGED = "staged"
-
-
-class Mode(StrEnum):
-    APPEND = "append"
-    UPSERT = "upsert"
-
-
-class OnError(StrEnum):
-    FAIL = "fail"
-    DEAD_LETTER = "dead_letter"
 
 
 class Promise(StrEnum):
@@ -170,81 +160,6 @@ def prove(
     holds = replay_schedule(Console(), replay) if replay else run_proof(Console(), deep, mutants)
     if not holds:
         raise typer.Exit(1)
-
-
-@app.command()
-def verify(
-    pipeline: Annotated[str, typer.Option(help="The pipeline's name.")],
-    postgres: Annotated[str, typer.Option(help="URL of the destination's database.")],
-    table: Annotated[str, typer.Option(help="The destination's table.")],
-    topic: Annotated[str, typer.Option(help="The source's topic or topics, separated by commas.")],
-    bootstrap_servers: Annotated[str, typer.Option(help="The source's Kafka brokers.")],
-    schema: Annotated[str, typer.Option(help="The records' schema, as in the pipeline: 'id long, at timestamp'.")],
-    key: Annotated[str, typer.Option(help="The columns that name a row, separated by commas.")],
-    select: Annotated[list[str] | None, typer.Option(help="The pipeline's own columns, as SQL expressions.")] = None,
-    where: Annotated[str | None, typer.Option(help="The pipeline's own filter, as a SQL expression.")] = None,
-    store: Annotated[str | None, typer.Option(help="The checkpoint store, if it isn't in that database.")] = None,
-    sink: Annotated[str | None, typer.Option(help="The sink's name, if it isn't the table's.")] = None,
-    mode: Annotated[Mode, typer.Option(help="The sink's mode; upsert needs --order, too.")] = Mode.APPEND,
-    order: Annotated[str, typer.Option(help="upsert: the columns that say which version is newer.")] = "",
-    delete_when_true: Annotated[str | None, typer.Option(help="upsert: the column that marks deletions.")] = None,
-    delete_when_null: Annotated[str | None, typer.Option(help="upsert: the column that deletions lack.")] = None,
-    on_error: Annotated[OnError, typer.Option(help="dead_letter: rows may be dead letters.")] = OnError.FAIL,
-    dead_letters: Annotated[str | None, typer.Option(help="The dead letters' table, if it was named.")] = None,
-    source_position: Annotated[str, typer.Option(help="The sink's source_position, separated by commas.")] = "",
-    positions: Annotated[bool, typer.Option(help="The rows have the source's kafka_* columns.")] = False,
-    skips_bad_records: Annotated[bool, typer.Option(help="The source has on_error='skip'.")] = False,
-    letters: Annotated[str | None, typer.Option(help="The pipeline's table of dead letters of its source.")] = None,
-    bookkeeping_schema: Annotated[str, typer.Option(help="The sink's bookkeeping_schema.")] = "onefold_sinks",
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
-) -> None:
-    """Compare the topic, up to the ledger's positions, with the table, row by row. Exit code 1 if they differ."""
-    from onefold.connectors.verify_command import print_verification, run_verification
-    from onefold.sinks import PostgresSink
-    from onefold.sources import KafkaSource
-
-    destination = PostgresSink(
-        postgres,
-        table=table,
-        name=sink,
-        mode=mode.value,
-        key=_names(key) if mode is Mode.UPSERT else (),
-        order=_names(order),
-        delete_when_true=delete_when_true,
-        delete_when_null=delete_when_null,
-        on_error=on_error.value,
-        dead_letters=dead_letters,
-        source_position=_names(source_position),
-        bookkeeping_schema=bookkeeping_schema,
-    )
-    result = run_verification(
-        pipeline=pipeline,
-        source=KafkaSource(
-            *_names(topic),
-            bootstrap_servers=bootstrap_servers,
-            format="json",
-            schema=schema,
-            positions=positions,
-            on_error="dead_letter" if letters is not None else "skip" if skips_bad_records else "fail",
-        ),
-        sink=destination,
-        letters=None if letters is None else PostgresSink(postgres, letters, bookkeeping_schema=bookkeeping_schema),
-        key=_names(key),
-        select=select or [],
-        where=where,
-        store=store,
-    )
-    if as_json:
-        json.dump({**asdict(result), "exact": result.is_exact}, sys.stdout, indent=2)
-        sys.stdout.write("\n")
-    else:
-        print_verification(Console(), result)
-    if not result.is_exact:
-        raise typer.Exit(1)
-
-
-def _names(text: str) -> list[str]:
-    return [name.strip() for name in text.split(",")] if text else []
 
 
 def main() -> None:

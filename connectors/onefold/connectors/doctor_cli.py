@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from onefold.connectors import hbase_options as hbase_is
 from onefold.core import ConfigError, Sink
 
 __all__ = ["doctor"]
@@ -26,6 +27,12 @@ class Delivery(StrEnum):
 class RowMode(StrEnum):
     APPEND = "append"
     UPSERT = "upsert"
+
+
+class TableMode(StrEnum):
+    ROW_KEY = "row_key"
+    ROLLING = "rolling"
+    INCREMENTAL = "incremental"
 
 
 class RecordMode(StrEnum):
@@ -57,6 +64,27 @@ def doctor(
     transactional_id_prefix: Annotated[str, typer.Option(help="As the Kafka sink has it.")] = "onefold",
     transaction_timeout_s: Annotated[float, typer.Option(help="As the Kafka sink has it.")] = 900,
     outage_max_s: Annotated[float | None, typer.Option(help="As the Kafka sink has it.")] = None,
+    hbase: hbase_is.Servers = None,
+    hbase_table: Annotated[str | None, typer.Option(help="The HBase sink's table.")] = None,
+    hbase_mode: Annotated[TableMode | None, typer.Option(help="The HBase sink's mode, if it isn't row_key.")] = None,
+    hbase_order: Annotated[str, typer.Option(help="row_key, rolling: the HBase sink's order.")] = "",
+    hbase_name: Annotated[str | None, typer.Option(help="The HBase sink's name, if it isn't the table's.")] = None,
+    row_key: hbase_is.RowKeyColumns = "",
+    salt: hbase_is.Salt = None,
+    hash: hbase_is.Hash = None,
+    columns: hbase_is.Columns = "",
+    family: hbase_is.Family = None,
+    delete: hbase_is.Delete = None,
+    deletes: hbase_is.Deletes = None,
+    deleted: hbase_is.Deleted = None,
+    merge: hbase_is.Merge = None,
+    message_id: hbase_is.MessageId = None,
+    dense_ids: hbase_is.DenseIds = False,
+    ledger_table: hbase_is.LedgerTable = None,
+    transport: hbase_is.Transport = None,
+    protocol: hbase_is.Protocol = None,
+    kerberos_service: hbase_is.KerberosService = None,
+    info_port: hbase_is.InfoPort = None,
     topic: Annotated[str, typer.Option(help="The source's topic or topics, separated by commas.")] = "",
     bootstrap_servers: Annotated[str | None, typer.Option(help="The source's Kafka brokers.")] = None,
     setting: Annotated[list[str] | None, typer.Option(help="name=value: librdkafka's, of source and sink.")] = None,
@@ -94,8 +122,36 @@ def doctor(
             "settings": settings,
         }
         sinks.append(_kafka(into, into_servers or bootstrap_servers, records))
+    cells = hbase_is.hbase_sink(
+        hbase,
+        hbase_table,
+        hbase_mode=hbase_mode,
+        hbase_order=_names(hbase_order),
+        hbase_name=hbase_name,
+        row_key=row_key,
+        salt=salt,
+        hash=hash,
+        columns=columns,
+        family=family,
+        delete=delete,
+        deletes=deletes,
+        deleted=deleted,
+        merge=merge,
+        message_id=message_id,
+        dense_ids=dense_ids,
+        ledger_table=ledger_table,
+        transport=transport,
+        protocol=protocol,
+        kerberos_service=kerberos_service,
+        info_port=info_port,
+    )
+    if cells is not None:
+        sinks.append(cells)
     if not sinks:
-        raise ConfigError("name the pipeline's sinks: --postgres URL --table NAME, or --into TOPIC, or both")
+        raise ConfigError(
+            "name the pipeline's sinks: --postgres URL --table NAME, or --into TOPIC, or --hbase SERVERS --hbase-table"
+            " NAME --row-key COLUMNS, or several of these"
+        )
     found = diagnose(pipeline, sinks, store=store, source=_source(_names(topic), bootstrap_servers, settings))
     if as_json:
         json.dump(found.as_dict(), sys.stdout, indent=2)

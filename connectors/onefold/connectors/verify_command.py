@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame
 from rich.console import Console
@@ -18,6 +19,9 @@ from onefold.sources import KafkaSource
 from onefold.spark import Pipeline
 from onefold.spark.verify import Verification, verify
 
+if TYPE_CHECKING:
+    from onefold.sinks import HBaseSink
+
 __all__ = ["print_verification", "run_verification"]
 
 
@@ -25,7 +29,7 @@ def run_verification(
     *,
     pipeline: str,
     source: KafkaSource,
-    sink: PostgresSink,
+    sink: PostgresSink | HBaseSink,
     letters: PostgresSink | None,
     key: Sequence[str],
     select: Sequence[str],

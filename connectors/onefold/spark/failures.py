@@ -19,6 +19,8 @@ _SQLSTATE = re.compile(r"\s+SQLSTATE: \w{5}$")  # Spark's own, behind the text o
 
 _OTHERS = re.compile(r"^\s*((?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception)\b.*)$", re.MULTILINE)
 
+_NOT_THERE = re.compile(r"ModuleNotFoundError: No module named '([^']+)'")
+
 
 def from_spark(error: Exception) -> OnefoldError:
     """The onefold error inside a Spark exception's text, by its class name.
@@ -36,9 +38,21 @@ def from_spark(error: Exception) -> OnefoldError:
     is_python = bool(raised) and "Traceback (most recent call last)" in text
     if is_python or isinstance(error, AnalysisException) or _is_of_data(error):
         reason = raised[-1] if raised else text.strip().split("\n", 1)[0]
+        if missing := _NOT_THERE.match(reason):
+            return Terminal(_not_there(missing[1]))
         return Terminal(f"the job's own code failed: {reason}. This batch is not decided; mend it, start again")
     reason = text.strip().split("\n", 1)[0]
     return Retriable(f"the Spark job failed: {reason}")
+
+
+def _not_there(module: str) -> str:
+    """A function travels to the workers by the name of its module, unless that is the main script."""
+    return (
+        f"Spark's Python workers cannot import {module!r}, where a function of this job (a merge, a transformation, a"
+        " UDF) is from, or what it needs. This batch is not decided. Install it where they run, or bring it there with"
+        " spark.addArtifacts(file, pyfile=True), spark-submit --py-files, or PYTHONPATH before Spark starts; then start"
+        " again"
+    )
 
 
 def _is_of_data(error: Exception) -> bool:

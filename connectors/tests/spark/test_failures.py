@@ -49,7 +49,8 @@ def test_the_last_error_of_a_chain_counts() -> None:
 @pytest.mark.parametrize(
     ("raised", "reason"),
     [
-        ("ModuleNotFoundError: No module named 'mine'", "ModuleNotFoundError: No module named 'mine'"),
+        ("ModuleNotFoundError: No module named 'mine'", "workers cannot import 'mine'"),
+        ("ImportError: cannot import name 'mine'", "ImportError: cannot import name 'mine'"),
         ("my.package.StrangeError: what", "my.package.StrangeError: what"),
     ],
 )

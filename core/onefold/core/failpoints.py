@@ -4,7 +4,8 @@ Off, which is always outside tests, `failpoint` costs one look into an empty dic
 (`ONEFOLD_FAILPOINT=after:Decide#2`, `ONEFOLD_FAILPOINT_DIR=...`), the second process-local pass of `after:Decide`
 writes a file `<name>.<pid>.<thread>` into the directory and waits until somebody removes that file, or kills the
 process. Several places are separated by commas; `after:Decide#*` holds every pass. Once there is a file `released`,
-nobody is held any more, processes that come to their place later included.
+nobody is held any more, processes that come to their place later included. `arm` names other places later on: in a
+process that was forked, or that has come to the part of its life whose passes count.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import threading
 import time
 from pathlib import Path
 
-__all__ = ["RELEASED", "failpoint"]
+__all__ = ["RELEASED", "arm", "failpoint"]
 
 RELEASED = "released"
 _EVERY = -1
@@ -27,6 +28,12 @@ def _parse(text: str) -> dict[str, int]:
 
 
 _passes_left = _parse(os.environ.get("ONEFOLD_FAILPOINT", ""))
+
+
+def arm(places: str) -> None:
+    """From now on hold at these places of this process, and at no others."""
+    _passes_left.clear()
+    _passes_left.update(_parse(places))
 
 
 def failpoint(name: str) -> None:

@@ -1,0 +1,216 @@
+"""`onefold verify`: the options, and the destination and source that they describe."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+
+from onefold.connectors import hbase_options as hbase_is
+from onefold.core import ConfigError
+
+if TYPE_CHECKING:
+    from onefold.sinks import PostgresSink
+
+__all__ = ["verify"]
+
+
+class Mode(StrEnum):
+    APPEND = "append"
+    UPSERT = "upsert"
+    ROW_KEY = "row_key"
+    ROLLING = "rolling"
+    INCREMENTAL = "incremental"
+
+
+class OnError(StrEnum):
+    FAIL = "fail"
+    DEAD_LETTER = "dead_letter"
+
+
+_OF_POSTGRES = (Mode.APPEND, Mode.UPSERT)
+
+
+def verify(
+    pipeline: Annotated[str, typer.Option(help="The pipeline's name.")],
+    table: Annotated[str, typer.Option(help="The destination's table.")],
+    topic: Annotated[str, typer.Option(help="The source's topic or topics, separated by commas.")],
+    bootstrap_servers: Annotated[str, typer.Option(help="The source's Kafka brokers.")],
+    schema: Annotated[str, typer.Option(help="The records' schema, as in the pipeline: 'id long, at timestamp'.")],
+    postgres: Annotated[str | None, typer.Option(help="URL of the destination's database.")] = None,
+    key: Annotated[str, typer.Option(help="The columns that name a row, separated by commas.")] = "",
+    hbase: hbase_is.Servers = None,
+    row_key: hbase_is.RowKeyColumns = "",
+    salt: hbase_is.Salt = None,
+    hash: hbase_is.Hash = None,
+    columns: hbase_is.Columns = "",
+    family: hbase_is.Family = None,
+    select: Annotated[list[str] | None, typer.Option(help="The pipeline's own columns, as SQL expressions.")] = None,
+    where: Annotated[str | None, typer.Option(help="The pipeline's own filter, as a SQL expression.")] = None,
+    store: Annotated[str | None, typer.Option(help="The checkpoint store, if it isn't in --postgres.")] = None,
+    sink: Annotated[str | None, typer.Option(help="The sink's name, if it isn't the table's.")] = None,
+    mode: Annotated[
+        Mode | None,
+        typer.Option(help="The sink's mode: of Postgres append (unless it is said), or upsert; of HBase the others."),
+    ] = None,
+    order: Annotated[
+        str, typer.Option(help="upsert, row_key, rolling: the columns that say which version is newer.")
+    ] = "",
+    delete_when_true: Annotated[str | None, typer.Option(help="upsert: the column that marks deletions.")] = None,
+    delete_when_null: Annotated[str | None, typer.Option(help="upsert: the column that deletions lack.")] = None,
+    delete: hbase_is.Delete = None,
+    deletes: hbase_is.Deletes = None,
+    deleted: hbase_is.Deleted = None,
+    merge: hbase_is.Merge = None,
+    message_id: hbase_is.MessageId = None,
+    dense_ids: hbase_is.DenseIds = False,
+    on_error: Annotated[OnError, typer.Option(help="dead_letter: rows may be dead letters.")] = OnError.FAIL,
+    dead_letters: Annotated[str | None, typer.Option(help="The dead letters' table, if it was named.")] = None,
+    source_position: Annotated[str, typer.Option(help="The sink's source_position, separated by commas.")] = "",
+    positions: Annotated[bool, typer.Option(help="The rows have the source's kafka_* columns.")] = False,
+    skips_bad_records: Annotated[bool, typer.Option(help="The source has on_error='skip'.")] = False,
+    letters: Annotated[
+        str | None, typer.Option(help="The pipeline's table of dead letters of its source, in --postgres.")
+    ] = None,
+    bookkeeping_schema: Annotated[str, typer.Option(help="The sink's bookkeeping_schema.")] = "onefold_sinks",
+    ledger_table: hbase_is.LedgerTable = None,
+    transport: hbase_is.Transport = None,
+    protocol: hbase_is.Protocol = None,
+    kerberos_service: hbase_is.KerberosService = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+) -> None:
+    """Compare the topic, up to the ledger's positions, with the table, row by row. Exit code 1 if they differ."""
+    from onefold.connectors.verify_command import print_verification, run_verification
+    from onefold.sources import KafkaSource
+
+    of_postgres = {
+        "delete_when_true": delete_when_true,
+        "delete_when_null": delete_when_null,
+        "on_error": on_error.value,
+        "dead_letters": dead_letters,
+        "source_position": _names(source_position),
+    }
+    shared = {"order": _names(order)} if order else {}
+    if hbase is not None:
+        _check_of_hbase(mode, postgres, letters, of_postgres)
+    of_hbase = hbase_is.hbase_sink(
+        hbase,
+        table if hbase is not None else None,
+        row_key=row_key,
+        salt=salt,
+        hash=hash,
+        columns=columns,
+        family=family,
+        deleted=deleted,
+        delete=delete,
+        deletes=deletes,
+        merge=merge,
+        message_id=message_id,
+        dense_ids=dense_ids,
+        ledger_table=ledger_table,
+        transport=transport,
+        protocol=protocol,
+        kerberos_service=kerberos_service,
+        **({} if hbase is None else {"name": sink, "mode": mode, **shared}),
+    )
+    if of_hbase is not None and letters is None:
+        _check_store(pipeline, store)
+    result = run_verification(
+        pipeline=pipeline,
+        source=KafkaSource(
+            *_names(topic),
+            bootstrap_servers=bootstrap_servers,
+            format="json",
+            schema=schema,
+            positions=positions,
+            on_error="dead_letter" if letters is not None else "skip" if skips_bad_records else "fail",
+        ),
+        sink=of_hbase or _postgres(postgres, table, mode, _names(key), bookkeeping_schema, sink, of_postgres | shared),
+        letters=_letters(postgres, letters, bookkeeping_schema),
+        key=_names(key),
+        select=select or [],
+        where=where,
+        store=store,
+    )
+    if as_json:
+        json.dump({**asdict(result), "exact": result.is_exact}, sys.stdout, indent=2)
+        sys.stdout.write("\n")
+    else:
+        print_verification(Console(), result)
+    if not result.is_exact:
+        raise typer.Exit(1)
+
+
+def _postgres(
+    url: str | None,
+    table: str,
+    mode: Mode | None,
+    key: list[str],
+    bookkeeping_schema: str,
+    name: str | None,
+    settings: Mapping[str, Any],
+) -> PostgresSink:
+    from onefold.sinks import PostgresSink
+
+    if url is None:
+        raise ConfigError("name the destination: --postgres URL, or --hbase SERVERS with --row-key")
+    if not key:
+        raise ConfigError("--postgres goes with --key, the columns that name a row: --key id")
+    mode = mode or Mode.APPEND
+    if mode not in _OF_POSTGRES:
+        raise ConfigError(f"--mode {mode.value} goes with --hbase; of a Postgres sink it is append or upsert")
+    return PostgresSink(
+        url,
+        table,
+        name=name,
+        mode=mode.value,
+        key=key if mode is Mode.UPSERT else (),
+        bookkeeping_schema=bookkeeping_schema,
+        **settings,
+    )
+
+
+def _letters(url: str | None, table: str | None, bookkeeping_schema: str) -> PostgresSink | None:
+    from onefold.sinks import PostgresSink
+
+    if table is None:
+        return None
+    if url is None:
+        raise ConfigError("--letters goes with --postgres, the database of that table")
+    return PostgresSink(url, table, bookkeeping_schema=bookkeeping_schema)
+
+
+def _check_of_hbase(
+    mode: Mode | None, postgres: str | None, letters: str | None, of_postgres: Mapping[str, Any]
+) -> None:
+    """Raise ConfigError for what only a Postgres sink has: left unsaid, it would be left out."""
+    if mode in _OF_POSTGRES:
+        raise ConfigError(
+            f"--mode {mode.value} goes with --postgres; of an HBase sink it is row_key, rolling or incremental"
+        )
+    if postgres is not None and letters is None:
+        raise ConfigError("verify looks at one destination: --postgres, or --hbase (with --letters both)")
+    told = [name for name, value in of_postgres.items() if value and value != OnError.FAIL.value]
+    if told:
+        raise ConfigError(f"--{told[0].replace('_', '-')} goes with a Postgres sink, not with --hbase")
+
+
+def _check_store(pipeline: str, store: str | None) -> None:
+    """Raise ConfigError where a store would be made, and be asked what it cannot know."""
+    usual = Path(".onefold") / f"{pipeline}.db"
+    if store is None and not usual.exists():
+        raise ConfigError(
+            f"HBase has no checkpoint store, and the usual one, {usual}, is not in this directory: name the pipeline's"
+            " with --store, such as another sink's database (postgresql+psycopg://...)"
+        )
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",")] if text else []
