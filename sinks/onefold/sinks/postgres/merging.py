@@ -13,7 +13,7 @@ from onefold.sinks.postgres.applying import apply, sort_in_memory
 from onefold.sinks.postgres.dead_letters import DeadLetter
 from onefold.sinks.postgres.isolating import Refused, isolate
 from onefold.sinks.postgres.naming import identifier
-from onefold.sinks.postgres.plan import ATTEMPT, Delivery, Plan
+from onefold.sinks.postgres.plan import ATTEMPT, DELETED, Delivery, Plan
 
 __all__ = ["merge_attempts"]
 
@@ -83,8 +83,11 @@ def _letter(connection: AnyConnection, plan: Plan, place: _Places, why: Refused)
         for column, name in zip(plan.position, plan.position_names, strict=True)
     )
     position = f"json_build_object({pairs})::text" if pairs else "NULL::text"
+    columns = plan.column_list
+    if plan.changes is not None and plan.changes.delete_when_true is not None:
+        columns += f", s.{DELETED} AS {identifier(plan.changes.delete_when_true)}"
     row = connection.execute(
-        f"""SELECT {position}, (SELECT row_to_json(r.*)::text FROM (SELECT {plan.column_list}) r)
+        f"""SELECT {position}, (SELECT row_to_json(r.*)::text FROM (SELECT {columns}) r)
             FROM {plan.stage_table} s WHERE {place.where}""".encode()
     ).fetchone()
     assert row is not None
