@@ -305,10 +305,14 @@ def test_dead_letters_of_an_attempt_that_was_lost_are_written_once(postgres_url:
 
 def test_a_row_that_needs_a_later_row_is_no_dead_letter(postgres_url: str) -> None:
     ask(postgres_url, "CREATE TABLE t (id bigint PRIMARY KEY, v bigint REFERENCES t)")
-    with Epochs(sink_of(postgres_url, "staged"), SCHEMA) as epochs:
+    with Epochs(sink_of(postgres_url, "staged", dead_letters_max=5), SCHEMA) as epochs:
         epochs.run(batch([1, 2, 3, 4, 5], [5, 99, 4, None, None]))
-    assert taken(postgres_url) == [1, 3, 4, 5]
-    assert dead(postgres_url) == [2]
+        assert taken(postgres_url) == [1, 3, 4, 5]
+        assert dead(postgres_url) == [2]
+        ask(postgres_url, f"TRUNCATE {LETTERS}")
+        epochs.run(batch(range(10, 60), [*[59] * 48, 99, None]))
+    assert taken(postgres_url) == [1, 3, 4, 5, *range(10, 58), 59]
+    assert dead(postgres_url) == [58]
 
 
 @pytest.mark.parametrize("delivery", DELIVERIES)

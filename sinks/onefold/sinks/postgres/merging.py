@@ -67,7 +67,10 @@ def merge_attempts(
         return whole, []
     places = _places(connection, plan, where)
     taken, refused = isolate(
-        places, lambda part: why if isinstance(why := attempt(part.where), Refused) else None, refused_max
+        places,
+        lambda part: why if isinstance(why := attempt(part.where), Refused) else None,
+        refused_max,
+        lambda parts: _Places(tuple(ctid for part in parts for ctid in part.ctids)),
     )
     return taken, [_letter(connection, plan, place, why) for place, why in refused]
 
