@@ -177,6 +177,26 @@ def test_a_partition_by_itself_takes_upserts_by_the_key_of_its_parent(postgres_u
     assert table(postgres_url) == [(1, 2, "b")]
 
 
+def test_a_unique_value_passes_from_key_to_key_where_its_constraint_is_deferrable(postgres_url: str) -> None:
+    ask(postgres_url, "CREATE TABLE t (id bigint PRIMARY KEY, version bigint, name text UNIQUE)")
+    with Epochs(upsert(postgres_url), SCHEMA) as epochs:
+        epochs.run(rows((1, 1, "a"), (2, 1, "b")))
+        passed = rows((1, 2, "b"), (2, 2, "a"))
+        with pytest.raises(BadRecord, match="t_name_key"):
+            epochs.run(passed)
+        ask(postgres_url, "ALTER TABLE t DROP CONSTRAINT t_name_key, ADD UNIQUE (name) DEFERRABLE")
+        epochs.run(passed)
+    assert table(postgres_url) == [(1, 2, "b"), (2, 2, "a")]
+
+
+def test_a_table_with_a_rule_takes_no_versions(postgres_url: str) -> None:
+    ask(postgres_url, "CREATE TABLE t (id bigint PRIMARY KEY, version bigint, name text)")
+    ask(postgres_url, "CREATE RULE r AS ON UPDATE TO t DO INSTEAD NOTHING")
+    with Epochs(upsert(postgres_url), SCHEMA) as epochs, pytest.raises(ConfigError, match="MERGE is not supported"):
+        epochs.run(rows((1, 1, "a")))
+    assert table(postgres_url) == []
+
+
 def test_a_null_in_key_or_order_is_refused(postgres_url: str) -> None:
     with Epochs(upsert(postgres_url), SCHEMA) as epochs:
         for bad in (None, 1, "a"), (1, None, "a"):
