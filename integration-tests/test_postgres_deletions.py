@@ -29,6 +29,19 @@ def test_a_deletion_is_forgotten_when_its_time_is_over(postgres_url: str) -> Non
         assert table(postgres_url) == [(1, 4, "very late"), (2, 1, "b")]
 
 
+def test_a_key_is_remembered_for_as_long_as_any_of_its_deletions_asks_for(postgres_url: str) -> None:
+    with (
+        Epochs(deleting(postgres_url, deletes_kept_s=float("inf")), MARKED, pipeline="one") as one,
+        Epochs(deleting(postgres_url, deletes_kept_s=0.01), MARKED, pipeline="two") as two,
+    ):
+        one.run(marked((1, 5, None, True)))
+        two.run(marked((1, 6, None, True), (2, 5, None, True)))
+        time.sleep(0.05)
+        two.run(marked((3, 1, "c", False)))  # its commit looks what has expired
+        two.run(marked((1, 5, "late", False), (2, 4, "very late", False)))
+    assert table(postgres_url) == [(2, 4, "very late"), (3, 1, "c")]
+
+
 def test_forgetting_waits_for_nobody(postgres_url: str) -> None:
     with Epochs(deleting(postgres_url, deletes_kept_s=0.1, lock_timeout_s=0.3), MARKED) as epochs:
         epochs.run(marked((1, 5, None, True), (2, 5, None, True)))

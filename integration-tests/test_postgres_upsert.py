@@ -14,6 +14,7 @@ from lives import Epochs
 from upserts import DELETIONS, DELIVERIES, MARKED, SCHEMA, ask, deleting, marked, rows, table, upsert
 
 from onefold.core import BadRecord, ConfigError, SchemaMismatch
+from onefold.sinks import PostgresSink
 
 pytestmark = pytest.mark.servers
 
@@ -268,6 +269,28 @@ def test_auto_is_staged_for_upserts_and_two_phase_asks_for_a_key_in_one_task(pos
     two_phase = upsert(postgres_url, "two_phase")
     two_phase.open("p", SCHEMA)
     assert two_phase.partition_by() == ("id",)
+
+
+@pytest.mark.parametrize("delivery", DELIVERIES)
+def test_a_role_with_the_rights_that_the_page_names_needs_no_others(postgres_url: str, delivery: str) -> None:
+    ask(postgres_url, "CREATE ROLE loader LOGIN; CREATE SCHEMA loader AUTHORIZATION loader")
+    ask(postgres_url, "CREATE SCHEMA onefold_sinks AUTHORIZATION loader")
+    url = postgres_url.replace("onefold@", "loader@")
+    changed = "id bigint PRIMARY KEY, version bigint, name text"
+    try:
+        for made, rights, sink, change in (
+            ("a (id bigint, version bigint, name text)", "INSERT", PostgresSink(url, "a", delivery=delivery), rows),
+            (f"u ({changed})", "SELECT, INSERT, UPDATE", upsert(url, delivery, "u"), rows),
+            (f"d ({changed})", "SELECT, INSERT, UPDATE, DELETE", deleting(url, delivery, table="d"), marked),
+        ):
+            ask(postgres_url, f"CREATE TABLE {made}; GRANT {rights} ON {sink.table} TO loader")
+            end = (False,) if change is marked else ()
+            with Epochs(sink, MARKED if change is marked else SCHEMA, pipeline=sink.table) as epochs:
+                epochs.run(change((1, 1, "a", *end)))
+                epochs.run(change((2, 1, "b", *end)))
+            assert table(postgres_url, sink.table) == [(1, 1, "a"), (2, 1, "b")]
+    finally:
+        ask(postgres_url, "DROP OWNED BY loader CASCADE; DROP ROLE loader")
 
 
 def test_rights_that_a_merge_needs_are_named(postgres_url: str) -> None:

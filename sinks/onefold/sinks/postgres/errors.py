@@ -134,6 +134,12 @@ def translate(
             f"{message}. Somebody cancelled it, or statement_timeout did, which counts here only where the URL's own "
             "options set it"
         )
+    if state == "42501":
+        who = f"role {connection.info.user!r}" if connection is not None else "this role"
+        return ConfigError(
+            f"{message}. GRANT that to {who}, or work as a role that has it with role=...: docs/postgres-connections.md"
+            " says what which role needs"
+        )
     if state in ("25006", "0A000") and libpq.is_read_only(text):
         return Retriable(f"{message}. {libpq.READ_ONLY}")
     if is_refusal(error):
