@@ -35,10 +35,11 @@ def test_a_key_is_remembered_for_as_long_as_any_of_its_deletions_asks_for(postgr
         Epochs(deleting(postgres_url, deletes_kept_s=0.01), MARKED, pipeline="two") as two,
     ):
         one.run(marked((1, 5, None, True)))
-        two.run(marked((1, 6, None, True), (2, 5, None, True)))
+        two.run(marked((1, 6, None, True), (2, 5, None, True), (4, 6, None, True)))
+        one.run(marked((4, 5, None, True)))
         time.sleep(0.05)
         two.run(marked((3, 1, "c", False)))  # its commit looks what has expired
-        two.run(marked((1, 5, "late", False), (2, 4, "very late", False)))
+        two.run(marked((1, 6, "late", False), (4, 6, "late", False), (2, 4, "very late", False)))
     assert table(postgres_url) == [(2, 4, "very late"), (3, 1, "c")]
 
 

@@ -59,14 +59,15 @@ def _delete(connection: AnyConnection, plan: Plan, changes: Changes, where: str,
     assert plan.tombstones is not None
     newest = _newest(plan, changes, (*changes.key, *changes.order), f"s.{DELETED} AND {where}")
     keys, orders = _list("", changes.key), _list("", changes.order)
+    is_newer = f"{_row('d', changes.order)} < {_row('excluded', changes.order)}"
+    newer = ", ".join(f"CASE WHEN {is_newer} THEN excluded.{c} ELSE d.{c} END" for c in map(identifier, changes.order))
     expires_ms = int(min(timestamp_ms + changes.deletes_kept_s * 1000, _NEVER_MS))
     connection.execute(
         f"""INSERT INTO {plan.tombstones} AS d ({keys}, {orders}, onefold_expires_ms)
             SELECT {keys}, {orders}, {expires_ms} FROM ({newest}) n
-            ON CONFLICT ({keys}) DO UPDATE SET
-                onefold_expires_ms = greatest(d.onefold_expires_ms, excluded.onefold_expires_ms),
-                {", ".join(f"{identifier(name)} = excluded.{identifier(name)}" for name in changes.order)}
-            WHERE {_row("d", changes.order)} < {_row("excluded", changes.order)}""".encode()
+            ON CONFLICT ({keys}) DO UPDATE SET ({orders}, onefold_expires_ms)
+                = ROW ({newer}, greatest(d.onefold_expires_ms, excluded.onefold_expires_ms))
+            WHERE {is_newer} OR d.onefold_expires_ms < excluded.onefold_expires_ms""".encode()
     )
     connection.execute(
         f"""DELETE FROM {plan.target} t USING ({newest}) n
