@@ -135,10 +135,9 @@ def translate(
             "options set it"
         )
     if state == "42501":
-        who = f"role {connection.info.user!r}" if connection is not None else "this role"
         return ConfigError(
-            f"{message}. GRANT that to {who}, or work as a role that has it with role=...: docs/postgres-connections.md"
-            " says what which role needs"
+            f"{message}. GRANT that to the role of the sink's URL, or name one that has it as role=...:"
+            " docs/postgres-connections.md says what it needs"
         )
     if state in ("25006", "0A000") and libpq.is_read_only(text):
         return Retriable(f"{message}. {libpq.READ_ONLY}")
