@@ -305,10 +305,14 @@ def test_dead_letters_of_an_attempt_that_was_lost_are_written_once(postgres_url:
 
 def test_a_row_that_needs_a_later_row_is_no_dead_letter(postgres_url: str) -> None:
     ask(postgres_url, "CREATE TABLE t (id bigint PRIMARY KEY, v bigint REFERENCES t)")
-    with Epochs(sink_of(postgres_url, "staged"), SCHEMA) as epochs:
+    with Epochs(sink_of(postgres_url, "staged", dead_letters_max=5), SCHEMA) as epochs:
         epochs.run(batch([1, 2, 3, 4, 5], [5, 99, 4, None, None]))
-    assert taken(postgres_url) == [1, 3, 4, 5]
-    assert dead(postgres_url) == [2]
+        assert taken(postgres_url) == [1, 3, 4, 5]
+        assert dead(postgres_url) == [2]
+        ask(postgres_url, f"TRUNCATE {LETTERS}")
+        epochs.run(batch(range(10, 60), [*[59] * 48, 99, None]))
+    assert taken(postgres_url) == [1, 3, 4, 5, *range(10, 58), 59]
+    assert dead(postgres_url) == [58]
 
 
 @pytest.mark.parametrize("delivery", DELIVERIES)
@@ -338,6 +342,44 @@ def test_dead_letters_go_where_they_are_told_to(postgres_url: str) -> None:
     with Epochs(sink_of(postgres_url, "staged", dead_letters="public.Refused %"), SCHEMA) as epochs:
         epochs.run(batch([1, 2], [1, -1]))
     assert ask(postgres_url, """SELECT row->>'id' FROM "Refused %" """) == [("2",)]
+
+
+def test_that_dead_letters_may_be_written_is_known_before_there_are_any(postgres_url: str) -> None:
+    sink_of(postgres_url, "two_phase", dead_letters="letters").open("p", SCHEMA).close()
+    ask(postgres_url, "CREATE ROLE writer LOGIN; GRANT INSERT ON t TO writer; CREATE SCHEMA s AUTHORIZATION writer")
+    writers = sink_of(
+        postgres_url.replace("onefold@", "writer@"), "two_phase", dead_letters="letters", bookkeeping_schema="s"
+    )
+    try:
+        with pytest.raises(ConfigError, match=r"'writer' may not insert into table letters.*GRANT INSERT ON"):
+            writers.open("q", SCHEMA)
+        ask(postgres_url, "GRANT INSERT ON letters TO writer")
+        writers.open("q", SCHEMA).close()
+    finally:
+        ask(postgres_url, "DROP OWNED BY writer CASCADE; DROP ROLE writer")
+
+
+@pytest.mark.parametrize("delivery", DELIVERIES)
+def test_a_deletion_that_is_refused_is_a_dead_letter_that_says_that_it_deletes(
+    postgres_url: str, delivery: str
+) -> None:
+    ask(postgres_url, "CREATE TABLE t (id bigint PRIMARY KEY, at bigint); CREATE TABLE child (t bigint REFERENCES t)")
+    ask(postgres_url, "INSERT INTO t VALUES (1, 1), (2, 1), (3, 1); INSERT INTO child VALUES (1)")
+    schema = pa.schema([("id", pa.int64()), ("at", pa.int64()), ("it's gone", pa.bool_())])
+    changes: dict[str, Any] = {"mode": "upsert", "key": "id", "order": "at", "delete_when_true": "it's gone"}
+    with Epochs(sink_of(postgres_url, delivery, **changes), schema) as epochs:
+        epochs.run(pa.record_batch([[1, 2, 3], [2, 2, 2], [True, True, False]], schema=schema))
+        assert ask(postgres_url, "SELECT * FROM t ORDER BY id") == [(1, 1), (3, 2)]
+        assert ask(postgres_url, f"SELECT row FROM {LETTERS}") == [({"id": 1, "at": 2, "it's gone": True},)]
+        epochs.run(pa.record_batch([[1], [1], [False]], schema=schema))
+    assert ask(postgres_url, "SELECT * FROM t ORDER BY id") == [(1, 1), (3, 2)]
+
+
+def test_a_table_that_is_made_has_the_order_though_it_is_also_a_position(postgres_url: str) -> None:
+    sink = sink_of(postgres_url, "staged", mode="upsert", key="id", order="v", source_position="v")
+    with Epochs(sink, SCHEMA) as epochs:
+        epochs.run(batch([1, 1], [1, 2]))
+    assert ask(postgres_url, "SELECT * FROM t") == [(1, 2)]
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import threading
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,45 +11,12 @@ import psycopg
 import pyarrow as pa
 import pytest
 from lives import Epochs
-from support import wait_until
+from upserts import DELETIONS, DELIVERIES, MARKED, SCHEMA, ask, deleting, marked, rows, table, upsert
 
 from onefold.core import BadRecord, ConfigError, SchemaMismatch
 from onefold.sinks import PostgresSink
-from onefold.sinks.postgres import committer
 
 pytestmark = pytest.mark.servers
-
-DELIVERIES = ["staged", "two_phase"]
-SCHEMA = pa.schema([("id", pa.int64()), ("version", pa.int64()), ("name", pa.string())])
-MARKED = SCHEMA.append(pa.field("gone", pa.bool_()))
-
-
-def rows(*values: tuple[Any, ...], schema: pa.Schema = SCHEMA) -> pa.RecordBatch:
-    columns = zip(*values, strict=True)
-    return pa.record_batch([pa.array(c, f.type) for c, f in zip(columns, schema, strict=True)], schema=schema)
-
-
-def marked(*values: tuple[Any, ...]) -> pa.RecordBatch:
-    return rows(*values, schema=MARKED)
-
-
-def upsert(url: str, delivery: str = "staged", table: str = "t", **more: Any) -> PostgresSink:
-    settings: dict[str, Any] = {"mode": "upsert", "key": "id", "order": "version", **more}
-    return PostgresSink(url, table, delivery=delivery, **settings)
-
-
-def deleting(url: str, delivery: str = "staged", **more: Any) -> PostgresSink:
-    return upsert(url, delivery, delete_when_true="gone", **more)
-
-
-def ask(url: str, query: str) -> list[Any]:
-    with psycopg.connect(url, autocommit=True) as connection:
-        cursor = connection.execute(query.encode())
-        return cursor.fetchall() if cursor.description else []
-
-
-def table(url: str, name: str = "t") -> list[Any]:
-    return ask(url, f"SELECT * FROM {name} ORDER BY 1, 2")
 
 
 @pytest.mark.parametrize("delivery", DELIVERIES)
@@ -81,30 +47,6 @@ def test_a_null_can_be_the_deletion(postgres_url: str) -> None:
         epochs.run(rows((1, 1, "a"), (2, 1, "b")))
         epochs.run(rows((1, 2, None)))
         assert table(postgres_url) == [(2, 1, "b")]
-
-
-def test_a_deletion_is_forgotten_when_its_time_is_over(postgres_url: str) -> None:
-    with Epochs(deleting(postgres_url, deletes_kept_s=0.2), MARKED) as epochs:
-        epochs.run(marked((1, 5, None, True)))
-        epochs.run(marked((1, 4, "late", False)))
-        assert table(postgres_url) == []
-        time.sleep(0.3)
-        epochs.run(marked((2, 1, "b", False)))  # its commit looks what has expired
-        epochs.run(marked((1, 4, "very late", False)))
-        assert table(postgres_url) == [(1, 4, "very late"), (2, 1, "b")]
-
-
-def test_forgetting_waits_for_nobody(postgres_url: str) -> None:
-    with Epochs(deleting(postgres_url, deletes_kept_s=0.1, lock_timeout_s=0.3), MARKED) as epochs:
-        epochs.run(marked((1, 5, None, True), (2, 5, None, True)))
-        ((deletions,),) = ask(postgres_url, DELETIONS)
-        ask(postgres_url, f"BEGIN; UPDATE {deletions} SET version = 6 WHERE id = 1; PREPARE TRANSACTION 'the orphan'")
-        time.sleep(0.2)
-        epochs.run(marked((3, 1, "c", False)))
-        assert ask(postgres_url, f"SELECT id FROM {deletions}") == [(1,)]
-        ask(postgres_url, "ROLLBACK PREPARED 'the orphan'")
-        epochs.run(marked((3, 2, "c", False)))
-        assert ask(postgres_url, f"SELECT id FROM {deletions}") == []
 
 
 @pytest.mark.parametrize("delivery", DELIVERIES)
@@ -188,7 +130,6 @@ SELECT starts_with(relname, 'onefold_stage_'), attname, collname FROM pg_attribu
 JOIN pg_class c ON c.oid = attrelid JOIN pg_collation k ON k.oid = attcollation
 WHERE relname ~ '^onefold_(stage|deleted)_' AND relkind = 'r'
 """
-DELETIONS = "SELECT oid::regclass::text FROM pg_class WHERE relname ~ '^onefold_deleted_' AND relkind = 'r'"
 
 
 @pytest.mark.parametrize("delivery", DELIVERIES)
@@ -237,63 +178,24 @@ def test_a_partition_by_itself_takes_upserts_by_the_key_of_its_parent(postgres_u
     assert table(postgres_url) == [(1, 2, "b")]
 
 
-def test_pipelines_that_delete_from_one_table_share_what_they_remember(postgres_url: str) -> None:
-    with (
-        Epochs(deleting(postgres_url), MARKED, pipeline="one") as one,
-        Epochs(deleting(postgres_url), MARKED, pipeline="two") as two,
-    ):
-        one.run(marked((1, 5, None, True)))
-        two.run(marked((1, 4, "late", False), (2, 1, "b", False)))
-    assert table(postgres_url) == [(2, 1, "b")]
-    with pytest.raises(ConfigError, match="must agree on key and order"):
-        Epochs(deleting(postgres_url, order="name"), MARKED, pipeline="three")
+def test_a_unique_value_passes_from_key_to_key_where_its_constraint_is_deferrable(postgres_url: str) -> None:
+    ask(postgres_url, "CREATE TABLE t (id bigint PRIMARY KEY, version bigint, name text UNIQUE)")
+    with Epochs(upsert(postgres_url), SCHEMA) as epochs:
+        epochs.run(rows((1, 1, "a"), (2, 1, "b")))
+        passed = rows((1, 2, "b"), (2, 2, "a"))
+        with pytest.raises(BadRecord, match="t_name_key"):
+            epochs.run(passed)
+        ask(postgres_url, "ALTER TABLE t DROP CONSTRAINT t_name_key, ADD UNIQUE (name) DEFERRABLE")
+        epochs.run(passed)
+    assert table(postgres_url) == [(1, 2, "b"), (2, 2, "a")]
 
 
-@pytest.mark.parametrize("first", ["the deletion", "the older version"])
-def test_a_deletion_and_an_older_version_that_two_pipelines_merge_at_once_end_in_the_deletion(
-    postgres_url: str, monkeypatch: pytest.MonkeyPatch, first: str
-) -> None:
-    """The second merge comes while the first has done its work and has not committed: neither can see the other's."""
-    changes = [marked((1, 5, None, True)), marked((1, 4, "late", False))]
-    if first == "the older version":
-        changes.reverse()
-    failures: list[BaseException] = []
-    with (
-        Epochs(deleting(postgres_url), MARKED, pipeline="one") as one,
-        Epochs(deleting(postgres_url), MARKED, pipeline="two") as two,
-    ):
-
-        def run_the_other() -> None:
-            try:
-                two.run(changes[1])
-            except BaseException as error:
-                failures.append(error)
-
-        other = threading.Thread(target=run_the_other)
-
-        def meanwhile(place: str) -> None:
-            if place == "staged.merge" and not other.ident:
-                other.start()
-                wait_until(lambda: not other.is_alive() or is_waiting(postgres_url), 20, "the other merge")
-
-        monkeypatch.setattr(committer, "failpoint", meanwhile)
-        one.run(changes[0])
-        other.join(20)
-        assert not other.is_alive()
-    assert failures == []
+def test_a_table_with_a_rule_takes_no_versions(postgres_url: str) -> None:
+    ask(postgres_url, "CREATE TABLE t (id bigint PRIMARY KEY, version bigint, name text)")
+    ask(postgres_url, "CREATE RULE r AS ON UPDATE TO t DO INSTEAD NOTHING")
+    with Epochs(upsert(postgres_url), SCHEMA) as epochs, pytest.raises(ConfigError, match="MERGE is not supported"):
+        epochs.run(rows((1, 1, "a")))
     assert table(postgres_url) == []
-
-
-def is_waiting(url: str) -> bool:
-    waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
-    return bool(ask(url, waits)[0][0])
-
-
-def test_two_phase_says_that_with_deletions_it_must_be_alone(postgres_url: str) -> None:
-    conditions = deleting(postgres_url, "two_phase").guarantee().conditions
-    assert "no other pipeline writes versions into the table" in conditions[-1]
-    assert "no other pipeline" not in " ".join(upsert(postgres_url, "two_phase").guarantee().conditions)
-    assert "no other pipeline" not in " ".join(deleting(postgres_url, "staged").guarantee().conditions)
 
 
 def test_a_null_in_key_or_order_is_refused(postgres_url: str) -> None:
@@ -332,6 +234,13 @@ def test_a_null_in_key_or_order_is_refused(postgres_url: str) -> None:
             {"key": "name", "delivery": "two_phase"},
             "only Postgres can tell: use delivery='staged'",
         ),
+        (  # as `CREATE COLLATION ... (provider = icu, deterministic = false)` does where the server is built with ICU
+            """CREATE COLLATION loose FROM "C"; SET allow_system_table_mods = on;
+               UPDATE pg_collation SET collisdeterministic = false WHERE collname = 'loose';
+               CREATE TABLE t (id bigint, version bigint, name text COLLATE loose PRIMARY KEY)""",
+            {"key": "name", "delivery": "two_phase"},
+            "two values of name text COLLATE public.loose are one key, only Postgres can tell",
+        ),
         (
             "CREATE TABLE t (id bigint PRIMARY KEY, version bigint, name text UNIQUE)",
             {"delivery": "two_phase"},
@@ -362,6 +271,28 @@ def test_auto_is_staged_for_upserts_and_two_phase_asks_for_a_key_in_one_task(pos
     assert two_phase.partition_by() == ("id",)
 
 
+@pytest.mark.parametrize("delivery", DELIVERIES)
+def test_a_role_with_the_rights_that_the_page_names_needs_no_others(postgres_url: str, delivery: str) -> None:
+    ask(postgres_url, "CREATE ROLE loader LOGIN; CREATE SCHEMA loader AUTHORIZATION loader")
+    ask(postgres_url, "CREATE SCHEMA onefold_sinks AUTHORIZATION loader")
+    url = postgres_url.replace("onefold@", "loader@")
+    changed = "id bigint PRIMARY KEY, version bigint, name text"
+    try:
+        for made, rights, sink, change in (
+            ("a (id bigint, version bigint, name text)", "INSERT", PostgresSink(url, "a", delivery=delivery), rows),
+            (f"u ({changed})", "SELECT, INSERT, UPDATE", upsert(url, delivery, "u"), rows),
+            (f"d ({changed})", "SELECT, INSERT, UPDATE, DELETE", deleting(url, delivery, table="d"), marked),
+        ):
+            ask(postgres_url, f"CREATE TABLE {made}; GRANT {rights} ON {sink.table} TO loader")
+            end = (False,) if change is marked else ()
+            with Epochs(sink, MARKED if change is marked else SCHEMA, pipeline=sink.table) as epochs:
+                epochs.run(change((1, 1, "a", *end)))
+                epochs.run(change((2, 1, "b", *end)))
+            assert table(postgres_url, sink.table) == [(1, 1, "a"), (2, 1, "b")]
+    finally:
+        ask(postgres_url, "DROP OWNED BY loader CASCADE; DROP ROLE loader")
+
+
 def test_rights_that_a_merge_needs_are_named(postgres_url: str) -> None:
     ask(postgres_url, "CREATE TABLE t (id bigint PRIMARY KEY, version bigint, name text)")
     ask(postgres_url, "CREATE ROLE merger LOGIN; GRANT INSERT ON t TO merger; CREATE SCHEMA s AUTHORIZATION merger")
@@ -370,6 +301,13 @@ def test_rights_that_a_merge_needs_are_named(postgres_url: str) -> None:
         with pytest.raises(ConfigError, match="GRANT SELECT, UPDATE ON"):
             upsert(url, bookkeeping_schema="s").open("p", SCHEMA)
         with pytest.raises(ConfigError, match="GRANT SELECT, UPDATE, DELETE ON"):
+            deleting(url, bookkeeping_schema="s").open("p", MARKED)
+        ask(postgres_url, "GRANT SELECT, UPDATE, DELETE ON t TO merger")
+        deleting(postgres_url, bookkeeping_schema="s").open("q", MARKED).close()
+        ask(postgres_url, "GRANT ALL ON ALL TABLES IN SCHEMA s TO merger")
+        ((deletions,),) = ask(postgres_url, DELETIONS)
+        ask(postgres_url, f"REVOKE UPDATE, DELETE ON {deletions} FROM merger")
+        with pytest.raises(ConfigError, match='were another role\'s until now: GRANT UPDATE, DELETE ON "s"'):
             deleting(url, bookkeeping_schema="s").open("p", MARKED)
     finally:
         ask(postgres_url, "DROP OWNED BY merger CASCADE; DROP ROLE merger")

@@ -59,13 +59,13 @@ _EXHAUSTIONS = (
 # Of connecting with target_session_attrs=read-write, of SQLSTATE 25006, and of 0A000 for BEGIN READ WRITE on a standby.
 _READ_ONLY = ("session is read-only", "in a read-only transaction", "during recovery")
 # The classes (Postgres manual, appendix A) that a row as such ends with: its values (22), a constraint (23), a view's
-# CHECK OPTION (44), its size or depth (54), and what a function that looks at it says, be it a trigger's, a default's
-# or an index's: in PL/pgSQL (09, 20, 21, 2F, P0) or in another language (38, 39).
-_OF_A_ROW = ("09", "20", "21", "22", "23", "2F", "38", "39", "44", "54", "P0")
+# CHECK OPTION (44), its size or depth (54000, 54001), and what a function that looks at it says, be it a trigger's, a
+# default's or an index's: in PL/pgSQL (09, 20, 21, 2F, P0) or in another language (38, 39).
+_OF_A_ROW = ("09", "20", "21", "22", "23", "2F", "38", "39", "44", "54000", "54001", "P0")
 # All others that Postgres has. What is in neither is a trigger's own: RAISE ... USING ERRCODE = 'OR001'.
 _OF_THE_SERVER = (
     *("00", "01", "02", "03", "08", "0A", "0B", "0F", "0L", "0P", "0Z", "10", "24", "25", "26", "27", "28", "2B", "2D"),
-    *("34", "3B", "3D", "3F", "40", "42", "53", "55", "57", "58", "72", "F0", "HV", "XX"),
+    *("34", "3B", "3D", "3F", "40", "42", "53", "54", "55", "57", "58", "72", "F0", "HV", "XX"),
 )
 READ_ONLY = (
     "The server is a standby, or was set to read only: name all hosts of the cluster in the URL (host1,host2), so that"
@@ -90,4 +90,4 @@ def is_read_only(text: str) -> bool:
 
 def refuses_row(state: str) -> bool:
     """Whether an error of that SQLSTATE is about a row, so that without it the others go in. False without one."""
-    return state[:2] in _OF_A_ROW or bool(state and state[:2] not in _OF_THE_SERVER)
+    return state.startswith(_OF_A_ROW) or bool(state and not state.startswith(_OF_THE_SERVER))

@@ -20,6 +20,7 @@ __all__ = ["apply", "sort_in_memory"]
 AnyConnection = psycopg.Connection[Any]
 
 _SORT_MEMORY = "128MB"
+_NEVER_MS = 2**63 - 1
 
 
 def sort_in_memory(connection: AnyConnection) -> None:
@@ -51,17 +52,22 @@ def apply(connection: AnyConnection, plan: Plan, where: str, timestamp_ms: int) 
 
 
 def _delete(connection: AnyConnection, plan: Plan, changes: Changes, where: str, timestamp_ms: int) -> None:
-    """Note each key's newest deletion, and delete what is not newer than it."""
+    """Note each key's newest deletion, and delete what is not newer than it.
+
+    A key is remembered for as long as any deletion of it asks for: another pipeline may keep its own for longer.
+    """
     assert plan.tombstones is not None
     newest = _newest(plan, changes, (*changes.key, *changes.order), f"s.{DELETED} AND {where}")
     keys, orders = _list("", changes.key), _list("", changes.order)
-    expires_ms = timestamp_ms + int(changes.deletes_kept_s * 1000)
+    is_newer = f"{_row('d', changes.order)} < {_row('excluded', changes.order)}"
+    newer = ", ".join(f"CASE WHEN {is_newer} THEN excluded.{c} ELSE d.{c} END" for c in map(identifier, changes.order))
+    expires_ms = int(min(timestamp_ms + changes.deletes_kept_s * 1000, _NEVER_MS))
     connection.execute(
         f"""INSERT INTO {plan.tombstones} AS d ({keys}, {orders}, onefold_expires_ms)
             SELECT {keys}, {orders}, {expires_ms} FROM ({newest}) n
-            ON CONFLICT ({keys}) DO UPDATE SET onefold_expires_ms = excluded.onefold_expires_ms,
-                {", ".join(f"{identifier(name)} = excluded.{identifier(name)}" for name in changes.order)}
-            WHERE {_row("d", changes.order)} < {_row("excluded", changes.order)}""".encode()
+            ON CONFLICT ({keys}) DO UPDATE SET ({orders}, onefold_expires_ms)
+                = ROW ({newer}, greatest(d.onefold_expires_ms, excluded.onefold_expires_ms))
+            WHERE {is_newer} OR d.onefold_expires_ms < excluded.onefold_expires_ms""".encode()
     )
     connection.execute(
         f"""DELETE FROM {plan.target} t USING ({newest}) n

@@ -77,6 +77,16 @@ def create(connection: Connection, table: Table) -> str:
                 f"table {table} is to take the dead letters, and has no column {', '.join(missing)}: name another as"
                 " dead_letters, or a table that does not exist yet, which is then made"
             )
+        row = connection.execute(
+            "SELECT current_user, has_any_column_privilege(to_regclass(%s), 'INSERT')", (table.sql,)
+        ).fetchone()
+        assert row is not None
+        user, may_insert = row
+        if not may_insert:  # else it would be known with the first bad row
+            raise ConfigError(
+                f"role {user!r} may not insert into table {table}, which is to take the dead letters: GRANT INSERT ON"
+                f" {table.sql} TO {identifier(user)}"
+            )
     return table.sql
 
 

@@ -134,6 +134,11 @@ def translate(
             f"{message}. Somebody cancelled it, or statement_timeout did, which counts here only where the URL's own "
             "options set it"
         )
+    if state == "42501":
+        return ConfigError(
+            f"{message}. GRANT that to the role of the sink's URL, or name one that has it as role=...:"
+            " docs/postgres-connections.md says what it needs"
+        )
     if state in ("25006", "0A000") and libpq.is_read_only(text):
         return Retriable(f"{message}. {libpq.READ_ONLY}")
     if is_refusal(error):

@@ -8,6 +8,10 @@ from typing import Protocol, Self, TypeVar
 
 __all__ = ["Part", "Refused", "TooManyRefused", "isolate"]
 
+# Rows that only want for another one are no sign that everything is bad: in a tree, most come before their parents.
+WANTING_MAX = 10_000
+_WANTING = ("23001", "23503")  # a row that is referred to, or refers to none
+
 
 @dataclass(frozen=True, slots=True)
 class Refused:
@@ -37,16 +41,32 @@ class Part(Protocol):
 P = TypeVar("P", bound=Part)
 
 
-def isolate(whole: P, attempt: Callable[[P], Refused | None], refused_max: int) -> tuple[int, list[tuple[P, Refused]]]:
+def isolate(
+    whole: P, attempt: Callable[[P], Refused | None], refused_max: int, join: Callable[[Sequence[P]], P]
+) -> tuple[int, list[tuple[P, Refused]]]:
     """Have every row attempted, in as large parts as will go; returns how many were taken, and those that were not.
 
     `attempt` answers None when the part has taken effect, else it must have had none. A row that was refused for want
-    of another one that came after it (a foreign key within the table) is attempted again at the end.
+    of another one that came after it (a foreign key within the table) is attempted again, for as long as that helps.
     Raises TooManyRefused beyond `refused_max` rows.
     """
+    taken, refused = _pass(whole, attempt, refused_max)
+    more, backwards = len(refused), False
+    while refused and more:
+        backwards = not backwards  # a chain of rows, each of which wants for the next, goes in at once from its end
+        more, refused = _pass(join([row for row, _ in refused]), attempt, refused_max, backwards)
+        taken += more
+    if len(refused) > refused_max:
+        raise TooManyRefused(refused[-1][1])
+    return taken, refused
+
+
+def _pass(
+    whole: P, attempt: Callable[[P], Refused | None], refused_max: int, backwards: bool = False
+) -> tuple[int, list[tuple[P, Refused]]]:
     pending: list[P] = [whole]
     refused: list[tuple[P, Refused]] = []
-    taken = 0
+    taken = hopeless = 0
     while pending:
         part = pending.pop()
         why = attempt(part)
@@ -54,23 +74,13 @@ def isolate(whole: P, attempt: Callable[[P], Refused | None], refused_max: int) 
             taken += len(part)
         elif len(part) == 1:
             refused.append((part, why))
-            if len(refused) > refused_max:
+            hopeless += why.sqlstate not in _WANTING
+            if hopeless > refused_max or len(refused) > max(refused_max, WANTING_MAX):
                 raise TooManyRefused(why)
         else:
-            pending += reversed(_split(part, why.row))
-    return _again(taken, refused, attempt)
-
-
-def _again(
-    taken: int, refused: list[tuple[P, Refused]], attempt: Callable[[P], Refused | None]
-) -> tuple[int, list[tuple[P, Refused]]]:
-    while refused:
-        still = [(row, why) for row, _ in refused if (why := attempt(row)) is not None]
-        taken += len(refused) - len(still)
-        if len(still) == len(refused):
-            break
-        refused = still
-    return taken, refused
+            pieces = _split(part, why.row)
+            pending += pieces if backwards else reversed(pieces)
+    return taken, refused[::-1] if backwards else refused
 
 
 def _split(part: P, row: int | None) -> Sequence[P]:

@@ -132,7 +132,7 @@ class IsolatingLoad:
             return
         piece = pa.Table.from_batches(self._pieces)
         self._pieces, self._waiting = [], 0
-        taken, refused = isolate(piece, self._attempt, self._refused_max - len(self.dead))
+        taken, refused = isolate(piece, self._attempt, self._refused_max - len(self.dead), pa.concat_tables)
         self.rows += taken
         for row, why in refused:
             self.dead += dead_letters.of_batch(_batch(row), self._position, why)

@@ -13,7 +13,7 @@ from onefold.sinks.postgres.applying import apply, sort_in_memory
 from onefold.sinks.postgres.dead_letters import DeadLetter
 from onefold.sinks.postgres.isolating import Refused, isolate
 from onefold.sinks.postgres.naming import identifier
-from onefold.sinks.postgres.plan import ATTEMPT, Delivery, Plan
+from onefold.sinks.postgres.plan import ATTEMPT, DELETED, Delivery, Plan
 
 __all__ = ["merge_attempts"]
 
@@ -67,7 +67,10 @@ def merge_attempts(
         return whole, []
     places = _places(connection, plan, where)
     taken, refused = isolate(
-        places, lambda part: why if isinstance(why := attempt(part.where), Refused) else None, refused_max
+        places,
+        lambda part: why if isinstance(why := attempt(part.where), Refused) else None,
+        refused_max,
+        lambda parts: _Places(tuple(ctid for part in parts for ctid in part.ctids)),
     )
     return taken, [_letter(connection, plan, place, why) for place, why in refused]
 
@@ -83,8 +86,11 @@ def _letter(connection: AnyConnection, plan: Plan, place: _Places, why: Refused)
         for column, name in zip(plan.position, plan.position_names, strict=True)
     )
     position = f"json_build_object({pairs})::text" if pairs else "NULL::text"
+    columns = plan.column_list
+    if plan.changes is not None and plan.changes.delete_when_true is not None:
+        columns += f", s.{DELETED} AS {identifier(plan.changes.delete_when_true)}"
     row = connection.execute(
-        f"""SELECT {position}, (SELECT row_to_json(r.*)::text FROM (SELECT {plan.column_list}) r)
+        f"""SELECT {position}, (SELECT row_to_json(r.*)::text FROM (SELECT {columns}) r)
             FROM {plan.stage_table} s WHERE {place.where}""".encode()
     ).fetchone()
     assert row is not None

@@ -71,8 +71,10 @@ def _written(schema: pa.Schema, settings: Settings, found: Target | None) -> pa.
     """The columns that go into the table: not the mark of deletions, nor a position that the table has no place for."""
     theirs = {column.name for column in found.columns} if found is not None else set()
     left_out = {name for name in settings.source_position if name not in theirs}
-    if settings.changes is not None and settings.changes.delete_when_true is not None:
-        left_out.add(settings.changes.delete_when_true)
+    if settings.changes is not None:
+        left_out.difference_update(settings.changes.required)
+        if settings.changes.delete_when_true is not None:
+            left_out.add(settings.changes.delete_when_true)
     return pa.schema([field for field in schema if field.name not in left_out])
 
 
@@ -107,8 +109,9 @@ def _check_key(found: Target, changes: Changes, delivery: Delivery) -> None:
             f" {found.table.sql} to the role of the sink's URL"
         )
     if delivery is Delivery.TWO_PHASE:
-        types = {column.name: column.type for column in found.columns}
-        if odd := [f"{name} {types[name].sql}" for name in changes.key if types[name].name not in _TELLABLE]:
+        keys = [column for column in found.columns if column.name in changes.key]
+        odd = [f"{column.name} {column.sql}" for column in keys if column.type.name not in _TELLABLE or column.is_loose]
+        if odd:
             raise ConfigError(
                 f"delivery='two_phase' sends each key to one task, and whether two values of {', '.join(odd)} are one"
                 " key, only Postgres can tell: use delivery='staged'"

@@ -25,6 +25,7 @@ class TargetColumn:
     domain: str | None = None  # the domain's name in SQL; `type` is what it comes down to
     collation: str | None = None  # in SQL, where it isn't the type's own
     type_oid: int = 0  # of the column's own type, also where that is a domain
+    is_loose: bool = False  # its collation takes some texts for equal that are not the same
 
     @property
     def sql(self) -> str:
@@ -101,7 +102,8 @@ SELECT a.attname, b.typname, type.typmod, e.typname, b.typtype = 'e', format_typ
        a.attgenerated <> '' OR a.attidentity = 'a', has_column_privilege(a.attrelid, a.attnum, 'INSERT'),
        CASE WHEN type.depth > 0 THEN format_type(a.atttypid, NULL) END,
        (SELECT format('%%I.%%I', nspname, collname) FROM pg_collation c JOIN pg_namespace n ON n.oid = collnamespace
-        WHERE c.oid = a.attcollation AND c.oid <> b.typcollation), a.atttypid
+        WHERE c.oid = a.attcollation AND c.oid <> b.typcollation), a.atttypid,
+       EXISTS (SELECT FROM pg_collation c WHERE c.oid = a.attcollation AND NOT collisdeterministic)
 FROM pg_attribute a
 JOIN (SELECT DISTINCT ON (attnum) * FROM type ORDER BY attnum, depth DESC) type ON type.attnum = a.attnum
 JOIN pg_type b ON b.oid = type.oid

@@ -27,20 +27,24 @@ def create(connection: Connection, schema: str, target: Target, changes: Changes
     types = {column.name: column.sql for column in target.columns}
     wanted = [(column, types[column]) for column in (*changes.key, *changes.order)] + [(EXPIRES, "bigint")]
     with connection.transaction():
-        connection.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (name,))
+        connection.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (_bare(target),))
+        _refuse_elsewhere(connection, schema, target)
         there = declared(connection, name)
-        if there and there != wanted:
+        if there and [column for column, _ in there] != [column for column, _ in wanted]:
             raise ConfigError(
                 f"deletions from {target.table} are remembered in {name} by {_listed(there)}, and this sink goes by"
                 f" {_listed(wanted)}: the pipelines that delete from one table must agree on key and order. If no other"
                 f" pipeline does, and no older record can come any more: DROP TABLE {name}"
             )
-        if not there:
+        if there:
+            follow(connection, schema, target)  # whoever altered the target by hand may not know of this table
+        else:
             columns = ", ".join(f"{identifier(column)} {kind} NOT NULL" for column, kind in wanted)
             key = ", ".join(map(identifier, changes.key))
             connection.execute(f"CREATE TABLE {name} ({columns}, PRIMARY KEY ({key}))")
             connection.execute(f"CREATE INDEX ON {name} ({EXPIRES})")
             connection.execute(f"COMMENT ON TABLE {name} IS {_literal(f'deletions from {target.table.sql}')}")
+        _refuse_without_rights(connection, name)
     return name
 
 
@@ -66,10 +70,10 @@ def follow(connection: Connection, schema: str, target: Target) -> tuple[str, st
 def take_turns(connection: psycopg.Connection[Any], tombstones: str) -> None:
     """To the transaction's end no other merges in turn: neither would see the other's deletion or older version.
 
-    Pipelines that share what is remembered would else bring a deleted row back. The mode is one that excludes itself,
-    and no reader or writer.
+    Pipelines that share what is remembered would else bring a deleted row back. Not by a lock on the table: the mode
+    that excludes itself and no reader or writer is also VACUUM's, which may take longer than anybody's patience.
     """
-    connection.execute(f"LOCK TABLE {tombstones} IN SHARE UPDATE EXCLUSIVE MODE".encode())
+    connection.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (f"onefold merges by {tombstones}",))
 
 
 def prune(connection: Connection, tombstones: str, timestamp_ms: int) -> None:
@@ -80,9 +84,43 @@ def prune(connection: Connection, tombstones: str, timestamp_ms: int) -> None:
     connection.execute(f"DELETE FROM {tombstones} WHERE ctid = ANY(ARRAY({expired}))".encode())
 
 
+def _refuse_elsewhere(connection: Connection, schema: str, target: Target) -> None:
+    others = connection.execute(
+        """SELECT nspname FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace
+           WHERE relname = %s AND relkind = 'r' AND nspname <> %s""",
+        (_bare(target), schema),
+    ).fetchall()
+    for (other,) in others:
+        raise ConfigError(
+            f"deletions from {target.table} are remembered in schema {other!r} already, and not in {schema!r}:"
+            " pipelines that don't share them bring each other's deleted rows back. Set"
+            f" bookkeeping_schema={other!r}. If no pipeline uses that one any more, and no older record can come: DROP"
+            f" TABLE {identifier(other)}.{identifier(_bare(target))}"
+        )
+
+
+def _refuse_without_rights(connection: Connection, name: str) -> None:
+    """Another pipeline's role may have made the table."""
+    row = connection.execute(
+        """SELECT current_user, array(SELECT r FROM unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) r
+                                      WHERE NOT has_table_privilege(to_regclass(%s), r))""",
+        (name,),
+    ).fetchone()
+    assert row is not None
+    user, missing = row
+    if missing:
+        raise ConfigError(
+            f"the deletions that are remembered in {name} were another role's until now: GRANT {', '.join(missing)} ON"
+            f" {name} TO {identifier(user)}, or give both pipelines the same role=..."
+        )
+
+
 def _name(schema: str, target: Target) -> str:
-    digest = hashlib.sha256(target.table.sql.encode()).hexdigest()[:32]
-    return f"{identifier(schema)}.{identifier(f'onefold_deleted_{digest}')}"
+    return f"{identifier(schema)}.{identifier(_bare(target))}"
+
+
+def _bare(target: Target) -> str:
+    return f"onefold_deleted_{hashlib.sha256(target.table.sql.encode()).hexdigest()[:32]}"
 
 
 def _listed(columns: list[tuple[str, str]]) -> str:
