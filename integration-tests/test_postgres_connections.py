@@ -354,12 +354,12 @@ def test_a_backend_that_hangs_in_the_middle_of_an_epoch_is_waited_for(
 
 def test_a_stalled_copy_outlives_its_limits_and_ends_with_its_session(url: str) -> None:
     """Neither a time limit nor pg_cancel_backend reaches it; pg_terminate_backend does."""
-    line = Line(with_parameters(url, options="-c statement_timeout=200ms -c idle_in_transaction_session_timeout=200ms"))
+    line = Line(with_parameters(url, options="-c statement_timeout=2s -c idle_in_transaction_session_timeout=2s"))
     line.start()
     writer = line.sink.writer(TaskId("t", 1, 1, 1, uuid.uuid4()))
     writer.write(pa.record_batch({"id": pa.array(range(200_000), pa.int64())}))
     copying = "SELECT pid FROM pg_stat_activity WHERE query ~ '^COPY' AND state = 'active' AND pid <> pg_backend_pid()"
-    time.sleep(0.6)
+    time.sleep(2.6)
     ((pid,),) = sql(url, copying)
     assert sql(url, f"SELECT pg_cancel_backend({pid})") == [(True,)]
     time.sleep(0.3)
