@@ -33,6 +33,7 @@ INVARIANTS = {"no-loss", "no-duplicate", "chain", "resolve-once", "fenced-never-
 
 # A seed whose first faults are quick ones: a kill of the driver and of Postgres, a worker that is paused, and one that
 # outlives its executor. The other mode and delivery, and `local[*]`, are left to `make torture`.
+@pytest.mark.soak
 def test_after_a_few_faults_every_invariant_holds(tmp_path: Path) -> None:
     console, faults = Console(record=True, width=200), 4
     settings = TortureSettings(
@@ -55,6 +56,7 @@ def test_after_a_few_faults_every_invariant_holds(tmp_path: Path) -> None:
 
 
 # The broker that is killed is the source's, the destination's, and the one that holds every open transaction.
+@pytest.mark.soak
 def test_after_a_few_faults_every_invariant_holds_of_topics_too(tmp_path: Path) -> None:
     console, faults = Console(record=True, width=200), 3
     settings = TortureSettings(
