@@ -7,6 +7,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, Literal
 
@@ -213,6 +214,28 @@ def test_that_holds_for_arrays_which_name_the_type_of_their_elements(postgres_ur
         life.open(old.schema)
         life.run(old)
     assert sql("SELECT * FROM t") == [([1],), ([1],)]
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "was", "now"),
+    [
+        (Decimal("0.25"), pa.decimal128(12, 2), "numeric(12,2)", "numeric(12,1)"),
+        (1, pa.timestamp("us"), "timestamp", "timestamp(0)"),
+    ],
+    ids=["numeric", "timestamp"],
+)
+def test_a_column_altered_to_fewer_places_rounds_no_values(
+    postgres_url: str, sql: Sql, value: Any, kind: pa.DataType, was: str, now: str
+) -> None:
+    sql(f"CREATE TABLE t (n {was})")
+    rows = pa.record_batch({"n": pa.array([value], kind)})
+    with Epochs(PostgresSink(postgres_url, "t", delivery="two_phase"), rows.schema) as life:
+        sql(f"ALTER TABLE t ALTER n TYPE {now}")
+        with pytest.raises(Retriable, match=r"column n .* was altered since the sink was opened"):
+            life.run(rows)
+        with pytest.raises(SchemaMismatch, match="cannot take every such value"):
+            life.open(rows.schema)
+    assert sql("SELECT * FROM t") == []
 
 
 @pytest.mark.parametrize("on_error", ["fail", "dead_letter"])
