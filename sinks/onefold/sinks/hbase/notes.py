@@ -92,7 +92,8 @@ def _state(text: bytes | None) -> State:
 
 def _text(one: Mapping[str, str], other: Mapping[str, str]) -> str:
     """Of the first, what the other has not, or otherwise."""
-    return ", ".join(f"{name} {value!r}" for name, value in one.items() if other.get(name) != value) or "nothing else"
+    differing = [(name, value) for name, value in one.items() if other.get(name) != value]
+    return ", ".join(f"{name} {value!r}" if value else f"no {name}" for name, value in differing) or "nothing else"
 
 
 def _one(value: bytes) -> pa.BinaryArray:
