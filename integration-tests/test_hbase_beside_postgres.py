@@ -86,7 +86,8 @@ class Crashes:
     @contextmanager
     def life(self, at: dict[str, str], **told: Any) -> Iterator[Driver]:
         self.lives += 1
-        orders = replace(self.usual, at=at, **told)
+        never = dict.fromkeys(PARTS, ",".join(self.never))  # who comes there is held, in whichever part, and found out
+        orders = replace(self.usual, at=never | at, **told)
         driver = Driver(self.job, orders, self.directory / f"life-{self.lives:03d}")
         try:
             yield driver

@@ -284,56 +284,6 @@ def test_a_family_that_would_hide_what_the_sink_knows_of_its_rows_is_refused(
     announced(summed(), SUMS)
 
 
-@pytest.mark.parametrize(
-    ("mode", "was", "now", "told"),
-    [
-        ({"mode": "rolling", "merge": {"n": "sum"}}, {"n": pa.int64()}, {"n": pa.float64()}, "column n"),
-        ({"mode": "rolling", "merge": {"n": "sum"}}, {"k": pa.int32()}, {"k": pa.int64()}, "row key's k"),
-        ({"mode": "incremental", "id": "id", "merge": "replace"}, {"id": pa.int32()}, {"id": pa.int64()}, "id"),
-        ({"mode": "row_key"}, {"k": pa.int32()}, {"k": pa.string()}, "row key's k"),
-    ],
-    ids=["state", "key", "id", "row_key"],
-)
-def test_columns_that_would_become_other_bytes_are_refused_once_rows_were_written(
-    hbase_server: HBaseServer, mode: dict[str, Any], was: dict[str, Any], now: dict[str, Any], told: str
-) -> None:
-    """The bytes of an integer are a number as a double too: sums would go on from that one, in silence."""
-    table = f"test_{uuid.uuid4().hex[:12]}"
-    span = Range(Positions(), Positions.of({"t/0": 1}))
-    record = EpochRecord("p", 1, 1, EpochState.OPEN, span, 1000, "q", 0, "job")
-    usual = {"k": pa.string(), "n": pa.int64(), **({"id": pa.int64()} if "id" in mode else {})}
-
-    def opened(kinds: dict[str, Any]) -> WriteThrough:
-        sink = HBaseSink(hbase_server.servers, table, row_key="k", family="f", **mode)
-        committer = sink.open("p", pa.schema(list({**usual, **kinds}.items())))
-        assert isinstance(committer, WriteThrough)
-        return committer
-
-    opened(was).announce(record)
-    opened(was)
-    with pytest.raises(ConfigError, match=f"written with {told} '.*{was.popitem()[1]}' before, and is now set up with"):
-        opened(now)
-
-
-def test_columns_may_come_and_go_and_what_they_were_is_not_forgotten(hbase_server: HBaseServer) -> None:
-    table = f"test_{uuid.uuid4().hex[:12]}"
-    span = Range(Positions(), Positions.of({"t/0": 1}))
-
-    def run(epoch: int, **kinds: Any) -> None:
-        merge = dict.fromkeys(kinds, "sum")
-        sink = HBaseSink(hbase_server.servers, table, row_key="k", family="f", mode="rolling", merge=merge)
-        committer = sink.open("p", pa.schema([("k", pa.string()), *kinds.items()]))
-        assert isinstance(committer, WriteThrough)
-        committer.announce(EpochRecord("p", epoch, epoch, EpochState.OPEN, span, epoch * 1000, "q", 0, "job"))
-        assert sink.recover("p").ledger() is not None  # who only finishes what was begun knows no columns
-
-    run(1, n=pa.int64(), m=pa.int64())
-    run(2, n=pa.int64())
-    run(3, n=pa.int64(), o=pa.float64())
-    with pytest.raises(ConfigError, match="written with column m 'f:m integer of int64' before"):
-        run(4, n=pa.int64(), m=pa.float64())
-
-
 def test_with_replace_the_newest_epochs_row_stays(make: Make) -> None:
     bench = make(SUMS, mode="rolling", merge="replace")
     bench.write([("a", 1), ("b", None)], epoch=1)

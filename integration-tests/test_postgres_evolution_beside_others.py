@@ -7,6 +7,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, Literal
 
@@ -213,6 +214,36 @@ def test_that_holds_for_arrays_which_name_the_type_of_their_elements(postgres_ur
         life.open(old.schema)
         life.run(old)
     assert sql("SELECT * FROM t") == [([1],), ([1],)]
+
+
+NARROWED = [
+    (Decimal("0.25"), pa.decimal128(12, 2), "numeric(12,2)", "numeric(12,1)"),
+    (1, pa.timestamp("us"), "timestamp", "timestamp(0)"),
+    (2**60 + 1, pa.int64(), "bigint", "double precision"),
+]
+
+
+@pytest.mark.parametrize("how", ["two_phase", "staged", "dead_letter", "upsert"])
+def test_a_column_altered_to_a_type_that_would_round_gets_no_values(postgres_url: str, sql: Sql, how: str) -> None:
+    more: dict[str, Any] = {
+        "dead_letter": {"delivery": "staged", "on_error": "dead_letter"},
+        "upsert": {"delivery": "two_phase", "mode": "upsert", "key": "id", "order": "id2"},
+    }.get(how, {"delivery": how})
+    for value, kind, was, now in NARROWED:
+        key = "PRIMARY KEY" if how == "upsert" else ""
+        sql(f"DROP TABLE IF EXISTS t; CREATE TABLE t (id bigint {key}, id2 bigint, n {was})")
+        rows = pa.record_batch({"id": [1], "id2": [1], "n": pa.array([value], kind)})
+        with Epochs(PostgresSink(postgres_url, "t", **more), rows.schema, pipeline=now) as life:
+            sql(f"ALTER TABLE t ALTER n TYPE {now}")
+            with pytest.raises((Retriable, SchemaMismatch), match=r"was altered since|cannot take every such value"):
+                life.run(rows)
+            with pytest.raises(SchemaMismatch, match="cannot take every such value"):
+                life.open(rows.schema)
+            assert sql("SELECT * FROM t") == []
+            sql(f"ALTER TABLE t ALTER n TYPE {was}")
+        with Epochs(PostgresSink(postgres_url, "t", **more), rows.schema, pipeline=now) as life:
+            life.run(rows)
+            assert sql("SELECT count(*) FROM t WHERE n = %s", rows["n"][0].as_py()) == [(1,)]
 
 
 @pytest.mark.parametrize("on_error", ["fail", "dead_letter"])

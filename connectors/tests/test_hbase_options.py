@@ -84,6 +84,8 @@ def test_a_merge_that_is_none_says_how_one_is_written() -> None:
         (["doctor", "--pipeline=p", "--hbase-table=t"], "--hbase-table goes with --hbase"),
         (["doctor", "--pipeline=p", f"--hbase={SERVERS}", "--row-key=id"], "--hbase goes with the sink's table"),
         ([*VERIFY, f"--hbase={SERVERS}"], "with --row-key"),
+        ([*VERIFY, *HBASE, "--salt=0"], "salt is the number of places, 2 to 256, not 0"),
+        ([*VERIFY, "--postgres=postgresql://h/d", "--key=id", "--hash=0"], "--hash goes with --hbase"),
         ([*VERIFY, "--key=id"], "--postgres URL, or --hbase SERVERS"),
         ([*VERIFY, "--postgres=postgresql://h/d"], "--postgres goes with --key"),
         ([*VERIFY, "--postgres=postgresql://h/d", "--key=id", "--merge=n=sum"], "--merge goes with --hbase"),

@@ -210,3 +210,62 @@ def test_each_value_is_cut_at_its_own_places(rows: list[tuple[bytes, int, int]],
     values = pa.array([v for v, *_ in rows], pa.binary())[first:]
     starts, ends = (np.array([c[i] for c in cut], dtype=np.int64) for i in (1, 2))
     assert sliced(values, starts, ends).to_pylist() == [v[a:b] for v, a, b in cut]
+
+
+# Types that stand for one another in what the ledger of a sink says, by encoding, narrowest first.
+ALIKE: list[tuple[str, list[pa.DataType]]] = [
+    ("integer", [pa.int8(), pa.int32(), pa.int64()]),
+    ("long", [pa.uint16(), pa.int32(), pa.int64()]),
+    ("double", [pa.float32(), pa.float64()]),
+    ("decimal", [pa.decimal128(9, 3), pa.decimal128(38, 3)]),
+    ("timestamp", [pa.timestamp("s"), pa.timestamp("ms", "Europe/Berlin"), pa.timestamp("us", "UTC")]),
+    ("string", [pa.int8(), pa.int64()]),
+    ("string", [pa.decimal128(9, 3), pa.decimal128(38, 3)]),
+    ("string", [pa.timestamp("ms", "Europe/Berlin"), pa.timestamp("ms", "UTC")]),
+    ("string", [pa.string(), pa.large_string()]),
+    ("json", [pa.list_(pa.int8()), pa.list_(pa.field("element", pa.int64()))]),
+]
+
+
+@pytest.mark.parametrize(("encoding", "kinds"), ALIKE, ids=str)
+def test_what_is_kept_of_types_is_the_same_where_a_narrow_ones_bytes_are_the_wide_ones(
+    encoding: str, kinds: list[pa.DataType]
+) -> None:
+    number = decimal.Decimal("1.5") if pa.types.is_decimal(kinds[0]) else 100
+    values = (
+        [[1, 2], None] if encoding == "json" else [str(number), None] if kinds[0] == pa.string() else [number, None]
+    )
+    narrowest = pa.array(values, kinds[0])
+    columns = [KeyColumn("c", encoding).bound(kind) for kind in kinds]
+    assert len({column.kept for column in columns}) == 1
+    wide = narrowest.cast(kinds[-1])
+    for column, kind in zip(columns, kinds, strict=True):
+        narrow = narrowest.cast(kind)
+        assert column.encode(narrow) == columns[-1].encode(wide)
+        assert columns[-1].decode(column.encode(narrow)).cast(kinds[-1]) == wide
+        assert column.decode(columns[-1].encode(wide)).cast(kind) == narrow
+
+
+def test_what_is_kept_of_types_differs_where_their_bytes_do() -> None:
+    kinds = [
+        ("string", pa.string()),
+        ("string", pa.int64()),
+        ("string", pa.float32()),
+        ("string", pa.float64()),
+        ("string", pa.date32()),
+        ("string", pa.timestamp("s")),
+        ("string", pa.timestamp("ms")),
+        ("string", pa.timestamp("ms", "UTC")),
+        ("string", pa.decimal128(9, 1)),
+        ("string", pa.decimal128(9, 2)),
+        ("decimal", pa.decimal128(9, 1)),
+        ("decimal", pa.decimal128(9, 2)),
+        ("json", pa.string()),
+        ("json", pa.list_(pa.int64())),
+        ("json", pa.list_(pa.string())),
+        ("json", pa.struct([("a", pa.int64())])),
+        ("json", pa.struct([("b", pa.int64())])),
+        *((encoding, pa.int64()) for encoding in ("integer", "long")),
+        *((KeyColumn("c").bound(kind).encoding or "", kind) for kind in (pa.float64(), pa.date32(), pa.bool_())),
+    ]
+    assert len({KeyColumn("c", encoding).bound(kind).kept for encoding, kind in kinds}) == len(kinds)

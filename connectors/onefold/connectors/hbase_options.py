@@ -80,7 +80,7 @@ def hbase_sink(servers: str | None, table: str | None, **given: Any) -> HBaseSin
 
     `given` has the options' names; those that HBaseSink does not call so begin with `hbase_`, as its servers do.
     """
-    told = {name: _plain(value) for name, value in given.items() if value is not None and value not in ("", [], False)}
+    told = {name: _plain(value) for name, value in given.items() if not _is_left_out(value)}
     if servers is None:
         if table is not None or told:
             raise ConfigError(
@@ -105,6 +105,11 @@ def hbase_sink(servers: str | None, table: str | None, **given: Any) -> HBaseSin
         row_key=RowKey.of(columns, *prefix),
         **{name.removeprefix("hbase_"): value for name, value in told.items()},
     )
+
+
+def _is_left_out(value: Any) -> bool:
+    """A number never is, 0 neither: that is False to `==`."""
+    return value is None or value is False or value in ("", [])
 
 
 def _plain(value: Any) -> Any:

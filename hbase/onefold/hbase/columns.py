@@ -80,9 +80,10 @@ class KeyColumn:
             ) from error
 
     @property
-    def written(self) -> str:
-        """Where and how, as its declaration would say it."""
-        return _encoding(self)
+    def kept(self) -> str:
+        """How it is written, as far as what is there is read otherwise where that changes."""
+        assert self.encoding is not None and self.kind is not None, f"{self.name} is not bound to a type"
+        return encodings.kept(self.encoding, self.kind)
 
     @property
     def _what(self) -> str:
@@ -108,11 +109,12 @@ class Column(KeyColumn):
     @property
     def cell_text(self) -> str:
         """As `cell` reads it."""
-        return f"{_text(self.family)}:{_text(self.qualifier)} {_encoding(self)}".rstrip()
+        return f"{self.place} {_encoding(self)}".rstrip()
 
     @property
-    def written(self) -> str:
-        return self.cell_text
+    def place(self) -> str:
+        """Family and qualifier, for people."""
+        return f"{_text(self.family)}:{_text(self.qualifier)}"
 
     def encode(self, values: pa.Array) -> pa.BinaryArray:
         """Each value's bytes, `NULL` for null. Raises BadRecord."""

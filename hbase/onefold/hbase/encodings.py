@@ -31,7 +31,7 @@ from onefold.hbase.buffers import from_fixed, to_fixed
 from onefold.hbase.jsonvalues import is_readable
 from onefold.hbase.jsonvalues import parsed as parsed_json
 
-__all__ = ["ENCODINGS", "decode", "encode", "fitting", "natural", "parsed", "width"]
+__all__ = ["ENCODINGS", "decode", "encode", "fitting", "kept", "natural", "parsed", "width"]
 
 _WIDTHS = {"integer": 8, "long": 8, "decimal": 16, "double": 8, "boolean": 1, "timestamp": 8, "date": 4}
 _KINDS = {
@@ -111,6 +111,33 @@ def fitting(encoding: str, kind: pa.DataType) -> pa.DataType | None:
             return kind if own == "integer" else None
         case _:
             return kind if own == encoding else None
+
+
+def kept(encoding: str, kind: pa.DataType) -> str:
+    """What a column must keep for its bytes to mean the same: the same text for all types that write a value alike,
+    and read it back as it was or raise ValueError. An integer may become a long, a float a double."""
+    if encoding == "decimal":
+        return f"decimal of {kind.scale} places"
+    if encoding == "json":
+        return f"json of {_members(kind)}"
+    if encoding != "string" or pa.types.is_string(kind):
+        return encoding
+    if pa.types.is_integer(kind):
+        return "string of integers"
+    if pa.types.is_decimal(kind):
+        return f"string of decimals of {kind.scale} places"
+    if pa.types.is_timestamp(kind):
+        return f"string of timestamps ({kind.unit}{'' if kind.tz is None else ', UTC'})"
+    return f"string of {kind}"
+
+
+def _members(kind: pa.DataType) -> str:
+    """Of a type in JSON, what is read back."""
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return f"lists of {_members(kind.value_type)}"
+    if pa.types.is_struct(kind):
+        return f"({', '.join(f'{field.name} {_members(field.type)}' for field in kind)})"
+    return "integers" if pa.types.is_integer(kind) else str(kind)
 
 
 def encode(array: pa.Array, encoding: str, kind: pa.DataType) -> pa.BinaryArray:

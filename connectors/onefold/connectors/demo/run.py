@@ -38,8 +38,7 @@ REACH_S_MAX = 180.0
 def run_demo(settings: DemoSettings, console: Console) -> bool:
     """Run it all. True if nothing was lost, doubled or changed. Stops what it started, also when interrupted."""
     directory = settings.directory.absolute()
-    with ExitStack() as cleanup:
-        cleanup.enter_context(interrupted_once())
+    with interrupted_once() as cleanup:
         kafka, postgres = KafkaServer(directory / "servers"), PostgresServer(directory / "servers")
         clear(directory, kafka, postgres)
         with progress_bar(console) as progress:

@@ -6,7 +6,6 @@ import re
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack
 from functools import partial
 from itertools import count, islice
 from pathlib import Path
@@ -46,8 +45,7 @@ _RETRIES = {
 def run_torture(settings: TortureSettings, console: Console) -> bool:
     """Run it all. True if every audit was exact and nothing unexpected ended. Stops what it started."""
     directory = settings.directory.absolute()
-    with ExitStack() as cleanup:
-        cleanup.enter_context(interrupted_once())
+    with interrupted_once() as cleanup:
         kafka = KafkaServer(directory / "servers")
         postgres = PostgresServer(directory / "servers") if settings.needs_postgres else None
         cluster = SparkCluster(directory / "servers") if settings.on_cluster else None

@@ -6,7 +6,7 @@ import os
 import shutil
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 
@@ -57,22 +57,27 @@ def progress_bar(console: Console) -> Progress:
 
 
 @contextmanager
-def interrupted_once() -> Iterator[None]:
-    """SIGTERM stops the servers like Ctrl-C, and what comes after the first of either does not stop the stopping:
-    processes of a run would live on."""
-    interrupted = False
+def interrupted_once() -> Iterator[ExitStack]:
+    """For what ends the servers and processes of a run. SIGTERM interrupts the run like Ctrl-C; once it is ending, by
+    itself too, neither stops that: processes would live on."""
+    is_ending = False
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:
-        nonlocal interrupted
-        if interrupted:
-            os.write(2, b"still ending what was started; nothing of it is left when this ends\n")
+        nonlocal is_ending
+        if is_ending:
+            with suppress(OSError):  # nobody reads it any more: of all things, saying so must not stop the ending
+                os.write(2, b"still ending what was started; nothing of it is left when this ends\n")
             return
-        interrupted = True
+        is_ending = True
         raise KeyboardInterrupt
 
     before = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield
+        with ExitStack() as cleanup:
+            try:
+                yield cleanup
+            finally:
+                is_ending = True
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -14,7 +14,6 @@ import pyarrow as pa
 
 from onefold.core.contract import Guarantee, SinkKind, TaskId
 from onefold.core.errors import ConfigError
-from onefold.hbase.columns import KeyColumn
 from onefold.hbase.mapping import TableMapping
 from onefold.sinks.hbase.applying import Applying, Merging, Replacing
 from onefold.sinks.hbase.folding import Function
@@ -74,9 +73,12 @@ class Incremental:
     def rests_on(self, declared: TableMapping) -> Mapping[str, str]:
         return {"id": self.id, **own_family_of(declared)}
 
-    def read_back(self, mapping: TableMapping, schema: pa.Schema) -> Mapping[str, KeyColumn]:
-        states = {} if self.merge is None else states_of(mapping)
-        return {"id": Ids.bound(self.id, self.dense_ids, schema).column, **states}
+    def goes_on_from(self, mapping: TableMapping, schema: pa.Schema) -> Mapping[str, str]:
+        """While values are replaced, their types may change: what is there then is nothing to merge into."""
+        ids = {"id's values": Ids.bound(self.id, self.dense_ids, schema).column.kept}
+        if self.merge is None:
+            return ids | {"merge": "replace"}
+        return ids | {"merge": "by column, or a function"} | states_of(mapping)
 
     def order_by(self, declared: TableMapping) -> tuple[str, ...]:
         """Of more messages than a task holds at once, one that comes behind a higher id would pass for a repeat."""

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 import pyarrow as pa
 
 from onefold.core.errors import ConfigError, SchemaMismatch
-from onefold.hbase.columns import KeyColumn
 from onefold.hbase.mapping import Column, TableMapping
 from onefold.sinks.hbase.folding import Declared, Folding, Function, Own
 
@@ -93,9 +92,11 @@ def own_family_of(declared: TableMapping) -> dict[str, str]:
     return {"first family": min(declared.families).decode()}
 
 
-def states_of(mapping: TableMapping) -> dict[str, KeyColumn]:
-    """What the next epoch merges into, by what people call it."""
-    return {f"column {column.name}": column for column in mapping.columns}
+def states_of(mapping: TableMapping) -> dict[str, str]:
+    """For the ledger, what the next epoch merges into: elsewhere, a column would begin anew, and a cell of other bytes
+    be read as another value, also by a column of another name."""
+    places = {f"column {column.name}": column.place for column in mapping.columns}
+    return places | {f"cell {column.place}": column.kept for column in mapping.columns}
 
 
 def previous_cell(column: Column) -> tuple[bytes, bytes]:

@@ -38,7 +38,7 @@ class TableNotes:
         self._table = HBaseTable(settings.hbase, settings.ledger_table)
         self._key = _one(f"{part(pipeline)}/{part(settings.name)}".encode())
         self._rests_on = settings.rests_on()
-        self._bytes = plan.column_bytes() if plan is not None else {}
+        self._bytes = plan.goes_on_from() if plan is not None else {}
 
     def read(self) -> State:
         """Raises ConfigError where the sink is not what it was."""
@@ -73,8 +73,9 @@ class TableNotes:
         text, sink = self._table.get(self._key, [(LEDGER_FAMILY, _STATE), (LEDGER_FAMILY, _SINK)])
         found: dict[str, Any] = dict(self._rests_on) if sink[0].as_py() is None else json.loads(sink[0].as_py())
         bytes_known: dict[str, str] = found.pop(_BYTES, {})
-        known = found | {name: was for name, was in bytes_known.items() if name in self._bytes}
-        mine = self._rests_on | {name: now for name, now in self._bytes.items() if name in bytes_known}
+        compared = [name for name, was in bytes_known.items() if was and name in self._bytes]
+        known = found | {name: bytes_known[name] for name in compared}
+        mine = self._rests_on | {name: self._bytes[name] for name in compared}
         if known != mine:
             was, now = _text(known, mine), _text(mine, known)
             raise ConfigError(
@@ -91,7 +92,8 @@ def _state(text: bytes | None) -> State:
 
 def _text(one: Mapping[str, str], other: Mapping[str, str]) -> str:
     """Of the first, what the other has not, or otherwise."""
-    return ", ".join(f"{name} {value!r}" for name, value in one.items() if other.get(name) != value) or "nothing else"
+    differing = [(name, value) for name, value in one.items() if other.get(name) != value]
+    return ", ".join(f"{name} {value!r}" if value else f"no {name}" for name, value in differing) or "nothing else"
 
 
 def _one(value: bytes) -> pa.BinaryArray:

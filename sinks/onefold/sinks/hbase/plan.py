@@ -9,7 +9,6 @@ from typing import Protocol
 import pyarrow as pa
 
 from onefold.core.contract import Committable, Guarantee, SinkWriter, TaskId
-from onefold.hbase.columns import KeyColumn
 from onefold.hbase.mapping import TableMapping
 from onefold.hbase.settings import HBaseSettings
 from onefold.hbase.table import HBaseTable
@@ -38,8 +37,9 @@ class Mode(Protocol):
         """What else but table and row key must stay as it is: with another, a row would not be known again."""
         ...
 
-    def read_back(self, mapping: TableMapping, schema: pa.Schema) -> Mapping[str, KeyColumn]:
-        """What it reads of the table to go on from there, besides the row key; by what people call it."""
+    def goes_on_from(self, mapping: TableMapping, schema: pa.Schema) -> Mapping[str, str]:
+        """What must stay as it is, besides the row key's bytes, where it was written before: by what people call it,
+        as text. Empty text: nothing was written yet that the next one could take for something else."""
         ...
 
     def order_by(self, declared: TableMapping) -> tuple[str, ...]:
@@ -85,12 +85,11 @@ class Plan:
     def table(self) -> HBaseTable:
         return HBaseTable(self.settings.hbase, self.mapping.table)
 
-    def column_bytes(self) -> dict[str, str]:
+    def goes_on_from(self) -> dict[str, str]:
         """What must go on becoming the same bytes: of others, a row would not be known again, or its values not be
         what they were. As text."""
-        key = {f"row key's {column.name}": column for column in self.mapping.row_key.columns}
-        read = self.settings.mode.read_back(self.mapping, self.schema)
-        return {name: f"{column.written} of {column.kind}" for name, column in {**key, **read}.items()}
+        key = {f"row key's {column.name}": column.kept for column in self.mapping.row_key.columns}
+        return key | dict(self.settings.mode.goes_on_from(self.mapping, self.schema))
 
     def committable(self, task: TaskId, rows: int, bytes: int = 0) -> Committable:
         """What a task that has written these rows hands to the driver."""

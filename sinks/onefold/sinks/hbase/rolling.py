@@ -20,7 +20,6 @@ from onefold.core.errors import ConfigError, Fenced
 from onefold.core.failpoints import failpoint
 from onefold.hbase.buffers import from_fixed, to_fixed
 from onefold.hbase.cells import Cells
-from onefold.hbase.columns import KeyColumn
 from onefold.hbase.mapping import NULL, TableMapping
 from onefold.sinks.hbase.folder import Folder
 from onefold.sinks.hbase.folding import Base, Function
@@ -93,8 +92,10 @@ class Rolling:
     def rests_on(self, declared: TableMapping) -> Mapping[str, str]:
         return {} if self.merge is None else own_family_of(declared)
 
-    def read_back(self, mapping: TableMapping, schema: pa.Schema) -> Mapping[str, KeyColumn]:  # noqa: ARG002
-        return {} if self.merge is None else states_of(mapping)
+    def goes_on_from(self, mapping: TableMapping, schema: pa.Schema) -> Mapping[str, str]:
+        if self.merge is None:
+            return ByRowKey(self.order).goes_on_from(mapping, schema)
+        return states_of(mapping)
 
     def order_by(self, declared: TableMapping) -> tuple[str, ...]:  # noqa: ARG002 - rows are folded in any order
         return ()

@@ -14,7 +14,6 @@ import pyarrow.compute as pc
 from onefold.core.contract import Guarantee, SinkKind, TaskId
 from onefold.core.errors import BadRecord, ConfigError, SchemaMismatch
 from onefold.hbase.cells import Cells
-from onefold.hbase.columns import KeyColumn
 from onefold.hbase.mapping import NULL, TableMapping
 from onefold.sinks.hbase.plan import Plan
 from onefold.sinks.hbase.versions import DELETED, KEY, Repeats, newest, rows_of
@@ -99,8 +98,9 @@ class ByRowKey:
     def rests_on(self, declared: TableMapping) -> Mapping[str, str]:  # noqa: ARG002 - its rows are known by their keys
         return {}
 
-    def read_back(self, mapping: TableMapping, schema: pa.Schema) -> Mapping[str, KeyColumn]:  # noqa: ARG002
-        return {}
+    def goes_on_from(self, mapping: TableMapping, schema: pa.Schema) -> Mapping[str, str]:  # noqa: ARG002
+        """Who does not write that cell any more leaves it as it is, and a row that is put again would stay deleted."""
+        return {"deleted": "" if mapping.deleted is None else mapping.deleted.place}
 
     def order_by(self, declared: TableMapping) -> tuple[str, ...]:  # noqa: ARG002 - rows are folded in any order
         return ()

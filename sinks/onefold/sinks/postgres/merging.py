@@ -7,12 +7,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import psycopg
+import pyarrow as pa
 
-from onefold.sinks.postgres import errors, tombstones
+from onefold.core.errors import SchemaMismatch
+from onefold.sinks.postgres import errors, target, tombstones
 from onefold.sinks.postgres.applying import apply, sort_in_memory
+from onefold.sinks.postgres.comparison import columns_of
 from onefold.sinks.postgres.dead_letters import DeadLetter
 from onefold.sinks.postgres.isolating import Refused, isolate
-from onefold.sinks.postgres.naming import identifier
+from onefold.sinks.postgres.naming import Table, identifier
 from onefold.sinks.postgres.plan import ATTEMPT, DELETED, Delivery, Plan
 
 __all__ = ["merge_attempts"]
@@ -43,8 +46,27 @@ def merge_attempts(
     """Apply the rows of these attempts, inside the caller's transaction; returns how many, and the refused ones.
 
     `timestamp_ms` is the epoch's T. Rows are refused one by one only where the plan has dead letters. Raises
-    TooManyRefused beyond `refused_max`.
+    TooManyRefused beyond `refused_max`; SchemaMismatch where the target was altered meanwhile, and would cast values to
+    others.
     """
+    applied = _apply(connection, plan, attempts, timestamp_ms, refused_max)
+    _check_types(connection, plan)  # now the target is locked
+    return applied
+
+
+def _check_types(connection: AnyConnection, plan: Plan) -> None:
+    """Types that became wider since the sink was opened take the staged values as they are; others round in silence."""
+    if target.types(connection, plan.target, list(plan.types)) == plan.types:
+        return
+    now = target.find(connection, Table.parse(plan.target))
+    if now is None:
+        raise SchemaMismatch(f"table {plan.target} was dropped while rows were merged into it: start again")
+    columns_of(now, pa.schema([(column.name, column.source) for column in plan.columns]))
+
+
+def _apply(
+    connection: AnyConnection, plan: Plan, attempts: Sequence[int], timestamp_ms: int, refused_max: int
+) -> tuple[int, list[DeadLetter]]:
     where = f"s.{ATTEMPT} = ANY('{{{','.join(map(str, attempts))}}}'::bigint[])"
     sort_in_memory(connection)
     if plan.tombstones is not None and plan.delivery is Delivery.STAGED:

@@ -50,7 +50,7 @@ def resolve(connection: Connection, settings: Settings, pipeline: str, schema: p
         reason=reason,
         target=found.table.sql,
         columns=columns,
-        types={c.name: c.type_oid for c in found.columns if c.name in written.names},
+        types={c.name: c.own_type for c in found.columns if c.name in written.names},
         stage=stage,
         stage_table=stage_sql(books.schema, stage) if is_staged else None,
         writers_max=_writers_max(slots_max - slots_used) if delivery is Delivery.TWO_PHASE else None,

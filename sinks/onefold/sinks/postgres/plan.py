@@ -69,7 +69,7 @@ class Plan:
     reason: str
     target: str
     columns: tuple[Column, ...]  # what is written into the target
-    types: dict[str, int]  # of these columns in the target, by oid
+    types: dict[str, str]  # of these columns in the target, as `target.types` says them
     stage: str
     stage_table: str | None  # None: rows go to the target directly
     writers_max: int | None

@@ -24,7 +24,7 @@ class TargetColumn:
     may_insert: bool
     domain: str | None = None  # the domain's name in SQL; `type` is what it comes down to
     collation: str | None = None  # in SQL, where it isn't the type's own
-    type_oid: int = 0  # of the column's own type, also where that is a domain
+    own_type: str = ""  # as `types` says it: the column's own, also where that is a domain
     is_loose: bool = False  # its collation takes some texts for equal that are not the same
 
     @property
@@ -85,9 +85,10 @@ SELECT c.oid, n.nspname, c.relname, c.relkind, c.relpersistence, current_user, h
        row_security_active(c.oid), pg_get_userbyid(c.relowner), pg_has_role(c.relowner, 'USAGE')
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = to_regclass(%s)
 """
+_OWN_TYPE = "concat_ws(' ', a.atttypid, a.atttypmod)"
 # A domain may be over another domain: `type` goes down to what the innermost is over. Each has the modifiers of the
 # one below, its own NOT NULL, and the default of the one below unless it has another.
-_COLUMNS = """
+_COLUMNS = f"""
 WITH RECURSIVE type AS (
     SELECT a.attnum, t.oid, a.atttypmod AS typmod, false AS is_not_null, false AS is_filled, 0 AS depth
     FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
@@ -102,7 +103,7 @@ SELECT a.attname, b.typname, type.typmod, e.typname, b.typtype = 'e', format_typ
        a.attgenerated <> '' OR a.attidentity = 'a', has_column_privilege(a.attrelid, a.attnum, 'INSERT'),
        CASE WHEN type.depth > 0 THEN format_type(a.atttypid, NULL) END,
        (SELECT format('%%I.%%I', nspname, collname) FROM pg_collation c JOIN pg_namespace n ON n.oid = collnamespace
-        WHERE c.oid = a.attcollation AND c.oid <> b.typcollation), a.atttypid,
+        WHERE c.oid = a.attcollation AND c.oid <> b.typcollation), {_OWN_TYPE},
        EXISTS (SELECT FROM pg_collation c WHERE c.oid = a.attcollation AND NOT collisdeterministic)
 FROM pg_attribute a
 JOIN (SELECT DISTINCT ON (attnum) * FROM type ORDER BY attnum, depth DESC) type ON type.attnum = a.attnum
@@ -157,13 +158,14 @@ def declared(connection: Connection, name: str) -> list[tuple[str, str]]:
     return connection.execute(_DECLARED, (name,)).fetchall()
 
 
-def types(connection: Connection, name: str, columns: Sequence[str]) -> dict[str, int]:
-    """The oids of these columns' types, as they are now; a column that is gone is left out."""
-    rows = connection.execute(
-        """SELECT attname, atttypid::bigint FROM pg_attribute
-           WHERE attrelid = to_regclass(%s) AND attname = ANY(%s) AND NOT attisdropped""",
-        (name, list(columns)),
-    )
+def types(connection: Connection, name: str, columns: Sequence[str]) -> dict[str, str]:
+    """These columns' types with their modifiers, as they are now, to be compared; a column that is gone is left out.
+
+    A numeric of fewer places is of the same type, and rounds what it is given.
+    """
+    query = f"""SELECT a.attname, {_OWN_TYPE} FROM pg_attribute a
+                WHERE a.attrelid = to_regclass(%s) AND a.attname = ANY(%s) AND NOT a.attisdropped"""
+    rows = connection.execute(query.encode(), (name, list(columns)))
     return dict(rows.fetchall())
 
 
