@@ -254,6 +254,7 @@ def test_many_ranges_leave_no_memory_and_no_threads_behind(servers: str, kafka_t
 
 
 @pytest.mark.proof
+@pytest.mark.soak
 def test_the_same_tests_pass_under_the_address_and_undefined_behaviour_sanitizers(
     kafka_server: Any, tmp_path: Path
 ) -> None:

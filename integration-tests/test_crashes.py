@@ -108,8 +108,9 @@ def orders_topic(rig: Rig) -> Iterator[None]:
     wait_until(is_gone, 30, "deleting the topic")
 
 
+@pytest.mark.soak
 @pytest.mark.usefixtures("orders_topic")
-@pytest.mark.parametrize("delivery", ["two_phase", pytest.param("staged", marks=pytest.mark.soak)])
+@pytest.mark.parametrize("delivery", ["two_phase", "staged"])
 def test_a_kill_at_every_named_place_leaves_what_that_place_says_and_the_table_ends_exact(
     rig: Rig, delivery: str
 ) -> None:

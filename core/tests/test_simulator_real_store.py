@@ -71,6 +71,7 @@ def test_no_fault_at_any_step_breaks_an_invariant_over_the_real_store(name: str)
 
 
 @pytest.mark.proof
+@pytest.mark.soak
 def test_late_decisions_and_zombies_break_nothing_over_the_real_store() -> None:
     subject = replace(load(), store=RealStore)
     start = CONFIGURATIONS["two-phase"]
