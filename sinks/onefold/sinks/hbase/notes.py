@@ -20,7 +20,7 @@ __all__ = ["LEDGER_FAMILY", "TableNotes"]
 
 LEDGER_FAMILY = b"l"
 _STATE, _SINK = b"state", b"sink"
-_BYTES = "bytes"
+_GOES_ON_FROM = "goes on from"
 _TRIES_MAX = 5
 
 
@@ -29,7 +29,7 @@ class TableNotes:
 
     Whoever writes says which text it has read, and HBase writes where that one is still there: a request that lands
     late finds another one, unless nothing happened in between. The row also says what the sink is: its table, its mode,
-    and once it was opened (`plan`) what its columns become.
+    and once it was opened (`plan`) what the next epoch goes on from.
     """
 
     def __init__(self, settings: Settings, pipeline: str, plan: Plan | None = None) -> None:
@@ -38,7 +38,7 @@ class TableNotes:
         self._table = HBaseTable(settings.hbase, settings.ledger_table)
         self._key = _one(f"{part(pipeline)}/{part(settings.name)}".encode())
         self._rests_on = settings.rests_on()
-        self._bytes = plan.goes_on_from() if plan is not None else {}
+        self._goes_on_from = plan.goes_on_from() if plan is not None else {}
 
     def read(self) -> State:
         """Raises ConfigError where the sink is not what it was."""
@@ -53,7 +53,7 @@ class TableNotes:
             if whole == there:
                 return there
             new = Cells(LEDGER_FAMILY, _STATE, _one(whole.to_json()))
-            is_now = {**self._rests_on, _BYTES: {**known, **self._bytes}}
+            is_now = {**self._rests_on, _GOES_ON_FROM: {**known, **self._goes_on_from}}
             who = Cells(LEDGER_FAMILY, _SINK, _one(json.dumps(is_now).encode()))
             expected = pa.array([text], pa.binary())
             is_written = self._table.put_if_equal(self._key, new, expected, [who], None)
@@ -69,13 +69,13 @@ class TableNotes:
         """The connections are the process's, not its own."""
 
     def _read(self) -> tuple[bytes | None, dict[str, str]]:
-        """The state's text, and what the columns that were ever written have become."""
+        """The state's text, and what was ever said of what the next epoch goes on from."""
         text, sink = self._table.get(self._key, [(LEDGER_FAMILY, _STATE), (LEDGER_FAMILY, _SINK)])
         found: dict[str, Any] = dict(self._rests_on) if sink[0].as_py() is None else json.loads(sink[0].as_py())
-        bytes_known: dict[str, str] = found.pop(_BYTES, {})
-        compared = [name for name, was in bytes_known.items() if was and name in self._bytes]
-        known = found | {name: bytes_known[name] for name in compared}
-        mine = self._rests_on | {name: self._bytes[name] for name in compared}
+        gone_on_from: dict[str, str] = found.pop(_GOES_ON_FROM, {})
+        compared = [name for name, was in gone_on_from.items() if was and name in self._goes_on_from]
+        known = found | {name: gone_on_from[name] for name in compared}
+        mine = self._rests_on | {name: self._goes_on_from[name] for name in compared}
         if known != mine:
             was, now = _text(known, mine), _text(mine, known)
             raise ConfigError(
@@ -83,7 +83,7 @@ class TableNotes:
                 " that it wrote, are of the former. Go back to that; or give the sink another name=, and a table where"
                 " it has no rows yet"
             )
-        return text[0].as_py(), bytes_known
+        return text[0].as_py(), gone_on_from
 
 
 def _state(text: bytes | None) -> State:

@@ -86,8 +86,8 @@ class Plan:
         return HBaseTable(self.settings.hbase, self.mapping.table)
 
     def goes_on_from(self) -> dict[str, str]:
-        """What must go on becoming the same bytes: of others, a row would not be known again, or its values not be
-        what they were. As text."""
+        """What must stay as it is: with another, a row would not be known again, or its values not be what they were.
+        By what people call it, as text."""
         key = {f"row key's {column.name}": column.kept for column in self.mapping.row_key.columns}
         return key | dict(self.settings.mode.goes_on_from(self.mapping, self.schema))
 
