@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 
 from onefold.connectors import hbase_options as hbase_is
+from onefold.connectors.listed import listed
 from onefold.core import ConfigError, Sink
 
 __all__ = ["doctor"]
@@ -101,8 +102,8 @@ def doctor(
         rows = {
             "delivery": delivery.value,
             "mode": mode.value,
-            "key": _names(key),
-            "order": _names(order),
+            "key": listed(key),
+            "order": listed(order),
             "delete_when_true": delete_when_true,
             "delete_when_null": delete_when_null,
             "role": role,
@@ -114,7 +115,7 @@ def doctor(
         records = {
             "mode": into_mode.value,
             "name": into_name,
-            "id": _names(id),
+            "id": listed(id),
             "progress_topic": progress_topic,
             "transactional_id_prefix": transactional_id_prefix,
             "transaction_timeout_s": transaction_timeout_s,
@@ -126,7 +127,7 @@ def doctor(
         hbase,
         hbase_table,
         hbase_mode=hbase_mode,
-        hbase_order=_names(hbase_order),
+        hbase_order=listed(hbase_order),
         hbase_name=hbase_name,
         row_key=row_key,
         salt=salt,
@@ -152,7 +153,7 @@ def doctor(
             "name the pipeline's sinks: --postgres URL --table NAME, or --into TOPIC, or --hbase SERVERS --hbase-table"
             " NAME --row-key COLUMNS, or several of these"
         )
-    found = diagnose(pipeline, sinks, store=store, source=_source(_names(topic), bootstrap_servers, settings))
+    found = diagnose(pipeline, sinks, store=store, source=_source(listed(topic), bootstrap_servers, settings))
     if as_json:
         json.dump(found.as_dict(), sys.stdout, indent=2)
         sys.stdout.write("\n")
@@ -193,7 +194,3 @@ def _settings(given: Sequence[str]) -> dict[str, str]:
     if wrong := [name for name, equals, _ in pairs if not equals]:
         raise ConfigError(f"--setting is name=value, as in security.protocol=SSL, not {wrong[0]!r}")
     return {name.strip(): value for name, _, value in pairs}
-
-
-def _names(text: str) -> list[str]:
-    return [name.strip() for name in text.split(",")] if text else []

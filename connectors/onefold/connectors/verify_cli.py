@@ -14,6 +14,7 @@ import typer
 from rich.console import Console
 
 from onefold.connectors import hbase_options as hbase_is
+from onefold.connectors.listed import listed
 from onefold.core import ConfigError
 
 if TYPE_CHECKING:
@@ -95,9 +96,9 @@ def verify(
         "delete_when_null": delete_when_null,
         "on_error": on_error.value,
         "dead_letters": dead_letters,
-        "source_position": _names(source_position),
+        "source_position": listed(source_position),
     }
-    shared = {"order": _names(order)} if order else {}
+    shared = {"order": listed(order)} if order else {}
     if hbase is not None:
         _check_of_hbase(mode, postgres, letters, of_postgres)
     of_hbase = hbase_is.hbase_sink(
@@ -125,16 +126,16 @@ def verify(
     result = run_verification(
         pipeline=pipeline,
         source=KafkaSource(
-            *_names(topic),
+            *listed(topic),
             bootstrap_servers=bootstrap_servers,
             format="json",
             schema=schema,
             positions=positions,
             on_error="dead_letter" if letters is not None else "skip" if skips_bad_records else "fail",
         ),
-        sink=of_hbase or _postgres(postgres, table, mode, _names(key), bookkeeping_schema, sink, of_postgres | shared),
+        sink=of_hbase or _postgres(postgres, table, mode, listed(key), bookkeeping_schema, sink, of_postgres | shared),
         letters=_letters(postgres, letters, bookkeeping_schema),
-        key=_names(key),
+        key=listed(key),
         select=select or [],
         where=where,
         store=store,
@@ -210,7 +211,3 @@ def _check_store(pipeline: str, store: str | None) -> None:
             f"HBase has no checkpoint store, and the usual one, {usual}, is not in this directory: name the pipeline's"
             " with --store, such as another sink's database (postgresql+psycopg://...)"
         )
-
-
-def _names(text: str) -> list[str]:
-    return [name.strip() for name in text.split(",")] if text else []

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pyarrow as pa
 
 from onefold.core.errors import SchemaMismatch
 
-__all__ = ["check_columns"]
+__all__ = ["check_columns", "names_of"]
 
 
 def check_columns(batch: pa.RecordBatch, opened: pa.Schema, where: str) -> None:
     """Raise SchemaMismatch unless the rows have the columns that the sink was opened for."""
     if batch.schema.names != opened.names or batch.schema.types != opened.types:
         raise SchemaMismatch(f"{where}: rows of {batch.schema} came, and the sink was opened for {opened}")
+
+
+def names_of(columns: str | Sequence[str]) -> tuple[str, ...]:
+    """As users name columns: one, or several."""
+    return (columns,) if isinstance(columns, str) else tuple(columns)

@@ -14,6 +14,7 @@ from onefold.hbase.mapping import RowKey, TableMapping
 from onefold.hbase.settings import HBaseSettings
 from onefold.hbase.tables import Family
 from onefold.sinks.announcing import AnnouncingCommitter, Place
+from onefold.sinks.columns import names_of
 from onefold.sinks.hbase import doctor
 from onefold.sinks.hbase.folding import Function
 from onefold.sinks.hbase.modes import mode_of
@@ -78,7 +79,7 @@ class HBaseSink:
         ledger_table: str = "onefold_ledger",
     ) -> None:
         chosen = mode_of(
-            mode, order=_names(order), delete=delete, deletes=deletes, merge=merge, id=id, dense_ids=dense_ids
+            mode, order=names_of(order), delete=delete, deletes=deletes, merge=merge, id=id, dense_ids=dense_ids
         )
         if isinstance(table, TableMapping):
             if row_key is not None or columns or family or deleted:
@@ -191,10 +192,6 @@ def _deleted_cell(columns: Mapping[str, str] | str | None, family: str | None) -
         named = TableMapping.of("t", "k", columns).columns
         family = named[0].family.decode(errors="replace")
     return f"{family}:_deleted"
-
-
-def _names(names: str | Sequence[str]) -> tuple[str, ...]:
-    return (names,) if isinstance(names, str) else tuple(names)
 
 
 def _check(settings: Settings) -> None:

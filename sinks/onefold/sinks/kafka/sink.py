@@ -9,6 +9,7 @@ import pyarrow as pa
 from onefold.core.contract import Committer, Guarantee, SinkKind, SinkWriter, TaskId
 from onefold.core.errors import ConfigError
 from onefold.core.findings import Finding
+from onefold.sinks.columns import names_of
 from onefold.sinks.kafka import clients, doctor, requests
 from onefold.sinks.kafka.cluster import cluster
 from onefold.sinks.kafka.committer import TransactionalCommitter
@@ -78,14 +79,14 @@ class KafkaSink:
             bootstrap_servers=bootstrap_servers,
             name=name or topic,
             mode=mode,
-            encoding=Encoding(format, _names(key), _names(headers)),
+            encoding=Encoding(format, names_of(key), names_of(headers)),
             prefix=transactional_id_prefix,
             progress_topic=progress_topic,
             transaction_timeout_s=transaction_timeout_s,
             outage_max_s=outage_max_s,
             timeout_s=timeout_s,
             client=tuple(sorted((settings or {}).items())),
-            ids=Ids(_names(id), id_header),
+            ids=Ids(names_of(id), id_header),
         )
         _check(self._settings)
         self._schema: pa.Schema | None = None
@@ -162,10 +163,6 @@ class KafkaSink:
 
     def _topics(self, pipeline: str) -> Topics:
         return Topics(self._settings, self._settings.where(pipeline))
-
-
-def _names(names: str | Sequence[str]) -> tuple[str, ...]:
-    return (names,) if isinstance(names, str) else tuple(names)
 
 
 def _check(settings: Settings) -> None:

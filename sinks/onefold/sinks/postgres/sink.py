@@ -10,6 +10,7 @@ import pyarrow as pa
 from onefold.core.contract import Committer, Guarantee, SinkKind, SinkWriter, TaskId
 from onefold.core.errors import ConfigError
 from onefold.core.findings import Finding
+from onefold.sinks.columns import names_of
 from onefold.sinks.postgres import connection as pool
 from onefold.sinks.postgres import doctor, opening
 from onefold.sinks.postgres import plan as plans
@@ -98,7 +99,7 @@ class PostgresSink:
             raise ConfigError("dead_letters_max is how many rows may be put aside: 0 or more")
         changes = None
         if mode == "upsert":
-            changes = Changes(_names(key), _names(order), delete_when_true, delete_when_null, deletes_kept_s)
+            changes = Changes(names_of(key), names_of(order), delete_when_true, delete_when_null, deletes_kept_s)
         self._settings = Settings(
             url=url,
             table=Table.parse(table),
@@ -112,7 +113,7 @@ class PostgresSink:
             on_error=on_error,
             dead_letters=Table.parse(dead_letters) if dead_letters is not None else None,
             dead_letters_max=dead_letters_max,
-            source_position=_names(source_position),
+            source_position=names_of(source_position),
             evolve=evolve,
         )
         self._settings.conninfo("")  # an unreadable URL is best known now
@@ -216,10 +217,6 @@ class PostgresSink:
 
     def _doing(self, pipeline: str, what: str) -> str:
         return f"sink {self.name!r} of pipeline {pipeline!r}, {what}"
-
-
-def _names(names: str | Sequence[str]) -> tuple[str, ...]:
-    return (names,) if isinstance(names, str) else tuple(names)
 
 
 _DURABLE = "the server keeps what it acknowledged (fsync on; no promotion of an asynchronous replica)"

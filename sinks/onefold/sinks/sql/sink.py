@@ -11,6 +11,7 @@ import sqlalchemy as sa
 from onefold.core.backends import backend_of, url_of
 from onefold.core.contract import Committer, Guarantee, SinkKind, SinkWriter, TaskId
 from onefold.core.errors import ConfigError
+from onefold.sinks.columns import names_of
 from onefold.sinks.sql import staging, target
 from onefold.sinks.sql.adapters import adapter_of
 from onefold.sinks.sql.committer import SqlCommitter
@@ -182,14 +183,10 @@ def _upsert(
         if key or order or delete_when_true:
             raise ConfigError("key, order and delete_when_true belong to mode='upsert'")
         return None
-    key, order = _names(key), _names(order)
+    key, order = names_of(key), names_of(order)
     columns = [*key, *order, *([delete_when_true] if delete_when_true else [])]
     if not key or not order:
         raise ConfigError("mode='upsert' needs key=... and order=...: one or more columns of the rows each")
     if len({*columns}) != len(columns):
         raise ConfigError("key, order and delete_when_true must be different columns")
     return Upsert(key, order, delete_when_true, deletes_kept_s)
-
-
-def _names(names: str | Sequence[str]) -> tuple[str, ...]:
-    return (names,) if isinstance(names, str) else tuple(names)
