@@ -194,7 +194,7 @@ def test_keys_headers_timestamps_and_positions_come_along_in_every_format(server
             bootstrap_servers=servers,
             format=name,
             columns=["position", "key", "headers", "timestamp"],
-            **settings,  # type: ignore[arg-type]
+            **settings,  # type: ignore[arg-type]  # texts for whatever a format may be told
         )
         found = rows(source, 2)
         assert found[0] | {"n": 1, "s": "x", "value": "1,x"} == {
