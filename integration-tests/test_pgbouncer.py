@@ -27,6 +27,21 @@ def sql(url: str, statement: str) -> list[tuple[Any, ...]]:
         return cursor.fetchall() if cursor.description else []
 
 
+def refuse_settings_of_others(url: str, *tables: str) -> None:
+    """Each row shows by a constraint what the transaction that writes it runs with."""
+    for table in tables:
+        sql(
+            url,
+            f"""
+            ALTER TABLE {table}
+            ADD CONSTRAINT asynchronous CHECK (current_setting('synchronous_commit') = 'on'),
+            ADD CONSTRAINT timed CHECK (current_setting('statement_timeout') = '0'),
+            ADD CONSTRAINT impatient CHECK (current_setting('lock_timeout') <> '1ms'),
+            ADD CONSTRAINT elsewhere CHECK (current_setting('search_path') = '"$user", public')
+            """,
+        )
+
+
 @pytest.fixture(params=["transaction", "session"])
 def pooled(request: pytest.FixtureRequest, postgres_url: str, tmp_path: Path) -> Iterator[str]:
     settings = FEW if request.param == "transaction" else {**FEW, "default_pool_size": "8"}
@@ -45,9 +60,11 @@ def test_epochs_go_through_pgbouncer_beside_others_who_leave_settings_behind(
     pooled: str, postgres_url: str, delivery: str
 ) -> None:
     line = Line(pooled, delivery=delivery).start()
+    refuse_settings_of_others(postgres_url, "t", "onefold_epochs")
     for number in range(1, 9):  # more often than psycopg needs to prepare a statement by name
         sql(
-            pooled, "SET synchronous_commit = off; SET statement_timeout = 1; SET lock_timeout = 1; SET search_path = x"
+            pooled,
+            "SET synchronous_commit = off; SET statement_timeout = '1min'; SET lock_timeout = 1; SET search_path = x",
         )
         line.to(number * 10)
     line.close()
