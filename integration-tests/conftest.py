@@ -46,6 +46,18 @@ class _Named:
         """It runs already."""
 
 
+_ONE_PROCESS = ("hbase_server", "impatient_server", "guarded", "secure", "java", "reports")
+
+
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the marks
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """`--dist loadgroup` gives the tests of a costly fixture to one process, so that it is made once."""
+    for item in items:
+        costly = [name for name in _ONE_PROCESS if name in getattr(item, "fixturenames", ())]
+        if costly:
+            item.add_marker(pytest.mark.xdist_group(costly[0]))
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _quick_compiler() -> Iterator[None]:
     """Here no JVM lives long enough for the second compiler, which would take a third of the suite's CPU time."""

@@ -1,4 +1,4 @@
-"""What the tests of the Kafka source do to topics, without Spark."""
+"""What tests do to topics, without Spark."""
 
 from __future__ import annotations
 
@@ -16,9 +16,14 @@ from onefold.sources.kafka.standing import Standing
 QUIET = {"log_level": 0}
 
 
+def in_order(servers: str) -> Producer:
+    """A batch that is sent again, to a broker that was slow to answer, doesn't come twice or after its successors."""
+    return Producer({"bootstrap.servers": servers, "enable.idempotence": True, **QUIET})
+
+
 def produce(servers: str, topic: str, count: int, partition: int = 0, **more: int | bytes) -> None:
     """`count` records; `timestamp` and `value` are what `Producer.produce` takes."""
-    producer = Producer({"bootstrap.servers": servers, **QUIET})
+    producer = in_order(servers)
     for number in range(count):
         producer.produce(topic, **{"value": b"%d" % number, "partition": partition, **more})
     assert producer.flush(20) == 0

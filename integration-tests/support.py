@@ -11,7 +11,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from confluent_kafka import Producer
+from kafka_topics import in_order
 from pyspark.sql import DataFrame, SparkSession
 
 from onefold.core import Sink, driver
@@ -62,7 +62,7 @@ class Rig:
         self.sent += records
 
     def put_values(self, values: list[bytes], partitions: int = 4, topic: str | None = None) -> None:
-        producer = Producer({"bootstrap.servers": self.servers, "log_level": 0})
+        producer = in_order(self.servers)
         for number, value in enumerate(values):
             producer.produce(topic or self.topic, value, partition=number % partitions)
         assert producer.flush(30) == 0

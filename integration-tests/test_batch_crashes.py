@@ -76,6 +76,7 @@ def states(rig: Rig) -> dict[str, list[str]]:
     return found
 
 
+@pytest.mark.soak
 def test_a_job_killed_before_its_decision_after_it_or_in_mid_commit_writes_its_run_once(rig: Rig) -> None:
     job = BatchJob(rig.url, str(rig.directory), tuple(PLACES))
     held = Held(job)

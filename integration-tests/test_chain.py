@@ -40,7 +40,7 @@ class Chain:
         return self.rig.run(self.pipeline(adopt_ledger=adopt_ledger), source, checkpoint)
 
 
-@pytest.fixture(params=["two_phase", "staged", "sqlite"])
+@pytest.fixture(params=["two_phase", "staged", pytest.param("sqlite", marks=pytest.mark.soak)])
 def chain(request: pytest.FixtureRequest, rig: Rig) -> Chain:
     if request.param == "sqlite":
         return Chain(rig, "two_phase", rig.sqlite)
@@ -206,7 +206,7 @@ def test_an_older_copy_of_the_destination_is_data_loss_and_starts_over_under_a_n
     rig.assert_exact()
 
 
-@pytest.mark.parametrize("delivery", ["two_phase", "staged"])
+@pytest.mark.parametrize("delivery", [pytest.param("two_phase", marks=pytest.mark.soak), "staged"])
 def test_an_older_copy_of_store_and_destination_together_resumes_from_the_ledger(rig: Rig, delivery: str) -> None:
     chain = Chain(rig, delivery, None)
     books = ("onefold_sinks.onefold_ledger", "onefold_sinks.onefold_parts")
@@ -225,6 +225,7 @@ def test_an_older_copy_of_store_and_destination_together_resumes_from_the_ledger
     rig.assert_exact()
 
 
+@pytest.mark.soak
 def test_two_pipelines_into_one_table_keep_their_own_chains(rig: Rig) -> None:
     first, second = Chain(rig, "two_phase", None), Chain(rig, "two_phase", None)
     rig.put(600)

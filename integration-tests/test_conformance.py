@@ -72,7 +72,7 @@ def rows_deletions_and_bad_ones(ids: Sequence[int]) -> pa.RecordBatch:
     return batch.append_column("gone", pa.array([i % 3 == 1 for i in ids], pa.bool_()))
 
 
-@pytest.mark.parametrize("delivery", ["two_phase", "staged"])
+@pytest.mark.parametrize("delivery", [pytest.param("two_phase", marks=pytest.mark.soak), "staged"])
 def test_upserts_with_deletions_and_dead_letters_keep_their_promises(postgres_url: str, delivery: str) -> None:
     """Every id shows as exactly one of the three effects: a row, a remembered deletion, a dead letter."""
     ask = Ask(postgres_url)
@@ -100,7 +100,7 @@ def test_upserts_with_deletions_and_dead_letters_keep_their_promises(postgres_ur
     assert report.strikes.keys() == (CALLS | {"merge"} if delivery == "staged" else CALLS)
 
 
-@pytest.mark.parametrize("delivery", ["two_phase", "staged"])
+@pytest.mark.parametrize("delivery", ["two_phase", pytest.param("staged", marks=pytest.mark.soak)])
 def test_appends_with_dead_letters_keep_their_promises(postgres_url: str, delivery: str) -> None:
     """Here a row that is written twice shows twice."""
     ask = Ask(postgres_url)
@@ -126,6 +126,9 @@ def versions(ids: Sequence[int]) -> pa.RecordBatch:
     return pa.record_batch({**columns, "v": pa.array([1] * len(ids)), "gone": pa.array([False] * len(ids))})
 
 
+@pytest.mark.parametrize(
+    "sql_url", ["sqlite", "mariadb", pytest.param("postgres", marks=pytest.mark.soak)], indirect=True
+)
 def test_the_sql_sink_keeps_its_promises(sql_url: str) -> None:
     settings: dict[str, Any] = {"mode": "upsert", "key": ("id",), "order": ("v",), "delete_when_true": "gone"}
     sink = partial(SqlSink, sql_url, "t", **settings)
@@ -155,7 +158,10 @@ def test_the_sql_sink_keeps_its_promises(sql_url: str) -> None:
 
 @pytest.mark.parametrize(
     ("server", "steps"),
-    [("postgres_url", {"steps_max": STEPS_MAX}), ("mariadb_url", {"steps_max": SQL_STEPS_MAX, "moments": 0})],
+    [
+        ("postgres_url", {"steps_max": STEPS_MAX}),
+        pytest.param("mariadb_url", {"steps_max": SQL_STEPS_MAX, "moments": 0}, marks=pytest.mark.soak),
+    ],
 )
 def test_the_checkpoint_store_keeps_its_promises(
     server: str, steps: dict[str, int], request: pytest.FixtureRequest

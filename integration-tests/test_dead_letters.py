@@ -10,8 +10,8 @@ import psycopg
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from confluent_kafka import Producer
 from kafka_reading import Reader, open_transactions
+from kafka_topics import in_order
 from lives import NUMBERS, Life, at_failpoint
 from pyspark.sql import DataFrame
 from support import AVAILABLE_NOW, CrashError, Rig, crash
@@ -33,7 +33,7 @@ BAD = [b'{"id":"three"}', b"\xff\x00", None, b'{"id":1,"n":2}}', b""]
 
 def put_mixed(rig: Rig, count: int, bad_each: int = 50) -> dict[tuple[int, int], bytes | None]:
     """`count` records of which some are bad; returns these by partition and offset."""
-    producer = Producer({"bootstrap.servers": rig.servers, "log_level": 0})
+    producer = in_order(rig.servers)
     ends = [0] * 4
     bad: dict[tuple[int, int], bytes | None] = {}
     for number in range(count):

@@ -8,7 +8,7 @@ from itertools import chain
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
+from kafka_topics import in_order
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from support import AVAILABLE_NOW, SCHEMA, Rig, crash, failing_at
@@ -35,7 +35,7 @@ def _one_state_partition(spark: SparkSession) -> Iterator[None]:
 def put(rig: Rig, ids: Iterable[str | None], partition: int = 0, in_header: bool = False, hours_ago: float = 0) -> None:
     """Records whose value is their id."""
     at_ms = int((time.time() - hours_ago * 3600) * 1000)
-    producer = Producer({"bootstrap.servers": rig.servers, "log_level": 0})
+    producer = in_order(rig.servers)
     for id in ids:
         headers: list[Any] = [("other", b"x"), ("id", id)] if in_header and id is not None else []
         value, key = (id or "-").encode(), None if in_header else id
@@ -129,6 +129,7 @@ def test_what_cannot_be_deduplicated_is_refused_before_the_query_starts(rig: Rig
         pipeline.stream(rig.spark, rig.source(deduplicate=OrderedIds()), rig.checkpoint())
 
 
+@pytest.mark.soak
 def test_what_a_keyed_sink_wrote_repeatedly_arrives_once(
     rig: Rig, kafka_topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,9 +11,10 @@ from typing import Any
 
 import psycopg
 import pytest
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 from kafka_life import SCHEMA, batches
+from kafka_topics import in_order
 from lives import Epochs, MakeWorld
 from psycopg.conninfo import make_conninfo
 from typer.testing import CliRunner
@@ -187,7 +188,7 @@ def test_a_source_is_held_against_the_position_of_the_pipeline(
     kafka_server: KafkaServer, kafka_topic: Topic, postgres_url: str, tmp_path: Path
 ) -> None:
     servers, topic = kafka_server.bootstrap_servers, kafka_topic(partitions=1, config={"retention.ms": "7200000"})
-    producer = Producer({"bootstrap.servers": servers, "log_level": 0})
+    producer = in_order(servers)
     hour_ago_ms = int(time.time() * 1000) - 5_400_000
     for number in range(10):
         producer.produce(topic, b"%d" % number, timestamp=hour_ago_ms)

@@ -14,7 +14,7 @@ from typing import Any, get_args
 
 import psycopg
 import pytest
-from confluent_kafka import Producer
+from kafka_topics import in_order
 from lives import Life
 from support import wait_until
 from two_sinks import OPENED, PARTS, RECOVERED, Driver, Job, Orders
@@ -281,7 +281,7 @@ def make(
 
     def make(mode: str, delivery: str) -> Crashes:
         topic = kafka_topic(partitions=PARTITIONS)
-        producer = Producer({"bootstrap.servers": kafka_server.bootstrap_servers, "log_level": 0})
+        producer = in_order(kafka_server.bootstrap_servers)
         for number, record in enumerate(RECORDS):
             producer.produce(topic, json.dumps(record).encode(), partition=number % PARTITIONS)
         assert producer.flush(30) == 0

@@ -30,8 +30,10 @@ def one_each(ids: Sequence[int]) -> pa.RecordBatch:
 
 @pytest.mark.parametrize(
     "mode",
-    [{"mode": "rolling", "order": "sequence"}, {"mode": "incremental", "id": "sequence"}],
-    ids=["rolling", "incremental"],
+    [
+        pytest.param({"mode": "rolling", "order": "sequence"}, id="rolling"),
+        pytest.param({"mode": "incremental", "id": "sequence"}, id="incremental", marks=pytest.mark.soak),
+    ],
 )
 def test_the_sink_keeps_its_promises(
     hbase_server: HBaseServer, mode: dict[str, str], monkeypatch: pytest.MonkeyPatch

@@ -16,6 +16,7 @@ from confluent_kafka import KafkaException, Producer
 from kafka.protocol.consumer import FetchResponse
 from kafka.protocol.producer import EndTxnRequest, EndTxnResponse
 from kafka_reading import Reader
+from kafka_topics import in_order
 
 from onefold.core import ConfigError, DataLoss, Retriable
 from onefold.local import KafkaServer
@@ -233,7 +234,7 @@ def _raise(error: BaseException) -> None:
 
 
 def test_a_log_is_read_past_other_peoples_keys_of_any_bytes(lab: Lab) -> None:
-    producer = Producer({"bootstrap.servers": lab.servers, "log_level": 0})
+    producer = in_order(lab.servers)
     for key in (b"\xff\x00", b"ours"):
         producer.produce(lab.topic, b"v", key)
     assert producer.flush(20) == 0

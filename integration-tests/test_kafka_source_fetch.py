@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
+from kafka_topics import in_order
 
 from onefold.core.errors import BadRecord, ConfigError, DataLoss, Retriable
 from onefold.core.positions import Positions
@@ -42,7 +43,7 @@ def servers(kafka_server: Any) -> Iterator[str]:
 
 
 def produce(servers: str, topic: str, values: list[bytes | None], partition: int = 0) -> None:
-    producer = Producer({"bootstrap.servers": servers, "log_level": 0})
+    producer = in_order(servers)
     for value in values:
         producer.produce(topic, value, partition=partition)
         producer.poll(0)
@@ -250,7 +251,7 @@ def test_initial_positions_are_explicit_for_every_partition(servers: str, kafka_
 
 def test_raw_columns_carry_keys_headers_nulls_and_timestamps(servers: str, kafka_topic: Topic) -> None:
     topic = kafka_topic(partitions=2)
-    producer = Producer({"bootstrap.servers": servers, "log_level": 0})
+    producer = in_order(servers)
     headers: list[tuple[str, bytes | None]] = [("h", b"1"), ("h", b"2"), ("n", None)]
     producer.produce(topic, b"v", b"k", 1, timestamp=1763692380123, headers=headers)
     producer.produce(topic, None, b"", 1, timestamp=1763692380124)
@@ -285,6 +286,7 @@ def test_a_bad_record_is_named_by_topic_partition_offset_and_reason(servers: str
     assert len(message) < 600
 
 
+@pytest.mark.parametrize("compiled", [pytest.param("off", marks=pytest.mark.soak), "required"], indirect=True)
 def test_a_broker_that_comes_back_is_read_on_with_the_same_consumer(
     kafka_server: Any, servers: str, kafka_topic: Topic
 ) -> None:

@@ -10,10 +10,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import Producer
 from confluent_kafka.schema_registry import Schema, SchemaReference, SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
+from kafka_topics import in_order
 from schema_registry import SchemaRegistry
 from support import AVAILABLE_NOW, Rig
 
@@ -52,7 +52,7 @@ def registry() -> Iterator[SchemaRegistry]:
 
 
 def produce(servers: str, topic: str, values: list[bytes | None], **more: Any) -> None:
-    producer = Producer({"bootstrap.servers": servers, "log_level": 0})
+    producer = in_order(servers)
     for value in values:
         producer.produce(topic, value, partition=0, **more)
     assert producer.flush(20) == 0

@@ -15,6 +15,7 @@ import psutil
 import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from kafka_topics import in_order
 from pyspark.sql import DataFrame, SparkSession
 
 from onefold.sources import KafkaSource
@@ -33,7 +34,7 @@ class Kafka:
         self.admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
 
     def put(self, topic: str, values: list[bytes | None], partition: int = 0) -> None:
-        producer = Producer({"bootstrap.servers": self.servers, "log_level": 0})
+        producer = in_order(self.servers)
         for value in values:
             producer.produce(topic, value, partition=partition)
             producer.poll(0)

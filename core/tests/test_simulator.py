@@ -93,6 +93,7 @@ def test_the_simulated_protocol_is_the_production_source_and_a_patch_must_fit_it
 
 
 @pytest.mark.proof
+@pytest.mark.soak
 def test_every_mutant_is_caught() -> None:
     caught = catch_mutants()
     assert len(caught) >= 30
