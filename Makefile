@@ -31,7 +31,7 @@ torture: $(INSTALLED)
 	@$(BIN)/onefold torture $(ARGS)
 
 test: $(INSTALLED)
-	@$(BIN)/python -m pytest $(or $(ARGS),-n auto --dist loadgroup)
+	@$(BIN)/python -m pytest $(or $(ARGS),-n auto)
 
 sanitize: $(INSTALLED)
 	@ONEFOLD_SANITIZE=whole $(BIN)/python -m pytest integration-tests/test_compiled_fetch.py -k sanitizers $(ARGS)

@@ -24,6 +24,7 @@ from lives import MakeWorld, worlds
 from pyspark.sql import SparkSession
 from sql_bench import Bench, Make
 from support import Rig, wait_until
+from xdist.scheduler.loadscope import LoadScopeScheduling
 
 from onefold.connectors.spark_session import spark_session
 from onefold.connectors.transactions import Transactions
@@ -46,16 +47,21 @@ class _Named:
         """It runs already."""
 
 
-_ONE_PROCESS = ("hbase_server", "impatient_server", "guarded", "secure", "java", "reports")
+class _CostlyOnce(LoadScopeScheduling):
+    """With `-n`: tests that share what takes long to make run in one process, all others in any."""
+
+    _COSTLY = ("local_servers", "kafka_keyed", "kafka_operations", "kafka_sink_epochs", "kafka_sink_field", "simulator")
+
+    def _split_scope(self, nodeid: str) -> str:
+        name = Path(nodeid.partition("::")[0]).stem.removeprefix("test_")
+        if name.startswith("hbase"):
+            return "hbase"
+        return name if name in self._COSTLY else nodeid
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist reads the marks
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """`--dist loadgroup` gives the tests of a costly fixture to one process, so that it is made once."""
-    for item in items:
-        costly = [name for name in _ONE_PROCESS if name in getattr(item, "fixturenames", ())]
-        if costly:
-            item.add_marker(pytest.mark.xdist_group(costly[0]))
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> _CostlyOnce:
+    return _CostlyOnce(config, log)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -222,7 +228,9 @@ def hbase_table(hbase_server: HBaseServer) -> Iterator[Callable[..., HBaseTable]
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    session = spark_session("onefold tests", tmp_path_factory.mktemp("spark"), master="local[2]")
+    # Batches are tiny here: they would win back nothing of the time that compiling code for each query takes.
+    interpreted = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+    session = spark_session("onefold tests", tmp_path_factory.mktemp("spark"), master="local[2]", **interpreted)
     yield session
     session.stop()
 

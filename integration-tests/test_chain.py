@@ -73,6 +73,7 @@ def test_a_deleted_checkpoint_with_other_batches_is_refused_and_resumes_from_the
     rig.assert_exact()
 
 
+@pytest.mark.soak
 def test_an_older_copy_of_the_checkpoint_goes_on_where_the_batches_are_the_same(rig: Rig) -> None:
     chain = Chain(rig, "staged", None)
     rig.put(300)
@@ -101,7 +102,7 @@ def test_an_older_copy_of_the_checkpoint_with_other_batches_is_refused_and_resum
     rig.assert_exact()
 
 
-@pytest.mark.parametrize("ahead", [True, False], ids=["ahead", "behind"])
+@pytest.mark.parametrize("ahead", [pytest.param(True, marks=pytest.mark.soak), False], ids=["ahead", "behind"])
 def test_the_checkpoint_of_another_pipeline_is_refused_and_resumes_from_the_ledger(rig: Rig, ahead: bool) -> None:
     mine, other = Chain(rig, "two_phase", None), rig.pipeline(rig.sink(table="others"), name="other")
     rig.put(300)

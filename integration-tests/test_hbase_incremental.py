@@ -168,12 +168,12 @@ def test_a_region_server_whose_clock_is_behind_the_last_ones_hides_nothing_of_wh
 
 
 def test_messages_whose_answers_are_lost_are_applied_once(make: Make, hbase_server: HBaseServer) -> None:
-    bench, messages = make(timeout_s=1, mode="incremental", id="id", merge=APPLIED), messages_of(4)
+    bench, messages = make(timeout_s=2, mode="incremental", id="id", merge=APPLIED), messages_of(4)
     bench.write(messages[:20], epoch=1)
     hbase_server.hbase.pause()
     with ThreadPoolExecutor(1) as pool:
         cut_off = pool.submit(bench.write, messages[10:40], epoch=2)
-        time.sleep(1.5)
+        time.sleep(2.5)
         hbase_server.hbase.resume()
         with suppress(InDoubt, Retriable):
             cut_off.result()

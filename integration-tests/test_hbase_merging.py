@@ -28,12 +28,11 @@ def one_each(ids: Sequence[int]) -> pa.RecordBatch:
     return pa.record_batch({"k": pa.array(ids, pa.int64()), "n": ones, "sequence": ones})
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
     "mode",
-    [
-        pytest.param({"mode": "rolling", "order": "sequence"}, id="rolling"),
-        pytest.param({"mode": "incremental", "id": "sequence"}, id="incremental", marks=pytest.mark.soak),
-    ],
+    [{"mode": "rolling", "order": "sequence"}, {"mode": "incremental", "id": "sequence"}],
+    ids=["rolling", "incremental"],
 )
 def test_the_sink_keeps_its_promises(
     hbase_server: HBaseServer, mode: dict[str, str], monkeypatch: pytest.MonkeyPatch

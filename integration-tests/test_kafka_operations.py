@@ -75,7 +75,7 @@ def test_a_login_over_tls_serves_planning_reading_lag_and_the_group(secure: Secu
 
 def test_a_wrong_password_is_said_to_be_refused(secure: Secure) -> None:
     wrong = {**secure.settings, "sasl.password": "guessed"}
-    source = KafkaSource("orders", bootstrap_servers=secure.server.secure_servers, settings=wrong, timeout_s=3)
+    source = KafkaSource("orders", bootstrap_servers=secure.server.secure_servers, settings=wrong, timeout_s=5)
     with pytest.raises(ConfigError, match=r"refused us .*sasl"):
         source.initial_positions()
 

@@ -191,14 +191,14 @@ def test_a_transaction_that_expired_before_the_decision_makes_the_epoch_run_agai
         if len(runs) == 1:
             expire(impatient)
 
-    with impatient.life(transaction_timeout_s=3, outage_max_s=0.1) as life:
+    with impatient.life(transaction_timeout_s=5, outage_max_s=0.1) as life:
         life.run(*batches(0), doing=wait_for_the_end)
     assert [len(names) for names in runs] == [2, 2]
     impatient.assert_exact(1)
 
 
 def test_a_transaction_that_expired_after_the_decision_is_damage_with_evidence(impatient: World) -> None:
-    settings = {"transaction_timeout_s": 3, "outage_max_s": 0.1}
+    settings = {"transaction_timeout_s": 5, "outage_max_s": 0.1}
     with impatient.life(**settings) as life:
         committer = life.driver.committers[impatient.topic]
         life.driver.committers[impatient.topic] = late = Late(committer, impatient)

@@ -154,12 +154,12 @@ def test_who_may_write_to_the_progress_topic_and_not_read_it_is_told_by_an_exami
 def test_a_wrong_password_and_a_certificate_of_nobody_known_are_said_to_be_refused(
     guarded: Guarded, tmp_path: Path
 ) -> None:
-    wrong = guarded.sink("orders", settings={"sasl.password": "guessed"}, timeout_s=1)
+    wrong = guarded.sink("orders", settings={"sasl.password": "guessed"}, timeout_s=5)
     with pytest.raises(ConfigError, match="refused us"):
         wrong.recover("p")
     stranger = self_signed(tmp_path, "stranger", "stranger")
     for asked in ({"sasl.password": "guessed"}, {"ssl.ca.location": str(stranger)}):
-        sink = guarded.sink("orders", settings=asked, timeout_s=3)
+        sink = guarded.sink("orders", settings=asked, timeout_s=5)
         with pytest.raises(ConfigError, match=r"refuses user 'alice'|not to be trusted"):
             Cluster(*sink.settings.cluster).brokers()
 
@@ -188,7 +188,7 @@ def _set_transaction_version(admin: KafkaAdminClient, how: int, level: int) -> N
 
 
 def test_a_missing_topic_is_an_error_with_the_command_that_makes_it(kafka_server: KafkaServer) -> None:
-    sink = KafkaSink("nowhere", bootstrap_servers=kafka_server.bootstrap_servers, timeout_s=1)
+    sink = KafkaSink("nowhere", bootstrap_servers=kafka_server.bootstrap_servers, timeout_s=5)
     with pytest.raises(ConfigError, match=r"no topic 'nowhere'.*kafka-topics\.sh .* --create --topic nowhere"):
         sink.open("p", SCHEMA)
 

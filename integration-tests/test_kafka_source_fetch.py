@@ -159,7 +159,7 @@ def test_ranges_that_end_in_transaction_markers_or_aborted_records_end(servers: 
     assert offsets(servers, topic, 10, 10) == []
     produce(servers, topic, [b"x"])
     assert offsets(servers, topic, 8, 11) == [10]
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 20
 
 
 def test_every_way_to_cut_a_topic_with_gaps_into_ranges_gives_each_record_once(
@@ -226,7 +226,7 @@ def test_a_broker_that_is_not_there_is_named_in_bounded_time() -> None:
     assert "Connection refused" in str(caught.value)
     with pytest.raises(Retriable):
         Broker(nowhere, {}, 1).latest([("orders", 0)])
-    assert time.monotonic() - began < 12
+    assert time.monotonic() - began < 30
 
 
 @pytest.mark.parametrize("compiled", ["off"], indirect=True)  # nothing is fetched

@@ -70,6 +70,7 @@ def test_an_exact_table_is_exact_and_every_change_by_hand_is_found_and_counted(r
     assert sorted(samples["unexpected"]) == ["id=9999 (expected 0, found 1)", "id=None (expected 0, found 1)"]
 
 
+@pytest.mark.soak
 def test_what_came_after_the_ledger_is_not_expected_yet_not_even_in_a_new_partition(rig: Rig) -> None:
     rig.put(300)
     rig.run(rig.pipeline())
@@ -116,6 +117,7 @@ def test_a_broken_chain_is_reported(rig: Rig) -> None:
     assert other.startswith("rows's ledger belongs to checkpoint store ")
 
 
+@pytest.mark.soak
 def test_a_table_whose_store_was_adopted_is_compared_from_the_sources_first_record(rig: Rig) -> None:
     rig.put(300)
     rig.run(rig.pipeline())
