@@ -69,6 +69,14 @@ def test_a_flush_writes_files_and_a_major_compaction_removes_what_nobody_can_rea
     assert values(table) == [b"seen"] * 3  # the deletion itself is gone
 
 
+def test_a_hundred_regions_fit_into_its_heap(hbase_table: Callable[..., HBaseTable]) -> None:
+    keys = [b"%03d" % number for number in range(100)]
+    table = hbase_table(split_keys=keys[1:])
+    column = pa.array(keys, pa.binary())
+    table.put(column, [Cells(*VALUE, column)], 1)
+    assert table.get(column, [VALUE])[0].to_pylist() == keys
+
+
 def test_what_is_not_there_cannot_be_flushed_or_paused_or_served(hbase_server: HBaseServer, tmp_path: Path) -> None:
     with pytest.raises(LocalServerError, match="no table missing in"):
         hbase_server.flush("missing")

@@ -59,6 +59,7 @@ _SERVER = {
     "hbase.master.wait.on.regionservers.interval": "100",
     "hbase.regionserver.msginterval": "300",
     "hbase.regionserver.handler.count": "6",
+    "hbase.hregion.memstore.mslab.enabled": "false",  # 2 MB of the small heap for each region that is written to
 }
 _THRIFT = {
     "hbase.thrift.info.port": "-1",
