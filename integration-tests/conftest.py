@@ -54,7 +54,7 @@ class _CostlyOnce(LoadScopeScheduling):
 
     def _split_scope(self, nodeid: str) -> str:
         name = Path(nodeid.partition("::")[0]).stem.removeprefix("test_")
-        if name.startswith("hbase"):
+        if "hbase" in name:
             return "hbase"
         return name if name in self._COSTLY else nodeid
 
