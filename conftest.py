@@ -19,7 +19,12 @@ settings.register_profile("explore", max_examples=1000, deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
 
 PROCESSES_MAX = 4  # each takes up to 4 GB
-WHOLE = ("integration-tests/test_local_servers.py",)  # its tests share servers that no other module uses
+# Modules whose tests share servers that no other module uses.
+WHOLE = tuple(
+    f"integration-tests/test_{name}.py"
+    for name in ("local_servers", "kafka_keyed", "kafka_operations", "kafka_sink_epochs", "kafka_sink_field")
+)
+HBASE = ("integration-tests/test_hbase_", "integration-tests/test_local_hbase")  # takes long to start: once is enough
 
 
 def pytest_configure() -> None:
@@ -44,6 +49,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     class Scheduling(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
             module = nodeid.partition("::")[0]
+            if module.startswith(HBASE):
+                return "HBase"
             return nodeid if module.startswith("integration-tests/") and module not in WHOLE else module
 
     return Scheduling(config, log)

@@ -24,7 +24,6 @@ from lives import MakeWorld, worlds
 from pyspark.sql import SparkSession
 from sql_bench import Bench, Make
 from support import Rig, wait_until
-from xdist.scheduler.loadscope import LoadScopeScheduling
 
 from onefold.connectors.spark_session import spark_session
 from onefold.connectors.transactions import Transactions
@@ -45,23 +44,6 @@ class _Named:
 
     def start(self) -> None:
         """It runs already."""
-
-
-class _CostlyOnce(LoadScopeScheduling):
-    """With `-n`: tests that share what takes long to make run in one process, all others in any."""
-
-    _COSTLY = ("local_servers", "kafka_keyed", "kafka_operations", "kafka_sink_epochs", "kafka_sink_field", "simulator")
-
-    def _split_scope(self, nodeid: str) -> str:
-        name = Path(nodeid.partition("::")[0]).stem.removeprefix("test_")
-        if "hbase" in name:
-            return "hbase"
-        return name if name in self._COSTLY else nodeid
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> _CostlyOnce:
-    return _CostlyOnce(config, log)
 
 
 @pytest.fixture(scope="session", autouse=True)
