@@ -69,8 +69,8 @@ class ByRowKey:
             " epoch that was begun: it cannot be given up, only written again",
             "readers see an epoch's rows one by one, as they are written; each row whole",
             "a family's TTL is longer than any epoch stays open, and cells are forgotten with it",
-            "nobody else writes these cells at later times, nor with a clock that is ahead: an epoch whose rows are hidden"
-            " by such cells is refused",
+            "nobody else writes these cells at later times, nor with a clock that is ahead: an epoch whose rows such"
+            " cells hide is refused",
         ]
         if self.order:
             conditions.append("the rows of a key are in one task (repartition=False leaves that to you)")
