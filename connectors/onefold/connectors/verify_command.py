@@ -20,7 +20,7 @@ from onefold.spark import Pipeline
 from onefold.spark.verify import Verification, verify
 
 if TYPE_CHECKING:
-    from onefold.sinks import HBaseSink
+    from onefold.sinks import HBaseSink, KafkaSink
 
 __all__ = ["print_verification", "run_verification"]
 
@@ -29,7 +29,7 @@ def run_verification(
     *,
     pipeline: str,
     source: KafkaSource,
-    sink: PostgresSink | HBaseSink,
+    sink: PostgresSink | HBaseSink | KafkaSink,
     letters: PostgresSink | None,
     key: Sequence[str],
     select: Sequence[str],
@@ -67,6 +67,9 @@ def print_verification(console: Console, result: Verification) -> None:
     console.print(table)
     for kind, keys in found.samples.items():
         console.print(f"{kind}: {'; '.join(keys)}", highlight=False, markup=False)
+    for place, counts in found.partitions.items():
+        said = ", ".join(f"{count:,} {kind}" for kind, count in counts.items())
+        console.print(f"partition {place}: {said}", highlight=False, markup=False)
     for note in found.notes:
         console.print(f"note: {note}", highlight=False, markup=False)
     print_violations(console, result.invariants)

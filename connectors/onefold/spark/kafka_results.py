@@ -14,7 +14,7 @@ import pyarrow as pa
 from kafka.partitioner.default import murmur2
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.functions import ArrowUDFType, arrow_udf
+from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.types import IntegerType
 
 from onefold.core import Committable, ConfigError, Positions
@@ -300,7 +300,7 @@ def _partition_due(partitions: int) -> Callable[[Column], Column]:
             [None if key is None else javas_partition(key, partitions) for key in keys.to_pylist()], pa.int32()
         )
 
-    udf = arrow_udf(find, IntegerType(), ArrowUDFType.SCALAR)
+    udf = arrow_udf(find, IntegerType())  # type: ignore[call-overload]
     return lambda key: udf(key)
 
 

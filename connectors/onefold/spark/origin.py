@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.functions import ArrowUDFType, arrow_udf
+from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.types import LongType
 
 from onefold.core import EpochRecord, EpochState, Positions
@@ -107,7 +107,7 @@ class Origin:
         position = _RAW_POSITION if source.format == "raw" else tuple(POSITION_COLUMNS.names)
         if not {*position} <= {*records.columns}:  # a raw schema without them
             return records.withColumn(EPOCH, F.lit(FORGOTTEN).cast("long"))
-        epoch_of = arrow_udf(Lineage.of(self.history).epochs, LongType(), ArrowUDFType.SCALAR)
+        epoch_of = arrow_udf(Lineage.of(self.history).epochs, LongType())  # type: ignore[call-overload]
         return records.withColumn(EPOCH, epoch_of(*position)).drop(*added)
 
 

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 __all__ = ["QuerySession"]
 
+GRACE_S = 10.0
 QUERY = "#query"  # beside positions that only mean something within one query's checkpoint
 
 log = logging.getLogger("onefold")
@@ -221,6 +222,11 @@ class QuerySession(Session):
                     " next start runs it again"
                 ) from error
             raise from_spark(error) from error
+
+    def sweep_after_run(self) -> None:
+        """Once more, when Spark has ended the attempts of a batch run that it no longer needs."""
+        self._stop_sweeper()
+        self._sweeper = Sweeper(self.sweep_at_the_end, lambda: False, GRACE_S)
 
     def _stop_sweeper(self) -> None:
         if self._sweeper is not None:

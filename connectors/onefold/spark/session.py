@@ -32,7 +32,7 @@ from onefold.core import (
 )
 from onefold.core.dead_letters import LETTER_COLUMNS
 from onefold.core.driver import Driver
-from onefold.core.effects import EpochRequest, StoreFacts
+from onefold.core.effects import EpochRequest, Pause, StoreFacts
 from onefold.core.protocol import Initial, Outcome, Started, epoch, start, sweep
 from onefold.core.runs import DecidedRun
 from onefold.core.settled import settle
@@ -138,6 +138,22 @@ class Session:
             finally:
                 self.lock.release()
 
+    def sweep_at_the_end(self) -> None:
+        """Once a run or a query is over: tasks that came late may have prepared something since its last sweep.
+
+        It waits for no server and raises nothing: what it cannot remove, the next start does.
+        """
+        if self.started is None or self._is_in_doubt or not self.lock.acquire(blocking=False):
+            return
+        try:
+            Driver(self.name, self.store, self._driver.committers, _raise).run(
+                sweep(self.started.generation, self.names)
+            )
+        except OnefoldError as error:
+            log.warning("what tasks that came late have prepared stays until the next start: %s", error)
+        finally:
+            self.lock.release()
+
     def check_store_reaches(self, spark: SparkSession, root: str | None = None) -> None:
         """SQLite is one file on this machine: a cluster, or a checkpoint elsewhere (`root`), would outlive it."""
         master = str(spark.conf.get("spark.master", ""))
@@ -181,6 +197,8 @@ class Session:
 
     def close(self) -> None:
         with self.lock:
+            self.sweep_at_the_end()
+            self.started = None
             for committer in self._driver.committers.values():
                 committer.close()
             self.store.close()
@@ -223,6 +241,10 @@ class Session:
 
 def _lifetime_s(promise: Guarantee) -> float:
     return math.inf if promise.prepared_s is None else promise.prepared_s
+
+
+def _raise(pause: Pause) -> None:
+    raise pause.because
 
 
 def task_of(record: EpochRecord) -> TaskId:
