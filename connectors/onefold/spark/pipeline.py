@@ -15,15 +15,16 @@ from onefold.core import ConfigError, EpochRecord, Fenced, Guarantee, OnefoldErr
 from onefold.core.effects import StoreFacts
 from onefold.core.protocol import Initial, Outcome, Started
 from onefold.core.runs import refuse_query
+from onefold.core.session import PATIENCE_S, check_pipeline_name
 from onefold.core.store import CheckpointStore
 from onefold.spark.bad_records import Tally, check_source
 from onefold.spark.batch import BatchOutcome, write_batch
+from onefold.spark.checkpoint import elsewhere
 from onefold.spark.direct import RANGES, BadFetch, Fetch, Transform
 from onefold.spark.failures import from_spark
 from onefold.spark.formats import register
 from onefold.spark.jvm_reader import read_through_spark
 from onefold.spark.query import QuerySession
-from onefold.spark.session import PATIENCE_S, check_pipeline_name
 
 if TYPE_CHECKING:
     from onefold.sources.kafka import KafkaSource
@@ -157,7 +158,7 @@ class Pipeline:
         self.error = None
         try:
             session = self._session()
-            session.joining = self._joining
+            session.reads(self._begin, self._joining)
             outcome = session.process(df, batch_id, self._checkpoint, self._reading)
         except OnefoldError as error:
             self.error = error
@@ -261,7 +262,7 @@ class Pipeline:
     def _write(self, df: DataFrame, root: str, trigger: Mapping[str, Any] | None) -> StreamingQuery:
         session = self._session()
         session.refuse_second_query(df.sparkSession)
-        session.check_store_reaches(df.sparkSession, root)
+        session.check_store_reaches(elsewhere(df.sparkSession, root))
         session.check_checkpoint(df.sparkSession, root)
         self.error = None
         writer = df.writeStream.queryName(self.name).foreachBatch(self.epoch_writer)
