@@ -82,8 +82,6 @@ class Pipeline:
         self._checkpoint = checkpoint
         self._on_outcome = on_outcome
         self._reading: Fetch | BadFetch | None = None
-        self._begin: Positions | None = None  # where the DataFrame that was read begins
-        self._joining: Subscription | None = None  # topics that may join it later, at their first record
         self._group: GroupPositions | None = None
         self._live: QuerySession | None = None
 
@@ -158,7 +156,6 @@ class Pipeline:
         self.error = None
         try:
             session = self._session()
-            session.reads(self._begin, self._joining)
             outcome = session.process(df, batch_id, self._checkpoint, self._reading)
         except OnefoldError as error:
             self.error = error
@@ -236,12 +233,12 @@ class Pipeline:
         started = session.start(initial)
         assert started.start is not None
         self._check_topics(started.start, source.subscription)
-        self.error, self._reading, self._begin = None, None, started.start
-        self._joining = source.subscription if source.topics_pattern is not None else None
+        self.error, self._reading = None, None
         self._group = source.group_positions()
         if source.reader == "spark":
             return read_through_spark(spark, source, facts.frozen or started.start, started.start)
-        frozen = {**source.options(started.start), **options}
+        until = {} if started.until is None else {"until": started.until.to_kafka_json()}
+        frozen = {**source.options(started.start), **until, **options}
         try:
             return spark.readStream.format("onefold_kafka").options(**frozen).load()
         except AnalysisException as error:
@@ -281,7 +278,6 @@ class Pipeline:
                 self.sinks,
                 CheckpointStore(url),
                 self.patience_s,
-                self._begin,
                 self.adopt_ledger,
                 self.accept_damage,
                 self.dead_letters,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from onefold.core import Committable, ConfigError, EpochRecord, OnefoldError, Positions, Sink, Terminal
+from onefold.core import Committable, ConfigError, EpochRecord, OnefoldError, Sink, Terminal
 from onefold.core.life import Life
 from onefold.core.protocol import Outcome
 from onefold.core.query import Job, QueryLife, RunningQuery, must_drain
@@ -24,7 +24,7 @@ from onefold.spark.failures import from_spark
 from onefold.spark.sweeper import Sweeper
 
 if TYPE_CHECKING:
-    from onefold.sources.kafka.subscription import Subscription
+    pass
 
 __all__ = ["QuerySession"]
 
@@ -43,22 +43,15 @@ class QuerySession(Session):
         sinks: Sequence[Sink],
         store: CheckpointStore,
         patience_s: float,
-        begin: Positions | None = None,
         adopt_ledger: bool = False,
         accept_damage: int | None = None,
         dead_letters: Sink | None = None,
         tally: Tally | None = None,
     ) -> None:
         super().__init__(name, sinks, store, patience_s, adopt_ledger, accept_damage, dead_letters)
-        self.life.begin = begin
         self._sweeper: Sweeper | None = None
         self._job: Job | None = None  # None until the sinks were opened for the running query
         self._tally = tally or Tally()
-
-    def reads(self, begin: Positions | None, joining: Subscription | None) -> None:
-        """Where the DataFrame that was read begins; topics that come later and match stand at their first record."""
-        self.life.begin = begin
-        self.life.joins = (lambda _topic: False) if joining is None else joining.covers
 
     def process(self, df: DataFrame, batch_id: int, root: str | None, reading: Fetch | BadFetch | None) -> Outcome:
         """One batch of the query, exactly once. `reading` is the direct path's, or what `df` was read with."""

@@ -10,7 +10,7 @@ import pytest
 from onefold.core import CheckpointMismatch, ConfigError, Positions
 from onefold.core.asking import Protocol
 from onefold.core.driver import Driver
-from onefold.core.offset_log import end_before, end_of, logged_start
+from onefold.core.offset_log import end_before, end_of, first_start
 from onefold.spark.checkpoint import CheckpointFiles, is_local
 
 T = TypeVar("T")
@@ -69,7 +69,15 @@ def test_the_start_that_sparks_own_kafka_connector_logged_is_found(root: Path) -
         directory = root / "sources" / str(number)
         directory.mkdir(parents=True)
         (directory / "0").write_text(text)
-    assert asked(logged_start(f"file:{root}")) == Positions.of({"orders/0": 5})
+    assert asked(first_start(f"file:{root}", 0)) == (Positions.of({"orders/0": 5}), {"orders"})
+
+
+def test_the_start_that_a_source_of_ours_says_in_its_offsets_is_found_and_is_no_position(root: Path) -> None:
+    log(root, 0, '{"orders":{"0":17,"1":4,"from":"0:5"},"joined":{"0":1,"from":""}}')
+    start, topics = asked(first_start(str(root), 0))
+    assert (start, topics) == (Positions.of({"orders/0": 5}), {"orders", "joined"})
+    end = asked(end_of(str(root), 0))
+    assert end is not None and end.tells_begin_of() == set() == {*start.marks}
 
 
 @pytest.mark.parametrize("name", ["a#b", "100%25", "what?", "with space"])

@@ -14,16 +14,15 @@ from onefold.core.effects import ListFolder, ReadFile
 from onefold.core.errors import CheckpointMismatch, ConfigError
 from onefold.core.positions import Positions
 
-__all__ = ["committed_end", "end_before", "end_of", "files_of", "logged_start"]
+__all__ = ["committed_end", "end_before", "end_of", "files_of", "first_start"]
 
 SOURCES_MAX = 64
 
 
 def end_of(root: str, batch_id: int) -> Protocol[Positions | None]:
     """Where batch `batch_id` ends; None if that isn't planned."""
-    path = f"{root}/offsets/{batch_id}"
-    text: str | None = yield from insist(ReadFile(path))
-    return None if text is None else _parse(text, path)
+    end = yield from _planned(root, batch_id)
+    return None if end is None else end.without_begun()
 
 
 def committed_end(root: str) -> Protocol[Positions | None]:
@@ -49,8 +48,13 @@ def end_before(root: str, batch_id: int) -> Protocol[Positions | None]:
     return (yield from end_of(root, max(earlier)))
 
 
-def logged_start(root: str) -> Protocol[Positions]:
-    """Where the query's first batch began, as far as Spark's own Kafka sources log it in `sources/N/0`."""
+def first_start(root: str, batch_id: int) -> Protocol[tuple[Positions, set[str]]]:
+    """Where the query's first batch, which this one is, began, and of which topics that is known.
+
+    Sources of ours say it in the batch's own offsets; Spark's own Kafka sources log it in `sources/S/0`.
+    """
+    planned = (yield from _planned(root, batch_id)) or Positions()
+    ours = planned.begun()
     logged: dict[str, int | str] = {}
     for number in range(SOURCES_MAX):
         text: str | None = yield from insist(ReadFile(f"{root}/sources/{number}/0"))
@@ -62,7 +66,8 @@ def logged_start(root: str) -> Protocol[Positions]:
         except ValueError:  # another kind of source keeps another kind of log there
             continue
         logged |= {name: offset for name, offset in found.items if not name.startswith("#")}
-    return Positions.of(logged)
+    start = Positions.of({**dict(ours.items), **logged}, ours.marks)
+    return start, planned.tells_begin_of() | Positions.of(logged).topics().keys()
 
 
 def files_of(root: str, end: Positions) -> Protocol[str]:
@@ -80,6 +85,12 @@ def files_of(root: str, end: Positions) -> Protocol[str]:
             text = (yield from insist(ReadFile(log))) or (yield from insist(ReadFile(f"{log}.compact")))
             digest.update((text or "").encode())
     return digest.hexdigest()[:16] if found else ""
+
+
+def _planned(root: str, batch_id: int) -> Protocol[Positions | None]:
+    path = f"{root}/offsets/{batch_id}"
+    text: str | None = yield from insist(ReadFile(path))
+    return None if text is None else _parse(text, path)
 
 
 def _batches(folder: str) -> Protocol[list[int]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from onefold.core import offset_log
@@ -42,20 +41,14 @@ class Job:
 
 
 class QueryLife(Life):
-    """A life and the one query that it works for. `begin` is where what the query reads begins, whatever the ledger
-    says by the time that it starts; `joins` says of a topic whether it may join, at its first record."""
+    """A life and the one query that it works for."""
 
-    begin: Positions | None = None
-    joins: Callable[[str], bool] = staticmethod(lambda _topic: False)
     query: RunningQuery | None = None
     _last_end: tuple[int, Positions] | None = None
 
     def start(self, initial: Initial | None) -> Protocol[Started]:
         self.query = None
-        started = yield from super().start(initial)
-        if initial is not None:
-            self.begin = started.start
-        return started
+        return (yield from super().start(initial))
 
     def check_checkpoint(self, root: str) -> Protocol[None]:
         """Before a query starts, also one that finds nothing new: what its checkpoint holds as done is on record."""
@@ -106,24 +99,22 @@ class QueryLife(Life):
         if self._last_end is not None and self._last_end[0] == batch_id - 1:
             return Range(self._last_end[1], _within(query, end))
         before = yield from offset_log.end_before(query.root, batch_id)
-        start = (yield from self._first_start(query, end)) if before is None else before
+        start = (yield from self._first_start(query, batch_id, end)) if before is None else before
         return Range(_within(query, start), _within(query, end))
 
-    def _first_start(self, query: RunningQuery, end: Positions) -> Protocol[Positions]:
-        """Where the first batch began: what Spark logged of its own sources, and what was frozen of ours."""
-        logged = yield from offset_log.logged_start(query.root)
-        frozen = self.begin or Positions()
-        known = logged.topics().keys() | frozen.topics().keys()
-        if missing := sorted(topic for topic in end.topics().keys() - known if not self.joins(topic)):
+    def _first_start(self, query: RunningQuery, batch_id: int, end: Positions) -> Protocol[Positions]:
+        start, topics = yield from offset_log.first_start(query.root, batch_id)
+        if missing := sorted(end.topics().keys() - topics):
             raise ConfigError(
-                f"the first batch's start in {', '.join(missing)} is not on record anywhere: Spark does not log it for"
-                " onefold_kafka. Read through the pipeline, which freezes it: pipeline.read(spark, KafkaSource(...))"
+                f"batch {batch_id} was planned without a word of where it began in {', '.join(missing)}: by an earlier"
+                " version of onefold, or by a source that Spark logs no start of. Start the query with a new, empty"
+                " checkpoint directory, and read through the pipeline: pipeline.read(spark, KafkaSource(...))"
             )
         nowhere: dict[str, int | str] = {name: -1 for name, _ in end.items if name[0] == "#"}
         if nowhere:
             facts: StoreFacts = yield from insist(ReadStore())
             _check_no_other_query(facts.last, query, self.pipeline)
-        return Positions.of({**nowhere, **dict(frozen.items), **dict(logged.items)}, frozen.marks)
+        return Positions.of({**nowhere, **dict(start.items)}, start.marks)
 
 
 def must_drain(query: RunningQuery, outcome: Outcome) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from onefold.core.positions import Positions
+from onefold.core.positions import FROM, Positions
 
 __all__ = ["ROOT", "Checkpoint"]
 
@@ -13,7 +13,8 @@ OFFSETS, COMMITS, START = f"{ROOT}/offsets/", f"{ROOT}/commits/", f"{ROOT}/sourc
 
 
 class Checkpoint:
-    """How far each batch goes, and which are done. Where batch 0 began, Spark's own sources log; ours don't."""
+    """How far each batch goes, and which are done. Where the stream began, Spark's own sources log; ours say it in
+    each batch's end."""
 
     def __init__(self) -> None:
         self.files: dict[str, str] = {}
@@ -25,7 +26,9 @@ class Checkpoint:
         start = f"{folder}/"
         return [path.removeprefix(start) for path in self.files if path.startswith(start)]
 
-    def plan(self, batch: int, end: Positions) -> None:
+    def plan(self, batch: int, end: Positions, begun: Positions) -> None:
+        offsets = " ".join(f"{name.removeprefix('t/')}:{offset}" for name, offset in begun.items)
+        end = Positions.of(end.items, {f"t/{FROM}": offsets})
         self.files.setdefault(f"{OFFSETS}{batch}", f"v1\n{{}}\n{end.to_kafka_json()}")
 
     def commit(self, batch: int) -> None:
@@ -34,8 +37,9 @@ class Checkpoint:
     def forget(self, batch: int) -> None:
         del self.files[f"{OFFSETS}{batch}"]
 
-    def log_start(self, start: Positions) -> None:
+    def plan_of_sparks_own(self, batch: int, end: Positions, start: Positions) -> None:
         self.files.setdefault(START, f"v1\n{start.to_kafka_json()}")
+        self.files.setdefault(f"{OFFSETS}{batch}", f"v1\n{{}}\n{end.to_kafka_json()}")
 
     @property
     def offsets(self) -> dict[int, Positions]:
@@ -47,12 +51,6 @@ class Checkpoint:
     @property
     def commits(self) -> set[int]:
         return {int(path.removeprefix(COMMITS)) for path in self.files if path.startswith(COMMITS)}
-
-    @property
-    def start(self) -> Positions | None:
-        """Where batch 0 began, if that was logged."""
-        text = self.files.get(START)
-        return None if text is None else _end(text)
 
     def clear(self) -> None:
         self.files = {}
@@ -66,4 +64,4 @@ class Checkpoint:
 
 @cache
 def _end(text: str) -> Positions:
-    return Positions.from_spark([text.splitlines()[-1]])
+    return Positions.from_spark([text.splitlines()[-1]]).without_begun()

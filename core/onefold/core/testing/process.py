@@ -18,11 +18,11 @@ __all__ = ["Attempt", "CommitBatch", "Life", "PlanBatch", "Process", "Step", "re
 
 @dataclass(frozen=True, slots=True)
 class PlanBatch:
-    """Spark logs how far its next batch goes, and, of a source of its own, where the first one starts."""
+    """Spark logs how far its next batch goes, of a stream that began at `start`."""
 
     batch: int
     end: Positions
-    start: Positions | None = None
+    start: Positions
 
 
 @dataclass(frozen=True, slots=True)

@@ -208,15 +208,19 @@ class World:
                 return
             yield from life.check_checkpoint(ROOT)
         start = yield from self._start(life)
-        until = life.started.until if life.started else None
+        until: Positions | None = life.started.until if life.started else None
         through = tuple(name for name in names if self.sinks[name].kind is SinkKind.WRITE_THROUGH)
         job = production.Job("job", names, through)
         run = production.RunningQuery("query", f"run-{self.lives}", ROOT, stateful=False)
         while (batch := self._next_batch(start)) is not None:
             planned = self.checkpoint.offsets
             if batch not in planned:
-                end = self._end_of_next(planned[max(planned)] if planned else start)
-                yield PlanBatch(batch, (until if not planned else None) or end, None if self.freezes else start)
+                begin = planned[max(planned)] if planned else start
+                end = self._end_of_next(begin)
+                # As our source does: the batch that starts where a begun epoch did ends where that did.
+                if until is not None and (not planned or begin == start != until):
+                    end = until
+                yield PlanBatch(batch, end, start)
             try:
                 yield from self._batch(life, run, batch, job)
             except (Retriable, InDoubt):
@@ -288,9 +292,8 @@ class World:
     def _perform(self, process: Process, step: Step) -> Any:
         match step:
             case PlanBatch(batch, end, start):
-                if start is not None:
-                    self.checkpoint.log_start(start)
-                self.checkpoint.plan(batch, end)
+                plan = self.checkpoint.plan if self.freezes else self.checkpoint.plan_of_sparks_own
+                plan(batch, end, start)
                 return None
             case CommitBatch(batch):
                 self.checkpoint.commit(batch)
