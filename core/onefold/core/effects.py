@@ -27,10 +27,12 @@ __all__ = [
     "FindEpoch",
     "Freeze",
     "GiveUp",
+    "ListFolder",
     "ListLeftovers",
     "MarkDamaged",
     "OpenEpoch",
     "Pause",
+    "ReadFile",
     "ReadLedger",
     "ReadStore",
     "RunWriters",
@@ -101,6 +103,20 @@ class ReadLedger:
 @dataclass(frozen=True, slots=True)
 class ReadStore:
     """-> StoreFacts"""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadFile:
+    """-> str | None: the text of a file in the query's checkpoint; None if it isn't there."""
+
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class ListFolder:
+    """-> Sequence[str]: the names of the files in a folder of the query's checkpoint; none if it isn't there."""
+
+    path: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,6 +267,8 @@ Effect = (
     | AcquireGeneration
     | ReadLedger
     | ReadStore
+    | ReadFile
+    | ListFolder
     | Adopt
     | Announce
     | Freeze

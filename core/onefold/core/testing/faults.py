@@ -80,7 +80,7 @@ MISHAPS = BACKUPS | {
 }
 TRIALS = frozenset({Fault.SINK_REMOVED, Fault.SINK_ADDED})
 SPARK = frozenset({"PlanBatch", "CommitBatch"})
-READS = frozenset({"ReadStore", "ReadLedger", "FindEpoch", "ListLeftovers", "Verify"})
+READS = frozenset({"ReadStore", "ReadLedger", "ReadFile", "ListFolder", "FindEpoch", "ListLeftovers", "Verify"})
 
 
 def can_follow(fault: Fault, point: str, sinks: tuple[SinkKind, ...]) -> bool:

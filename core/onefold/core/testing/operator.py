@@ -6,36 +6,19 @@ does what it says, once, and then everything must come right.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from onefold.core.contract import EpochState, SinkKind
 from onefold.core.errors import BadRecord, CheckpointMismatch, ConfigError, Damaged, DataLoss
-from onefold.core.positions import Positions
 from onefold.core.testing.faults import TRIALS, Fault
 
 if TYPE_CHECKING:
     from onefold.core.testing.models import ModelSink
     from onefold.core.testing.world import World
 
-__all__ = ["Checkpoint", "Operator"]
+__all__ = ["Operator"]
 
 ADOPTIONS = (Fault.OLD_STORE_ADOPTED, Fault.NEW_STORE_ADOPTED)
-
-
-@dataclass
-class Checkpoint:
-    """Spark's: how far each batch goes, and which are done. Where batch 0 began, Spark doesn't log."""
-
-    offsets: dict[int, Positions] = field(default_factory=dict)
-    commits: set[int] = field(default_factory=set)
-
-    def copy(self) -> Checkpoint:
-        return Checkpoint(dict(self.offsets), set(self.commits))
-
-    @property
-    def committed_end(self) -> Positions | None:
-        return self.offsets[max(self.commits)] if self.commits else None
 
 
 class Operator:
@@ -95,13 +78,13 @@ class Operator:
             case Fault.NEW_STORE | Fault.NEW_STORE_ADOPTED:
                 world.store.restore(world.subject.store("another-store").backup())
             case Fault.NEW_CHECKPOINT:
-                world.checkpoint = Checkpoint()
+                world.checkpoint.clear()
             case Fault.OTHER_CUT:
                 self.cuts_anew = True
                 self._forget_plan()
             case Fault.OTHER_CUT_NEW_CHECKPOINT:
                 self.cuts_anew = True
-                world.checkpoint = Checkpoint()
+                world.checkpoint.clear()
             case Fault.BATCHES_SKIPPED:
                 self._batch_step = 3
             case Fault.TOPIC_ANEW:
@@ -124,7 +107,7 @@ class Operator:
         newer, mishap = self.newer, self.mishap
         if mishap in ADOPTIONS and not self.adopts:
             self.adopts = self.from_ledger = True
-            self.world.checkpoint = Checkpoint()
+            self.world.checkpoint.clear()
             return True
         match mishap:
             case Fault.OLD_STORE | Fault.OLD_STORE_ADOPTED | Fault.NEW_STORE | Fault.NEW_STORE_ADOPTED:
@@ -140,7 +123,8 @@ class Operator:
             case Fault.SINK_REMOVED | Fault.SINK_ADDED:
                 pass  # put back as it was
             case _:
-                self.world.checkpoint, self.from_ledger = Checkpoint(), True
+                self.world.checkpoint.clear()
+                self.from_ledger = True
         self.mishap = self.newer = None
         return True
 
@@ -169,12 +153,12 @@ class Operator:
         """Delete the newest file in the checkpoint's `offsets`, if that batch isn't done."""
         checkpoint = self.world.checkpoint
         for batch in checkpoint.offsets.keys() - checkpoint.commits:
-            del checkpoint.offsets[batch]
+            checkpoint.forget(batch)
 
     def _copy(self) -> dict[str, Any]:
         world = self.world
         return {
-            "checkpoint": world.checkpoint.copy(),
+            "checkpoint": world.checkpoint.backup(),
             "store": world.store.backup(),
             **{name: sink.backup() for name, sink in world.sinks.items()},
         }
@@ -182,7 +166,7 @@ class Operator:
     def _restore(self, source: dict[str, Any], *names: str) -> None:
         for name in names:
             if name == "checkpoint":
-                self.world.checkpoint = source[name].copy()
+                self.world.checkpoint.restore(source[name])
             else:
                 (self.world.store if name == "store" else self.world.sinks[name]).restore(source[name])
 

@@ -95,13 +95,13 @@ def judge(world: World) -> Run:
     world.wake()
     if world.plan:
         world.rest()  # what a zombie left is the next recovery's to remove
+    if world.plan and not world.freezes:
+        # Nobody recovers such a pipeline, nor looks at its query's checkpoint, before its next batch: let there be one.
+        world.grow()
+        world.rest()
     left = [r.epoch for r in world.store.epochs.values() if r.state is EpochState.DECIDED]
     if left and not world.complaints:
         world.complaints.append(f"the pipeline rests beside epoch {left[0]}, which was decided and is not complete")
-    if not world.freezes and world.store_is_behind:
-        # Nobody looks at such a query's checkpoint before its next batch: so let there be one.
-        world.grow()
-        world.rest()
     found = [f"comes-to-rest: {complaint}" for complaint in world.complaints]
     if world.store_is_behind:
         found.append("comes-to-rest: the pipeline rests before the end of its source")

@@ -1,6 +1,7 @@
 """A pipeline and all that it touches, in memory: processes that advance one effect at a time, and what outlives them.
 
-The protocol, recovery and the driver are the production code; Spark, the store and the sinks are models. Whoever drives
+The protocol, recovery, the driver, and what a query's batches are by its checkpoint, are the production code; Spark,
+the store and the sinks are models. Whoever drives
 a world says what strikes at which point; a point is a moment before, inside or after an effect.
 """
 
@@ -8,7 +9,7 @@ from __future__ import annotations
 
 import uuid
 from collections import Counter, deque
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Generator, Hashable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, partial
@@ -19,7 +20,17 @@ import pyarrow as pa
 
 from onefold.core.contract import Committable, EpochRecord, Generation, SinkKind, TaskId
 from onefold.core.driver import Driver
-from onefold.core.effects import AcquireGeneration, Decide, Effect, EpochRequest, Pause, ReadStore, Verify
+from onefold.core.effects import (
+    AcquireGeneration,
+    Decide,
+    Effect,
+    ListFolder,
+    Pause,
+    ReadFile,
+    ReadStore,
+    StoreFacts,
+    Verify,
+)
 from onefold.core.errors import (
     BadRecord,
     Fenced,
@@ -30,9 +41,10 @@ from onefold.core.errors import (
 )
 from onefold.core.invariants import ADOPTED, Evidence, Glimpse
 from onefold.core.positions import Positions, Range, Relation
+from onefold.core.testing.checkpoint import ROOT, Checkpoint
 from onefold.core.testing.faults import MISHAPS, Crash, Fault, Slept, can_follow
 from onefold.core.testing.models import Work
-from onefold.core.testing.operator import Checkpoint, Operator
+from onefold.core.testing.operator import Operator
 from onefold.core.testing.process import Attempt, CommitBatch, Life, PlanBatch, Process, Step, records_of, with_tasks
 from onefold.core.testing.subject import Subject
 
@@ -141,7 +153,7 @@ class World:
         self._inherited, self._sweeping = self.store.newest, None
         sinks = self.operator.configured_sinks()
         last_resource = next((n for n, s in sinks.items() if s.kind is SinkKind.LAST_RESOURCE), None)
-        driver = Driver(PIPELINE, self.store, sinks, self._pause, last_resource)
+        driver = Driver(PIPELINE, self.store, sinks, self._pause, last_resource, self.checkpoint)
         return Process(self._life(tuple(sinks)), driver)
 
     def step(self, process: Process) -> bool:
@@ -186,57 +198,73 @@ class World:
 
     def _life(self, names: tuple[str, ...]) -> Life:
         """One process: recover, then run batches as Spark does, the last planned one again if it isn't committed."""
-        protocol, checkpoint = self.subject.protocol, self.checkpoint
-        latest = Positions.of({"t/0": self.lives})  # the source has grown since the last life
-        operator = self.operator
-        initial = protocol.Initial(latest, from_ledger=operator.from_ledger) if self.freezes else None
-        started = yield from protocol.start(names, initial, operator.adopts, operator.accepts_damage)
-        if operator.on_trial:
-            return
-        start, until = started.start or Positions.of({"t/0": 1}), started.until
-        committed = checkpoint.committed_end
-        facts = yield ReadStore()
-        if self.freezes and committed is not None:
-            self.subject.recovery.check_committed(facts, committed)
-        if not self.freezes and operator.from_ledger and facts.last is not None:
-            start = facts.last.range.end  # the user's own option for the source
+        operator, production = self.operator, self.subject.query
+        life = production.QueryLife(PIPELINE, names, operator.adopts, operator.accepts_damage)
+        if self.freezes or operator.on_trial:
+            latest = Positions.of({"t/0": self.lives})  # the source has grown since the last life
+            initial = self.subject.protocol.Initial(latest, operator.from_ledger) if self.freezes else None
+            yield from life.start(initial)
+            if operator.on_trial:
+                return
+            yield from life.check_checkpoint(ROOT)
+        start = yield from self._start(life)
+        until: Positions | None = life.started.until if life.started else None
         through = tuple(name for name in names if self.sinks[name].kind is SinkKind.WRITE_THROUGH)
-        while (batch := self._next_batch(checkpoint, start)) is not None:
-            before = [b for b in checkpoint.offsets if b < batch]
-            begin = checkpoint.offsets[max(before)] if before else start
-            if batch not in checkpoint.offsets:
-                must = until if not checkpoint.offsets else None
-                yield PlanBatch(batch, must or self._end_of_next(checkpoint, begin))
-            span = Range(begin, checkpoint.offsets[batch])
-            request = EpochRequest(span, "query", batch, "job", names, through, continues=bool(before))
+        job = production.Job("job", names, through)
+        run = production.RunningQuery("query", f"run-{self.lives}", ROOT, stateful=False)
+        while (batch := self._next_batch(start)) is not None:
+            planned = self.checkpoint.offsets
+            if batch not in planned:
+                begin = planned[max(planned)] if planned else start
+                end = self._end_of_next(begin)
+                # As our source does: the batch that starts where a begun epoch did ends where that did.
+                if until is not None and (not planned or begin == start != until):
+                    end = until
+                yield PlanBatch(batch, end, start)
             try:
-                yield from with_tasks(protocol.epoch(started.generation, started.store_id, request))
-            except (Retriable, InDoubt) as error:
+                yield from self._batch(life, run, batch, job)
+            except (Retriable, InDoubt):
                 if self.freezes:
                     raise
-                # The job's own code asks once more, in the same process.
-                if isinstance(error, InDoubt):
-                    started = yield from protocol.start(names, None)
-                yield from with_tasks(protocol.epoch(started.generation, started.store_id, request))
+                yield from self._batch(life, run, batch, job)  # the job's own code asks once more
             yield CommitBatch(batch)
 
-    def _next_batch(self, checkpoint: Checkpoint, start: Positions) -> int | None:
-        last = max(checkpoint.offsets, default=None)
+    def _start(self, life: Any) -> Generator[Step, Any, Positions]:
+        """Where the source's first batch starts."""
+        if self.freezes:
+            frozen: Positions = life.started.start
+            return frozen
+        if self.operator.from_ledger:  # the user's own option for the source: recover, then look
+            yield from life.start(None)
+            facts: StoreFacts = yield ReadStore()
+            if facts.last is not None:
+                return facts.last.range.end
+        return Positions.of({"t/0": 1})
+
+    def _batch(self, life: Any, run: Any, batch: int, job: Any) -> Life:
+        """The function that Spark calls for each batch."""
+        yield from life.bind(run)
+        yield from with_tasks(life.batch(batch, job))
+
+    def _next_batch(self, start: Positions) -> int | None:
+        checkpoint = self.checkpoint
+        planned = checkpoint.offsets
+        last = max(planned, default=None)
         if last is None:
             return 0 if start != self.source_end else None
         if last not in checkpoint.commits:
             return last
-        if checkpoint.offsets[last] == self.source_end:
+        if planned[last] == self.source_end:
             return None
         return last + self.operator.batch_step()
 
-    def _end_of_next(self, checkpoint: Checkpoint, begin: Positions) -> Positions:
+    def _end_of_next(self, begin: Positions) -> Positions:
         if self.first_start is None:
             self.first_start = begin
         if self.operator.topic_is_new:
             return Positions.of({"t/1": 1})
         cuts = self._cuts()
-        ends = list(checkpoint.offsets.values())
+        ends = list(self.checkpoint.offsets.values())
         if ends and ends[-1] == cuts[EMPTY_AT] != cuts[-1] and not any(a == b for a, b in pairwise(ends)):
             return begin
         return next((cut for cut in cuts if cut.relation_to(begin) is Relation.AHEAD), cuts[-1])
@@ -263,11 +291,12 @@ class World:
 
     def _perform(self, process: Process, step: Step) -> Any:
         match step:
-            case PlanBatch(batch, end):
-                self.checkpoint.offsets.setdefault(batch, end)
+            case PlanBatch(batch, end, start):
+                plan = self.checkpoint.plan if self.freezes else self.checkpoint.plan_of_sparks_own
+                plan(batch, end, start)
                 return None
             case CommitBatch(batch):
-                self.checkpoint.commits.add(batch)
+                self.checkpoint.commit(batch)
                 return None
             case Attempt():
                 return self._attempt(step)
@@ -283,6 +312,8 @@ class World:
 
     def _answers(self, effect: Effect) -> None:
         """Whether the server that the effect needs is up."""
+        if isinstance(effect, ReadFile | ListFolder):
+            return
         name = getattr(effect, "sink", "store")
         if self._down.get(name, 0) > self.lives:
             raise (InDoubt if isinstance(effect, Decide) else Retriable)(f"{name} is down")
