@@ -325,13 +325,14 @@ def test_an_answer_that_nobody_waited_for_is_not_taken_for_the_next_requests(
     _, ended = lab.opened("ended")
     assert lab.end(ended, commit=True) == OK
     gone = replace(prepared, producer_epoch=prepared.producer_epoch + 7)
-    with monkeypatch.context() as patch, pytest.raises(interrupt):
 
-        def interrupted(connection: Connection, asked: int) -> bytes:
-            raise interrupt
+    def interrupted(*_: object) -> bytes:
+        raise interrupt
 
+    with monkeypatch.context() as patch:
         patch.setattr(Connection, "_receive", interrupted)
-        requests.end(lab.cluster, [prepared], commit=True)
+        with pytest.raises(interrupt):
+            requests.end(lab.cluster, [prepared], commit=True)
     assert lab.end(gone, commit=True) in requests.REFUSED
     assert lab.end(prepared, commit=True) == OK
 
