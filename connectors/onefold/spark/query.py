@@ -34,6 +34,7 @@ from onefold.spark.epoch_job import policy_of, write_epoch
 from onefold.spark.failures import from_spark
 from onefold.spark.session import Session
 from onefold.spark.sweeper import Sweeper
+from onefold.spark.writers import check_direct
 
 if TYPE_CHECKING:
     from onefold.sources.kafka.subscription import Subscription
@@ -85,6 +86,8 @@ class QuerySession(Session):
             if self._fingerprint is None:
                 schema = reading.schema if isinstance(reading, Fetch) else to_arrow_schema(df.schema, timezone="UTC")
                 self._fingerprint = self.open_sinks(schema)
+                if isinstance(reading, Fetch):
+                    check_direct(self.sinks, reading)
             span = self._range(df.sparkSession, query, batch_id)
             files = checkpoint.files_of(df.sparkSession, query.root, span.end)
             request = EpochRequest(
