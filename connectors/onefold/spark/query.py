@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -22,9 +22,7 @@ from onefold.spark.direct import BadFetch, Fetch
 from onefold.spark.epoch_job import policy_of, write_epoch
 from onefold.spark.failures import from_spark
 from onefold.spark.sweeper import Sweeper
-
-if TYPE_CHECKING:
-    pass
+from onefold.spark.writers import check_direct
 
 __all__ = ["QuerySession"]
 
@@ -60,6 +58,8 @@ class QuerySession(Session):
             if self._job is None:
                 schema = reading.schema if isinstance(reading, Fetch) else to_arrow_schema(df.schema, timezone="UTC")
                 fingerprint = self.open_sinks(schema)
+                if isinstance(reading, Fetch):
+                    check_direct(self.sinks, reading)
                 self._job = Job(fingerprint, self.names, self.write_through)
             batch = self.life.batch(batch_id, self._job)
             outcome = self.drive(batch, lambda record: self._run_job(df, record, reading, query))
