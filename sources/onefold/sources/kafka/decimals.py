@@ -22,7 +22,7 @@ EXPONENT_MIN = -38
 TINY = f"a decimal's exponent is below {EXPONENT_MIN}"
 
 _EXPONENT = re.compile(r"[eE]-0*([0-9]+)")
-_NUMBER = re.compile(r"[+-]?0*([0-9]*)\.?([0-9]*)(?:[eE]([+-]?[0-9]{1,9}))?")
+_NUMBER = re.compile(r"[+-]?0*([0-9]*)\.?([0-9]*)(?:[eE]([+-]?0*[0-9]{1,9}))?")
 
 
 def wide(kind: pa.Decimal128Type) -> pa.Decimal256Type:
