@@ -31,9 +31,10 @@ from onefold.spark.bad_records import Tally
 from onefold.spark.checkpoint import RunningQuery
 from onefold.spark.direct import BadFetch, Fetch
 from onefold.spark.epoch_job import policy_of, write_epoch
-from onefold.spark.failures import from_spark
+from onefold.spark.failures import WorkerDied, from_spark
 from onefold.spark.session import Session
 from onefold.spark.sweeper import Sweeper
+from onefold.spark.workers import guarding
 
 if TYPE_CHECKING:
     from onefold.sources.kafka.subscription import Subscription
@@ -69,6 +70,7 @@ class QuerySession(Session):
         self._fingerprint: str | None = None  # None until the sinks were opened for the running query
         self._last_end: tuple[int, Positions] | None = None
         self._tally = tally or Tally()
+        self._has_worker_died = False  # in this epoch: then it is read with care
 
     def start(self, initial: Initial | None) -> Started:
         with self.lock:
@@ -106,6 +108,7 @@ class QuerySession(Session):
             else:
                 self._tally.settle()
             self._last_end = (batch_id, request.range.end)
+            self._has_worker_died = False
             return outcome
 
     def refuse_second_query(self, spark: SparkSession, besides: RunningQuery | None = None) -> None:
@@ -209,7 +212,8 @@ class QuerySession(Session):
         self, df: DataFrame, record: EpochRecord, reading: Fetch | BadFetch | None, query: RunningQuery
     ) -> tuple[Committable, ...]:
         try:
-            written = write_epoch(df, record, self.sinks, reading, self.dead_letters)
+            with guarding(df.sparkSession, self._has_worker_died):
+                written = write_epoch(df, record, self.sinks, reading, self.dead_letters)
             self._tally.count(record.epoch, written.bad, policy_of(reading, self.dead_letters))
             return written.committables
         except OnefoldError:
@@ -220,7 +224,9 @@ class QuerySession(Session):
                     f"the query was stopped in the middle of epoch {record.epoch}: nothing of it was decided, and the"
                     " next start runs it again"
                 ) from error
-            raise from_spark(error) from error
+            failed = from_spark(error)
+            self._has_worker_died |= isinstance(failed, WorkerDied)
+            raise failed from error
 
     def _stop_sweeper(self) -> None:
         if self._sweeper is not None:
