@@ -14,6 +14,7 @@ from pyspark.sql.types import StructType
 from onefold.core import ConfigError
 from onefold.core.arrangement import Arrangement
 from onefold.spark.bad_records import Bad
+from onefold.spark.workers import is_guarded
 
 if TYPE_CHECKING:
     from onefold.sources.kafka import KafkaSource
@@ -72,7 +73,7 @@ class Fetch:
 
         for row in ranges.to_pylist():  # a row is a whole range of records
             wanted = OffsetRange(row["topic"], row["partition"], row["start"], row["end"])
-            for part in read_parts(self.source, self.records, wanted):
+            for part in read_parts(self.source, self.records, wanted, guarded=is_guarded()):
                 if part.bad.num_rows:
                     yield Bad(part.bad)
                 if not part.rows.num_rows:
@@ -96,6 +97,7 @@ class BadFetch:
 
         for row in ranges.to_pylist():
             wanted = OffsetRange(row["topic"], row["partition"], row["start"], row["end"])
-            for part in read_parts(self.source, self.records, wanted, settled=self.settled):
+            parts = read_parts(self.source, self.records, wanted, settled=self.settled, guarded=is_guarded())
+            for part in parts:
                 if part.bad.num_rows:
                     yield Bad(part.bad)
