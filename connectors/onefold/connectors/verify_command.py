@@ -60,9 +60,13 @@ def print_verification(console: Console, result: Verification) -> None:
     table.add_row("dead letters", f"{found.dead:,}")
     for kind in ("lost", "duplicated", "changed", "unexpected"):
         table.add_row(kind, f"{getattr(found, kind):,}")
+    if found.untold:
+        table.add_row("untold", f"{found.untold:,}")
     table.add_row("epochs", f"{result.epochs:,}", end_section=True)
     add_verdicts(table, result.invariants)
     console.print(table)
     for kind, keys in found.samples.items():
         console.print(f"{kind}: {'; '.join(keys)}", highlight=False, markup=False)
+    for note in found.notes:
+        console.print(f"note: {note}", highlight=False, markup=False)
     print_violations(console, result.invariants)
