@@ -10,16 +10,16 @@ import uuid
 from collections import Counter, deque
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
 
-from onefold.core.contract import Committable, EpochRecord, Generation, SinkKind, TaskId
+from onefold.core.contract import Committable, EpochRecord, EpochState, Generation, SinkKind, TaskId
 from onefold.core.driver import Driver
-from onefold.core.effects import AcquireGeneration, Decide, Effect, EpochRequest, Pause, ReadStore, Verify
+from onefold.core.effects import AcquireGeneration, Decide, Effect, EpochRequest, Pause, ReadStore, StoreFacts, Verify
 from onefold.core.errors import (
     BadRecord,
     Fenced,
@@ -57,6 +57,8 @@ class Moment:
 class World:
     """Everything of one pipeline. `plan` says what strikes at which point (the first is 1).
 
+    With `late`, the last sink is for dead letters: it may come late, and is off until it is turned on.
+
     Where `freezes` is off, the source is one whose start Spark logs itself, and the job calls the epoch writer of its
     own accord: nothing is frozen, and no checkpoint looked at before the first batch.
     """
@@ -68,6 +70,7 @@ class World:
         subject: Subject,
         patience: int = 3,
         freezes: bool = True,
+        late: bool = False,
     ) -> None:
         self.freezes = freezes
         self.plan = dict(plan)
@@ -76,6 +79,7 @@ class World:
         self.store = subject.store()
         self.sinks = {f"sink-{n}": subject.models[kind](f"sink-{n}", self.reached) for n, kind in enumerate(sinks)}
         self.kinds = sinks
+        self.late = tuple(self.sinks)[-1:] if late else ()
         self._atomic = [sink for sink in self.sinks.values() if sink.kind is SinkKind.LAST_RESOURCE]
         self.checkpoint = Checkpoint()
         self.steps: list[str] = []
@@ -190,7 +194,8 @@ class World:
         latest = Positions.of({"t/0": self.lives})  # the source has grown since the last life
         operator = self.operator
         initial = protocol.Initial(latest, from_ledger=operator.from_ledger) if self.freezes else None
-        started = yield from protocol.start(names, initial, operator.adopts, operator.accepts_damage)
+        adopts, accepts = operator.adopts, operator.accepts_damage
+        started = yield from protocol.start(names, initial, adopts, accepts, may_come_late=self.late)
         if operator.on_trial:
             return
         start, until = started.start or Positions.of({"t/0": 1}), started.until
@@ -216,7 +221,7 @@ class World:
                     raise
                 # The job's own code asks once more, in the same process.
                 if isinstance(error, InDoubt):
-                    started = yield from protocol.start(names, None)
+                    started = yield from protocol.start(names, None, may_come_late=self.late)
                 yield from with_tasks(protocol.epoch(started.generation, started.store_id, request))
             yield CommitBatch(batch)
 
@@ -432,17 +437,22 @@ class World:
             up_to = Range(begin, last.range.end) if last else Range(begin, begin)
             return frozenset(r for rows in records_of(up_to).values() for r in rows)
 
-        sinks, epochs = self.sinks.values(), self.store.history()
+        astray = self.late if self.operator.are_letters_astray else ()
+        sinks = [sink for sink in self.sinks.values() if sink.name not in astray]
+        epochs = [
+            replace(r, manifest=tuple(c for c in r.manifest if c.sink not in astray)) for r in self.store.history()
+        ]
+        there = [sink for sink in sinks if self.operator.has_dead_letters or sink.name not in self.late]
         adopted = max((r.epoch for r in epochs if r.query_id == ADOPTED), default=0)
         return Evidence(
             due=records(facts.complete),
             decided=records(facts.last),
-            shown={name: sink.shown() for name, sink in self.sinks.items()},
+            shown={sink.name: self._shown(sink, records(facts.complete)) for sink in sinks},
             initial=None if adopted else begin,
             epochs=tuple(r for r in epochs if r.epoch >= adopted),
-            ledgers={sink.name: sink.entry for sink in sinks if sink.entry is not None},
+            ledgers={sink.name: sink.entry for sink in sinks if sink.entry is not None and self._stands(sink, facts)},
             store_id=facts.store_id,
-            leftovers=tuple(work.committable for sink in sinks for work in sink.prepared.values()),
+            leftovers=tuple(work.committable for sink in there for work in sink.prepared.values()),
             committed=tuple(
                 work.committable
                 for sink in sinks
@@ -454,6 +464,23 @@ class World:
             glimpses=tuple(self._glimpses),
             write_through=frozenset(name for name, sink in self.sinks.items() if sink.kind is SinkKind.WRITE_THROUGH),
         )
+
+    def _stands(self, sink: Any, facts: StoreFacts) -> bool:
+        """Whether a sink's ledger is to stand at the last epoch: one that may come late was maybe off then."""
+        return sink.name not in self.late or (facts.complete is not None and sink.name in facts.complete.sinks)
+
+    def _shown(self, sink: Any, due: frozenset[Hashable]) -> Counter[Hashable]:
+        """How many times a reader sees each row. What a sink that came late rightly lacks is counted as seen; which of
+        the rows before an adoption it should have, nobody knows any more."""
+        shown: Counter[Hashable] = sink.shown()
+        if sink.name in self.late:
+            epochs = self.store.history()
+            complete = [r for r in epochs if r.state is EpochState.COMPLETE and r.query_id != ADOPTED]
+            mine = [r.range for r in complete if sink.name in r.sinks]
+            missed = due - {row for span in mine for rows in records_of(span).values() for row in rows}
+            is_known = all(r.query_id != ADOPTED for r in epochs)
+            shown.update(row for row in missed if is_known or row not in shown)
+        return shown
 
 
 @cache
