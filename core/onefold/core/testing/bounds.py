@@ -58,6 +58,7 @@ FAILS = frozenset({Fault.JOB_FAILS})
 SLEEPS = frozenset({Fault.SLEEP, Fault.LATE, Fault.STRAGGLE, Fault.ORPHAN})
 ZOMBIES = frozenset({Fault.SLEEP, Fault.ORPHAN})
 LANDS, REFUSES = frozenset({Fault.LATE}), frozenset({Fault.JOB_FAILS, Fault.BAD_RECORD})
+ASLEEP = frozenset({Fault.SLEEP})
 ASKED_AGAIN = frozenset({Fault.RETRIABLE})
 COPIES = frozenset({Fault.BACKUP})
 HALTS = frozenset({Fault.SWEEP_HALTS})
@@ -69,6 +70,7 @@ AGAIN = (Fault.CRASH, Fault.RETRIABLE, Fault.IN_DOUBT, Fault.EXPIRE, Fault.EMPTY
 ADOPTION = frozenset({"before:Adopt", "after:Adopt", "before:WriteLedger", "after:WriteLedger"})
 DECIDES = frozenset({"before:Decide"})
 REMOVALS = frozenset({"before:OpenEpoch", "before:ListLeftovers", "before:Abort"})
+DECIDING, COMMITTING = frozenset({"before:Decide", "after:Decide"}), frozenset({"before:Commit"})
 WRITES_LEDGER, COMPLETES = frozenset({"before:WriteLedger"}), frozenset({"before:Complete"})
 COMMITS = frozenset({"before:CommitBatch"})
 LETTERS = frozenset({Fault.DEAD_LETTERS})
@@ -89,6 +91,10 @@ DEFAULT = Bound(
         # The decision that is asked again is refused before the lost one lands.
         Rule((LANDS,), (Fault.RETRIABLE,), Window.RECOVERY, at=DECIDES, size_max=1, batches_max=1),
         Rule((LANDS, ASKED_AGAIN), (Fault.WAKE,), Window.RECOVERY, size_max=1, batches_max=1),
+        # What was verified is gone when the decision is asked again.
+        Rule((ASKED_AGAIN,), (Fault.EXPIRE, Fault.EMPTY_STAGE), Window.RECOVERY, first_at=DECIDES, batches_max=1),
+        # The decision was made, its driver does not know, and is told by its successor's store that it is fenced.
+        Rule((UNANSWERED, ASLEEP), (Fault.WAKE,), Window.RECOVERY, first_at=DECIDING, at=COMMITTING, batches_max=1),
         # The job asks again in the same process, and fails, before the lost one lands.
         Rule((LANDS,), (Fault.JOB_FAILS, Fault.BAD_RECORD), Window.RECOVERY, size_max=2, batches_max=1),
         Rule((LANDS, REFUSES), (Fault.WAKE,), Window.RECOVERY, at=REMOVALS, size_max=2, batches_max=1),

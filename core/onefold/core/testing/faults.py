@@ -6,7 +6,7 @@ import enum
 
 from onefold.core.contract import SinkKind
 
-__all__ = ["BACKUPS", "MISHAPS", "TRIALS", "Crash", "Fault", "Slept", "applies", "can_follow"]
+__all__ = ["AT_ONCE", "BACKUPS", "MISHAPS", "TRIALS", "Crash", "Fault", "Slept", "applies", "can_follow"]
 
 
 class Crash(BaseException):
@@ -80,6 +80,13 @@ MISHAPS = BACKUPS | {
     Fault.SINK_ADDED,
     Fault.DEAD_LETTERS,
 }
+# What these leave is there when the process that they struck goes on or starts again: its own sweep finds all of it.
+AT_ONCE = frozenset(
+    {
+        *(Fault.CRASH, Fault.RETRIABLE, Fault.IN_DOUBT, Fault.OUT_OF_RESOURCES),
+        *(Fault.ANOTHER_ATTEMPT, Fault.RETRIED_STAGE, Fault.JOB_FAILS, Fault.BAD_RECORD),
+    }
+)
 TRIALS = frozenset({Fault.SINK_REMOVED, Fault.SINK_ADDED})
 SPARK = frozenset({"PlanBatch", "CommitBatch"})
 READS = frozenset({"ReadStore", "ReadLedger", "FindEpoch", "ListLeftovers", "Verify"})

@@ -63,6 +63,9 @@ class Operator:
 
     def ends_trial(self) -> bool:
         """The settings that were tried missed nothing yet: put them back. False if there was no trial."""
+        missed = [r.epoch for r in self.world.store.history() if r.state is EpochState.COMPLETE]
+        if self.mishap is Fault.SINK_ADDED and missed:
+            self.world.complaints.append(f"a sink was let in that missed epochs {missed}")
         was, self.mishap = self.on_trial, None if self.on_trial else self.mishap
         return self._ends_interlude() or was
 

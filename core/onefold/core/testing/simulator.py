@@ -14,20 +14,13 @@ from dataclasses import dataclass, field, replace
 from onefold.core.contract import EpochState, SinkKind
 from onefold.core.invariants import violations
 from onefold.core.testing.bounds import Bound, Window
-from onefold.core.testing.faults import Fault, applies, can_follow
+from onefold.core.testing.faults import AT_ONCE, Fault, applies, can_follow
 from onefold.core.testing.subject import Subject
 from onefold.core.testing.world import World
 
 __all__ = ["CONFIGURATIONS", "Failure", "Plan", "Report", "Run", "explore", "simulate"]
 
 FAILURES_MAX = 5
-# What these leave is there when the process that they struck goes on or starts again: its own sweep finds all of it.
-AT_ONCE = frozenset(
-    {
-        *(Fault.CRASH, Fault.RETRIABLE, Fault.IN_DOUBT, Fault.OUT_OF_RESOURCES),
-        *(Fault.ANOTHER_ATTEMPT, Fault.RETRIED_STAGE, Fault.JOB_FAILS, Fault.BAD_RECORD),
-    }
-)
 TP, LR, WT = SinkKind.TWO_PHASE, SinkKind.LAST_RESOURCE, SinkKind.WRITE_THROUGH
 
 

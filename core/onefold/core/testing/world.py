@@ -19,7 +19,17 @@ import pyarrow as pa
 
 from onefold.core.contract import Committable, EpochRecord, EpochState, Generation, SinkKind, TaskId
 from onefold.core.driver import Driver
-from onefold.core.effects import AcquireGeneration, Decide, Effect, EpochRequest, Pause, ReadStore, StoreFacts, Verify
+from onefold.core.effects import (
+    AcquireGeneration,
+    Decide,
+    Effect,
+    EpochRequest,
+    OpenEpoch,
+    Pause,
+    ReadStore,
+    StoreFacts,
+    Verify,
+)
 from onefold.core.errors import (
     BadRecord,
     Fenced,
@@ -30,7 +40,7 @@ from onefold.core.errors import (
 )
 from onefold.core.invariants import ADOPTED, Evidence, Glimpse
 from onefold.core.positions import Positions, Range, Relation
-from onefold.core.testing.faults import MISHAPS, Crash, Fault, Slept, can_follow
+from onefold.core.testing.faults import AT_ONCE, MISHAPS, Crash, Fault, Slept, can_follow
 from onefold.core.testing.models import Work
 from onefold.core.testing.operator import Checkpoint, Operator
 from onefold.core.testing.process import Attempt, CommitBatch, Life, PlanBatch, Process, Step, records_of, with_tasks
@@ -99,6 +109,7 @@ class World:
         self._looked_at: dict[str, object] = {}
         self.written: dict[str, Work] = {}
         self._verified: set[str] = set()
+        self._doubted: set[str] = set()
         self.operator = Operator(self)
 
     # Lives
@@ -160,12 +171,21 @@ class World:
             now.answer = self._perform(process, now.step)
             self.reached(f"after:{name}")
         except OnefoldError as error:
+            if isinstance(now.step, Decide):
+                self._not_decided(now.step, error)
             process.fail(error)
         else:
             process.answer(now.answer)
         finally:
             self._now = outer
         return process.next is not None
+
+    def _not_decided(self, decide: Decide, error: OnefoldError) -> None:
+        """A decision that was merely refused is sent again after another look at the work, which may be gone by now."""
+        handles = {c.handle for c in decide.manifest}
+        if isinstance(error, InDoubt):
+            self._doubted |= handles
+        self._verified -= handles - self._doubted
 
     def wake(self, steps_max: int | None = None) -> None:
         """Whatever sleeps goes on to its end; or what has slept longest does, for so many steps."""
@@ -282,6 +302,10 @@ class World:
         answer = process.driver.perform(step)
         if isinstance(step, AcquireGeneration):
             process.generation = answer
+        if isinstance(step, OpenEpoch) and AT_ONCE.issuperset(self.plan.values()):
+            held = {c.handle for sink in self.sinks.values() for c in sink.leftovers(answer.generation)}
+            held &= {h for h, w in self.written.items() if w.committable.generation == answer.generation}
+            self.complaints += [f"a run of the writers begins beside {handle}, of the run before it" for handle in held]
         if isinstance(step, Verify):
             self._verified |= {c.handle for c in step.committables}
         return answer
