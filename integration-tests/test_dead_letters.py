@@ -19,11 +19,11 @@ from support import AVAILABLE_NOW, CrashError, Rig, crash
 from onefold.core import Committable, ConfigError, EpochRecord, Sink
 from onefold.core.dead_letters import BAD_COLUMNS, LETTER_COLUMNS, LETTER_HEADERS
 from onefold.core.errors import BadRecord
+from onefold.core.patience import Patience
 from onefold.sinks import KafkaSink, PostgresSink
 from onefold.sources import KafkaSource
 from onefold.spark import Pipeline
 from onefold.spark.bad_records import Bad, Policy
-from onefold.spark.patience import Patience
 from onefold.spark.verify import Verification, verify
 
 pytestmark = pytest.mark.servers

@@ -230,7 +230,7 @@ def _notes(look: TopicLook, result: Comparison, found: DataFrame | None) -> Iter
         if counts[1]:
             yield (
                 f"{counts[1]} records in {topic!r} stand behind higher ids of their source: readers of ordered ids drop"
-                " them unseen, and they count as lost"
+                " them, and what stands nowhere else counts as lost"
             )
 
 
@@ -268,7 +268,7 @@ def _seen(records: DataFrame, settings: Settings) -> DataFrame:
     comes again with other content stays: which of the two a reader keeps, depends on the reader.
     """
     rows = records
-    is_ordered = len(settings.ids.columns) > 1
+    is_ordered = bool(settings.ids.number)
     of_id = Window.partitionBy(*(["partition"] if is_ordered else []), ID).orderBy("partition", "offset")
     is_again = F.row_number().over(of_id) > 1
     is_same = F.first(_CONTENT).over(of_id) == F.col(_CONTENT)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
+from typing import Any
 
 from onefold.core.testing.faults import BACKUPS, Fault
 
@@ -20,16 +21,19 @@ class Window(enum.Enum):
 @dataclass(frozen=True)
 class Rule:
     """After such faults, these again: at points of these names (any, if none is named), in pipelines of that size,
-    where the first struck before so many batches were done. `sparse` leaves out the points after an effect, which are
-    the same moments as those before the next one, seen from the outside."""
+    where the first struck before so many batches were done, and at such a point (any, if none is named). `sparse`
+    leaves out the points after an effect, which are the same moments as those before the next one, seen from the
+    outside."""
 
     after: tuple[frozenset[Fault], ...]
     faults: tuple[Fault, ...]
     window: Window
     at: frozenset[str] = frozenset()
+    first_at: frozenset[str] = frozenset()
     size_max: int = MANY
     batches_max: int = MANY
     sparse: bool = False
+    late: bool = False  # only in pipelines whose dead letters come late; the others only in those without
 
 
 @dataclass(frozen=True)
@@ -41,6 +45,10 @@ class Bound:
         return [rule for rule in self.rules if len(rule.after) == len(faults) and _all_in(faults, rule.after)]
 
 
+def _late(after: tuple[frozenset[Fault], ...], faults: tuple[Fault, ...], window: Window, **limits: Any) -> Rule:
+    return Rule(after, faults, window, late=True, **limits)
+
+
 def _all_in(faults: tuple[Fault, ...], allowed: tuple[frozenset[Fault], ...]) -> bool:
     return all(fault in some for fault, some in zip(faults, allowed, strict=True))
 
@@ -50,6 +58,7 @@ FAILS = frozenset({Fault.JOB_FAILS})
 SLEEPS = frozenset({Fault.SLEEP, Fault.LATE, Fault.STRAGGLE, Fault.ORPHAN})
 ZOMBIES = frozenset({Fault.SLEEP, Fault.ORPHAN})
 LANDS, REFUSES = frozenset({Fault.LATE}), frozenset({Fault.JOB_FAILS, Fault.BAD_RECORD})
+ASLEEP = frozenset({Fault.SLEEP})
 ASKED_AGAIN = frozenset({Fault.RETRIABLE})
 COPIES = frozenset({Fault.BACKUP})
 HALTS = frozenset({Fault.SWEEP_HALTS})
@@ -61,8 +70,14 @@ AGAIN = (Fault.CRASH, Fault.RETRIABLE, Fault.IN_DOUBT, Fault.EXPIRE, Fault.EMPTY
 ADOPTION = frozenset({"before:Adopt", "after:Adopt", "before:WriteLedger", "after:WriteLedger"})
 DECIDES = frozenset({"before:Decide"})
 REMOVALS = frozenset({"before:OpenEpoch", "before:ListLeftovers", "before:Abort"})
+DECIDING, COMMITTING = frozenset({"before:Decide", "after:Decide"}), frozenset({"before:Commit"})
 WRITES_LEDGER, COMPLETES = frozenset({"before:WriteLedger"}), frozenset({"before:Complete"})
 COMMITS = frozenset({"before:CommitBatch"})
+LETTERS = frozenset({Fault.DEAD_LETTERS})
+SLEEPERS = (Fault.SLEEP, Fault.LATE, Fault.STRAGGLE, Fault.ORPHAN)
+NEW_STORES = (Fault.NEW_STORE, Fault.NEW_STORE_ADOPTED)
+# One moment of an epoch's each state: planned, begun, decided, committed.
+MOMENTS = frozenset({"before:OpenEpoch", "before:Decide", "before:Commit", "before:Complete"})
 
 ONE_FAULT = Bound("one fault", ())
 DEFAULT = Bound(
@@ -76,6 +91,10 @@ DEFAULT = Bound(
         # The decision that is asked again is refused before the lost one lands.
         Rule((LANDS,), (Fault.RETRIABLE,), Window.RECOVERY, at=DECIDES, size_max=1, batches_max=1),
         Rule((LANDS, ASKED_AGAIN), (Fault.WAKE,), Window.RECOVERY, size_max=1, batches_max=1),
+        # What was verified is gone when the decision is asked again.
+        Rule((ASKED_AGAIN,), (Fault.EXPIRE, Fault.EMPTY_STAGE), Window.RECOVERY, first_at=DECIDES, batches_max=1),
+        # The decision was made, its driver does not know, and is told by its successor's store that it is fenced.
+        Rule((UNANSWERED, ASLEEP), (Fault.WAKE,), Window.RECOVERY, first_at=DECIDING, at=COMMITTING, batches_max=1),
         # The job asks again in the same process, and fails, before the lost one lands.
         Rule((LANDS,), (Fault.JOB_FAILS, Fault.BAD_RECORD), Window.RECOVERY, size_max=2, batches_max=1),
         Rule((LANDS, REFUSES), (Fault.WAKE,), Window.RECOVERY, at=REMOVALS, size_max=2, batches_max=1),
@@ -98,6 +117,20 @@ DEFAULT = Bound(
         Rule((COPIES,), (Fault.CRASH,), Window.RECOVERY, at=WRITES_LEDGER, batches_max=1),
         Rule((COPIES, DIES), (Fault.CRASH,), Window.RECOVERY, at=WRITES_LEDGER, batches_max=1),
         Rule((COPIES, DIES, DIES), (Fault.OLD_STORE,), Window.RECOVERY, at=COMPLETES, batches_max=1),
+        # Dead letters come: their first epoch is cut short, zombies from before and after wake, copies are older.
+        _late((LETTERS,), (*AGAIN, *SLEEPERS), Window.RECOVERY, batches_max=2, sparse=True),
+        _late((LETTERS, SLEEPS), (Fault.WAKE,), Window.RECOVERY, first_at=MOMENTS, at=MOMENTS, batches_max=2),
+        _late((LETTERS, DIES), (Fault.CRASH,), Window.RECOVERY, first_at=MOMENTS, at=MOMENTS, batches_max=2),
+        _late((SLEEPS,), (Fault.DEAD_LETTERS,), Window.RECOVERY, first_at=MOMENTS, at=MOMENTS),
+        _late((SLEEPS, LETTERS), (Fault.WAKE,), Window.RECOVERY, first_at=MOMENTS, at=MOMENTS),
+        _late((COPIES,), (Fault.DEAD_LETTERS,), Window.REST, first_at=MOMENTS, at=MOMENTS),
+        _late((COPIES, LETTERS), RESTORES, Window.REST, first_at=MOMENTS, at=MOMENTS),
+        _late((LETTERS,), (Fault.BACKUP, Fault.DEAD_LETTERS), Window.REST, first_at=MOMENTS, at=MOMENTS),
+        _late((LETTERS, COPIES), RESTORES, Window.REST, first_at=MOMENTS, at=MOMENTS),
+        # They go and come again; or a store that knows nothing is taken in the place of one that knew them.
+        _late((LETTERS, LETTERS), (Fault.CRASH, Fault.DEAD_LETTERS), Window.REST, first_at=MOMENTS, at=MOMENTS),
+        _late((LETTERS,), (*NEW_STORES, Fault.NEW_CHECKPOINT), Window.REST, first_at=COMPLETES, at=MOMENTS),
+        _late((LETTERS, ADOPTS), (Fault.CRASH,), Window.RECOVERY, at=ADOPTION),
     ),
 )
 DEEP = Bound(
