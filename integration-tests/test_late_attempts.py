@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import uuid
 from collections.abc import Callable
@@ -125,5 +126,19 @@ def test_doctor_shows_a_kafka_transaction_that_was_left_open_after_the_end(
 
     (said,) = cautions()
     assert f"{prepared.handle} was prepared" in said and "holds read_committed readers of its partitions back" in said
+    options = [
+        "--into",
+        sink.name,
+        "--into-servers",
+        rig.servers,
+        "--pipeline",
+        "test",
+        "--store",
+        rig.sqlite,
+        "--json",
+    ]
+    (shown,) = json.loads(CliRunner().invoke(app, ["txn", "list", *options]).stdout)["ours"]
+    assert (shown["transaction"], shown["should_become"]) == (prepared.handle, "roll back")
     rig.run(pipeline)
     assert cautions() == []
+    assert json.loads(CliRunner().invoke(app, ["txn", "list", *options]).stdout)["ours"] == []

@@ -17,7 +17,7 @@ from onefold.connectors.torture.destination import Due, Found
 from onefold.connectors.torture.kafka_reading import Written
 from onefold.connectors.workload.mixed import MixedOrder
 from onefold.core.invariants import Comparison
-from onefold.spark.kafka_results import javas_partition
+from onefold.spark.kafka_records import javas_partition
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 PARTITIONS = 3

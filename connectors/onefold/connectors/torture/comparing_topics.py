@@ -15,7 +15,7 @@ from onefold.connectors.torture.destination import Due, Found
 from onefold.connectors.torture.kafka_reading import Written
 from onefold.connectors.workload.settings import ID_HEADER, TOPIC
 from onefold.core.invariants import SAMPLES_MAX, Comparison
-from onefold.spark.kafka_results import javas_partition
+from onefold.spark.kafka_records import javas_partition
 
 __all__ = ["compare_letters", "compare_sales", "disorders", "unseen"]
 
