@@ -49,23 +49,18 @@ def compare_with_topic(
             " wait until it times out, then verify"
         )
     found = identity.named(look.records(origin.spark))
-    if settings.mode == "keyed":
-        found = seen_by_readers(found, settings)
-    found = found.persist()
-    due = identity.named(records_due(origin.rows(), settings)).persist()
-    try:
-        seen = found.where(~F.col(REPEAT) & ~F.col(PASSED)) if settings.mode == "keyed" else found
-        sides = identity.compared(due), identity.compared(seen)
-        places = _placing(identity, due, seen, len(look.first))
-        result = compare(*sides, identity.names, places=places)
-        if result.lost and (look.expired or look.is_compacted):
-            dated = identity.named(records_due(origin.rows_by_epoch(), settings)).persist()
-            gone = _gone(look, identity, dated, found)
-            result = compare(*sides, identity.names, gone=gone.select(columns(identity.names)), places=places)
-        return replace(result, notes=tuple(_notes(look, result, found if settings.mode == "keyed" else None)))
-    finally:
-        found.unpersist()
-        due.unpersist()
+    is_keyed = settings.mode == "keyed"
+    found = origin.keep(seen_by_readers(found, settings) if is_keyed else found)
+    due = origin.keep(identity.named(records_due(origin.rows(), settings)))
+    seen = found.where(~F.col(REPEAT) & ~F.col(PASSED)) if is_keyed else found
+    sides = identity.compared(due), identity.compared(seen)
+    places = _placing(identity, due, seen, len(look.first))
+    result = compare(*sides, identity.names, places=places)
+    if result.lost and (look.expired or look.is_compacted):
+        dated = origin.keep(identity.named(records_due(origin.rows_by_epoch(), settings)))
+        gone = _gone(look, identity, dated, found).select(columns(identity.names))
+        result = compare(*sides, identity.names, gone=gone, places=places)
+    return replace(result, notes=tuple(_notes(look, result, found if is_keyed else None)))
 
 
 def _gone(look: TopicLook, identity: Identity, due: DataFrame, found: DataFrame) -> DataFrame:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
@@ -74,7 +74,10 @@ class Lineage:
 
 @dataclass(frozen=True)
 class Origin:
-    """The records of a source between two positions, and what the pipeline makes of them: `transform`."""
+    """The records of a source between two positions, and what the pipeline makes of them: `transform`.
+
+    What is read of them again and again is kept, in memory or on disk, until `release`.
+    """
 
     spark: SparkSession
     source: KafkaSource
@@ -82,14 +85,23 @@ class Origin:
     end: Positions
     history: Sequence[EpochRecord]
     transform: Callable[[DataFrame], DataFrame]
+    _kept: list[DataFrame] = field(default_factory=list)
+
+    def keep(self, df: DataFrame) -> DataFrame:
+        self._kept.append(df.persist(StorageLevel.MEMORY_AND_DISK))
+        return self._kept[-1]
+
+    def release(self) -> None:
+        while self._kept:
+            self._kept.pop().unpersist()
 
     def rows(self) -> DataFrame:
         return self.transform(read_source(self.spark, self.source, self.begin, self.end))
 
     def rows_by_epoch(self) -> DataFrame:
         """The same with their epochs in the column EPOCH: `transform` is called for each epoch's records, as the
-        pipeline has called it, for it need not let another column through. The records are kept meanwhile."""
-        records = self._records_by_epoch().persist(StorageLevel.MEMORY_AND_DISK)
+        pipeline has called it, for it need not let another column through."""
+        records = self.keep(self._records_by_epoch())
         epochs = sorted(row[0] for row in records.select(EPOCH).distinct().collect())
         parts = [
             self.transform(records.where(F.col(EPOCH) == epoch).drop(EPOCH)).withColumn(

@@ -102,6 +102,8 @@ def verify(
             )
     except PySparkException as error:
         raise from_spark(error) from error
+    finally:
+        origin.release()
     evidence = Evidence(
         compared=compared,
         initial=begin if _is_whole(history) else None,
