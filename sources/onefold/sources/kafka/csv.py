@@ -66,7 +66,9 @@ class CsvParser:
         if b'"' in joined:
             whole = pc.match_substring_regex(pa.array(lines, pa.binary()), self._line)
             _refuse_first(pc.invert(whole), "a quote stays open, or something is between it and the next delimiter")
-        if self._integers and (b"0x" in joined or b"0X" in joined):
+        if self._integers and any(
+            mark in joined and b"0" + mark in joined for mark in (b"x", b"X")
+        ):  # one byte is quick
             for name, texts in zip(self._integers, self._read(joined, self._integers), strict=True):
                 # pyarrow reads them as hexadecimal, and bits beyond the type's are lost.
                 _refuse_first(pc.match_substring_regex(texts, "[xX]"), f"field {name!r} is no decimal integer")
