@@ -20,6 +20,7 @@ from onefold.sources.kafka.csv import CsvParser
 from onefold.sources.kafka.json import JsonParser
 from onefold.sources.kafka.sifting import Parser, sift
 
+EXAMPLES = 4 * settings.default.max_examples
 DECIMALS = [(38, 18), (38, 10), (38, 0), (38, 38), (30, 10), (20, 5), (12, 2), (1, 0)]
 PLAIN = [
     *(pa.decimal128(*each) for each in DECIMALS),
@@ -168,7 +169,7 @@ JSON_VALUES = st.one_of(
 ).map(str.encode)
 
 
-@settings(max_examples=1500, suppress_health_check=list(HealthCheck))
+@settings(max_examples=EXAMPLES, suppress_health_check=list(HealthCheck))
 @given(json_types(), json_types(), st.lists(JSON_VALUES, min_size=1, max_size=4))
 def test_a_json_value_is_what_it_says_or_refused(a: pa.DataType, b: pa.DataType, values: list[bytes]) -> None:
     schema = pa.schema({"a": a, "b": b})
@@ -198,7 +199,7 @@ CSV_FIELDS = st.one_of(
 )
 
 
-@settings(max_examples=1500, suppress_health_check=list(HealthCheck))
+@settings(max_examples=EXAMPLES, suppress_health_check=list(HealthCheck))
 @given(st.sampled_from(PLAIN), st.sampled_from(PLAIN), st.sampled_from(",;\t|^ "), st.data())
 def test_a_csv_line_is_what_it_says_or_refused(
     a: pa.DataType, b: pa.DataType, delimiter: str, data: st.DataObject

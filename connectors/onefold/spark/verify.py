@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -26,11 +27,12 @@ from onefold.spark.accounting import DeadLetters, read_dead_letters, shown
 from onefold.spark.columns import columns
 from onefold.spark.comparison import compare
 from onefold.spark.epoch_job import read_bad_records
-from onefold.spark.failures import from_spark
+from onefold.spark.failures import WorkerDied, from_spark
 from onefold.spark.kafka_results import compare_with_topic
 from onefold.spark.origin import Origin, read_source
 from onefold.spark.pipeline import Pipeline
 from onefold.spark.postgres_source import read_postgres
+from onefold.spark.workers import guarding
 
 if TYPE_CHECKING:
     from onefold.sinks.hbase import HBaseSink
@@ -78,6 +80,21 @@ def verify(
     """
     if (own := _own_key(sink)) and key and {*key} != {*own}:
         raise ConfigError(f"the sink's rows are named by {', '.join(own)}: verify them by that key, not {key}")
+    try:
+        return _verify(spark, pipeline, source, sink, key or own, transform)
+    except WorkerDied:
+        with guarding(spark):
+            return _verify(spark, pipeline, source, sink, key or own, transform)
+
+
+def _verify(
+    spark: SparkSession,
+    pipeline: Pipeline,
+    source: KafkaSource,
+    sink: PostgresSink | HBaseSink | KafkaSink,
+    key: Sequence[str],
+    transform: Callable[[DataFrame], DataFrame],
+) -> Verification:
     source = pipeline.settled(source)
     ledger, leftovers = _of_destination(sink, pipeline.name)
     facts = pipeline.facts()
@@ -87,7 +104,7 @@ def verify(
     try:
         if isinstance(sink, PostgresSink):
             letters = read_dead_letters(spark, pipeline.name, sink)
-            comparison = compare_with_table(spark, origin.rows(), sink, key or own, letters)
+            comparison = compare_with_table(spark, origin.rows(), sink, key, letters)
         elif isinstance(sink, KafkaSink):
             comparison = compare_with_topic(origin, sink, key, leftovers)
         else:
@@ -100,7 +117,7 @@ def verify(
             compared[dead.name] = _compare_letters(
                 spark, pipeline.name, source, dead, begin, ledgers[dead.name].positions
             )
-    except PySparkException as error:
+    except (PySparkException, Py4JJavaError) as error:
         raise from_spark(error) from error
     finally:
         origin.release()

@@ -2,7 +2,8 @@
 
 Values go to pyarrow's CSV reader joined by newlines, and none may hold a line break. So only a quote that stays open
 could make one row of two values; and the reader takes `"a"b` for `ab`. So lines with quotes are held against the
-grammar before. What else it would do wrong is done here: decimals (`decimals.py`), and integers that are hexadecimal.
+grammar before. What else it would do wrong is done here: decimals (`onefold.core.decimals`), and integers that are
+hexadecimal.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pcsv
 
+from onefold.core.decimals import decimals_of
 from onefold.core.errors import ConfigError
-from onefold.sources.kafka.decimals import decimals_of
 from onefold.sources.kafka.overflow import has_infinity, too_large
 from onefold.sources.kafka.sifting import Unparsable
 
@@ -65,7 +66,9 @@ class CsvParser:
         if b'"' in joined:
             whole = pc.match_substring_regex(pa.array(lines, pa.binary()), self._line)
             _refuse_first(pc.invert(whole), "a quote stays open, or something is between it and the next delimiter")
-        if self._integers and (b"0x" in joined or b"0X" in joined):
+        if self._integers and any(
+            mark in joined and b"0" + mark in joined for mark in (b"x", b"X")
+        ):  # one byte is quick
             for name, texts in zip(self._integers, self._read(joined, self._integers), strict=True):
                 # pyarrow reads them as hexadecimal, and bits beyond the type's are lost.
                 _refuse_first(pc.match_substring_regex(texts, "[xX]"), f"field {name!r} is no decimal integer")
@@ -122,9 +125,8 @@ def _convert(array: pa.Array, field: pa.Field) -> pa.Array:
         return array
     try:
         return decimals_of(array, field.type)
-    except ValueError as error:
-        index, reason = error.args
-        raise Unparsable(index, f"field {field.name!r} ({field.type}): {reason}") from None
+    except pa.ArrowInvalid as error:
+        raise Unparsable(None, f"field {field.name!r} ({field.type}): {error}") from None
 
 
 def _lines(values: Sequence[bytes | None]) -> list[bytes]:

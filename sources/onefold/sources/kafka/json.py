@@ -19,8 +19,8 @@ import re
 import pyarrow as pa
 import pyarrow.json as pj
 
+from onefold.core.decimals import wide
 from onefold.core.errors import ConfigError
-from onefold.sources.kafka.decimals import wide
 from onefold.sources.kafka.json_vetting import Vetting
 from onefold.sources.kafka.overflow import has_infinity, too_large
 from onefold.sources.kafka.records import Lines, Values

@@ -1,8 +1,8 @@
 """JSON values that pyarrow's reader takes though they are none, or that would end its process: found beforehand.
 
 It reads NaN, Inf and Infinity as numbers, where nobody asked for the field, too; and decimals of tiny exponents as
-`decimals.py` says. One look over all bytes finds that there is nothing of the kind, as a rule. A value with something
-like it is read a second time, by Python's json.
+`onefold.core.decimals` says. One look over all bytes finds that there is nothing of the kind, as a rule. A value with
+something like it is read a second time, by Python's json.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from onefold.sources.kafka.decimals import TINY, is_tiny
+from onefold.core.decimals import TINY, is_tiny
 from onefold.sources.kafka.records import Lines, Values
 
 __all__ = ["Vetting"]
