@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -23,7 +27,10 @@ from onefold.core.testing import (
     simulate,
 )
 from onefold.core.testing.faults import BACKUPS
+from onefold.core.testing.mutants import UNIT_MUTANTS, Mutant
 from onefold.core.testing.subject import Patch
+
+TESTS = Path(__file__).parent
 
 
 @pytest.fixture(scope="module")
@@ -98,6 +105,16 @@ def test_every_mutant_is_caught() -> None:
     caught = catch_mutants()
     assert len(caught) >= 30
     assert [mutant.mutant for mutant in caught if mutant.survived] == []
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("mutant", UNIT_MUTANTS, ids=lambda mutant: mutant.name)
+def test_a_mutant_that_no_schedule_shows_is_caught_by_its_unit_test(mutant: Mutant) -> None:
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "mutated", TESTS / mutant.test]
+    environment = os.environ | {"ONEFOLD_MUTANT": mutant.name, "PYTHONPATH": str(TESTS)}
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100, check=False)
+    assert ended.returncode == pytest.ExitCode.TESTS_FAILED, ended.stdout
+    assert mutant.test.partition("::")[2] in ended.stdout
 
 
 @pytest.mark.proof
