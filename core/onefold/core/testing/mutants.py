@@ -491,7 +491,7 @@ UNIT_MUTANTS: tuple[Mutant, ...] = (
 # Equivalent, and therefore in no list:
 # - the generations of a ledger's members do not count: whoever meets members of a generation that the store does not
 #   know meets an epoch that it never decided, and is refused.
-# - a zombie's Complete is not fenced (in the model store): it comes after the zombie's own commits and ledger rows, which
-#   are true, or refused as fenced.
-# - T is the clock alone, and the input of a range is not compared (both in the model store), as long as the simulated
-#   clock only grows and a range has one input.
+# - a zombie's Complete is not fenced (in the model store): it comes after the zombie's own commits and ledger rows,
+#   which are true, or refused as fenced.
+# - T is the clock alone, and the input of a range is not compared (both in the model store), as long as the
+#   simulated clock only grows and a range has one input.
