@@ -8,7 +8,7 @@ from typing import Any
 
 from onefold.core.testing.faults import BACKUPS, Fault
 
-__all__ = ["BOUNDS", "DEEP", "DEFAULT", "ONE_FAULT", "Bound", "Rule", "Window"]
+__all__ = ["BOUNDS", "DEEP", "DEFAULT", "ONE_FAULT", "SHORT", "Bound", "Rule", "Window"]
 
 MANY = 1000
 
@@ -75,9 +75,24 @@ WRITES_LEDGER, COMPLETES = frozenset({"before:WriteLedger"}), frozenset({"before
 COMMITS = frozenset({"before:CommitBatch"})
 LETTERS = frozenset({Fault.DEAD_LETTERS})
 SLEEPERS = (Fault.SLEEP, Fault.LATE, Fault.STRAGGLE, Fault.ORPHAN)
+OLDER = frozenset({Fault.OLD_DATABASE})
+STARTS, OPENS = frozenset({"before:AcquireGeneration"}), frozenset({"before:OpenEpoch"})
+PREPARED = frozenset({"after:Attempt"})
+READS_STORE, READS_LEDGER = frozenset({"before:ReadStore"}), frozenset({"before:ReadLedger"})
+ABORTS = frozenset({"before:Abort", "inside:Abort", "after:Abort"})
+DAMAGES = frozenset(f"{when}:{step}" for when in ("before", "after") for step in ("MarkDamaged", "AcceptDamage"))
 NEW_STORES = (Fault.NEW_STORE, Fault.NEW_STORE_ADOPTED)
 # One moment of an epoch's each state: planned, begun, decided, committed.
 MOMENTS = frozenset({"before:OpenEpoch", "before:Decide", "before:Commit", "before:Complete"})
+
+# An older store goes on while the dead letters, which are ahead of it, are left out; then they are put back.
+OLDER_STORE = frozenset({Fault.OLD_STORE})
+LEFT_OUT = (
+    _late((COPIES,), (Fault.DEAD_LETTERS,), Window.REST, first_at=DECIDES, at=MOMENTS),
+    _late((COPIES, LETTERS), (Fault.OLD_STORE,), Window.REST, first_at=DECIDES, at=MOMENTS),
+    _late((COPIES, LETTERS, OLDER_STORE), (Fault.DEAD_LETTERS,), Window.RECOVERY, first_at=DECIDES, at=STARTS),
+    _late((COPIES, LETTERS, OLDER_STORE, LETTERS), (Fault.DEAD_LETTERS,), Window.REST, first_at=DECIDES, at=OPENS),
+)
 
 ONE_FAULT = Bound("one fault", ())
 DEFAULT = Bound(
@@ -112,7 +127,7 @@ DEFAULT = Bound(
         Rule((COPIES,), RESTORES, Window.REST, batches_max=1),
         Rule((ADOPTS,), (Fault.CRASH, Fault.IN_DOUBT), Window.RECOVERY, at=ADOPTION),
         Rule((COPIES, ADOPTS), (Fault.CRASH,), Window.RECOVERY, at=ADOPTION, size_max=1, batches_max=1),
-        Rule((COPIES, frozenset({Fault.OLD_DATABASE})), (Fault.STORE_BACK,), Window.REST, at=COMMITS, size_max=1),
+        Rule((COPIES, OLDER), (Fault.STORE_BACK,), Window.REST, at=COMMITS, size_max=1),
         # A ledger row two generations newer than the older copy of the store.
         Rule((COPIES,), (Fault.CRASH,), Window.RECOVERY, at=WRITES_LEDGER, batches_max=1),
         Rule((COPIES, DIES), (Fault.CRASH,), Window.RECOVERY, at=WRITES_LEDGER, batches_max=1),
@@ -131,6 +146,29 @@ DEFAULT = Bound(
         _late((LETTERS, LETTERS), (Fault.CRASH, Fault.DEAD_LETTERS), Window.REST, first_at=MOMENTS, at=MOMENTS),
         _late((LETTERS,), (*NEW_STORES, Fault.NEW_CHECKPOINT), Window.REST, first_at=COMPLETES, at=MOMENTS),
         _late((LETTERS, ADOPTS), (Fault.CRASH,), Window.RECOVERY, at=ADOPTION),
+        *LEFT_OUT[2:],
+    ),
+)
+# As little as reaches every crash point and branch: so that a change cannot leave one unreached without a word.
+SHORT = Bound(
+    "short",
+    (
+        Rule((DIES,), (Fault.CRASH,), Window.RECOVERY, size_max=1, batches_max=1),
+        Rule((FAILS,), (Fault.CRASH,), Window.RECOVERY, at=ABORTS, size_max=1, batches_max=1),
+        Rule((LOSES,), (Fault.CRASH,), Window.RECOVERY, at=DAMAGES, size_max=1, batches_max=1),
+        Rule((ADOPTS,), (Fault.CRASH,), Window.RECOVERY, at=ADOPTION, size_max=1, batches_max=1),
+        Rule((UNANSWERED,), (Fault.BAD_RECORD, Fault.EMPTY_STAGE), Window.RECOVERY, first_at=DECIDES, size_max=2),
+        Rule((ZOMBIES,), (Fault.WAKE, Fault.WAKE_ONE_STEP), Window.RECOVERY, first_at=DECIDES, size_max=1),
+        Rule((DIES,), (Fault.SLEEP,), Window.RECOVERY, first_at=PREPARED, at=READS_STORE, size_max=1),
+        Rule((COPIES,), (Fault.OLD_DATABASE,), Window.REST, first_at=COMPLETES, at=READS_LEDGER, size_max=2),
+        Rule((FAILS,), (Fault.JOB_FAILS,), Window.RECOVERY, size_max=1, batches_max=1),
+        Rule((FAILS, FAILS), (Fault.JOB_FAILS,), Window.RECOVERY, size_max=1, batches_max=1),
+        Rule((COPIES,), RESTORES, Window.REST, first_at=MOMENTS, at=MOMENTS | COMMITS, size_max=2, batches_max=1),
+        Rule((COPIES, OLDER), (Fault.STORE_BACK,), Window.REST, first_at=DECIDES, at=COMMITS, size_max=1),
+        _late((LETTERS,), (Fault.CRASH, Fault.DEAD_LETTERS), Window.REST, first_at=MOMENTS, at=COMMITS),
+        _late((LETTERS, LETTERS), (Fault.DEAD_LETTERS,), Window.REST, first_at=MOMENTS, at=COMMITS),
+        _late((LETTERS,), NEW_STORES, Window.REST, first_at=COMPLETES, at=COMMITS),
+        *LEFT_OUT,
     ),
 )
 DEEP = Bound(
@@ -147,4 +185,4 @@ DEEP = Bound(
         Rule((COPIES,), RESTORES, Window.REST),
     ),
 )
-BOUNDS = {bound.name: bound for bound in (ONE_FAULT, DEFAULT, DEEP)}
+BOUNDS = {bound.name: bound for bound in (ONE_FAULT, SHORT, DEFAULT, DEEP)}

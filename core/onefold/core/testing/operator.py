@@ -36,7 +36,7 @@ class Operator:
         self.from_ledger = self.adopts = False
         self.accepts_damage: int | None = None
         self.has_dead_letters = self._is_interlude = False
-        self.are_letters_astray = False  # they are of a history that is gone, and left out for good
+        self.are_letters_astray = False  # some are of a history that is gone: they stay out
         self._batch_step = 1
 
     @property
@@ -76,7 +76,13 @@ class Operator:
 
     def suffer(self, mishap: Fault) -> None:
         """Something happens while the process is down."""
-        world, self.mishap, self.newer = self.world, mishap, self._copy()
+        world = self.world
+        if mishap is Fault.DEAD_LETTERS:
+            self.has_dead_letters, self._is_interlude = not self.has_dead_letters, False
+            if self.mishap is Fault.OLD_STORE:
+                self.are_letters_astray = True
+                return  # nobody knows of that yet
+        self.mishap, self.newer = mishap, self._copy()
         match mishap:
             case Fault.OLD_CHECKPOINT if self.backup:
                 self._restore(self.backup, "checkpoint")
@@ -103,8 +109,6 @@ class Operator:
                 self._batch_step = 3
             case Fault.TOPIC_ANEW:
                 self.topic_is_new = True
-            case Fault.DEAD_LETTERS:
-                self.has_dead_letters, self._is_interlude = not self.has_dead_letters, False
 
     def cures(self, error: Exception) -> bool:
         """Do what the error says, if it is one that what happened here explains. False: nobody knows a way out."""
@@ -135,6 +139,10 @@ class Operator:
             self.world.checkpoint.clear()
             return True
         match mishap:
+            case Fault.OLD_STORE if self.world.late and not self.has_dead_letters and isinstance(error, DataLoss):
+                # It goes on with the older copy, as the error allows.
+                self.world.checkpoint, self.from_ledger, self.are_letters_astray = Checkpoint(), True, True
+                return True
             case Fault.OLD_STORE | Fault.OLD_STORE_ADOPTED | Fault.NEW_STORE | Fault.NEW_STORE_ADOPTED:
                 self.adopts = self.from_ledger = False
                 self._ends_interlude()

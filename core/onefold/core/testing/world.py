@@ -482,7 +482,8 @@ class World:
             up_to = Range(begin, last.range.end) if last else Range(begin, begin)
             return frozenset(r for rows in records_of(up_to).values() for r in rows)
 
-        astray = self.late if self.operator.are_letters_astray else ()
+        operator = self.operator
+        astray = self.late if operator.are_letters_astray and not operator.has_dead_letters else ()
         sinks = [sink for sink in self.sinks.values() if sink.name not in astray]
         epochs = [
             replace(r, manifest=tuple(c for c in r.manifest if c.sink not in astray)) for r in self.store.history()
