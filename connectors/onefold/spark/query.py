@@ -82,11 +82,11 @@ class QuerySession(Session):
                 " or give the other its own pipeline name"
             )
 
-    def check_checkpoint(self, spark: SparkSession, root: str) -> None:
+    def check_checkpoint(self, spark: SparkSession, root: str, plans_ends: bool) -> None:
         """Before a query starts, also one that finds nothing new: what its checkpoint holds as done is on record."""
         with self.lock:
             self._driver.files = CheckpointFiles(spark)
-            self.drive(self.life.check_checkpoint(root))
+            self.drive(self.life.check_checkpoint(root, plans_ends))
 
     def close(self) -> None:
         with self.lock:

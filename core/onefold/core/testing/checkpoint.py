@@ -17,7 +17,7 @@ class Checkpoint:
     each batch's end."""
 
     def __init__(self) -> None:
-        self.files: dict[str, str] = {}
+        self.files: dict[str, str] = {f"{ROOT}/metadata": '{"id":"query"}'}
 
     def read(self, path: str) -> str | None:
         return self.files.get(path)
@@ -53,7 +53,7 @@ class Checkpoint:
         return {int(path.removeprefix(COMMITS)) for path in self.files if path.startswith(COMMITS)}
 
     def clear(self) -> None:
-        self.files = {}
+        self.files = Checkpoint().files
 
     def backup(self) -> dict[str, str]:
         return dict(self.files)

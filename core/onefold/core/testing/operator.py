@@ -123,8 +123,10 @@ class Operator:
             case Fault.SINK_REMOVED | Fault.SINK_ADDED:
                 pass  # put back as it was
             case _:
+                # Where nothing is on record, with all that is empty; else from where the ledger stands.
                 self.world.checkpoint.clear()
-                self.from_ledger = True
+                facts = self.world.store.facts("model")
+                self.from_ledger = facts.last is not None or bool(facts.unfinished)
         self.mishap = self.newer = None
         return True
 

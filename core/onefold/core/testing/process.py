@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from onefold.core.contract import Committable, EpochRecord, Generation
 from onefold.core.driver import Driver
@@ -43,6 +43,7 @@ class Attempt:
 
 Step = Effect | PlanBatch | CommitBatch | Attempt
 Life = Generator[Step, Any, None]
+T = TypeVar("T")
 
 
 class Process:
@@ -66,10 +67,10 @@ class Process:
             self.next = resume()
 
 
-def with_tasks(protocol: Generator[Effect, Any, Any]) -> Life:
+def with_tasks(protocol: Generator[Effect, Any, T]) -> Generator[Step, Any, T]:
     """The epoch protocol, with Spark's job in place of `RunWriters`: two tasks for each sink, one attempt each."""
-    effect = next(protocol)
-    with suppress(StopIteration):
+    try:
+        effect = next(protocol)
         while True:
             try:
                 if isinstance(effect, RunWriters):
@@ -80,6 +81,9 @@ def with_tasks(protocol: Generator[Effect, Any, Any]) -> Life:
                 effect = protocol.throw(error)
             else:
                 effect = protocol.send(answer)
+    except StopIteration as stop:
+        result: T = stop.value
+        return result
 
 
 def _job(record: EpochRecord) -> Generator[Step, Any, tuple[Committable, ...]]:

@@ -244,7 +244,7 @@ class World:
     def _batch(self, life: Any, run: Any, batch: int, job: Any) -> Life:
         """The function that Spark calls for each batch."""
         yield from life.bind(run)
-        yield from with_tasks(life.batch(batch, job))
+        life.returned(batch, (yield from with_tasks(life.batch(batch, job))))
 
     def _next_batch(self, start: Positions) -> int | None:
         checkpoint = self.checkpoint
