@@ -61,7 +61,7 @@ class QuerySession(Session):
                 schema = reading.schema if isinstance(reading, Fetch) else to_arrow_schema(df.schema, timezone="UTC")
                 fingerprint = self.open_sinks(schema)
                 self._job = Job(fingerprint, self.names, self.write_through)
-            batch = self.life.batch(batch_id, self._job)
+            batch = self.life.batch(batch_id, self._job, checkpoint.running_batch(df.sparkSession, query))
             outcome = self.drive(batch, lambda record: self._run_job(df, record, reading, query))
             if outcome.replayed:
                 log.info("batch %d was written before, as epoch %d: skipped", batch_id, outcome.record.epoch)

@@ -16,7 +16,7 @@ from onefold.core.recovery import Committed, check_committed
 from onefold.core.runs import refuse_query
 from onefold.core.store import KEEP_EPOCHS
 
-__all__ = ["Job", "QueryLife", "RunningQuery", "must_drain"]
+__all__ = ["Job", "QueryLife", "Running", "RunningQuery", "must_drain"]
 
 QUERY = "#query"  # beside positions that only mean something within one query's checkpoint
 
@@ -38,6 +38,14 @@ class Job:
     fingerprint: str
     sinks: tuple[str, ...]
     write_through: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """Where the running batch starts and ends by what its own process holds in memory; None where nobody can tell."""
+
+    start: Positions | None = None
+    end: Positions | None = None
 
 
 class QueryLife(Life):
@@ -81,13 +89,13 @@ class QueryLife(Life):
         self.query, self._last_end, self._returned = query, None, None
         return True
 
-    def batch(self, batch_id: int, job: Job) -> Protocol[Outcome]:
-        """One batch of the bound run, exactly once."""
+    def batch(self, batch_id: int, job: Job, running: Running | None = None) -> Protocol[Outcome]:
+        """One batch of the bound run, exactly once. `running` is what the runtime itself says of it, if it can."""
         query = self.query
         assert query is not None, "a batch belongs to a run"
         if self._returned is not None and self._returned[0] == batch_id:
             yield from self._refuse_rest_of(batch_id, self._returned[1])
-        span = yield from self._range(query, batch_id)
+        span = yield from self._range(query, batch_id, running or Running())
         files = yield from offset_log.files_of(query.root, span.end)
         request = EpochRequest(
             range=span,
@@ -122,16 +130,19 @@ class QueryLife(Life):
             " name, with an empty table and a new checkpoint directory"
         )
 
-    def _range(self, query: RunningQuery, batch_id: int) -> Protocol[Range]:
+    def _range(self, query: RunningQuery, batch_id: int, running: Running) -> Protocol[Range]:
         end = yield from offset_log.end_of(query.root, batch_id)
         if end is None:
             raise CheckpointMismatch(
                 f"the checkpoint at {query.root} has no offsets/{batch_id}, though Spark runs that batch: something"
                 " deletes files there. Stop it, and start with a new checkpoint and startingOffsets=ledger"
             )
+        _check_is_run(query, batch_id, end, running.end)
         if self._last_end is not None and self._last_end[0] == batch_id - 1:
             return Range(self._last_end[1], _within(query.query_id, end))
         before = yield from offset_log.end_before(query.root, batch_id)
+        if before is not None:
+            _check_is_run(query, batch_id, before, running.start)
         start = (yield from self._first_start(query, batch_id, end)) if before is None else before
         return Range(_within(query.query_id, start), _within(query.query_id, end))
 
@@ -173,6 +184,16 @@ def check_state_is_whole(facts: StoreFacts, first: EpochRequest) -> None:
         f" still knows them: it keeps {KEEP_EPOCHS:,}); or start over under a new pipeline name, with an empty"
         " table"
     )
+
+
+def _check_is_run(query: RunningQuery, batch_id: int, logged: Positions, running: Positions | None) -> None:
+    """The file may be another process's by now: an object store replaces what is there."""
+    if running is not None and logged != running:
+        raise CheckpointMismatch(
+            f"the checkpoint at {query.root} says otherwise of batch {batch_id} than the query that runs it"
+            f" ({logged.differences(running)}): another process writes to that directory. Nothing of the batch was"
+            " written. Stop that process, and start the query again"
+        )
 
 
 def _check_no_other_query(last: EpochRecord | None, query: RunningQuery, pipeline: str) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from onefold.core.contract import EpochState, SinkKind
 from onefold.core.errors import BadRecord, CheckpointMismatch, ConfigError, Damaged, DataLoss
+from onefold.core.positions import Positions, Relation
 from onefold.core.testing.faults import TRIALS, Fault
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ class Operator:
         self.newer: dict[str, Any] | None = None
         self.newer_store: dict[str, Any] | None = None  # from before an older database came into use
         self.expects_damage = self.bad_record = self.cuts_anew = self.topic_is_new = False
-        self.from_ledger = self.adopts = False
+        self.from_ledger = self.adopts = self.plan_was_replaced = False
         self.accepts_damage: int | None = None
         self._batch_step = 1
 
@@ -90,6 +91,18 @@ class Operator:
             case Fault.TOPIC_ANEW:
                 self.topic_is_new = True
 
+    def replaces_plan(self) -> None:
+        """The newest batch is planned to end elsewhere: as a zombie of the query saw it, before its successor did."""
+        checkpoint = self.world.checkpoint
+        if not checkpoint.offsets or max(checkpoint.offsets) in checkpoint.commits:
+            return
+        newest = max(checkpoint.offsets)
+        begin = checkpoint.offsets.get(newest - 1)
+        end = Positions.of({**dict(checkpoint.offsets[newest].items), "t/0": 2, "t/1": 2})
+        if begin is None or end.relation_to(begin) is not Relation.BEHIND:
+            checkpoint.replace(newest, end)
+            self.plan_was_replaced = True
+
     def cures(self, error: Exception) -> bool:
         """Do what the error says, if it is one that what happened here explains. False: nobody knows a way out."""
         self.world.refusals[self.mishap.value if self.mishap else "-", type(error).__name__] += 1
@@ -102,6 +115,12 @@ class Operator:
             return True
         if isinstance(error, Damaged) and (self.expects_damage or self.mishap is Fault.OLD_SINK):
             return self._makes_good()
+        if self.plan_was_replaced and isinstance(error, CheckpointMismatch | DataLoss):
+            if "start the query again" not in str(error):
+                self.world.checkpoint.clear()
+                self.from_ledger = True
+                self.plan_was_replaced = False
+            return True
         if not isinstance(error, CheckpointMismatch | DataLoss | ConfigError) or self.newer is None:
             return False
         newer, mishap = self.newer, self.mishap

@@ -67,14 +67,15 @@ class Process:
             self.next = resume()
 
 
-def with_tasks(protocol: Generator[Effect, Any, T]) -> Generator[Step, Any, T]:
-    """The epoch protocol, with Spark's job in place of `RunWriters`: two tasks for each sink, one attempt each."""
+def with_tasks(protocol: Generator[Effect, Any, T], data: Range) -> Generator[Step, Any, T]:
+    """The protocol, with Spark's job over the `data` that it holds in place of `RunWriters`: two tasks for each sink,
+    one attempt each."""
     try:
         effect = next(protocol)
         while True:
             try:
                 if isinstance(effect, RunWriters):
-                    answer: Any = yield from _job(effect.record)
+                    answer: Any = yield from _job(effect.record, data)
                 else:
                     answer = yield effect
             except OnefoldError as error:
@@ -86,10 +87,10 @@ def with_tasks(protocol: Generator[Effect, Any, T]) -> Generator[Step, Any, T]:
         return result
 
 
-def _job(record: EpochRecord) -> Generator[Step, Any, tuple[Committable, ...]]:
+def _job(record: EpochRecord, data: Range) -> Generator[Step, Any, tuple[Committable, ...]]:
     accepted: list[Committable | None] = []
     for sink in record.sinks:
-        for rows in records_of(record.range).values():
+        for rows in records_of(data).values():
             accepted.append((yield Attempt(sink, record, tuple(rows))))
     return tuple(committable for committable in accepted if committable is not None)
 
