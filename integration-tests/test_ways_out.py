@@ -276,7 +276,7 @@ def test_a_planned_batch_whose_bookkeeping_is_gone_is_not_said_to_be_written(
     rig.run(rig.pipeline())
     rig.put(100)
     with monkeypatch.context() as patch:
-        failing_at(patch, "before:Decide", crash)
+        failing_at(patch, "before:OpenEpoch", crash)
         with pytest.raises(Terminal, match="Crash"):
             rig.run(rig.pipeline())
     rig.sql("DROP TABLE rows, onefold_store, onefold_pipelines, onefold_epochs")
