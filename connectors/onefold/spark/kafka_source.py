@@ -49,8 +49,8 @@ class OnefoldKafkaDataSource(DataSource):
     Columns: those of the format, and what `columns` adds; or with `direct=ranges` topic, partition, start, end: one row
     for each range, with nothing fetched.
 
-    `startingOffsets=latest` or `-1` is asked for anew if a query dies before its first batch has committed, which
-    then passes over what came meanwhile: a pipeline freezes it in its store, plain Spark has no place for it.
+    `startingOffsets=latest` or `-1` is asked for once: the first batch's offsets keep what was found, also for a query
+    that dies before that batch is done.
     """
 
     _settled: KafkaSource | None = None
@@ -134,7 +134,8 @@ class _Planned:
 class _StreamReader(_Planned, DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, *args: Any, direct: bool) -> None:
         super().__init__(*args, direct=direct)
-        self._target: Standing | None = None  # with AvailableNow: where the query ends
+        self._is_available_now = False
+        self._target: Standing | None = None  # where the query ends then
         self._seen: Standing | None = None
         self._group = GroupPositions(self.source)
 
@@ -142,7 +143,7 @@ class _StreamReader(_Planned, DataSourceStreamReader, SupportsTriggerAvailableNo
         return self.planner.initial().nested()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self._target = self.planner.ends(Standing())
+        self._is_available_now = True
 
     def getDefaultReadLimit(self) -> ReadLimit:
         records_max = self.source.max_offsets_per_trigger
@@ -152,11 +153,12 @@ class _StreamReader(_Planned, DataSourceStreamReader, SupportsTriggerAvailableNo
         at = Standing.from_nested(start)
         until = self._until(start)
         if until is not None:
-            self.planner.ends(until)  # it raises where that cannot be read again
+            self.planner.ends(at), self.planner.ends(until)  # they raise where that cannot be read again
             return of_stream(at.moved_to(until.offsets, until).nested(), at.offsets)
         self._seen = seen = self.planner.ends(at)
         goal = seen.offsets
-        if self._target is not None:
+        if self._is_available_now:
+            self._target = self._target or seen
             # Partitions that came after the target are left to the next run.
             target = self._target.offsets
             goal = {p: max(at.offsets.get(p, 0), min(end, seen.offsets[p])) for p, end in target.items() if p in goal}

@@ -65,7 +65,7 @@ class QuerySession(Session):
                 if isinstance(reading, Fetch):
                     check_direct(self.sinks, reading)
                 self._job = Job(fingerprint, self.names, self.write_through)
-            batch = self.life.batch(batch_id, self._job)
+            batch = self.life.batch(batch_id, self._job, checkpoint.running_batch(df.sparkSession, query))
             outcome = self.drive(batch, lambda record: self._run_job(df, record, reading, query))
             if outcome.replayed:
                 log.info("batch %d was written before, as epoch %d: skipped", batch_id, outcome.record.epoch)
@@ -87,11 +87,11 @@ class QuerySession(Session):
                 " or give the other its own pipeline name"
             )
 
-    def check_checkpoint(self, spark: SparkSession, root: str) -> None:
+    def check_checkpoint(self, spark: SparkSession, root: str, plans_ends: bool) -> None:
         """Before a query starts, also one that finds nothing new: what its checkpoint holds as done is on record."""
         with self.lock:
             self._driver.files = CheckpointFiles(spark)
-            self.drive(self.life.check_checkpoint(root))
+            self.drive(self.life.check_checkpoint(root, plans_ends))
 
     def close(self) -> None:
         with self.lock:
