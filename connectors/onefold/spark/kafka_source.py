@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -32,11 +32,10 @@ from onefold.sources.kafka import (
 )
 from onefold.sources.kafka.groups import GroupPositions
 from onefold.sources.kafka.standing import Nested, Partition, Standing
+from onefold.spark.direct import RANGES_DDL
 from onefold.spark.workers import settle
 
 __all__ = ["OnefoldKafkaDataSource"]
-
-RANGES_DDL = "topic string, partition int, start bigint, end bigint"
 
 
 class OnefoldKafkaDataSource(DataSource):
@@ -121,10 +120,19 @@ class _Planned:
         is_frozen = options.get("frozen", "").lower() == "true"
         self.planner = Planner(source, Standing.from_nested(json.loads(source.starting_offsets)) if is_frozen else None)
 
+    def planned(self, begin: Mapping[Partition, int], until: Standing) -> list[InputPartition]:
+        unknown = {topic for topic, _ in until.offsets} - until.ids.keys()
+        if unknown and "topic_id" in self.source.columns:
+            topics = ", ".join(sorted(unknown))
+            raise ConfigError(
+                f"columns has 'topic_id', and of {topics} only the name is known here: brokers have ids of topics from"
+                " 2.8 on. Leave 'topic_id' out"
+            )
+        return [_RangePartition(wanted) for wanted in ranges(begin, until.offsets, until.ids)]
+
     def read_range(self, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
         if self.direct:
-            row = [wanted.topic, wanted.partition, wanted.start, wanted.end]
-            arrays = [pa.array([value], field.type) for value, field in zip(row, self._schema, strict=True)]
+            arrays = [pa.array([value], field.type) for value, field in zip(astuple(wanted), self._schema, strict=True)]
             return iter([pa.RecordBatch.from_arrays(arrays, schema=self._schema)])
         return read(self.source, self._schema, wanted)
 
@@ -162,7 +170,7 @@ class _StreamReader(_Planned, DataSourceStreamReader, SupportsTriggerAvailableNo
     def partitions(self, start: Nested, end: Nested) -> Sequence[InputPartition]:
         begin, until = Standing.from_nested(start), Standing.from_nested(end)
         self.planner.check_again(begin, until)
-        return [_RangePartition(wanted) for wanted in ranges(begin.offsets, until.offsets)]
+        return self.planned(begin.offsets, Standing(until.offsets, {**begin.ids, **until.ids}))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         settle()
@@ -196,7 +204,7 @@ class _BatchReader(_Planned, DataSourceReader):
                 raise ConfigError(
                     f"endingOffsets is before startingOffsets for {topic}/{number}: {end[topic, number]} < {offset}"
                 )
-        return [_RangePartition(wanted) for wanted in ranges(begin, end)]
+        return self.planned(begin, Standing(end, latest.ids))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         settle()

@@ -89,6 +89,7 @@ class QuerySession(Session):
                 if isinstance(reading, Fetch):
                     check_direct(self.sinks, reading)
             span = self._range(df.sparkSession, query, batch_id)
+            self.check_counted(span)
             files = checkpoint.files_of(df.sparkSession, query.root, span.end)
             request = EpochRequest(
                 range=span,

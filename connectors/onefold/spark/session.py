@@ -19,6 +19,7 @@ from onefold.core import (
     Committable,
     Committer,
     ConfigError,
+    Counting,
     EpochRecord,
     Fenced,
     Guarantee,
@@ -26,10 +27,12 @@ from onefold.core import (
     LastResource,
     LedgerEntry,
     OnefoldError,
+    Range,
     Sink,
     SinkKind,
     TaskId,
 )
+from onefold.core.counting import check_counted
 from onefold.core.dead_letters import LETTER_COLUMNS
 from onefold.core.driver import Driver
 from onefold.core.effects import EpochRequest, StoreFacts
@@ -69,6 +72,7 @@ class Session:
         self.lock = threading.RLock()
         self.patience = Patience(patience_s)
         self.write_through: tuple[str, ...] = ()  # known once the sinks were opened
+        self._counted: dict[str, str] | None = None  # the ids of topics whose offsets the sinks may compare
         self._is_in_doubt = False  # whether the last epoch's decision may still land
         self._adopt_ledger = adopt_ledger
         self._accept_damage = accept_damage
@@ -216,6 +220,17 @@ class Session:
         self.write_through = tuple(name for name, kind in kinds.items() if kind is SinkKind.WRITE_THROUGH)
         modes = {name: promise.mode for name, promise in guarantees.items()}
         return hashlib.sha256(f"{schema.to_string()}{modes}".encode()).hexdigest()[:16]
+
+    def check_counted(self, span: Range) -> None:
+        """Before an epoch: that no sink compares its offsets with those of another topic that had the name before."""
+        ids = span.end.topic_ids()
+        if ids == self._counted:
+            return
+        for name, committer in self._driver.committers.items():
+            if isinstance(committer, Counting):
+                others = self.patience.insist(committer.counted, "reading the ledger")
+                check_counted(name, span, others)
+        self._counted = ids
 
     def _is_shared(self, committer: LastResource) -> bool:
         return committer.shares_store(self.store.id())
