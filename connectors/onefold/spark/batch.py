@@ -16,9 +16,10 @@ from onefold.core.effects import EpochRequest
 from onefold.core.protocol import Initial, Outcome, Started
 from onefold.core.recovery import resolve
 from onefold.core.runs import NO_RUN, DecidedRun, check_name, next_range, run_of
+from onefold.core.session import Session, task_of
 from onefold.core.settling import LOOKS_MAX
+from onefold.spark.checkpoint import elsewhere
 from onefold.spark.failures import WorkerDied, from_spark
-from onefold.spark.session import Session, task_of
 from onefold.spark.workers import guarding
 from onefold.spark.writers import run_writers
 
@@ -59,7 +60,7 @@ def write_batch(session: Session, df: DataFrame, run: str) -> BatchOutcome:
     """Write `df` as the run of that name, unless that was done before."""
     if df.isStreaming:
         raise ConfigError("write_batch writes a batch DataFrame; a streaming one is written by pipeline.write")
-    session.check_store_reaches(df.sparkSession)
+    session.check_store_reaches(elsewhere(df.sparkSession))
     has_worker_died = False
 
     def write(record: EpochRecord) -> tuple[Committable, ...]:
@@ -102,7 +103,7 @@ def decide_run(session: Session, opened: OpenedRun, manifest: tuple[Committable,
     The protocol runs from the top: to open the epoch again under the same generation is answered with the same epoch.
     """
     with _turn(session, opened.request.query_id):
-        session.started = opened.started
+        session.life.started = opened.started
         session.open_sinks(opened.schema)
         return _outcome(session.run_epoch(opened.request, lambda _: manifest, runs_max=1))
 

@@ -12,6 +12,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from onefold.core import ConfigError
+from onefold.core.arrangement import Arrangement
 from onefold.spark.bad_records import Bad
 from onefold.spark.workers import is_guarded
 
@@ -57,6 +58,15 @@ class Fetch:
                 "transform must return at least one record batch, also for an empty one: its schema is the rows' schema"
             )
         return cls(source, records, first.schema, transform)
+
+    def meets(self, need: Arrangement) -> bool:
+        """Whether rows come so by themselves: a task has whole ranges, each of one partition in its order."""
+        from onefold.sources.kafka.columns import places_of
+
+        if not need.moves_rows:
+            return True
+        *place, offset = places_of(self.source.format, self.source.columns) or (None,)
+        return bool(place) and {*place} <= {*need.partition_by} and need.order_by in ((), (offset,))
 
     def __call__(self, ranges: pa.RecordBatch) -> Iterator[pa.RecordBatch | Bad]:
         from onefold.sources.kafka import OffsetRange, read_parts

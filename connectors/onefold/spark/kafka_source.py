@@ -2,14 +2,14 @@
 
 Spark calls the stream reader's planning methods in one long-lived Python process of the driver, and `read` in the
 executors' workers. Offsets are what Spark's Kafka connector writes too, `{"orders": {"0": 17}}`, with the
-topics' ids and leader epochs beside the partitions.
+topics' ids and leader epochs beside the partitions, and where the stream began, which Spark logs of no Python source.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -31,7 +31,7 @@ from onefold.sources.kafka import (
     starting,
 )
 from onefold.sources.kafka.groups import GroupPositions
-from onefold.sources.kafka.standing import Nested, Partition, Standing
+from onefold.sources.kafka.standing import Nested, Partition, Standing, began, of_stream
 from onefold.spark.workers import is_guarded, settle
 
 __all__ = ["OnefoldKafkaDataSource"]
@@ -43,7 +43,7 @@ class OnefoldKafkaDataSource(DataSource):
     """Options: `subscribe` or `subscribePattern`, `kafka.bootstrap.servers`, `kafka.*` (librdkafka's names),
     `startingOffsets`, `startingTimestamp`, `startingOffsetsByTimestamp`, `endingOffsets` (batch),
     `maxOffsetsPerTrigger`, `maxBytesPerTrigger`, `forgetTopics`, `commitToGroup`, `format`, `schema`, `positions`,
-    `timeoutMs`, `compiledFetch`; set by a pipeline: `frozen`, `direct`; and those of formats and bad records:
+    `timeoutMs`, `compiledFetch`; set by a pipeline: `frozen`, `until`, `direct`; and those of formats and bad records:
     `columns`, `onError`, `badRecordsMax`,
     `avroSchema`, `avroWrittenAs`, `schema.registry.url` and others of confluent-kafka's client, `csvDelimiter`.
     Columns: those of the format, and what `columns` adds; or with `direct=ranges` topic, partition, start, end: one row
@@ -120,6 +120,8 @@ class _Planned:
         self._schema = schema
         is_frozen = options.get("frozen", "").lower() == "true"
         self.planner = Planner(source, Standing.from_nested(json.loads(source.starting_offsets)) if is_frozen else None)
+        until = options.get("until")
+        self._first_end = None if until is None else Standing.from_nested(json.loads(until))
 
     def read_range(self, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
         if self.direct:
@@ -148,21 +150,39 @@ class _StreamReader(_Planned, DataSourceStreamReader, SupportsTriggerAvailableNo
 
     def latestOffset(self, start: Nested, limit: ReadLimit) -> Nested:
         at = Standing.from_nested(start)
+        until = self._until(start)
+        if until is not None:
+            self.planner.ends(until)  # it raises where that cannot be read again
+            return of_stream(at.moved_to(until.offsets, until).nested(), at.offsets)
         self._seen = seen = self.planner.ends(at)
         goal = seen.offsets
         if self._target is not None:
             # Partitions that came after the target are left to the next run.
             target = self._target.offsets
             goal = {p: max(at.offsets.get(p, 0), min(end, seen.offsets[p])) for p, end in target.items() if p in goal}
-        return self.planner.next(at, seen, goal, limit.max_rows if isinstance(limit, ReadMaxRows) else None).nested()
+        end = self.planner.next(at, seen, goal, limit.max_rows if isinstance(limit, ReadMaxRows) else None)
+        start_of_stream = began(start)
+        return of_stream(end.nested(), at.offsets if start_of_stream is None else start_of_stream)
 
     def reportLatestOffset(self) -> Nested | None:
         return None if self._seen is None else self._seen.nested()
 
     def partitions(self, start: Nested, end: Nested) -> Sequence[InputPartition]:
         begin, until = Standing.from_nested(start), Standing.from_nested(end)
+        as_planned = began(end)
+        if as_planned is not None and began(start) is None:
+            # The stream's first batch: if it was planned before a restart, its start was asked for anew since.
+            begin = replace(begin, offsets=as_planned)
         self.planner.check_again(begin, until)
         return [_RangePartition(wanted) for wanted in ranges(begin.offsets, until.offsets)]
+
+    def _until(self, start: Nested) -> Standing | None:
+        """Where the batch from `start` on must end: an epoch that writes through was begun there."""
+        until, at = self._first_end, Standing.from_nested(start).offsets
+        if until is None or at != self.planner.initial().offsets:
+            return None
+        # An epoch without records ends where it starts: that is the stream's first batch, and no later one.
+        return until if began(start) is None or until.offsets != at else None
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         settle()

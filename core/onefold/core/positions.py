@@ -14,7 +14,8 @@ Offset = int | str
 # What stands beside a topic's partitions, `orders/id` beside `orders/0`: no position, but what it is a position in.
 TOPIC_ID = "id"  # which topic of that name (KIP-516): one that is deleted and made anew has another
 LEADER_EPOCHS = "epochs"  # under which leaders the offsets were found (KIP-101), as `0:5 1:7`; for their source only
-_MARKS = (TOPIC_ID, LEADER_EPOCHS)
+FROM = "from"  # where the stream that these offsets are of began, as `0:0 1:70`: Spark logs it of no Python source
+_MARKS = (TOPIC_ID, LEADER_EPOCHS, FROM)
 
 
 class Relation(enum.Enum):
@@ -136,6 +137,25 @@ class Positions:
         lines = [f"{topic} is the topic {a}, not {b}" for topic, a, b in self._of_other_topics(other)] + lines
         more = f" and {len(lines) - limit} more" if len(lines) > limit else ""
         return "; ".join(lines[:limit]) + more
+
+    def begun(self) -> Positions:
+        """Where the stream began that these are positions of, in the topics that say so: a partition that is not
+        listed stood at its first record."""
+        begun: dict[str, Offset] = {}
+        for name, mark in self.marks:
+            topic, _, kind = name.rpartition("/")
+            if kind == FROM:
+                pairs = (pair.split(":") for pair in mark.split())
+                begun |= {f"{topic}/{number}": int(offset) for number, offset in pairs}
+        return Positions.of(begun, self.without_begun().marks)
+
+    def tells_begin_of(self) -> set[str]:
+        """The topics that say where the stream began."""
+        return {name.removesuffix(f"/{FROM}") for name, _ in self.marks if name.endswith(f"/{FROM}")}
+
+    def without_begun(self) -> Positions:
+        """The same positions, without where the stream began."""
+        return Positions(self.items, tuple(mark for mark in self.marks if not mark[0].endswith(f"/{FROM}")))
 
     def topic_ids(self) -> dict[str, str]:
         """Which topics the offsets are of, as far as it is known: by name."""

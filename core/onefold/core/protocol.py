@@ -10,10 +10,11 @@ decided manifest names is ever committed. A zombie may prepare; nobody commits i
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
 
+from onefold.core.asking import Protocol
+from onefold.core.asking import insist as _insist
 from onefold.core.contract import Committable, Decided, EpochRecord, EpochState, Generation, LedgerEntry
 from onefold.core.effects import (
     Abort,
@@ -24,7 +25,6 @@ from onefold.core.effects import (
     Commit,
     Complete,
     Decide,
-    Effect,
     EpochRequest,
     FindEpoch,
     Freeze,
@@ -55,9 +55,6 @@ from onefold.core.positions import Positions
 from onefold.core.recovery import Replay, Resolution, adoption, doomed, place, resolve
 
 __all__ = ["Initial", "Outcome", "Protocol", "Started", "epoch", "start", "sweep"]
-
-T = TypeVar("T")
-Protocol = Generator[Effect, Any, T]
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +104,7 @@ def start(
     generation: Generation = yield from _insist(AcquireGeneration(above=max(seen, default=0)))
     facts: StoreFacts = yield from _insist(ReadStore())
     if adopt_ledger:
-        facts = yield from _adopt(generation, facts, sinks)
+        facts = yield from _adopt(generation, facts, sinks, may_come_late)
     resolution = yield from _resolve(generation, facts, sinks, accept_damage, may_come_late)
     for record in resolution.accepted:
         decided = yield from _insist(AcceptDamage(generation, record))
@@ -317,8 +314,10 @@ def _abort_run(generation: Generation, record: EpochRecord) -> Protocol[None]:
             yield from _insist(Abort(sink, mine))
 
 
-def _adopt(generation: Generation, facts: StoreFacts, sinks: tuple[str, ...]) -> Protocol[StoreFacts]:
-    entry = adoption(facts, (yield from _read_ledgers(sinks)))
+def _adopt(
+    generation: Generation, facts: StoreFacts, sinks: tuple[str, ...], may_come_late: Collection[str]
+) -> Protocol[StoreFacts]:
+    entry = adoption(facts, (yield from _read_ledgers(sinks)), may_come_late)
     if entry is None:
         return facts
     yield from _insist(Adopt(generation, entry, sinks))
@@ -334,14 +333,3 @@ def _read_ledgers(sinks: Iterable[str]) -> Protocol[dict[str, LedgerEntry | None
     for sink in sinks:
         ledgers[sink] = yield from _insist(ReadLedger(sink))
     return ledgers
-
-
-def _insist(effect: Effect) -> Protocol[Any]:
-    """Ask until there is an answer. Only for effects that are safe to repeat, which is all but Decide's aftermath."""
-    attempt = 0
-    while True:
-        try:
-            return (yield effect)
-        except (Retriable, InDoubt) as error:
-            attempt += 1
-            yield Pause(attempt, effect, error)

@@ -18,10 +18,11 @@ __all__ = ["Attempt", "CommitBatch", "Life", "PlanBatch", "Process", "Step", "re
 
 @dataclass(frozen=True, slots=True)
 class PlanBatch:
-    """Spark logs how far its next batch goes."""
+    """Spark logs how far its next batch goes, of a stream that began at `start`."""
 
     batch: int
     end: Positions
+    start: Positions
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,7 @@ class Process:
         self.life = life
         self.driver = driver
         self.generation: Generation | None = None
-        self.next: Step | None = next(life)
+        self.next: Step | None = next(life, None)
 
     def answer(self, value: Any) -> None:
         self._go_on(lambda: self.life.send(value))
