@@ -24,7 +24,18 @@ from onefold.core import (
     SinkKind,
 )
 from onefold.core.effects import EpochRequest, StoreFacts
-from onefold.core.recovery import Next, Replay, adoption, check_committed, doomed, place, resolve
+from onefold.core.recovery import (
+    Committed,
+    Next,
+    Replay,
+    adoption,
+    check_committed,
+    check_setting,
+    doomed,
+    ledger_end,
+    place,
+    resolve,
+)
 
 
 def at(offset: int) -> Positions:
@@ -45,6 +56,7 @@ def ledger(
 DONE, DECIDED = record(1, EpochState.COMPLETE), record(2, EpochState.DECIDED)
 OPEN, DAMAGED = record(2, EpochState.OPEN), record(2, EpochState.DAMAGED)
 EMPTY = StoreFacts("store", 3, frozen=at(0))
+NOTHING = StoreFacts("store", 3)
 AT_REST = StoreFacts("store", 3, DONE, DONE, (), at(0))
 WITH_OPEN = replace(AT_REST, unfinished=(OPEN,))
 WITH_DECIDED = StoreFacts("store", 3, DECIDED, DONE, (DECIDED,), at(0))
@@ -192,7 +204,9 @@ def test_a_range_that_was_decided_is_a_replay() -> None:
         (AT_REST, asks(11, 15), DataLoss),
         (AT_REST, asks(9, 15), CheckpointMismatch),
         (AT_REST, asks(0, 15), CheckpointMismatch),
-        (EMPTY, asks(5, 15), DataLoss),
+        (EMPTY, asks(5, 15), CheckpointMismatch),  # nothing was written: it is another start
+        (replace(EMPTY, frozen=at(8)), asks(5, 15), CheckpointMismatch),
+        (replace(EMPTY, frozen=at(8)), replace(asks(5, 15), continues=True), DataLoss),
         (AT_REST, asks(10, 4), DataLoss),
     ],
 )
@@ -203,13 +217,62 @@ def test_gaps_overlaps_and_truncated_topics_are_refused(
         place(facts, None, request_)
 
 
+def test_no_error_says_of_records_that_they_are_written_where_nothing_was() -> None:
+    for frozen in (3, 8):
+        with pytest.raises(CheckpointMismatch, match="which has written nothing yet") as refused:
+            place(replace(EMPTY, frozen=at(frozen)), None, asks(5, 15))
+        assert "written already" not in str(refused.value)
+
+
 def test_a_checkpoint_beyond_the_record_was_written_for_a_destination_that_is_gone() -> None:
-    check_committed(AT_REST, at(10))
-    check_committed(AT_REST, at(3))
-    check_committed(EMPTY, at(0))
-    for facts, committed in ((AT_REST, at(11)), (EMPTY, at(1)), (replace(EMPTY, frozen=None), at(1))):
+    check_committed(AT_REST, Committed("q", 1, at(10)))
+    check_committed(AT_REST, Committed("q", 1, at(3)))
+    check_committed(EMPTY, Committed("q", 1, at(0)))
+    for facts, committed in ((AT_REST, 11), (EMPTY, 1), (replace(EMPTY, frozen=at(2)), 1), (NOTHING, 1)):
         with pytest.raises(DataLoss, match="ends beyond the recorded end"):
-            check_committed(facts, committed)
+            check_committed(facts, Committed("q", 1, at(committed)))
+
+
+def delta(version: int, index: int) -> Positions:
+    """Positions that go on while one of their numbers goes back."""
+    text = f'{{"reservoirId":"x","reservoirVersion":{version},"index":{index}}}'
+    return Positions.from_flat(dict(Positions.from_spark([text]).items) | {"#query": "q"})
+
+
+def test_positions_that_are_not_kafkas_have_no_order_so_that_none_of_them_is_truncated() -> None:
+    asked = replace(asks(0, 0), range=Range(delta(3, 5), delta(4, -1)))
+    assert place(NOTHING, None, asked) == Next()
+    done = replace(DONE, range=asked.range)
+    at_rest = replace(AT_REST, last=done, complete=done)
+    assert place(at_rest, None, replace(asked, range=Range(delta(4, -1), delta(4, 7)))) == Next()
+    with pytest.raises(CheckpointMismatch, match="does not start where the last epoch ended"):
+        place(at_rest, None, replace(asked, range=Range(delta(4, 2), delta(4, 7))))
+
+
+def test_of_positions_without_an_order_the_querys_batches_have_one() -> None:
+    done = replace(DONE, batch_id=4, range=Range(delta(3, 5), delta(4, -1)))
+    facts = replace(AT_REST, last=done, complete=done)
+    check_committed(facts, Committed("q", 4, delta(4, -1)))
+    check_committed(facts, Committed("q", 3, delta(3, 5)))  # the next was written, and not noted as done
+    with pytest.raises(DataLoss, match="ends beyond the recorded end"):
+        check_committed(facts, Committed("q", 5, delta(4, 9)))
+    with pytest.raises(DataLoss, match="ends beyond the recorded end"):
+        check_committed(facts, Committed("another", 3, delta(3, 5)))
+
+
+def test_the_ledger_is_a_start_only_where_there_is_one() -> None:
+    assert ledger_end(AT_REST, "p") == at(10)
+    with pytest.raises(ConfigError, match=r"pipeline 'p' has no ledger.*such as earliest"):
+        ledger_end(EMPTY, "p")
+
+
+def test_another_setting_of_the_start_is_refused_until_something_was_written() -> None:
+    frozen = at(5).with_setting("latest")
+    check_setting(EMPTY, frozen, "latest")
+    check_setting(EMPTY, at(5), "earliest")  # of an older version, which kept no setting
+    check_setting(AT_REST, frozen, "earliest")
+    with pytest.raises(ConfigError, match=r"startingOffsets=earliest would be ignored.*startingOffsets=latest"):
+        check_setting(EMPTY, frozen, "earliest")
 
 
 def left(handle: str, epoch: int, generation: int, sink: str = "a") -> Committable:

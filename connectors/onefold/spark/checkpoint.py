@@ -10,10 +10,10 @@ from urllib.parse import urlparse
 from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 
-from onefold.core import ConfigError, Retriable
-from onefold.core.query import RunningQuery
+from onefold.core import ConfigError, Positions, Retriable
+from onefold.core.query import Running, RunningQuery
 
-__all__ = ["CheckpointFiles", "elsewhere", "is_active", "is_local", "running_query"]
+__all__ = ["CheckpointFiles", "elsewhere", "is_active", "is_local", "running_batch", "running_query"]
 
 
 def running_query(spark: SparkSession, known: RunningQuery | None, root: str | None = None) -> RunningQuery:
@@ -35,6 +35,21 @@ def running_query(spark: SparkSession, known: RunningQuery | None, root: str | N
     execution = _execution(spark, query_id)
     plan = execution.lastExecution().executedPlan().toString()
     return RunningQuery(query_id, run_id, execution.resolvedCheckpointRoot(), _is_stateful(plan))
+
+
+def running_batch(spark: SparkSession, query: RunningQuery) -> Running:
+    """Where the batch that runs now starts and ends, as the execution holds it. Nobody can tell on Spark Connect."""
+    if not hasattr(spark, "_jsparkSession"):
+        return Running()
+    execution = _execution(spark, query.query_id)
+    context, sources = execution.getLatestExecutionContext(), execution.sources()
+
+    def positions(progress: Any) -> Positions:
+        found = [progress.get(sources.apply(number)) for number in range(sources.size())]
+        texts = [offset.get().json() if offset.isDefined() else None for offset in found]
+        return Positions.from_spark(texts).without_begun()
+
+    return Running(positions(context.startOffsets()), positions(context.endOffsets()))
 
 
 def is_active(spark: SparkSession, query: RunningQuery) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -32,11 +32,10 @@ from onefold.sources.kafka import (
 )
 from onefold.sources.kafka.groups import GroupPositions
 from onefold.sources.kafka.standing import Nested, Partition, Standing, began, of_stream
+from onefold.spark.direct import RANGES_DDL
 from onefold.spark.workers import is_guarded, settle
 
 __all__ = ["OnefoldKafkaDataSource"]
-
-RANGES_DDL = "topic string, partition int, start bigint, end bigint"
 
 
 class OnefoldKafkaDataSource(DataSource):
@@ -49,8 +48,8 @@ class OnefoldKafkaDataSource(DataSource):
     Columns: those of the format, and what `columns` adds; or with `direct=ranges` topic, partition, start, end: one row
     for each range, with nothing fetched.
 
-    `startingOffsets=latest` or `-1` is asked for anew if a query dies before its first batch has committed, which
-    then passes over what came meanwhile: a pipeline freezes it in its store, plain Spark has no place for it.
+    `startingOffsets=latest` or `-1` is asked for once: the first batch's offsets keep what was found, also for a query
+    that dies before that batch is done.
     """
 
     _settled: KafkaSource | None = None
@@ -123,10 +122,19 @@ class _Planned:
         until = options.get("until")
         self._first_end = None if until is None else Standing.from_nested(json.loads(until))
 
+    def planned(self, begin: Mapping[Partition, int], until: Standing) -> list[InputPartition]:
+        unknown = {topic for topic, _ in until.offsets} - until.ids.keys()
+        if unknown and "topic_id" in self.source.columns:
+            topics = ", ".join(sorted(unknown))
+            raise ConfigError(
+                f"columns has 'topic_id', and of {topics} only the name is known here: brokers have ids of topics from"
+                " 2.8 on. Leave 'topic_id' out"
+            )
+        return [_RangePartition(wanted) for wanted in ranges(begin, until.offsets, until.ids)]
+
     def read_range(self, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
         if self.direct:
-            row = [wanted.topic, wanted.partition, wanted.start, wanted.end]
-            arrays = [pa.array([value], field.type) for value, field in zip(row, self._schema, strict=True)]
+            arrays = [pa.array([value], field.type) for value, field in zip(astuple(wanted), self._schema, strict=True)]
             return iter([pa.RecordBatch.from_arrays(arrays, schema=self._schema)])
         return read(self.source, self._schema, wanted, guarded=is_guarded())
 
@@ -134,7 +142,8 @@ class _Planned:
 class _StreamReader(_Planned, DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, *args: Any, direct: bool) -> None:
         super().__init__(*args, direct=direct)
-        self._target: Standing | None = None  # with AvailableNow: where the query ends
+        self._is_available_now = False
+        self._target: Standing | None = None  # where the query ends then
         self._seen: Standing | None = None
         self._group = GroupPositions(self.source)
 
@@ -142,7 +151,7 @@ class _StreamReader(_Planned, DataSourceStreamReader, SupportsTriggerAvailableNo
         return self.planner.initial().nested()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self._target = self.planner.ends(Standing())
+        self._is_available_now = True
 
     def getDefaultReadLimit(self) -> ReadLimit:
         records_max = self.source.max_offsets_per_trigger
@@ -152,11 +161,12 @@ class _StreamReader(_Planned, DataSourceStreamReader, SupportsTriggerAvailableNo
         at = Standing.from_nested(start)
         until = self._until(start)
         if until is not None:
-            self.planner.ends(until)  # it raises where that cannot be read again
+            self.planner.ends(at), self.planner.ends(until)  # they raise where that cannot be read again
             return of_stream(at.moved_to(until.offsets, until).nested(), at.offsets)
         self._seen = seen = self.planner.ends(at)
         goal = seen.offsets
-        if self._target is not None:
+        if self._is_available_now:
+            self._target = self._target or seen
             # Partitions that came after the target are left to the next run.
             target = self._target.offsets
             goal = {p: max(at.offsets.get(p, 0), min(end, seen.offsets[p])) for p, end in target.items() if p in goal}
@@ -174,7 +184,7 @@ class _StreamReader(_Planned, DataSourceStreamReader, SupportsTriggerAvailableNo
             # The stream's first batch: if it was planned before a restart, its start was asked for anew since.
             begin = replace(begin, offsets=as_planned)
         self.planner.check_again(begin, until)
-        return [_RangePartition(wanted) for wanted in ranges(begin.offsets, until.offsets)]
+        return self.planned(begin.offsets, Standing(until.offsets, {**begin.ids, **until.ids}))
 
     def _until(self, start: Nested) -> Standing | None:
         """Where the batch from `start` on must end: an epoch that writes through was begun there."""
@@ -216,7 +226,7 @@ class _BatchReader(_Planned, DataSourceReader):
                 raise ConfigError(
                     f"endingOffsets is before startingOffsets for {topic}/{number}: {end[topic, number]} < {offset}"
                 )
-        return [_RangePartition(wanted) for wanted in ranges(begin, end)]
+        return self.planned(begin, Standing(end, latest.ids))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         settle()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from onefold.sources.kafka.subscription import Subscription
 
 __all__ = ["Pipeline"]
+
+log = logging.getLogger("onefold")
 
 
 class Pipeline:
@@ -168,6 +171,7 @@ class Pipeline:
             self._group.show(outcome.record.range.end)
         if self._on_outcome is not None:
             self._on_outcome(outcome)
+        session.life.returned(batch_id, outcome)
 
     def await_termination(self, query: StreamingQuery, timeout_s: int | None = None) -> bool:
         """Wait for the query's end, and raise the onefold error that ended it, if one did. False on a timeout."""
@@ -236,8 +240,15 @@ class Pipeline:
         refuse_query(facts, self.name)
         frozen_before = facts.frozen
         settled = frozen_before if frozen_before is not None else source.initial_positions()
-        initial = Initial(settled, source.starting_offsets == "ledger")
-        started = session.start(initial)
+        setting = source.starting_offsets
+        started = session.start(Initial(settled, setting == "ledger", setting))
+        if frozen_before is not None and setting not in ("ledger", frozen_before.setting or setting):
+            log.warning(
+                "pipeline %r: startingOffsets=%s is ignored: it goes on from what was written. To begin elsewhere, give"
+                " it another name, a new checkpoint directory and an empty table",
+                self.name,
+                setting,
+            )
         assert started.start is not None
         self._check_topics(started.start, source.subscription)
         self.error, self._reading = None, None
@@ -267,7 +278,10 @@ class Pipeline:
         session = self._session()
         session.refuse_second_query(df.sparkSession)
         session.check_store_reaches(elsewhere(df.sparkSession, root))
-        session.check_checkpoint(df.sparkSession, root)
+        reading = self._reading
+        session.check_checkpoint(
+            df.sparkSession, root, plans_ends=reading is None or reading.source.reader == "onefold"
+        )
         self.error = None
         writer = df.writeStream.queryName(self.name).foreachBatch(self.epoch_writer)
         writer = writer.option("checkpointLocation", root)

@@ -7,14 +7,16 @@ first batch began is in `sources/S/0`, for those of Spark's own sources that log
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Sequence
 
 from onefold.core.asking import Protocol, insist
 from onefold.core.effects import ListFolder, ReadFile
 from onefold.core.errors import CheckpointMismatch, ConfigError
 from onefold.core.positions import Positions
+from onefold.core.recovery import Committed
 
-__all__ = ["committed_end", "end_before", "end_of", "files_of", "first_start"]
+__all__ = ["end_before", "end_of", "files_of", "first_start", "last_committed", "last_planned"]
 
 SOURCES_MAX = 64
 
@@ -25,10 +27,20 @@ def end_of(root: str, batch_id: int) -> Protocol[Positions | None]:
     return None if end is None else end.without_begun()
 
 
-def committed_end(root: str) -> Protocol[Positions | None]:
-    """Where the last batch that the checkpoint holds as done ends; None for a new checkpoint."""
+def last_committed(root: str) -> Protocol[Committed | None]:
+    """The last batch that the checkpoint holds as done; None for a new checkpoint."""
     done = yield from _batches(f"{root}/commits")
-    return (yield from end_of(root, max(done))) if done else None
+    end = (yield from end_of(root, max(done))) if done else None
+    if end is None:
+        return None
+    text: str | None = yield from insist(ReadFile(f"{root}/metadata"))
+    return Committed(str(json.loads(text or "{}").get("id", "")), max(done), end)
+
+
+def last_planned(root: str) -> Protocol[Positions | None]:
+    """Where the last batch ends that is planned; None for a new checkpoint."""
+    planned = yield from _batches(f"{root}/offsets")
+    return (yield from end_of(root, max(planned))) if planned else None
 
 
 def end_before(root: str, batch_id: int) -> Protocol[Positions | None]:

@@ -52,17 +52,18 @@ from onefold.core.errors import (
     WorkLost,
 )
 from onefold.core.positions import Positions
-from onefold.core.recovery import Replay, Resolution, adoption, doomed, place, resolve
+from onefold.core.recovery import Replay, Resolution, adoption, check_setting, doomed, ledger_end, place, resolve
 
 __all__ = ["Initial", "Outcome", "Protocol", "Started", "epoch", "start", "sweep"]
 
 
 @dataclass(frozen=True, slots=True)
 class Initial:
-    """Where the source would start by its settings; with `from_ledger`, only if nothing was ever written."""
+    """Where the source would start by its settings, if it never did; with `from_ledger`, where the ledger stands."""
 
     positions: Positions
     from_ledger: bool = False
+    setting: str | None = None  # what the positions were found by
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,9 +194,11 @@ def _first_batch(
     begun = resolution.rerun
     if begun is not None:
         return begun.range.start, begun.range.end
-    if initial.from_ledger and facts.last is not None:
-        return facts.last.range.end, None
-    return (yield from _insist(Freeze(generation, initial.positions))), None
+    if initial.from_ledger:
+        return ledger_end(facts, generation.pipeline), None
+    frozen: Positions = yield from _insist(Freeze(generation, initial.positions.with_setting(initial.setting)))
+    check_setting(facts, frozen, initial.setting)
+    return frozen.with_setting(None), None
 
 
 def _resolve(

@@ -11,6 +11,7 @@ from onefold.core.errors import CheckpointMismatch, ConfigError, Damaged, DataLo
 from onefold.core.positions import Positions, Relation
 
 __all__ = [
+    "Committed",
     "Next",
     "Place",
     "Replay",
@@ -18,7 +19,9 @@ __all__ = [
     "adoption",
     "check_committed",
     "check_ledger",
+    "check_setting",
     "doomed",
+    "ledger_end",
     "place",
     "resolve",
 ]
@@ -26,6 +29,11 @@ __all__ = [
 NEW_CHECKPOINT = (
     "start the query with a new, empty checkpoint directory and startingOffsets=ledger: "
     "it resumes exactly where the destination stands"
+)
+
+START_OVER = (
+    "nothing is on record as written, so go on only with what is empty, too: start with a new, empty checkpoint"
+    " directory and an empty table"
 )
 
 ADOPT = (
@@ -199,6 +207,30 @@ def adoption(
     return entry
 
 
+def ledger_end(facts: StoreFacts, pipeline: str) -> Positions:
+    """Where the ledger stands. Raises ConfigError where there is none: that would read everything again."""
+    if facts.last is None:
+        raise ConfigError(
+            f"startingOffsets=ledger, and pipeline {pipeline!r} has no ledger: neither its store nor its destinations"
+            " know of an epoch. If it never wrote, give the startingOffsets at which it is to begin, such as earliest;"
+            " if it did, restore the store and the destinations' bookkeeping, or begin with an empty table"
+        )
+    return facts.last.range.end
+
+
+def check_setting(facts: StoreFacts, frozen: Positions, setting: str | None) -> None:
+    """Raise ConfigError where the start was settled by another setting, and nothing was written from there yet.
+
+    Later a pipeline goes on from what was written, whatever the setting says.
+    """
+    if facts.last is None and None not in (frozen.setting, setting) and frozen.setting != setting:
+        raise ConfigError(
+            f"startingOffsets={setting} would be ignored: the pipeline's first start settled where it begins, by"
+            f" startingOffsets={frozen.setting}, and it goes on from there. Put that back; or, to begin elsewhere, give"
+            " the pipeline another name, and the query a new, empty checkpoint directory"
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class Next:
     """The range continues the chain: a new epoch."""
@@ -237,24 +269,43 @@ def place(facts: StoreFacts, found: EpochRecord | None, request: EpochRequest) -
             f"epoch {rerun.epoch} was begun, and parts of it may show in {', '.join(rerun.write_through)}: it must run"
             f" again exactly as it was, to {rerun.range.end.to_json()}, and batch {request.batch_id} of query"
             f" {request.query_id} is another range or of other input ({asked.end.differences(rerun.range.end)})."
-            f" Restore the checkpoint that it had, or {NEW_CHECKPOINT}"
+            f" Restore the checkpoint that it had, or {NEW_CHECKPOINT}, where the source is read with"
+            " pipeline.read or pipeline.stream and reader='onefold', which plans that very range"
+        )
+    if (
+        facts.last is None
+        and request.continues
+        and (base is None or asked.start.relation_to(base) is not Relation.SAME)
+    ):
+        raise DataLoss(
+            f"batch {request.batch_id} of query {request.query_id} goes on from batches that are not on record: the"
+            " destination and its store were made anew, or are an older copy, or the query ran without this pipeline"
+            f" before. Restore the newer copy; or, {START_OVER}"
         )
     if base is None:
-        if request.continues:
-            raise DataLoss(
-                f"batch {request.batch_id} of query {request.query_id} goes on from batches that are not on record: the"
-                " destination and its store were made anew, or are an older copy, or the query ran without this"
-                f" pipeline before. Restore the newer copy, or {NEW_CHECKPOINT}"
-            )
         return Next()
     match asked.start.relation_to(base):
         case Relation.SAME:
             return Next()
+        case _ if facts.last is None:
+            raise CheckpointMismatch(
+                f"batch {request.batch_id} of query {request.query_id} starts elsewhere than this pipeline, which has"
+                f" written nothing yet ({asked.start.differences(base)}): the DataFrame, or its checkpoint, is from"
+                " another start. Nothing was written; start with a new, empty checkpoint directory and the DataFrame"
+                " that the last pipeline.read returned"
+            )
         case Relation.AHEAD:
             raise DataLoss(
                 f"batch {request.batch_id} of query {request.query_id} starts beyond the recorded end"
                 f" ({asked.start.differences(base)}): the records between were never written. The checkpoint belongs"
                 f" to another pipeline, or the destination and its store are an older copy; {NEW_CHECKPOINT}"
+            )
+        case Relation.UNORDERED:
+            raise CheckpointMismatch(
+                f"batch {request.batch_id} of query {request.query_id} does not start where the last epoch ended"
+                f" ({asked.start.differences(base)}), and of such positions nobody can tell which is later: the"
+                " checkpoint is an older copy, or another pipeline's, or a topic was made anew. Nothing was written;"
+                " restore the checkpoint, or start over under a new pipeline name, with an empty table"
             )
         case _:
             raise CheckpointMismatch(
@@ -264,14 +315,29 @@ def place(facts: StoreFacts, found: EpochRecord | None, request: EpochRequest) -
             )
 
 
-def check_committed(facts: StoreFacts, committed: Positions) -> None:
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """The last batch that a query's checkpoint holds as done."""
+
+    query_id: str
+    batch_id: int
+    end: Positions
+
+
+def check_committed(facts: StoreFacts, committed: Committed) -> None:
     """What a checkpoint holds as done must be on record: else it was done for a destination that is no more."""
-    base = facts.last.range.end if facts.last else facts.frozen or Positions()
-    if committed.relation_to(base) in (Relation.AHEAD, Relation.UNORDERED):
+    last, end = facts.last, committed.end
+    base = last.range.end if last else facts.frozen or Positions()
+    relation = end.relation_to(base)
+    is_another_source = any(name.startswith("#") for name, _ in end.items)
+    if is_another_source and last is not None and last.query_id == committed.query_id and relation is not Relation.SAME:
+        # Positions without an order: of one query's batches the numbers have one.
+        relation = Relation.AHEAD if committed.batch_id > last.batch_id else Relation.BEHIND
+    if relation in (Relation.AHEAD, Relation.UNORDERED) or (last is None and relation is not Relation.SAME):
         raise DataLoss(
-            f"the checkpoint's last committed batch ends beyond the recorded end ({committed.differences(base)}): the"
+            f"the checkpoint's last committed batch ends beyond the recorded end ({end.differences(base)}): the"
             " destination and its store are an older copy, or were made anew, or the checkpoint is another pipeline's."
-            f" Restore the newer copy, or {NEW_CHECKPOINT}"
+            f" Restore the newer copy; or, {START_OVER if last is None else NEW_CHECKPOINT}"
         )
 
 

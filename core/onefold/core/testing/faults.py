@@ -50,6 +50,7 @@ class Fault(enum.Enum):
     OTHER_CUT = "other cut"  # the process dies, and a batch that was planned is planned anew over another range
     OTHER_CUT_NEW_CHECKPOINT = "other cut, new checkpoint"
     BATCHES_SKIPPED = "batches skipped"  # the process dies, and Spark's batch numbers go on further up
+    PLAN_REPLACED = "plan replaced"  # on an object store, another process's late write replaces the batch's plan
     TOPIC_ANEW = "topic made anew"  # the process dies, and the next batch ends before it starts
     NEW_STORE = "new store"  # the process dies, and starts with an empty store
     NEW_STORE_ADOPTED = "new store, adopted"  # and the operator decides for the destination
@@ -137,7 +138,7 @@ def applies(fault: Fault, point: str, sinks: tuple[SinkKind, ...]) -> bool:
             return when == "before" and len(sinks) > 1
         case Fault.SLEEP | Fault.SINK_DOWN | Fault.STORE_DOWN | Fault.SWEEP | Fault.SWEEP_HALTS:
             return when == "before"
-        case Fault.GROW | Fault.BACKUP:
+        case Fault.GROW | Fault.BACKUP | Fault.PLAN_REPLACED:
             return when == "before"
         case Fault.NEW_CHECKPOINT | Fault.OTHER_CUT | Fault.OTHER_CUT_NEW_CHECKPOINT | Fault.BATCHES_SKIPPED:
             return when == "before"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from onefold.core.contract import EpochState, SinkKind
 from onefold.core.errors import BadRecord, CheckpointMismatch, ConfigError, Damaged, DataLoss
+from onefold.core.positions import Positions, Relation
 from onefold.core.testing.faults import TRIALS, Fault
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ class Operator:
         self.newer: dict[str, Any] | None = None
         self.newer_store: dict[str, Any] | None = None  # from before an older database came into use
         self.expects_damage = self.bad_record = self.cuts_anew = self.topic_is_new = False
-        self.from_ledger = self.adopts = False
+        self.from_ledger = self.adopts = self.plan_was_replaced = False
         self.accepts_damage: int | None = None
         self.has_dead_letters = self._is_interlude = False
         self.are_letters_astray = False  # some are of a history that is gone: they stay out
@@ -110,6 +111,18 @@ class Operator:
             case Fault.TOPIC_ANEW:
                 self.topic_is_new = True
 
+    def replaces_plan(self) -> None:
+        """The newest batch is planned to end elsewhere: as a zombie of the query saw it, before its successor did."""
+        checkpoint = self.world.checkpoint
+        if not checkpoint.offsets or max(checkpoint.offsets) in checkpoint.commits:
+            return
+        newest = max(checkpoint.offsets)
+        begin = checkpoint.offsets.get(newest - 1)
+        end = Positions.of({**dict(checkpoint.offsets[newest].items), "t/0": 2, "t/1": 2})
+        if begin is None or end.relation_to(begin) is not Relation.BEHIND:
+            checkpoint.replace(newest, end)
+            self.plan_was_replaced = True
+
     def cures(self, error: Exception) -> bool:
         """Do what the error says, if it is one that what happened here explains. False: nobody knows a way out."""
         self.world.refusals[self.mishap.value if self.mishap else "-", type(error).__name__] += 1
@@ -122,6 +135,12 @@ class Operator:
             return True
         if isinstance(error, Damaged) and (self.expects_damage or self.mishap is Fault.OLD_SINK):
             return self._makes_good()
+        if self.plan_was_replaced and isinstance(error, CheckpointMismatch | DataLoss):
+            if "start the query again" not in str(error):
+                self.world.checkpoint.clear()
+                self.from_ledger = True
+                self.plan_was_replaced = False
+            return True
         if not isinstance(error, CheckpointMismatch | DataLoss | ConfigError):
             return False
         if self.world.late and "another sink in its place" in str(error):
@@ -141,7 +160,8 @@ class Operator:
         match mishap:
             case Fault.OLD_STORE if self.world.late and not self.has_dead_letters and isinstance(error, DataLoss):
                 # It goes on with the older copy, as the error allows.
-                self.world.checkpoint, self.from_ledger, self.are_letters_astray = Checkpoint(), True, True
+                self.world.checkpoint.clear()
+                self.from_ledger = self.are_letters_astray = True
                 return True
             case Fault.OLD_STORE | Fault.OLD_STORE_ADOPTED | Fault.NEW_STORE | Fault.NEW_STORE_ADOPTED:
                 self.adopts = self.from_ledger = False
@@ -157,8 +177,10 @@ class Operator:
             case Fault.SINK_REMOVED | Fault.SINK_ADDED:
                 pass  # put back as it was
             case _:
+                # Where nothing is on record, with all that is empty; else from where the ledger stands.
                 self.world.checkpoint.clear()
-                self.from_ledger = True
+                facts = self.world.store.facts("model")
+                self.from_ledger = facts.last is not None or bool(facts.unfinished)
         self.mishap = self.newer = None
         return True
 

@@ -227,21 +227,25 @@ class World:
         through = tuple(name for name in names if self.sinks[name].kind is SinkKind.WRITE_THROUGH)
         job = production.Job("job", names, through)
         run = production.RunningQuery("query", f"run-{self.lives}", ROOT, stateful=False)
-        while (batch := self._next_batch(start)) is not None:
-            planned = self.checkpoint.offsets
-            if batch not in planned:
-                begin = planned[max(planned)] if planned else start
-                end = self._end_of_next(begin)
+        ends = self.checkpoint.offsets  # what Spark reads when it starts, and holds from then on
+        while (batch := self._next_batch(start, ends)) is not None:
+            begin = (
+                ends[max(earlier)] if (earlier := [b for b in ends if b < batch]) else self.checkpoint.begun or start
+            )
+            if batch not in ends:
+                end = self._end_of_next(begin, list(ends.values()))
                 # As our source does: the batch that starts where a begun epoch did ends where that did.
-                if until is not None and (not planned or begin == start != until):
+                if until is not None and (not ends or begin == start != until):
                     end = until
                 yield PlanBatch(batch, end, start)
+                ends[batch] = end
+            running = production.Running(begin, ends[batch])
             try:
-                yield from self._batch(life, run, batch, job)
+                yield from self._batch(life, run, batch, job, running)
             except (Retriable, InDoubt):
                 if self.freezes:
                     raise
-                yield from self._batch(life, run, batch, job)  # the job's own code asks once more
+                yield from self._batch(life, run, batch, job, running)  # the job's own code asks once more
             yield CommitBatch(batch)
 
     def _start(self, life: Any) -> Generator[Step, Any, Positions]:
@@ -256,30 +260,29 @@ class World:
                 return facts.last.range.end
         return Positions.of({"t/0": 1})
 
-    def _batch(self, life: Any, run: Any, batch: int, job: Any) -> Life:
+    def _batch(self, life: Any, run: Any, batch: int, job: Any, running: Any) -> Life:
         """The function that Spark calls for each batch."""
         yield from life.bind(run)
-        yield from with_tasks(life.batch(batch, job))
+        request = yield from life.request(batch, job, running)
+        outcome = yield from with_tasks(life.run(request), Range(running.start, running.end))
+        life.returned(batch, outcome)
 
-    def _next_batch(self, start: Positions) -> int | None:
-        checkpoint = self.checkpoint
-        planned = checkpoint.offsets
-        last = max(planned, default=None)
+    def _next_batch(self, start: Positions, ends: Mapping[int, Positions]) -> int | None:
+        last = max(ends, default=None)
         if last is None:
             return 0 if start != self.source_end else None
-        if last not in checkpoint.commits:
+        if last not in self.checkpoint.commits:
             return last
-        if planned[last] == self.source_end:
+        if ends[last] == self.source_end:
             return None
         return last + self.operator.batch_step()
 
-    def _end_of_next(self, begin: Positions) -> Positions:
+    def _end_of_next(self, begin: Positions, ends: list[Positions]) -> Positions:
         if self.first_start is None:
             self.first_start = begin
         if self.operator.topic_is_new:
             return Positions.of({"t/1": 1})
         cuts = self._cuts()
-        ends = list(self.checkpoint.offsets.values())
         if ends and ends[-1] == cuts[EMPTY_AT] != cuts[-1] and not any(a == b for a, b in pairwise(ends)):
             return begin
         return next((cut for cut in cuts if cut.relation_to(begin) is Relation.AHEAD), cuts[-1])
@@ -409,6 +412,8 @@ class World:
                 self.grow()
             case Fault.BACKUP:
                 self.operator.back_up()
+            case Fault.PLAN_REPLACED:
+                self.operator.replaces_plan()
             case Fault.SWEEP | Fault.SWEEP_HALTS:
                 self._sweep(to_its_end=fault is Fault.SWEEP)
 

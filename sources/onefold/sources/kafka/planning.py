@@ -12,7 +12,7 @@ from onefold.sources.kafka.offsets import Broker, OffsetRange, Topic
 from onefold.sources.kafka.sizes import Sizes
 from onefold.sources.kafka.standing import Offsets, Partition, Standing, names_of
 from onefold.sources.kafka.subscription import SETTLE_S
-from onefold.sources.kafka.truncation import check_not_truncated
+from onefold.sources.kafka.truncation import check_not_truncated, deleted
 
 if TYPE_CHECKING:
     from onefold.sources.kafka.source import KafkaSource
@@ -31,6 +31,7 @@ class Planner:
         self._frozen = frozen  # by a pipeline, maybe long ago: what came later stands at its first record
         self._initial: Standing | None = None
         self._checked: Standing | None = None
+        self._is_kept = False
         self._broker: Broker | None = None
         self._sizes = Sizes(source)
         self._whole: dict[Partition, tuple[int, int | None]] = {}  # not cut below that offset, by that epoch's leader
@@ -58,6 +59,7 @@ class Planner:
         seen = self.broker.ends([(topic, number) for topic, found in topics.items() for number in found.partitions])
         at = {partition: offset for partition, offset in start.offsets.items() if partition[0] in topics}
         ends = not_behind(self.broker, at, dict(seen.offsets))
+        self._check_kept(at)
         whole = {p: (offset, seen.epochs.get(p)) for p, offset in at.items()}
         asked = {p: epoch for p, epoch in start.epochs.items() if p in at and self._whole.get(p) != whole[p]}
         check_not_truncated(self.source, Standing(at, {}, asked), seen)
@@ -79,6 +81,18 @@ class Planner:
         """A batch that was planned before a restart is read from the topics of now: are they the same ones?"""
         if end != self._checked:
             self._check(Standing({**start.offsets, **end.offsets}, {**start.ids, **end.ids}))
+            self._check_kept({p: offset for p, offset in start.offsets.items() if offset < end.offsets.get(p, 0)})
+
+    def _check_kept(self, start: Offsets) -> None:
+        """Raise `DataLoss` if Kafka has deleted what a stream is to start with: once for its life, since a reader comes
+        upon what is deleted later. A kept consumer may still hold such records, and its next start would not."""
+        if self._is_kept or not start:
+            return
+        first = self.broker.earliest(start)
+        for partition, offset in sorted(start.items()):
+            if first[partition] > offset:
+                raise deleted(f"{partition[0]}/{partition[1]}", offset, first[partition])
+        self._is_kept = True
 
     def _check(self, start: Standing) -> Mapping[str, Topic]:
         known = {topic for topic, _ in start.offsets}
@@ -122,8 +136,11 @@ def limit(start: Mapping[Partition, int], latest: Mapping[Partition, int], recor
     return {p: start.get(p, 0) + share[p] for p in latest}
 
 
-def ranges(start: Mapping[Partition, int], end: Mapping[Partition, int]) -> list[OffsetRange]:
+def ranges(
+    start: Mapping[Partition, int], end: Mapping[Partition, int], ids: Mapping[str, str] | None = None
+) -> list[OffsetRange]:
     """One range for each partition that has anything between the two. A partition without a start stands at 0."""
+    ids = ids or {}
     for (topic, number), offset in start.items():
         if offset > end.get((topic, number), -1):
             raise DataLoss(
@@ -131,7 +148,7 @@ def ranges(start: Mapping[Partition, int], end: Mapping[Partition, int]) -> list
                 ": the checkpoint and the starting offsets belong to different runs, or the topic was made anew"
             )
     return [
-        OffsetRange(topic, number, start.get((topic, number), 0), offset)
+        OffsetRange(topic, number, start.get((topic, number), 0), offset, ids.get(topic))
         for (topic, number), offset in sorted(end.items())
         if offset > start.get((topic, number), 0)
     ]
