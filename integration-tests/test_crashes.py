@@ -34,7 +34,7 @@ class Crashes:
             postgres_url=rig.url,
             checkpoint=(rig.directory / "checkpoint").as_uri(),
             directory=str(rig.directory),
-            delivery=delivery,
+            deliveries=(delivery,),
             rows_per_batch=ROWS // BATCHES,
             exactly_once=True,
         )

@@ -246,6 +246,28 @@ def test_raw_rows_arrive_with_every_part(kafka_server: KafkaServer, kafka_topic:
     }
 
 
+@pytest.mark.parametrize("mode", ["transactional", "keyed"])
+def test_raw_timestamps_of_all_times_arrive_as_they_are(
+    kafka_server: KafkaServer, kafka_topic: Topic, tmp_path: Path, mode: str
+) -> None:
+    times_ms = [1, 2, 999, -2, -1000, -(2**40), 1_577_836_800_000]
+    rows = pa.record_batch(
+        {
+            "value": pa.array([str(at).encode() for at in times_ms], pa.binary()),
+            "key": pa.array([str(at).encode() for at in times_ms], pa.binary()),
+            "timestamp": pa.array([1000 * at for at in times_ms]).cast(pa.timestamp("us", "UTC")),
+        }
+    )
+    topic = kafka_topic(partitions=1)
+    sink = KafkaSink(topic, bootstrap_servers=kafka_server.bootstrap_servers, format="raw", mode=mode)
+    with Epochs(sink, rows.schema, pipeline=topic, store=f"sqlite:///{tmp_path / 'store.db'}") as life:
+        life.run(rows)
+    reader = Reader(kafka_server.bootstrap_servers, topic, 1)
+    found = [(m.value(), m.timestamp()[1]) for m in reader.read()]
+    reader.close()
+    assert found == [(str(at).encode(), at) for at in times_ms]
+
+
 def test_more_rows_than_the_producers_queue_holds_arrive_in_order(
     kafka_server: KafkaServer, kafka_topic: Topic
 ) -> None:

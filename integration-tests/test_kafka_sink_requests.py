@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import KafkaException, Producer
+from kafka.protocol.admin import ListTransactionsRequest, ListTransactionsResponse
 from kafka.protocol.consumer import FetchResponse
 from kafka.protocol.producer import EndTxnRequest, EndTxnResponse
 from kafka_reading import Reader
@@ -23,6 +24,7 @@ from onefold.local import KafkaServer
 from onefold.sinks.kafka import errors, requests
 from onefold.sinks.kafka.cluster import Cluster
 from onefold.sinks.kafka.naming import Handle
+from onefold.sinks.kafka.wire import Connection, Unanswered
 
 pytestmark = pytest.mark.servers
 
@@ -313,3 +315,33 @@ def test_a_broker_that_is_gone_is_asked_for_anew(lab: Lab) -> None:
     (said,) = requests.end(lab.cluster, [done], commit=True).values()
     assert isinstance(said, Retriable)
     assert requests.end(lab.cluster, [done], commit=True) == {done: OK}
+
+
+@pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit, GeneratorExit, MemoryError])
+def test_an_answer_that_nobody_waited_for_is_not_taken_for_the_next_requests(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, interrupt: type[BaseException]
+) -> None:
+    _, prepared = lab.opened("prepared")
+    _, ended = lab.opened("ended")
+    assert lab.end(ended, commit=True) == OK
+    gone = replace(prepared, producer_epoch=prepared.producer_epoch + 7)
+
+    def interrupted(*_: object) -> bytes:
+        raise interrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Connection, "_receive", interrupted)
+        with pytest.raises(interrupt):
+            requests.end(lab.cluster, [prepared], commit=True)
+    assert lab.end(gone, commit=True) in requests.REFUSED
+    assert lab.end(prepared, commit=True) == OK
+
+
+def test_an_answer_to_another_request_ends_the_connection(lab: Lab) -> None:
+    connection = lab.cluster.any()
+    request = ListTransactionsRequest(state_filters=["Ongoing"], producer_id_filters=[])
+    assert connection.ask(request, ListTransactionsResponse, 0).error_code == OK
+    connection._socket.sendall(connection._framed(request, 0)[1])  # somebody asked, and did not wait for the answer
+    with pytest.raises(Unanswered, match=r"it answered request \d+ instead of \d+"):
+        connection.ask(request, ListTransactionsResponse, 0)
+    assert connection.is_closed and lab.cluster.any() is not connection

@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from support import AVAILABLE_NOW, Rig, crash, failing_at, offsets_of
 
 from onefold.core import ConfigError, Terminal
+from onefold.core.arrangement import needed_by
 from onefold.core.protocol import Outcome
 from onefold.sinks import HBaseSink, PostgresSink
 from onefold.spark import Pipeline
@@ -104,7 +105,7 @@ def test_a_key_goes_to_one_task_also_where_spark_splits_the_join_before_that_is_
         skewed = spark.range(0, 60_000, 1, 4).selectExpr("if(id % 3 > 0, 1, id % 997) AS k", "md5(string(id)) AS x")
         joined = skewed.hint("merge").join(spark.range(0, 997).withColumnRenamed("id", "k"), "k")
         sink = ByKey("postgresql://nowhere/shop", table="rows", mode="upsert", key="k", order="x")
-        tasks = shared_out(joined, [sink], is_direct=False).mapInArrow(keys, "k long")
+        tasks = shared_out(joined, needed_by(sink)).mapInArrow(keys, "k long")
         assert tasks.groupBy("k").count().where("count > 1").collect() == []
     finally:
         for name, value in before.items():
@@ -122,13 +123,8 @@ def test_where_a_sink_asks_for_it_the_rows_of_a_task_come_in_order(spark: SparkS
         return HBaseSink("nowhere:1", "t", row_key="k", id=id, name=name, **sums)
 
     mixed = spark.range(0, 10_000, 1, 4).selectExpr("id % 7 AS k", "id * 7919 % 10000 AS n")
-    sorted_out = shared_out(mixed, [made("n", "one"), made("n", "another")], is_direct=False)
+    sorted_out = shared_out(mixed, needed_by(made("n", "one")))
     assert sum(row.n for row in sorted_out.mapInArrow(falls, "n long").collect()) == 0
-    with pytest.raises(ConfigError, match="one, another want the rows of a task in one order, and name different"):
-        shared_out(mixed, [made("n", "one"), made("m", "another")], is_direct=False)
-    by_n = HBaseSink("nowhere:1", "t", row_key="n", family="f", name="by n")
-    with pytest.raises(ConfigError, match=r"one, by n want each key .* in HBase repartition=False, where a key's rows"):
-        shared_out(mixed, [made("n", "one"), by_n], is_direct=False)
 
 
 def test_the_direct_path_moves_no_rows_between_tasks_and_says_so(rig: Rig) -> None:

@@ -39,7 +39,7 @@ def test_after_a_few_faults_every_invariant_holds(tmp_path: Path) -> None:
     settings = TortureSettings(
         faults=faults,
         seed=27444,
-        delivery="two_phase",
+        deliveries=("two_phase",),
         master="cluster",
         directory=tmp_path / "torture",
         mode="upsert",
@@ -62,7 +62,7 @@ def test_after_a_few_faults_every_invariant_holds_of_topics_too(tmp_path: Path) 
     settings = TortureSettings(
         faults=faults,
         seed=92108,
-        delivery="transactional",
+        deliveries=("transactional",),
         directory=tmp_path / "torture",
         dead_letters="topic",
         orders_per_s=100,
@@ -79,7 +79,7 @@ def test_after_a_few_faults_every_invariant_holds_of_topics_too(tmp_path: Path) 
 
 
 def test_the_audit_sees_prepared_and_open_transactions_and_rows_in_a_stage(postgres_url: str, tmp_path: Path) -> None:
-    job = Job("nowhere:1", postgres_url, "checkpoint", str(tmp_path), "staged", 10, exactly_once=True)
+    job = Job("nowhere:1", postgres_url, "checkpoint", str(tmp_path), ("staged",), 10, exactly_once=True)
     history = History(tmp_path / "history.jsonl")
     auditor = Auditor(job, Watcher(job, history))
     job.table().open(PIPELINE, pa.schema([("id", pa.int64())])).close()

@@ -8,12 +8,13 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import broken_sinks as broken
+import pyarrow as pa
 import pytest
 import write_through_sinks as through
 from sqlite_sink import SqliteSink
@@ -81,6 +82,21 @@ def test_a_right_write_through_sink_passes(check: Sinks) -> None:
     assert Promise.SWEPT not in report.promises
 
 
+def of_one_name(ids: Sequence[int]) -> pa.RecordBatch:
+    return pa.record_batch({"id": pa.array(ids, pa.int64()), "name": ["one"] * len(ids)})
+
+
+def test_a_sink_whose_readers_rest_on_an_order_passes_if_it_asks_for_all_of_it(
+    check: Sinks, shared: Processes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(conformance_of_sinks, "Processes", lambda _modules: contextlib.nullcontext(shared))
+    report = check(through.AsksForItsOrder, settle_s=10, steps_max=1, make_batch=of_one_name)
+    assert report.promises[Promise.SHARED_OUT]
+    with pytest.raises(BrokenPromise) as caught:
+        check(through.AsksForItsRowsOnly, make_batch=of_one_name)
+    assert caught.value.promise is Promise.SHARED_OUT
+
+
 WRONG = {
     broken.BuffersOnly: (Promise.PREPARE_DURABLE, "rows are missing", "none in the call: it had returned"),
     broken.PreparesRowByRow: (Promise.SWEPT, "prepared() finds", "inside it"),
@@ -110,6 +126,7 @@ WRONG = {
     broken.MergesWithoutTheLedger: (Promise.MERGE_ATOMIC, "in the ledger: False", "none"),
     broken.MergesWhenFenced: (Promise.MERGE_FENCED, "it returned Decided", ""),
     broken.SharesAnyStore: (Promise.SHARES_STORE, "True", ""),
+    through.DropsWhatComesLate: (Promise.SHARED_OUT, "rows are missing", ""),
     through.AddsAgain: (Promise.SHOWN_ONCE, "more than once", ""),
     through.KeepsTheFirstAttempt: (Promise.WRITTEN_AGAIN, "rows are missing", "inside it"),
     through.ForgetsToNote: (Promise.NOTED_WHOLE, "it raised Damaged", ""),

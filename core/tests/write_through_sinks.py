@@ -235,3 +235,32 @@ class ListsWhatItWrote(Sink):
             return (Committable(self.sink.name, kind, "all", up_to_generation, 1, 1),)
 
     committers = Listing
+
+
+class DropsWhatComesLate(Sink):
+    """As readers do that remember the highest id: and it asks for no order."""
+
+    class Highest(Writer):
+        def put(self, db: sqlite3.Connection, id: int, name: str | None) -> None:
+            near = (id, id + 1000)
+            if db.execute("SELECT 1 FROM rows WHERE id BETWEEN ? AND ?", near).fetchone() is None:
+                db.execute("INSERT INTO rows VALUES (?, ?)", (id, name))
+
+    writers = Highest
+
+
+class AsksForItsOrder(DropsWhatComesLate):
+    """The same, and right: the rows of a name come to one writer, in the order of their ids."""
+
+    def partition_by(self) -> tuple[str, ...]:
+        return ("name",)
+
+    def order_by(self) -> tuple[str, ...]:
+        return ("id",)
+
+
+class AsksForItsRowsOnly(AsksForItsOrder):
+    """All rows of a name, in any order."""
+
+    def order_by(self) -> tuple[str, ...]:
+        return ()

@@ -143,6 +143,33 @@ def test_raw_rows_bring_every_part_of_a_record() -> None:
     assert one(Encoding("raw"), batch.select(["value"])) == Records([b"v", None])
 
 
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+@pytest.mark.parametrize("zone", [None, "UTC", "Europe/Berlin"])
+@pytest.mark.parametrize("at", [0, -1])
+def test_a_raw_timestamp_that_kafkas_client_would_change_is_a_bad_record(unit: str, zone: str | None, at: int) -> None:
+    if unit == "s" and at == -1:
+        return  # a second before 1970 is -1000 ms, which arrives
+    per_ms = {"s": 1, "ms": 1, "us": 1000, "ns": 1_000_000}[unit]
+    times = pa.array([None, 7 * per_ms, at * per_ms, 8 * per_ms]).cast(pa.timestamp(unit, zone))
+    batch = pa.record_batch({"value": [b""] * 4, "timestamp": times})
+    with pytest.raises(BadRecord, match=r"timestamp 19(70|69)-.* cannot send the first millisecond of 1970 or the one"):
+        [*Encoding("raw").records(batch)]
+    assert one(Encoding("raw"), batch.slice(0, 2)).timestamps == [0, 7000 if unit == "s" else 7]
+
+
+def test_a_raw_timestamp_beyond_what_kafka_can_hold_is_a_bad_record() -> None:
+    batch = pa.record_batch({"value": [b""], "timestamp": pa.array([2**62]).cast(pa.timestamp("s"))})
+    with pytest.raises(BadRecord):
+        [*Encoding("raw").records(batch)]
+
+
+@pytest.mark.parametrize("number", [-1, -2, -(2**31), 2**31])
+def test_a_raw_partition_that_is_none_is_a_bad_record(number: int) -> None:
+    batch = pa.record_batch({"value": [b"", b""], "partition": pa.array([None, number], pa.int64())})
+    with pytest.raises(BadRecord):
+        [*Encoding("raw").records(batch)]
+
+
 def test_raw_rows_may_have_columns_that_become_headers_behind_their_own() -> None:
     own = pa.array(
         [[{"key": "h", "value": b"1"}], None], pa.list_(pa.struct({"key": pa.string(), "value": pa.binary()}))

@@ -66,7 +66,6 @@ class Into(StrEnum):
     KAFKA = "kafka"
     KAFKA_KEYED = "kafka-keyed"
     HBASE = "hbase"
-    HBASE_AND_POSTGRES = "hbase+postgres"
 
 
 class TortureMode(StrEnum):
@@ -85,6 +84,17 @@ _ORDERS_OF = {  # what the source has: of an HBase table whose rows have version
 _DELIVERY_INTO = {Into.KAFKA: "transactional", Into.KAFKA_KEYED: "keyed"}
 
 
+def _systems(text: str) -> tuple[Into, ...]:
+    """Sinks side by side in one pipeline, at most one for each system: `kafka+hbase`."""
+    try:
+        found = tuple(Into(name) for name in text.split("+"))
+    except ValueError:
+        raise typer.BadParameter(f"{text!r}: any of {', '.join(Into)}, several joined by +") from None
+    if len({into.partition("-")[0] for into in found}) < len(found):
+        raise typer.BadParameter(f"{text!r}: one sink for each system")
+    return found
+
+
 class Letters(StrEnum):
     TABLE = "table"
     TOPIC = "topic"
@@ -100,7 +110,9 @@ def torture(
     faults: Annotated[int, typer.Option(min=1, help="How many faults, at least.")] = 60,
     minutes: Annotated[float | None, typer.Option(min=0.1, help="For so long, instead of so many faults.")] = None,
     seed: Annotated[int, typer.Option(help="The same seed, the same faults in the same order.")] = 1,
-    sink: Annotated[Into, typer.Option(help="Where the orders go.")] = Into.POSTGRES,
+    sink: Annotated[
+        str, typer.Option(help=f"Where the orders go: {', '.join(Into)}; to several at once: kafka-keyed+postgres.")
+    ] = Into.POSTGRES,
     delivery: Annotated[Delivery, typer.Option(help="How the Postgres sink delivers.")] = Delivery.TWO_PHASE,
     master: Annotated[Master, typer.Option(help="cluster: a standalone Spark cluster of two workers.")] = Master.LOCAL,
     mode: Annotated[
@@ -116,33 +128,34 @@ def torture(
     directory: Annotated[Path, typer.Option("--dir", help="Servers, logs, history.")] = Path(".onefold/torture"),
 ) -> None:
     """Random faults on real servers and a real Spark, audited by named invariants. Exit code 1 on any violation."""
-    into_hbase = sink in (Into.HBASE, Into.HBASE_AND_POSTGRES)
+    sinks = _systems(sink)
+    into_hbase = Into.HBASE in sinks
     mode = mode or (TortureMode.ROW_KEY if into_hbase else TortureMode.APPEND)
     if (mode in _ORDERS_OF) is not into_hbase:
         raise typer.BadParameter(
             f"{', '.join(_ORDERS_OF)} are the modes of --sink hbase, and append and upsert those of the others",
             param_hint="--mode",
         )
-    if sink is Into.HBASE_AND_POSTGRES and mode is not TortureMode.ROW_KEY:
-        raise typer.BadParameter("both sinks take the same rows: those of row_key", param_hint="--mode")
-    if sink in _DELIVERY_INTO and mode is TortureMode.UPSERT:
+    if into_hbase and len(sinks) > 1 and mode is not TortureMode.ROW_KEY:
+        raise typer.BadParameter("all sinks take the same rows: those of row_key", param_hint="--mode")
+    if mode is TortureMode.UPSERT and Into.POSTGRES not in sinks:
         raise typer.BadParameter("a topic takes every order, there is no upsert", param_hint="--mode")
-    if sink is not Into.POSTGRES and dead_letters is Letters.TABLE:
+    if sinks != (Into.POSTGRES,) and dead_letters is Letters.TABLE:
         raise typer.BadParameter("only Postgres has a table of dead letters", param_hint="--dead-letters")
+    deliveries = {Into.HBASE: mode.value, Into.POSTGRES: delivery.value, **_DELIVERY_INTO}
     from onefold.connectors.torture import TortureSettings, run_torture
 
     settings = TortureSettings(
         faults,
         minutes,
         seed,
-        mode.value if into_hbase else _DELIVERY_INTO.get(sink, delivery.value),
+        tuple(deliveries[into] for into in sinks),
         master.value,
         directory,
         orders_per_s=orders_per_s,
         mode=_ORDERS_OF.get(mode, mode).value,
         bad_rows=bad_rows,
-        dead_letters=(dead_letters or (Letters.TABLE if sink is Into.POSTGRES else Letters.TOPIC)).value,
-        beside=delivery.value if sink is Into.HBASE_AND_POSTGRES else None,
+        dead_letters=(dead_letters or (Letters.TABLE if sinks == (Into.POSTGRES,) else Letters.TOPIC)).value,
     )
     if not run_torture(settings, Console()):
         raise typer.Exit(1)

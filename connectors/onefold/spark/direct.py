@@ -12,7 +12,9 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from onefold.core import ConfigError
+from onefold.core.arrangement import Arrangement
 from onefold.spark.bad_records import Bad
+from onefold.spark.workers import is_guarded
 
 if TYPE_CHECKING:
     from onefold.sources.kafka import KafkaSource
@@ -57,12 +59,21 @@ class Fetch:
             )
         return cls(source, records, first.schema, transform)
 
+    def meets(self, need: Arrangement) -> bool:
+        """Whether rows come so by themselves: a task has whole ranges, each of one partition in its order."""
+        from onefold.sources.kafka.columns import places_of
+
+        if not need.moves_rows:
+            return True
+        *place, offset = places_of(self.source.format, self.source.columns) or (None,)
+        return bool(place) and {*place} <= {*need.partition_by} and need.order_by in ((), (offset,))
+
     def __call__(self, ranges: pa.RecordBatch) -> Iterator[pa.RecordBatch | Bad]:
         from onefold.sources.kafka import OffsetRange, read_parts
 
         for row in ranges.to_pylist():  # a row is a whole range of records
             wanted = OffsetRange(row["topic"], row["partition"], row["start"], row["end"])
-            for part in read_parts(self.source, self.records, wanted):
+            for part in read_parts(self.source, self.records, wanted, guarded=is_guarded()):
                 if part.bad.num_rows:
                     yield Bad(part.bad)
                 if not part.rows.num_rows:
@@ -86,6 +97,7 @@ class BadFetch:
 
         for row in ranges.to_pylist():
             wanted = OffsetRange(row["topic"], row["partition"], row["start"], row["end"])
-            for part in read_parts(self.source, self.records, wanted, settled=self.settled):
+            parts = read_parts(self.source, self.records, wanted, settled=self.settled, guarded=is_guarded())
+            for part in parts:
                 if part.bad.num_rows:
                     yield Bad(part.bad)

@@ -32,7 +32,7 @@ from onefold.sources.kafka import (
 )
 from onefold.sources.kafka.groups import GroupPositions
 from onefold.sources.kafka.standing import Nested, Partition, Standing, began, of_stream
-from onefold.spark.workers import settle
+from onefold.spark.workers import is_guarded, settle
 
 __all__ = ["OnefoldKafkaDataSource"]
 
@@ -128,7 +128,7 @@ class _Planned:
             row = [wanted.topic, wanted.partition, wanted.start, wanted.end]
             arrays = [pa.array([value], field.type) for value, field in zip(row, self._schema, strict=True)]
             return iter([pa.RecordBatch.from_arrays(arrays, schema=self._schema)])
-        return read(self.source, self._schema, wanted)
+        return read(self.source, self._schema, wanted, guarded=is_guarded())
 
 
 class _StreamReader(_Planned, DataSourceStreamReader, SupportsTriggerAvailableNow):

@@ -152,7 +152,10 @@ class Pipeline:
             )
         session = self._session()
         session.refuse_second_query(df.sparkSession)
-        return write_batch(session, df, run)
+        try:
+            return write_batch(session, df, run)
+        finally:
+            session.sweep_after_run()
 
     def epoch_writer(self, df: DataFrame, batch_id: int) -> None:
         """The function for `df.writeStream.foreachBatch(pipeline.epoch_writer)`."""
@@ -173,11 +176,15 @@ class Pipeline:
     def await_termination(self, query: StreamingQuery, timeout_s: int | None = None) -> bool:
         """Wait for the query's end, and raise the onefold error that ended it, if one did. False on a timeout."""
         try:
-            if timeout_s is not None:
-                return bool(query.awaitTermination(timeout_s))
-            query.awaitTermination()
+            if timeout_s is None:
+                query.awaitTermination()
+            elif not query.awaitTermination(timeout_s):
+                return False
         except StreamingQueryException as error:
             raise self._ended_by(error) from error
+        finally:
+            if self._live is not None and not query.isActive:
+                self._live.sweep_at_the_end()
         return True
 
     def _ended_by(self, error: StreamingQueryException) -> OnefoldError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -20,13 +20,14 @@ from onefold.spark.bad_records import Tally
 from onefold.spark.checkpoint import CheckpointFiles
 from onefold.spark.direct import BadFetch, Fetch
 from onefold.spark.epoch_job import policy_of, write_epoch
-from onefold.spark.failures import from_spark
+from onefold.spark.failures import WorkerDied, from_spark
 from onefold.spark.sweeper import Sweeper
-
-if TYPE_CHECKING:
-    pass
+from onefold.spark.workers import guarding
+from onefold.spark.writers import check_direct
 
 __all__ = ["QuerySession"]
+
+GRACE_S = 10.0
 
 log = logging.getLogger("onefold")
 
@@ -52,6 +53,7 @@ class QuerySession(Session):
         self._sweeper: Sweeper | None = None
         self._job: Job | None = None  # None until the sinks were opened for the running query
         self._tally = tally or Tally()
+        self._has_worker_died = False  # in this epoch: then it is read with care
 
     def process(self, df: DataFrame, batch_id: int, root: str | None, reading: Fetch | BadFetch | None) -> Outcome:
         """One batch of the query, exactly once. `reading` is the direct path's, or what `df` was read with."""
@@ -60,6 +62,8 @@ class QuerySession(Session):
             if self._job is None:
                 schema = reading.schema if isinstance(reading, Fetch) else to_arrow_schema(df.schema, timezone="UTC")
                 fingerprint = self.open_sinks(schema)
+                if isinstance(reading, Fetch):
+                    check_direct(self.sinks, reading)
                 self._job = Job(fingerprint, self.names, self.write_through)
             batch = self.life.batch(batch_id, self._job, checkpoint.running_batch(df.sparkSession, query))
             outcome = self.drive(batch, lambda record: self._run_job(df, record, reading, query))
@@ -67,6 +71,7 @@ class QuerySession(Session):
                 log.info("batch %d was written before, as epoch %d: skipped", batch_id, outcome.record.epoch)
             else:
                 self._tally.settle()
+            self._has_worker_died = False
             if must_drain(query, outcome):
                 df.write.format("noop").mode("overwrite").save()
             return outcome
@@ -110,7 +115,8 @@ class QuerySession(Session):
         self, df: DataFrame, record: EpochRecord, reading: Fetch | BadFetch | None, query: RunningQuery
     ) -> tuple[Committable, ...]:
         try:
-            written = write_epoch(df, record, self.sinks, reading, self.dead_letters)
+            with guarding(df.sparkSession, self._has_worker_died):
+                written = write_epoch(df, record, self.sinks, reading, self.dead_letters)
             self._tally.count(record.epoch, written.bad, policy_of(reading, self.dead_letters))
             return written.committables
         except OnefoldError:
@@ -121,7 +127,14 @@ class QuerySession(Session):
                     f"the query was stopped in the middle of epoch {record.epoch}: nothing of it was decided, and the"
                     " next start runs it again"
                 ) from error
-            raise from_spark(error) from error
+            failed = from_spark(error)
+            self._has_worker_died |= isinstance(failed, WorkerDied)
+            raise failed from error
+
+    def sweep_after_run(self) -> None:
+        """Once more, when Spark has ended the attempts of a batch run that it no longer needs."""
+        self._stop_sweeper()
+        self._sweeper = Sweeper(self.sweep_at_the_end, lambda: False, GRACE_S)
 
     def _stop_sweeper(self) -> None:
         if self._sweeper is not None:

@@ -1,28 +1,30 @@
-"""The executors' half of an epoch: one pass over the data, into every sink, ending in committables."""
+"""The executors' half of an epoch: its rows into every sink, in one pass unless these need them in different tasks,
+ending in committables."""
 
 from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from onefold.core import Committable, ConfigError, Ordered, Partitioned, Sink, SinkWriter, TaskId
+from onefold.core import Committable, ConfigError, Sink, SinkWriter, TaskId
+from onefold.core.arrangement import AS_THEY_COME, Arrangement, Pass, needed_by, passes
 from onefold.core.failpoints import failpoint
 from onefold.spark.bad_records import Bad, Letters, Policy
 from onefold.spark.columns import columns
+from onefold.spark.direct import Fetch
 from onefold.spark.workers import settle
 
-__all__ = ["Batches", "Fetching", "Written", "run_writers", "shared_out", "write_task"]
+__all__ = ["Batches", "Fetching", "Written", "check_direct", "run_writers", "shared_out", "write_task"]
 
 Batches = Iterable[pa.RecordBatch | Bad]
 Fetching = Callable[[pa.RecordBatch], Iterable[pa.RecordBatch | Bad]]
 RESULT_SCHEMA = "written binary"
-_DO_WITHOUT = "delivery='staged' in Postgres; in HBase repartition=False, where a key's rows are in one task already"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,51 +50,71 @@ def run_writers(
     """
     if policy is not None and policy.sink is not None:
         others = (*others, policy.sink)
-    df = shared_out(df, sinks, others, is_direct=fetch is not None)
+    writers_max = _writers_max((*sinks, *others))
+    plan = passes(sinks) if fetch is None else [Pass(AS_THEY_COME, tuple(sinks))]
+    with _kept(df, plan):
+        parts = [
+            _run_pass(shared_out(df, one.arrangement, writers_max), one.sinks, task, fetch, policy) for one in plan
+        ]
+    bad = sum(part.bad for part in parts)
+    if policy is not None:
+        policy.refuse(task, bad)
+    return Written(tuple(committable for part in parts for committable in part.committables), bad)
 
+
+def _run_pass(
+    df: DataFrame, sinks: Sequence[Sink], task: TaskId, fetch: Fetching | None, policy: Policy | None
+) -> Written:
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         settle()
         written = write_task(sinks, task.another_attempt(), _fetched(batches, fetch), policy)
         yield pa.RecordBatch.from_pydict({"written": pa.array([pickle.dumps(written)], pa.binary())})
 
     tasks: list[Written] = [pickle.loads(bytes(row.written)) for row in df.mapInArrow(write, RESULT_SCHEMA).collect()]
-    bad = sum(one.bad for one in tasks)
-    if policy is not None:
-        policy.refuse(task, bad)
-    return Written(tuple(committable for one in tasks for committable in one.committables), bad)
+    return Written(tuple(committable for one in tasks for committable in one.committables), sum(t.bad for t in tasks))
 
 
-def shared_out(df: DataFrame, sinks: Sequence[Sink], others: Sequence[Sink] = (), *, is_direct: bool) -> DataFrame:
-    """`df` with its rows in as many partitions, and in the order, that the sinks can take beside the others."""
-    wanted = {sink.name: sink.partition_by() for sink in sinks if isinstance(sink, Partitioned)}
-    wanted = {name: key for name, key in wanted.items() if key}
-    if len(set(wanted.values())) > 1:
-        raise ConfigError(
-            f"the sinks {', '.join(wanted)} want each key in one task, and their keys differ: give them the same key,"
-            f" or each a pipeline of its own, or let all but one do without ({_DO_WITHOUT})"
-        )
-    for name, key in wanted.items():
-        if is_direct:
-            raise ConfigError(
-                f"sink {name!r} wants the rows of one {', '.join(key)} in one task, and the direct path moves no"
-                f" rows between tasks: use pipeline.read and pipeline.write, or let the sink do without ({_DO_WITHOUT})"
-            )
+@contextmanager
+def _kept(df: DataFrame, plan: Sequence[Pass]) -> Iterator[None]:
+    """The rows of an epoch are computed once, also where several passes go over them: all sinks get the same ones."""
+    if len(plan) < 2:
+        yield
+        return
+    df.persist()
+    try:
+        yield
+    finally:
+        df.unpersist()
+
+
+def shared_out(df: DataFrame, arrangement: Arrangement, writers_max: int | None = None) -> DataFrame:
+    """`df` with its rows in the partitions, and in the order, that sinks need them in."""
+    if arrangement.partition_by:
         # By an expression that nothing else is shuffled by: adaptive execution drops a shuffle that repeats that of a
         # join before it, and then may split the join's skewed keys among tasks.
-        df = df.repartition(F.struct(F.lit("of one key"), *columns(key)))
-        break
-    orders = {sink.name: order for sink in sinks if isinstance(sink, Ordered) and (order := sink.order_by())}
-    if len(set(orders.values())) > 1:
-        raise ConfigError(
-            f"the sinks {', '.join(orders)} want the rows of a task in one order, and name different ones: give each of"
-            " them a pipeline of its own"
-        )
-    for order in set(orders.values()):
+        df = df.repartition(F.struct(F.lit("of one key"), *columns(arrangement.partition_by)))
+    if arrangement.order_by:
+        order = dict.fromkeys((*arrangement.partition_by, *arrangement.order_by))
         df = df.sortWithinPartitions(*columns(order))
-    limits = [limit for sink in (*sinks, *others) if (limit := sink.writers_max()) is not None]
-    if limits:
-        df = df.coalesce(max(1, min(limits) // len(limits)))  # sinks with a bound may share one server's slots
-    return df
+    return df if writers_max is None else df.coalesce(writers_max)
+
+
+def check_direct(sinks: Sequence[Sink], fetch: Fetch) -> None:
+    """Raise ConfigError for sinks that need rows moved: the direct path has whole ranges of a partition in a task."""
+    for sink in sinks:
+        need = needed_by(sink)
+        if not fetch.meets(need):
+            raise ConfigError(
+                f"sink {sink.name!r} wants the rows of one {', '.join(need.partition_by)} in one task, and the direct"
+                " path moves no rows between tasks: use pipeline.read and pipeline.write, or let the sink do without"
+                " (delivery='staged' in Postgres; in HBase and Kafka repartition=False, where those rows are in one"
+                " task already)"
+            )
+
+
+def _writers_max(sinks: Sequence[Sink]) -> int | None:
+    limits = [limit for sink in sinks if (limit := sink.writers_max()) is not None]
+    return max(1, min(limits) // len(limits)) if limits else None  # they may share one server's slots
 
 
 def write_task(sinks: Sequence[Sink], task: TaskId, batches: Batches, policy: Policy | None = None) -> Written:

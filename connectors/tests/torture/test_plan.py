@@ -16,7 +16,7 @@ from onefold.core.effects import Effect
 
 
 def test_the_same_seed_gives_the_same_faults_and_another_gives_others() -> None:
-    first, again, other = (list(islice(faults(seed, "two_phase", True), 100)) for seed in (1, 1, 2))
+    first, again, other = (list(islice(faults(seed, ["two_phase"], True), 100)) for seed in (1, 1, 2))
     assert first == again
     assert first != other
 
@@ -26,45 +26,45 @@ def test_the_same_seed_gives_the_same_faults_and_another_gives_others() -> None:
 def test_every_kind_comes_once_before_any_comes_twice_and_there_are_more_than_six(
     delivery: str, on_cluster: bool
 ) -> None:
-    some = set(kinds(delivery, on_cluster))
-    drawn = list(islice(faults(3, delivery, on_cluster), len(some)))
+    some = set(kinds([delivery], on_cluster))
+    drawn = list(islice(faults(3, [delivery], on_cluster), len(some)))
     assert {fault.kind for fault in drawn} == some
     assert len(some) >= 6
 
 
 def test_executors_are_struck_on_a_cluster_only_and_slots_where_somebody_needs_them() -> None:
-    local, cluster = set(kinds("two_phase", False)), set(kinds("two_phase", True))
+    local, cluster = set(kinds(["two_phase"], False)), set(kinds(["two_phase"], True))
     assert cluster - local == {Kind.KILL_EXECUTOR, Kind.PAUSE_EXECUTOR, Kind.CUT_EXECUTOR, Kind.ORPHAN_WORKER}
-    assert cluster | set(kinds("transactional", True)) | set(kinds("rolling", True)) == set(Kind)
-    assert cluster - set(kinds("staged", True)) == {Kind.TAKE_SLOTS}
+    assert cluster | set(kinds(["transactional"], True)) | set(kinds(["rolling"], True)) == set(Kind)
+    assert cluster - set(kinds(["staged"], True)) == {Kind.TAKE_SLOTS}
 
 
 @pytest.mark.parametrize("delivery", ["transactional", "keyed"])
 def test_into_kafka_the_broker_is_struck_more_and_postgres_where_it_has_the_checkpoint_store(delivery: str) -> None:
-    local, cluster = kinds(delivery, False), kinds(delivery, True)
+    local, cluster = kinds([delivery], False), kinds([delivery], True)
     of_postgres = {Kind.KILL_POSTGRES, Kind.END_BACKENDS}
     assert not set(local) & (of_postgres | {Kind.TAKE_SLOTS})
     assert set(cluster) >= of_postgres
     assert Kind.KILL_KAFKA_AT in local
-    assert Kind.KILL_KAFKA_AT not in kinds("two_phase", True)
-    assert local.count(Kind.KILL_KAFKA) > kinds("two_phase", False).count(Kind.KILL_KAFKA)
+    assert Kind.KILL_KAFKA_AT not in kinds(["two_phase"], True)
+    assert local.count(Kind.KILL_KAFKA) > kinds(["two_phase"], False).count(Kind.KILL_KAFKA)
 
 
 @pytest.mark.parametrize("delivery", INTO_HBASE)
 def test_into_hbase_each_of_its_processes_is_struck_and_its_files_are_rewritten(delivery: str) -> None:
-    local, cluster = set(kinds(delivery, False)), set(kinds(delivery, True))
+    local, cluster = set(kinds([delivery], False)), set(kinds([delivery], True))
     of_hbase = {kind for kind in Kind if "HBase" in kind.value or "Thrift" in kind.value}
     assert len(of_hbase) == 7
     assert local & cluster >= of_hbase
     assert not local & {Kind.KILL_POSTGRES, Kind.END_BACKENDS, Kind.TAKE_SLOTS}
     assert Kind.KILL_POSTGRES in cluster
-    assert not {*kinds("two_phase", True), *kinds("transactional", True)} & of_hbase
+    assert not {*kinds(["two_phase"], True), *kinds(["transactional"], True)} & of_hbase
 
 
 @pytest.mark.parametrize("delivery", ["rolling", "incremental"])
 def test_hbase_is_killed_and_compacted_between_what_a_task_reads_and_what_it_writes(delivery: str) -> None:
     for kind in (Kind.KILL_HBASE_AT, Kind.COMPACT_HBASE_AT):
-        places = {fault.place for fault in islice(faults(5, delivery, False), 2000) if fault.kind is kind}
+        places = {fault.place for fault in islice(faults(5, [delivery], False), 2000) if fault.kind is kind}
         assert {"hbase:read", "hbase:noted", "after:Decide"} < places
 
 
@@ -76,7 +76,7 @@ def test_only_a_fault_at_a_failpoint_names_a_place_and_only_one_that_its_deliver
         "keyed": "kafka:begun",
     } | dict.fromkeys(INTO_HBASE, "kafka:")
     for delivery, other in others.items():
-        drawn = list(islice(faults(5, delivery, False), 2000))
+        drawn = list(islice(faults(5, [delivery], False), 2000))
         at_places = (Kind.KILL_DRIVER_AT, Kind.KILL_KAFKA_AT, Kind.KILL_HBASE_AT, Kind.COMPACT_HBASE_AT)
         assert all((fault.place is not None) is (fault.kind in at_places) for fault in drawn)
         places = {fault.place for fault in drawn if fault.place}
@@ -90,13 +90,22 @@ def test_every_place_is_one_that_the_code_passes(delivery: str) -> None:
     code = "".join(file.read_text() for portion in onefold.__path__ for file in Path(portion).rglob("*.py"))
     passed = set(re.findall(r'failpoint\("([^"]+)"\)', code))
     passed |= {f"{when}:{effect.__name__}" for when in ("before", "after") for effect in get_args(Effect)}
-    places = {fault.place.partition("#")[0] for fault in islice(faults(5, delivery, False), 2000) if fault.place}
+    places = {fault.place.partition("#")[0] for fault in islice(faults(5, [delivery], False), 2000) if fault.place}
     assert places <= passed
 
 
 def test_while_kafka_is_down_the_driver_stands_at_a_place_of_its_own() -> None:
     places = {
-        fault.place for fault in islice(faults(5, "transactional", False), 2000) if fault.kind is Kind.KILL_KAFKA_AT
+        fault.place for fault in islice(faults(5, ["transactional"], False), 2000) if fault.kind is Kind.KILL_KAFKA_AT
     }
     assert {"after:Decide", "kafka:ended#2"} < places
     assert not any(place.startswith("writers:") for place in places if place)
+
+
+def test_beside_each_other_sinks_are_struck_by_the_faults_of_each() -> None:
+    for some in (["keyed", "two_phase"], ["transactional", "row_key"], ["row_key", "keyed", "staged"]):
+        for on_cluster in (True, False):
+            alone = set().union(*(kinds([delivery], on_cluster) for delivery in some))
+            assert set(kinds(some, on_cluster)) == alone
+        places = {fault.place for fault in islice(faults(5, some, False), 4000)}
+        assert places >= {f.place for delivery in some for f in islice(faults(5, [delivery], False), 50)}

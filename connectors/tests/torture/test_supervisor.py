@@ -31,7 +31,7 @@ class Sleeper:
 
 @pytest.fixture
 def supervisor(tmp_path: Path) -> Iterator[Supervisor]:
-    job = Job("kafka", "postgres", "checkpoint", str(tmp_path), "two_phase", 10, exactly_once=True)
+    job = Job("kafka", "postgres", "checkpoint", str(tmp_path), ("two_phase",), 10, exactly_once=True)
     history = History(tmp_path / "history.jsonl")
     yield Supervisor(job, ("local[2,4]", "local[2]"), history, launch=cast("Any", Sleeper))
     history.close()

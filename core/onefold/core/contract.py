@@ -27,6 +27,7 @@ __all__ = [
     "EpochState",
     "Generation",
     "Guarantee",
+    "InPlace",
     "LastResource",
     "LedgerEntry",
     "Member",
@@ -323,5 +324,14 @@ class Ordered(Partitioned, Protocol):
     """A sink whose writers take the rows that are shared out to them in an order, however many they are."""
 
     def order_by(self) -> tuple[str, ...]:
-        """The columns by which each writer's rows ascend; none where it makes no difference."""
+        """The columns by which a writer's rows of equal `partition_by` ascend; none where it makes no difference."""
+        ...
+
+
+@runtime_checkable
+class InPlace(Sink, Protocol):
+    """A sink whose user sees to it that the rows come as its writers need them."""
+
+    def in_place(self) -> bool:
+        """Whether that is so: then nothing moves rows from one task to another, or sorts them, on their way to it."""
         ...

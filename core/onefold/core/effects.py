@@ -66,8 +66,12 @@ class EpochRequest:
     def is_again(self, record: EpochRecord) -> bool:
         """Whether this asks for that very epoch: the same range of the same input into the same sinks, whose order
         is only that in which they commit."""
-        is_alike = _sorted(self) == _sorted(record) and self.has_input_of(record)
+        is_alike = self.is_into_sinks_of(record) and self.has_input_of(record)
         return is_alike and self.range.is_again(record.range)
+
+    def is_into_sinks_of(self, record: EpochRecord) -> bool:
+        """Whether this goes into the sinks of that epoch, each of which writes as it did then."""
+        return _sorted(self) == _sorted(record)
 
 
 def _sorted(of: EpochRequest | EpochRecord) -> tuple[list[str], list[str]]:

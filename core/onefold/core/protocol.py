@@ -105,7 +105,7 @@ def start(
     generation: Generation = yield from _insist(AcquireGeneration(above=max(seen, default=0)))
     facts: StoreFacts = yield from _insist(ReadStore())
     if adopt_ledger:
-        facts = yield from _adopt(generation, facts, sinks)
+        facts = yield from _adopt(generation, facts, sinks, may_come_late)
     resolution = yield from _resolve(generation, facts, sinks, accept_damage, may_come_late)
     for record in resolution.accepted:
         decided = yield from _insist(AcceptDamage(generation, record))
@@ -317,8 +317,10 @@ def _abort_run(generation: Generation, record: EpochRecord) -> Protocol[None]:
             yield from _insist(Abort(sink, mine))
 
 
-def _adopt(generation: Generation, facts: StoreFacts, sinks: tuple[str, ...]) -> Protocol[StoreFacts]:
-    entry = adoption(facts, (yield from _read_ledgers(sinks)))
+def _adopt(
+    generation: Generation, facts: StoreFacts, sinks: tuple[str, ...], may_come_late: Collection[str]
+) -> Protocol[StoreFacts]:
+    entry = adoption(facts, (yield from _read_ledgers(sinks)), may_come_late)
     if entry is None:
         return facts
     yield from _insist(Adopt(generation, entry, sinks))

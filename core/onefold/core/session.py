@@ -29,7 +29,7 @@ from onefold.core.contract import (
 )
 from onefold.core.dead_letters import LETTER_COLUMNS
 from onefold.core.driver import Driver
-from onefold.core.effects import EpochRequest, StoreFacts
+from onefold.core.effects import EpochRequest, Pause, StoreFacts
 from onefold.core.errors import ConfigError, Fenced, OnefoldError
 from onefold.core.life import Life, taken_over
 from onefold.core.patience import Patience
@@ -138,6 +138,22 @@ class Session:
             finally:
                 self.lock.release()
 
+    def sweep_at_the_end(self) -> None:
+        """Once a run or a query is over: tasks that came late may have prepared something since its last sweep.
+
+        It waits for no server and raises nothing: what it cannot remove, the next start does.
+        """
+        if self.started is None or not self.lock.acquire(blocking=False):
+            return
+        try:
+            Driver(self.name, self.store, self._driver.committers, _raise).run(
+                sweep(self.started.generation, self.names)
+            )
+        except OnefoldError as error:
+            log.warning("what tasks that came late have prepared stays until the next start: %s", error)
+        finally:
+            self.lock.release()
+
     def check_store_reaches(self, others: str | None) -> None:
         """SQLite is one file on this machine: processes or a checkpoint elsewhere (`others` says which) outlive it."""
         if self.store.is_local and others is not None:
@@ -174,6 +190,8 @@ class Session:
 
     def close(self) -> None:
         with self.lock:
+            self.sweep_at_the_end()
+            self.life.started = None
             for committer in self._driver.committers.values():
                 committer.close()
             self.store.close()
@@ -216,6 +234,10 @@ class Session:
 
 def _lifetime_s(promise: Guarantee) -> float:
     return math.inf if promise.prepared_s is None else promise.prepared_s
+
+
+def _raise(pause: Pause) -> None:
+    raise pause.because
 
 
 def task_of(record: EpochRecord) -> TaskId:

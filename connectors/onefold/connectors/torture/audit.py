@@ -110,7 +110,7 @@ class Auditor:
         staged = sum(c.rows for c in leftovers if c.kind is SinkKind.LAST_RESOURCE)
         in_doubt = sum(c.kind is SinkKind.TWO_PHASE for c in leftovers)
         held = verdicts(evidence, judged)
-        if self.job.is_into_kafka:
+        if self.job.into_kafka and len(self.job.deliveries) == 1:  # beside others, rows are shared out as these need it
             held[KEY_ORDER] = tuple(text for there in found.values() for text in there.disorders)
         records = len(self._orders) + len(self._unreadable)
         return Audit(number, records, compared, in_doubt, staged, len(evidence.glimpses), held)

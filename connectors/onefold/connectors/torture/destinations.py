@@ -13,7 +13,10 @@ __all__ = ["destinations"]
 
 def destinations(job: Job) -> tuple[Destination, ...]:
     """What its rows go to, and its dead letters where these have a topic."""
-    rows: tuple[Destination, ...] = (sales_topic(job) if job.is_into_kafka else PostgresTable(job),)
-    if job.is_into_hbase:
-        rows = (HBaseRows(job), PostgresTable(job)) if job.beside else (HBaseRows(job),)
-    return (*rows, letters_topic(job)) if job.has_letters_topic else rows
+    there = (
+        (job.into_hbase, HBaseRows),
+        (job.into_kafka, sales_topic),
+        (job.into_postgres, PostgresTable),
+        (job.has_letters_topic, letters_topic),
+    )
+    return tuple(destination(job) for is_there, destination in there if is_there)

@@ -37,9 +37,9 @@ class HBaseRows:
 
     def look(self, due: Due) -> Found:
         rows = self._rows()
-        if self.job.delivery == "row_key":
+        if self.job.into_hbase == "row_key":
             return Found(compare_newest_of_epochs(due.epochs, due.orders, rows))
-        return Found(compare_totals(due.orders, rows, by_partition=self.job.delivery == "incremental"))
+        return Found(compare_totals(due.orders, rows, by_partition=self.job.into_hbase == "incremental"))
 
     def leftovers(self) -> tuple[Committable, ...]:
         """What is written shows, and nothing waits."""
@@ -53,7 +53,8 @@ class HBaseRows:
 
     def _rows(self) -> dict[Hashable, list[Row]]:
         settings = self.job.cells().settings
-        schema = ROWS[self.job.delivery]
+        assert self.job.into_hbase is not None
+        schema = ROWS[self.job.into_hbase]
         mapping = settings.declared.reading(schema)
         marks = [] if mapping.deleted is None else [(mapping.deleted.family, mapping.deleted.qualifier)]
         found: dict[Hashable, list[Row]] = {}

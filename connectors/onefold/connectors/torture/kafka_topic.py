@@ -22,7 +22,7 @@ Compare = Callable[[Due, Collection[Written]], Found]
 
 def sales_topic(job: Job) -> KafkaTopic:
     """Of a pipeline into Kafka."""
-    is_keyed = job.delivery == "keyed"
+    is_keyed = job.into_kafka == "keyed"
 
     def compare(due: Due, records: Collection[Written]) -> Found:
         return compare_sales(due, records, SALES_PARTITIONS, keyed=is_keyed)
@@ -32,7 +32,7 @@ def sales_topic(job: Job) -> KafkaTopic:
 
 def letters_topic(job: Job) -> KafkaTopic:
     """Of a pipeline whose bad records go to a topic."""
-    is_keyed = job.delivery == "keyed"
+    is_keyed = job.into_kafka == "keyed"
     sink = job.letters()
     assert sink is not None
 

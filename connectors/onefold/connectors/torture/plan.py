@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -120,27 +120,29 @@ class Fault:
     place: str | None = None
 
 
-def kinds(delivery: str, on_cluster: bool, beside: str | None = None) -> list[Kind]:
+def kinds(deliveries: Collection[str], on_cluster: bool) -> list[Kind]:
     """The kinds that make sense, each as often as it shall come in one deal of the cards."""
     out = set() if on_cluster else set(_OF_CLUSTERS)
-    if "two_phase" not in (delivery, beside):
+    if "two_phase" not in deliveries:
         out.add(Kind.TAKE_SLOTS)  # nobody prepares anything in Postgres
-    if delivery not in INTO_KAFKA:
+    into_kafka = not {*deliveries}.isdisjoint(INTO_KAFKA)
+    if not into_kafka:
         out.add(Kind.KILL_KAFKA_AT)  # what the driver then does concerns the destination
-    if delivery not in INTO_HBASE:
+    if {*deliveries}.isdisjoint(INTO_HBASE):
         out |= _OF_HBASE
-    if delivery in (*INTO_KAFKA, *INTO_HBASE) and not on_cluster and beside is None:
+    if {*deliveries} <= {*INTO_KAFKA, *INTO_HBASE} and not on_cluster:
         out |= {Kind.KILL_POSTGRES, Kind.END_BACKENDS}  # there is none
-    weights = _WEIGHTS | (_MORE_INTO_KAFKA if delivery in INTO_KAFKA else {})
+    weights = _WEIGHTS | (_MORE_INTO_KAFKA if into_kafka else {})
     return [kind for kind, weight in weights.items() if kind not in out for _ in range(weight)]
 
 
-def faults(seed: int, delivery: str, on_cluster: bool, beside: str | None = None) -> Iterator[Fault]:
+def faults(seed: int, deliveries: Collection[str], on_cluster: bool) -> Iterator[Fault]:
     """Faults without end; each kind comes once before any comes often."""
     rng = random.Random(seed)
-    deck = kinds(delivery, on_cluster, beside)
-    in_workers = () if on_cluster else (*_IN_WORKERS, *_IN_WORKERS_OF.get(delivery, ()))
-    of_sinks = (*_PLACES.get(delivery, ()), *(_PLACES[beside] if beside else ()))
+    deck = kinds(deliveries, on_cluster)
+    of_workers = (place for delivery in deliveries for place in _IN_WORKERS_OF.get(delivery, ()))
+    in_workers = () if on_cluster else (*_IN_WORKERS, *of_workers)
+    of_sinks = tuple(dict.fromkeys(place for delivery in deliveries for place in _PLACES[delivery]))
     places = {
         Kind.KILL_DRIVER_AT: (*DRIVER_PLACES, *of_sinks, *in_workers),
         Kind.KILL_KAFKA_AT: (*_PLACES_OF_DESTINATION, *of_sinks),

@@ -76,7 +76,7 @@ class PostgresTable:
 
     def committed(self, epochs: Collection[EpochRecord], ledger: LedgerEntry | None) -> Committed | None:
         """What two_phase has noted of its parts, as far as the ledger row keeps it; merges leave no parts."""
-        if (self.job.beside or self.job.delivery) != "two_phase":
+        if self.job.into_postgres != "two_phase":
             return None
         with psycopg.connect(self.job.postgres_url, autocommit=True) as connection:
             parts = connection.execute(_PARTS, (PIPELINE, TABLE)).fetchall()

@@ -64,8 +64,7 @@ def print_report(
 ) -> None:
     settings = tally.settings
     bad_rows = f" with bad rows into a {settings.dead_letters}" if settings.bad_rows else ""
-    beside = f" beside {settings.beside} into Postgres" if settings.beside else ""
-    what = f"{settings.mode}{bad_rows}, {settings.delivery}{beside}"
+    what = f"{settings.mode}{bad_rows}, {' beside '.join(settings.deliveries)}"
     faults = Table(title=f"{what} on {settings.master}, seed {settings.seed}")
     faults.add_column("fault", style="bold")
     faults.add_column("struck", justify="right")

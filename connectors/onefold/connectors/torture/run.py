@@ -95,7 +95,7 @@ def _world(
         postgres_url=postgres.url if postgres else "",
         checkpoint=(directory / "checkpoint").as_uri(),
         directory=str(directory),
-        delivery=settings.delivery,
+        deliveries=settings.deliveries,
         rows_per_batch=settings.orders_per_s * 10,
         exactly_once=True,
         pipeline=PIPELINE,
@@ -107,7 +107,6 @@ def _world(
         dead_letters=settings.dead_letters,
         store=_store(settings, directory, postgres),
         hbase_servers=hbase.servers if hbase else "",
-        beside=settings.beside,
     )
     history = History(directory / "history.jsonl")
     watcher = Watcher(job, history)
@@ -115,8 +114,7 @@ def _world(
     history.write(
         "run",
         mode=settings.mode,
-        delivery=settings.delivery,
-        beside=settings.beside,
+        deliveries=settings.deliveries,
         bad_rows=settings.bad_rows,
         dead_letters=settings.dead_letters,
         master=settings.master,
@@ -136,7 +134,7 @@ def _world(
 
 def _store(settings: TortureSettings, directory: Path, postgres: PostgresServer | None) -> str | None:
     """Where the checkpoint store is; None: in the sink's own database."""
-    if settings.delivery not in (*INTO_KAFKA, *INTO_HBASE) or settings.beside:
+    if not {*settings.deliveries} <= {*INTO_KAFKA, *INTO_HBASE}:
         return None
     return PostgresSink(postgres.url, table=TABLE).store_url() if postgres else f"sqlite:///{directory / 'store.db'}"
 
@@ -145,7 +143,7 @@ def _rounds(world: World, tally: Tally, console: Console) -> str | None:
     """Round after round, until there were enough faults or a round was not exact. Returns what went wrong, if so."""
     settings = world.settings
     deadline_s = time.monotonic() + settings.minutes * 60 if settings.minutes else None
-    plan = faults(settings.seed, settings.delivery, settings.on_cluster, settings.beside)
+    plan = faults(settings.seed, settings.deliveries, settings.on_cluster)
     try:
         for number in count(1):
             tally.round, world.producing = number, True

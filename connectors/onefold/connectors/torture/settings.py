@@ -34,14 +34,14 @@ _ON_CLUSTER = {
 class TortureSettings:
     """The options of `onefold torture`. It ends after `faults` faults, or after `minutes` if they are given.
 
-    `delivery` is the Postgres sink's (two_phase, staged), or the mode of the Kafka sink (transactional, keyed) or of
-    the HBase sink (row_key, rolling, incremental), which may have a Postgres sink `beside` it, of that delivery.
+    `deliveries` are the sinks', at most one for each system: the Postgres sink's (two_phase, staged), the Kafka sink's
+    mode (transactional, keyed), the HBase sink's (row_key, rolling, incremental).
     """
 
     faults: int = 60
     minutes: float | None = None
     seed: int = 1
-    delivery: str = "two_phase"
+    deliveries: tuple[str, ...] = ("two_phase",)
     master: str = "local"
     directory: Path = Path(".onefold/torture")
     mode: str = "append"
@@ -49,7 +49,6 @@ class TortureSettings:
     dead_letters: str = "table"
     faults_per_round: int = 10
     orders_per_s: int = 200
-    beside: str | None = None
 
     @property
     def on_cluster(self) -> bool:
@@ -58,11 +57,11 @@ class TortureSettings:
     @property
     def needs_postgres(self) -> bool:
         """For the rows, or for the checkpoint store; beside a local master that of any other sink is a file."""
-        return self.delivery not in (*INTO_KAFKA, *INTO_HBASE) or self.on_cluster or self.beside is not None
+        return self.on_cluster or not {*self.deliveries} <= {*INTO_KAFKA, *INTO_HBASE}
 
     @property
     def needs_hbase(self) -> bool:
-        return self.delivery in INTO_HBASE
+        return not {*self.deliveries}.isdisjoint(INTO_HBASE)
 
 
 def spark_settings(on_cluster: bool) -> Mapping[str, str]:

@@ -134,7 +134,7 @@ class World:
             told.mode,
             told.bad_rows,
             unreadable=job.has_letters_topic,
-            accounts=FEW_ACCOUNTS if job.is_into_kafka or job.is_into_hbase else ACCOUNTS,
+            accounts=FEW_ACCOUNTS if job.into_kafka or job.into_hbase else ACCOUNTS,
         )
         orders.save(path)
         self._producers += 1

@@ -6,7 +6,7 @@ import enum
 
 from onefold.core.contract import SinkKind
 
-__all__ = ["BACKUPS", "MISHAPS", "TRIALS", "Crash", "Fault", "Slept", "applies", "can_follow"]
+__all__ = ["AT_ONCE", "BACKUPS", "MISHAPS", "TRIALS", "Crash", "Fault", "Slept", "applies", "can_follow"]
 
 
 class Crash(BaseException):
@@ -57,6 +57,7 @@ class Fault(enum.Enum):
     STORE_BACK = "store back"  # after an older database was used for a while, the newer store comes back, alone
     SINK_REMOVED = "sink removed"  # the process dies, and starts without its last sink
     SINK_ADDED = "sink added"  # the process dies, and starts with one sink more
+    DEAD_LETTERS = "dead letters on or off"  # the process dies, and starts with its sink for dead letters, or without
 
     @property
     def is_error(self) -> bool:
@@ -78,7 +79,15 @@ MISHAPS = BACKUPS | {
     Fault.STORE_BACK,
     Fault.SINK_REMOVED,
     Fault.SINK_ADDED,
+    Fault.DEAD_LETTERS,
 }
+# What these leave is there when the process that they struck goes on or starts again: its own sweep finds all of it.
+AT_ONCE = frozenset(
+    {
+        *(Fault.CRASH, Fault.RETRIABLE, Fault.IN_DOUBT, Fault.OUT_OF_RESOURCES),
+        *(Fault.ANOTHER_ATTEMPT, Fault.RETRIED_STAGE, Fault.JOB_FAILS, Fault.BAD_RECORD),
+    }
+)
 TRIALS = frozenset({Fault.SINK_REMOVED, Fault.SINK_ADDED})
 SPARK = frozenset({"PlanBatch", "CommitBatch"})
 READS = frozenset({"ReadStore", "ReadLedger", "ReadFile", "ListFolder", "FindEpoch", "ListLeftovers", "Verify"})
@@ -133,7 +142,7 @@ def applies(fault: Fault, point: str, sinks: tuple[SinkKind, ...]) -> bool:
             return when == "before"
         case Fault.NEW_CHECKPOINT | Fault.OTHER_CUT | Fault.OTHER_CUT_NEW_CHECKPOINT | Fault.BATCHES_SKIPPED:
             return when == "before"
-        case Fault.TOPIC_ANEW | Fault.NEW_STORE | Fault.NEW_STORE_ADOPTED | Fault.SINK_ADDED:
+        case Fault.TOPIC_ANEW | Fault.NEW_STORE | Fault.NEW_STORE_ADOPTED | Fault.SINK_ADDED | Fault.DEAD_LETTERS:
             return when == "before"
         case _:
             return False

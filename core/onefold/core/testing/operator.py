@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Operator"]
 
+# What errors say whose cure is one start with, or without, a sink.
+OTHER_SINKS = ("out of this one start", "put it back under its old name", "Start once with the sinks")
 ADOPTIONS = (Fault.OLD_STORE_ADOPTED, Fault.NEW_STORE_ADOPTED)
 
 
@@ -34,6 +36,8 @@ class Operator:
         self.expects_damage = self.bad_record = self.cuts_anew = self.topic_is_new = False
         self.from_ledger = self.adopts = self.plan_was_replaced = False
         self.accepts_damage: int | None = None
+        self.has_dead_letters = self._is_interlude = False
+        self.are_letters_astray = False  # some are of a history that is gone: they stay out
         self._batch_step = 1
 
     @property
@@ -43,11 +47,21 @@ class Operator:
 
     def ends_trial(self) -> bool:
         """The settings that were tried missed nothing yet: put them back. False if there was no trial."""
+        missed = [r.epoch for r in self.world.store.history() if r.state is EpochState.COMPLETE]
+        if self.mishap is Fault.SINK_ADDED and missed:
+            self.world.complaints.append(f"a sink was let in that missed epochs {missed}")
         was, self.mishap = self.on_trial, None if self.on_trial else self.mishap
+        return self._ends_interlude() or was
+
+    def _ends_interlude(self) -> bool:
+        was, self._is_interlude = self._is_interlude, False
+        if was:
+            self.has_dead_letters = not self.has_dead_letters
         return was
 
     def configured_sinks(self) -> dict[str, ModelSink]:
-        sinks = dict(self.world.sinks)
+        late = () if self.has_dead_letters else self.world.late
+        sinks = {name: sink for name, sink in self.world.sinks.items() if name not in late}
         if self.mishap is Fault.SINK_REMOVED:
             sinks.popitem()
         elif self.mishap is Fault.SINK_ADDED:
@@ -63,7 +77,13 @@ class Operator:
 
     def suffer(self, mishap: Fault) -> None:
         """Something happens while the process is down."""
-        world, self.mishap, self.newer = self.world, mishap, self._copy()
+        world = self.world
+        if mishap is Fault.DEAD_LETTERS:
+            self.has_dead_letters, self._is_interlude = not self.has_dead_letters, False
+            if self.mishap is Fault.OLD_STORE:
+                self.are_letters_astray = True
+                return  # nobody knows of that yet
+        self.mishap, self.newer = mishap, self._copy()
         match mishap:
             case Fault.OLD_CHECKPOINT if self.backup:
                 self._restore(self.backup, "checkpoint")
@@ -121,16 +141,31 @@ class Operator:
                 self.from_ledger = True
                 self.plan_was_replaced = False
             return True
-        if not isinstance(error, CheckpointMismatch | DataLoss | ConfigError) or self.newer is None:
+        if not isinstance(error, CheckpointMismatch | DataLoss | ConfigError):
+            return False
+        if self.world.late and "another sink in its place" in str(error):
+            self.has_dead_letters, self.are_letters_astray = False, True
+            return True
+        if self.world.late and any(words in str(error) for words in OTHER_SINKS):
+            return self._starts_once_otherwise()
+        if self.newer is None:
             return False
         newer, mishap = self.newer, self.mishap
+        # An older store's start may have swept what only the newer one knows to be decided.
+        self.expects_damage |= bool(self.world.late) and isinstance(error, DataLoss)
         if mishap in ADOPTIONS and not self.adopts:
             self.adopts = self.from_ledger = True
             self.world.checkpoint.clear()
             return True
         match mishap:
+            case Fault.OLD_STORE if self.world.late and not self.has_dead_letters and isinstance(error, DataLoss):
+                # It goes on with the older copy, as the error allows.
+                self.world.checkpoint.clear()
+                self.from_ledger = self.are_letters_astray = True
+                return True
             case Fault.OLD_STORE | Fault.OLD_STORE_ADOPTED | Fault.NEW_STORE | Fault.NEW_STORE_ADOPTED:
                 self.adopts = self.from_ledger = False
+                self._ends_interlude()
                 self._restore(newer, "checkpoint", *self._with_the_store)
             case Fault.STORE_BACK if self.newer_store:
                 self._restore(self.newer_store, "checkpoint", "store", *self.world.sinks)
@@ -147,6 +182,13 @@ class Operator:
                 facts = self.world.store.facts("model")
                 self.from_ledger = facts.last is not None or bool(facts.unfinished)
         self.mishap = self.newer = None
+        return True
+
+    def _starts_once_otherwise(self) -> bool:
+        """One start with, or without, the sink for dead letters, as the error says; then as it was to be."""
+        if self._is_interlude:
+            return False
+        self.has_dead_letters, self._is_interlude = not self.has_dead_letters, True
         return True
 
     def _makes_good(self) -> bool:

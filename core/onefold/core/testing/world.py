@@ -11,20 +11,21 @@ import uuid
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Hashable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
 
-from onefold.core.contract import Committable, EpochRecord, Generation, SinkKind, TaskId
+from onefold.core.contract import Committable, EpochRecord, EpochState, Generation, SinkKind, TaskId
 from onefold.core.driver import Driver
 from onefold.core.effects import (
     AcquireGeneration,
     Decide,
     Effect,
     ListFolder,
+    OpenEpoch,
     Pause,
     ReadFile,
     ReadStore,
@@ -42,7 +43,7 @@ from onefold.core.errors import (
 from onefold.core.invariants import ADOPTED, Evidence, Glimpse
 from onefold.core.positions import Positions, Range, Relation
 from onefold.core.testing.checkpoint import ROOT, Checkpoint
-from onefold.core.testing.faults import MISHAPS, Crash, Fault, Slept, can_follow
+from onefold.core.testing.faults import AT_ONCE, MISHAPS, Crash, Fault, Slept, can_follow
 from onefold.core.testing.models import Work
 from onefold.core.testing.operator import Operator
 from onefold.core.testing.process import Attempt, CommitBatch, Life, PlanBatch, Process, Step, records_of, with_tasks
@@ -69,6 +70,8 @@ class Moment:
 class World:
     """Everything of one pipeline. `plan` says what strikes at which point (the first is 1).
 
+    With `late`, the last sink is for dead letters: it may come late, and is off until it is turned on.
+
     Where `freezes` is off, the source is one whose start Spark logs itself, and the job calls the epoch writer of its
     own accord: nothing is frozen, and no checkpoint looked at before the first batch.
     """
@@ -80,6 +83,7 @@ class World:
         subject: Subject,
         patience: int = 3,
         freezes: bool = True,
+        late: bool = False,
     ) -> None:
         self.freezes = freezes
         self.plan = dict(plan)
@@ -88,6 +92,7 @@ class World:
         self.store = subject.store()
         self.sinks = {f"sink-{n}": subject.models[kind](f"sink-{n}", self.reached) for n, kind in enumerate(sinks)}
         self.kinds = sinks
+        self.late = tuple(self.sinks)[-1:] if late else ()
         self._atomic = [sink for sink in self.sinks.values() if sink.kind is SinkKind.LAST_RESOURCE]
         self.checkpoint = Checkpoint()
         self.steps: list[str] = []
@@ -107,6 +112,7 @@ class World:
         self._looked_at: dict[str, object] = {}
         self.written: dict[str, Work] = {}
         self._verified: set[str] = set()
+        self._doubted: set[str] = set()
         self.operator = Operator(self)
 
     # Lives
@@ -168,12 +174,21 @@ class World:
             now.answer = self._perform(process, now.step)
             self.reached(f"after:{name}")
         except OnefoldError as error:
+            if isinstance(now.step, Decide):
+                self._not_decided(now.step, error)
             process.fail(error)
         else:
             process.answer(now.answer)
         finally:
             self._now = outer
         return process.next is not None
+
+    def _not_decided(self, decide: Decide, error: OnefoldError) -> None:
+        """A decision that was merely refused is sent again after another look at the work, which may be gone by now."""
+        handles = {c.handle for c in decide.manifest}
+        if isinstance(error, InDoubt):
+            self._doubted |= handles
+        self._verified -= handles - self._doubted
 
     def wake(self, steps_max: int | None = None) -> None:
         """Whatever sleeps goes on to its end; or what has slept longest does, for so many steps."""
@@ -199,7 +214,7 @@ class World:
     def _life(self, names: tuple[str, ...]) -> Life:
         """One process: recover, then run batches as Spark does, the last planned one again if it isn't committed."""
         operator, production = self.operator, self.subject.query
-        life = production.QueryLife(PIPELINE, names, operator.adopts, operator.accepts_damage)
+        life = production.QueryLife(PIPELINE, names, operator.adopts, operator.accepts_damage, self.late)
         if self.freezes or operator.on_trial:
             latest = Positions.of({"t/0": self.lives})  # the source has grown since the last life
             initial = self.subject.protocol.Initial(latest, operator.from_ledger) if self.freezes else None
@@ -309,6 +324,10 @@ class World:
         answer = process.driver.perform(step)
         if isinstance(step, AcquireGeneration):
             process.generation = answer
+        if isinstance(step, OpenEpoch) and AT_ONCE.issuperset(self.plan.values()):
+            held = {c.handle for sink in self.sinks.values() for c in sink.leftovers(answer.generation)}
+            held &= {h for h, w in self.written.items() if w.committable.generation == answer.generation}
+            self.complaints += [f"a run of the writers begins beside {handle}, of the run before it" for handle in held]
         if isinstance(step, Verify):
             self._verified |= {c.handle for c in step.committables}
         return answer
@@ -468,17 +487,23 @@ class World:
             up_to = Range(begin, last.range.end) if last else Range(begin, begin)
             return frozenset(r for rows in records_of(up_to).values() for r in rows)
 
-        sinks, epochs = self.sinks.values(), self.store.history()
+        operator = self.operator
+        astray = self.late if operator.are_letters_astray and not operator.has_dead_letters else ()
+        sinks = [sink for sink in self.sinks.values() if sink.name not in astray]
+        epochs = [
+            replace(r, manifest=tuple(c for c in r.manifest if c.sink not in astray)) for r in self.store.history()
+        ]
+        there = [sink for sink in sinks if self.operator.has_dead_letters or sink.name not in self.late]
         adopted = max((r.epoch for r in epochs if r.query_id == ADOPTED), default=0)
         return Evidence(
             due=records(facts.complete),
             decided=records(facts.last),
-            shown={name: sink.shown() for name, sink in self.sinks.items()},
+            shown={sink.name: self._shown(sink, records(facts.complete)) for sink in sinks},
             initial=None if adopted else begin,
             epochs=tuple(r for r in epochs if r.epoch >= adopted),
-            ledgers={sink.name: sink.entry for sink in sinks if sink.entry is not None},
+            ledgers={sink.name: sink.entry for sink in sinks if sink.entry is not None and self._stands(sink, facts)},
             store_id=facts.store_id,
-            leftovers=tuple(work.committable for sink in sinks for work in sink.prepared.values()),
+            leftovers=tuple(work.committable for sink in there for work in sink.prepared.values()),
             committed=tuple(
                 work.committable
                 for sink in sinks
@@ -490,6 +515,23 @@ class World:
             glimpses=tuple(self._glimpses),
             write_through=frozenset(name for name, sink in self.sinks.items() if sink.kind is SinkKind.WRITE_THROUGH),
         )
+
+    def _stands(self, sink: Any, facts: StoreFacts) -> bool:
+        """Whether a sink's ledger is to stand at the last epoch: one that may come late was maybe off then."""
+        return sink.name not in self.late or (facts.complete is not None and sink.name in facts.complete.sinks)
+
+    def _shown(self, sink: Any, due: frozenset[Hashable]) -> Counter[Hashable]:
+        """How many times a reader sees each row. What a sink that came late rightly lacks is counted as seen; which of
+        the rows before an adoption it should have, nobody knows any more."""
+        shown: Counter[Hashable] = sink.shown()
+        if sink.name in self.late:
+            epochs = self.store.history()
+            complete = [r for r in epochs if r.state is EpochState.COMPLETE and r.query_id != ADOPTED]
+            mine = [r.range for r in complete if sink.name in r.sinks]
+            missed = due - {row for span in mine for rows in records_of(span).values() for row in rows}
+            is_known = all(r.query_id != ADOPTED for r in epochs)
+            shown.update(row for row in missed if is_known or row not in shown)
+        return shown
 
 
 @cache

@@ -162,6 +162,9 @@ class HBaseSink:
         settings = self._settings
         return settings.declared.row_key.names if settings.repartition else ()
 
+    def in_place(self) -> bool:
+        return not self._settings.repartition
+
     def order_by(self) -> tuple[str, ...]:
         settings = self._settings
         return settings.mode.order_by(settings.declared) if settings.repartition else ()

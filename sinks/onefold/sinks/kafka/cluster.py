@@ -148,9 +148,10 @@ class Cluster:
             self._connections.clear()
 
     def _connection(self, address: tuple[str, int]) -> Connection:
-        if address not in self._connections:
-            self._connections[address] = Connection(*address, self._security, self.timeout_s)
-        return self._connections[address]
+        known = self._connections.get(address)
+        if known is None or known.is_closed:
+            known = self._connections[address] = Connection(*address, self._security, self.timeout_s)
+        return known
 
     def _retold(self, ask: Any) -> Any:
         """The answer, on a connection made anew if the one that was there is gone."""
@@ -158,7 +159,6 @@ class Cluster:
             try:
                 return ask()
             except Unanswered as error:
-                self._connections = {at: c for at, c in self._connections.items() if not c.is_closed}
                 if is_last:
                     raise Retriable(str(error)) from error
         raise AssertionError("unreachable")

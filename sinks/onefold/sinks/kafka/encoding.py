@@ -140,10 +140,9 @@ class Encoding:
             own = headers or [None] * batch.num_rows
             headers = [[*(first or ()), *row] for first, row in zip(own, self._named(batch), strict=True)]
         if "partition" in there:
-            partitions = pc.fill_null(there["partition"].cast(pa.int32()), -1).to_pylist()
+            partitions = _partitions(there["partition"])
         if "timestamp" in there:
-            in_ms = there["timestamp"].cast(pa.timestamp("ms"), safe=False)  # Kafka keeps milliseconds
-            timestamps = pc.fill_null(in_ms.cast(pa.int64()), 0).to_pylist()
+            timestamps = _timestamps(there["timestamp"])
         return Records(
             values=_bytes(there["value"]),
             keys=_bytes(there["key"]) if "key" in there else None,
@@ -162,6 +161,31 @@ class Encoding:
             except ValueError:
                 return f"the column {name!r}"
         return "a row"
+
+
+def _partitions(array: pa.Array) -> list[int]:
+    numbers = array.cast(pa.int32())
+    if pc.any(pc.less(numbers, 0)).as_py():
+        raise BadRecord(
+            f"a row asks for partition {pc.min(numbers).as_py()}, and partitions count from 0. Filter such rows before"
+            " the sink, or make the partition null: then the record's key decides"
+        )
+    partitions: list[int] = pc.fill_null(numbers, -1).to_pylist()
+    return partitions
+
+
+def _timestamps(array: pa.Array) -> list[int]:
+    """Kafka keeps milliseconds. Of these librdkafka takes 0 for its own clock's time, and readers take -1 for none."""
+    in_ms = array.cast(options=pc.CastOptions(pa.timestamp("ms"), allow_time_truncate=True)).cast(pa.int64())
+    taken = pc.is_in(in_ms, pa.array([0, -1]))
+    if taken.true_count:
+        raise BadRecord(
+            f"a row has the timestamp {array[pc.index(taken, True).as_py()]}, and Kafka's client cannot send the first"
+            " millisecond of 1970 or the one before it as they are: they stand for the time of sending, and for none."
+            " Filter such rows before the sink, or make their timestamp null or another"
+        )
+    timestamps: list[int] = pc.fill_null(in_ms, 0).to_pylist()
+    return timestamps
 
 
 def _parts(array: pa.Array) -> list[bytes | None]:

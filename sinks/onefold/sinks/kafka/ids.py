@@ -23,6 +23,15 @@ class Ids:
     columns: tuple[str, ...] = ()
     header: str | None = None
 
+    @property
+    def source(self) -> tuple[str, ...]:
+        """The columns that name what an id's number counts; none where ids are no SOURCE:NUMBER that is known of."""
+        return self.columns[:-1]
+
+    @property
+    def number(self) -> tuple[str, ...]:
+        return self.columns[-1:] if self.source else ()
+
     def check_settings(self, encoding: Encoding) -> None:
         """Raise ConfigError for what makes no sense with any rows."""
         if len(set(self.columns)) != len(self.columns) or not all(isinstance(n, str) and n for n in self.columns):
@@ -100,6 +109,12 @@ class Ids:
 
     def _ids(self, batch: pa.RecordBatch, ascent: Ascent) -> list[bytes | None]:
         texts = [_texts(batch.column(name)) for name in self.columns]
+        for name, parts in zip(self.source[1:], texts[1:], strict=False):
+            if pc.any(pc.match_substring(parts, "/")).as_py():
+                raise BadRecord(
+                    f"a row's {name} has a slash, which stands between the parts of an id: another row could get the"
+                    f" same. Replace it, or name {name!r} first in id=, where slashes are allowed"
+                )
         if len(texts) > 1:
             source = pc.binary_join_element_wise(*texts[:-1], "/") if len(texts) > 2 else texts[0]
             texts = [pc.binary_join_element_wise(source, texts[-1], ":")]

@@ -25,6 +25,7 @@ class Settings:
     timeout_s: float
     client: tuple[tuple[str, str], ...] = field(repr=False)  # librdkafka's, sorted; a password may be among them
     ids: Ids  # of mode="keyed"
+    repartition: bool
 
     def names(self, pipeline: str) -> Names:
         return Names(self.prefix, pipeline, self.name)

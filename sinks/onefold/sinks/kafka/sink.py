@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from onefold.core.contract import Committer, Guarantee, SinkKind, SinkWriter, TaskId
 from onefold.core.errors import ConfigError
-from onefold.core.findings import Finding
+from onefold.core.findings import Finding, Held
 from onefold.sinks.columns import names_of
 from onefold.sinks.kafka import clients, doctor, requests
 from onefold.sinks.kafka.cluster import cluster
@@ -35,7 +35,11 @@ class KafkaSink:
     - `keyed`: every record carries a unique id, and shows as it is written, maybe repeatedly; readers drop what they
       have seen (`KafkaSource(deduplicate=...)`). `id` names the column with the ids, or several of which they are made:
       `id=("topic", "partition", "offset")` gives `orders/3:1700`. The id is the record's key, or with `id_header="id"`
-      that header. This needs no transactions, neither of the brokers nor of the readers.
+      that header. This needs no transactions, neither of the brokers nor of the readers. Where `id` names several
+      columns, the pipeline brings the rows of each source of ids into one task, in the order of their numbers.
+
+    `repartition=False`: the rows are written in the tasks, and in the order, in which they come, whatever sinks beside
+    this one need; for `keyed`, where a source's rows are in one task, in order, already.
 
     `format="json"` makes each row one JSON object, of all columns but those in `headers`. `key` names the column whose
     text (or bytes) is the record's key, or several, whose values become one JSON object; a key's records go to the
@@ -72,6 +76,7 @@ class KafkaSink:
         settings: Mapping[str, str] | None = None,
         id: str | Sequence[str] = (),
         id_header: str | None = None,
+        repartition: bool = True,
     ) -> None:
         outage_max_s = transaction_timeout_s / 3 if outage_max_s is None else outage_max_s
         self._settings = Settings(
@@ -87,6 +92,7 @@ class KafkaSink:
             timeout_s=timeout_s,
             client=tuple(sorted((settings or {}).items())),
             ids=Ids(names_of(id), id_header),
+            repartition=repartition,
         )
         _check(self._settings)
         self._schema: pa.Schema | None = None
@@ -126,6 +132,9 @@ class KafkaSink:
     def examine(self, pipeline: str, deciding_s: float | None) -> Iterator[Finding]:
         return doctor.examine(self._settings, pipeline, deciding_s)
 
+    def held(self, pipeline: str) -> list[Held]:
+        return doctor.held(self._settings, pipeline) if self._settings.mode == "transactional" else []
+
     def store_url(self) -> str | None:
         return None
 
@@ -150,6 +159,17 @@ class KafkaSink:
 
     def writers_max(self) -> int | None:
         return None
+
+    def partition_by(self) -> tuple[str, ...]:
+        """Readers drop a source's id that comes behind a higher one: so one task has all of a source's rows."""
+        return self._settings.ids.source if self._settings.repartition else ()
+
+    def order_by(self) -> tuple[str, ...]:
+        return self._settings.ids.number if self._settings.repartition else ()
+
+    def in_place(self) -> bool:
+        """Of ids in one column only the user knows which of them have an order."""
+        return not self._settings.repartition or (self._settings.mode == "keyed" and not self._settings.ids.source)
 
     def writer(self, task: TaskId) -> SinkWriter:
         if self._schema is None:

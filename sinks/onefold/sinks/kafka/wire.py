@@ -1,4 +1,8 @@
-"""One connection to one broker, for requests that librdkafka has no call for. The codec is kafka-python's."""
+"""One connection to one broker, for requests that librdkafka has no call for. The codec is kafka-python's.
+
+An exchange that did not end, whatever interrupted it, ends the connection: what comes next on it may be the answer to
+an earlier request.
+"""
 
 from __future__ import annotations
 
@@ -89,26 +93,33 @@ class Connection:
                     f"{version}. The sink needs brokers from 2.7 on for mode='keyed', from 4.0 on for 'transactional'"
                 )
         answers: list[Any] = []
-        for start in range(0, len(requests), IN_FLIGHT_MAX):
-            some = requests[start : start + IN_FLIGHT_MAX]
-            try:
-                self._socket.sendall(b"".join(self._framed(request, version) for request in some))
-                answers += [response[version].decode(self._receive(), header=True) for _ in some]
-            except (OSError, struct.error) as error:
-                self.close()
+        try:
+            for start in range(0, len(requests), IN_FLIGHT_MAX):
+                asked = [self._framed(request, version) for request in requests[start : start + IN_FLIGHT_MAX]]
+                self._socket.sendall(b"".join(frame for _, frame in asked))
+                answers += [response[version].decode(self._receive(number), header=True) for number, _ in asked]
+        except BaseException as error:
+            self.close()
+            if isinstance(error, (OSError, ValueError, struct.error)):
                 raise Unanswered(f"the Kafka broker at {self.address} did not answer: {error or 'no word'}") from error
+            raise
         return answers
 
-    def _framed(self, request: Any, version: int) -> bytes:
-        self._correlation_id += 1
+    def _framed(self, request: Any, version: int) -> tuple[int, bytes]:
+        """A request as it goes out, behind the number that its answer repeats."""
+        self._correlation_id = self._correlation_id % 0x7FFFFFFF + 1
         request.with_header(self._correlation_id, _CLIENT)
-        return bytes(request.encode(version=version, header=True, framed=True))
+        return self._correlation_id, bytes(request.encode(version=version, header=True, framed=True))
 
-    def _receive(self) -> bytes:
+    def _receive(self, asked: int) -> bytes:
         (size,) = struct.unpack(">i", self._exactly(4))
-        if not 0 < size <= RESPONSE_BYTES_MAX:
+        if not 4 <= size <= RESPONSE_BYTES_MAX:
             raise OSError(f"{size} is not the size of an answer")
-        return self._exactly(size)
+        answer = self._exactly(size)
+        (answered,) = struct.unpack_from(">i", answer)
+        if answered != asked:
+            raise OSError(f"it answered request {answered} instead of {asked}")
+        return answer
 
     def _exactly(self, size: int) -> bytes:
         received = bytearray()

@@ -19,6 +19,7 @@ __all__ = [
     "check_types",
     "columns_ddl",
     "parsed_part",
+    "places_of",
     "wanted_of",
     "with_columns",
 ]
@@ -41,6 +42,14 @@ def added_columns(columns: Collection[str]) -> pa.Schema:
 
 
 POSITION_COLUMNS = added_columns(["position"])
+
+
+def places_of(format: str, columns: Collection[str]) -> tuple[str, ...]:
+    """The columns that say where in Kafka a record was: topic, partition and offset; none if they were not wanted."""
+    names = tuple(_ADDED["position"])
+    if format == "raw":
+        return tuple(_RAW_OF[name] for name in names)
+    return names if "position" in columns else ()
 
 
 def columns_ddl(ddl: str, columns: Collection[str]) -> str:

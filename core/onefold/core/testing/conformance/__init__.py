@@ -6,6 +6,7 @@ strikes.py       which points of a call are struck
 calls.py         the contract's calls as values that travel to those processes
 workbench.py     a pipeline of one check, its rows, and a look at the destination
 sink_checks.py   what every sink promises, where nobody crashes
+sharing.py       the same of rows that several writers share
 crash_checks.py  what every transactional sink promises, where its process is killed
 kinds.py, two_phase.py, last_resource.py   what differs between the kinds of sinks
 sinks.py, stores.py   the two entries, check_sink and check_store

@@ -36,6 +36,7 @@ class Promise(enum.Enum):
     COMMIT_ONCE = "commit: repeated, by any process, after a crash at any step, every row is visible once"
     COMMIT_ONLY_NAMED = "commit: never touches a newer epoch's or generation's work, nor another pipeline's"
     ATOMIC_EPOCH = "atomic epoch: a reader never sees part of an epoch"
+    SHARED_OUT = "writers: rows shared out as the sink asks, and otherwise in any way, are all visible once"
     LEDGER_EQUAL = "ledger: what was recorded comes back equal, in any process; None if there was nothing"
     MEMBERS = "ledger: whatever is visible shows there, as a member beyond its row or below it, also before any row"
     LEDGER_FORWARD = "record: rows only go forward, by epoch, then generation; Fenced otherwise, and nothing changes"

@@ -10,6 +10,7 @@ from onefold.core.errors import Fenced, Retriable, WorkLost
 from onefold.core.testing.conformance.calls import Describe, ReadLedger
 from onefold.core.testing.conformance.kinds import finish
 from onefold.core.testing.conformance.promises import Held, Promise
+from onefold.core.testing.conformance.sharing import rows_show_however_they_are_shared_out
 from onefold.core.testing.conformance.workbench import Subject, Work, Workbench, entry_of, positions
 
 __all__ = ["SINK_CHECKS", "expect_listed"]
@@ -258,6 +259,7 @@ def _text(work: Committable) -> str:
 
 SINK_CHECKS = (
     it_says_what_it_is,
+    rows_show_however_they_are_shared_out,
     prepare_says_what_it_left,
     a_writer_aborts_only_itself,
     of_two_attempts_one_counts,

@@ -9,6 +9,7 @@ from onefold.core.errors import CheckpointMismatch, Damaged, Fenced, WorkLost
 from onefold.core.testing.conformance.crash_checks import record_can_be_cut_anywhere
 from onefold.core.testing.conformance.kinds import Kind, finish
 from onefold.core.testing.conformance.promises import Held, Promise
+from onefold.core.testing.conformance.sharing import rows_show_however_they_are_shared_out
 from onefold.core.testing.conformance.sink_checks import it_says_what_it_is, the_ledger_only_goes_forward
 from onefold.core.testing.conformance.workbench import Subject, Work, Workbench, entry_of
 from onefold.core.testing.conformance.write_through_crashes import (
@@ -161,6 +162,7 @@ WRITE_THROUGH = Kind(
     shows_on_decide=False,
     checks=(
         it_says_what_it_is,
+        rows_show_however_they_are_shared_out,
         prepare_leaves_nothing_to_undo,
         an_epoch_shows_once_however_often_it_is_written,
         the_ledger_only_goes_forward,

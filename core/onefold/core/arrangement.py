@@ -1,0 +1,72 @@
+"""How the rows of an epoch are shared out among writers, so that each sink gets them as it needs them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from onefold.core.contract import InPlace, Ordered, Partitioned, Sink
+
+__all__ = ["AS_THEY_COME", "Arrangement", "Pass", "needed_by", "passes"]
+
+
+@dataclass(frozen=True, slots=True)
+class Arrangement:
+    """Equal values of `partition_by` go to one writer, and among these the rows ascend by `order_by`.
+
+    `in_place`: the rows stay in the tasks, and in the order, in which they come.
+    """
+
+    partition_by: tuple[str, ...] = ()
+    order_by: tuple[str, ...] = ()
+    in_place: bool = False
+
+    @property
+    def moves_rows(self) -> bool:
+        return bool(self.partition_by or self.order_by)
+
+    def joined(self, other: Arrangement) -> Arrangement | None:
+        """One that suits whoever needs either; None if there is none."""
+        if self.in_place or other.in_place:
+            return None if self.moves_rows or other.moves_rows else Arrangement(in_place=True)
+        common = tuple(name for name in self.partition_by if name in other.partition_by)
+        if self.partition_by and other.partition_by and not common:
+            return None
+        shorter, longer = sorted((self.order_by, other.order_by), key=len)
+        if longer[: len(shorter)] != shorter:
+            return None
+        return Arrangement(common or self.partition_by or other.partition_by, longer)
+
+
+AS_THEY_COME = Arrangement()
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """Sinks that are written together, since one arrangement suits them all."""
+
+    arrangement: Arrangement
+    sinks: tuple[Sink, ...]
+
+
+def needed_by(sink: Sink) -> Arrangement:
+    """What a sink says. Only after `open`: it may depend on what its server can do."""
+    return Arrangement(
+        partition_by=sink.partition_by() if isinstance(sink, Partitioned) else (),
+        order_by=sink.order_by() if isinstance(sink, Ordered) else (),
+        in_place=isinstance(sink, InPlace) and sink.in_place(),
+    )
+
+
+def passes(sinks: Sequence[Sink]) -> list[Pass]:
+    """The sinks in as few passes over an epoch's rows as their needs allow: one, unless they contradict each other."""
+    made: list[Pass] = []
+    for sink in sinks:
+        need = needed_by(sink)
+        for number, there in enumerate(made):
+            if (joined := there.arrangement.joined(need)) is not None:
+                made[number] = Pass(joined, (*there.sinks, sink))
+                break
+        else:
+            made.append(Pass(need, (sink,)))
+    return made
