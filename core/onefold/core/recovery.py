@@ -272,11 +272,8 @@ def place(facts: StoreFacts, found: EpochRecord | None, request: EpochRequest) -
             f" Restore the checkpoint that it had, or {NEW_CHECKPOINT}, where the source is read with"
             " pipeline.read or pipeline.stream and reader='onefold', which plans that very range"
         )
-    if (
-        facts.last is None
-        and request.continues
-        and (base is None or asked.start.relation_to(base) is not Relation.SAME)
-    ):
+    is_at_base = base is not None and asked.start.relation_to(base) is Relation.SAME
+    if facts.last is None and request.continues and not is_at_base:
         raise DataLoss(
             f"batch {request.batch_id} of query {request.query_id} goes on from batches that are not on record: the"
             " destination and its store were made anew, or are an older copy, or the query ran without this pipeline"

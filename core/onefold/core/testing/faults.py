@@ -52,6 +52,9 @@ class Fault(enum.Enum):
     BATCHES_SKIPPED = "batches skipped"  # the process dies, and Spark's batch numbers go on further up
     PLAN_REPLACED = "plan replaced"  # on an object store, another process's late write replaces the batch's plan
     TOPIC_ANEW = "topic made anew"  # the process dies, and the next batch ends before it starts
+    OTHER_START = "other start"  # the process dies, and starts with other starting offsets
+    FROM_LEDGER = "from the ledger"  # the process dies, and starts from where the ledger stands
+    SECOND_CALL = "second call"  # the process dies, and the job calls the epoch writer twice for its next batch
     NEW_STORE = "new store"  # the process dies, and starts with an empty store
     NEW_STORE_ADOPTED = "new store, adopted"  # and the operator decides for the destination
     STORE_BACK = "store back"  # after an older database was used for a while, the newer store comes back, alone
@@ -74,6 +77,9 @@ MISHAPS = BACKUPS | {
     Fault.OTHER_CUT_NEW_CHECKPOINT,
     Fault.BATCHES_SKIPPED,
     Fault.TOPIC_ANEW,
+    Fault.OTHER_START,
+    Fault.FROM_LEDGER,
+    Fault.SECOND_CALL,
     Fault.NEW_STORE,
     Fault.NEW_STORE_ADOPTED,
     Fault.STORE_BACK,
@@ -141,6 +147,8 @@ def applies(fault: Fault, point: str, sinks: tuple[SinkKind, ...]) -> bool:
         case Fault.GROW | Fault.BACKUP | Fault.PLAN_REPLACED:
             return when == "before"
         case Fault.NEW_CHECKPOINT | Fault.OTHER_CUT | Fault.OTHER_CUT_NEW_CHECKPOINT | Fault.BATCHES_SKIPPED:
+            return when == "before"
+        case Fault.OTHER_START | Fault.FROM_LEDGER | Fault.SECOND_CALL:
             return when == "before"
         case Fault.TOPIC_ANEW | Fault.NEW_STORE | Fault.NEW_STORE_ADOPTED | Fault.SINK_ADDED | Fault.DEAD_LETTERS:
             return when == "before"

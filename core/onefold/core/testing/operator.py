@@ -34,7 +34,8 @@ class Operator:
         self.newer: dict[str, Any] | None = None
         self.newer_store: dict[str, Any] | None = None  # from before an older database came into use
         self.expects_damage = self.bad_record = self.cuts_anew = self.topic_is_new = False
-        self.from_ledger = self.adopts = self.plan_was_replaced = False
+        self.from_ledger = self.adopts = self.plan_was_replaced = self.calls_twice = False
+        self.starting_offsets = "earliest"
         self.accepts_damage: int | None = None
         self.has_dead_letters = self._is_interlude = False
         self.are_letters_astray = False  # some are of a history that is gone: they stay out
@@ -110,6 +111,12 @@ class Operator:
                 self._batch_step = 3
             case Fault.TOPIC_ANEW:
                 self.topic_is_new = True
+            case Fault.OTHER_START:
+                self.starting_offsets = "another"
+            case Fault.FROM_LEDGER:
+                self.from_ledger = True
+            case Fault.SECOND_CALL:
+                self.calls_twice = True
 
     def replaces_plan(self) -> None:
         """The newest batch is planned to end elsewhere: as a zombie of the query saw it, before its successor did."""
@@ -135,6 +142,9 @@ class Operator:
             return True
         if isinstance(error, Damaged) and (self.expects_damage or self.mishap is Fault.OLD_SINK):
             return self._makes_good()
+        if self.calls_twice and isinstance(error, ConfigError):
+            self.calls_twice, self.expects_damage = False, True
+            return True
         if self.plan_was_replaced and isinstance(error, CheckpointMismatch | DataLoss):
             if "start the query again" not in str(error):
                 self.world.checkpoint.clear()
@@ -174,6 +184,10 @@ class Operator:
             case Fault.TOPIC_ANEW:
                 self.topic_is_new = False
                 self._forget_plan()
+            case Fault.OTHER_START:
+                self.starting_offsets = "earliest"
+            case Fault.FROM_LEDGER:
+                self.from_ledger = False
             case Fault.SINK_REMOVED | Fault.SINK_ADDED:
                 pass  # put back as it was
             case _:

@@ -217,8 +217,8 @@ class World:
         life = production.QueryLife(PIPELINE, names, operator.adopts, operator.accepts_damage, self.late)
         if self.freezes or operator.on_trial:
             latest = Positions.of({"t/0": self.lives})  # the source has grown since the last life
-            initial = self.subject.protocol.Initial(latest, operator.from_ledger) if self.freezes else None
-            yield from life.start(initial)
+            initial = self.subject.protocol.Initial(latest, operator.from_ledger, operator.starting_offsets)
+            yield from life.start(initial if self.freezes else None)
             if operator.on_trial:
                 return
             yield from life.check_checkpoint(ROOT)
@@ -246,6 +246,8 @@ class World:
                 if self.freezes:
                     raise
                 yield from self._batch(life, run, batch, job, running)  # the job's own code asks once more
+            if operator.calls_twice:
+                yield from self._batch(life, run, batch, job, running)
             yield CommitBatch(batch)
 
     def _start(self, life: Any) -> Generator[Step, Any, Positions]:
