@@ -21,6 +21,7 @@ import pytest
 from onefold.core import Committable, EpochRecord, LastResource, Positions, Range, Sink, SinkKind, TaskId, driver
 from onefold.core.driver import Driver
 from onefold.core.effects import EpochRequest
+from onefold.core.patience import Patience
 from onefold.core.protocol import Initial, Outcome, Started, epoch, start
 from onefold.core.store import CheckpointStore
 from onefold.sinks import PostgresSink
@@ -28,7 +29,6 @@ from onefold.sinks.postgres import committer as committing
 from onefold.sinks.postgres import writer as writing
 from onefold.spark import writers
 from onefold.spark.bad_records import Policy
-from onefold.spark.patience import Patience
 
 __all__ = ["Epochs", "Line", "MakeWorld", "World", "assert_exact", "at_failpoint", "later", "worlds"]
 

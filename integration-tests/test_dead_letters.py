@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import uuid
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any
@@ -16,14 +18,14 @@ from lives import NUMBERS, Life, at_failpoint
 from pyspark.sql import DataFrame
 from support import AVAILABLE_NOW, CrashError, Rig, crash
 
-from onefold.core import Committable, ConfigError, EpochRecord, Sink
-from onefold.core.dead_letters import BAD_COLUMNS, LETTER_COLUMNS, LETTER_HEADERS
-from onefold.core.errors import BadRecord
+from onefold.core import Committable, ConfigError, EpochRecord, Fenced, Sink, SinkWriter, TaskId
+from onefold.core.dead_letters import BAD_COLUMNS, LETTER_COLUMNS, LETTER_HEADERS, letters
+from onefold.core.errors import BadRecord, Retriable
+from onefold.core.patience import Patience
 from onefold.sinks import KafkaSink, PostgresSink
 from onefold.sources import KafkaSource
 from onefold.spark import Pipeline
 from onefold.spark.bad_records import Bad, Policy
-from onefold.spark.patience import Patience
 from onefold.spark.verify import Verification, verify
 
 pytestmark = pytest.mark.servers
@@ -149,14 +151,18 @@ class Lettered(Life[Sink]):
         for task in range(self.TASKS):
             half = numbers[task * 25 : task * 25 + 25]
             good = pa.record_batch([pa.array([n for n in half if not is_bad(n)], pa.int64())], schema=NUMBERS)
-            bad = [{"source_offset": n, "value": b"?", "reason": "odd"} for n in half if is_bad(n)]
-            batches = [good, Bad(pa.RecordBatch.from_pylist(bad, schema=BAD_COLUMNS))]
+            batches = [good, Bad(pa.RecordBatch.from_pylist(bad_of(half), schema=BAD_COLUMNS))]
             manifest += self.task(self.rows, record, batches, Policy(self.dead, 1000))
         return tuple(manifest)
 
 
 def is_bad(number: int) -> bool:
     return number % 10 == 0
+
+
+def bad_of(numbers: Iterable[int]) -> list[dict[str, Any]]:
+    record = {"source_topic": "t", "source_partition": 0, "value": b"?", "reason": "odd"}
+    return [{**record, "source_offset": n} for n in numbers if is_bad(n)]
 
 
 def crash_everywhere(make: Callable[[], Lettered], monkeypatch: pytest.MonkeyPatch) -> range:
@@ -227,6 +233,74 @@ def test_a_pipeline_may_get_its_sink_for_dead_letters_later(postgres_url: str) -
     with psycopg.connect(postgres_url, autocommit=True) as connection:
         dead = connection.execute("SELECT source_offset, epoch FROM dead ORDER BY 1").fetchall()
     assert dead == [(n, 2) for n in range(50, 100) if is_bad(n)]
+
+
+class Haunted(Lettered):
+    """One whose first task has a twin: it writes the same dead letters, and prepares them when it is woken."""
+
+    zombie: SinkWriter
+
+    def _write(self, record: EpochRecord) -> tuple[Committable, ...]:
+        bad = pa.RecordBatch.from_pylist(bad_of(range(self.at, self.at + 25)), schema=BAD_COLUMNS)
+        task = TaskId(record.pipeline, record.generation, record.epoch, record.timestamp_ms, uuid.uuid4())
+        self.zombie = self.dead.writer(task)
+        self.zombie.write(letters(bad, task))
+        return super()._write(record)
+
+
+@pytest.mark.parametrize("kind", ["two_phase", "staged", "transactional", "keyed"])
+def test_a_sink_for_dead_letters_that_comes_later_has_each_once_though_a_zombie_writes_its_own_late(
+    kind: str, postgres_url: str, kafka_server: Any, kafka_topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It comes while an epoch is decided and not committed; the zombie wakes when two further epochs are complete."""
+    servers, topic = str(kafka_server.bootstrap_servers), kafka_topic(partitions=1)
+    table = PostgresSink(postgres_url, "t", delivery="two_phase")
+
+    def dead() -> Sink:
+        if kind == "transactional":
+            return KafkaSink(topic, bootstrap_servers=servers)
+        if kind == "keyed":
+            id = ("source_topic", "source_partition", "source_offset")
+            return KafkaSink(topic, bootstrap_servers=servers, mode="keyed", id=id)
+        return PostgresSink(postgres_url, "dead", delivery=kind)
+
+    def found() -> list[int]:
+        if kind in ("two_phase", "staged"):
+            with psycopg.connect(postgres_url, autocommit=True) as connection:
+                return [n for (n,) in connection.execute("SELECT source_offset FROM dead ORDER BY 1")]
+        reader = Reader(servers, topic, 1)
+        records = [(message.key(), json.loads(message.value() or b"")["source_offset"]) for message in reader.read()]
+        reader.close()
+        return sorted(n for _, n in (set(records) if kind == "keyed" else records))
+
+    with Life([table], "p") as before, monkeypatch.context() as patch:
+        before.recover(from_ledger=True)
+        before.open(NUMBERS)
+        at_failpoint(patch, "after:Decide", crash)
+        row = pa.record_batch([pa.array([1], pa.int64())], schema=NUMBERS)
+        with pytest.raises(CrashError):
+            before.process(0, 50, 0, lambda record: before.task(table, record, [row]))
+    with Haunted(table, dead()) as first, monkeypatch.context() as patch:
+        at_failpoint(patch, "before:Decide", crash)
+        assert first.at == 50
+        with pytest.raises(CrashError):
+            first.run()
+    for at in (50, 100):
+        with Lettered(table, dead()) as life:
+            assert life.at == at
+            life.run()
+    with suppress(Fenced, Retriable):  # which its own server may tell it
+        first.zombie.prepare()
+    with Lettered(table, dead()) as life:
+        life.run()
+    assert found() == [n for n in range(50, 200) if is_bad(n)]
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        rows = [n for (n,) in connection.execute("SELECT id FROM t ORDER BY id")]
+        prepared = "SELECT gid FROM pg_prepared_xacts WHERE database = current_database()"
+        for left_over in (prepared, "SELECT attempt FROM onefold_sinks.onefold_staged"):
+            assert connection.execute(left_over.encode()).fetchall() == []
+    assert rows == [1, *(n for n in range(50, 200) if not is_bad(n))]
+    assert [name for name in open_transactions(servers) if f"/{topic}/" in name] == []
 
 
 def test_two_sinks_that_would_both_decide_are_refused_and_the_way_out_is_said(rig: Rig) -> None:

@@ -7,7 +7,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -21,10 +21,11 @@ from Hbase_thrift import Mutation
 from lives import Epochs
 from support import CrashError, crash, failing_at
 
-from onefold.core import EpochRecord, EpochState, Positions, Range, TaskId, WriteThrough
+from onefold.core import EpochRecord, EpochState, Positions, Range, TaskId, WriteThrough, driver
 from onefold.core.errors import BadRecord, ConfigError, Fenced
 from onefold.core.testing import check_sink
 from onefold.hbase import Family, HBaseSettings, HBaseTable, tables
+from onefold.hbase.cells import Cells
 from onefold.hbase.mapping import NULL, RowKey, TableMapping
 from onefold.local import HBaseServer
 from onefold.sinks import HBaseSink
@@ -99,7 +100,8 @@ def wakes_late(line: Line, meanwhile: Callable[[], object] = lambda: None) -> di
         late.write(first)
         life.run([rows(("a", 2, None, False), ("b", 2, 2, True))])
         meanwhile()
-        late.prepare()
+        with suppress(Fenced):
+            late.prepare()
     return line.shown()
 
 
@@ -109,6 +111,16 @@ def test_a_task_of_an_older_epoch_that_wakes_late_changes_nothing(
 ) -> None:
     line = Line(hbase_server.servers, tmp_path, deletes=deletes)
     assert wakes_late(line) == {"a": (2, None), "c": (1, 1)}
+
+
+def test_a_task_that_finds_its_rows_below_a_later_epochs_is_fenced(line: Line) -> None:
+    mine = rows(("a", 1, 1, False))
+    with line.life() as life:
+        late = line.writer(life, life.run(mine).record)
+        late.write(mine)
+        life.run(rows(("a", 2, 2, False)))
+        with pytest.raises(Fenced, match="a later epoch or generation has begun since"):
+            late.prepare()
 
 
 def test_a_major_compaction_forgets_real_deletes_and_no_tombstones(
@@ -121,6 +133,45 @@ def test_a_major_compaction_forgets_real_deletes_and_no_tombstones(
     assert wakes_late(line, partial(compact, line.table)) == {"a": (2, None), "c": (1, 1)}
     shown = wakes_late(real, partial(compact, real.table))
     assert shown == {"a": (2, None), "b": (1, 1), "c": (1, 1)}, "as the page and the sink's guarantee say"
+
+
+def ahead(line: Line, by_s: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another pipeline has written the rows a and b, deleting the second, and its clock was ahead."""
+    real = time.time_ns
+    with monkeypatch.context() as patched:
+        patched.setattr(driver.time, "time_ns", lambda: real() + int(by_s * 1e9))
+        with Epochs(line.make(), SCHEMA, pipeline="ahead", store=line.store) as life:
+            life.run(rows(("a", 1, 1, False), ("b", 1, 1, True)))
+
+
+@pytest.mark.parametrize("settings", [{}, {"deletes": "real"}, {"order": ()}])
+@pytest.mark.parametrize("key", ["a", "b"])
+def test_an_epoch_below_what_a_clock_that_was_ahead_has_put_is_refused_and_a_later_one_covers_it(
+    hbase_server: HBaseServer, tmp_path: Path, settings: dict[str, Any], key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line = Line(hbase_server.servers, tmp_path, **settings)
+    ahead(line, 4, monkeypatch)
+    mine = rows((key, 2, 2, False), ("c", 2, 2, False))
+    for _ in range(2):
+        with line.life() as life, pytest.raises(ConfigError, match=f"the row b'{key}' was put at .* is hidden by a "):
+            life.run(mine)
+    time.sleep(5)  # the way out that the error names
+    with Epochs(line.make(), SCHEMA, pipeline="again", store=line.store) as life:
+        life.run(mine)
+    shown = line.shown()
+    assert (shown[key], shown["c"]) == ((2, 2), (2, 2))
+
+
+def test_newer_cells_of_other_rows_and_of_other_columns_hide_nothing(
+    line: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ahead(line, 3600, monkeypatch)
+    others = HBaseTable(HBaseSettings(line.servers), line.table)
+    later_ms = time.time_ns() // 1_000_000 + 3_600_000
+    others.put(pa.array([b"c"]), [Cells(b"f", b"other", pa.array([b"x"]))], later_ms)
+    with line.life() as life:
+        life.run(rows(("c", 2, 2, False)))
+    assert line.shown()["c"] == (2, 2)
 
 
 class TimestampAnew(RowKeyWriter):

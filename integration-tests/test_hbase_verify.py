@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import importlib
 import json
+import sqlite3
 import uuid
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -149,6 +151,60 @@ def test_what_each_mode_made_of_a_topic_is_verified_and_every_change_by_hand_is_
     by_command = CliRunner().invoke(app, command(rig, made[1], "--mode=rolling", f"--merge={merges}", "--json"))
     assert by_command.exit_code == 1, by_command.output
     assert wrong(Comparison(**json.loads(by_command.stdout)["comparison"])) == {"changed": 1, "unexpected": 1}
+
+
+VERSIONS = "id long, n int, gone boolean"
+
+
+def write_versions(rig: Rig, sink: HBaseSink, *epochs: list[tuple[int, int, bool]]) -> None:
+    """Each epoch's versions, all in one partition; runs the pipeline after each."""
+    for versions in epochs:
+        values = [{"id": id, "n": n, "gone": gone} for id, n, gone in versions]
+        rig.put_values([json.dumps(value).encode() for value in values], 1)
+        rig.run(rig.pipeline(sink, store=rig.sqlite), rig.source(at_most=None, schema=VERSIONS))
+
+
+@pytest.mark.usefixtures("_few_tasks")
+def test_without_an_order_only_the_newest_epochs_version_of_a_row_is_right(rig: Rig, hbase_server: HBaseServer) -> None:
+    sink = HBaseSink(hbase_server.servers, fresh("newest"), row_key="id", family="f", delete="gone")
+    write_versions(
+        rig,
+        sink,
+        [(1, 1, False), (2, 1, False), (3, 1, True), (4, 1, False), (5, 1, False), (6, 1, False)],
+        [(1, 2, False), (2, 2, True), (3, 2, False), (4, 2, False)],
+        [(1, 1, False), (2, 3, False), (4, 3, True), (7, 3, False)],
+    )
+    options = {"hbase": sink.settings.hbase.servers, "table": sink.settings.declared.table, "schema": VERSIONS}
+    options |= {"pipeline": "test", "row-key": "id", "family": "f", "delete": "gone", "store": rig.sqlite}
+    options |= {"topic": rig.topic, "bootstrap-servers": rig.servers}
+    verifying = ["verify", *(f"--{name}={value}" for name, value in options.items()), "--json"]
+
+    def judged(exit_code: int, *more: str) -> dict[str, Any]:
+        by_command = CliRunner().invoke(app, [*verifying, *more])
+        assert by_command.exit_code == exit_code, by_command.output
+        found: dict[str, Any] = json.loads(by_command.stdout)["comparison"]
+        return found
+
+    def put_back(key: int, n: int, deleted: bool = False) -> None:
+        columns = {"id": pa.array([key], pa.int64()), "n": pa.array([n], pa.int32()), "gone": pa.array([deleted])}
+        rows = pa.record_batch(columns)
+        mapping = sink.settings.mode.bound(sink.settings.declared, rows.schema)
+        cells = mapping.cells(rows, pa.array([deleted]))
+        HBaseTable(sink.settings.hbase, mapping.table).put(mapping.keys(rows), cells, LATER_MS)
+
+    assert judged(0)["expected"] == 6
+    assert judged(0, "--select=id", "--select=n", "--select=gone", "--where=n > 0")["actual"] == 6
+    put_back(1, 2)
+    put_back(2, 3, deleted=True)
+    put_back(3, 1, deleted=True)
+    put_back(4, 2)
+    found = judged(1)
+    assert wrong(Comparison(**found)) == {"changed": 1, "lost": 2, "unexpected": 1}, found
+    with closing(sqlite3.connect(rig.directory / "store.db")) as store, store:
+        store.execute("DELETE FROM onefold_epochs WHERE epoch < 3")
+    found = judged(1)
+    assert wrong(Comparison(**found)) == {"changed": 1, "lost": 1, "unexpected": 1}, "but of rows that epoch 3 wrote"
+    assert found["untold"] == 1 and "before epoch 3" in found["notes"][0], found
 
 
 def test_a_merge_function_of_a_module_that_the_workers_lack_says_so_and_how_they_get_it(

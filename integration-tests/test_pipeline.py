@@ -211,7 +211,7 @@ def test_a_dataframe_that_was_read_once_and_written_twice_is_not_written_twice(r
     """Its start is in it: the second query must not believe the ledger's position instead."""
     rig.put(300)
     pipeline = rig.pipeline()
-    df = pipeline.read(rig.spark, rig.source(starting_offsets="ledger"))
+    df = pipeline.read(rig.spark, rig.source())
     rig.finish(pipeline, pipeline.write(df, rig.checkpoint(), AVAILABLE_NOW))
     rig.put(200)
     rig.finish(pipeline, pipeline.write(df, rig.checkpoint("second"), AVAILABLE_NOW))
@@ -260,7 +260,7 @@ def test_a_streaming_dataframe_of_ones_own_is_written_through_the_epoch_writer(r
 def test_a_pipeline_pickles_and_goes_on_where_the_dataframe_that_was_read_begins(rig: Rig) -> None:
     rig.put(300)
     first = Pipeline("test", sinks=[rig.sink()])
-    df = first.read(rig.spark, rig.source(starting_offsets="ledger"))
+    df = first.read(rig.spark, rig.source())
     second: Pipeline = pickle.loads(pickle.dumps(first))
     first.close()
     rig.finish(second, rig.start(second, df))

@@ -14,7 +14,7 @@ from onefold.core import BadRecord, CheckpointMismatch, ConfigError, DataLoss, F
 from onefold.core.errors import exit_code
 from onefold.core.protocol import Outcome
 from onefold.local import PostgresServer
-from onefold.spark import Pipeline, register
+from onefold.spark import Pipeline
 
 pytestmark = pytest.mark.servers
 
@@ -103,9 +103,10 @@ def test_records_that_kafka_deleted_before_they_were_read_are_data_loss(rig: Rig
     admin = AdminClient({"bootstrap.servers": rig.servers, "log_level": 0})
     for deleted in admin.delete_records([TopicPartition(rig.topic, 1, 150)]).values():
         deleted.result(30)
-    with pytest.raises(DataLoss, match=rf"{rig.topic}/1 \[100, .*deleted everything before 150.*startingOffsets"):
-        # Other settings are another consumer: the one from before may have fetched the records in time.
-        rig.run(rig.pipeline(), rig.source(settings={"fetch.wait.max.ms": "50"}))
+    with pytest.raises(
+        DataLoss, match=rf"{rig.topic}/1: .* wanted is 100.*deleted everything before 150.*startingOffsets"
+    ):
+        rig.run(rig.pipeline())
     assert len(rig.rows()) == 400
 
 
@@ -215,19 +216,9 @@ def test_other_files_under_the_numbers_of_a_restored_checkpoint_are_not_mistaken
     shutil.rmtree(rig.checkpoint())
     older.rename(rig.checkpoint())
     rig.spark.range(20, 30).selectExpr("id", "id AS n").write.mode("append").parquet(folder)
-    with pytest.raises(CheckpointMismatch, match="written already"):
+    with pytest.raises(CheckpointMismatch, match="does not start where the last epoch ended"):
         run()
     assert rig.rows() == [(i, i) for i in range(20)]
-
-
-def test_onefold_kafka_without_the_pipelines_read_is_refused_because_its_start_is_not_on_record(rig: Rig) -> None:
-    rig.put(100)
-    register(rig.spark)
-    df = rig.spark.readStream.format("onefold_kafka").options(**rig.source().options()).load()
-    pipeline = rig.pipeline()
-    with pytest.raises(ConfigError, match=r"not on record anywhere.*pipeline\.read"):
-        rig.finish(pipeline, rig.start(pipeline, df))
-    pipeline.close()
 
 
 def test_a_source_that_fails_before_any_batch_is_not_mistaken_for_the_last_querys_error(rig: Rig) -> None:

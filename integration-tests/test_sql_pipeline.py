@@ -12,10 +12,10 @@ from pyspark.sql import SparkSession
 from support import CrashError, crash, failing_at
 
 from onefold.core import ConfigError
+from onefold.core.session import Session
 from onefold.core.store import CheckpointStore
 from onefold.sinks import SqlSink
 from onefold.spark import Pipeline
-from onefold.spark.session import Session
 
 pytestmark = pytest.mark.servers
 WAIT_S = 120

@@ -22,12 +22,12 @@ from lives import Life
 
 from onefold.core import Committable, EpochRecord, Positions, Range, Sink, TaskId, failpoints
 from onefold.core.failpoints import arm, failpoint
+from onefold.core.patience import Patience
 from onefold.core.protocol import Started
 from onefold.sinks import HBaseSink, PostgresSink
 from onefold.sources import KafkaSource
 from onefold.sources.kafka import OffsetRange, Planner, ranges, read
 from onefold.sources.kafka.standing import Standing
-from onefold.spark.patience import Patience
 from onefold.spark.writers import write_task
 
 __all__ = ["OPENED", "PARTS", "RECOVERED", "Driver", "Job", "Orders"]

@@ -13,6 +13,7 @@ from onefold.core import (
     Announcement,
     CheckpointMismatch,
     Committable,
+    ConfigError,
     Damaged,
     Decided,
     EpochRecord,
@@ -287,8 +288,9 @@ def test_start_from_the_ledger_goes_on_where_the_last_epoch_ended() -> None:
     assert world.run(start(SINKS, Initial(Positions(), from_ledger=True))).start == SPAN.end
     assert "Freeze" not in world.names
     world = World()
-    assert world.run(start(SINKS, Initial(Positions(), from_ledger=True))).start == Positions()
-    assert world.names[-1] == "Freeze"
+    with pytest.raises(ConfigError, match="has no ledger"):
+        world.run(start(SINKS, Initial(Positions(), from_ledger=True)))
+    assert "Freeze" not in world.names
 
 
 def test_a_start_that_was_overtaken_is_fenced_not_told_to_restore_backups() -> None:

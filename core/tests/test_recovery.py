@@ -24,7 +24,18 @@ from onefold.core import (
     SinkKind,
 )
 from onefold.core.effects import EpochRequest, StoreFacts
-from onefold.core.recovery import Next, Replay, adoption, check_committed, doomed, place, resolve
+from onefold.core.recovery import (
+    Committed,
+    Next,
+    Replay,
+    adoption,
+    check_committed,
+    check_setting,
+    doomed,
+    ledger_end,
+    place,
+    resolve,
+)
 
 
 def at(offset: int) -> Positions:
@@ -45,6 +56,7 @@ def ledger(
 DONE, DECIDED = record(1, EpochState.COMPLETE), record(2, EpochState.DECIDED)
 OPEN, DAMAGED = record(2, EpochState.OPEN), record(2, EpochState.DAMAGED)
 EMPTY = StoreFacts("store", 3, frozen=at(0))
+NOTHING = StoreFacts("store", 3)
 AT_REST = StoreFacts("store", 3, DONE, DONE, (), at(0))
 WITH_OPEN = replace(AT_REST, unfinished=(OPEN,))
 WITH_DECIDED = StoreFacts("store", 3, DECIDED, DONE, (DECIDED,), at(0))
@@ -118,8 +130,10 @@ def test_what_all_destinations_say_is_adopted(entry: LedgerEntry) -> None:
     ("facts", "entries", "words"),
     [
         (AT_REST, {"a": ledger(3), "b": ledger(2)}, "do not agree"),
-        (AT_REST, {"a": ledger(3), "b": None}, "b at epoch none.: leave b out of this one start, and put it back"),
-        (AT_REST, {"a": ledger(3), "b": ledger(2), "c": None}, "c at epoch none.: restore the store"),
+        (AT_REST, {"a": ledger(3), "b": None}, "b at epoch none.: restore the store they had"),
+        (AT_REST, {"a": ledger(3), "late": None}, "leave late out of this one start, and put it back for the next"),
+        (AT_REST, {"a": None, "late": ledger(3)}, "a at epoch none, late at epoch 3.: restore the store"),
+        (AT_REST, {"a": ledger(3), "b": ledger(2), "late": None}, "late at epoch none.: restore the store"),
         (AT_REST, {"a": ledger(3, members=(Member(4, 1, 4000),)), "b": ledger(3)}, "epoch 4 is half written"),
         (WITH_DECIDED, {"a": ledger(1, store="o"), "b": ledger(1, store="o")}, "epoch 2 is half written"),
     ],
@@ -128,7 +142,7 @@ def test_no_adoption_where_the_destinations_disagree(
     facts: StoreFacts, entries: dict[str, LedgerEntry | None], words: str
 ) -> None:
     with pytest.raises(CheckpointMismatch, match=words):
-        adoption(facts, entries)
+        adoption(facts, entries, may_come_late=("late",))
 
 
 def asks(start: int, end: int) -> EpochRequest:
@@ -158,8 +172,12 @@ def test_a_begun_write_through_epoch_runs_again_as_it_was_or_not_at_all() -> Non
     same = replace(asks(10, 20), write_through=("a",))
     for again in (same, replace(same, sinks=("b", "a"))):  # sinks commit in the order of their settings
         assert place(facts, None, again) == Next()
-    for other in (replace(same, range=Range(at(10), at(19))), replace(same, sinks=("a",)), asks(10, 20)):
-        with pytest.raises(CheckpointMismatch, match="must run again exactly as it was"):
+    with pytest.raises(CheckpointMismatch, match=r"exactly as it was, to .* batch 7 of query q is another range"):
+        place(facts, None, replace(same, range=Range(at(10), at(19))))
+    for other in (replace(same, sinks=("a",)), replace(same, sinks=("a", "b", "c")), asks(10, 20)):
+        with pytest.raises(
+            CheckpointMismatch, match=r"exactly as it was, and the sinks are .*Start once with the sinks"
+        ):
             place(facts, None, other)
 
 
@@ -186,7 +204,9 @@ def test_a_range_that_was_decided_is_a_replay() -> None:
         (AT_REST, asks(11, 15), DataLoss),
         (AT_REST, asks(9, 15), CheckpointMismatch),
         (AT_REST, asks(0, 15), CheckpointMismatch),
-        (EMPTY, asks(5, 15), DataLoss),
+        (EMPTY, asks(5, 15), CheckpointMismatch),  # nothing was written: it is another start
+        (replace(EMPTY, frozen=at(8)), asks(5, 15), CheckpointMismatch),
+        (replace(EMPTY, frozen=at(8)), replace(asks(5, 15), continues=True), DataLoss),
         (AT_REST, asks(10, 4), DataLoss),
     ],
 )
@@ -197,13 +217,62 @@ def test_gaps_overlaps_and_truncated_topics_are_refused(
         place(facts, None, request_)
 
 
+def test_no_error_says_of_records_that_they_are_written_where_nothing_was() -> None:
+    for frozen in (3, 8):
+        with pytest.raises(CheckpointMismatch, match="which has written nothing yet") as refused:
+            place(replace(EMPTY, frozen=at(frozen)), None, asks(5, 15))
+        assert "written already" not in str(refused.value)
+
+
 def test_a_checkpoint_beyond_the_record_was_written_for_a_destination_that_is_gone() -> None:
-    check_committed(AT_REST, at(10))
-    check_committed(AT_REST, at(3))
-    check_committed(EMPTY, at(0))
-    for facts, committed in ((AT_REST, at(11)), (EMPTY, at(1)), (replace(EMPTY, frozen=None), at(1))):
+    check_committed(AT_REST, Committed("q", 1, at(10)))
+    check_committed(AT_REST, Committed("q", 1, at(3)))
+    check_committed(EMPTY, Committed("q", 1, at(0)))
+    for facts, committed in ((AT_REST, 11), (EMPTY, 1), (replace(EMPTY, frozen=at(2)), 1), (NOTHING, 1)):
         with pytest.raises(DataLoss, match="ends beyond the recorded end"):
-            check_committed(facts, committed)
+            check_committed(facts, Committed("q", 1, at(committed)))
+
+
+def delta(version: int, index: int) -> Positions:
+    """Positions that go on while one of their numbers goes back."""
+    text = f'{{"reservoirId":"x","reservoirVersion":{version},"index":{index}}}'
+    return Positions.from_flat(dict(Positions.from_spark([text]).items) | {"#query": "q"})
+
+
+def test_positions_that_are_not_kafkas_have_no_order_so_that_none_of_them_is_truncated() -> None:
+    asked = replace(asks(0, 0), range=Range(delta(3, 5), delta(4, -1)))
+    assert place(NOTHING, None, asked) == Next()
+    done = replace(DONE, range=asked.range)
+    at_rest = replace(AT_REST, last=done, complete=done)
+    assert place(at_rest, None, replace(asked, range=Range(delta(4, -1), delta(4, 7)))) == Next()
+    with pytest.raises(CheckpointMismatch, match="does not start where the last epoch ended"):
+        place(at_rest, None, replace(asked, range=Range(delta(4, 2), delta(4, 7))))
+
+
+def test_of_positions_without_an_order_the_querys_batches_have_one() -> None:
+    done = replace(DONE, batch_id=4, range=Range(delta(3, 5), delta(4, -1)))
+    facts = replace(AT_REST, last=done, complete=done)
+    check_committed(facts, Committed("q", 4, delta(4, -1)))
+    check_committed(facts, Committed("q", 3, delta(3, 5)))  # the next was written, and not noted as done
+    with pytest.raises(DataLoss, match="ends beyond the recorded end"):
+        check_committed(facts, Committed("q", 5, delta(4, 9)))
+    with pytest.raises(DataLoss, match="ends beyond the recorded end"):
+        check_committed(facts, Committed("another", 3, delta(3, 5)))
+
+
+def test_the_ledger_is_a_start_only_where_there_is_one() -> None:
+    assert ledger_end(AT_REST, "p") == at(10)
+    with pytest.raises(ConfigError, match=r"pipeline 'p' has no ledger.*such as earliest"):
+        ledger_end(EMPTY, "p")
+
+
+def test_another_setting_of_the_start_is_refused_until_something_was_written() -> None:
+    frozen = at(5).with_setting("latest")
+    check_setting(EMPTY, frozen, "latest")
+    check_setting(EMPTY, at(5), "earliest")  # of an older version, which kept no setting
+    check_setting(AT_REST, frozen, "earliest")
+    with pytest.raises(ConfigError, match=r"startingOffsets=earliest would be ignored.*startingOffsets=latest"):
+        check_setting(EMPTY, frozen, "earliest")
 
 
 def left(handle: str, epoch: int, generation: int, sink: str = "a") -> Committable:
@@ -248,8 +317,6 @@ def test_a_sink_that_may_come_late_need_not_have_been_there_from_the_first_epoch
     newest = record(9, EpochState.COMPLETE)
     long_gone = {"a": ledger(9), "b": ledger(9), "c": ledger(4)}
     assert resolve(replace(AT_REST, complete=newest, last=newest), long_gone, may_come_late=("c",)).finish == ()
-    with pytest.raises(ConfigError, match="'c' is new"):
-        resolve(AT_REST, {**rest, "c": ledger(2)}, may_come_late=("c",))
     with pytest.raises(DataLoss, match="'b' has no ledger"):
         resolve(AT_REST, {"a": ledger(1), "b": None}, may_come_late=("b",))
 
@@ -267,9 +334,62 @@ def test_a_sink_that_came_late_shows_its_first_epoch_before_that_is_complete() -
     begun = replace(AT_REST, unfinished=(through,))
     entries = {"a": ledger(1), "b": ledger(1), "c": replace(ledger(0), announced=told)}
     assert resolve(begun, entries, may_come_late=("c",)).rerun == through
-    for entry in (ledger(2, time_ms=7), replace(ledger(0), announced=replace(told, epoch=3))):
-        with pytest.raises(ConfigError, match="'c' is new"):
-            resolve(facts, {**rest, "c": entry}, may_come_late=("c",))
-    two_phase = replace(first, state=EpochState.OPEN)
-    with pytest.raises(ConfigError, match="'c' is new"):
-        resolve(replace(begun, unfinished=(two_phase,)), {**entries, "c": ledger(2)}, may_come_late=("c",))
+    two_phase = replace(begun, unfinished=(replace(first, state=EpochState.OPEN),))
+    with pytest.raises(CheckpointMismatch, match="'c' holds epoch 2, which the checkpoint store never decided"):
+        resolve(two_phase, {**entries, "c": ledger(2)}, may_come_late=("c",))
+
+
+@pytest.mark.parametrize(
+    ("shown", "words"),
+    [
+        (ledger(2), "holds epoch 2, which the checkpoint store never decided"),
+        (replace(ledger(0), members=(Member(2, 1, 2000),)), "holds epoch 2, which"),
+        (ledger(2, store="other"), "was written under checkpoint store other"),
+    ],
+)
+def test_a_late_sink_that_is_ahead_of_the_store_is_told_that_the_store_is_older_not_that_the_sink_is_new(
+    shown: LedgerEntry, words: str
+) -> None:
+    """With a pipeline of its own, as a new sink is advised to have, what it shows would be written once more."""
+    with pytest.raises(CheckpointMismatch, match=words):
+        resolve(AT_REST, {"a": ledger(1), "b": ledger(1), "c": shown}, may_come_late=("c",))
+
+
+def test_a_late_sink_whose_first_epoch_has_another_time_in_the_store_has_another_history() -> None:
+    first = replace(DECIDED, sinks=("a", "b", "c"))
+    facts = replace(WITH_DECIDED, last=first, unfinished=(first,))
+    rest = {"a": ledger(2), "b": ledger(1, members=(Member(2, 1, 2000),))}
+    told = Announcement(3, 1, 3000, Range(at(20), at(30)))
+    with pytest.raises(CheckpointMismatch, match="an epoch 2 of another time"):
+        resolve(facts, {**rest, "c": ledger(2, time_ms=7)}, may_come_late=("c",))
+    with pytest.raises(CheckpointMismatch, match="holds epoch 3"):
+        resolve(facts, {**rest, "c": replace(ledger(0), announced=told)}, may_come_late=("c",))
+    without = replace(WITH_DECIDED, last=DECIDED, unfinished=(DECIDED,))
+    with pytest.raises(CheckpointMismatch, match="'c' holds epoch 2"):
+        resolve(without, {**rest, "c": ledger(2)}, may_come_late=("c",))
+
+
+def test_what_a_late_sink_shows_from_before_it_was_left_out_is_not_compared() -> None:
+    newest = record(9, EpochState.COMPLETE)
+    facts = replace(AT_REST, complete=newest, last=newest)
+    elsewhere = replace(ledger(4), positions=Positions.of({"forgotten/0": 99, "t/0": 40}))
+    for shown in (ledger(4), ledger(4, store="adopted since"), ledger(9, time_ms=7), elsewhere):
+        assert resolve(facts, {"a": ledger(9), "b": ledger(9), "c": shown}, may_come_late=("c",)).finish == ()
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [
+        replace(ledger(4), positions=at(91)),
+        ledger(4, members=(Member(5, 1, 5000),)),
+        replace(ledger(4), announced=Announcement(9, 1, 9000, Range(at(80), at(90)))),
+    ],
+    ids=["stands beyond", "half committed", "half written"],
+)
+def test_a_sink_that_was_left_out_while_the_store_went_back_is_not_put_back(shown: LedgerEntry) -> None:
+    """It shows records of a history that the store does not have: some of them would come twice."""
+    newest = record(9, EpochState.COMPLETE)
+    facts, rest = replace(AT_REST, complete=newest, last=newest), {"a": ledger(9), "b": ledger(9)}
+    with pytest.raises(CheckpointMismatch, match=r"'c' holds epoch .* under another name and with an empty table"):
+        resolve(facts, {**rest, "c": shown}, may_come_late=("c",))
+    assert resolve(facts, {**rest, "another name": None}, may_come_late=("another name",)).finish == ()

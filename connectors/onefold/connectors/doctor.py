@@ -9,8 +9,9 @@ from typing import Any
 
 from onefold.connectors.store_examination import StoreLook
 from onefold.core import Guarantee, OnefoldError, Sink, SinkKind
-from onefold.core.findings import Examined, Finding, Level, not_promised
+from onefold.core.findings import Examined, Finding, Holding, Level, not_promised
 from onefold.core.invariants import INVARIANTS
+from onefold.core.settling import Fate, fates
 from onefold.core.store import CheckpointStore
 from onefold.sources import KafkaSource
 from onefold.sources.kafka import doctor as kafka
@@ -98,8 +99,27 @@ def _examined(sink: Sink, look: StoreLook) -> SinkDiagnosis:
             yield _same_store(sink, look.store_id)
         if isinstance(sink, Examined):
             yield from sink.examine(look.pipeline, look.deciding_s)
+        if isinstance(sink, Holding):
+            yield from _left_over(sink, look)
 
     return SinkDiagnosis(sink.name, promise, _asked(findings))
+
+
+def _left_over(sink: Holding, look: StoreLook) -> Iterator[Finding]:
+    """What is prepared and was not, or never will be, decided: a task that came late has prepared it."""
+    listed = {held.committable: held for held in sink.held(look.pipeline)}  # before the store is read, as for a sweep
+    facts = look.facts() if listed else None
+    if facts is None:
+        return
+    for committable, fate in fates(facts, listed).items():
+        held = listed[committable]
+        if fate is Fate.ROLL_BACK:
+            yield Finding(
+                Level.CAUTION,
+                f"{committable.handle} was prepared {held.age_s:.0f} s ago by a task that came late: epoch"
+                f" {committable.epoch} of generation {committable.generation} is over, and nobody will commit it."
+                f" {held.costs}",
+            )
 
 
 def _same_store(sink: Sink, store_id: str) -> Finding:

@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 
 from onefold.connectors import hbase_options as hbase_is
+from onefold.connectors import kafka_options as kafka_is
 from onefold.connectors.listed import listed
 from onefold.core import ConfigError, Sink
 
@@ -36,11 +37,6 @@ class TableMode(StrEnum):
     INCREMENTAL = "incremental"
 
 
-class RecordMode(StrEnum):
-    TRANSACTIONAL = "transactional"
-    KEYED = "keyed"
-
-
 def doctor(
     pipeline: Annotated[str, typer.Option(help="The pipeline's name.")],
     postgres: Annotated[str | None, typer.Option(help="URL of a Postgres sink's database.")] = None,
@@ -56,14 +52,14 @@ def doctor(
     role: Annotated[str | None, typer.Option(help="The Postgres sink's role.")] = None,
     sink: Annotated[str | None, typer.Option(help="The Postgres sink's name, if it isn't the table's.")] = None,
     bookkeeping_schema: Annotated[str, typer.Option(help="The Postgres sink's bookkeeping_schema.")] = "onefold_sinks",
-    into: Annotated[str | None, typer.Option(help="A Kafka sink's topic.")] = None,
-    into_servers: Annotated[str | None, typer.Option(help="Its brokers, if they aren't the source's.")] = None,
-    into_mode: Annotated[RecordMode, typer.Option(help="The Kafka sink's mode.")] = RecordMode.TRANSACTIONAL,
-    into_name: Annotated[str | None, typer.Option(help="The Kafka sink's name, if it isn't the topic's.")] = None,
-    id: Annotated[str, typer.Option(help="keyed: the columns that make the unique id.")] = "",
-    progress_topic: Annotated[str, typer.Option(help="The Kafka sink's progress_topic.")] = "onefold_progress",
-    transactional_id_prefix: Annotated[str, typer.Option(help="As the Kafka sink has it.")] = "onefold",
-    transaction_timeout_s: Annotated[float, typer.Option(help="As the Kafka sink has it.")] = 900,
+    into: kafka_is.Into = None,
+    into_servers: kafka_is.Servers = None,
+    into_mode: kafka_is.Mode = None,
+    into_name: kafka_is.Name = None,
+    id: kafka_is.Id = "",
+    progress_topic: kafka_is.ProgressTopic = None,
+    transactional_id_prefix: kafka_is.Prefix = None,
+    transaction_timeout_s: Annotated[float | None, typer.Option(help="As the Kafka sink has it.")] = None,
     outage_max_s: Annotated[float | None, typer.Option(help="As the Kafka sink has it.")] = None,
     hbase: hbase_is.Servers = None,
     hbase_table: Annotated[str | None, typer.Option(help="The HBase sink's table.")] = None,
@@ -88,7 +84,7 @@ def doctor(
     info_port: hbase_is.InfoPort = None,
     topic: Annotated[str, typer.Option(help="The source's topic or topics, separated by commas.")] = "",
     bootstrap_servers: Annotated[str | None, typer.Option(help="The source's Kafka brokers.")] = None,
-    setting: Annotated[list[str] | None, typer.Option(help="name=value: librdkafka's, of source and sink.")] = None,
+    setting: kafka_is.Setting = None,
     store: Annotated[str | None, typer.Option(help="The checkpoint store, if it isn't in that database.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
@@ -96,7 +92,6 @@ def doctor(
     from onefold.connectors.doctor import diagnose
     from onefold.connectors.doctor_command import print_diagnosis
 
-    settings = _settings(setting or [])
     sinks: list[Sink] = []
     if postgres is not None:
         rows = {
@@ -111,18 +106,20 @@ def doctor(
             "bookkeeping_schema": bookkeeping_schema,
         }
         sinks.append(_postgres(postgres, table, rows))
-    if into is not None:
-        records = {
-            "mode": into_mode.value,
-            "name": into_name,
-            "id": listed(id),
-            "progress_topic": progress_topic,
-            "transactional_id_prefix": transactional_id_prefix,
-            "transaction_timeout_s": transaction_timeout_s,
-            "outage_max_s": outage_max_s,
-            "settings": settings,
-        }
-        sinks.append(_kafka(into, into_servers or bootstrap_servers, records))
+    records = kafka_is.kafka_sink(
+        into,
+        into_servers or bootstrap_servers,
+        setting or [],
+        into_mode=into_mode,
+        into_name=into_name,
+        id=id,
+        progress_topic=progress_topic,
+        transactional_id_prefix=transactional_id_prefix,
+        transaction_timeout_s=transaction_timeout_s,
+        outage_max_s=outage_max_s,
+    )
+    if records is not None:
+        sinks.append(records)
     cells = hbase_is.hbase_sink(
         hbase,
         hbase_table,
@@ -153,7 +150,7 @@ def doctor(
             "name the pipeline's sinks: --postgres URL --table NAME, or --into TOPIC, or --hbase SERVERS --hbase-table"
             " NAME --row-key COLUMNS, or several of these"
         )
-    found = diagnose(pipeline, sinks, store=store, source=_source(listed(topic), bootstrap_servers, settings))
+    found = diagnose(pipeline, sinks, store=store, source=_source(listed(topic), bootstrap_servers, setting or []))
     if as_json:
         json.dump(found.as_dict(), sys.stdout, indent=2)
         sys.stdout.write("\n")
@@ -171,26 +168,11 @@ def _postgres(url: str, table: str | None, settings: Mapping[str, Any]) -> Sink:
     return PostgresSink(url, table, **settings)
 
 
-def _kafka(topic: str, servers: str | None, settings: Mapping[str, Any]) -> Sink:
-    from onefold.sinks import KafkaSink
-
-    if servers is None:
-        raise ConfigError("--into goes with --into-servers, the brokers of the sink's topic")
-    return KafkaSink(topic, bootstrap_servers=servers, **settings)
-
-
-def _source(topics: Sequence[str], servers: str | None, settings: Mapping[str, str]) -> Any:
+def _source(topics: Sequence[str], servers: str | None, settings: Sequence[str]) -> Any:
     from onefold.sources import KafkaSource
 
     if not topics:
         return None
     if servers is None:
         raise ConfigError("--topic goes with --bootstrap-servers, the brokers of the source's topics")
-    return KafkaSource(*topics, bootstrap_servers=servers, settings=settings)
-
-
-def _settings(given: Sequence[str]) -> dict[str, str]:
-    pairs = [text.partition("=") for text in given]
-    if wrong := [name for name, equals, _ in pairs if not equals]:
-        raise ConfigError(f"--setting is name=value, as in security.protocol=SSL, not {wrong[0]!r}")
-    return {name.strip(): value for name, _, value in pairs}
+    return KafkaSource(*topics, bootstrap_servers=servers, settings=kafka_is.settings_of(settings))

@@ -8,6 +8,7 @@ from rich.table import Table
 
 from onefold.core import ConfigError
 from onefold.core.testing import DEEP, DEFAULT, INVARIANTS, Caught, Plan, Proof, catch_mutants, load, prove, simulate
+from onefold.core.testing.model_mutants import MODEL_MUTANTS
 
 __all__ = ["replay_schedule", "run_proof"]
 
@@ -91,7 +92,13 @@ def _print_proof(console: Console, proof: Proof) -> None:
 
 
 def _print_mutants(console: Console, caught: list[Caught]) -> None:
-    table = Table("mutant", "caught by", "after schedules", "struck", title=f"{len(caught)} mutants")
+    table = Table(
+        "mutant",
+        "caught by",
+        "after schedules",
+        "struck",
+        title=f"{len(caught)} mutants, {len(MODEL_MUTANTS)} of the models",
+    )
     for mutant in caught:
         verdict = "[red]nothing: it survived[/]" if mutant.survived else ", ".join(mutant.invariants)
         table.add_row(mutant.mutant, verdict, f"{mutant.schedules:,}", "; ".join(mutant.points))

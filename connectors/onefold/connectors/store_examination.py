@@ -23,6 +23,14 @@ class StoreLook:
         self.store_id: str | None = None
         self.position: Positions | None = None
         self.deciding_s: float | None = None
+        self._url: str | None = None  # of a store that knows the pipeline
+
+    def facts(self) -> StoreFacts | None:
+        """As they are now; None where no store says anything of the pipeline."""
+        if self._url is None:
+            return None
+        with closing(CheckpointStore(self._url, lock_timeout_s=10)) as store:
+            return store.facts(self.pipeline)
 
     def at(self, url: str | None) -> Iterator[Finding]:
         if url is None:
@@ -42,6 +50,7 @@ class StoreLook:
             if facts.generation == 0:
                 yield Finding(Level.FINE, f"{where} ({self.store_id}) knows no pipeline {self.pipeline!r} yet")
                 return
+            self._url = url
             self.position = facts.last.range.end if facts.last is not None else facts.frozen
             self.deciding_s = slowest_decision_s(store, self.pipeline)
             complete = f"epoch {facts.complete.epoch} is" if facts.complete is not None else "no epoch is"

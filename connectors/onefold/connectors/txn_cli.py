@@ -6,6 +6,9 @@ from typing import Annotated
 
 import typer
 
+from onefold.connectors import kafka_options as kafka_is
+from onefold.core import ConfigError
+
 __all__ = ["app"]
 
 app = typer.Typer(help="What onefold has prepared and keeps in a Postgres database.", no_args_is_help=True)
@@ -18,16 +21,40 @@ Schema = Annotated[str, typer.Option("--bookkeeping-schema", help="The sinks' bo
 
 @app.command(name="list")
 def list_(
-    postgres: Postgres,
+    postgres: Annotated[str | None, typer.Option(help="URL of the destination's database.")] = None,
     pipeline: Pipeline = None,
     store: Store = None,
     schema: Schema = "onefold_sinks",
+    into: kafka_is.Into = None,
+    into_servers: Annotated[str | None, typer.Option(help="Its brokers.")] = None,
+    into_name: kafka_is.Name = None,
+    progress_topic: kafka_is.ProgressTopic = None,
+    transactional_id_prefix: kafka_is.Prefix = None,
+    setting: kafka_is.Setting = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
-    """Show every prepared transaction of onefold, and what the manifests say it should become. Changes nothing."""
-    from onefold.connectors.txn_command import list_transactions
+    """Show every prepared transaction of onefold in a database, or every open one of a Kafka sink (--into, --pipeline,
+    --store), and what the manifests say it should become. Changes nothing."""
+    sink = kafka_is.kafka_sink(
+        into,
+        into_servers,
+        setting or [],
+        into_name=into_name,
+        progress_topic=progress_topic,
+        transactional_id_prefix=transactional_id_prefix,
+    )
+    if (sink is None) == (postgres is None):
+        raise ConfigError("name where to look: --postgres URL, or --into TOPIC with --into-servers")
+    if postgres is not None:
+        from onefold.connectors.txn_command import list_transactions
 
-    list_transactions(postgres, schema, store, pipeline, as_json)
+        list_transactions(postgres, schema, store, pipeline, as_json)
+    if sink is not None:
+        from onefold.connectors.open_transactions import list_open
+
+        if pipeline is None or store is None:
+            raise ConfigError("--into goes with --pipeline and --store, whose manifests say what was decided")
+        list_open(sink, pipeline, store, as_json)
 
 
 @app.command()

@@ -19,10 +19,10 @@ from onefold.core import ConfigError
 from onefold.core.settling import Fate
 from onefold.sinks.postgres.operations import Operations, Prepared
 
-__all__ = ["list_transactions", "resolve_transactions", "table_console"]
+__all__ = ["COLOURS", "list_transactions", "resolve_transactions", "table_console"]
 
 _PIPE_COLUMNS = 400  # one line for each transaction, for those who read it by program
-_COLOURS = {Fate.COMMIT: "green", Fate.ROLL_BACK: "yellow", Fate.LEAVE: "default", Fate.UNKNOWN: "red"}
+COLOURS = {Fate.COMMIT: "green", Fate.ROLL_BACK: "yellow", Fate.LEAVE: "default", Fate.UNKNOWN: "red"}
 
 
 def list_transactions(postgres: str, schema: str, store: str | None, pipeline: str | None, as_json: bool) -> None:
@@ -111,7 +111,7 @@ def _print(ours: list[Verdict], others: list[Prepared]) -> None:
         for verdict in ours:
             t, gid = verdict.transaction, verdict.transaction.gid
             assert gid is not None, t
-            fate = f"[{_COLOURS[verdict.fate]}]{verdict.fate.value}[/]"
+            fate = f"[{COLOURS[verdict.fate]}]{verdict.fate.value}[/]"
             numbers = (str(gid.generation), str(gid.epoch), str(timedelta(seconds=int(t.age_s))))
             texts = (t.owner, t.name, verdict.because)
             table.add_row(fate, escape(t.pipeline or "?"), escape(t.sink or "?"), *numbers, *map(escape, texts))

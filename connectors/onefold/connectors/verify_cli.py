@@ -14,11 +14,12 @@ import typer
 from rich.console import Console
 
 from onefold.connectors import hbase_options as hbase_is
+from onefold.connectors import kafka_options as kafka_is
 from onefold.connectors.listed import listed
 from onefold.core import ConfigError
 
 if TYPE_CHECKING:
-    from onefold.sinks import PostgresSink
+    from onefold.sinks import KafkaSink, PostgresSink
 
 __all__ = ["verify"]
 
@@ -41,12 +42,24 @@ _OF_POSTGRES = (Mode.APPEND, Mode.UPSERT)
 
 def verify(
     pipeline: Annotated[str, typer.Option(help="The pipeline's name.")],
-    table: Annotated[str, typer.Option(help="The destination's table.")],
     topic: Annotated[str, typer.Option(help="The source's topic or topics, separated by commas.")],
     bootstrap_servers: Annotated[str, typer.Option(help="The source's Kafka brokers.")],
     schema: Annotated[str, typer.Option(help="The records' schema, as in the pipeline: 'id long, at timestamp'.")],
+    table: Annotated[str | None, typer.Option(help="The destination's table.")] = None,
     postgres: Annotated[str | None, typer.Option(help="URL of the destination's database.")] = None,
     key: Annotated[str, typer.Option(help="The columns that name a row, separated by commas.")] = "",
+    into: kafka_is.Into = None,
+    into_servers: kafka_is.Servers = None,
+    into_mode: kafka_is.Mode = None,
+    into_name: kafka_is.Name = None,
+    into_format: Annotated[str | None, typer.Option(help="The Kafka sink's format, if it isn't json.")] = None,
+    into_key: Annotated[str, typer.Option(help="The Kafka sink's key.")] = "",
+    into_headers: Annotated[str, typer.Option(help="The Kafka sink's headers.")] = "",
+    id: kafka_is.Id = "",
+    id_header: Annotated[str | None, typer.Option(help="keyed: the header that carries the id.")] = None,
+    progress_topic: kafka_is.ProgressTopic = None,
+    transactional_id_prefix: kafka_is.Prefix = None,
+    setting: kafka_is.Setting = None,
     hbase: hbase_is.Servers = None,
     row_key: hbase_is.RowKeyColumns = "",
     salt: hbase_is.Salt = None,
@@ -87,7 +100,7 @@ def verify(
     kerberos_service: hbase_is.KerberosService = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
-    """Compare the topic, up to the ledger's positions, with the table, row by row. Exit code 1 if they differ."""
+    """Compare the topic, up to the ledger's positions, with the destination, row by row. Exit code 1 if they differ."""
     from onefold.connectors.verify_command import print_verification, run_verification
     from onefold.sources import KafkaSource
 
@@ -99,6 +112,22 @@ def verify(
         "source_position": listed(source_position),
     }
     shared = {"order": listed(order)} if order else {}
+    of_kafka = kafka_is.kafka_sink(
+        into,
+        into_servers or bootstrap_servers,
+        setting or [],
+        into_mode=into_mode,
+        into_name=into_name,
+        into_format=into_format,
+        into_key=into_key,
+        into_headers=into_headers,
+        id=id,
+        id_header=id_header,
+        progress_topic=progress_topic,
+        transactional_id_prefix=transactional_id_prefix,
+    )
+    if of_kafka is not None:
+        _check_alone(of_kafka, postgres if letters is None else None, hbase, table, mode, of_postgres | shared)
     if hbase is not None:
         _check_of_hbase(mode, postgres, letters, of_postgres)
     of_hbase = hbase_is.hbase_sink(
@@ -121,7 +150,7 @@ def verify(
         kerberos_service=kerberos_service,
         **({} if hbase is None else {"name": sink, "mode": mode, **shared}),
     )
-    if of_hbase is not None and letters is None:
+    if (of_hbase is not None or of_kafka is not None) and letters is None:
         _check_store(pipeline, store)
     result = run_verification(
         pipeline=pipeline,
@@ -131,9 +160,12 @@ def verify(
             format="json",
             schema=schema,
             positions=positions,
+            settings=kafka_is.settings_of(setting or []),
             on_error="dead_letter" if letters is not None else "skip" if skips_bad_records else "fail",
         ),
-        sink=of_hbase or _postgres(postgres, table, mode, listed(key), bookkeeping_schema, sink, of_postgres | shared),
+        sink=of_kafka
+        or of_hbase
+        or _postgres(postgres, table, mode, listed(key), bookkeeping_schema, sink, of_postgres | shared),
         letters=_letters(postgres, letters, bookkeeping_schema),
         key=listed(key),
         select=select or [],
@@ -151,7 +183,7 @@ def verify(
 
 def _postgres(
     url: str | None,
-    table: str,
+    table: str | None,
     mode: Mode | None,
     key: list[str],
     bookkeeping_schema: str,
@@ -161,7 +193,9 @@ def _postgres(
     from onefold.sinks import PostgresSink
 
     if url is None:
-        raise ConfigError("name the destination: --postgres URL, or --hbase SERVERS with --row-key")
+        raise ConfigError("name the destination: --postgres URL, or --hbase SERVERS with --row-key, or --into TOPIC")
+    if table is None:
+        raise ConfigError("--postgres goes with --table, the sink's table")
     if not key:
         raise ConfigError("--postgres goes with --key, the columns that name a row: --key id")
     mode = mode or Mode.APPEND
@@ -203,11 +237,30 @@ def _check_of_hbase(
         raise ConfigError(f"--{told[0].replace('_', '-')} goes with a Postgres sink, not with --hbase")
 
 
+def _check_alone(
+    sink: KafkaSink,
+    postgres: str | None,
+    hbase: str | None,
+    table: str | None,
+    mode: Mode | None,
+    of_others: Mapping[str, Any],
+) -> None:
+    """Raise ConfigError for what only other sinks have: left unsaid, it would be left out."""
+    others = {"postgres": postgres, "hbase": hbase, "table": table, "mode": mode, **of_others}
+    told = [name for name, value in others.items() if value and value != OnError.FAIL.value]
+    if told:
+        option = told[0].replace("_", "-")
+        raise ConfigError(
+            f"--{option} belongs to another destination, and verify looks at one: this one is the topic"
+            f" {sink.settings.topic!r}"
+        )
+
+
 def _check_store(pipeline: str, store: str | None) -> None:
     """Raise ConfigError where a store would be made, and be asked what it cannot know."""
     usual = Path(".onefold") / f"{pipeline}.db"
     if store is None and not usual.exists():
         raise ConfigError(
-            f"HBase has no checkpoint store, and the usual one, {usual}, is not in this directory: name the pipeline's"
-            " with --store, such as another sink's database (postgresql+psycopg://...)"
+            f"The destination has no checkpoint store, and the usual one, {usual}, is not in this directory: name the"
+            " pipeline's with --store, such as another sink's database (postgresql+psycopg://...)"
         )

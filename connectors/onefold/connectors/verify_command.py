@@ -20,7 +20,7 @@ from onefold.spark import Pipeline
 from onefold.spark.verify import Verification, verify
 
 if TYPE_CHECKING:
-    from onefold.sinks import HBaseSink
+    from onefold.sinks import HBaseSink, KafkaSink
 
 __all__ = ["print_verification", "run_verification"]
 
@@ -29,7 +29,7 @@ def run_verification(
     *,
     pipeline: str,
     source: KafkaSource,
-    sink: PostgresSink | HBaseSink,
+    sink: PostgresSink | HBaseSink | KafkaSink,
     letters: PostgresSink | None,
     key: Sequence[str],
     select: Sequence[str],
@@ -60,9 +60,16 @@ def print_verification(console: Console, result: Verification) -> None:
     table.add_row("dead letters", f"{found.dead:,}")
     for kind in ("lost", "duplicated", "changed", "unexpected"):
         table.add_row(kind, f"{getattr(found, kind):,}")
+    if found.untold:
+        table.add_row("untold", f"{found.untold:,}")
     table.add_row("epochs", f"{result.epochs:,}", end_section=True)
     add_verdicts(table, result.invariants)
     console.print(table)
     for kind, keys in found.samples.items():
         console.print(f"{kind}: {'; '.join(keys)}", highlight=False, markup=False)
+    for place, counts in found.partitions.items():
+        said = ", ".join(f"{count:,} {kind}" for kind, count in counts.items())
+        console.print(f"partition {place}: {said}", highlight=False, markup=False)
+    for note in found.notes:
+        console.print(f"note: {note}", highlight=False, markup=False)
     print_violations(console, result.invariants)

@@ -19,10 +19,12 @@ from onefold.sinks.postgres import PostgresSink
 from onefold.sources.postgres import PostgresSource
 from onefold.spark.columns import column, columns
 from onefold.spark.fingerprint import fingerprint
+from onefold.spark.origin import FORGOTTEN
 from onefold.spark.postgres_source import read_postgres
 
 __all__ = [
     "KINDS",
+    "UNTOLD",
     "DeadLetters",
     "Versions",
     "account",
@@ -33,6 +35,7 @@ __all__ = [
 ]
 
 KINDS = ("lost", "duplicated", "changed", "unexpected")
+UNTOLD = "untold"
 _TABLE_COLUMNS = "SELECT attname FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped"
 _COUNTS = ("__row", "__dead", "__letter", "__again", "__stray", "__found")
 
@@ -130,19 +133,22 @@ def judge_appended(lines: DataFrame, key: Sequence[str]) -> DataFrame:
         F.when(is_known, F.greatest(found - alive, F.lit(0)) + again).otherwise(0).alias("__duplicated"),
         F.when(is_changed, found).otherwise(0).alias("__changed"),
         (F.col("__stray") + F.when(is_known, 0).otherwise(found + letters)).alias("__unexpected"),
+        F.lit(0).alias("__untold"),
     )
 
 
-def judge_newest(lines: DataFrame, key: Sequence[str]) -> DataFrame:
+def judge_newest(lines: DataFrame, key: Sequence[str], *, by_epoch: bool = False) -> DataFrame:
     """As `judge_appended`, for a table of versions, which has of each key the newest row that is alive.
 
     None, if that is a deletion, or one of an equal order is; any, where several have an equal order. A dead row is not
-    expected to have a dead letter: Postgres is not asked of one that is older than what it has.
+    expected to have a dead letter: Postgres is not asked of one that is older than what it has. Where rows are ordered
+    `by_epoch`, those of forgotten epochs are equal, any of their versions is right, a deletion too, and `__untold`.
     """
     rows, letters, is_row = F.col("__row"), F.col("__letter"), F.col("__row") > 0
     versions = lines.groupBy(*columns(key), "__order").agg(
         *(F.sum(name).alias(name) for name in _COUNTS),
         F.max(F.when(is_row, F.col("__deleted"))).alias("__deleted"),
+        F.min(F.when(is_row, F.col("__deleted"))).alias("__all_deleted"),
         *(
             F.collect_set(F.when(F.col(count) > 0, F.col("__hash"))).alias(f"{count}_hashes")
             for count in ("__row", "__dead", "__found")
@@ -150,7 +156,9 @@ def judge_newest(lines: DataFrame, key: Sequence[str]) -> DataFrame:
     )
     is_alive, is_known = rows > letters, rows + F.col("__dead") > 0
     totals = versions.groupBy(*columns(key)).agg(
-        F.max_by(F.struct("__deleted", "__row_hashes"), F.when(is_alive, F.col("__order"))).alias("__newest"),
+        F.max_by(
+            F.struct("__deleted", "__all_deleted", "__row_hashes", "__order"), F.when(is_alive, F.col("__order"))
+        ).alias("__newest"),
         F.flatten(
             F.collect_list(
                 F.when(is_alive, F.col("__dead_hashes")).otherwise(F.concat("__dead_hashes", "__row_hashes"))
@@ -162,7 +170,11 @@ def judge_newest(lines: DataFrame, key: Sequence[str]) -> DataFrame:
         F.sum(F.col("__stray") + F.when(is_known, 0).otherwise(letters)).alias("__stray"),
     )
     newest, found = F.col("__newest"), F.col("__found")
+    is_mixed = newest["__deleted"] & ~newest["__all_deleted"]
+    is_untold = (F.size(newest["__row_hashes"]) > 1) | is_mixed
+    is_untold &= (newest["__order"]["_0"] == FORGOTTEN) if by_epoch else F.lit(False)
     wanted = F.when(newest.isNotNull() & ~newest["__deleted"], 1).otherwise(0)
+    wanted = F.when(is_untold & is_mixed, F.least(found, F.lit(1))).otherwise(wanted)
     is_right = (wanted > 0) & F.arrays_overlap("__found_hashes", newest["__row_hashes"])
     is_dead_too = F.when((found > 0) & ~is_right & F.arrays_overlap("__found_hashes", "__dead_hashes"), 1).otherwise(0)
     return totals.select(
@@ -175,6 +187,7 @@ def judge_newest(lines: DataFrame, key: Sequence[str]) -> DataFrame:
         ),
         F.when((wanted > 0) & (found == 1) & ~is_right & (is_dead_too == 0), 1).otherwise(0).alias("__changed"),
         (F.col("__stray") + F.when(wanted == 0, found - is_dead_too).otherwise(0)).alias("__unexpected"),
+        F.when(is_untold, 1).otherwise(0).alias("__untold"),
     )
 
 

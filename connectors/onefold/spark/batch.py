@@ -16,9 +16,11 @@ from onefold.core.effects import EpochRequest
 from onefold.core.protocol import Initial, Outcome, Started
 from onefold.core.recovery import resolve
 from onefold.core.runs import NO_RUN, DecidedRun, check_name, next_range, run_of
+from onefold.core.session import Session, task_of
 from onefold.core.settling import LOOKS_MAX
-from onefold.spark.failures import from_spark
-from onefold.spark.session import Session, task_of
+from onefold.spark.checkpoint import elsewhere
+from onefold.spark.failures import WorkerDied, from_spark
+from onefold.spark.workers import guarding
 from onefold.spark.writers import run_writers
 
 __all__ = ["BatchOutcome", "OpenedRun", "decide_run", "give_up_run", "open_run", "write_batch"]
@@ -58,15 +60,20 @@ def write_batch(session: Session, df: DataFrame, run: str) -> BatchOutcome:
     """Write `df` as the run of that name, unless that was done before."""
     if df.isStreaming:
         raise ConfigError("write_batch writes a batch DataFrame; a streaming one is written by pipeline.write")
-    session.check_store_reaches(df.sparkSession)
+    session.check_store_reaches(elsewhere(df.sparkSession))
+    has_worker_died = False
 
     def write(record: EpochRecord) -> tuple[Committable, ...]:
+        nonlocal has_worker_died
         try:
-            return run_writers(df, session.sinks, task_of(record)).committables
+            with guarding(df.sparkSession, has_worker_died):
+                return run_writers(df, session.sinks, task_of(record)).committables
         except OnefoldError:
             raise
         except Exception as error:
-            raise from_spark(error) from error
+            failed = from_spark(error)
+            has_worker_died |= isinstance(failed, WorkerDied)
+            raise failed from error
 
     with _turn(session, run):
         asked = _ask(session, run, to_arrow_schema(df.schema, timezone="UTC"))
@@ -96,7 +103,7 @@ def decide_run(session: Session, opened: OpenedRun, manifest: tuple[Committable,
     The protocol runs from the top: to open the epoch again under the same generation is answered with the same epoch.
     """
     with _turn(session, opened.request.query_id):
-        session.started = opened.started
+        session.life.started = opened.started
         session.open_sinks(opened.schema)
         return _outcome(session.run_epoch(opened.request, lambda _: manifest, runs_max=1))
 

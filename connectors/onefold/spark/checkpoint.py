@@ -1,41 +1,19 @@
-"""What Spark's own checkpoint says: the source positions of a batch, on any filesystem."""
+"""Which query a batch is of, and the files of its checkpoint, on any filesystem."""
 
 from __future__ import annotations
 
-import hashlib
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
 
-from pyspark.errors import AnalysisException
-from pyspark.sql import SparkSession
-from pyspark.sql.functions import input_file_name
+from pyspark.sql import Column, SparkSession
+from pyspark.sql import functions as F
 
-from onefold.core import CheckpointMismatch, ConfigError, Positions
+from onefold.core import ConfigError, Positions, Retriable
+from onefold.core.query import Running, RunningQuery
 
-__all__ = [
-    "RunningQuery",
-    "committed_end",
-    "files_of",
-    "initial_positions",
-    "is_active",
-    "is_local",
-    "last_end_before",
-    "positions_at",
-    "running_query",
-]
-
-
-@dataclass(frozen=True, slots=True)
-class RunningQuery:
-    """The streaming query that a foreachBatch function is called for."""
-
-    query_id: str
-    run_id: str
-    root: str  # the resolved checkpoint root
-    stateful: bool | None  # None where nobody can tell (Spark Connect)
+__all__ = ["CheckpointFiles", "elsewhere", "is_active", "is_local", "running_batch", "running_query"]
 
 
 def running_query(spark: SparkSession, known: RunningQuery | None, root: str | None = None) -> RunningQuery:
@@ -59,6 +37,21 @@ def running_query(spark: SparkSession, known: RunningQuery | None, root: str | N
     return RunningQuery(query_id, run_id, execution.resolvedCheckpointRoot(), _is_stateful(plan))
 
 
+def running_batch(spark: SparkSession, query: RunningQuery) -> Running:
+    """Where the batch that runs now starts and ends, as the execution holds it. Nobody can tell on Spark Connect."""
+    if not hasattr(spark, "_jsparkSession"):
+        return Running()
+    execution = _execution(spark, query.query_id)
+    context, sources = execution.getLatestExecutionContext(), execution.sources()
+
+    def positions(progress: Any) -> Positions:
+        found = [progress.get(sources.apply(number)) for number in range(sources.size())]
+        texts = [offset.get().json() if offset.isDefined() else None for offset in found]
+        return Positions.from_spark(texts).without_begun()
+
+    return Running(positions(context.startOffsets()), positions(context.endOffsets()))
+
+
 def is_active(spark: SparkSession, query: RunningQuery) -> bool:
     """Whether that run of the query still goes on."""
     if not hasattr(spark, "_jsparkSession"):
@@ -71,103 +64,40 @@ def is_local(root: str) -> bool:
     return urlparse(root).scheme in ("", "file")
 
 
-def positions_at(spark: SparkSession, root: str, batch_id: int) -> Positions | None:
-    """Where batch `batch_id` ends, by the checkpoint's `offsets/N`; None if that file isn't there."""
-    text = _read(spark, f"{root}/offsets/{batch_id}")
-    return None if text is None else _parse(text, f"{root}/offsets/{batch_id}")
-
-
-def committed_end(spark: SparkSession, root: str) -> Positions | None:
-    """Where the last batch that the checkpoint holds as done ends; None for a new checkpoint."""
-    done = _logged_batches(spark, f"{root}/commits")
-    return positions_at(spark, root, max(done)) if done else None
-
-
-def last_end_before(spark: SparkSession, root: str, batch_id: int) -> Positions | None:
-    """Where the batch before `batch_id` ends; Spark's batch ids can skip. None for the first batch."""
-    if batch_id == 0:
+def elsewhere(spark: SparkSession, root: str | None = None) -> str | None:
+    """What of this job is not on this machine: the master, or the checkpoint at `root`. None if all of it is."""
+    master = str(spark.conf.get("spark.master", ""))
+    if master.startswith("local") and (root is None or is_local(root)):
         return None
-    before = positions_at(spark, root, batch_id - 1)
-    if before is not None:
-        return before
-    earlier = [number for number in _logged_batches(spark, f"{root}/offsets") if number < batch_id]
-    if not earlier:
-        raise CheckpointMismatch(
-            f"the checkpoint at {root} has no offsets before batch {batch_id}: a part of it was deleted. Start the"
-            " query with a new, empty checkpoint directory and startingOffsets=ledger"
-        )
-    return positions_at(spark, root, max(earlier))
+    return f"the master is {master!r}" + ("" if root is None else f" and the checkpoint {root!r}")
 
 
-def initial_positions(spark: SparkSession, root: str, sources_max: int = 64) -> Positions:
-    """Where the query's first batch began, as far as Spark's own Kafka sources log it in `sources/N/0`."""
-    logged: dict[str, int | str] = {}
-    for number in range(sources_max):
-        text = _read(spark, f"{root}/sources/{number}/0")
-        if text is None:
-            break
-        _version, _, body = text.partition("\n")
+class CheckpointFiles:
+    """Files of a checkpoint: on this machine as they are, elsewhere through Spark, which knows every filesystem."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+
+    def read(self, path: str) -> str | None:
+        if is_local(path):
+            local = _local(path)
+            return local.read_text() if local.exists() else None
+        rows = self._rows(path, F.col("value"))
+        return rows[0] if rows else None
+
+    def names(self, folder: str) -> list[str]:
+        if is_local(folder):
+            local = _local(folder)
+            return [path.name for path in local.iterdir()] if local.exists() else []
+        return [name.rpartition("/")[2] for name in self._rows(f"{folder}/*", F.input_file_name())]
+
+    def _rows(self, path: str, column: Column) -> list[str]:
         try:
-            found = Positions.from_spark([body])
-        except ValueError:  # another kind of source keeps another kind of log there
-            continue
-        logged |= {name: offset for name, offset in found.items if not name.startswith("#")}
-    return Positions.of(logged)
-
-
-def files_of(spark: SparkSession, root: str, end: Positions) -> str:
-    """A digest of the files that file sources read up to `end`; empty where there is no file source.
-
-    A file source's position is a number of the checkpoint's own: a restored copy gives it again, to other files.
-    """
-    digest = hashlib.sha256()
-    found = False
-    for name, number in end.items:
-        source, _, kind = name.partition("/")
-        if kind == "logOffset" and source.startswith("#"):
-            found = True
-            log = f"{root}/sources/{source[1:]}/{number}"
-            digest.update((_read(spark, log) or _read(spark, f"{log}.compact") or "").encode())
-    return digest.hexdigest()[:16] if found else ""
-
-
-def _parse(text: str, path: str) -> Positions:
-    version, _, rest = text.partition("\n")
-    if version.strip() != "v1":
-        raise ConfigError(
-            f"{path} has the format {version.strip()!r}, and onefold reads 'v1': set"
-            " spark.sql.streaming.queryEvolution.enableSourceEvolution=false and start with a new checkpoint"
-        )
-    _metadata, *sources = rest.strip("\n").split("\n")
-    return Positions.from_spark([None if line in ("-", "") else line for line in sources])
-
-
-def _read(spark: SparkSession, path: str) -> str | None:
-    if is_local(path):
-        local = _local(path)
-        return local.read_text() if local.exists() else None
-    try:
-        rows = spark.read.text(path, wholetext=True).collect()
-    except AnalysisException as error:
-        if "PATH_NOT_FOUND" in str(error):
-            return None
-        raise
-    return str(rows[0].value) if rows else None
-
-
-def _logged_batches(spark: SparkSession, directory: str) -> list[int]:
-    if is_local(directory):
-        local = _local(directory)
-        names = [path.name for path in local.iterdir()] if local.exists() else []
-    else:
-        try:
-            rows = spark.read.text(f"{directory}/*", wholetext=True).select(input_file_name().alias("file")).collect()
-        except AnalysisException as error:
-            if "PATH_NOT_FOUND" not in str(error):
-                raise
-            rows = []
-        names = [row.file.rpartition("/")[2] for row in rows]
-    return [int(name) for name in names if name.isdigit()]
+            return [str(value) for (value,) in self._spark.read.text(path, wholetext=True).select(column).collect()]
+        except Exception as error:
+            if "PATH_NOT_FOUND" in str(error):
+                return []
+            raise Retriable(f"{path} cannot be read: {str(error).splitlines()[0]}") from error
 
 
 def _local(path: str) -> Path:

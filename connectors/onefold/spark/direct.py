@@ -14,6 +14,7 @@ from pyspark.sql.types import StructType
 from onefold.core import ConfigError
 from onefold.core.arrangement import Arrangement
 from onefold.spark.bad_records import Bad
+from onefold.spark.workers import is_guarded
 
 if TYPE_CHECKING:
     from onefold.sources.kafka import KafkaSource
@@ -73,7 +74,7 @@ class Fetch:
         from onefold.sources.kafka import OffsetRange, read_parts
 
         for row in ranges.to_pylist():  # a row is a whole range of records
-            for part in read_parts(self.source, self.records, OffsetRange(**row)):
+            for part in read_parts(self.source, self.records, OffsetRange(**row), guarded=is_guarded()):
                 if part.bad.num_rows:
                     yield Bad(part.bad)
                 if not part.rows.num_rows:
@@ -96,6 +97,8 @@ class BadFetch:
         from onefold.sources.kafka import OffsetRange, read_parts
 
         for row in ranges.to_pylist():
-            for part in read_parts(self.source, self.records, OffsetRange(**row), settled=self.settled):
+            wanted = OffsetRange(**row)
+            parts = read_parts(self.source, self.records, wanted, settled=self.settled, guarded=is_guarded())
+            for part in parts:
                 if part.bad.num_rows:
                     yield Bad(part.bad)

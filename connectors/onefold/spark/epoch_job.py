@@ -16,10 +16,10 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from onefold.core import ConfigError, EpochRecord, Positions, Range, Sink
 from onefold.core.dead_letters import BAD_COLUMNS
+from onefold.core.session import task_of
 from onefold.spark.bad_records import Policy
 from onefold.spark.direct import RANGES_DDL, BadFetch, Fetch
 from onefold.spark.formats import register
-from onefold.spark.session import task_of
 from onefold.spark.workers import settle
 from onefold.spark.writers import Written, run_writers
 

@@ -10,7 +10,7 @@ from pyspark.errors import AnalysisException, PySparkException
 
 from onefold.core import OnefoldError, Retriable, Terminal, errors
 
-__all__ = ["from_spark"]
+__all__ = ["WorkerDied", "from_spark"]
 
 # A message may have several lines: it ends at an empty one, at the JVM's stack, at the next error, or with the text.
 _RAISED = re.compile(r"^\s*onefold\.\S+\.([A-Z]\w+): (.*(?:\n(?!\s*$|\s+at |\s*onefold\.).*)*)", re.MULTILINE)
@@ -20,6 +20,13 @@ _SQLSTATE = re.compile(r"\s+SQLSTATE: \w{5}$")  # Spark's own, behind the text o
 _OTHERS = re.compile(r"^\s*((?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception)\b.*)$", re.MULTILINE)
 
 _NOT_THERE = re.compile(r"ModuleNotFoundError: No module named '([^']+)'")
+
+
+_DIED = "Python worker exited unexpectedly"
+
+
+class WorkerDied(Retriable):
+    """A Python worker ended without a word: of a record that its parser cannot bear, or of the machine's troubles."""
 
 
 def from_spark(error: Exception) -> OnefoldError:
@@ -42,7 +49,7 @@ def from_spark(error: Exception) -> OnefoldError:
             return Terminal(_not_there(missing[1]))
         return Terminal(f"the job's own code failed: {reason}. This batch is not decided; mend it, start again")
     reason = text.strip().split("\n", 1)[0]
-    return Retriable(f"the Spark job failed: {reason}")
+    return (WorkerDied if _DIED in text else Retriable)(f"the Spark job failed: {reason}")
 
 
 def _not_there(module: str) -> str:

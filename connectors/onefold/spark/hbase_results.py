@@ -7,7 +7,7 @@ sink's folding.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -26,10 +26,12 @@ from onefold.sinks.hbase.row_key import ByRowKey
 from onefold.sources.hbase import HBaseSource
 from onefold.spark.accounting import Versions
 from onefold.spark.columns import column, columns
+from onefold.spark.fingerprint import fingerprint
 from onefold.spark.hbase_source import read_hbase
+from onefold.spark.origin import EPOCH, Origin
 from onefold.spark.workers import settle
 
-__all__ = ["Due", "due", "read_results"]
+__all__ = ["Due", "due", "newest_by_epoch", "read_results"]
 
 SUMS_DIFFER_MAX = 1e-9  # of doubles: their sums depend on the order, in the last bits of the greatest of them
 
@@ -73,6 +75,22 @@ def due(rows: DataFrame, sink: HBaseSink) -> Due:
             once = rows.dropDuplicates([*key, mode.id])
             return Due(once, key, shown, _Newest((mode.id,))) if merge is None else _merged(once, merge, mapping)
     raise AssertionError(mode)
+
+
+def newest_by_epoch(wanted: Due, origin: Origin) -> Due:
+    """The same, with each row's epoch as its order, where rows have none of their own: then the newest epoch's stays.
+
+    Only where some key has different rows: it takes all of the records a second time.
+    """
+    versions = wanted.versions
+    if versions is None or versions.order:
+        return wanted
+    fields = {field.name: field for field in wanted.rows.schema.fields}
+    told = [fields[name] for name in (*wanted.shown, versions.delete_when_true) if name is not None]
+    kinds = wanted.rows.groupBy(*columns(wanted.key)).agg(F.count_distinct(fingerprint(told)).alias("__kinds"))
+    if kinds.where("__kinds > 1").isEmpty():
+        return wanted
+    return replace(wanted, rows=origin.rows_by_epoch(), versions=_Newest((EPOCH,), versions.delete_when_true))
 
 
 def read_results(spark: SparkSession, sink: HBaseSink, wanted: Due) -> DataFrame:

@@ -15,7 +15,7 @@ from pyspark.sql.types import StructType
 
 from onefold.core import ConfigError, Positions
 from onefold.spark.failures import from_spark
-from onefold.spark.workers import settle
+from onefold.spark.workers import is_guarded, settle
 
 if TYPE_CHECKING:
     from onefold.sources.kafka import KafkaSource
@@ -114,7 +114,8 @@ class _Parse:
 
         settle()
         # Dead letters are found by reading again: what may parse by then must be no bad record now.
-        parsing = Parsing(self.source, self.schema, settled=self.source.on_error == "dead_letter")
+        settled = self.source.on_error == "dead_letter"
+        parsing = Parsing(self.source, self.schema, settled=settled, guarded=is_guarded())
         begin, skipped = None, 0
         for batch in batches:
             if batch.num_rows:

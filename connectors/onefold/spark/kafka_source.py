@@ -2,14 +2,14 @@
 
 Spark calls the stream reader's planning methods in one long-lived Python process of the driver, and `read` in the
 executors' workers. Offsets are what Spark's Kafka connector writes too, `{"orders": {"0": 17}}`, with the
-topics' ids and leader epochs beside the partitions.
+topics' ids and leader epochs beside the partitions, and where the stream began, which Spark logs of no Python source.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -31,9 +31,9 @@ from onefold.sources.kafka import (
     starting,
 )
 from onefold.sources.kafka.groups import GroupPositions
-from onefold.sources.kafka.standing import Nested, Partition, Standing
+from onefold.sources.kafka.standing import Nested, Partition, Standing, began, of_stream
 from onefold.spark.direct import RANGES_DDL
-from onefold.spark.workers import settle
+from onefold.spark.workers import is_guarded, settle
 
 __all__ = ["OnefoldKafkaDataSource"]
 
@@ -42,14 +42,14 @@ class OnefoldKafkaDataSource(DataSource):
     """Options: `subscribe` or `subscribePattern`, `kafka.bootstrap.servers`, `kafka.*` (librdkafka's names),
     `startingOffsets`, `startingTimestamp`, `startingOffsetsByTimestamp`, `endingOffsets` (batch),
     `maxOffsetsPerTrigger`, `maxBytesPerTrigger`, `forgetTopics`, `commitToGroup`, `format`, `schema`, `positions`,
-    `timeoutMs`, `compiledFetch`; set by a pipeline: `frozen`, `direct`; and those of formats and bad records:
+    `timeoutMs`, `compiledFetch`; set by a pipeline: `frozen`, `until`, `direct`; and those of formats and bad records:
     `columns`, `onError`, `badRecordsMax`,
     `avroSchema`, `avroWrittenAs`, `schema.registry.url` and others of confluent-kafka's client, `csvDelimiter`.
     Columns: those of the format, and what `columns` adds; or with `direct=ranges` topic, partition, start, end: one row
     for each range, with nothing fetched.
 
-    `startingOffsets=latest` or `-1` is asked for anew if a query dies before its first batch has committed, which
-    then passes over what came meanwhile: a pipeline freezes it in its store, plain Spark has no place for it.
+    `startingOffsets=latest` or `-1` is asked for once: the first batch's offsets keep what was found, also for a query
+    that dies before that batch is done.
     """
 
     _settled: KafkaSource | None = None
@@ -119,6 +119,8 @@ class _Planned:
         self._schema = schema
         is_frozen = options.get("frozen", "").lower() == "true"
         self.planner = Planner(source, Standing.from_nested(json.loads(source.starting_offsets)) if is_frozen else None)
+        until = options.get("until")
+        self._first_end = None if until is None else Standing.from_nested(json.loads(until))
 
     def planned(self, begin: Mapping[Partition, int], until: Standing) -> list[InputPartition]:
         unknown = {topic for topic, _ in until.offsets} - until.ids.keys()
@@ -134,13 +136,14 @@ class _Planned:
         if self.direct:
             arrays = [pa.array([value], field.type) for value, field in zip(astuple(wanted), self._schema, strict=True)]
             return iter([pa.RecordBatch.from_arrays(arrays, schema=self._schema)])
-        return read(self.source, self._schema, wanted)
+        return read(self.source, self._schema, wanted, guarded=is_guarded())
 
 
 class _StreamReader(_Planned, DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, *args: Any, direct: bool) -> None:
         super().__init__(*args, direct=direct)
-        self._target: Standing | None = None  # with AvailableNow: where the query ends
+        self._is_available_now = False
+        self._target: Standing | None = None  # where the query ends then
         self._seen: Standing | None = None
         self._group = GroupPositions(self.source)
 
@@ -148,7 +151,7 @@ class _StreamReader(_Planned, DataSourceStreamReader, SupportsTriggerAvailableNo
         return self.planner.initial().nested()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self._target = self.planner.ends(Standing())
+        self._is_available_now = True
 
     def getDefaultReadLimit(self) -> ReadLimit:
         records_max = self.source.max_offsets_per_trigger
@@ -156,21 +159,40 @@ class _StreamReader(_Planned, DataSourceStreamReader, SupportsTriggerAvailableNo
 
     def latestOffset(self, start: Nested, limit: ReadLimit) -> Nested:
         at = Standing.from_nested(start)
+        until = self._until(start)
+        if until is not None:
+            self.planner.ends(at), self.planner.ends(until)  # they raise where that cannot be read again
+            return of_stream(at.moved_to(until.offsets, until).nested(), at.offsets)
         self._seen = seen = self.planner.ends(at)
         goal = seen.offsets
-        if self._target is not None:
+        if self._is_available_now:
+            self._target = self._target or seen
             # Partitions that came after the target are left to the next run.
             target = self._target.offsets
             goal = {p: max(at.offsets.get(p, 0), min(end, seen.offsets[p])) for p, end in target.items() if p in goal}
-        return self.planner.next(at, seen, goal, limit.max_rows if isinstance(limit, ReadMaxRows) else None).nested()
+        end = self.planner.next(at, seen, goal, limit.max_rows if isinstance(limit, ReadMaxRows) else None)
+        start_of_stream = began(start)
+        return of_stream(end.nested(), at.offsets if start_of_stream is None else start_of_stream)
 
     def reportLatestOffset(self) -> Nested | None:
         return None if self._seen is None else self._seen.nested()
 
     def partitions(self, start: Nested, end: Nested) -> Sequence[InputPartition]:
         begin, until = Standing.from_nested(start), Standing.from_nested(end)
+        as_planned = began(end)
+        if as_planned is not None and began(start) is None:
+            # The stream's first batch: if it was planned before a restart, its start was asked for anew since.
+            begin = replace(begin, offsets=as_planned)
         self.planner.check_again(begin, until)
         return self.planned(begin.offsets, Standing(until.offsets, {**begin.ids, **until.ids}))
+
+    def _until(self, start: Nested) -> Standing | None:
+        """Where the batch from `start` on must end: an epoch that writes through was begun there."""
+        until, at = self._first_end, Standing.from_nested(start).offsets
+        if until is None or at != self.planner.initial().offsets:
+            return None
+        # An epoch without records ends where it starts: that is the stream's first batch, and no later one.
+        return until if began(start) is None or until.offsets != at else None
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         settle()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,15 +16,16 @@ from onefold.core import ConfigError, EpochRecord, Fenced, Guarantee, OnefoldErr
 from onefold.core.effects import StoreFacts
 from onefold.core.protocol import Initial, Outcome, Started
 from onefold.core.runs import refuse_query
+from onefold.core.session import PATIENCE_S, check_pipeline_name
 from onefold.core.store import CheckpointStore
 from onefold.spark.bad_records import Tally, check_source
 from onefold.spark.batch import BatchOutcome, write_batch
+from onefold.spark.checkpoint import elsewhere
 from onefold.spark.direct import RANGES, BadFetch, Fetch, Transform
 from onefold.spark.failures import from_spark
 from onefold.spark.formats import register
 from onefold.spark.jvm_reader import read_through_spark
 from onefold.spark.query import QuerySession
-from onefold.spark.session import PATIENCE_S, check_pipeline_name
 
 if TYPE_CHECKING:
     from onefold.sources.kafka import KafkaSource
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
     from onefold.sources.kafka.subscription import Subscription
 
 __all__ = ["Pipeline"]
+
+log = logging.getLogger("onefold")
 
 
 class Pipeline:
@@ -81,8 +85,6 @@ class Pipeline:
         self._checkpoint = checkpoint
         self._on_outcome = on_outcome
         self._reading: Fetch | BadFetch | None = None
-        self._begin: Positions | None = None  # where the DataFrame that was read begins
-        self._joining: Subscription | None = None  # topics that may join it later, at their first record
         self._group: GroupPositions | None = None
         self._live: QuerySession | None = None
 
@@ -150,14 +152,16 @@ class Pipeline:
             )
         session = self._session()
         session.refuse_second_query(df.sparkSession)
-        return write_batch(session, df, run)
+        try:
+            return write_batch(session, df, run)
+        finally:
+            session.sweep_after_run()
 
     def epoch_writer(self, df: DataFrame, batch_id: int) -> None:
         """The function for `df.writeStream.foreachBatch(pipeline.epoch_writer)`."""
         self.error = None
         try:
             session = self._session()
-            session.joining = self._joining
             outcome = session.process(df, batch_id, self._checkpoint, self._reading)
         except OnefoldError as error:
             self.error = error
@@ -167,15 +171,20 @@ class Pipeline:
             self._group.show(outcome.record.range.end)
         if self._on_outcome is not None:
             self._on_outcome(outcome)
+        session.life.returned(batch_id, outcome)
 
     def await_termination(self, query: StreamingQuery, timeout_s: int | None = None) -> bool:
         """Wait for the query's end, and raise the onefold error that ended it, if one did. False on a timeout."""
         try:
-            if timeout_s is not None:
-                return bool(query.awaitTermination(timeout_s))
-            query.awaitTermination()
+            if timeout_s is None:
+                query.awaitTermination()
+            elif not query.awaitTermination(timeout_s):
+                return False
         except StreamingQueryException as error:
             raise self._ended_by(error) from error
+        finally:
+            if self._live is not None and not query.isActive:
+                self._live.sweep_at_the_end()
         return True
 
     def _ended_by(self, error: StreamingQueryException) -> OnefoldError:
@@ -231,16 +240,23 @@ class Pipeline:
         refuse_query(facts, self.name)
         frozen_before = facts.frozen
         settled = frozen_before if frozen_before is not None else source.initial_positions()
-        initial = Initial(settled, source.starting_offsets == "ledger")
-        started = session.start(initial)
+        setting = source.starting_offsets
+        started = session.start(Initial(settled, setting == "ledger", setting))
+        if frozen_before is not None and setting not in ("ledger", frozen_before.setting or setting):
+            log.warning(
+                "pipeline %r: startingOffsets=%s is ignored: it goes on from what was written. To begin elsewhere, give"
+                " it another name, a new checkpoint directory and an empty table",
+                self.name,
+                setting,
+            )
         assert started.start is not None
         self._check_topics(started.start, source.subscription)
-        self.error, self._reading, self._begin = None, None, started.start
-        self._joining = source.subscription if source.topics_pattern is not None else None
+        self.error, self._reading = None, None
         self._group = source.group_positions()
         if source.reader == "spark":
             return read_through_spark(spark, source, facts.frozen or started.start, started.start)
-        frozen = {**source.options(started.start), **options}
+        until = {} if started.until is None else {"until": started.until.to_kafka_json()}
+        frozen = {**source.options(started.start), **until, **options}
         try:
             return spark.readStream.format("onefold_kafka").options(**frozen).load()
         except AnalysisException as error:
@@ -261,8 +277,11 @@ class Pipeline:
     def _write(self, df: DataFrame, root: str, trigger: Mapping[str, Any] | None) -> StreamingQuery:
         session = self._session()
         session.refuse_second_query(df.sparkSession)
-        session.check_store_reaches(df.sparkSession, root)
-        session.check_checkpoint(df.sparkSession, root)
+        session.check_store_reaches(elsewhere(df.sparkSession, root))
+        reading = self._reading
+        session.check_checkpoint(
+            df.sparkSession, root, plans_ends=reading is None or reading.source.reader == "onefold"
+        )
         self.error = None
         writer = df.writeStream.queryName(self.name).foreachBatch(self.epoch_writer)
         writer = writer.option("checkpointLocation", root)
@@ -280,7 +299,6 @@ class Pipeline:
                 self.sinks,
                 CheckpointStore(url),
                 self.patience_s,
-                self._begin,
                 self.adopt_ledger,
                 self.accept_damage,
                 self.dead_letters,

@@ -19,10 +19,10 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from onefold.core import Committable, ConfigError
+from onefold.core.session import PATIENCE_S, Session, check_pipeline_name, task_of
 from onefold.core.store import CheckpointStore
 from onefold.sinks import PostgresSink
 from onefold.spark.batch import BatchOutcome, OpenedRun, decide_run, give_up_run, open_run
-from onefold.spark.session import PATIENCE_S, Session, check_pipeline_name, task_of
 from onefold.spark.workers import settle
 from onefold.spark.writers import write_task
 

@@ -16,7 +16,7 @@ log = logging.getLogger("onefold")
 
 
 class Sweeper:
-    """A daemon thread that calls `sweep` every `every_s` seconds for as long as `is_active()` says so."""
+    """A daemon thread that calls `sweep` every `every_s` seconds for as long as `is_active()`, and once after."""
 
     def __init__(self, sweep: Callable[[], None], is_active: Callable[[], bool], every_s: float = 60.0) -> None:
         self._sweep = sweep
@@ -32,9 +32,10 @@ class Sweeper:
     def _run(self) -> None:
         while not self._stopped.wait(self._every_s):
             try:
-                if not self._is_active():
-                    return
+                is_active = self._is_active()
                 self._sweep()
+                if not is_active:
+                    return
             except OnefoldError as error:
                 log.warning("the sweep will be tried again: %s", error)
             except (OSError, Py4JError):

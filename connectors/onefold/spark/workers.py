@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
 
-__all__ = ["settle"]
+from pyspark import TaskContext
+from pyspark.sql import SparkSession
+
+__all__ = ["guarding", "is_guarded", "settle"]
+
+_GUARDED = "onefold.guarded"  # a property of the jobs that one thread of the driver starts
 
 _settled = False
 
@@ -16,3 +23,19 @@ def settle() -> None:
     if not _settled:
         _settled = True
         gc.freeze()
+
+
+@contextmanager
+def guarding(spark: SparkSession, is_on: bool = True) -> Iterator[None]:
+    """Tasks of the jobs in here parse so that no value ends their worker."""
+    spark.sparkContext.setLocalProperty(_GUARDED, str(is_on))
+    try:
+        yield
+    finally:
+        spark.sparkContext.setLocalProperty(_GUARDED, "False")
+
+
+def is_guarded() -> bool:
+    """In a task, whether it parses with care: `guarding`, or because an attempt before this one failed."""
+    context = TaskContext.get()
+    return context is not None and (context.attemptNumber() > 0 or context.getLocalProperty(_GUARDED) == "True")

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import pytest
 
 from onefold.core import CheckpointMismatch, ConfigError, Positions
-from onefold.spark.checkpoint import initial_positions, is_local, last_end_before, positions_at
+from onefold.core.asking import Protocol
+from onefold.core.driver import Driver
+from onefold.core.offset_log import end_before, end_of, first_start
+from onefold.spark.checkpoint import CheckpointFiles, is_local
 
-NO_SPARK = cast(Any, None)
+T = TypeVar("T")
+NOBODY = cast(Any, None)
+
+
+def asked(protocol: Protocol[T]) -> T:
+    return Driver("p", NOBODY, {}, NOBODY, files=CheckpointFiles(NOBODY)).run(protocol)
 
 
 @pytest.fixture
@@ -25,34 +33,34 @@ def log(root: Path, batch: int, *sources: str, version: str = "v1") -> None:
 
 def test_the_positions_of_a_batch_are_those_of_all_its_sources(root: Path) -> None:
     log(root, 3, '{"orders":{"0":17,"1":4}}', "12")
-    assert positions_at(NO_SPARK, f"file:{root}", 3) == Positions.of({"orders/0": 17, "orders/1": 4, "#1": 12})
-    assert positions_at(NO_SPARK, str(root), 4) is None
+    assert asked(end_of(f"file:{root}", 3)) == Positions.of({"orders/0": 17, "orders/1": 4, "#1": 12})
+    assert asked(end_of(str(root), 4)) is None
 
 
 def test_a_source_that_had_no_data_yet_has_no_positions(root: Path) -> None:
     log(root, 0, "-", '{"orders":{"0":17}}')
-    assert positions_at(NO_SPARK, f"file:{root}", 0) == Positions.of({"orders/0": 17})
+    assert asked(end_of(f"file:{root}", 0)) == Positions.of({"orders/0": 17})
 
 
 def test_another_version_of_the_offset_log_is_refused(root: Path) -> None:
     log(root, 0, '{"orders":{"0":17}}', version="v2")
     with pytest.raises(ConfigError, match=r"format 'v2'.*enableSourceEvolution=false"):
-        positions_at(NO_SPARK, f"file:{root}", 0)
+        asked(end_of(f"file:{root}", 0))
 
 
 def test_where_batch_ids_skip_the_last_offsets_before_count(root: Path) -> None:
     log(root, 2, '{"orders":{"0":17}}')
     log(root, 10, '{"orders":{"0":20}}')
     (root / "offsets" / ".10.crc").touch()
-    assert last_end_before(NO_SPARK, f"file:{root}", 10) == Positions.of({"orders/0": 17})
-    assert last_end_before(NO_SPARK, f"file:{root}", 11) == Positions.of({"orders/0": 20})
-    assert last_end_before(NO_SPARK, f"file:{root}", 0) is None
+    assert asked(end_before(f"file:{root}", 10)) == Positions.of({"orders/0": 17})
+    assert asked(end_before(f"file:{root}", 11)) == Positions.of({"orders/0": 20})
+    assert asked(end_before(f"file:{root}", 0)) is None
 
 
 def test_a_checkpoint_that_lost_all_earlier_offsets_is_a_mismatch_with_a_way_out(root: Path) -> None:
     log(root, 5, '{"orders":{"0":17}}')
     with pytest.raises(CheckpointMismatch, match=r"before batch 5.*startingOffsets=ledger"):
-        last_end_before(NO_SPARK, f"file:{root}", 5)
+        asked(end_before(f"file:{root}", 5))
 
 
 def test_the_start_that_sparks_own_kafka_connector_logged_is_found(root: Path) -> None:
@@ -61,7 +69,15 @@ def test_the_start_that_sparks_own_kafka_connector_logged_is_found(root: Path) -
         directory = root / "sources" / str(number)
         directory.mkdir(parents=True)
         (directory / "0").write_text(text)
-    assert initial_positions(NO_SPARK, f"file:{root}") == Positions.of({"orders/0": 5})
+    assert asked(first_start(f"file:{root}", 0)) == (Positions.of({"orders/0": 5}), {"orders"})
+
+
+def test_the_start_that_a_source_of_ours_says_in_its_offsets_is_found_and_is_no_position(root: Path) -> None:
+    log(root, 0, '{"orders":{"0":17,"1":4,"from":"0:5"},"joined":{"0":1,"from":""}}')
+    start, topics = asked(first_start(str(root), 0))
+    assert (start, topics) == (Positions.of({"orders/0": 5}), {"orders", "joined"})
+    end = asked(end_of(str(root), 0))
+    assert end is not None and end.tells_begin_of() == set() == {*start.marks}
 
 
 @pytest.mark.parametrize("name", ["a#b", "100%25", "what?", "with space"])
@@ -70,7 +86,7 @@ def test_every_directory_name_is_read_as_it_is(tmp_path: Path, name: str) -> Non
     log(tmp_path / name, 0, '{"orders":{"0":1}}')
     for root in (f"file:{tmp_path}/{name}", f"file://{tmp_path}/{name}", f"{tmp_path}/{name}"):
         assert is_local(root)
-        assert positions_at(NO_SPARK, root, 0) == Positions.of({"orders/0": 1})
+        assert asked(end_of(root, 0)) == Positions.of({"orders/0": 1})
 
 
 def test_object_stores_and_hdfs_are_not_local() -> None:

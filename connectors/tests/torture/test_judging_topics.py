@@ -12,11 +12,12 @@ from decimal import Decimal
 import pytest
 
 from onefold.connectors.torture.audit import Audit
-from onefold.connectors.torture.comparing_topics import compare_letters, compare_sales, javas_partition
+from onefold.connectors.torture.comparing_topics import compare_letters, compare_sales
 from onefold.connectors.torture.destination import Due, Found
 from onefold.connectors.torture.kafka_reading import Written
 from onefold.connectors.workload.mixed import MixedOrder
 from onefold.core.invariants import Comparison
+from onefold.spark.kafka_records import javas_partition
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 PARTITIONS = 3

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
+from onefold.core.asking import Protocol
 from onefold.core.contract import (
     Committable,
     Committer,
@@ -28,10 +29,12 @@ from onefold.core.effects import (
     FindEpoch,
     Freeze,
     GiveUp,
+    ListFolder,
     ListLeftovers,
     MarkDamaged,
     OpenEpoch,
     Pause,
+    ReadFile,
     ReadLedger,
     ReadStore,
     RunWriters,
@@ -40,8 +43,7 @@ from onefold.core.effects import (
 )
 from onefold.core.errors import OnefoldError
 from onefold.core.failpoints import failpoint
-from onefold.core.ports import Merge, Store
-from onefold.core.protocol import Protocol
+from onefold.core.ports import Files, Merge, Store
 
 __all__ = ["Driver"]
 
@@ -53,7 +55,8 @@ class Driver:
     """Runs a protocol generator to its end, in this thread.
 
     `pause` waits before the protocol asks again, and raises the error it is given when it is out of patience.
-    `last_resource` names the one sink whose merge is part of the decision, if there is one.
+    `last_resource` names the one sink whose merge is part of the decision, if there is one. `files` is where the
+    query's checkpoint is, of a pipeline that has one.
     """
 
     def __init__(
@@ -63,12 +66,14 @@ class Driver:
         committers: Mapping[str, Committer],
         pause: Callable[[Pause], None],
         last_resource: str | None = None,
+        files: Files | None = None,
     ) -> None:
         self.pipeline = pipeline
         self.store = store
         self.committers = dict(committers)
         self.pause = pause
         self.last_resource = last_resource
+        self.files = files
 
     def run(self, protocol: Protocol[T], run_writers: RunWritersHere | None = None) -> T:
         """Drive `protocol` and return its result. `run_writers` is needed by `epoch` alone."""
@@ -98,6 +103,12 @@ class Driver:
                 return self.committers[sink].ledger()
             case ReadStore():
                 return store.facts(self.pipeline)
+            case ReadFile(path):
+                assert self.files is not None, "only a query has a checkpoint"
+                return self.files.read(path)
+            case ListFolder(path):
+                assert self.files is not None, "only a query has a checkpoint"
+                return self.files.names(path)
             case Adopt(generation, entry, sinks):
                 return store.adopt(generation, entry, sinks, now_ms)
             case Freeze(generation, initial):

@@ -27,10 +27,12 @@ __all__ = [
     "FindEpoch",
     "Freeze",
     "GiveUp",
+    "ListFolder",
     "ListLeftovers",
     "MarkDamaged",
     "OpenEpoch",
     "Pause",
+    "ReadFile",
     "ReadLedger",
     "ReadStore",
     "RunWriters",
@@ -64,8 +66,12 @@ class EpochRequest:
     def is_again(self, record: EpochRecord) -> bool:
         """Whether this asks for that very epoch: the same range of the same input into the same sinks, whose order
         is only that in which they commit."""
-        is_alike = _sorted(self) == _sorted(record) and self.has_input_of(record)
+        is_alike = self.is_into_sinks_of(record) and self.has_input_of(record)
         return is_alike and self.range.is_again(record.range)
+
+    def is_into_sinks_of(self, record: EpochRecord) -> bool:
+        """Whether this goes into the sinks of that epoch, each of which writes as it did then."""
+        return _sorted(self) == _sorted(record)
 
 
 def _sorted(of: EpochRequest | EpochRecord) -> tuple[list[str], list[str]]:
@@ -101,6 +107,20 @@ class ReadLedger:
 @dataclass(frozen=True, slots=True)
 class ReadStore:
     """-> StoreFacts"""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadFile:
+    """-> str | None: the text of a file in the query's checkpoint; None if it isn't there."""
+
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class ListFolder:
+    """-> Sequence[str]: the names of the files in a folder of the query's checkpoint; none if it isn't there."""
+
+    path: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,6 +271,8 @@ Effect = (
     | AcquireGeneration
     | ReadLedger
     | ReadStore
+    | ReadFile
+    | ListFolder
     | Adopt
     | Announce
     | Freeze

@@ -6,6 +6,9 @@ writes a file `<name>.<pid>.<thread>` into the directory and waits until somebod
 process. Several places are separated by commas; `after:Decide#*` holds every pass. Once there is a file `released`,
 nobody is held any more, processes that come to their place later included. `arm` names other places later on: in a
 process that was forked, or that has come to the part of its life whose passes count.
+
+`ONEFOLD_FAILPOINT_DEADLY=text` plants a fault: a process that parses a source's value with that text in it ends by
+SIGSEGV, as it would by a defect of a parser's library.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ import threading
 import time
 from pathlib import Path
 
-__all__ = ["RELEASED", "arm", "failpoint"]
+__all__ = ["RELEASED", "arm", "deadly", "failpoint"]
 
 RELEASED = "released"
 _EVERY = -1
@@ -34,6 +37,11 @@ def arm(places: str) -> None:
     """From now on hold at these places of this process, and at no others."""
     _passes_left.clear()
     _passes_left.update(_parse(places))
+
+
+def deadly() -> bytes:
+    """The text in values that parsers are to die of; none outside tests."""
+    return os.environ.get("ONEFOLD_FAILPOINT_DEADLY", "").encode()
 
 
 def failpoint(name: str) -> None:

@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-from onefold.core.contract import Guarantee
+from onefold.core.contract import Committable, Guarantee
 from onefold.core.invariants import AtomicEpoch, FencedNeverDecides, NoDuplicate, ResolveOnce
 
-__all__ = ["Examined", "Finding", "Level", "not_promised"]
+__all__ = ["Examined", "Finding", "Held", "Holding", "Level", "not_promised"]
 
 
 class Level(enum.Enum):
@@ -38,6 +38,24 @@ class Examined(Protocol):
     def examine(self, pipeline: str, deciding_s: float | None) -> Iterable[Finding]:
         """Without changing anything. `deciding_s`: the longest that one of the pipeline's recent epochs took from its
         opening to its decision, where that is known. Raises what asking a server raises."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Something that a task has prepared and nobody has ended. `costs` says what it does till then, what ends it."""
+
+    committable: Committable
+    age_s: float
+    costs: str
+
+
+@runtime_checkable
+class Holding(Protocol):
+    """A sink that can list what is prepared of it, and since when."""
+
+    def held(self, pipeline: str) -> Iterable[Held]:
+        """Without changing anything. Raises what asking a server raises."""
         ...
 
 

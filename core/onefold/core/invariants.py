@@ -74,6 +74,8 @@ class Comparison:
 
     `expected` are the records at or below the completed position, or of a table of versions the rows that they leave;
     `unexpected` rows stand for none of them. `dead` are the dead letters: of appended records, each stands for one row.
+    `untold` are those of which nobody can tell any more whether they are right, and `notes` say why. `partitions` says
+    what is wrong in which, where a destination has such.
     """
 
     expected: int
@@ -83,7 +85,10 @@ class Comparison:
     changed: int
     unexpected: int
     dead: int = 0
+    untold: int = 0
+    notes: tuple[str, ...] = ()
     samples: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    partitions: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,5 @@
-"""The driver's port to a checkpoint store: the real one speaks SQL, the simulator's keeps everything in memory."""
+"""The driver's ports: to a checkpoint store, which speaks SQL, and to a query's checkpoint. The simulator has both in
+memory."""
 
 from __future__ import annotations
 
@@ -12,9 +13,17 @@ from onefold.core.positions import Positions
 if TYPE_CHECKING:
     import sqlalchemy as sa
 
-__all__ = ["Merge", "Store"]
+__all__ = ["Files", "Merge", "Store"]
 
 Merge: TypeAlias = "Callable[[sa.Connection], None]"
+
+
+class Files(Protocol):
+    """Where a query's checkpoint is: any filesystem. Raises `Retriable` where it doesn't answer."""
+
+    def read(self, path: str) -> str | None: ...
+
+    def names(self, folder: str) -> Sequence[str]: ...
 
 
 class Store(Protocol):

@@ -14,7 +14,9 @@ Offset = int | str
 # What stands beside a topic's partitions, `orders/id` beside `orders/0`: no position, but what it is a position in.
 TOPIC_ID = "id"  # which topic of that name (KIP-516): one that is deleted and made anew has another
 LEADER_EPOCHS = "epochs"  # under which leaders the offsets were found (KIP-101), as `0:5 1:7`; for their source only
-_MARKS = (TOPIC_ID, LEADER_EPOCHS)
+FROM = "from"  # where the stream that these offsets are of began, as `0:0 1:70`: Spark logs it of no Python source
+_MARKS = (TOPIC_ID, LEADER_EPOCHS, FROM)
+_SETTING = "#starting_offsets"  # and beside a pipeline's first positions: the setting that they were found by
 
 
 class Relation(enum.Enum):
@@ -23,7 +25,7 @@ class Relation(enum.Enum):
     SAME = "same"
     BEHIND = "behind"  # at least one partition is earlier: records would be read again
     AHEAD = "ahead"  # none earlier, at least one later: records would be passed over
-    UNORDERED = "unordered"  # the source's offsets are not numbers, and differ
+    UNORDERED = "unordered"  # they differ, and nobody can tell which is later: only Kafka's offsets are known to grow
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +33,7 @@ class Positions:
     """The next offset to read of each partition, sorted by partition: `(("orders/0", 17), ...)`.
 
     A partition that is not listed stands at its first record, offset 0, as a topic's new partitions do.
-    Offsets that are not numbers (some Spark sources have such) only compare as equal or not.
+    Offsets of other sources (`#0/logOffset`) only compare as equal or not: what grows there is each source's own.
     `marks` say of which topic the offsets are, where that is known: `(("orders/id", "Sx2..."), ...)`. They are no part
     of equality, but positions in another topic of the same name have no order.
     """
@@ -104,7 +106,8 @@ class Positions:
         }
         for name, mark in self.marks:
             topic, _, kind = name.rpartition("/")
-            topics.setdefault(topic, {})[kind] = mark
+            if topic:
+                topics.setdefault(topic, {})[kind] = mark
         return json.dumps(topics, separators=(",", ":"))
 
     def relation_to(self, other: Positions) -> Relation:
@@ -114,15 +117,17 @@ class Positions:
         if self == other:
             return Relation.SAME
         mine, theirs = dict(self.items), dict(other.items)
-        behind = ahead = False
+        behind = ahead = differs = False
         for name in mine.keys() | theirs.keys():
             a, b = mine.get(name, 0), theirs.get(name, 0)
-            if isinstance(a, int) and isinstance(b, int):
+            if isinstance(a, int) and isinstance(b, int) and not name.startswith("#"):
                 behind, ahead = behind or a < b, ahead or a > b
-            elif a != b:
-                return Relation.UNORDERED
+            else:
+                differs = differs or a != b or (name in mine) != (name in theirs)
         if behind:
             return Relation.BEHIND
+        if differs:
+            return Relation.UNORDERED
         return Relation.AHEAD if ahead else Relation.SAME
 
     def differences(self, other: Positions, limit: int = 5) -> str:
@@ -136,6 +141,34 @@ class Positions:
         lines = [f"{topic} is the topic {a}, not {b}" for topic, a, b in self._of_other_topics(other)] + lines
         more = f" and {len(lines) - limit} more" if len(lines) > limit else ""
         return "; ".join(lines[:limit]) + more
+
+    @property
+    def setting(self) -> str | None:
+        """The setting that they were found by, of a pipeline's first positions; None where that is not on record."""
+        return dict(self.marks).get(_SETTING)
+
+    def with_setting(self, setting: str | None) -> Positions:
+        marks = {name: mark for name, mark in self.marks if name != _SETTING}
+        return Positions.of(self.items, marks if setting is None else marks | {_SETTING: setting})
+
+    def begun(self) -> Positions:
+        """Where the stream began that these are positions of, in the topics that say so: a partition that is not
+        listed stood at its first record."""
+        begun: dict[str, Offset] = {}
+        for name, mark in self.marks:
+            topic, _, kind = name.rpartition("/")
+            if kind == FROM:
+                pairs = (pair.split(":") for pair in mark.split())
+                begun |= {f"{topic}/{number}": int(offset) for number, offset in pairs}
+        return Positions.of(begun, self.without_begun().marks)
+
+    def tells_begin_of(self) -> set[str]:
+        """The topics that say where the stream began."""
+        return {name.removesuffix(f"/{FROM}") for name, _ in self.marks if name.endswith(f"/{FROM}")}
+
+    def without_begun(self) -> Positions:
+        """The same positions, without where the stream began."""
+        return Positions(self.items, tuple(mark for mark in self.marks if not mark[0].endswith(f"/{FROM}")))
 
     def topic_ids(self) -> dict[str, str]:
         """Which topics the offsets are of, as far as it is known: by name."""
@@ -180,6 +213,8 @@ def _is_kafka(value: object) -> bool:
 
 def _is_mark(name: str) -> bool:
     """Names with a number sign are other sources' own, whatever they end in."""
+    if name == _SETTING:
+        return True
     topic, _, last = name.rpartition("/")
     return bool(topic) and last in _MARKS and not topic.startswith("#")
 

@@ -10,10 +10,11 @@ decided manifest names is ever committed. A zombie may prepare; nobody commits i
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
 
+from onefold.core.asking import Protocol
+from onefold.core.asking import insist as _insist
 from onefold.core.contract import Committable, Decided, EpochRecord, EpochState, Generation, LedgerEntry
 from onefold.core.effects import (
     Abort,
@@ -24,7 +25,6 @@ from onefold.core.effects import (
     Commit,
     Complete,
     Decide,
-    Effect,
     EpochRequest,
     FindEpoch,
     Freeze,
@@ -52,20 +52,18 @@ from onefold.core.errors import (
     WorkLost,
 )
 from onefold.core.positions import Positions
-from onefold.core.recovery import Replay, Resolution, adoption, doomed, place, resolve
+from onefold.core.recovery import Replay, Resolution, adoption, check_setting, doomed, ledger_end, place, resolve
 
 __all__ = ["Initial", "Outcome", "Protocol", "Started", "epoch", "start", "sweep"]
-
-T = TypeVar("T")
-Protocol = Generator[Effect, Any, T]
 
 
 @dataclass(frozen=True, slots=True)
 class Initial:
-    """Where the source would start by its settings; with `from_ledger`, only if nothing was ever written."""
+    """Where the source would start by its settings, if it never did; with `from_ledger`, where the ledger stands."""
 
     positions: Positions
     from_ledger: bool = False
+    setting: str | None = None  # what the positions were found by
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +105,7 @@ def start(
     generation: Generation = yield from _insist(AcquireGeneration(above=max(seen, default=0)))
     facts: StoreFacts = yield from _insist(ReadStore())
     if adopt_ledger:
-        facts = yield from _adopt(generation, facts, sinks)
+        facts = yield from _adopt(generation, facts, sinks, may_come_late)
     resolution = yield from _resolve(generation, facts, sinks, accept_damage, may_come_late)
     for record in resolution.accepted:
         decided = yield from _insist(AcceptDamage(generation, record))
@@ -196,9 +194,11 @@ def _first_batch(
     begun = resolution.rerun
     if begun is not None:
         return begun.range.start, begun.range.end
-    if initial.from_ledger and facts.last is not None:
-        return facts.last.range.end, None
-    return (yield from _insist(Freeze(generation, initial.positions))), None
+    if initial.from_ledger:
+        return ledger_end(facts, generation.pipeline), None
+    frozen: Positions = yield from _insist(Freeze(generation, initial.positions.with_setting(initial.setting)))
+    check_setting(facts, frozen, initial.setting)
+    return frozen.with_setting(None), None
 
 
 def _resolve(
@@ -317,8 +317,10 @@ def _abort_run(generation: Generation, record: EpochRecord) -> Protocol[None]:
             yield from _insist(Abort(sink, mine))
 
 
-def _adopt(generation: Generation, facts: StoreFacts, sinks: tuple[str, ...]) -> Protocol[StoreFacts]:
-    entry = adoption(facts, (yield from _read_ledgers(sinks)))
+def _adopt(
+    generation: Generation, facts: StoreFacts, sinks: tuple[str, ...], may_come_late: Collection[str]
+) -> Protocol[StoreFacts]:
+    entry = adoption(facts, (yield from _read_ledgers(sinks)), may_come_late)
     if entry is None:
         return facts
     yield from _insist(Adopt(generation, entry, sinks))
@@ -334,14 +336,3 @@ def _read_ledgers(sinks: Iterable[str]) -> Protocol[dict[str, LedgerEntry | None
     for sink in sinks:
         ledgers[sink] = yield from _insist(ReadLedger(sink))
     return ledgers
-
-
-def _insist(effect: Effect) -> Protocol[Any]:
-    """Ask until there is an answer. Only for effects that are safe to repeat, which is all but Decide's aftermath."""
-    attempt = 0
-    while True:
-        try:
-            return (yield effect)
-        except (Retriable, InDoubt) as error:
-            attempt += 1
-            yield Pause(attempt, effect, error)

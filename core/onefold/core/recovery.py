@@ -11,6 +11,7 @@ from onefold.core.errors import CheckpointMismatch, ConfigError, Damaged, DataLo
 from onefold.core.positions import Positions, Relation
 
 __all__ = [
+    "Committed",
     "Next",
     "Place",
     "Replay",
@@ -18,7 +19,9 @@ __all__ = [
     "adoption",
     "check_committed",
     "check_ledger",
+    "check_setting",
     "doomed",
+    "ledger_end",
     "place",
     "resolve",
 ]
@@ -26,6 +29,11 @@ __all__ = [
 NEW_CHECKPOINT = (
     "start the query with a new, empty checkpoint directory and startingOffsets=ledger: "
     "it resumes exactly where the destination stands"
+)
+
+START_OVER = (
+    "nothing is on record as written, so go on only with what is empty, too: start with a new, empty checkpoint"
+    " directory and an empty table"
 )
 
 ADOPT = (
@@ -73,25 +81,13 @@ def resolve(
                 " take the destination and the store back to one backup"
             )
     for sink, ledger in ledgers.items():
-        if sink in may_come_late and _comes_late(facts, sink, ledger):
-            continue
-        check_ledger(facts, sink, ledger)
+        check_ledger(facts, sink, ledger, sink in may_come_late)
     return Resolution(
         finish=tuple(Decided(r) for r in facts.unfinished if r.state is EpochState.DECIDED),
         give_up=tuple(r for r in facts.unfinished if r.state is EpochState.OPEN and not r.write_through),
         rerun=_to_rerun(facts),
         accepted=tuple(r for r in facts.unfinished if r.state is EpochState.DAMAGED),
     )
-
-
-def _comes_late(facts: StoreFacts, sink: str, ledger: LedgerEntry | None) -> bool:
-    """Whether the last complete epoch was written without the sink, which shows none after it but those that the store
-    has begun with the sink, and that are about to be finished."""
-    if facts.complete is None or sink in facts.complete.sinks:
-        return False
-    begun = {r.epoch: r.timestamp_ms for r in facts.unfinished if sink in r.sinks and _may_show(r, sink)}
-    shown = _shown(ledger) if ledger is not None else {}
-    return all(epoch <= facts.complete.epoch or begun.get(epoch) == time_ms for epoch, time_ms in shown.items())
 
 
 def _shown(ledger: LedgerEntry) -> dict[int, int]:
@@ -106,16 +102,24 @@ def _shown(ledger: LedgerEntry) -> dict[int, int]:
 
 
 def _may_show(record: EpochRecord, sink: str) -> bool:
-    return record.state in PAST_COMMIT_POINT or sink in record.write_through
+    return sink in record.sinks and (record.state in PAST_COMMIT_POINT or sink in record.write_through)
 
 
 def _to_rerun(facts: StoreFacts) -> EpochRecord | None:
     return next((r for r in facts.unfinished if r.state is EpochState.OPEN and r.write_through), None)
 
 
-def check_ledger(facts: StoreFacts, sink: str, ledger: LedgerEntry | None) -> None:
-    """Hold one sink's own account against the store's. Raises unless one history explains both."""
-    complete = facts.complete
+def check_ledger(facts: StoreFacts, sink: str, ledger: LedgerEntry | None, may_come_late: bool = False) -> None:
+    """Hold one sink's own account against the store's. Raises unless one history explains both.
+
+    Where the last complete epoch was written without a sink that may come late, the sink misses nothing, and what its
+    ledger accounts for is from before it was left out.
+    """
+    complete, since = facts.complete, 0
+    if complete is not None and sink not in complete.sinks and may_come_late:
+        if ledger is not None:
+            _check_left_out(complete, sink, ledger)
+        since, complete = complete.epoch, None
     if complete is not None and sink not in complete.sinks:
         raise ConfigError(
             f"sink {sink!r} is new to pipeline {complete.pipeline!r}, which is at epoch {complete.epoch} already: it"
@@ -130,13 +134,15 @@ def check_ledger(facts: StoreFacts, sink: str, ledger: LedgerEntry | None) -> No
         )
     if ledger is None:
         return
-    if ledger.epoch > 0 and ledger.store_id != facts.store_id:
+    if ledger.epoch > since and ledger.store_id != facts.store_id:
         raise CheckpointMismatch(
             f"sink {sink!r} was written under checkpoint store {ledger.store_id}, but this store is {facts.store_id}:"
             f" point the pipeline to the store it had before. To go on with this one instead, {ADOPT}"
         )
     known = {r.epoch: r for r in (facts.complete, facts.last, *facts.unfinished) if r}
     for epoch, timestamp_ms in sorted(_shown(ledger).items()):
+        if epoch <= since:
+            continue
         record = known.get(epoch)
         if record is None or not _may_show(record, sink):
             raise CheckpointMismatch(
@@ -152,7 +158,22 @@ def check_ledger(facts: StoreFacts, sink: str, ledger: LedgerEntry | None) -> No
             )
 
 
-def adoption(facts: StoreFacts, ledgers: Mapping[str, LedgerEntry | None]) -> LedgerEntry | None:
+def _check_left_out(complete: EpochRecord, sink: str, ledger: LedgerEntry) -> None:
+    """A sink that was left out since has nothing half written, nor anything of records that are yet to come: else it
+    was written under a history that this store does not have, and would show some records twice."""
+    theirs = Positions.of((name, at) for name, at in ledger.positions.items if name in dict(complete.range.end.items))
+    half = [epoch for epoch in _shown(ledger) if ledger.epoch < epoch <= complete.epoch]
+    if half or (ledger.epoch <= complete.epoch and complete.range.end.relation_to(theirs) is Relation.BEHIND):
+        raise CheckpointMismatch(
+            f"sink {sink!r} holds epoch {max([*half, ledger.epoch])}, which the checkpoint store decided without it, if"
+            " at all: the store went on as an older copy while the sink was left out. Give the pipeline another sink in"
+            " its place, under another name and with an empty table"
+        )
+
+
+def adoption(
+    facts: StoreFacts, ledgers: Mapping[str, LedgerEntry | None], may_come_late: Collection[str] = ()
+) -> LedgerEntry | None:
     """What to take over from the destinations where the user said that they, not the store, are right.
 
     None if there is nothing to adopt. Raises CheckpointMismatch where the destinations themselves don't agree.
@@ -169,13 +190,10 @@ def adoption(facts: StoreFacts, ledgers: Mapping[str, LedgerEntry | None]) -> Le
     accounts = {(e.epoch, e.timestamp_ms, e.positions) for e in entries.values()}
     if len(accounts) != 1 or len(entries) != len(ledgers):
         stand = ", ".join(f"{sink} at epoch {entry.epoch if entry else 'none'}" for sink, entry in ledgers.items())
-        new = ", ".join(sink for sink in ledgers if sink not in entries)
+        new = ledgers.keys() - entries.keys()
         way = "restore the store they had"
-        if new and len(accounts) == 1:
-            way = (
-                f"leave {new} out of this one start, and put it back for the next, as dead letters may be (any other"
-                f" new sink needs a pipeline of its own); or {way}"
-            )
+        if new and new <= {*may_come_late} and len(accounts) == 1:
+            way = f"leave {', '.join(sorted(new))} out of this one start, and put it back for the next; or {way}"
         raise CheckpointMismatch(f"the sinks do not agree on one epoch ({stand}): {way}")
     entry = ahead[0]
     begun = [e.announced.epoch for e in entries.values() if e.announced and e.announced.epoch > e.epoch]
@@ -187,6 +205,30 @@ def adoption(facts: StoreFacts, ledgers: Mapping[str, LedgerEntry | None]) -> Le
             " store that decided it knows the rest: restore that store"
         )
     return entry
+
+
+def ledger_end(facts: StoreFacts, pipeline: str) -> Positions:
+    """Where the ledger stands. Raises ConfigError where there is none: that would read everything again."""
+    if facts.last is None:
+        raise ConfigError(
+            f"startingOffsets=ledger, and pipeline {pipeline!r} has no ledger: neither its store nor its destinations"
+            " know of an epoch. If it never wrote, give the startingOffsets at which it is to begin, such as earliest;"
+            " if it did, restore the store and the destinations' bookkeeping, or begin with an empty table"
+        )
+    return facts.last.range.end
+
+
+def check_setting(facts: StoreFacts, frozen: Positions, setting: str | None) -> None:
+    """Raise ConfigError where the start was settled by another setting, and nothing was written from there yet.
+
+    Later a pipeline goes on from what was written, whatever the setting says.
+    """
+    if facts.last is None and None not in (frozen.setting, setting) and frozen.setting != setting:
+        raise ConfigError(
+            f"startingOffsets={setting} would be ignored: the pipeline's first start settled where it begins, by"
+            f" startingOffsets={frozen.setting}, and it goes on from there. Put that back; or, to begin elsewhere, give"
+            " the pipeline another name, and the query a new, empty checkpoint directory"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,29 +257,55 @@ def place(facts: StoreFacts, found: EpochRecord | None, request: EpochRequest) -
     if found is not None:
         return Replay(found)
     rerun = _to_rerun(facts)
+    if rerun is not None and not request.is_into_sinks_of(rerun):
+        raise CheckpointMismatch(
+            f"epoch {rerun.epoch} was begun with the sinks {', '.join(rerun.sinks)}, and parts of it may show in"
+            f" {', '.join(rerun.write_through)}: it must run again exactly as it was, and the sinks are"
+            f" {', '.join(request.sinks)} now. Start once with the sinks and the modes that it had, and change them"
+            " when that epoch is complete"
+        )
     if rerun is not None and not request.is_again(rerun):
         raise CheckpointMismatch(
             f"epoch {rerun.epoch} was begun, and parts of it may show in {', '.join(rerun.write_through)}: it must run"
             f" again exactly as it was, to {rerun.range.end.to_json()}, and batch {request.batch_id} of query"
-            f" {request.query_id} is another range or has other sinks ({asked.end.differences(rerun.range.end)})."
-            f" Restore the checkpoint and the settings that it had, or {NEW_CHECKPOINT}"
+            f" {request.query_id} is another range or of other input ({asked.end.differences(rerun.range.end)})."
+            f" Restore the checkpoint that it had, or {NEW_CHECKPOINT}, where the source is read with"
+            " pipeline.read or pipeline.stream and reader='onefold', which plans that very range"
+        )
+    if (
+        facts.last is None
+        and request.continues
+        and (base is None or asked.start.relation_to(base) is not Relation.SAME)
+    ):
+        raise DataLoss(
+            f"batch {request.batch_id} of query {request.query_id} goes on from batches that are not on record: the"
+            " destination and its store were made anew, or are an older copy, or the query ran without this pipeline"
+            f" before. Restore the newer copy; or, {START_OVER}"
         )
     if base is None:
-        if request.continues:
-            raise DataLoss(
-                f"batch {request.batch_id} of query {request.query_id} goes on from batches that are not on record: the"
-                " destination and its store were made anew, or are an older copy, or the query ran without this"
-                f" pipeline before. Restore the newer copy, or {NEW_CHECKPOINT}"
-            )
         return Next()
     match asked.start.relation_to(base):
         case Relation.SAME:
             return Next()
+        case _ if facts.last is None:
+            raise CheckpointMismatch(
+                f"batch {request.batch_id} of query {request.query_id} starts elsewhere than this pipeline, which has"
+                f" written nothing yet ({asked.start.differences(base)}): the DataFrame, or its checkpoint, is from"
+                " another start. Nothing was written; start with a new, empty checkpoint directory and the DataFrame"
+                " that the last pipeline.read returned"
+            )
         case Relation.AHEAD:
             raise DataLoss(
                 f"batch {request.batch_id} of query {request.query_id} starts beyond the recorded end"
                 f" ({asked.start.differences(base)}): the records between were never written. The checkpoint belongs"
                 f" to another pipeline, or the destination and its store are an older copy; {NEW_CHECKPOINT}"
+            )
+        case Relation.UNORDERED:
+            raise CheckpointMismatch(
+                f"batch {request.batch_id} of query {request.query_id} does not start where the last epoch ended"
+                f" ({asked.start.differences(base)}), and of such positions nobody can tell which is later: the"
+                " checkpoint is an older copy, or another pipeline's, or a topic was made anew. Nothing was written;"
+                " restore the checkpoint, or start over under a new pipeline name, with an empty table"
             )
         case _:
             raise CheckpointMismatch(
@@ -247,14 +315,29 @@ def place(facts: StoreFacts, found: EpochRecord | None, request: EpochRequest) -
             )
 
 
-def check_committed(facts: StoreFacts, committed: Positions) -> None:
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """The last batch that a query's checkpoint holds as done."""
+
+    query_id: str
+    batch_id: int
+    end: Positions
+
+
+def check_committed(facts: StoreFacts, committed: Committed) -> None:
     """What a checkpoint holds as done must be on record: else it was done for a destination that is no more."""
-    base = facts.last.range.end if facts.last else facts.frozen or Positions()
-    if committed.relation_to(base) in (Relation.AHEAD, Relation.UNORDERED):
+    last, end = facts.last, committed.end
+    base = last.range.end if last else facts.frozen or Positions()
+    relation = end.relation_to(base)
+    is_another_source = any(name.startswith("#") for name, _ in end.items)
+    if is_another_source and last is not None and last.query_id == committed.query_id and relation is not Relation.SAME:
+        # Positions without an order: of one query's batches the numbers have one.
+        relation = Relation.AHEAD if committed.batch_id > last.batch_id else Relation.BEHIND
+    if relation in (Relation.AHEAD, Relation.UNORDERED) or (last is None and relation is not Relation.SAME):
         raise DataLoss(
-            f"the checkpoint's last committed batch ends beyond the recorded end ({committed.differences(base)}): the"
+            f"the checkpoint's last committed batch ends beyond the recorded end ({end.differences(base)}): the"
             " destination and its store are an older copy, or were made anew, or the checkpoint is another pipeline's."
-            f" Restore the newer copy, or {NEW_CHECKPOINT}"
+            f" Restore the newer copy; or, {START_OVER if last is None else NEW_CHECKPOINT}"
         )
 
 

@@ -23,6 +23,7 @@ from onefold.core.errors import CheckpointMismatch, ConfigError, Fenced, Retriab
 from onefold.core.invariants import ADOPTED
 from onefold.core.ports import Merge
 from onefold.core.positions import Positions, Range, Relation
+from onefold.core.recovery import PAST_COMMIT_POINT
 from onefold.core.rows import (
     DECIDED_STATES,
     epochs_before,
@@ -242,7 +243,7 @@ class CheckpointStore:
     def damage(self, generation: Generation, decided: Decided, evidence: str) -> None:
         with self._mine(generation) as (connection, _):
             stored = stored_epoch(connection, decided.record)
-            assert stored is not None and stored.state in (EpochState.DECIDED, EpochState.DAMAGED), stored
+            assert stored is not None and stored.state in PAST_COMMIT_POINT, stored
             connection.execute(this_epoch(decided.record).values(state=EpochState.DAMAGED.value, error=evidence))
 
     def accept_damage(self, generation: Generation, record: EpochRecord) -> Decided:

@@ -26,6 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from onefold.core import jsontext
+from onefold.core.decimals import exactly
 from onefold.core.errors import ConfigError
 from onefold.hbase.buffers import from_fixed, to_fixed
 from onefold.hbase.jsonvalues import is_readable
@@ -146,7 +147,7 @@ def encode(array: pa.Array, encoding: str, kind: pa.DataType) -> pa.BinaryArray:
         array = array.cast(array.type.value_type)
     if encoding == "json" and not _is_text(array.type):
         return pc.if_else(array.is_valid(), jsontext.texts(array), None).cast(pa.binary())
-    array = array.cast(kind)
+    array = exactly(array, kind)
     if encoding in ("bytes", "json") or (encoding == "string" and pa.types.is_string(kind)):
         return array.cast(pa.binary())
     if encoding == "string":
@@ -161,7 +162,7 @@ def decode(values: pa.BinaryArray, encoding: str, kind: pa.DataType) -> pa.Array
     if encoding == "json" and not pa.types.is_string(kind):
         return parsed_json(values.cast(pa.string()), kind)
     if encoding in ("string", "json"):
-        return values.cast(pa.string()).cast(kind)
+        return exactly(values.cast(pa.string()), kind)
     array = _unpacked(to_fixed(values, _WIDTHS[encoding]), encoding, kind)
     if values.null_count:
         array = pc.if_else(values.is_valid(), array, pa.scalar(None, array.type))

@@ -62,6 +62,7 @@ struct TScan {
   4: optional i32 caching,
   5: optional i32 maxVersions = 1,
   6: optional TTimeRange timeRange,
+  9: optional map<binary, binary> attributes,
   12: optional bool cacheBlocks,
   15: optional i32 limit
 }

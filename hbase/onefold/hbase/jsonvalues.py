@@ -6,6 +6,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import json
 
+from onefold.core.decimals import wide
+
 __all__ = ["is_readable", "parsed"]
 
 _NAME = "v"
@@ -43,9 +45,11 @@ def parsed(texts: pa.StringArray, kind: pa.DataType) -> pa.Array:
 
 
 def _wire(kind: pa.DataType) -> pa.DataType:
-    """As the reader takes it: it knows no dates."""
+    """As the reader takes it: it knows no dates, and few decimals exactly."""
     if pa.types.is_date32(kind):
         return pa.string()
+    if pa.types.is_decimal(kind):
+        return wide(kind)
     if pa.types.is_list(kind):
         return pa.list_(kind.value_field.with_type(_wire(kind.value_type)))
     if pa.types.is_struct(kind):

@@ -32,6 +32,8 @@ GET_ROWS_MAX = 500
 ANSWER_BYTES = 1 << 20
 ROWS_MIN, ROWS_FIRST, ROWS_MAX = 1, 64, 5000  # of one answer
 _STOP = b"\0"
+_NO_TIME_ABOVE = 2**63 - 1
+_WITH_DELETES = {b"_raw_": b"\xff"}  # what Scan.setRaw(true) says, of which Thrift's interface has no field
 
 
 class HBaseTable:
@@ -154,6 +156,22 @@ class HBaseTable:
             if len(found) < rows:
                 return
             start = found[-1].row + b"\0"
+
+    def has_newer(self, start: bytes, stop: bytes, families: Sequence[bytes], than_ms: int) -> bool:
+        """Whether any row from `start` to before `stop` has a cell or a delete above that time in these families.
+
+        HBase passes over the files and memory whose times all lie below, so that it costs a look at each region."""
+        scan = thrift.TScan(
+            startRow=start,
+            stopRow=stop,
+            columns=[thrift.TColumn(family) for family in families],
+            caching=1,
+            timeRange=thrift.TTimeRange(than_ms + 1, _NO_TIME_ABOVE),
+            attributes=_WITH_DELETES,
+            cacheBlocks=False,
+            limit=1,
+        )
+        return bool(self._ask("looking for newer cells", "getScannerResults", tscan=scan, numRows=1))
 
     def regions(self) -> list[tuple[bytes, bytes]]:
         """Where each begins and where the next one does; b"" is the start, and the end."""

@@ -10,17 +10,14 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
-from kafka.partitioner.default import murmur2
-
 from onefold.connectors.torture.comparing import Place, Row, compare_rows
 from onefold.connectors.torture.destination import Due, Found
 from onefold.connectors.torture.kafka_reading import Written
 from onefold.connectors.workload.settings import ID_HEADER, TOPIC
 from onefold.core.invariants import SAMPLES_MAX, Comparison
+from onefold.spark.kafka_records import javas_partition
 
-__all__ = ["compare_letters", "compare_sales", "disorders", "javas_partition", "unseen"]
-
-_SIGN = 0x7FFFFFFF
+__all__ = ["compare_letters", "compare_sales", "disorders", "unseen"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,11 +96,6 @@ def disorders(sales: Iterable[_Sale]) -> tuple[str, ...]:
         last[of] = max(offset, last.get(of, -1))
     more = len(found) - SAMPLES_MAX
     return tuple(found[:SAMPLES_MAX] + ([f"and {more} more"] if more > 0 else []))
-
-
-def javas_partition(key: bytes, partitions: int) -> int:
-    """Where the Java producer's default partitioner sends a key."""
-    return int((murmur2(key) & _SIGN) % partitions)
 
 
 def _sale(record: Written) -> _Sale:

@@ -6,7 +6,7 @@ import enum
 
 from onefold.core.contract import SinkKind
 
-__all__ = ["BACKUPS", "MISHAPS", "TRIALS", "Crash", "Fault", "Slept", "applies", "can_follow"]
+__all__ = ["AT_ONCE", "BACKUPS", "MISHAPS", "TRIALS", "Crash", "Fault", "Slept", "applies", "can_follow"]
 
 
 class Crash(BaseException):
@@ -50,12 +50,14 @@ class Fault(enum.Enum):
     OTHER_CUT = "other cut"  # the process dies, and a batch that was planned is planned anew over another range
     OTHER_CUT_NEW_CHECKPOINT = "other cut, new checkpoint"
     BATCHES_SKIPPED = "batches skipped"  # the process dies, and Spark's batch numbers go on further up
+    PLAN_REPLACED = "plan replaced"  # on an object store, another process's late write replaces the batch's plan
     TOPIC_ANEW = "topic made anew"  # the process dies, and the next batch ends before it starts
     NEW_STORE = "new store"  # the process dies, and starts with an empty store
     NEW_STORE_ADOPTED = "new store, adopted"  # and the operator decides for the destination
     STORE_BACK = "store back"  # after an older database was used for a while, the newer store comes back, alone
     SINK_REMOVED = "sink removed"  # the process dies, and starts without its last sink
     SINK_ADDED = "sink added"  # the process dies, and starts with one sink more
+    DEAD_LETTERS = "dead letters on or off"  # the process dies, and starts with its sink for dead letters, or without
 
     @property
     def is_error(self) -> bool:
@@ -77,10 +79,18 @@ MISHAPS = BACKUPS | {
     Fault.STORE_BACK,
     Fault.SINK_REMOVED,
     Fault.SINK_ADDED,
+    Fault.DEAD_LETTERS,
 }
+# What these leave is there when the process that they struck goes on or starts again: its own sweep finds all of it.
+AT_ONCE = frozenset(
+    {
+        *(Fault.CRASH, Fault.RETRIABLE, Fault.IN_DOUBT, Fault.OUT_OF_RESOURCES),
+        *(Fault.ANOTHER_ATTEMPT, Fault.RETRIED_STAGE, Fault.JOB_FAILS, Fault.BAD_RECORD),
+    }
+)
 TRIALS = frozenset({Fault.SINK_REMOVED, Fault.SINK_ADDED})
 SPARK = frozenset({"PlanBatch", "CommitBatch"})
-READS = frozenset({"ReadStore", "ReadLedger", "FindEpoch", "ListLeftovers", "Verify"})
+READS = frozenset({"ReadStore", "ReadLedger", "ReadFile", "ListFolder", "FindEpoch", "ListLeftovers", "Verify"})
 
 
 def can_follow(fault: Fault, point: str, sinks: tuple[SinkKind, ...]) -> bool:
@@ -128,11 +138,11 @@ def applies(fault: Fault, point: str, sinks: tuple[SinkKind, ...]) -> bool:
             return when == "before" and len(sinks) > 1
         case Fault.SLEEP | Fault.SINK_DOWN | Fault.STORE_DOWN | Fault.SWEEP | Fault.SWEEP_HALTS:
             return when == "before"
-        case Fault.GROW | Fault.BACKUP:
+        case Fault.GROW | Fault.BACKUP | Fault.PLAN_REPLACED:
             return when == "before"
         case Fault.NEW_CHECKPOINT | Fault.OTHER_CUT | Fault.OTHER_CUT_NEW_CHECKPOINT | Fault.BATCHES_SKIPPED:
             return when == "before"
-        case Fault.TOPIC_ANEW | Fault.NEW_STORE | Fault.NEW_STORE_ADOPTED | Fault.SINK_ADDED:
+        case Fault.TOPIC_ANEW | Fault.NEW_STORE | Fault.NEW_STORE_ADOPTED | Fault.SINK_ADDED | Fault.DEAD_LETTERS:
             return when == "before"
         case _:
             return False

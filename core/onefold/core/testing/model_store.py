@@ -15,6 +15,7 @@ from onefold.core.errors import CheckpointMismatch, Fenced
 from onefold.core.invariants import ADOPTED, Decision, Transition
 from onefold.core.ports import Merge
 from onefold.core.positions import Positions, Range, Relation
+from onefold.core.recovery import PAST_COMMIT_POINT
 from onefold.core.testing.models import ModelTransaction
 
 __all__ = ["ModelStore"]
@@ -145,7 +146,7 @@ class ModelStore:
 
     def damage(self, generation: Generation, decided: Decided, evidence: str) -> None:
         assert evidence
-        self._move(generation, decided.record, (EpochState.DECIDED, EpochState.DAMAGED), EpochState.DAMAGED)
+        self._move(generation, decided.record, PAST_COMMIT_POINT, EpochState.DAMAGED)
 
     def accept_damage(self, generation: Generation, record: EpochRecord) -> Decided:
         self._move(generation, record, (EpochState.DAMAGED, EpochState.DECIDED), EpochState.DECIDED)

@@ -1,7 +1,8 @@
-"""Small wrong versions of protocol, recovery, store and sinks. The simulator must catch every one of them.
+"""Small wrong versions of the protocol and of recovery. The simulator must catch every one of them.
 
 Each is a few words changed in the source that is simulated; a mutant whose words are no longer there is an error, not
-a mutant that was caught.
+a mutant that was caught. Mutants of the models alone are in `model_mutants`: they show what the simulator sees of a
+sink or a store that errs, and count for nothing where the production code is meant.
 """
 
 from __future__ import annotations
@@ -11,11 +12,12 @@ from dataclasses import dataclass, replace
 from onefold.core.testing.faults import Fault
 from onefold.core.testing.subject import Patch
 
-__all__ = ["MUTANTS", "Mutant"]
+__all__ = ["MUTANTS", "UNIT_MUTANTS", "Mutant"]
 
 PROTOCOL, RECOVERY = "onefold.core.protocol", "onefold.core.recovery"
 MODELS, STORE = "onefold.core.testing.models", "onefold.core.testing.model_store"
-TP, LR, WT = "two-phase", "last-resource", "write-through"
+TP, LR, WT, TT, AS = "two-phase", "last-resource", "write-through", "two-phase + two-phase", "two-phase, another source"
+LATE = "two-phase, late dead letters"
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,12 @@ class Mutant:
     patches: tuple[Patch, ...]
     configurations: tuple[str, ...] = (TP,)
     first: frozenset[Fault] = frozenset(Fault)
+    test: str = ""  # the unit test that catches it, where no schedule does
+
+    @property
+    def is_of_models(self) -> bool:
+        """Whether it changes no production code."""
+        return {patch.module for patch in self.patches} <= {MODELS, STORE}
 
 
 def _mutant(name: str, module: str, old: str, new: str, *configurations: str) -> Mutant:
@@ -53,17 +61,19 @@ SWEEPS_FROM = """    for sink in sinks:
 
 FIRST = {
     "doubt forgotten when a later try is merely refused": Fault.LATE,
-    "a task rolls another attempt back": Fault.STRAGGLE,
     "a sweep takes what was decided": Fault.CRASH,
     "a fenced process sweeps its successor's work": Fault.SLEEP,
     "a sweep reads the store before it lists": Fault.SWEEP_HALTS,
     "the generation from the store alone": Fault.BACKUP,
     "T is not compared": Fault.BACKUP,
     "what a checkpoint has done is not looked at": Fault.BACKUP,
-    "an epoch is opened on its range alone": Fault.LATE,
     "a sink's missing epochs are not missed": Fault.BACKUP,
     "a gap is taken for the next range": Fault.BACKUP,
-    "a fenced process decides": Fault.SLEEP,
+    "the ledger row keeps the record's generation": Fault.BACKUP,
+    "what was verified once is not verified again": Fault.RETRIABLE,
+    "a fenced driver aborts what it prepared": Fault.IN_DOUBT,
+    "a query that goes on from batches of which nobody knows is let in": Fault.BACKUP,
+    "an adoption with a sink that came late": Fault.DEAD_LETTERS,
 }
 
 _ALL: tuple[Mutant, ...] = (
@@ -91,7 +101,6 @@ _ALL: tuple[Mutant, ...] = (
             ),
         ),
     ),
-    _mutant("match by batch id", STORE, "record.range == request.range and", "record.batch_id == request.batch_id and"),
     _mutant(
         "abort after an ambiguous decide",
         PROTOCOL,
@@ -128,40 +137,6 @@ _ALL: tuple[Mutant, ...] = (
         PROTOCOL,
         "                unanswered[sink] = error\n",
         "                unanswered[sink] = error\n                yield Abort(sink, decided.of(sink))\n",
-    ),
-    _mutant(
-        "a task rolls another attempt back",
-        MODELS,
-        "        self.prepared[work.committable.handle] = work\n",
-        """        for handle, other in list(self.prepared.items()):
-            if (other.committable.epoch, other.rows) == (work.committable.epoch, work.rows):
-                del self.prepared[handle]
-        self.prepared[work.committable.handle] = work
-""",
-    ),
-    _mutant(
-        "merge without counts",
-        MODELS,
-        """        self.verify(manifest)
-        prepared, committed = dict(self.prepared), dict(self.committed)
-        for committable in manifest:
-            committed""",
-        """        prepared, committed = dict(self.prepared), dict(self.committed)
-        for committable in manifest:
-            if committable.handle not in prepared:
-                continue
-            committed""",
-        LR,
-    ),
-    _mutant(
-        "a merge that shows part by part before the decision",
-        MODELS,
-        "            committed[committable.handle] = prepared.pop(committable.handle)\n",
-        """            committed[committable.handle] = prepared.pop(committable.handle)
-            self.committed = dict(committed)
-            self.reached("inside:Merge")
-""",
-        LR,
     ),
     Mutant(
         "resolve from today's configuration",
@@ -211,13 +186,6 @@ _ALL: tuple[Mutant, ...] = (
         PROTOCOL,
         "AcquireGeneration(above=max(seen, default=0))",
         "AcquireGeneration(above=min(0, *seen, 0))",
-    ),
-    _mutant(
-        "another T on a replay",
-        STORE,
-        "mine = replace(record, generation=generation.number)",
-        "mine = replace(record, generation=generation.number, timestamp_ms=record.timestamp_ms + 1)",
-        WT,
     ),
     Mutant(
         "another range over an open write-through epoch",
@@ -276,12 +244,6 @@ _ALL: tuple[Mutant, ...] = (
         "two-phase + two-phase",
     ),
     _mutant(
-        "damage in one part leaves the others uncommitted",
-        MODELS,
-        "                gone.append(committable.handle)\n",
-        "                gone.append(committable.handle)\n                break\n",
-    ),
-    _mutant(
         "damage passed over",
         PROTOCOL,
         "    if damage is not None:\n        yield from _insist(MarkDamaged",
@@ -301,33 +263,9 @@ _ALL: tuple[Mutant, ...] = (
         "two-phase, another source",
     ),
     _mutant(
-        "the adopted position is ahead",
-        STORE,
-        "range=Range(entry.positions, entry.positions),",
-        "range=Range(*2 * (Positions.of((name, int(at) + 1) for name, at in entry.positions.items),)),",
-    ),
-    _mutant(
-        "a ledger row must be newer, not as new",
-        MODELS,
-        "(mine.epoch, mine.generation) > (",
-        "(mine.epoch, mine.generation) >= (",
-    ),
-    _mutant(
-        "a commit that is not the same when repeated",
-        MODELS,
-        "            elif committable.handle not in self.committed:\n",
-        "            else:\n",
-    ),
-    _mutant(
-        "a fenced process decides",
-        STORE,
-        "        if generation != self.newest:\n",
-        "        if self.newest is None:\n",
-    ),
-    _mutant(
         "the ledgers are not asked",
         RECOVERY,
-        "        check_ledger(facts, sink, ledger)\n",
+        "        check_ledger(facts, sink, ledger, sink in may_come_late)\n",
         "        assert sink is not None, ledger\n",
     ),
     _mutant(
@@ -384,18 +322,176 @@ _ALL: tuple[Mutant, ...] = (
         "is Relation.UNORDERED:",
     ),
     _mutant(
-        "an epoch is opened on its range alone",
-        STORE,
-        "        if (last.epoch if last else 0) != after:\n",
-        "        if after < 0:\n",
-    ),
-    _mutant(
         "a sink's missing epochs are not missed",
         RECOVERY,
         "(ledger is None or ledger.epoch < complete.epoch):",
         "(ledger is None and not sink):",
     ),
+    _mutant(
+        "the ledger row keeps the record's generation",
+        PROTOCOL,
+        "        generation=generation.number,\n        timestamp_ms=record.timestamp_ms,",
+        "        generation=record.generation,\n        timestamp_ms=record.timestamp_ms,",
+        WT,
+    ),
+    _mutant("no sweep after an epoch", PROTOCOL, "    yield from sweep(generation, request.sinks)\n", ""),
+    _mutant("no sweep at the start", PROTOCOL, "    yield from sweep(generation, sinks)\n    position", "    position"),
+    _mutant(
+        "what was verified once is not verified again",
+        PROTOCOL,
+        "        if attempt and not in_doubt:\n",
+        "        if attempt < 0:\n",
+    ),
+    _mutant(
+        "no abort before the writers run again",
+        PROTOCOL,
+        "        except Retriable:\n            yield from _abort_run(generation, record)\n",
+        "        except Retriable:\n",
+    ),
+    _mutant(
+        "a fenced driver aborts what it prepared",
+        PROTOCOL,
+        "        except (Fenced, CheckpointMismatch):\n            raise",
+        "        except (Fenced, CheckpointMismatch):\n"
+        "            yield from _abort_run(generation, record)\n            raise",
+    ),
+    _mutant(
+        "a query that goes on from batches of which nobody knows is let in",
+        RECOVERY,
+        "        if request.continues:\n",
+        "        if request.continues and facts.last:\n",
+        AS,
+    ),
+    _mutant(
+        "only manifests name sinks",
+        RECOVERY,
+        "{*record.sinks, *(c.sink for c in record.manifest)}",
+        "{*(c.sink for c in record.manifest)}",
+        TT,
+    ),
+    _mutant(
+        "an adoption beside what is half written",
+        RECOVERY,
+        "    if beyond or later:\n",
+        "    if beyond and later:\n",
+    ),
+    _mutant(
+        "no second look after finishing",
+        PROTOCOL,
+        "        facts = yield from _insist(ReadStore())\n"
+        "        yield from _resolve(generation, facts, sinks, may_come_late=may_come_late)\n",
+        "        yield from ()\n",
+        TT,
+    ),
+    _mutant(
+        "a sweep spares all of its own generation",
+        RECOVERY,
+        "(c.epoch, c.generation) not in running",
+        "c.generation != generation.number",
+    ),
+    _mutant(
+        "the first batch ends where it likes",
+        PROTOCOL,
+        "        return begun.range.start, begun.range.end\n",
+        "        return begun.range.start, None\n",
+        WT,
+    ),
+    _mutant(
+        "a sink that came late is held against epochs that it missed",
+        RECOVERY,
+        "        since, complete = complete.epoch, None\n",
+        "        since = complete.epoch\n",
+        LATE,
+    ),
+    _mutant(
+        "no sink may come late",
+        RECOVERY,
+        "check_ledger(facts, sink, ledger, sink in may_come_late)",
+        "check_ledger(facts, sink, ledger)",
+        LATE,
+    ),
+    _mutant(
+        "an adoption with a sink that came late",
+        RECOVERY,
+        "len(accounts) != 1 or len(entries) != len(ledgers)",
+        "len(accounts) != 1",
+        LATE,
+    ),
 )
 
 assert FIRST.keys() <= {mutant.name for mutant in _ALL}
 MUTANTS = tuple(replace(m, first=frozenset({FIRST[m.name]})) if m.name in FIRST else m for m in _ALL)
+
+
+def _unit(name: str, module: str, old: str, new: str, test: str) -> Mutant:
+    return Mutant(name, (Patch(module, old, new),), test=test)
+
+
+# No schedule shows these, because something else refuses as well, or because it takes more faults than the bound has:
+# a unit test catches each.
+UNIT_MUTANTS: tuple[Mutant, ...] = (
+    _unit(  # what a store of another id has not decided is refused anyway; only two stores that live make a difference
+        "the store's id is not compared",
+        RECOVERY,
+        "if ledger.epoch > since and ledger.store_id != facts.store_id:",
+        "if ledger.epoch < 0 and ledger.store_id != facts.store_id:",
+        "test_recovery.py::test_two_stories_stop_the_start",
+    ),
+    _unit(  # the sink itself refuses to begin that epoch otherwise
+        "an announcement does not show",
+        RECOVERY,
+        "if begun is not None and begun.epoch > ledger.epoch:",
+        "if begun is not None and begun.epoch < 0:",
+        "test_recovery.py::test_an_announcement_that_the_store_does_not_explain_stops_the_start",
+    ),
+    _unit(  # it is refused anyway, as one that lost its rows
+        "a new sink is not called new",
+        RECOVERY,
+        "    if complete is not None and sink not in complete.sinks:\n        raise",
+        "    if complete is not None and not complete.sinks:\n        raise",
+        "test_recovery.py::test_two_stories_stop_the_start",
+    ),
+    _unit(  # a sink that is behind has members beyond its ledger, for which the adoption is refused anyway
+        "an adoption of sinks that disagree",
+        RECOVERY,
+        "if len(accounts) != 1 or len(entries) != len(ledgers):",
+        "if len(accounts) > 9:",
+        "test_recovery.py::test_no_adoption_where_the_destinations_disagree",
+    ),
+    _unit(  # two starts of a write-through sink whose traces are newer than the older store that follows
+        "the generation of an announcement does not count",
+        PROTOCOL,
+        "*(member.generation for member in entry.members), *told]",
+        "*(member.generation for member in entry.members)]",
+        "test_protocol.py::test_start_takes_a_generation_above_one_that_only_an_announcement_shows",
+    ),
+    _unit(
+        "a sink that was left out beside an older store is put back",
+        RECOVERY,
+        "            _check_left_out(complete, sink, ledger)\n",
+        "            pass\n",
+        "test_recovery.py::test_a_sink_that_was_left_out_while_the_store_went_back_is_not_put_back",
+    ),
+    _unit(
+        "what a sink that was left out shows half written is passed over",
+        RECOVERY,
+        "    if half or (",
+        "    if (",
+        "test_recovery.py::test_a_sink_that_was_left_out_while_the_store_went_back_is_not_put_back",
+    ),
+    _unit(
+        "where a sink that was left out stands is not compared",
+        RECOVERY,
+        "relation_to(theirs) is Relation.BEHIND):",
+        "relation_to(theirs) is None):",
+        "test_recovery.py::test_a_sink_that_was_left_out_while_the_store_went_back_is_not_put_back",
+    ),
+)
+
+# Equivalent, and therefore in no list:
+# - the generations of a ledger's members do not count: whoever meets members of a generation that the store does not
+#   know meets an epoch that it never decided, and is refused.
+# - a zombie's Complete is not fenced (in the model store): it comes after the zombie's own commits and ledger rows,
+#   which are true, or refused as fenced.
+# - T is the clock alone, and the input of a range is not compared (both in the model store), as long as the
+#   simulated clock only grows and a range has one input.

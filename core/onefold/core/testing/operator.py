@@ -6,36 +6,22 @@ does what it says, once, and then everything must come right.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from onefold.core.contract import EpochState, SinkKind
 from onefold.core.errors import BadRecord, CheckpointMismatch, ConfigError, Damaged, DataLoss
-from onefold.core.positions import Positions
+from onefold.core.positions import Positions, Relation
 from onefold.core.testing.faults import TRIALS, Fault
 
 if TYPE_CHECKING:
     from onefold.core.testing.models import ModelSink
     from onefold.core.testing.world import World
 
-__all__ = ["Checkpoint", "Operator"]
+__all__ = ["Operator"]
 
+# What errors say whose cure is one start with, or without, a sink.
+OTHER_SINKS = ("out of this one start", "put it back under its old name", "Start once with the sinks")
 ADOPTIONS = (Fault.OLD_STORE_ADOPTED, Fault.NEW_STORE_ADOPTED)
-
-
-@dataclass
-class Checkpoint:
-    """Spark's: how far each batch goes, and which are done. Where batch 0 began, Spark doesn't log."""
-
-    offsets: dict[int, Positions] = field(default_factory=dict)
-    commits: set[int] = field(default_factory=set)
-
-    def copy(self) -> Checkpoint:
-        return Checkpoint(dict(self.offsets), set(self.commits))
-
-    @property
-    def committed_end(self) -> Positions | None:
-        return self.offsets[max(self.commits)] if self.commits else None
 
 
 class Operator:
@@ -48,8 +34,10 @@ class Operator:
         self.newer: dict[str, Any] | None = None
         self.newer_store: dict[str, Any] | None = None  # from before an older database came into use
         self.expects_damage = self.bad_record = self.cuts_anew = self.topic_is_new = False
-        self.from_ledger = self.adopts = False
+        self.from_ledger = self.adopts = self.plan_was_replaced = False
         self.accepts_damage: int | None = None
+        self.has_dead_letters = self._is_interlude = False
+        self.are_letters_astray = False  # some are of a history that is gone: they stay out
         self._batch_step = 1
 
     @property
@@ -59,11 +47,21 @@ class Operator:
 
     def ends_trial(self) -> bool:
         """The settings that were tried missed nothing yet: put them back. False if there was no trial."""
+        missed = [r.epoch for r in self.world.store.history() if r.state is EpochState.COMPLETE]
+        if self.mishap is Fault.SINK_ADDED and missed:
+            self.world.complaints.append(f"a sink was let in that missed epochs {missed}")
         was, self.mishap = self.on_trial, None if self.on_trial else self.mishap
+        return self._ends_interlude() or was
+
+    def _ends_interlude(self) -> bool:
+        was, self._is_interlude = self._is_interlude, False
+        if was:
+            self.has_dead_letters = not self.has_dead_letters
         return was
 
     def configured_sinks(self) -> dict[str, ModelSink]:
-        sinks = dict(self.world.sinks)
+        late = () if self.has_dead_letters else self.world.late
+        sinks = {name: sink for name, sink in self.world.sinks.items() if name not in late}
         if self.mishap is Fault.SINK_REMOVED:
             sinks.popitem()
         elif self.mishap is Fault.SINK_ADDED:
@@ -79,7 +77,13 @@ class Operator:
 
     def suffer(self, mishap: Fault) -> None:
         """Something happens while the process is down."""
-        world, self.mishap, self.newer = self.world, mishap, self._copy()
+        world = self.world
+        if mishap is Fault.DEAD_LETTERS:
+            self.has_dead_letters, self._is_interlude = not self.has_dead_letters, False
+            if self.mishap is Fault.OLD_STORE:
+                self.are_letters_astray = True
+                return  # nobody knows of that yet
+        self.mishap, self.newer = mishap, self._copy()
         match mishap:
             case Fault.OLD_CHECKPOINT if self.backup:
                 self._restore(self.backup, "checkpoint")
@@ -95,17 +99,29 @@ class Operator:
             case Fault.NEW_STORE | Fault.NEW_STORE_ADOPTED:
                 world.store.restore(world.subject.store("another-store").backup())
             case Fault.NEW_CHECKPOINT:
-                world.checkpoint = Checkpoint()
+                world.checkpoint.clear()
             case Fault.OTHER_CUT:
                 self.cuts_anew = True
                 self._forget_plan()
             case Fault.OTHER_CUT_NEW_CHECKPOINT:
                 self.cuts_anew = True
-                world.checkpoint = Checkpoint()
+                world.checkpoint.clear()
             case Fault.BATCHES_SKIPPED:
                 self._batch_step = 3
             case Fault.TOPIC_ANEW:
                 self.topic_is_new = True
+
+    def replaces_plan(self) -> None:
+        """The newest batch is planned to end elsewhere: as a zombie of the query saw it, before its successor did."""
+        checkpoint = self.world.checkpoint
+        if not checkpoint.offsets or max(checkpoint.offsets) in checkpoint.commits:
+            return
+        newest = max(checkpoint.offsets)
+        begin = checkpoint.offsets.get(newest - 1)
+        end = Positions.of({**dict(checkpoint.offsets[newest].items), "t/0": 2, "t/1": 2})
+        if begin is None or end.relation_to(begin) is not Relation.BEHIND:
+            checkpoint.replace(newest, end)
+            self.plan_was_replaced = True
 
     def cures(self, error: Exception) -> bool:
         """Do what the error says, if it is one that what happened here explains. False: nobody knows a way out."""
@@ -119,16 +135,37 @@ class Operator:
             return True
         if isinstance(error, Damaged) and (self.expects_damage or self.mishap is Fault.OLD_SINK):
             return self._makes_good()
-        if not isinstance(error, CheckpointMismatch | DataLoss | ConfigError) or self.newer is None:
+        if self.plan_was_replaced and isinstance(error, CheckpointMismatch | DataLoss):
+            if "start the query again" not in str(error):
+                self.world.checkpoint.clear()
+                self.from_ledger = True
+                self.plan_was_replaced = False
+            return True
+        if not isinstance(error, CheckpointMismatch | DataLoss | ConfigError):
+            return False
+        if self.world.late and "another sink in its place" in str(error):
+            self.has_dead_letters, self.are_letters_astray = False, True
+            return True
+        if self.world.late and any(words in str(error) for words in OTHER_SINKS):
+            return self._starts_once_otherwise()
+        if self.newer is None:
             return False
         newer, mishap = self.newer, self.mishap
+        # An older store's start may have swept what only the newer one knows to be decided.
+        self.expects_damage |= bool(self.world.late) and isinstance(error, DataLoss)
         if mishap in ADOPTIONS and not self.adopts:
             self.adopts = self.from_ledger = True
-            self.world.checkpoint = Checkpoint()
+            self.world.checkpoint.clear()
             return True
         match mishap:
+            case Fault.OLD_STORE if self.world.late and not self.has_dead_letters and isinstance(error, DataLoss):
+                # It goes on with the older copy, as the error allows.
+                self.world.checkpoint.clear()
+                self.from_ledger = self.are_letters_astray = True
+                return True
             case Fault.OLD_STORE | Fault.OLD_STORE_ADOPTED | Fault.NEW_STORE | Fault.NEW_STORE_ADOPTED:
                 self.adopts = self.from_ledger = False
+                self._ends_interlude()
                 self._restore(newer, "checkpoint", *self._with_the_store)
             case Fault.STORE_BACK if self.newer_store:
                 self._restore(self.newer_store, "checkpoint", "store", *self.world.sinks)
@@ -140,8 +177,18 @@ class Operator:
             case Fault.SINK_REMOVED | Fault.SINK_ADDED:
                 pass  # put back as it was
             case _:
-                self.world.checkpoint, self.from_ledger = Checkpoint(), True
+                # Where nothing is on record, with all that is empty; else from where the ledger stands.
+                self.world.checkpoint.clear()
+                facts = self.world.store.facts("model")
+                self.from_ledger = facts.last is not None or bool(facts.unfinished)
         self.mishap = self.newer = None
+        return True
+
+    def _starts_once_otherwise(self) -> bool:
+        """One start with, or without, the sink for dead letters, as the error says; then as it was to be."""
+        if self._is_interlude:
+            return False
+        self.has_dead_letters, self._is_interlude = not self.has_dead_letters, True
         return True
 
     def _makes_good(self) -> bool:
@@ -169,12 +216,12 @@ class Operator:
         """Delete the newest file in the checkpoint's `offsets`, if that batch isn't done."""
         checkpoint = self.world.checkpoint
         for batch in checkpoint.offsets.keys() - checkpoint.commits:
-            del checkpoint.offsets[batch]
+            checkpoint.forget(batch)
 
     def _copy(self) -> dict[str, Any]:
         world = self.world
         return {
-            "checkpoint": world.checkpoint.copy(),
+            "checkpoint": world.checkpoint.backup(),
             "store": world.store.backup(),
             **{name: sink.backup() for name, sink in world.sinks.items()},
         }
@@ -182,7 +229,7 @@ class Operator:
     def _restore(self, source: dict[str, Any], *names: str) -> None:
         for name in names:
             if name == "checkpoint":
-                self.world.checkpoint = source[name].copy()
+                self.world.checkpoint.restore(source[name])
             else:
                 (self.world.store if name == "store" else self.world.sinks[name]).restore(source[name])
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from onefold.core.contract import Committable, EpochRecord, Generation
 from onefold.core.driver import Driver
@@ -18,10 +18,11 @@ __all__ = ["Attempt", "CommitBatch", "Life", "PlanBatch", "Process", "Step", "re
 
 @dataclass(frozen=True, slots=True)
 class PlanBatch:
-    """Spark logs how far its next batch goes."""
+    """Spark logs how far its next batch goes, of a stream that began at `start`."""
 
     batch: int
     end: Positions
+    start: Positions
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,7 @@ class Attempt:
 
 Step = Effect | PlanBatch | CommitBatch | Attempt
 Life = Generator[Step, Any, None]
+T = TypeVar("T")
 
 
 class Process:
@@ -51,7 +53,7 @@ class Process:
         self.life = life
         self.driver = driver
         self.generation: Generation | None = None
-        self.next: Step | None = next(life)
+        self.next: Step | None = next(life, None)
 
     def answer(self, value: Any) -> None:
         self._go_on(lambda: self.life.send(value))
@@ -65,26 +67,30 @@ class Process:
             self.next = resume()
 
 
-def with_tasks(protocol: Generator[Effect, Any, Any]) -> Life:
-    """The epoch protocol, with Spark's job in place of `RunWriters`: two tasks for each sink, one attempt each."""
-    effect = next(protocol)
-    with suppress(StopIteration):
+def with_tasks(protocol: Generator[Effect, Any, T], data: Range) -> Generator[Step, Any, T]:
+    """The protocol, with Spark's job over the `data` that it holds in place of `RunWriters`: two tasks for each sink,
+    one attempt each."""
+    try:
+        effect = next(protocol)
         while True:
             try:
                 if isinstance(effect, RunWriters):
-                    answer: Any = yield from _job(effect.record)
+                    answer: Any = yield from _job(effect.record, data)
                 else:
                     answer = yield effect
             except OnefoldError as error:
                 effect = protocol.throw(error)
             else:
                 effect = protocol.send(answer)
+    except StopIteration as stop:
+        result: T = stop.value
+        return result
 
 
-def _job(record: EpochRecord) -> Generator[Step, Any, tuple[Committable, ...]]:
+def _job(record: EpochRecord, data: Range) -> Generator[Step, Any, tuple[Committable, ...]]:
     accepted: list[Committable | None] = []
     for sink in record.sinks:
-        for rows in records_of(record.range).values():
+        for rows in records_of(data).values():
             accepted.append((yield Attempt(sink, record, tuple(rows))))
     return tuple(committable for committable in accepted if committable is not None)
 

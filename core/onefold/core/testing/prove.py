@@ -17,11 +17,12 @@ from functools import cache
 import onefold.core.effects as effects_module
 from onefold.core.testing.bounds import BOUNDS, DEFAULT, ONE_FAULT, Bound
 from onefold.core.testing.faults import Fault
+from onefold.core.testing.model_mutants import MODEL_MUTANTS
 from onefold.core.testing.mutants import MUTANTS, Mutant
 from onefold.core.testing.simulator import CONFIGURATIONS, Report, explore
 from onefold.core.testing.subject import Branch, Subject, load
 
-__all__ = ["Caught", "Proof", "catch_mutants", "prove"]
+__all__ = ["Caught", "Proof", "catch_mutants", "figures", "prove"]
 
 SHARDS = 8
 # `RunWriters` is Spark's job, of which each attempt is a step; `Pause` is the driver's own.
@@ -106,7 +107,9 @@ def prove(bound: Bound = DEFAULT, processes: int | None = None, progress: Progre
 
 
 def catch_mutants(
-    mutants: Sequence[Mutant] = MUTANTS, processes: int | None = None, progress: Progress = lambda *_: None
+    mutants: Sequence[Mutant] = (*MUTANTS, *MODEL_MUTANTS),
+    processes: int | None = None,
+    progress: Progress = lambda *_: None,
 ) -> list[Caught]:
     """Try each mutant until something breaks, at most to the end of the default bound."""
     with _pool(processes) as pool:
@@ -114,6 +117,27 @@ def catch_mutants(
         for done, _ in enumerate(as_completed(waiting), start=1):
             progress(done, len(mutants), 0)
         return [future.result() for future in waiting]
+
+
+def figures(proof: Proof, caught: Sequence[Caught]) -> str:
+    """What a proof shows, as the table of docs/guarantee.md."""
+    of_models = {mutant.name for mutant in MODEL_MUTANTS}
+    production = [mutant for mutant in caught if mutant.mutant not in of_models]
+    models = [mutant for mutant in caught if mutant.mutant in of_models]
+    rows = {
+        "pipelines": len(proof.reports),
+        "schedules": f"{proof.schedules:,}",
+        "violations of any invariant": proof.violated.total(),
+        "branches of protocol and recovery": len(proof.branches),
+        "crash points, faults and branches never reached": len(proof.never()),
+        "mutants of protocol and recovery caught": _caught(production),
+        "mutants of the models caught": _caught(models),
+    }
+    return "\n".join(["| | |", "| --- | --- |", *(f"| {name} | {value} |" for name, value in rows.items())])
+
+
+def _caught(mutants: Sequence[Caught]) -> str:
+    return f"{sum(not mutant.survived for mutant in mutants)} of {len(mutants)}"
 
 
 def _pool(processes: int | None) -> ProcessPoolExecutor:

@@ -14,20 +14,13 @@ from dataclasses import dataclass, field, replace
 from onefold.core.contract import EpochState, SinkKind
 from onefold.core.invariants import violations
 from onefold.core.testing.bounds import Bound, Window
-from onefold.core.testing.faults import Fault, applies, can_follow
+from onefold.core.testing.faults import AT_ONCE, Fault, applies, can_follow
 from onefold.core.testing.subject import Subject
 from onefold.core.testing.world import World
 
 __all__ = ["CONFIGURATIONS", "Failure", "Plan", "Report", "Run", "explore", "simulate"]
 
 FAILURES_MAX = 5
-# What these leave is there when the process that they struck goes on or starts again: its own sweep finds all of it.
-AT_ONCE = frozenset(
-    {
-        *(Fault.CRASH, Fault.RETRIABLE, Fault.IN_DOUBT, Fault.OUT_OF_RESOURCES),
-        *(Fault.ANOTHER_ATTEMPT, Fault.RETRIED_STAGE, Fault.JOB_FAILS, Fault.BAD_RECORD),
-    }
-)
 TP, LR, WT = SinkKind.TWO_PHASE, SinkKind.LAST_RESOURCE, SinkKind.WRITE_THROUGH
 
 
@@ -42,18 +35,20 @@ class Plan:
     faults: tuple[tuple[int, Fault], ...] = ()
     patience: int = 3
     freezes: bool = True  # off: another source than ours
+    late: bool = False  # the last sink is for dead letters, which may come late
 
     def to_json(self) -> str:
         faults = [[point, fault.name] for point, fault in self.faults]
         sinks = [kind.value for kind in self.sinks]
-        return json.dumps({"sinks": sinks, "faults": faults, "patience": self.patience, "freezes": self.freezes})
+        settings = {"patience": self.patience, "freezes": self.freezes, "late": self.late}
+        return json.dumps({"sinks": sinks, "faults": faults, **settings})
 
     @classmethod
     def from_json(cls, text: str) -> Plan:
         value = json.loads(text)
         faults = tuple((int(point), Fault[name]) for point, name in value["faults"])
         sinks = tuple(SinkKind(kind) for kind in value["sinks"])
-        return cls(sinks, faults, int(value["patience"]), bool(value["freezes"]))
+        return cls(sinks, faults, int(value["patience"]), bool(value["freezes"]), bool(value["late"]))
 
     @property
     def size(self) -> int:
@@ -67,7 +62,15 @@ class Plan:
 CONFIGURATIONS: dict[str, Plan] = {
     " + ".join(kind.value for kind in kinds): Plan(kinds)
     for kinds in ((TP,), (LR,), (WT,), (TP, TP), (TP, LR), (TP, WT), (WT, LR), (WT, WT))
-} | {"two-phase, another source": Plan((TP,), freezes=False)}
+} | {
+    "two-phase, another source": Plan((TP,), freezes=False),
+    "two-phase, late dead letters": Plan((TP, TP), late=True),
+    "two-phase, late dead letters that merge": Plan((TP, LR), late=True),
+    "last-resource, late dead letters": Plan((LR, TP), late=True),
+    "write-through, late dead letters": Plan((WT, WT), late=True),
+}
+# What strikes first in a pipeline whose dead letters are off: all else is the same as in one that never has them.
+BEFORE_LETTERS = frozenset({Fault.DEAD_LETTERS, Fault.BACKUP, Fault.SLEEP, Fault.ORPHAN, Fault.LATE})
 
 
 @dataclass
@@ -82,7 +85,7 @@ class Run:
 
 def simulate(plan: Plan, subject: Subject) -> Run:
     """Run one schedule to rest and judge it."""
-    world = World(plan.sinks, dict(plan.faults), subject, plan.patience, plan.freezes)
+    world = World(plan.sinks, dict(plan.faults), subject, plan.patience, plan.freezes, plan.late)
     return judge(world)
 
 
@@ -95,13 +98,13 @@ def judge(world: World) -> Run:
     world.wake()
     if world.plan:
         world.rest()  # what a zombie left is the next recovery's to remove
+    if world.plan and not world.freezes:
+        # Nobody recovers such a pipeline, nor looks at its query's checkpoint, before its next batch: let there be one.
+        world.grow()
+        world.rest()
     left = [r.epoch for r in world.store.epochs.values() if r.state is EpochState.DECIDED]
     if left and not world.complaints:
         world.complaints.append(f"the pipeline rests beside epoch {left[0]}, which was decided and is not complete")
-    if not world.freezes and world.store_is_behind:
-        # Nobody looks at such a query's checkpoint before its next batch: so let there be one.
-        world.grow()
-        world.rest()
     found = [f"comes-to-rest: {complaint}" for complaint in world.complaints]
     if world.store_is_behind:
         found.append("comes-to-rest: the pipeline rests before the end of its source")
@@ -184,6 +187,8 @@ def _first_faults(start: Plan, undisturbed: Run) -> Iterator[Plan]:
     for point, name in enumerate(undisturbed.steps, start=1):
         passed = undisturbed.steps[:point]
         for fault in Fault:
+            if (start.late and fault not in BEFORE_LETTERS) or (fault is Fault.DEAD_LETTERS and not start.late):
+                continue
             if fault is Fault.BACKUP and start.freezes and "after:Freeze" not in passed:
                 continue  # a store from before the first start is a new store
             if fault in (Fault.NEW_STORE, Fault.NEW_STORE_ADOPTED) and "after:Complete" not in passed:
@@ -206,7 +211,9 @@ def _follow(plan: Plan, outcome: Run, bound: Bound, run: Callable[[Plan], Run]) 
     tried: set[tuple[int, Fault]] = set()
     done = outcome.steps[: plan.faults[0][0]].count("after:CommitBatch")
     for rule in bound.after(faults):
-        if plan.size > rule.size_max or done >= rule.batches_max:
+        if plan.late != rule.late or plan.size > rule.size_max or done >= rule.batches_max:
+            continue
+        if rule.first_at and outcome.steps[plan.faults[0][0] - 1] not in rule.first_at:
             continue
         for point in _window(outcome.steps, plan.faults[-1][0], rule.window):
             name = outcome.steps[point - 1]

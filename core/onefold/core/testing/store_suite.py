@@ -18,7 +18,7 @@ from functools import partial
 
 import sqlalchemy as sa
 
-from onefold.core.contract import Committable, EpochRecord, EpochState, Generation, LedgerEntry, SinkKind
+from onefold.core.contract import Committable, Decided, EpochRecord, EpochState, Generation, LedgerEntry, SinkKind
 from onefold.core.effects import EpochRequest
 from onefold.core.errors import CheckpointMismatch, Fenced, OnefoldError, Retriable, WorkLost
 from onefold.core.ports import Store
@@ -361,10 +361,22 @@ class StoreSuite:
     def test_what_was_never_decided_is_not_damaged(self, connect: Connect) -> None:
         store = connect()
         generation = store.acquire(PIPELINE, 0)
+        record = store.open_epoch(generation, request(0, 5), 0, NOW_MS)
+        with raises(AssertionError):
+            store.damage(generation, Decided(record), "gone")
+
+    def test_a_complete_epoch_is_damaged_where_its_writers_turn_out_to_have_left_rows_out(
+        self, connect: Connect
+    ) -> None:
+        store = connect()
+        generation = store.acquire(PIPELINE, 0)
         permit = store.decide(generation, store.open_epoch(generation, request(0, 5), 0, NOW_MS), [], NOW_MS)
         store.complete(generation, permit, NOW_MS)
-        with raises(AssertionError):
-            store.damage(generation, permit, "gone")
+        store.damage(generation, permit, "a part was left out")
+        (damaged,) = store.facts(PIPELINE).unfinished
+        assert damaged.state is EpochState.DAMAGED
+        store.complete(generation, store.accept_damage(generation, damaged), NOW_MS)
+        assert store.facts(PIPELINE).complete is not None
 
     def test_of_many_generations_in_threads_only_the_newest_decides(self, connect: Connect) -> None:
         store = connect()

@@ -23,10 +23,13 @@ __all__ = ["Branch", "Patch", "Subject", "load"]
 MODULES = (
     "onefold.core.recovery",
     "onefold.core.protocol",
+    "onefold.core.offset_log",
+    "onefold.core.life",
+    "onefold.core.query",
     "onefold.core.testing.models",
     "onefold.core.testing.model_store",
 )
-COUNTED = frozenset(MODULES[:2])
+COUNTED = frozenset(MODULES[:5])
 COUNTER = "__reached__"
 
 
@@ -57,7 +60,7 @@ class Subject:
     """Modules to be simulated, and how often each of their branches was reached."""
 
     protocol: Any
-    recovery: Any
+    query: Any
     models: Mapping[SinkKind, type[ModelSink]]
     store: Any
     branches: tuple[Branch, ...] = ()
@@ -82,8 +85,8 @@ def load(*patches: Patch, counted: bool = False) -> Subject:
                 sys.modules.pop(name, None)
             else:
                 sys.modules[name] = module
-    recovery, protocol, models, model_store = loaded.values()
-    return Subject(protocol, recovery, models.MODELS, model_store.ModelStore, tuple(branches), counts)
+    protocol, query, models, model_store = (loaded[name] for name in (MODULES[1], *MODULES[4:]))
+    return Subject(protocol, query, models.MODELS, model_store.ModelStore, tuple(branches), counts)
 
 
 def _parse(name: str, patches: list[Patch]) -> ast.Module:

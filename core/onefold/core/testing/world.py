@@ -1,6 +1,7 @@
 """A pipeline and all that it touches, in memory: processes that advance one effect at a time, and what outlives them.
 
-The protocol, recovery and the driver are the production code; Spark, the store and the sinks are models. Whoever drives
+The protocol, recovery, the driver, and what a query's batches are by its checkpoint, are the production code; Spark,
+the store and the sinks are models. Whoever drives
 a world says what strikes at which point; a point is a moment before, inside or after an effect.
 """
 
@@ -8,18 +9,29 @@ from __future__ import annotations
 
 import uuid
 from collections import Counter, deque
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Generator, Hashable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
 
-from onefold.core.contract import Committable, EpochRecord, Generation, SinkKind, TaskId
+from onefold.core.contract import Committable, EpochRecord, EpochState, Generation, SinkKind, TaskId
 from onefold.core.driver import Driver
-from onefold.core.effects import AcquireGeneration, Decide, Effect, EpochRequest, Pause, ReadStore, Verify
+from onefold.core.effects import (
+    AcquireGeneration,
+    Decide,
+    Effect,
+    ListFolder,
+    OpenEpoch,
+    Pause,
+    ReadFile,
+    ReadStore,
+    StoreFacts,
+    Verify,
+)
 from onefold.core.errors import (
     BadRecord,
     Fenced,
@@ -30,9 +42,10 @@ from onefold.core.errors import (
 )
 from onefold.core.invariants import ADOPTED, Evidence, Glimpse
 from onefold.core.positions import Positions, Range, Relation
-from onefold.core.testing.faults import MISHAPS, Crash, Fault, Slept, can_follow
+from onefold.core.testing.checkpoint import ROOT, Checkpoint
+from onefold.core.testing.faults import AT_ONCE, MISHAPS, Crash, Fault, Slept, can_follow
 from onefold.core.testing.models import Work
-from onefold.core.testing.operator import Checkpoint, Operator
+from onefold.core.testing.operator import Operator
 from onefold.core.testing.process import Attempt, CommitBatch, Life, PlanBatch, Process, Step, records_of, with_tasks
 from onefold.core.testing.subject import Subject
 
@@ -57,6 +70,8 @@ class Moment:
 class World:
     """Everything of one pipeline. `plan` says what strikes at which point (the first is 1).
 
+    With `late`, the last sink is for dead letters: it may come late, and is off until it is turned on.
+
     Where `freezes` is off, the source is one whose start Spark logs itself, and the job calls the epoch writer of its
     own accord: nothing is frozen, and no checkpoint looked at before the first batch.
     """
@@ -68,6 +83,7 @@ class World:
         subject: Subject,
         patience: int = 3,
         freezes: bool = True,
+        late: bool = False,
     ) -> None:
         self.freezes = freezes
         self.plan = dict(plan)
@@ -76,6 +92,7 @@ class World:
         self.store = subject.store()
         self.sinks = {f"sink-{n}": subject.models[kind](f"sink-{n}", self.reached) for n, kind in enumerate(sinks)}
         self.kinds = sinks
+        self.late = tuple(self.sinks)[-1:] if late else ()
         self._atomic = [sink for sink in self.sinks.values() if sink.kind is SinkKind.LAST_RESOURCE]
         self.checkpoint = Checkpoint()
         self.steps: list[str] = []
@@ -95,6 +112,7 @@ class World:
         self._looked_at: dict[str, object] = {}
         self.written: dict[str, Work] = {}
         self._verified: set[str] = set()
+        self._doubted: set[str] = set()
         self.operator = Operator(self)
 
     # Lives
@@ -141,7 +159,7 @@ class World:
         self._inherited, self._sweeping = self.store.newest, None
         sinks = self.operator.configured_sinks()
         last_resource = next((n for n, s in sinks.items() if s.kind is SinkKind.LAST_RESOURCE), None)
-        driver = Driver(PIPELINE, self.store, sinks, self._pause, last_resource)
+        driver = Driver(PIPELINE, self.store, sinks, self._pause, last_resource, self.checkpoint)
         return Process(self._life(tuple(sinks)), driver)
 
     def step(self, process: Process) -> bool:
@@ -156,12 +174,21 @@ class World:
             now.answer = self._perform(process, now.step)
             self.reached(f"after:{name}")
         except OnefoldError as error:
+            if isinstance(now.step, Decide):
+                self._not_decided(now.step, error)
             process.fail(error)
         else:
             process.answer(now.answer)
         finally:
             self._now = outer
         return process.next is not None
+
+    def _not_decided(self, decide: Decide, error: OnefoldError) -> None:
+        """A decision that was merely refused is sent again after another look at the work, which may be gone by now."""
+        handles = {c.handle for c in decide.manifest}
+        if isinstance(error, InDoubt):
+            self._doubted |= handles
+        self._verified -= handles - self._doubted
 
     def wake(self, steps_max: int | None = None) -> None:
         """Whatever sleeps goes on to its end; or what has slept longest does, for so many steps."""
@@ -186,57 +213,76 @@ class World:
 
     def _life(self, names: tuple[str, ...]) -> Life:
         """One process: recover, then run batches as Spark does, the last planned one again if it isn't committed."""
-        protocol, checkpoint = self.subject.protocol, self.checkpoint
-        latest = Positions.of({"t/0": self.lives})  # the source has grown since the last life
-        operator = self.operator
-        initial = protocol.Initial(latest, from_ledger=operator.from_ledger) if self.freezes else None
-        started = yield from protocol.start(names, initial, operator.adopts, operator.accepts_damage)
-        if operator.on_trial:
-            return
-        start, until = started.start or Positions.of({"t/0": 1}), started.until
-        committed = checkpoint.committed_end
-        facts = yield ReadStore()
-        if self.freezes and committed is not None:
-            self.subject.recovery.check_committed(facts, committed)
-        if not self.freezes and operator.from_ledger and facts.last is not None:
-            start = facts.last.range.end  # the user's own option for the source
+        operator, production = self.operator, self.subject.query
+        life = production.QueryLife(PIPELINE, names, operator.adopts, operator.accepts_damage, self.late)
+        if self.freezes or operator.on_trial:
+            latest = Positions.of({"t/0": self.lives})  # the source has grown since the last life
+            initial = self.subject.protocol.Initial(latest, operator.from_ledger) if self.freezes else None
+            yield from life.start(initial)
+            if operator.on_trial:
+                return
+            yield from life.check_checkpoint(ROOT)
+        start = yield from self._start(life)
+        until: Positions | None = life.started.until if life.started else None
         through = tuple(name for name in names if self.sinks[name].kind is SinkKind.WRITE_THROUGH)
-        while (batch := self._next_batch(checkpoint, start)) is not None:
-            before = [b for b in checkpoint.offsets if b < batch]
-            begin = checkpoint.offsets[max(before)] if before else start
-            if batch not in checkpoint.offsets:
-                must = until if not checkpoint.offsets else None
-                yield PlanBatch(batch, must or self._end_of_next(checkpoint, begin))
-            span = Range(begin, checkpoint.offsets[batch])
-            request = EpochRequest(span, "query", batch, "job", names, through, continues=bool(before))
+        job = production.Job("job", names, through)
+        run = production.RunningQuery("query", f"run-{self.lives}", ROOT, stateful=False)
+        ends = self.checkpoint.offsets  # what Spark reads when it starts, and holds from then on
+        while (batch := self._next_batch(start, ends)) is not None:
+            begin = (
+                ends[max(earlier)] if (earlier := [b for b in ends if b < batch]) else self.checkpoint.begun or start
+            )
+            if batch not in ends:
+                end = self._end_of_next(begin, list(ends.values()))
+                # As our source does: the batch that starts where a begun epoch did ends where that did.
+                if until is not None and (not ends or begin == start != until):
+                    end = until
+                yield PlanBatch(batch, end, start)
+                ends[batch] = end
+            running = production.Running(begin, ends[batch])
             try:
-                yield from with_tasks(protocol.epoch(started.generation, started.store_id, request))
-            except (Retriable, InDoubt) as error:
+                yield from self._batch(life, run, batch, job, running)
+            except (Retriable, InDoubt):
                 if self.freezes:
                     raise
-                # The job's own code asks once more, in the same process.
-                if isinstance(error, InDoubt):
-                    started = yield from protocol.start(names, None)
-                yield from with_tasks(protocol.epoch(started.generation, started.store_id, request))
+                yield from self._batch(life, run, batch, job, running)  # the job's own code asks once more
             yield CommitBatch(batch)
 
-    def _next_batch(self, checkpoint: Checkpoint, start: Positions) -> int | None:
-        last = max(checkpoint.offsets, default=None)
+    def _start(self, life: Any) -> Generator[Step, Any, Positions]:
+        """Where the source's first batch starts."""
+        if self.freezes:
+            frozen: Positions = life.started.start
+            return frozen
+        if self.operator.from_ledger:  # the user's own option for the source: recover, then look
+            yield from life.start(None)
+            facts: StoreFacts = yield ReadStore()
+            if facts.last is not None:
+                return facts.last.range.end
+        return Positions.of({"t/0": 1})
+
+    def _batch(self, life: Any, run: Any, batch: int, job: Any, running: Any) -> Life:
+        """The function that Spark calls for each batch."""
+        yield from life.bind(run)
+        request = yield from life.request(batch, job, running)
+        outcome = yield from with_tasks(life.run(request), Range(running.start, running.end))
+        life.returned(batch, outcome)
+
+    def _next_batch(self, start: Positions, ends: Mapping[int, Positions]) -> int | None:
+        last = max(ends, default=None)
         if last is None:
             return 0 if start != self.source_end else None
-        if last not in checkpoint.commits:
+        if last not in self.checkpoint.commits:
             return last
-        if checkpoint.offsets[last] == self.source_end:
+        if ends[last] == self.source_end:
             return None
         return last + self.operator.batch_step()
 
-    def _end_of_next(self, checkpoint: Checkpoint, begin: Positions) -> Positions:
+    def _end_of_next(self, begin: Positions, ends: list[Positions]) -> Positions:
         if self.first_start is None:
             self.first_start = begin
         if self.operator.topic_is_new:
             return Positions.of({"t/1": 1})
         cuts = self._cuts()
-        ends = list(checkpoint.offsets.values())
         if ends and ends[-1] == cuts[EMPTY_AT] != cuts[-1] and not any(a == b for a, b in pairwise(ends)):
             return begin
         return next((cut for cut in cuts if cut.relation_to(begin) is Relation.AHEAD), cuts[-1])
@@ -263,11 +309,12 @@ class World:
 
     def _perform(self, process: Process, step: Step) -> Any:
         match step:
-            case PlanBatch(batch, end):
-                self.checkpoint.offsets.setdefault(batch, end)
+            case PlanBatch(batch, end, start):
+                plan = self.checkpoint.plan if self.freezes else self.checkpoint.plan_of_sparks_own
+                plan(batch, end, start)
                 return None
             case CommitBatch(batch):
-                self.checkpoint.commits.add(batch)
+                self.checkpoint.commit(batch)
                 return None
             case Attempt():
                 return self._attempt(step)
@@ -277,12 +324,18 @@ class World:
         answer = process.driver.perform(step)
         if isinstance(step, AcquireGeneration):
             process.generation = answer
+        if isinstance(step, OpenEpoch) and AT_ONCE.issuperset(self.plan.values()):
+            held = {c.handle for sink in self.sinks.values() for c in sink.leftovers(answer.generation)}
+            held &= {h for h, w in self.written.items() if w.committable.generation == answer.generation}
+            self.complaints += [f"a run of the writers begins beside {handle}, of the run before it" for handle in held]
         if isinstance(step, Verify):
             self._verified |= {c.handle for c in step.committables}
         return answer
 
     def _answers(self, effect: Effect) -> None:
         """Whether the server that the effect needs is up."""
+        if isinstance(effect, ReadFile | ListFolder):
+            return
         name = getattr(effect, "sink", "store")
         if self._down.get(name, 0) > self.lives:
             raise (InDoubt if isinstance(effect, Decide) else Retriable)(f"{name} is down")
@@ -359,6 +412,8 @@ class World:
                 self.grow()
             case Fault.BACKUP:
                 self.operator.back_up()
+            case Fault.PLAN_REPLACED:
+                self.operator.replaces_plan()
             case Fault.SWEEP | Fault.SWEEP_HALTS:
                 self._sweep(to_its_end=fault is Fault.SWEEP)
 
@@ -432,17 +487,23 @@ class World:
             up_to = Range(begin, last.range.end) if last else Range(begin, begin)
             return frozenset(r for rows in records_of(up_to).values() for r in rows)
 
-        sinks, epochs = self.sinks.values(), self.store.history()
+        operator = self.operator
+        astray = self.late if operator.are_letters_astray and not operator.has_dead_letters else ()
+        sinks = [sink for sink in self.sinks.values() if sink.name not in astray]
+        epochs = [
+            replace(r, manifest=tuple(c for c in r.manifest if c.sink not in astray)) for r in self.store.history()
+        ]
+        there = [sink for sink in sinks if self.operator.has_dead_letters or sink.name not in self.late]
         adopted = max((r.epoch for r in epochs if r.query_id == ADOPTED), default=0)
         return Evidence(
             due=records(facts.complete),
             decided=records(facts.last),
-            shown={name: sink.shown() for name, sink in self.sinks.items()},
+            shown={sink.name: self._shown(sink, records(facts.complete)) for sink in sinks},
             initial=None if adopted else begin,
             epochs=tuple(r for r in epochs if r.epoch >= adopted),
-            ledgers={sink.name: sink.entry for sink in sinks if sink.entry is not None},
+            ledgers={sink.name: sink.entry for sink in sinks if sink.entry is not None and self._stands(sink, facts)},
             store_id=facts.store_id,
-            leftovers=tuple(work.committable for sink in sinks for work in sink.prepared.values()),
+            leftovers=tuple(work.committable for sink in there for work in sink.prepared.values()),
             committed=tuple(
                 work.committable
                 for sink in sinks
@@ -454,6 +515,23 @@ class World:
             glimpses=tuple(self._glimpses),
             write_through=frozenset(name for name, sink in self.sinks.items() if sink.kind is SinkKind.WRITE_THROUGH),
         )
+
+    def _stands(self, sink: Any, facts: StoreFacts) -> bool:
+        """Whether a sink's ledger is to stand at the last epoch: one that may come late was maybe off then."""
+        return sink.name not in self.late or (facts.complete is not None and sink.name in facts.complete.sinks)
+
+    def _shown(self, sink: Any, due: frozenset[Hashable]) -> Counter[Hashable]:
+        """How many times a reader sees each row. What a sink that came late rightly lacks is counted as seen; which of
+        the rows before an adoption it should have, nobody knows any more."""
+        shown: Counter[Hashable] = sink.shown()
+        if sink.name in self.late:
+            epochs = self.store.history()
+            complete = [r for r in epochs if r.state is EpochState.COMPLETE and r.query_id != ADOPTED]
+            mine = [r.range for r in complete if sink.name in r.sinks]
+            missed = due - {row for span in mine for rows in records_of(span).values() for row in rows}
+            is_known = all(r.query_id != ADOPTED for r in epochs)
+            shown.update(row for row in missed if is_known or row not in shown)
+        return shown
 
 
 @cache

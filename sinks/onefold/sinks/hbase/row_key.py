@@ -15,6 +15,7 @@ from onefold.core.contract import Guarantee, SinkKind, TaskId
 from onefold.core.errors import BadRecord, ConfigError, SchemaMismatch
 from onefold.hbase.cells import Cells
 from onefold.hbase.mapping import NULL, TableMapping
+from onefold.sinks.hbase.hidden import check_shown
 from onefold.sinks.hbase.plan import Plan
 from onefold.sinks.hbase.versions import DELETED, KEY, Repeats, newest, rows_of
 from onefold.sinks.hbase.writer import HBaseWriter
@@ -68,7 +69,8 @@ class ByRowKey:
             " epoch that was begun: it cannot be given up, only written again",
             "readers see an epoch's rows one by one, as they are written; each row whole",
             "a family's TTL is longer than any epoch stays open, and cells are forgotten with it",
-            "nobody else writes these cells with timestamps ahead of the clock",
+            "nobody else writes these cells at later times, nor with a clock that is ahead: an epoch whose rows such"
+            " cells hide is refused",
         ]
         if self.order:
             conditions.append("the rows of a key are in one task (repartition=False leaves that to you)")
@@ -131,6 +133,7 @@ class RowKeyWriter(HBaseWriter):
         self._held: list[pa.Table] = []  # the first one is folded
         self._fold_at = 2 * BYTES_MAX
         self._buffer: list[pa.RecordBatch] = []
+        self._written: list[tuple[pa.BinaryArray, pa.BooleanArray]] = []  # keys, and which HBase has deleted
 
     def _take(self, batch: pa.RecordBatch) -> None:
         for start in range(0, batch.num_rows, ROWS_MAX):
@@ -143,9 +146,10 @@ class RowKeyWriter(HBaseWriter):
         if self._held:
             self._fold()
             self._put(self._held[0])
+        check_shown(self._table, self._written, self._columns, self._plan, self._task)
 
     def _drop(self) -> None:
-        self._buffer, self._held = [], []
+        self._buffer, self._held, self._written = [], [], []
 
     @property
     def _columns(self) -> list[tuple[bytes, bytes]]:
@@ -181,7 +185,12 @@ class RowKeyWriter(HBaseWriter):
     def _put(self, rows: pa.Table) -> None:
         """Write them, each of another key. A key has a put or a delete, never both: HBase would hide the put."""
         timestamp_ms = self._task.timestamp_ms
-        if self._mode.has_real_deletes:
+        has_deletes = self._mode.has_real_deletes
+        self._written += [
+            (part.column(KEY), part.column(DELETED) if has_deletes else pa.repeat(pa.scalar(False), len(part)))
+            for part in rows.select([KEY, DELETED]).to_batches()
+        ]
+        if has_deletes:
             gone = rows.filter(rows[DELETED])[KEY].combine_chunks()
             rows = rows.filter(pc.invert(rows[DELETED]))
             if len(gone):

@@ -5,19 +5,27 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
+from onefold.core.contract import Committable, SinkKind
 from onefold.core.errors import ConfigError
-from onefold.core.findings import Finding, Level
+from onefold.core.findings import Finding, Held, Level
 from onefold.core.invariants import NoLoss
 from onefold.sinks.kafka import requests
 from onefold.sinks.kafka.cluster import Cluster, cluster
 from onefold.sinks.kafka.keeping import Kept, progress_faults
+from onefold.sinks.kafka.ledger import Ledger
 from onefold.sinks.kafka.plan import Settings
 from onefold.sinks.kafka.topics import Topics
 
-__all__ = ["examine", "outage"]
+__all__ = ["examine", "held", "outage"]
 
 # Brokers' defaults, for those whose settings we may not see.
 _CAP_MS, _CLEANUP_MS = 900_000, 10_000
+
+
+_COSTS = (
+    "It holds read_committed readers of its partitions back until the pipeline's next start (or, where a driver lives,"
+    " its next sweep), at the latest until the brokers abort it, {:g} s after it began"
+)
 
 
 def examine(settings: Settings, pipeline: str, deciding_s: float | None) -> Iterator[Finding]:
@@ -46,6 +54,25 @@ def examine(settings: Settings, pipeline: str, deciding_s: float | None) -> Iter
     yield from (Finding(Level.PROBLEM, fault, (NoLoss.name,)) for fault in faults)
     if not faults:
         yield from _keeps(progress)
+
+
+def held(settings: Settings, pipeline: str) -> list[Held]:
+    """The sink's transactions that are open, and say in the progress topic which epoch they are of."""
+    kafka, names = cluster(*settings.cluster), settings.names(pipeline)
+    known = requests.describe(kafka, requests.list_ids(kafka, names.ids, "Ongoing"))
+    if not known or Topics(settings, settings.where(pipeline)).look_at_progress() is None:
+        return []
+    account = Ledger(settings, pipeline).account()
+    found = []
+    for name, transaction in known.items():
+        begun = account.begun.get((transaction.handle.producer_id, transaction.handle.producer_epoch))
+        generation = names.generation(name)
+        if begun is not None and generation is not None:
+            handle = str(transaction.handle)
+            committable = Committable(settings.name, SinkKind.TWO_PHASE, handle, generation, begun.epoch, 0)
+            age_s = time.time() - transaction.started_ms / 1000
+            found.append(Held(committable, age_s, _COSTS.format(transaction.timeout_ms / 1000)))
+    return found
 
 
 def _no_progress(settings: Settings, deciding_s: float | None) -> Finding:

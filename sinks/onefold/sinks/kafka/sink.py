@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from onefold.core.contract import Committer, Guarantee, SinkKind, SinkWriter, TaskId
 from onefold.core.errors import ConfigError
-from onefold.core.findings import Finding
+from onefold.core.findings import Finding, Held
 from onefold.sinks.columns import names_of
 from onefold.sinks.kafka import clients, doctor, requests
 from onefold.sinks.kafka.cluster import cluster
@@ -131,6 +131,9 @@ class KafkaSink:
 
     def examine(self, pipeline: str, deciding_s: float | None) -> Iterator[Finding]:
         return doctor.examine(self._settings, pipeline, deciding_s)
+
+    def held(self, pipeline: str) -> list[Held]:
+        return doctor.held(self._settings, pipeline) if self._settings.mode == "transactional" else []
 
     def store_url(self) -> str | None:
         return None

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from onefold.core.contract import Committable, SinkKind
 from onefold.core.errors import ConfigError
-from onefold.core.findings import Finding, Level
+from onefold.core.findings import Finding, Held, Level
 from onefold.core.invariants import NoLoss
 from onefold.sinks.postgres import connection as pool
 from onefold.sinks.postgres import plan as plans
 from onefold.sinks.postgres import target as targets
 from onefold.sinks.postgres.incarnation import Incarnation
-from onefold.sinks.postgres.naming import gid_prefix
+from onefold.sinks.postgres.naming import Gid, gid_prefix
 from onefold.sinks.postgres.plan import Delivery, Settings
 
-__all__ = ["examine"]
+__all__ = ["examine", "held"]
 
 _FORGOTTEN_S = 600  # what docs/operations.md has people watch for
 _SETTINGS = """
@@ -22,6 +23,14 @@ SELECT current_setting('server_version'), current_setting('fsync'), current_sett
        current_setting('synchronous_commit')
 """
 _STANDBYS = "SELECT application_name, sync_state FROM pg_stat_replication ORDER BY 1"
+_LISTED = """
+SELECT gid, extract(epoch FROM now() - prepared)::float8 FROM pg_prepared_xacts
+WHERE starts_with(gid, %s) AND database = current_database() ORDER BY prepared
+"""
+_COSTS = (
+    "It holds locks, and a slot of max_prepared_transactions, until the pipeline's next start, or `onefold txn resolve"
+    " --gid {}`"
+)
 _PREPARED = """
 SELECT count(*), extract(epoch FROM max(now() - prepared))::float8 FROM pg_prepared_xacts WHERE starts_with(gid, %s)
 """
@@ -34,6 +43,20 @@ def examine(settings: Settings, pipeline: str) -> Iterator[Finding]:
         yield from _standbys(connection)
         yield from _delivery(connection, settings)
         yield from _prepared(connection, pipeline, settings.name)
+
+
+def held(settings: Settings, pipeline: str) -> list[Held]:
+    """The prepared transactions of the sink."""
+    doing = f"sink {settings.name!r} of pipeline {pipeline!r}, listing prepared transactions"
+    with pool.borrow(settings.conninfo("doctor"), doing) as connection:
+        rows = connection.execute(_LISTED, (gid_prefix(pipeline, settings.name),)).fetchall()
+    found = []
+    for name, age_s in rows:
+        gid = Gid.parse_any(name)
+        if gid is not None:
+            committable = Committable(settings.name, SinkKind.TWO_PHASE, name, gid.generation, gid.epoch, 0)
+            found.append(Held(committable, age_s, _COSTS.format(name)))
+    return found
 
 
 def _durability(connection: pool.Connection) -> Iterator[Finding]:

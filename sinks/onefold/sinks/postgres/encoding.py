@@ -7,6 +7,7 @@ from typing import Any
 import pyarrow as pa
 from pgpq import ArrowToPostgresBinaryEncoder, encoders
 
+from onefold.core.decimals import exactly
 from onefold.core.errors import SchemaMismatch
 from onefold.sinks.postgres.naming import identifier
 from onefold.sinks.postgres.plan import ATTEMPT, DELETED, Plan
@@ -75,7 +76,7 @@ class Encoding:
         values = batch.column(column.name)
         try:
             if values.type != column.source:
-                values = values.cast(column.source)
+                values = exactly(values, column.source)
             return to_wire(column, values)
         except (ValueError, pa.ArrowException) as error:
             raise ValueError(f"column {column.name}: {error}") from error

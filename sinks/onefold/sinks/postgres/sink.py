@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from onefold.core.contract import Committer, Guarantee, SinkKind, SinkWriter, TaskId
 from onefold.core.errors import ConfigError
-from onefold.core.findings import Finding
+from onefold.core.findings import Finding, Held
 from onefold.sinks.columns import names_of
 from onefold.sinks.postgres import connection as pool
 from onefold.sinks.postgres import doctor, opening
@@ -180,6 +180,9 @@ class PostgresSink:
 
     def examine(self, pipeline: str, deciding_s: float | None) -> Iterator[Finding]:  # noqa: ARG002
         return doctor.examine(self._settings, pipeline)
+
+    def held(self, pipeline: str) -> list[Held]:
+        return doctor.held(self._settings, pipeline)
 
     def store_url(self) -> str | None:
         return pool.store_url(self._settings.url, self._settings.role)

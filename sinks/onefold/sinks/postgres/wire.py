@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pgpq import encoders, schema
 
+from onefold.core.decimals import exactly
 from onefold.sinks.postgres.jsontext import json_text
 from onefold.sinks.postgres.types import Column, Wire
 
@@ -49,7 +50,7 @@ def to_wire(column: Column, values: Any) -> Any:
 def _cast(values: Any, kind: pa.DataType) -> Any:
     if pa.types.is_duration(values.type) and pa.types.is_duration(kind):
         return values.cast(kind)
-    return values.cast(kind, safe=True)
+    return exactly(values, kind)
 
 
 def _big_endian(code: str, values: Any) -> Any:

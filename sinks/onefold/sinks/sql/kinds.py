@@ -8,6 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from onefold.core.decimals import exactly
+
 __all__ = ["Family", "Kind", "kind_of", "values_of"]
 
 
@@ -115,4 +117,4 @@ def values_of(kind: Kind, values: Any) -> Any:
     """An array as `kind.arrow`. Raises ValueError (pa.ArrowInvalid is one) where a value would change."""
     if pa.types.is_dictionary(values.type):
         values = values.dictionary_decode()
-    return values if values.type == kind.arrow else values.cast(kind.arrow, safe=True)
+    return values if values.type == kind.arrow else exactly(values, kind.arrow)

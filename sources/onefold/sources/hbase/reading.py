@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from onefold.core.decimals import exactly
 from onefold.core.errors import BadRecord, ConfigError
 from onefold.hbase.errors import no_table
 from onefold.hbase.mapping import TableMapping
@@ -90,6 +91,6 @@ def read(part: Part) -> Iterator[pa.RecordBatch]:
             found = mapping.decode(keys, values)
             there = {name: found.column(name) for name in found.schema.names} | added
             # Of a decimal the mapping says how it is written, and a schema as what it is read.
-            yield pa.record_batch([there[field.name].cast(field.type) for field in part.schema], schema=part.schema)
+            yield pa.record_batch([exactly(there[field.name], field.type) for field in part.schema], schema=part.schema)
         except (BadRecord, pa.ArrowInvalid) as error:
             raise BadRecord(f"{part.label}: {error}") from error

@@ -1,8 +1,9 @@
 """Values that are one line of CSV each (RFC 4180, without a header), many at a time, each exactly once or not at all.
 
-Values go to pyarrow's CSV reader joined by newlines, and none may hold a line break. So a quote that stays open can
-only swallow the lines behind it: then there are fewer rows than values, or, where it is in the last one, a text with a
-line break. As many rows as values, and no such text, mean one row for each value.
+Values go to pyarrow's CSV reader joined by newlines, and none may hold a line break. So only a quote that stays open
+could make one row of two values; and the reader takes `"a"b` for `ab`. So lines with quotes are held against the
+grammar before. What else it would do wrong is done here: decimals (`onefold.core.decimals`), and integers that are
+hexadecimal.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pcsv
 
+from onefold.core.decimals import decimals_of
 from onefold.core.errors import ConfigError
 from onefold.sources.kafka.overflow import has_infinity, too_large
 from onefold.sources.kafka.sifting import Unparsable
@@ -45,50 +47,61 @@ class CsvParser:
     """One row for each value, by the order of its fields: a value with more or fewer of them is refused.
 
     An empty field is null, an empty one in quotes an empty string. A timestamp has its offset or a Z, a timestamp_ntz
-    none. Booleans are true and false.
+    none. Booleans are true and false. Integers and decimals are exact or refused (a decimal may have `DIGITS_MAX`
+    digits).
     """
 
     def __init__(self, schema: pa.Schema, delimiter: str) -> None:
         self._schema = schema
         self._parse = pcsv.ParseOptions(delimiter=delimiter, ignore_empty_lines=False, newlines_in_values=False)
-        self._convert = pcsv.ConvertOptions(
-            column_types=schema,
+        self._read_as = {field.name: _read_as(field.type) for field in schema}
+        self._integers = {field.name: pa.string() for field in schema if pa.types.is_integer(field.type)}
+        between = f"\\x{ord(delimiter):02x}"
+        field = f'(?:"(?:[^"]|"")*"|[^"{between}][^{between}]*)?'
+        self._line = f"^{field}(?:{between}{field})*$"
+
+    def parse(self, values: Sequence[bytes | None]) -> pa.RecordBatch:
+        lines = _lines(values)
+        joined = b"".join([_MARK, b"\n".join([*lines, b""])])
+        if b'"' in joined:
+            whole = pc.match_substring_regex(pa.array(lines, pa.binary()), self._line)
+            _refuse_first(pc.invert(whole), "a quote stays open, or something is between it and the next delimiter")
+        if self._integers and any(
+            mark in joined and b"0" + mark in joined for mark in (b"x", b"X")
+        ):  # one byte is quick
+            for name, texts in zip(self._integers, self._read(joined, self._integers), strict=True):
+                # pyarrow reads them as hexadecimal, and bits beyond the type's are lost.
+                _refuse_first(pc.match_substring_regex(texts, "[xX]"), f"field {name!r} is no decimal integer")
+        found = self._read(joined, self._read_as)
+        assert all(len(array) == len(values) for array in found), "no quote reaches over the end of its line"
+        arrays = [_convert(array, field) for array, field in zip(found, self._schema, strict=True)]
+        for array, field in zip(arrays, self._schema, strict=True):
+            if not field.nullable and array.null_count:
+                raise Unparsable(None, f"the field {field.name!r} is empty, and the schema says NOT NULL")
+            if has_infinity(array):  # an infinity that is written as one is what it says; 1e400 is not
+                written = self._read(joined, {field.name: pa.string()})[0]
+                is_number = pc.match_substring_regex(written, "[0-9]")
+                _refuse_first(pc.and_(pc.is_inf(array), is_number), too_large(field))
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def _read(self, joined: bytes, types: dict[str, pa.DataType]) -> list[pa.Array]:
+        """These columns, as these types."""
+        options = pcsv.ReadOptions(use_threads=False, block_size=len(joined) + 1, column_names=self._schema.names)
+        convert = pcsv.ConvertOptions(
+            column_types=types,
+            include_columns=list(types),
             strings_can_be_null=True,
             quoted_strings_can_be_null=False,
             null_values=[""],
             true_values=["true"],
             false_values=["false"],
         )
-
-    def parse(self, values: Sequence[bytes | None]) -> pa.RecordBatch:
-        joined = _join(values)
-        options = pcsv.ReadOptions(use_threads=False, block_size=len(joined) + 1, column_names=self._schema.names)
         try:
-            table = pcsv.read_csv(pa.BufferReader(joined), options, self._parse, self._convert)
+            table = pcsv.read_csv(pa.BufferReader(joined), options, self._parse, convert)
         except pa.ArrowInvalid as error:
             row = re.search(r"Row #(\d+): ", str(error))
             raise Unparsable(int(row[1]) - 1 if row else None, _said(error)) from None
-        if table.num_rows != len(values):
-            raise Unparsable(None, "a quote stays open")
-        arrays = [column.combine_chunks() for column in table.columns]
-        for array, field in zip(arrays, self._schema, strict=True):
-            if b'"' in joined and pa.types.is_string(field.type) and pc.any(pc.match_substring(array, "\n")).as_py():
-                raise Unparsable(None, f"field {field.name!r}: a quote stays open")
-            if not field.nullable and array.null_count:
-                raise Unparsable(None, f"the field {field.name!r} is empty, and the schema says NOT NULL")
-            if has_infinity(array):
-                self._refuse_overflow(joined, array, field)
-        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
-
-    def _refuse_overflow(self, joined: bytes, array: pa.Array, field: pa.Field) -> None:
-        """Raise `Unparsable` for a number such as 1e400; an infinity that is written as one is what it says."""
-        options = pcsv.ReadOptions(use_threads=False, block_size=len(joined) + 1, column_names=self._schema.names)
-        texts = pcsv.ConvertOptions(include_columns=[field.name], column_types={field.name: pa.string()})
-        written = pcsv.read_csv(pa.BufferReader(joined), options, self._parse, texts).column(0).combine_chunks()
-        is_number = pc.match_substring_regex(written, "[0-9]")
-        large = pc.and_(pc.is_inf(array), is_number)
-        if large.true_count:
-            raise Unparsable(pc.index(large, True).as_py(), too_large(field))
+        return [column.combine_chunks() for column in table.columns]
 
     def explain(self, value: bytes | None) -> Unparsable:
         try:
@@ -98,7 +111,25 @@ class CsvParser:
         return Unparsable(0, "the value is not a line of CSV")
 
 
-def _join(values: Sequence[bytes | None]) -> bytes:
+def _refuse_first(is_bad: pa.BooleanArray, reason: str) -> None:
+    if is_bad.true_count:
+        raise Unparsable(pc.index(is_bad, True).as_py(), reason)
+
+
+def _read_as(kind: pa.DataType) -> pa.DataType:
+    return pa.string() if pa.types.is_decimal(kind) else kind
+
+
+def _convert(array: pa.Array, field: pa.Field) -> pa.Array:
+    if not pa.types.is_decimal(field.type):
+        return array
+    try:
+        return decimals_of(array, field.type)
+    except pa.ArrowInvalid as error:
+        raise Unparsable(None, f"field {field.name!r} ({field.type}): {error}") from None
+
+
+def _lines(values: Sequence[bytes | None]) -> list[bytes]:
     lines = []
     for index, value in enumerate(values):
         if value is None:
@@ -107,7 +138,7 @@ def _join(values: Sequence[bytes | None]) -> bytes:
         if b"\n" in line or b"\r" in line:
             raise Unparsable(index, "the value has a line break, and format=csv needs one line")
         lines.append(line)
-    return b"".join([_MARK, b"\n".join([*lines, b""])])
+    return lines
 
 
 def _said(error: Exception) -> str:

@@ -20,7 +20,7 @@ from onefold.sources.kafka.native.consumer import CompiledConsumer
 from onefold.sources.kafka.offsets import Broker, OffsetRange
 from onefold.sources.kafka.records import Records, Wanted
 from onefold.sources.kafka.subscription import Subscription
-from onefold.sources.kafka.truncation import is_truncation, truncated
+from onefold.sources.kafka.truncation import deleted, is_truncation, truncated
 
 __all__ = ["close_consumers", "consumers_made", "fetch"]
 
@@ -195,12 +195,7 @@ def _check_log(reached: int, wanted: OffsetRange, broker: Broker) -> None:
     at = (wanted.topic, wanted.partition)
     first, end = broker.earliest([at])[at], broker.log_end([at])[at]
     if first > reached:
-        raise DataLoss(
-            f"{wanted}: the first offset still wanted is {reached}, but Kafka has deleted everything before "
-            f"{first} (retention, or delete_records). Restore those records if you can (a mirror, a backup) at the "
-            "same offsets; or accept the loss openly: start over under a new pipeline name with explicit "
-            f"startingOffsets, this partition at {first}. Then raise retention.ms or read more often"
-        )
+        raise deleted(wanted, reached, first)
     if end < wanted.end:
         raise DataLoss(
             f"{wanted}: the partition ends at {end}, before the range that was planned. The topic was deleted and "

@@ -7,7 +7,7 @@ reaches over the seam between two values; so each value holds at least one whole
 rows as values, exactly one.
 
 What the reader would do wrong is done here: it parses no dates, drops the zone of a timestamp without one, doesn't
-check UTF-8 in keys it skips, and its errors don't name the record.
+check UTF-8 in keys it skips, and its errors don't name the record. What it must not see at all `json_vetting.py` finds.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ import re
 import pyarrow as pa
 import pyarrow.json as pj
 
+from onefold.core.decimals import wide
 from onefold.core.errors import ConfigError
+from onefold.sources.kafka.json_vetting import Vetting
 from onefold.sources.kafka.overflow import has_infinity, too_large
 from onefold.sources.kafka.records import Lines, Values
 from onefold.sources.kafka.sifting import Unparsable
@@ -51,26 +53,29 @@ def check(schema: pa.Schema) -> None:
 class JsonParser:
     """One row for each value, with exactly this schema.
 
-    Missing fields are null, fields outside the schema are passed over. Integers and decimals are exact or refused; a
-    timestamp is an instant: with its offset, or in UTC if it has none; a timestamp_ntz or date has none; binary is
-    base64.
+    Missing fields are null, fields outside the schema are passed over. Integers and decimals are exact or refused (a
+    decimal may be a text, and have `DIGITS_MAX` digits); a timestamp is an instant: with its offset, or in UTC if it
+    has none; a timestamp_ntz or date has none; binary is base64.
     """
 
     def __init__(self, schema: pa.Schema) -> None:
         self._schema = schema
+        self._vetting = Vetting(schema)
 
     def parse(self, values: Values) -> pa.RecordBatch:
         try:
-            return _parse_all(values, self._schema)
+            return _parse_all(values, self._schema, self._vetting)
         except _ERRORS as error:
             raise Unparsable(_index(error, values), str(error)) from None
 
     def explain(self, value: bytes | None) -> Unparsable:
-        return Unparsable(0, _reason(value, self._schema))
+        return Unparsable(0, _reason(value, self._schema, self._vetting))
 
 
-def _parse_all(values: Values, schema: pa.Schema) -> pa.RecordBatch:
+def _parse_all(values: Values, schema: pa.Schema, vetting: Vetting) -> pa.RecordBatch:
     lines = _lines(values)
+    if (refused := vetting.refused(values, lines)) is not None:
+        raise Unparsable(*refused)
     table = pj.read_json(
         pa.BufferReader(lines),
         read_options=pj.ReadOptions(use_threads=False, block_size=lines.size + 1),
@@ -142,6 +147,8 @@ def _read_as(kind: pa.DataType) -> pa.DataType:
         return pa.list_(_read_as(kind.value_type))
     if pa.types.is_struct(kind):
         return pa.struct([pa.field(kind[i].name, _read_as(kind[i].type)) for i in range(kind.num_fields)])
+    if pa.types.is_decimal(kind):
+        return wide(kind)
     as_text = pa.types.is_date(kind) or pa.types.is_binary(kind) or (pa.types.is_timestamp(kind) and kind.tz is None)
     return pa.string() if as_text else kind
 
@@ -166,9 +173,9 @@ def _index(error: Exception, values: Values) -> int | None:
     return having[0] if len(having) == 1 else None
 
 
-def _reason(value: bytes | None, schema: pa.Schema) -> str:
+def _reason(value: bytes | None, schema: pa.Schema, vetting: Vetting) -> str:
     try:
-        _parse_all([value], schema)
+        _parse_all([value], schema, vetting)
     except Unparsable as error:
         return error.reason
     except UnicodeDecodeError as error:
@@ -179,7 +186,7 @@ def _reason(value: bytes | None, schema: pa.Schema) -> str:
         reason = _said(error)
     for field in schema:  # which one was it?
         try:
-            _parse_all([value], pa.schema([field]))
+            _parse_all([value], pa.schema([field]), vetting)
         except _ERRORS as error:
             said = _said(error)
             return reason if said == reason and "field '" in reason else f"field {field.name!r} ({field.type}): {said}"
@@ -190,7 +197,7 @@ def _said(error: Exception) -> str:
     """The parser's words, without the row numbers, which count something else."""
     if isinstance(error, binascii.Error):
         return f"not base64: {error}"
-    text = re.sub(r" in row \d+$", "", str(error))
+    text = re.sub(r" in row \d+$|^Failed to convert JSON to decimal256\(\S+ \d+\): ", "", str(error))
     changed = re.fullmatch(r"JSON parse error: Column\((.*)\) changed from (\w+) to (\w+)", text)
     if changed is not None:
         path = changed[1].strip("/").replace("/", ".")

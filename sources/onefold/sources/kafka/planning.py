@@ -12,7 +12,7 @@ from onefold.sources.kafka.offsets import Broker, OffsetRange, Topic
 from onefold.sources.kafka.sizes import Sizes
 from onefold.sources.kafka.standing import Offsets, Partition, Standing, names_of
 from onefold.sources.kafka.subscription import SETTLE_S
-from onefold.sources.kafka.truncation import check_not_truncated
+from onefold.sources.kafka.truncation import check_not_truncated, deleted
 
 if TYPE_CHECKING:
     from onefold.sources.kafka.source import KafkaSource
@@ -31,6 +31,7 @@ class Planner:
         self._frozen = frozen  # by a pipeline, maybe long ago: what came later stands at its first record
         self._initial: Standing | None = None
         self._checked: Standing | None = None
+        self._is_kept = False
         self._broker: Broker | None = None
         self._sizes = Sizes(source)
         self._whole: dict[Partition, tuple[int, int | None]] = {}  # not cut below that offset, by that epoch's leader
@@ -58,6 +59,7 @@ class Planner:
         seen = self.broker.ends([(topic, number) for topic, found in topics.items() for number in found.partitions])
         at = {partition: offset for partition, offset in start.offsets.items() if partition[0] in topics}
         ends = not_behind(self.broker, at, dict(seen.offsets))
+        self._check_kept(at)
         whole = {p: (offset, seen.epochs.get(p)) for p, offset in at.items()}
         asked = {p: epoch for p, epoch in start.epochs.items() if p in at and self._whole.get(p) != whole[p]}
         check_not_truncated(self.source, Standing(at, {}, asked), seen)
@@ -79,6 +81,18 @@ class Planner:
         """A batch that was planned before a restart is read from the topics of now: are they the same ones?"""
         if end != self._checked:
             self._check(Standing({**start.offsets, **end.offsets}, {**start.ids, **end.ids}))
+            self._check_kept({p: offset for p, offset in start.offsets.items() if offset < end.offsets.get(p, 0)})
+
+    def _check_kept(self, start: Offsets) -> None:
+        """Raise `DataLoss` if Kafka has deleted what a stream is to start with: once for its life, since a reader comes
+        upon what is deleted later. A kept consumer may still hold such records, and its next start would not."""
+        if self._is_kept or not start:
+            return
+        first = self.broker.earliest(start)
+        for partition, offset in sorted(start.items()):
+            if first[partition] > offset:
+                raise deleted(f"{partition[0]}/{partition[1]}", offset, first[partition])
+        self._is_kept = True
 
     def _check(self, start: Standing) -> Mapping[str, Topic]:
         known = {topic for topic, _ in start.offsets}

@@ -13,6 +13,7 @@ from onefold.sources.kafka.bad_records import bad_batch, open_question, refused
 from onefold.sources.kafka.columns import parsed_part, wanted_of, with_columns
 from onefold.sources.kafka.fetching import MESSAGES_MAX, fetch
 from onefold.sources.kafka.formats import parser_of
+from onefold.sources.kafka.guarding import in_task
 from onefold.sources.kafka.offsets import OffsetRange
 from onefold.sources.kafka.records import Records, Wanted
 from onefold.sources.kafka.settings import LOGGER
@@ -33,16 +34,23 @@ class Part:
 
 
 def read(
-    source: KafkaSource, schema: pa.Schema, wanted: OffsetRange, *, rows_max: int = MESSAGES_MAX
+    source: KafkaSource,
+    schema: pa.Schema,
+    wanted: OffsetRange,
+    *,
+    rows_max: int = MESSAGES_MAX,
+    guarded: bool = False,
 ) -> Iterator[pa.RecordBatch]:
     """The records of one range, in order, in batches of about `rows_max` rows with exactly this schema.
 
     With `on_error="fail"` the first bad record raises `BadRecord`; else bad ones are left out, up to the source's
     `bad_records_max` in this range, for others to read (`settled`, see `read_parts`, where they become dead letters).
+    `guarded`: values that a parser's library dies of are bad records, too, at the price of a process for each batch.
     Raises `DataLoss`, `Retriable`, `ConfigError`; a range without records yields nothing.
     """
     skipped = 0
-    for part in read_parts(source, schema, wanted, rows_max=rows_max, settled=source.on_error == "dead_letter"):
+    settled = source.on_error == "dead_letter"
+    for part in read_parts(source, schema, wanted, rows_max=rows_max, settled=settled, guarded=guarded):
         skipped += part.bad.num_rows
         if part.rows.num_rows:
             yield part.rows
@@ -62,13 +70,14 @@ def read_parts(
     *,
     rows_max: int = MESSAGES_MAX,
     settled: bool = False,
+    guarded: bool = False,
 ) -> Iterator[Part]:
     """As `read`, with the bad records beside the rows.
 
     With `settled`, a record that may be good another time raises `BadRecord`: for those who read a range twice, and
     must find the same.
     """
-    parsing = Parsing(source, schema, settled=settled)
+    parsing = Parsing(source, schema, settled=settled, guarded=guarded)
     fetched = fetch(
         source.bootstrap_servers,
         source.settings,
@@ -88,11 +97,13 @@ class Parsing:
     `wanted` says what has to come along with the values.
     """
 
-    def __init__(self, source: KafkaSource, schema: pa.Schema, *, settled: bool = False) -> None:
+    def __init__(self, source: KafkaSource, schema: pa.Schema, *, settled: bool = False, guarded: bool = False) -> None:
         self._source = source
         self._schema = schema
         self._settled = settled
-        self._parser = parser_of(source, parsed_part(schema, source.columns)) if source.format != "raw" else None
+        self._parser = None
+        if source.format != "raw":
+            self._parser = in_task(parser_of(source, parsed_part(schema, source.columns)), guarded=guarded)
         self._left = source.bad_records_max if source.on_error != "fail" else 0
         self.wanted = _wanted(source, schema)
 

@@ -20,6 +20,7 @@ _OPTIONS = {
     "startingOffsets",
     "endingOffsets",
     "frozen",
+    "until",
     "maxOffsetsPerTrigger",
     "timeoutMs",
     "direct",

@@ -39,7 +39,7 @@ class KafkaSource:
     to the pipeline's `dead_letters`, with `"skip"` nowhere, and more than `bad_records_max` of an epoch stop it. See
     docs/kafka-source.md.
 
-    `starting_offsets`: "earliest", "latest", "ledger" (where the ledger stands; earliest without one), a time (the
+    `starting_offsets`: "earliest", "latest", "ledger" (where the ledger stands; refused without one), a time (the
     first record from then on), or each of these by topic, or by topic and partition,
     `{"orders": {"0": 17, "1": "latest"}, "returns": "2026-11-20T00:00:00Z"}`, with -2 for earliest and -1 for latest.
     `settings` are librdkafka's own (`{"security.protocol": "SSL"}`). `timeout_s` bounds each wait for a broker.

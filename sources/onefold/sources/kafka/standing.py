@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from onefold.core.positions import LEADER_EPOCHS, TOPIC_ID, Positions
+from onefold.core.positions import FROM, LEADER_EPOCHS, TOPIC_ID, Positions
 
-__all__ = ["Nested", "Offsets", "Partition", "Standing", "names_of"]
+__all__ = ["Nested", "Offsets", "Partition", "Standing", "began", "names_of", "of_stream"]
 
 Partition = tuple[str, int]
 Offsets = dict[Partition, int]
@@ -74,6 +74,25 @@ class Standing:
         for (topic, number), epoch in sorted(self.epochs.items()):
             by_topic.setdefault(topic, []).append(f"{number}:{epoch}")
         return marks | {f"{topic}/{LEADER_EPOCHS}": " ".join(pairs) for topic, pairs in by_topic.items()}
+
+
+def of_stream(nested: Nested, began: Mapping[Partition, int]) -> Nested:
+    """Offsets that also say where their stream began, in every topic."""
+    return {
+        topic: {**by, FROM: " ".join(f"{n}:{offset}" for (name, n), offset in sorted(began.items()) if name == topic)}
+        for topic, by in nested.items()
+    }
+
+
+def began(nested: Nested) -> Offsets | None:
+    """Where the stream began that these offsets are of; None where they don't say, which the very first don't."""
+    if not any(FROM in by for by in nested.values()):
+        return None
+    return {
+        (topic, int(number)): int(offset)
+        for topic, by in nested.items()
+        for number, offset in (pair.split(":") for pair in str(by.get(FROM, "")).split())
+    }
 
 
 def names_of(partitions: Mapping[Partition, object] | list[Partition] | set[Partition], most: int = 5) -> str:

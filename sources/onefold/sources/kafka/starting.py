@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from onefold.core.errors import ConfigError, DataLoss
-from onefold.core.positions import LEADER_EPOCHS, TOPIC_ID
+from onefold.core.positions import FROM, LEADER_EPOCHS, TOPIC_ID
 from onefold.sources.kafka.standing import Offsets, Partition, Standing, names_of
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ def parse(name: str, text: str, subscription: Subscription) -> Start:
         for partition, offset in by.items():
             if partition == TOPIC_ID:
                 ids[topic] = str(offset)
-            elif partition != LEADER_EPOCHS:
+            elif partition not in (LEADER_EPOCHS, FROM):
                 if not partition.isdigit():
                     raise ConfigError(f'{name}: {topic}/{partition}: a partition is a number such as "0"')
                 partitions[topic, int(partition)] = _place(f"{name}: {topic}/{partition}", offset)

@@ -20,7 +20,7 @@ from onefold.sources.kafka.standing import Partition, Standing
 if TYPE_CHECKING:
     from onefold.sources.kafka.source import KafkaSource
 
-__all__ = ["check_not_truncated", "is_truncation", "truncated"]
+__all__ = ["check_not_truncated", "deleted", "is_truncation", "truncated"]
 
 _TRUNCATED = KafkaError(KafkaError._LOG_TRUNCATION).str()
 _ANSWERS = (KafkaError._PARTITION_EOF, KafkaError._AUTO_OFFSET_RESET)
@@ -38,6 +38,15 @@ def truncated(partition: str, offset: int, said: str) -> DataLoss:
         " unclean leader election, or a lost disk. Records that were read are gone from Kafka, and others with lower"
         " offsets were never read. Compare with `onefold verify`, or accept the loss: start over under a new pipeline"
         " name with explicit startingOffsets"
+    )
+
+
+def deleted(where: object, offset: int, first: int) -> DataLoss:
+    return DataLoss(
+        f"{where}: the first offset still wanted is {offset}, but Kafka has deleted everything before "
+        f"{first} (retention, or delete_records). Restore those records if you can (a mirror, a backup) at the "
+        "same offsets; or accept the loss openly: start over under a new pipeline name with explicit "
+        f"startingOffsets, this partition at {first}. Then raise retention.ms or read more often"
     )
 
 

@@ -8,6 +8,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from onefold.core.decimals import decimals_of, exactly
+
 __all__ = ["Refused", "convert"]
 
 _DAYS = (-719_162, 2_932_896)  # 0001-01-01 and 9999-12-31
@@ -38,7 +40,7 @@ def convert(array: Any, kind: pa.DataType) -> Any:
         return _parsed(array, kind)
     elif wire == pa.float64() and kind == pa.float32():
         return _narrowed(array)
-    return array if wire == kind else _cast(array, lambda part: part.cast(kind), kind)
+    return array if wire == kind else _cast(array, lambda part: exactly(part, kind), kind)
 
 
 def _within(array: Any, number: pa.DataType, bounds: tuple[int, int], what: str) -> None:
@@ -74,7 +76,7 @@ def _parsed(texts: Any, kind: pa.DataType) -> Any:
             raise Refused(f"{texts.drop_null()[0].as_py()!r}, and nothing but null was expected")
         return pa.nulls(len(texts))
     if pa.types.is_decimal(kind):
-        return _cast(texts, lambda part: part.cast(kind), kind)
+        return _cast(texts, lambda part: decimals_of(part, kind), kind)
     return _cast(texts, lambda part: part.cast(pa.decimal128(38, 0)).cast(kind), kind)
 
 

@@ -26,9 +26,9 @@ from onefold.core import (
 from onefold.core.dead_letters import LETTER_COLUMNS
 from onefold.core.effects import EpochRequest
 from onefold.core.protocol import Initial
+from onefold.core.session import Session, task_of
 from onefold.core.store import CheckpointStore
 from onefold.core.testing import ModelTwoPhaseSink
-from onefold.spark.session import Session, task_of
 
 SPAN = Range(Positions.of({"t/0": 0}), Positions.of({"t/0": 1}))
 ROWS = pa.record_batch({"id": ["t/0@0"]})

@@ -6,7 +6,7 @@ import pytest
 
 from onefold.core import OutOfResources, Retriable
 from onefold.core.effects import ListLeftovers, Pause, ReadStore
-from onefold.spark.patience import Patience
+from onefold.core.patience import Patience
 
 
 def test_a_wait_within_a_wait_gives_it_no_new_patience() -> None:

@@ -11,23 +11,19 @@ import uuid
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
+from typing import ClassVar, TypeVar
 
 import pyarrow as pa
-from pyspark.sql import SparkSession
 
-from onefold.core import (
+from onefold.core.asking import Protocol
+from onefold.core.contract import (
     Committable,
     Committer,
-    ConfigError,
     Counting,
     EpochRecord,
-    Fenced,
     Guarantee,
-    InDoubt,
     LastResource,
     LedgerEntry,
-    OnefoldError,
-    Range,
     Sink,
     SinkKind,
     TaskId,
@@ -35,23 +31,28 @@ from onefold.core import (
 from onefold.core.counting import check_counted
 from onefold.core.dead_letters import LETTER_COLUMNS
 from onefold.core.driver import Driver
-from onefold.core.effects import EpochRequest, StoreFacts
-from onefold.core.protocol import Initial, Outcome, Started, epoch, start, sweep
+from onefold.core.effects import EpochRequest, Pause, StoreFacts
+from onefold.core.errors import ConfigError, Fenced, OnefoldError
+from onefold.core.life import Life, taken_over
+from onefold.core.patience import Patience
+from onefold.core.positions import Range
+from onefold.core.protocol import Initial, Outcome, Started, sweep
 from onefold.core.runs import DecidedRun
 from onefold.core.settled import settle
 from onefold.core.store import CheckpointStore
-from onefold.spark import checkpoint
-from onefold.spark.patience import Patience
 
 __all__ = ["PATIENCE_S", "Session", "check_pipeline_name", "task_of"]
 
 PATIENCE_S = 120.0
 
 log = logging.getLogger("onefold")
+T = TypeVar("T")
 
 
 class Session:
-    """Runs the protocol for one pipeline. Its public calls take turns, also with the sweep's timer."""
+    """Runs a pipeline's life. Its public calls take turns, also with the sweep's timer."""
+
+    LIFE: ClassVar[type[Life]] = Life
 
     def __init__(
         self,
@@ -66,16 +67,13 @@ class Session:
         self.name = name
         self.sinks = tuple(sinks)
         self.dead_letters = dead_letters  # one more sink to the protocol, of rows of its own
-        self.names = tuple(sink.name for sink in self._everyone)  # in the order in which an epoch commits them
         self.store = store
-        self.started: Started | None = None
+        names = tuple(sink.name for sink in self._everyone)
+        self.life = self.LIFE(name, names, adopt_ledger, accept_damage, self._may_come_late)
         self.lock = threading.RLock()
         self.patience = Patience(patience_s)
         self.write_through: tuple[str, ...] = ()  # known once the sinks were opened
         self._counted: dict[str, str] | None = None  # the ids of topics whose offsets the sinks may compare
-        self._is_in_doubt = False  # whether the last epoch's decision may still land
-        self._adopt_ledger = adopt_ledger
-        self._accept_damage = accept_damage
         committers: dict[str, Committer] = {}
         with ExitStack() as opened:
             for sink in self._everyone:
@@ -94,21 +92,37 @@ class Session:
     def _everyone(self) -> tuple[Sink, ...]:
         return self.sinks if self.dead_letters is None else (*self.sinks, self.dead_letters)
 
+    @property
+    def started(self) -> Started | None:
+        """The last start, of this process or, for a run that another one opened, of that."""
+        return self.life.started
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The sinks, in the order in which an epoch commits them."""
+        return self.life.sinks
+
+    def drive(
+        self, protocol: Protocol[T], run_writers: Callable[[EpochRecord], tuple[Committable, ...]] | None = None
+    ) -> T:
+        """Run one of the life's protocols to its end."""
+        with self.lock:
+            before = self.started
+            try:
+                return self._driver.run(protocol, run_writers)
+            finally:
+                if self.started is not before and self.started is not None:
+                    log.info(
+                        "pipeline %r: generation %d, %d epochs finished, %d given up",
+                        self.name,
+                        self.started.generation.number,
+                        self.started.finished,
+                        self.started.given_up,
+                    )
+
     def start(self, initial: Initial | None) -> Started:
         """Take over the pipeline: a new generation, recovery, frozen positions. Before every query and batch run."""
-        with self.lock:
-            self.started = self._driver.run(
-                start(self.names, initial, self._adopt_ledger, self._accept_damage, self._may_come_late)
-            )
-            self._is_in_doubt = False
-            log.info(
-                "pipeline %r: generation %d, %d epochs finished, %d given up",
-                self.name,
-                self.started.generation.number,
-                self.started.finished,
-                self.started.given_up,
-            )
-            return self.started
+        return self.drive(self.life.start(initial))
 
     def run_epoch(
         self,
@@ -116,22 +130,8 @@ class Session:
         run_writers: Callable[[EpochRecord], tuple[Committable, ...]],
         runs_max: int = 3,
     ) -> Outcome:
-        """One range, exactly once, under the generation of the last start; the writers run at most `runs_max` times.
-
-        After an epoch that ended in doubt the next call takes over anew: no decision of the old generation lands then.
-        """
-        assert self.started is not None, "no epoch without a start"
-        if self._is_in_doubt:
-            fenced = self.taken_over(InDoubt("the last epoch's decision went unanswered"))
-            if fenced is not None:
-                raise fenced
-            self.start(None)
-        protocol = epoch(self.started.generation, self.started.store_id, request, runs_max)
-        try:
-            return self._driver.run(protocol, run_writers)
-        except InDoubt:
-            self._is_in_doubt = True
-            raise
+        """One range, exactly once, under the generation of the last start; the writers run at most `runs_max` times."""
+        return self.drive(self.life.run_epoch(request, runs_max), run_writers)
 
     def sweep(self) -> None:
         """Between epochs: remove what zombies prepared since. Does nothing while an epoch runs."""
@@ -142,13 +142,27 @@ class Session:
             finally:
                 self.lock.release()
 
-    def check_store_reaches(self, spark: SparkSession, root: str | None = None) -> None:
-        """SQLite is one file on this machine: a cluster, or a checkpoint elsewhere (`root`), would outlive it."""
-        master = str(spark.conf.get("spark.master", ""))
-        if self.store.is_local and not (master.startswith("local") and (root is None or checkpoint.is_local(root))):
-            where = "" if root is None else f" and the checkpoint {root!r}"
+    def sweep_at_the_end(self) -> None:
+        """Once a run or a query is over: tasks that came late may have prepared something since its last sweep.
+
+        It waits for no server and raises nothing: what it cannot remove, the next start does.
+        """
+        if self.started is None or not self.lock.acquire(blocking=False):
+            return
+        try:
+            Driver(self.name, self.store, self._driver.committers, _raise).run(
+                sweep(self.started.generation, self.names)
+            )
+        except OnefoldError as error:
+            log.warning("what tasks that came late have prepared stays until the next start: %s", error)
+        finally:
+            self.lock.release()
+
+    def check_store_reaches(self, others: str | None) -> None:
+        """SQLite is one file on this machine: processes or a checkpoint elsewhere (`others` says which) outlive it."""
+        if self.store.is_local and others is not None:
             raise ConfigError(
-                f"the checkpoint store is a SQLite file, but the master is {master!r}{where}: give the pipeline a"
+                f"the checkpoint store is a SQLite file, but {others}: give the pipeline a"
                 " Postgres store (store='postgresql+psycopg://...'), or, where a SqlSink is to write to that file, a"
                 " master and a checkpoint on this machine"
             )
@@ -173,18 +187,15 @@ class Session:
     def taken_over(self, because: OnefoldError) -> Fenced | None:
         """Fenced, if a newer generation exists; None if not, or if the store doesn't answer now."""
         try:
-            newest = self.store.facts(self.name).generation
+            facts = self.store.facts(self.name)
         except OnefoldError:
             return None
-        if self.started is None or newest <= self.started.generation.number:
-            return None
-        return Fenced(
-            f"generation {self.started.generation.number} of pipeline {self.name!r} was taken over (now: {newest})."
-            f" Another process runs this pipeline: stop this one and do not restart it. It ended with: {because}"
-        )
+        return None if self.started is None else taken_over(self.started, facts, because)
 
     def close(self) -> None:
         with self.lock:
+            self.sweep_at_the_end()
+            self.life.started = None
             for committer in self._driver.committers.values():
                 committer.close()
             self.store.close()
@@ -215,7 +226,7 @@ class Session:
                     " in its database: leave out store=, or use delivery='two_phase'"
                 )
         # The shortest-lived first: the order goes into the epoch's record, and recovery keeps it.
-        self.names = tuple(sorted(self.names, key=lambda name: _lifetime_s(guarantees[name])))
+        self.life.sinks = tuple(sorted(self.names, key=lambda name: _lifetime_s(guarantees[name])))
         kinds = {name: promise.kind for name, promise in guarantees.items()}
         self.write_through = tuple(name for name, kind in kinds.items() if kind is SinkKind.WRITE_THROUGH)
         modes = {name: promise.mode for name, promise in guarantees.items()}
@@ -238,6 +249,10 @@ class Session:
 
 def _lifetime_s(promise: Guarantee) -> float:
     return math.inf if promise.prepared_s is None else promise.prepared_s
+
+
+def _raise(pause: Pause) -> None:
+    raise pause.because
 
 
 def task_of(record: EpochRecord) -> TaskId:

@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from onefold.core import OnefoldError, Retriable
 from onefold.core.effects import Pause
+from onefold.core.errors import OnefoldError, Retriable
 
 __all__ = ["Patience"]
 

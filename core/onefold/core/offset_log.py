@@ -1,0 +1,121 @@
+"""What a streaming query's checkpoint says of its sources' positions, in the text that Spark writes.
+
+`offsets/N` says where batch N ends, and is written before the batch runs; `commits/N` says that it is done. Where the
+first batch began is in `sources/S/0`, for those of Spark's own sources that log it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+
+from onefold.core.asking import Protocol, insist
+from onefold.core.effects import ListFolder, ReadFile
+from onefold.core.errors import CheckpointMismatch, ConfigError
+from onefold.core.positions import Positions
+from onefold.core.recovery import Committed
+
+__all__ = ["end_before", "end_of", "files_of", "first_start", "last_committed", "last_planned"]
+
+SOURCES_MAX = 64
+
+
+def end_of(root: str, batch_id: int) -> Protocol[Positions | None]:
+    """Where batch `batch_id` ends; None if that isn't planned."""
+    end = yield from _planned(root, batch_id)
+    return None if end is None else end.without_begun()
+
+
+def last_committed(root: str) -> Protocol[Committed | None]:
+    """The last batch that the checkpoint holds as done; None for a new checkpoint."""
+    done = yield from _batches(f"{root}/commits")
+    end = (yield from end_of(root, max(done))) if done else None
+    if end is None:
+        return None
+    text: str | None = yield from insist(ReadFile(f"{root}/metadata"))
+    return Committed(str(json.loads(text or "{}").get("id", "")), max(done), end)
+
+
+def last_planned(root: str) -> Protocol[Positions | None]:
+    """Where the last batch ends that is planned; None for a new checkpoint."""
+    planned = yield from _batches(f"{root}/offsets")
+    return (yield from end_of(root, max(planned))) if planned else None
+
+
+def end_before(root: str, batch_id: int) -> Protocol[Positions | None]:
+    """Where the batch before `batch_id` ends; Spark's batch ids can skip. None for the first batch."""
+    if batch_id == 0:
+        return None
+    before = yield from end_of(root, batch_id - 1)
+    if before is not None:
+        return before
+    logged = yield from _batches(f"{root}/offsets")
+    earlier = [number for number in logged if number < batch_id]
+    if not earlier:
+        raise CheckpointMismatch(
+            f"the checkpoint at {root} has no offsets before batch {batch_id}: a part of it was deleted. Start the"
+            " query with a new, empty checkpoint directory and startingOffsets=ledger"
+        )
+    return (yield from end_of(root, max(earlier)))
+
+
+def first_start(root: str, batch_id: int) -> Protocol[tuple[Positions, set[str]]]:
+    """Where the query's first batch, which this one is, began, and of which topics that is known.
+
+    Sources of ours say it in the batch's own offsets; Spark's own Kafka sources log it in `sources/S/0`.
+    """
+    planned = (yield from _planned(root, batch_id)) or Positions()
+    ours = planned.begun()
+    logged: dict[str, int | str] = {}
+    for number in range(SOURCES_MAX):
+        text: str | None = yield from insist(ReadFile(f"{root}/sources/{number}/0"))
+        if text is None:
+            break
+        _version, _, body = text.partition("\n")
+        try:
+            found = Positions.from_spark([body])
+        except ValueError:  # another kind of source keeps another kind of log there
+            continue
+        logged |= {name: offset for name, offset in found.items if not name.startswith("#")}
+    start = Positions.of({**dict(ours.items), **logged}, ours.marks)
+    return start, planned.tells_begin_of() | Positions.of(logged).topics().keys()
+
+
+def files_of(root: str, end: Positions) -> Protocol[str]:
+    """A digest of the files that file sources read up to `end`; empty where there is no file source.
+
+    A file source's position is a number of the checkpoint's own: a restored copy gives it again, to other files.
+    """
+    digest = hashlib.sha256()
+    found = False
+    for name, number in end.items:
+        source, _, kind = name.partition("/")
+        if kind == "logOffset" and source.startswith("#"):
+            found = True
+            log = f"{root}/sources/{source[1:]}/{number}"
+            text = (yield from insist(ReadFile(log))) or (yield from insist(ReadFile(f"{log}.compact")))
+            digest.update((text or "").encode())
+    return digest.hexdigest()[:16] if found else ""
+
+
+def _planned(root: str, batch_id: int) -> Protocol[Positions | None]:
+    path = f"{root}/offsets/{batch_id}"
+    text: str | None = yield from insist(ReadFile(path))
+    return None if text is None else _parse(text, path)
+
+
+def _batches(folder: str) -> Protocol[list[int]]:
+    names: Sequence[str] = yield from insist(ListFolder(folder))
+    return [int(name) for name in names if name.isdigit()]
+
+
+def _parse(text: str, path: str) -> Positions:
+    version, _, rest = text.partition("\n")
+    if version.strip() != "v1":
+        raise ConfigError(
+            f"{path} has the format {version.strip()!r}, and onefold reads 'v1': set"
+            " spark.sql.streaming.queryEvolution.enableSourceEvolution=false and start with a new checkpoint"
+        )
+    _metadata, *sources = rest.strip("\n").split("\n")
+    return Positions.from_spark([None if line in ("-", "") else line for line in sources])

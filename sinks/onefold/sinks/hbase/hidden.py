@@ -1,0 +1,84 @@
+"""Rows that an epoch has put below newer cells, where no reader sees them.
+
+A put succeeds whatever is above it. So once a task has put all of its rows it asks for what is newer than the epoch: a
+scan of the times alone, which HBase answers without reading rows as long as there is nothing. Only where there is
+something are the task's own rows read back. After the puts, since whatever hid a row is there by then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from onefold.core.contract import TaskId
+from onefold.core.errors import ConfigError, Fenced
+from onefold.hbase.table import HBaseTable
+from onefold.hbase.wire import Columns
+from onefold.sinks.hbase.notes import TableNotes
+from onefold.sinks.hbase.plan import Plan
+
+__all__ = ["Hidden", "check_shown", "hidden"]
+
+KEYS_MAX = 20_000  # that are read at once
+
+Hidden = tuple[bytes, int | None]  # a row key, and the time of what hides the row; None: a delete does
+
+
+def check_shown(
+    table: HBaseTable,
+    written: Sequence[tuple[pa.BinaryArray, pa.BooleanArray]],
+    columns: Columns,
+    plan: Plan,
+    task: TaskId,
+) -> None:
+    """Raise ConfigError where a row that this task has put is hidden, and Fenced where a later epoch hides it.
+
+    `written` are the keys, and which of them were deleted as HBase deletes.
+    """
+    bounds = [pc.min_max(keys).as_py() for keys, _ in written if len(keys)]
+    if not bounds:
+        return
+    start, stop = min(each["min"] for each in bounds), max(each["max"] for each in bounds) + b"\0"
+    families = list(dict.fromkeys(family for family, _ in columns))
+    if not table.has_newer(start, stop, families, task.timestamp_ms):
+        return
+    found = hidden(table, written, columns, task.timestamp_ms)
+    if found is None:
+        return
+    key, time_ms = found
+    what = f"{plan.where(task)}: the row {key!r} was put at {task.timestamp_ms} ms, this epoch's time, and"
+    if TableNotes(plan.settings, task.pipeline).read().at > (task.epoch, task.generation):
+        raise Fenced(
+            f"{what} a later epoch or generation has begun since. Another process runs this pipeline: stop this one"
+        )
+    by = "a delete at a later time" if time_ms is None else f"a cell at {time_ms} ms"
+    raise ConfigError(
+        f"{what} is hidden by {by}, of another pipeline, or of one whose clock was ahead. Set that clock right and stop"
+        " who writes these rows; once the clock is past that time, write the table again under a new pipeline name,"
+        " from the first record: its rows come above what is there"
+    )
+
+
+def hidden(
+    table: HBaseTable, written: Iterable[tuple[pa.BinaryArray, pa.BooleanArray]], columns: Columns, timestamp_ms: int
+) -> Hidden | None:
+    """The first row that does not show what was put at that time; None if all do."""
+    for keys, deleted in written:
+        for at in range(0, len(keys), KEYS_MAX):
+            some, is_gone = keys[at : at + KEYS_MAX], deleted[at : at + KEYS_MAX]
+            stamps = table.read(some, columns).timestamps
+            newest, oldest = (pc.fill_null(pick(*stamps, skip_nulls=skip), -1) for pick, skip in _ENDS)
+            is_above = pc.greater(newest, timestamp_ms)
+            is_missing = pc.and_not(pc.less(oldest, timestamp_ms), is_gone)
+            wrong = np.flatnonzero(pc.or_(is_above, is_missing).to_numpy(zero_copy_only=False))
+            if len(wrong):
+                first = int(wrong[0])
+                time_ms = newest[first].as_py()
+                return some[first].as_py(), time_ms if time_ms > timestamp_ms else None
+    return None
+
+
+_ENDS = ((pc.max_element_wise, True), (pc.min_element_wise, False))

@@ -1,0 +1,64 @@
+"""Parsers in a process of their own: the values that end it, among others. No server."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+import pyarrow as pa
+import pytest
+
+from onefold.core.errors import Retriable
+from onefold.sources.kafka import guarding
+from onefold.sources.kafka.guarding import in_task
+from onefold.sources.kafka.json import JsonParser
+from onefold.sources.kafka.records import Values
+from onefold.sources.kafka.sifting import Unparsable, sift
+
+IDS = pa.schema({"id": pa.int64()})
+
+
+class Ending:
+    """A parser that is ended by a signal at a value with that text."""
+
+    def __init__(self, text: bytes, number: signal.Signals) -> None:
+        self._parser, self._text, self._number = JsonParser(IDS), text, number
+
+    def parse(self, values: Values) -> pa.RecordBatch:
+        if any(value is not None and self._text in value for value in values):
+            os.kill(os.getpid(), self._number)
+        return self._parser.parse(values)
+
+    def explain(self, value: bytes | None) -> Unparsable:
+        self.parse([value])
+        return self._parser.explain(value)
+
+
+def test_values_that_end_the_process_are_found_among_good_and_bad_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ONEFOLD_FAILPOINT_DEADLY", "deadly")
+    deadly, bad = {0, 70, 71, 499}, {3, 69, 300}
+    values = [b'{"x":"deadly"}' if i in deadly else b'{"id":"x"}' if i in bad else b'{"id":%d}' % i for i in range(500)]
+    found = sift(values, in_task(JsonParser(IDS), guarded=True), 10)
+    assert [n for batch in found.rows for n in batch.column("id").to_pylist()] == [
+        i for i in range(500) if i not in deadly | bad
+    ]
+    fatal = "the library that parses it ends its process (SIGSEGV)"
+    said = [
+        (i, fatal if i in deadly else "field 'id' (int64): id is a JSON string, not a number")
+        for i in sorted(deadly | bad)
+    ]
+    assert [(each.index, each.reason) for each in found.bad] == said
+
+
+def test_a_process_that_somebody_else_ends_is_no_fault_of_a_value() -> None:
+    with pytest.raises(Retriable, match="ended by SIGKILL"):
+        sift([b'{"id":1}', b'{"x":"kill"}'], guarding.Guarded(Ending(b"kill", signal.SIGKILL)), 1)
+
+
+def test_a_process_that_does_not_answer_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guarding, "TIME_MAX_S", 0.5)
+    began_s = time.monotonic()
+    with pytest.raises(Retriable, match="not parsed within"):
+        sift([b'{"x":"stop"}'], guarding.Guarded(Ending(b"stop", signal.SIGSTOP)), 1)
+    assert time.monotonic() - began_s < 10
