@@ -120,6 +120,24 @@ def test_a_naive_pool_gives_other_rows_data_after_a_timeout_and_ours_never_does(
         assert HBaseTable(ours.settings, table.name).get(binary(key), [(F, Q)])[0].to_pylist() == [_own(key)]
 
 
+@pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit, GeneratorExit])
+def test_an_answer_that_nobody_waited_for_is_not_taken_for_the_next_questions(
+    table: HBaseTable, monkeypatch: pytest.MonkeyPatch, interrupt: type[BaseException]
+) -> None:
+    table.put(binary(*KEYS), [cells(*map(_own, KEYS))], 1)
+    ours = HBaseTable(replace(table.settings, timeout_s=21.0, connections=1), table.name)
+
+    def interrupted(*_: object) -> None:
+        raise interrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Connection, "_receive", interrupted)
+        with pytest.raises(interrupt):
+            ours.get(binary(KEYS[0]), [(F, Q)])
+    for key in KEYS[1:]:
+        assert ours.get(binary(key), [(F, Q)])[0].to_pylist() == [_own(key)]
+
+
 def test_an_answer_to_another_question_ends_the_connection(table: HBaseTable) -> None:
     with closing(Connection(table.settings.addresses()[0], table.settings)) as connection:
         request = compact.arguments("tableExists", "binary", tableName=thrift.TTableName(qualifier=b"nosuch"))

@@ -8,6 +8,9 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from confluent_kafka import TopicCollection
+from confluent_kafka.admin import AdminClient
+from kafka_reading import Reader
 from kafka_topics import make_anew
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -19,6 +22,7 @@ from onefold.hbase.mapping import TableMapping
 from onefold.local import HBaseServer
 from onefold.sinks import HBaseSink, KafkaSink, SqlSink
 from onefold.sources import KafkaSource, OrderedIds
+from onefold.spark.formats import register
 
 pytestmark = pytest.mark.servers
 
@@ -137,3 +141,47 @@ def rows_of(settings: HBaseSettings, mapping: TableMapping) -> list[tuple[int, i
         for part in HBaseTable(settings, mapping.table).scan(b"", b"", mapping.cell_columns)
     ]
     return [(row["id"], row["n"]) for batch in batches for row in batch.to_pylist()]
+
+
+@pytest.mark.parametrize("path", ["read", "stream", "batch"])
+def test_rows_bring_the_id_of_their_topic_beside_bad_records(rig: Rig, path: str) -> None:
+    rig.put(40)
+    rig.put_values([b"bad"])
+    admin = AdminClient({"bootstrap.servers": rig.servers})
+    described = admin.describe_topics(TopicCollection([rig.topic]))[rig.topic].result(20)
+    shown = str(described.topic_id).replace("+", "-").replace("/", "_")  # as kafka-topics.sh shows it
+    source = rig.source(at_most=None, columns=["topic_id", "position"], on_error="dead_letter")
+    if path == "batch":
+        register(rig.spark)
+        options = rig.source(at_most=None, columns=["topic_id"], on_error="skip").options()
+        found = rig.spark.read.format("onefold_kafka").options(**options).load()
+        assert [tuple(row) for row in found.groupBy("kafka_topic_id").count().collect()] == [(shown, 40)]
+        return
+    pipeline = rig.pipeline(rig.sink(), dead_letters=rig.sink("two_phase", "dead"))
+    if path == "stream":
+        query = pipeline.stream(rig.spark, source, rig.checkpoint(), AVAILABLE_NOW)
+    else:
+        query = pipeline.write(pipeline.read(rig.spark, source), rig.checkpoint(), AVAILABLE_NOW)
+    rig.finish(pipeline, query)
+    pipeline.close()
+    assert rig.sql("SELECT kafka_topic_id, count(*) FROM rows GROUP BY 1") == [(shown, 40)]
+    assert rig.sql("SELECT count(*) FROM dead") == [(1,)]
+
+
+def test_a_keyed_topic_of_the_direct_path_takes_the_topic_s_id(anew: Anew, kafka_topic: Callable[..., str]) -> None:
+    rig, into = anew.rig, kafka_topic(partitions=1)
+    rig.put(400)
+    ids = ("kafka_topic_id", "kafka_partition", "kafka_offset")
+    sink = KafkaSink(into, bootstrap_servers=rig.servers, mode="keyed", id=ids)
+    pipeline = rig.pipeline(sink, store=rig.sqlite)
+    source = rig.source(columns=["position", "topic_id"])
+    rig.finish(pipeline, pipeline.stream(rig.spark, source, rig.checkpoint(), AVAILABLE_NOW))
+    pipeline.close()
+    reader = Reader(rig.servers, into, 1, "read_uncommitted")
+    assert len({message.key() for message in reader.read()}) == 400
+    reader.close()
+
+
+def test_the_topic_s_id_is_refused_where_spark_reads(rig: Rig) -> None:
+    with pytest.raises(ConfigError, match="doesn't tell topics apart that had one name"):
+        rig.source(columns=["topic_id"], reader="spark")

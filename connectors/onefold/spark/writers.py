@@ -77,7 +77,7 @@ def _run_pass(
 @contextmanager
 def _kept(df: DataFrame, plan: Sequence[Pass]) -> Iterator[None]:
     """The rows of an epoch are computed once, also where several passes go over them: all sinks get the same ones."""
-    if len(plan) < 2:
+    if len(plan) < 2 or df.is_cached:  # by the user, who may go on with it
         yield
         return
     df.persist()
