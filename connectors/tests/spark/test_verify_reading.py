@@ -12,7 +12,7 @@ from onefold.sources import KafkaSource
 from onefold.sources.kafka import OrderedIds
 from onefold.spark.epoch_job import _of_all_epochs
 from onefold.spark.kafka_source import OnefoldKafkaDataSource
-from onefold.spark.verify import _bounded
+from onefold.spark.origin import _bounded
 
 START, END = Positions.of({"orders/0": 3}, {"orders/id": "x"}), Positions.of({"orders/0": 17})
 
