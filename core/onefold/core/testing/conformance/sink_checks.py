@@ -259,7 +259,6 @@ def _text(work: Committable) -> str:
 
 SINK_CHECKS = (
     it_says_what_it_is,
-    rows_show_however_they_are_shared_out,
     prepare_says_what_it_left,
     a_writer_aborts_only_itself,
     of_two_attempts_one_counts,
@@ -268,4 +267,5 @@ SINK_CHECKS = (
     a_zombies_late_work_stays_unseen,
     verify_misses_what_is_gone,
     the_ledger_only_goes_forward,
+    rows_show_however_they_are_shared_out,
 )

@@ -162,7 +162,6 @@ WRITE_THROUGH = Kind(
     shows_on_decide=False,
     checks=(
         it_says_what_it_is,
-        rows_show_however_they_are_shared_out,
         prepare_leaves_nothing_to_undo,
         an_epoch_shows_once_however_often_it_is_written,
         the_ledger_only_goes_forward,
@@ -173,6 +172,7 @@ WRITE_THROUGH = Kind(
         verify_and_commit_can_be_cut_anywhere,
         record_can_be_cut_anywhere,
         opening_can_be_cut_anywhere,
+        rows_show_however_they_are_shared_out,
     ),
     promises=frozenset(
         {
