@@ -265,9 +265,10 @@ class World:
     def _batch(self, life: Any, run: Any, batch: int, job: Any, running: Any) -> Life:
         """The function that Spark calls for each batch."""
         yield from life.bind(run)
-        life.returned(
-            batch, (yield from with_tasks(life.batch(batch, job, running), Range(running.start, running.end)))
-        )
+        data = Range(running.start, running.end)
+        outcome = yield from with_tasks(life.batch(batch, job, running), data)
+        assert not self.subject.query.must_drain(run, outcome), "it keeps no state"
+        life.returned(batch, outcome)
 
     def _next_batch(self, start: Positions, ends: Mapping[int, Positions]) -> int | None:
         last = max(ends, default=None)
