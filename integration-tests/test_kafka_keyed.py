@@ -30,7 +30,7 @@ from onefold.core import (
     WriteThrough,
 )
 from onefold.core.errors import BadRecord, ConfigError
-from onefold.core.testing import check_sink
+from onefold.core.testing import BrokenPromise, Promise, check_sink
 from onefold.core.testing.conformance.workbench import insist
 from onefold.local import KafkaServer
 from onefold.local.artifacts import kafka_jars
@@ -73,6 +73,50 @@ def test_the_keyed_sink_keeps_its_promises(kafka_server: KafkaServer, kafka_topi
     print(f"\n{report}")
     assert report.strikes.keys() == CALLS
     assert len(readers.reader.messages) > len(readers.values())
+
+
+def test_a_keyed_sink_of_ordered_ids_keeps_its_promises_to_a_reader_of_the_highest(
+    kafka_server: KafkaServer, kafka_topic: Topic
+) -> None:
+    topic, servers = kafka_topic(1), kafka_server.bootstrap_servers
+    reader = Reader(servers, topic, 1, "read_uncommitted")
+
+    def seen() -> list[int]:
+        highest: dict[bytes, int] = {}
+        kept = []
+        for message in reader.read():
+            source, _, number = (message.key() or b"").rpartition(b":")
+            if int(number) > highest.get(source, -1):
+                highest[source] = int(number)
+                kept.append(int(number))
+        return kept
+
+    check = partial(
+        check_sink,
+        rows=seen,
+        make_batch=of_three_sources,
+        modules=("onefold.sinks.kafka", "onefold.sinks.announcing"),
+        steps_max=1,
+        moments=0,
+    )
+    sink = partial(KafkaSink, topic, bootstrap_servers=servers, mode="keyed", id=("source", "id"))
+    report = check(sink)
+    assert report.promises[Promise.SHARED_OUT]
+    with pytest.raises(BrokenPromise, match="rows are missing") as broken:
+        check(partial(InAnyTask, topic, bootstrap_servers=servers, mode="keyed", id=("source", "id")))
+    assert broken.value.promise is Promise.SHARED_OUT
+
+
+class InAnyTask(KafkaSink):
+    """It asks for the order of each task's rows, and not for a source's rows in one task."""
+
+    def partition_by(self) -> tuple[str, ...]:
+        return ()
+
+
+def of_three_sources(ids: Sequence[int]) -> pa.RecordBatch:
+    """The sources of one kit's pipeline are no other's: it takes thousands of ids at most."""
+    return pa.record_batch({"source": [f"{i >> 20}/{i % 3}" for i in ids], "id": pa.array(ids, pa.int64())})
 
 
 SCHEMA = pa.schema([("source", pa.string()), ("n", pa.int64()), ("key", pa.string())])

@@ -179,7 +179,7 @@ def _run(life: Life[Sink], started: Started, planner: Planner, schema: pa.Schema
         until = None
         if end == at:
             return
-        wanted = ranges(Standing.of(at).offsets, Standing.of(end).offsets)
+        wanted = ranges(Standing.of(at).offsets, Standing.of(end).offsets, end.topic_ids())
 
         def write(record: EpochRecord, wanted: list[OffsetRange] = wanted) -> tuple[Committable, ...]:
             """A task for each partition."""

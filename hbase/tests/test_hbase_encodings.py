@@ -160,6 +160,12 @@ def test_a_value_that_reads_as_null_is_refused() -> None:
         ("boolean", b"\x01", pa.bool_()),
         ("double", b"\xbf\xf0\0\0\0\0\0\x01", pa.float32()),
         ("decimal", b"\xff" * 16, pa.decimal128(5, 2)),
+        ("string", b"532905379348671959597860.777210", pa.decimal128(38, 18)),
+        ("string", b"1e-999999999", pa.decimal128(38, 18)),
+        ("string", b"0xFFFFFFFF", pa.int32()),
+        ("json", b"[10000000000000000000000]", pa.list_(pa.decimal128(38, 18))),
+        ("json", b'["1e-999999999"]', pa.list_(pa.decimal128(38, 18))),
+        ("json", b"[NaN]", pa.list_(pa.float64())),
     ],
 )
 def test_a_cell_that_is_no_such_value_is_a_bad_record(encoding: str, cell: bytes, kind: pa.DataType) -> None:

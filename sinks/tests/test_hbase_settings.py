@@ -108,6 +108,7 @@ def test_the_rows_of_a_key_go_to_one_task_unless_the_user_knows_better() -> None
     assert isinstance(sink(), Partitioned)
     assert sink(row_key="id, n").partition_by() == ("id", "n")
     assert sink(repartition=False).partition_by() == ()
+    assert (sink().in_place(), sink(repartition=False).in_place()) == (False, True)
 
 
 def test_the_guarantee_says_what_it_rests_on() -> None:

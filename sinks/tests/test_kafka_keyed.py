@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onefold.core import Announcement, LedgerEntry, Positions, Range
+from onefold.core import Announcement, InPlace, LedgerEntry, Ordered, Positions, Range
 from onefold.core.errors import BadRecord, ConfigError, SchemaMismatch
 from onefold.sinks.kafka import KafkaSink
 from onefold.sinks.kafka.ascent import Ascent
@@ -179,3 +179,33 @@ def test_ids_of_several_columns_have_to_grow_in_a_task_and_those_of_one_need_not
     with pytest.raises(BadRecord, match="the id a:1 comes after a:2"):
         list(Ids(("t", "n")).records(JSON, rows, Ascent()))
     assert len(list(Ids(("n",)).records(JSON, rows, Ascent()))) == 1
+
+
+def test_no_two_sources_of_ids_have_one_name() -> None:
+    schema = {"a": pa.string(), "b": pa.string(), "n": pa.int64()}
+    ids = Ids(("a", "b", "n"))
+    good = pa.record_batch({"a": ["x/y", "x"], "b": ["z", "y"], "n": [1, 1]}, schema=pa.schema(schema))
+    (records,) = ids.records(JSON, good, Ascent())
+    assert records.keys == [b"x/y/z:1", b"x/y:1"]
+    bad = pa.record_batch({"a": ["x", "x"], "b": ["y", "y/z"], "n": [1, 1]}, schema=pa.schema(schema))
+    with pytest.raises(BadRecord, match="a row's b has a slash"):
+        [*ids.records(JSON, bad, Ascent())]
+
+
+@pytest.mark.parametrize(
+    ("settings", "partition_by", "order_by", "in_place"),
+    [
+        ({"id": ("a", "b", "n")}, ("a", "b"), ("n",), False),
+        ({"id": ("a", "n"), "repartition": False}, (), (), True),
+        ({"id": "a"}, (), (), True),
+        ({"format": "raw"}, (), (), True),
+        ({"mode": "transactional"}, (), (), False),
+        ({"mode": "transactional", "repartition": False}, (), (), True),
+    ],
+)
+def test_a_sink_asks_for_its_sources_rows_in_one_task_and_in_order(
+    settings: dict[str, Any], partition_by: tuple[str, ...], order_by: tuple[str, ...], in_place: bool
+) -> None:
+    made = sink(**settings)
+    assert (made.partition_by(), made.order_by(), made.in_place()) == (partition_by, order_by, in_place)
+    assert isinstance(made, Ordered) and isinstance(made, InPlace)

@@ -19,8 +19,9 @@ from onefold.spark.workers import is_guarded
 if TYPE_CHECKING:
     from onefold.sources.kafka import KafkaSource
 
-__all__ = ["RANGES", "BadFetch", "Fetch", "Transform"]
+__all__ = ["RANGES", "RANGES_DDL", "BadFetch", "Fetch", "Transform"]
 
+RANGES_DDL = "topic string, partition int, start bigint, end bigint, topic_id string"  # an OffsetRange
 RANGES = {"direct": "ranges"}  # the option that makes `onefold_kafka` deliver ranges instead of records
 
 Transform = Callable[[pa.RecordBatch], Iterable[pa.RecordBatch]]
@@ -66,14 +67,14 @@ class Fetch:
         if not need.moves_rows:
             return True
         *place, offset = places_of(self.source.format, self.source.columns) or (None,)
-        return bool(place) and {*place} <= {*need.partition_by} and need.order_by in ((), (offset,))
+        named = {*need.partition_by} | ({"kafka_topic"} if "kafka_topic_id" in need.partition_by else set())
+        return bool(place) and {*place} <= named and need.order_by in ((), (offset,))
 
     def __call__(self, ranges: pa.RecordBatch) -> Iterator[pa.RecordBatch | Bad]:
         from onefold.sources.kafka import OffsetRange, read_parts
 
         for row in ranges.to_pylist():  # a row is a whole range of records
-            wanted = OffsetRange(row["topic"], row["partition"], row["start"], row["end"])
-            for part in read_parts(self.source, self.records, wanted, guarded=is_guarded()):
+            for part in read_parts(self.source, self.records, OffsetRange(**row), guarded=is_guarded()):
                 if part.bad.num_rows:
                     yield Bad(part.bad)
                 if not part.rows.num_rows:
@@ -96,7 +97,7 @@ class BadFetch:
         from onefold.sources.kafka import OffsetRange, read_parts
 
         for row in ranges.to_pylist():
-            wanted = OffsetRange(row["topic"], row["partition"], row["start"], row["end"])
+            wanted = OffsetRange(**row)
             parts = read_parts(self.source, self.records, wanted, settled=self.settled, guarded=is_guarded())
             for part in parts:
                 if part.bad.num_rows:

@@ -7,6 +7,7 @@ user put between reading and writing would lose them: there the epoch's ranges a
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import astuple
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -17,7 +18,7 @@ from onefold.core import ConfigError, EpochRecord, Positions, Range, Sink
 from onefold.core.dead_letters import BAD_COLUMNS
 from onefold.core.session import task_of
 from onefold.spark.bad_records import Policy
-from onefold.spark.direct import BadFetch, Fetch
+from onefold.spark.direct import RANGES_DDL, BadFetch, Fetch
 from onefold.spark.formats import register
 from onefold.spark.workers import settle
 from onefold.spark.writers import Written, run_writers
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
     from onefold.sources.kafka import KafkaSource
 
 __all__ = ["policy_of", "read_bad_records", "write_epoch"]
-
-RANGES_DDL = "topic string, partition int, start bigint, end bigint"
 
 
 def policy_of(reading: Fetch | BadFetch | None, dead_letters: Sink | None) -> Policy | None:
@@ -96,5 +95,5 @@ def _ranges(spark: SparkSession, source: KafkaSource, span: Range) -> DataFrame 
         {at: offset for at, offset in Standing.of(positions).offsets.items() if source.subscription.covers(at[0])}
         for positions in (span.start, span.end)
     )
-    wanted = [(each.topic, each.partition, each.start, each.end) for each in ranges(start, end)]
+    wanted = [astuple(each) for each in ranges(start, end, span.end.topic_ids())]
     return spark.createDataFrame(wanted, RANGES_DDL).repartition(len(wanted)) if wanted else None

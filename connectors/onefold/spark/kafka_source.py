@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -32,11 +32,10 @@ from onefold.sources.kafka import (
 )
 from onefold.sources.kafka.groups import GroupPositions
 from onefold.sources.kafka.standing import Nested, Partition, Standing, began, of_stream
+from onefold.spark.direct import RANGES_DDL
 from onefold.spark.workers import is_guarded, settle
 
 __all__ = ["OnefoldKafkaDataSource"]
-
-RANGES_DDL = "topic string, partition int, start bigint, end bigint"
 
 
 class OnefoldKafkaDataSource(DataSource):
@@ -123,10 +122,19 @@ class _Planned:
         until = options.get("until")
         self._first_end = None if until is None else Standing.from_nested(json.loads(until))
 
+    def planned(self, begin: Mapping[Partition, int], until: Standing) -> list[InputPartition]:
+        unknown = {topic for topic, _ in until.offsets} - until.ids.keys()
+        if unknown and "topic_id" in self.source.columns:
+            topics = ", ".join(sorted(unknown))
+            raise ConfigError(
+                f"columns has 'topic_id', and of {topics} only the name is known here: brokers have ids of topics from"
+                " 2.8 on. Leave 'topic_id' out"
+            )
+        return [_RangePartition(wanted) for wanted in ranges(begin, until.offsets, until.ids)]
+
     def read_range(self, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
         if self.direct:
-            row = [wanted.topic, wanted.partition, wanted.start, wanted.end]
-            arrays = [pa.array([value], field.type) for value, field in zip(row, self._schema, strict=True)]
+            arrays = [pa.array([value], field.type) for value, field in zip(astuple(wanted), self._schema, strict=True)]
             return iter([pa.RecordBatch.from_arrays(arrays, schema=self._schema)])
         return read(self.source, self._schema, wanted, guarded=is_guarded())
 
@@ -176,7 +184,7 @@ class _StreamReader(_Planned, DataSourceStreamReader, SupportsTriggerAvailableNo
             # The stream's first batch: if it was planned before a restart, its start was asked for anew since.
             begin = replace(begin, offsets=as_planned)
         self.planner.check_again(begin, until)
-        return [_RangePartition(wanted) for wanted in ranges(begin.offsets, until.offsets)]
+        return self.planned(begin.offsets, Standing(until.offsets, {**begin.ids, **until.ids}))
 
     def _until(self, start: Nested) -> Standing | None:
         """Where the batch from `start` on must end: an epoch that writes through was begun there."""
@@ -218,7 +226,7 @@ class _BatchReader(_Planned, DataSourceReader):
                 raise ConfigError(
                     f"endingOffsets is before startingOffsets for {topic}/{number}: {end[topic, number]} < {offset}"
                 )
-        return [_RangePartition(wanted) for wanted in ranges(begin, end)]
+        return self.planned(begin, Standing(end, latest.ids))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         settle()

@@ -65,8 +65,10 @@ class QuerySession(Session):
                 if isinstance(reading, Fetch):
                     check_direct(self.sinks, reading)
                 self._job = Job(fingerprint, self.names, self.write_through)
-            batch = self.life.batch(batch_id, self._job, checkpoint.running_batch(df.sparkSession, query))
-            outcome = self.drive(batch, lambda record: self._run_job(df, record, reading, query))
+            running = checkpoint.running_batch(df.sparkSession, query)
+            request = self.drive(self.life.request(batch_id, self._job, running))
+            self.check_counted(request.range)
+            outcome = self.drive(self.life.run(request), lambda record: self._run_job(df, record, reading, query))
             if outcome.replayed:
                 log.info("batch %d was written before, as epoch %d: skipped", batch_id, outcome.record.epoch)
             else:

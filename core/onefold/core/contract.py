@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import enum
 import uuid
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
@@ -22,6 +22,7 @@ __all__ = [
     "Announcement",
     "Committable",
     "Committer",
+    "Counting",
     "Decided",
     "EpochRecord",
     "EpochState",
@@ -276,6 +277,15 @@ class WriteThrough(Committer, Protocol):
     def announce(self, record: EpochRecord) -> None:
         """Note the epoch beside the ledger row, before its first writer runs. Goes forward only, by epoch, then
         generation: `Fenced` where a newer one is there, `CheckpointMismatch` where the same epoch has another T."""
+        ...
+
+
+@runtime_checkable
+class Counting(Committer, Protocol):
+    """A committer whose destination compares rows by numbers that they bring, and drops those that are not above."""
+
+    def counted(self) -> Mapping[str, Collection[Positions]]:
+        """Up to where other pipelines, by name, wrote there; none where the numbers are no offsets of a topic."""
         ...
 
 

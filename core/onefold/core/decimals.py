@@ -51,9 +51,16 @@ def decimals_of(texts: pa.StringArray, kind: pa.DataType) -> pa.Array:
 
 
 def exactly(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    """As pyarrow's safe cast, and safe with decimals, at any depth, too. Raises `pa.ArrowInvalid`."""
+    """As pyarrow's safe cast, and safe with decimals, at any depth, too. Raises `pa.ArrowInvalid`.
+
+    A text is no hexadecimal integer, which the cast would read, and wrap around.
+    """
     if pa.types.is_string(array.type) and pa.types.is_decimal(kind):
         return decimals_of(array, kind)
+    if pa.types.is_string(array.type) and pa.types.is_integer(kind):
+        hexadecimal = pc.match_substring(array, "x", ignore_case=True)
+        if hexadecimal.true_count:
+            raise pa.ArrowInvalid(f"{array.filter(hexadecimal)[0].as_py()!r} is no decimal integer")
     if _is_scaled_up(array.type, kind):
         array = array.cast(_widened(kind))
     return array.cast(kind)

@@ -79,8 +79,8 @@ class QueryLife(Life):
         self.query, self._last_end, self._returned = query, None, None
         return True
 
-    def batch(self, batch_id: int, job: Job, running: Running | None = None) -> Protocol[Outcome]:
-        """One batch of the bound run, exactly once. `running` is what the runtime itself says of it, if it can."""
+    def request(self, batch_id: int, job: Job, running: Running | None = None) -> Protocol[EpochRequest]:
+        """What one batch of the bound run asks for. `running` is what the runtime itself says of it, if it can."""
         query = self.query
         assert query is not None, "a batch belongs to a run"
         if self._returned is not None and self._returned[0] == batch_id:
@@ -97,8 +97,12 @@ class QueryLife(Life):
             continues=batch_id > 0,
         )
         yield from check_state(query.stateful, request)
+        return request
+
+    def run(self, request: EpochRequest) -> Protocol[Outcome]:
+        """That batch, exactly once."""
         outcome = yield from self.run_epoch(request)
-        self._last_end = (batch_id, span.end)
+        self._last_end = (request.batch_id, request.range.end)
         return outcome
 
     def returned(self, batch_id: int, outcome: Outcome) -> None:

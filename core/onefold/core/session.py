@@ -19,6 +19,7 @@ from onefold.core.asking import Protocol
 from onefold.core.contract import (
     Committable,
     Committer,
+    Counting,
     EpochRecord,
     Guarantee,
     LastResource,
@@ -27,12 +28,14 @@ from onefold.core.contract import (
     SinkKind,
     TaskId,
 )
+from onefold.core.counting import check_counted
 from onefold.core.dead_letters import LETTER_COLUMNS
 from onefold.core.driver import Driver
 from onefold.core.effects import EpochRequest, Pause, StoreFacts
 from onefold.core.errors import ConfigError, Fenced, OnefoldError
 from onefold.core.life import Life, taken_over
 from onefold.core.patience import Patience
+from onefold.core.positions import Range
 from onefold.core.protocol import Initial, Outcome, Started, sweep
 from onefold.core.runs import DecidedRun
 from onefold.core.settled import settle
@@ -70,6 +73,7 @@ class Session:
         self.lock = threading.RLock()
         self.patience = Patience(patience_s)
         self.write_through: tuple[str, ...] = ()  # known once the sinks were opened
+        self._counted: dict[str, str] | None = None  # the ids of topics whose offsets the sinks may compare
         committers: dict[str, Committer] = {}
         with ExitStack() as opened:
             for sink in self._everyone:
@@ -227,6 +231,17 @@ class Session:
         self.write_through = tuple(name for name, kind in kinds.items() if kind is SinkKind.WRITE_THROUGH)
         modes = {name: promise.mode for name, promise in guarantees.items()}
         return hashlib.sha256(f"{schema.to_string()}{modes}".encode()).hexdigest()[:16]
+
+    def check_counted(self, span: Range) -> None:
+        """Before an epoch: that no sink compares its offsets with those of another topic that had the name before."""
+        ids = span.end.topic_ids()
+        if ids == self._counted:
+            return
+        for name, committer in self._driver.committers.items():
+            if isinstance(committer, Counting):
+                others = self.patience.insist(committer.counted, "reading the ledger")
+                check_counted(name, span, others)
+        self._counted = ids
 
     def _is_shared(self, committer: LastResource) -> bool:
         return committer.shares_store(self.store.id())

@@ -7,6 +7,7 @@ import pyarrow.compute as pc
 from pyarrow import json
 
 from onefold.core.decimals import wide
+from onefold.core.json_vetting import Vetting
 
 __all__ = ["is_readable", "parsed"]
 
@@ -29,6 +30,8 @@ def parsed(texts: pa.StringArray, kind: pa.DataType) -> pa.Array:
         return pa.nulls(0, kind)
     lines = pc.binary_join_element_wise(f'{{"{_NAME}":', pc.fill_null(texts, "null"), "}", "")
     data = pc.binary_join(pa.ListArray.from_arrays(pa.array([0, len(lines)], pa.int32()), lines), "\n")[0].as_buffer()
+    if (refused := Vetting(pa.schema([(_NAME, kind)])).refused(data, lambda: lines.cast(pa.binary()))) is not None:
+        raise ValueError(refused[1])
     table = json.read_json(
         pa.BufferReader(data),
         read_options=json.ReadOptions(use_threads=False, block_size=data.size + 1),

@@ -5,10 +5,11 @@ Rows show as they are written, and nothing can be taken back; so all that a comm
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from onefold.core.contract import Announcement, Committable, Decided, EpochRecord, LedgerEntry, SinkKind, TaskId
+from onefold.core.counting import counts_offsets
 from onefold.core.errors import CheckpointMismatch, Damaged, Fenced, WorkLost
 from onefold.core.failpoints import failpoint
 from onefold.core.positions import Positions
@@ -47,8 +48,14 @@ def written(sink: str, task: TaskId, rows: int, bytes: int) -> Committable:
 class AnnouncingCommitter:
     """Idempotent, from any process."""
 
-    def __init__(self, place: Place, notes: Notes) -> None:
-        self._place, self._notes = place, notes
+    def __init__(self, place: Place, notes: Notes, counts: Sequence[str] = ()) -> None:
+        """`counts`: the columns by which the destination compares rows with those that are there."""
+        self._place, self._notes, self._counts = place, notes, counts
+
+    def counted(self) -> Mapping[str, Collection[Positions]]:
+        if not counts_offsets(self._counts):
+            return {}
+        return {pipeline: state.ends for pipeline, state in self._notes.others().items()}
 
     def announce(self, record: EpochRecord) -> None:
         new = Announcement(record.epoch, record.generation, record.timestamp_ms, record.range)

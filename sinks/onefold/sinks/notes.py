@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Protocol
 
@@ -40,6 +41,12 @@ class State:
         """The furthest epoch and generation that either names."""
         return max(((e.epoch, e.generation) for e in (self.entry, self.announced) if e is not None), default=(0, 0))
 
+    @property
+    def ends(self) -> tuple[Positions, ...]:
+        """Up to where rows were written, or may have been."""
+        told = () if self.announced is None else (self.announced.range.end,)
+        return told if self.entry is None else (self.entry.positions, *told)
+
     def joined(self, other: State) -> State:
         """The further of the two, each for itself."""
         entries = [e for e in (self.entry, other.entry) if e is not None]
@@ -76,6 +83,10 @@ class Notes(Protocol):
 
     def read(self) -> State:
         """All that the destination says by now."""
+        ...
+
+    def others(self) -> Mapping[str, State]:
+        """What other pipelines' sinks have noted that write to the same place, by pipeline."""
         ...
 
     def write(self, state: State, generation: int) -> State:

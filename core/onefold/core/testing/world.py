@@ -265,8 +265,8 @@ class World:
     def _batch(self, life: Any, run: Any, batch: int, job: Any, running: Any) -> Life:
         """The function that Spark calls for each batch."""
         yield from life.bind(run)
-        data = Range(running.start, running.end)
-        outcome = yield from with_tasks(life.batch(batch, job, running), data)
+        request = yield from life.request(batch, job, running)
+        outcome = yield from with_tasks(life.run(request), Range(running.start, running.end))
         assert not self.subject.query.must_drain(run, outcome), "it keeps no state"
         life.returned(batch, outcome)
 

@@ -84,6 +84,9 @@ class Incremental:
         """Of more messages than a task holds at once, one that comes behind a higher id would pass for a repeat."""
         return () if self.only_replaces else (*declared.row_key.names, self.id)
 
+    def counts(self) -> tuple[str, ...]:
+        return (self.id,)
+
     def writer(self, plan: Plan, task: TaskId) -> IncrementalWriter:
         return IncrementalWriter(self, plan, task)
 

@@ -44,6 +44,16 @@ class TableNotes:
         """Raises ConfigError where the sink is not what it was."""
         return _state(self._read()[0])
 
+    def others(self) -> Mapping[str, State]:
+        found: dict[str, State] = {}
+        for rows in self._table.scan(b"", b"", [(LEDGER_FAMILY, _STATE), (LEDGER_FAMILY, _SINK)]):
+            states, sinks = (column.to_pylist() for column in rows.values)
+            for key, state, sink in zip(rows.keys.to_pylist(), states, sinks, strict=True):
+                is_here = sink is not None and json.loads(sink).get("table") == self._settings.declared.table
+                if is_here and state is not None and key != self._key[0].as_py():
+                    found[key.decode()] = _state(state)
+        return found
+
     def write(self, state: State, generation: int) -> State:  # noqa: ARG002 - one row, whoever writes
         """Note it, and return what stands then. Raises what a conditional put raises, InDoubt among it."""
         for _ in range(_TRIES_MAX):

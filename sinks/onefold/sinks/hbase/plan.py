@@ -46,6 +46,10 @@ class Mode(Protocol):
         """The columns by which a task's rows are to ascend; none where it makes no difference."""
         ...
 
+    def counts(self) -> tuple[str, ...]:
+        """The columns by which rows are compared with those that other epochs wrote; none if they aren't."""
+        ...
+
     def writer(self, plan: Plan, task: TaskId) -> SinkWriter: ...
 
 

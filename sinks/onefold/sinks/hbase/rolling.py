@@ -97,6 +97,9 @@ class Rolling:
             return ByRowKey(self.order).goes_on_from(mapping, schema)
         return states_of(mapping)
 
+    def counts(self) -> tuple[str, ...]:
+        return () if self.merge is None else self.order
+
     def order_by(self, declared: TableMapping) -> tuple[str, ...]:  # noqa: ARG002 - rows are folded in any order
         return ()
 

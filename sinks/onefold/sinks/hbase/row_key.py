@@ -104,6 +104,10 @@ class ByRowKey:
         """Who does not write that cell any more leaves it as it is, and a row that is put again would stay deleted."""
         return {"deleted": "" if mapping.deleted is None else mapping.deleted.place}
 
+    def counts(self) -> tuple[str, ...]:
+        """The newest epoch wins, whatever its rows bring."""
+        return ()
+
     def order_by(self, declared: TableMapping) -> tuple[str, ...]:  # noqa: ARG002 - rows are folded in any order
         return ()
 

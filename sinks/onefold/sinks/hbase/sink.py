@@ -140,7 +140,7 @@ class HBaseSink:
             target=f"the table {settings.declared.table!r}",
             servers=f"HBase at {settings.hbase.servers} is",
         )
-        return AnnouncingCommitter(place, TableNotes(settings, pipeline, plan))
+        return AnnouncingCommitter(place, TableNotes(settings, pipeline, plan), settings.mode.counts())
 
     def open(self, pipeline: str, schema: pa.Schema) -> Committer:
         settings = self._settings

@@ -47,7 +47,7 @@ class Ids:
         if not self.columns:
             raise ConfigError(
                 "mode='keyed' needs id=, the columns that make each row's unique id: a text, or two or more columns of "
-                "which the last is a number that grows, such as ('kafka_topic', 'kafka_partition', 'kafka_offset')"
+                "which the last is a number that grows, such as ('kafka_topic_id', 'kafka_partition', 'kafka_offset')"
             )
         if self.header is None and encoding.key:
             raise ConfigError("the id is the record's key, unless id_header= names a header for it: then give key= too")

@@ -86,4 +86,4 @@ def keyed_committer(settings: Settings, pipeline: str) -> AnnouncingCommitter:
         target=f"the topic {settings.topic!r}",
         servers="the brokers are",
     )
-    return AnnouncingCommitter(place, TopicNotes(settings, pipeline))
+    return AnnouncingCommitter(place, TopicNotes(settings, pipeline), settings.ids.columns)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import uuid
 from dataclasses import dataclass
+from urllib.parse import unquote
 
 from onefold.core.errors import ConfigError
 from onefold.sinks.naming import part
@@ -51,6 +52,11 @@ class Names:
     def notes(self) -> str:
         """What the keys of all notes of mode="keyed" begin with, and no others; a generation follows."""
         return f"{self.ids.removesuffix('/')}#"
+
+    def pipeline_of(self, key: str) -> str | None:
+        """Whose note of mode="keyed" that is: a pipeline's sink of the same name; None for any other key."""
+        found = re.fullmatch(rf"{re.escape(self.prefix)}/([^/]+)/{re.escape(part(self.sink))}#\d+", key)
+        return unquote(found[1]) if found else None
 
     @property
     def probe(self) -> str:

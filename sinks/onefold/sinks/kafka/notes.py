@@ -8,6 +8,8 @@ writes, and again after: whoever finds that somebody went further is fenced.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from onefold.core.errors import ConfigError, InDoubt
@@ -30,6 +32,7 @@ class TopicNotes:
         self._names = settings.names(pipeline)
         self._kafka = cluster(*settings.cluster)
         self._states: dict[int, State] = {}  # each generation's
+        self._others: dict[str, State] = {}  # of sinks of that name in other pipelines
         self._offset = 0
         self._producer: Producer | None = None
 
@@ -41,6 +44,10 @@ class TopicNotes:
                     self._take(item)
             self._offset = offset
         return self._joined()
+
+    def others(self) -> Mapping[str, State]:
+        self.read()
+        return dict(self._others)
 
     def write(self, state: State, generation: int) -> State:
         """Note it, and return what stands then: this, unless somebody went further.
@@ -98,6 +105,8 @@ class TopicNotes:
             else:
                 known = self._states.get(int(generation), State())
                 self._states[int(generation)] = known.joined(State.from_json(record.value))
+        elif record.value is not None and (other := self._names.pipeline_of(record.key)) is not None:
+            self._others[other] = self._others.get(other, State()).joined(State.from_json(record.value))
 
     def _joined(self) -> State:
         state = State()

@@ -97,7 +97,7 @@ class Connection:
             for start in range(0, len(requests), IN_FLIGHT_MAX):
                 asked = [self._framed(request, version) for request in requests[start : start + IN_FLIGHT_MAX]]
                 self._socket.sendall(b"".join(frame for _, frame in asked))
-                answers += [response[version].decode(self._receive(number), header=True) for number, _ in asked]
+                answers += [response[version].decode(self._answer(number), header=True) for number, _ in asked]
         except BaseException as error:
             self.close()
             if isinstance(error, (OSError, ValueError, struct.error)):
@@ -111,15 +111,18 @@ class Connection:
         request.with_header(self._correlation_id, _CLIENT)
         return self._correlation_id, bytes(request.encode(version=version, header=True, framed=True))
 
-    def _receive(self, asked: int) -> bytes:
-        (size,) = struct.unpack(">i", self._exactly(4))
-        if not 4 <= size <= RESPONSE_BYTES_MAX:
-            raise OSError(f"{size} is not the size of an answer")
-        answer = self._exactly(size)
+    def _answer(self, asked: int) -> bytes:
+        answer = self._receive()
         (answered,) = struct.unpack_from(">i", answer)
         if answered != asked:
             raise OSError(f"it answered request {answered} instead of {asked}")
         return answer
+
+    def _receive(self) -> bytes:
+        (size,) = struct.unpack(">i", self._exactly(4))
+        if not 4 <= size <= RESPONSE_BYTES_MAX:
+            raise OSError(f"{size} is not the size of an answer")
+        return self._exactly(size)
 
     def _exactly(self, size: int) -> bytes:
         received = bytearray()

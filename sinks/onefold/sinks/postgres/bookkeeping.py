@@ -91,6 +91,14 @@ class Bookkeeping:
             return None
         return LedgerEntry(row[0], row[1], row[2], Positions.from_json(row[3]), row[4], members)
 
+    def others(self, connection: Connection) -> dict[str, tuple[Positions]]:
+        """Up to where other pipelines wrote through sinks of this name."""
+        found = connection.execute(
+            f"SELECT pipeline, positions::text FROM {self.table('ledger')} WHERE sink = %s AND pipeline <> %s",
+            (self.sink, self.pipeline),
+        ).fetchall()
+        return {pipeline: (Positions.from_json(positions),) for pipeline, positions in found}
+
     def epoch(self, connection: Connection) -> int:
         """The last epoch that the ledger has as complete; 0 for none."""
         row = connection.execute(

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import psycopg
 
 from onefold.core.contract import Committable, Decided, EpochRecord, LedgerEntry, SinkKind
+from onefold.core.counting import counts_offsets
 from onefold.core.errors import ConfigError, Damaged, DataLoss, InDoubt, OnefoldError, Retriable, WorkLost
 from onefold.core.failpoints import failpoint
+from onefold.core.positions import Positions
 from onefold.sinks.postgres import connection as pool
 from onefold.sinks.postgres import errors, prepared, staging, tombstones
 from onefold.sinks.postgres.dead_letters import Origin
@@ -111,6 +113,13 @@ class PostgresCommitter:
             found = self._books.ledger(connection)
         self._epoch_known = found.epoch if found is not None else 0
         return found
+
+    def counted(self) -> Mapping[str, Collection[Positions]]:
+        changes = self._settings.changes
+        if changes is None or not counts_offsets(changes.order):
+            return {}
+        with self._borrow("reading other pipelines' ledgers") as connection:
+            return self._books.others(connection)
 
     def record(self, entry: LedgerEntry) -> None:
         with self._borrow(f"writing the ledger row of epoch {entry.epoch}", InDoubt) as connection:

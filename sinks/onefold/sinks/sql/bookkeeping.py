@@ -89,6 +89,12 @@ class Bookkeeping:
             row.epoch, row.generation, row.timestamp_ms, Positions.from_json(row.positions), row.store_id
         )
 
+    def others(self, connection: sa.Connection) -> dict[str, tuple[Positions]]:
+        """Up to where other pipelines wrote through sinks of this name."""
+        query = sa.select(_ledger.c.pipeline, _ledger.c.positions)
+        query = query.where(_ledger.c.sink == self.sink, _ledger.c.pipeline != self.pipeline)
+        return {row.pipeline: (Positions.from_json(row.positions),) for row in connection.execute(query)}
+
     def record(self, connection: sa.Connection, entry: LedgerEntry) -> None:
         """Move the ledger's row forward, inside the caller's transaction. Raises Fenced where a newer one is there."""
         there = connection.execute(

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import sqlalchemy as sa
 
 from onefold.core.contract import Committable, Decided, EpochRecord, LedgerEntry
+from onefold.core.counting import counts_offsets
 from onefold.core.errors import ConfigError
 from onefold.core.failpoints import failpoint
+from onefold.core.positions import Positions
 from onefold.core.tables import store_info
 from onefold.sinks.sql import staging
 from onefold.sinks.sql.adapters import adapter_of
@@ -48,6 +50,13 @@ class SqlCommitter:
     def ledger(self) -> LedgerEntry | None:
         with self._database.transaction() as connection:
             return self._books.ledger(connection)
+
+    def counted(self) -> Mapping[str, Collection[Positions]]:
+        upsert = self._settings.upsert
+        if upsert is None or not counts_offsets(upsert.order):
+            return {}
+        with self._database.transaction() as connection:
+            return self._books.others(connection)
 
     def record(self, entry: LedgerEntry) -> None:
         with self._database.transaction() as connection:

@@ -30,15 +30,18 @@ _ADDED = {
     "headers": {"kafka_headers": "headers"},
     "timestamp": {"kafka_timestamp": "timestamp"},
     "position": {"kafka_topic": "topic", "kafka_partition": "partition", "kafka_offset": "offset"},
+    "topic_id": {"kafka_topic_id": "topic_id"},
 }
 COLUMNS = tuple(_ADDED)
+_URL_SAFE = str.maketrans("+/", "-_")
+_TYPES = raw.RAW_COLUMNS.append(pa.field("topic_id", pa.string()))
 _RAW_OF = {name: of for added in _ADDED.values() for name, of in added.items()}
 
 
 def added_columns(columns: Collection[str]) -> pa.Schema:
     """What the choices add, always in the same order."""
     names = [name for choice in COLUMNS if choice in columns for name in _ADDED[choice]]
-    return pa.schema([raw.RAW_COLUMNS.field(_RAW_OF[name]).with_name(name) for name in names])
+    return pa.schema([_TYPES.field(_RAW_OF[name]).with_name(name) for name in names])
 
 
 POSITION_COLUMNS = added_columns(["position"])
@@ -81,16 +84,21 @@ def check_types(schema: pa.Schema, columns: Collection[str]) -> None:
             raise ConfigError(f"the column {wanted.name!r} is {wanted.type}, not {schema.field(number).type}")
 
 
-def with_columns(parsed: pa.RecordBatch, records: Records, good: pa.Array | None, schema: pa.Schema) -> pa.RecordBatch:
+def with_columns(
+    parsed: pa.RecordBatch, records: Records, good: pa.Array | None, schema: pa.Schema, topic_id: str | None
+) -> pa.RecordBatch:
     """The parsed rows of one range's records with all columns of `schema`, in its order.
 
-    `good` are the indices of the records that could be parsed; None: all.
+    `good` are the indices of the records that could be parsed; None: all. A topic's id looks as Kafka's tools show it.
     """
     there = set(parsed.schema.names)
+    shown = None if topic_id is None else topic_id.translate(_URL_SAFE)
 
     def column(field: pa.Field) -> pa.Array:
         if field.name in there:
             return parsed.column(field.name)
+        if field.name == "kafka_topic_id":
+            return pa.repeat(pa.scalar(shown, field.type), parsed.num_rows)
         array = records.column(field.with_name(_RAW_OF[field.name]))
         return array if good is None else array.take(good)
 

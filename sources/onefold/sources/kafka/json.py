@@ -7,7 +7,8 @@ reaches over the seam between two values; so each value holds at least one whole
 rows as values, exactly one.
 
 What the reader would do wrong is done here: it parses no dates, drops the zone of a timestamp without one, doesn't
-check UTF-8 in keys it skips, and its errors don't name the record. What it must not see at all `json_vetting.py` finds.
+check UTF-8 in keys it skips, and its errors don't name the record. What it must not see at all
+`onefold.core.json_vetting` finds.
 """
 
 from __future__ import annotations
@@ -15,13 +16,14 @@ from __future__ import annotations
 import base64
 import binascii
 import re
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.json as pj
 
 from onefold.core.decimals import wide
 from onefold.core.errors import ConfigError
-from onefold.sources.kafka.json_vetting import Vetting
+from onefold.core.json_vetting import Vetting
 from onefold.sources.kafka.overflow import has_infinity, too_large
 from onefold.sources.kafka.records import Lines, Values
 from onefold.sources.kafka.sifting import Unparsable
@@ -74,7 +76,7 @@ class JsonParser:
 
 def _parse_all(values: Values, schema: pa.Schema, vetting: Vetting) -> pa.RecordBatch:
     lines = _lines(values)
-    if (refused := vetting.refused(values, lines)) is not None:
+    if (refused := vetting.refused(lines, partial(_array, values))) is not None:
         raise Unparsable(*refused)
     table = pj.read_json(
         pa.BufferReader(lines),
@@ -90,6 +92,10 @@ def _parse_all(values: Values, schema: pa.Schema, vetting: Vetting) -> pa.Record
         if has_infinity(array):  # JSON has no infinity, so it was a number such as 1e400
             raise ValueError(too_large(field))
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _array(values: Values) -> pa.BinaryArray:
+    return values.array() if isinstance(values, Lines) else pa.array(values, pa.binary())
 
 
 def _lines(values: Values) -> pa.Buffer:

@@ -37,12 +37,13 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class OffsetRange:
-    """Records of one partition: from `start` up to, not including, `end`."""
+    """Records of one partition: from `start` up to, not including, `end`. `topic_id`: of which topic of that name."""
 
     topic: str
     partition: int
     start: int
     end: int
+    topic_id: str | None = None
 
     def __str__(self) -> str:
         return f"{self.topic}/{self.partition} [{self.start}, {self.end})"

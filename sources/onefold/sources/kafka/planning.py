@@ -136,8 +136,11 @@ def limit(start: Mapping[Partition, int], latest: Mapping[Partition, int], recor
     return {p: start.get(p, 0) + share[p] for p in latest}
 
 
-def ranges(start: Mapping[Partition, int], end: Mapping[Partition, int]) -> list[OffsetRange]:
+def ranges(
+    start: Mapping[Partition, int], end: Mapping[Partition, int], ids: Mapping[str, str] | None = None
+) -> list[OffsetRange]:
     """One range for each partition that has anything between the two. A partition without a start stands at 0."""
+    ids = ids or {}
     for (topic, number), offset in start.items():
         if offset > end.get((topic, number), -1):
             raise DataLoss(
@@ -145,7 +148,7 @@ def ranges(start: Mapping[Partition, int], end: Mapping[Partition, int]) -> list
                 ": the checkpoint and the starting offsets belong to different runs, or the topic was made anew"
             )
     return [
-        OffsetRange(topic, number, start.get((topic, number), 0), offset)
+        OffsetRange(topic, number, start.get((topic, number), 0), offset, ids.get(topic))
         for (topic, number), offset in sorted(end.items())
         if offset > start.get((topic, number), 0)
     ]

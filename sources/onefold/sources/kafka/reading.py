@@ -128,7 +128,8 @@ class Parsing:
             return Part(rows, bad)
         refused_at = {value.index for value in found.bad}
         good = [index for index in range(len(records)) if index not in refused_at] if found.bad else None
-        return Part(with_columns(rows, records, None if good is None else pa.array(good), self._schema), bad)
+        places = None if good is None else pa.array(good)
+        return Part(with_columns(rows, records, places, self._schema, wanted.topic_id), bad)
 
 
 def _wanted(source: KafkaSource, schema: pa.Schema) -> Wanted:

@@ -33,7 +33,7 @@ class KafkaSource:
     `schema`, a Spark DDL text (of JSON also `"infer"`); `"avro"` reads them as `avro_schema`, the JSON text of an Avro
     schema, where they say what they were written as by an id of `schema_registry` (a URL, or settings of
     confluent-kafka's client), or were written as `avro_written_as`; `"string"` gives them as texts. `columns` adds
-    columns to parsed ones: "key", "headers", "timestamp", "position"; `positions=True` is the last of these.
+    columns to parsed ones: "key", "headers", "timestamp", "position", "topic_id"; `positions=True` is `position`.
 
     A record that cannot be read so is bad: with `on_error="fail"` it stops the pipeline; with `"dead_letter"` it goes
     to the pipeline's `dead_letters`, with `"skip"` nowhere, and more than `bad_records_max` of an epoch stop it. See
@@ -147,6 +147,10 @@ class KafkaSource:
         check_choice(self.compiled_fetch)
         if self.starting_offsets not in starting.KEYWORDS:
             starting.parse("startingOffsets", self.starting_offsets, self.subscription)
+        if self.reader == "spark" and "topic_id" in self.columns:
+            raise ConfigError(
+                "reader='spark' doesn't tell topics apart that had one name: leave out 'topic_id', or reader="
+            )
         operations.check(self.reader, self.max_bytes_per_trigger, self.commit_to_group)
         check_deduplication(self.deduplicate)
 

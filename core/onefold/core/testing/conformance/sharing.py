@@ -53,7 +53,9 @@ def _worst(batch: pa.RecordBatch, need: Arrangement, writers: int) -> list[list[
         rows = pc.sort_indices(pa.Table.from_batches([batch]), sort_keys=order).to_pylist()
     else:
         rows.reverse()
-    groups = _numbered(batch, need.partition_by) if need.partition_by else list(range(batch.num_rows))
+    # By turns that move on: what comes back in every so many rows, as a key may, is in no one task by chance.
+    turns = [row + row // writers for row in range(batch.num_rows)]
+    groups = _numbered(batch, need.partition_by) if need.partition_by else turns
     shares = [[row for row in rows if groups[row] % writers == writer] for writer in reversed(range(writers))]
     return [share for share in shares if share]
 

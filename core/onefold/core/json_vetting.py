@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from onefold.core.decimals import TINY, is_tiny
-from onefold.sources.kafka.records import Lines, Values
 
 __all__ = ["Vetting"]
 
@@ -40,13 +39,13 @@ class Vetting:
         self._literals = ("NaN", "Inf", *(("e-", "E-", r"\\u00") if has_decimals else ()))
         self._pattern = f"{_NO_NUMBER}|{_TINY}" if has_decimals else _NO_NUMBER
 
-    def refused(self, values: Values, lines: pa.Buffer) -> tuple[int, str] | None:
+    def refused(self, lines: pa.Buffer, values: Callable[[], pa.BinaryArray]) -> tuple[int, str] | None:
         """The first such value and what is wrong with it. `lines` are all values, as they lie there."""
         ends = pa.array([0, lines.size], pa.int64()).buffers()[1]
         whole = pa.Array.from_buffers(pa.large_binary(), 1, [None, ends, lines])
         if not any(pc.match_substring_regex(whole, literal)[0].as_py() for literal in self._literals):
             return None
-        each = values.array() if isinstance(values, Lines) else pa.array(values, pa.binary())
+        each = values()
         suspects = pc.indices_nonzero(pc.match_substring_regex(each, self._pattern)).to_pylist()
         reasons = ((index, self._reason(each[index].as_py())) for index in suspects)
         return next(((index, reason) for index, reason in reasons if reason is not None), None)
