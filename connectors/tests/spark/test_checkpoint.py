@@ -10,7 +10,7 @@ import pytest
 from onefold.core import CheckpointMismatch, ConfigError, Positions
 from onefold.core.asking import Protocol
 from onefold.core.driver import Driver
-from onefold.core.offset_log import end_before, end_of, first_start
+from onefold.core.offset_log import check_planned, end_before, end_of, end_of_running, first_start
 from onefold.spark.checkpoint import CheckpointFiles, is_local
 
 T = TypeVar("T")
@@ -69,15 +69,32 @@ def test_the_start_that_sparks_own_kafka_connector_logged_is_found(root: Path) -
         directory = root / "sources" / str(number)
         directory.mkdir(parents=True)
         (directory / "0").write_text(text)
-    assert asked(first_start(f"file:{root}", 0)) == (Positions.of({"orders/0": 5}), {"orders"})
+    assert asked(first_start(f"file:{root}", 0, Positions.of({"orders/0": 9}))) == Positions.of({"orders/0": 5})
 
 
 def test_the_start_that_a_source_of_ours_says_in_its_offsets_is_found_and_is_no_position(root: Path) -> None:
     log(root, 0, '{"orders":{"0":17,"1":4,"from":"0:5"},"joined":{"0":1,"from":""}}')
-    start, topics = asked(first_start(str(root), 0))
-    assert (start, topics) == (Positions.of({"orders/0": 5}), {"orders", "joined"})
-    end = asked(end_of(str(root), 0))
-    assert end is not None and end.tells_begin_of() == set() == {*start.marks}
+    end = asked(end_of_running(str(root), 0))
+    start = asked(first_start(str(root), 0, end))
+    assert start == Positions.of({"orders/0": 5})
+    assert end.tells_begin_of() == set() == {*start.marks}
+
+
+def test_a_first_batch_whose_start_is_on_record_nowhere_is_refused(root: Path) -> None:
+    log(root, 0, '{"orders":{"0":17}}')
+    with pytest.raises(ConfigError, match=r"without a word of where it began in orders.*pipeline.read"):
+        asked(first_start(str(root), 0, asked(end_of_running(str(root), 0))))
+    with pytest.raises(CheckpointMismatch, match=r"no offsets/1, though Spark runs that batch"):
+        asked(end_of_running(str(root), 1))
+
+
+def test_an_epoch_that_must_run_again_is_planned_already_where_its_source_cannot_be_told_to(root: Path) -> None:
+    until = Positions.of({"orders/0": 17})
+    asked(check_planned(str(root), None))
+    with pytest.raises(ConfigError, match=r"reader='spark' cannot plan.*reader='onefold'"):
+        asked(check_planned(str(root), until))
+    log(root, 0, '{"orders":{"0":17}}')
+    asked(check_planned(str(root), until))
 
 
 @pytest.mark.parametrize("name", ["a#b", "100%25", "what?", "with space"])

@@ -1,22 +1,21 @@
 """What a streaming query's checkpoint says of its sources' positions, in the text that Spark writes.
 
 `offsets/N` says where batch N ends, and is written before the batch runs; `commits/N` says that it is done. Where the
-first batch began is in `sources/S/0`, for those of Spark's own sources that log it.
+first batch began is in `sources/S/0`, for those of Spark's own sources that log it, and in the offsets of ours.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Sequence
 
 from onefold.core.asking import Protocol, insist
 from onefold.core.effects import ListFolder, ReadFile
 from onefold.core.errors import CheckpointMismatch, ConfigError
-from onefold.core.positions import Positions
+from onefold.core.positions import Positions, Relation
 from onefold.core.recovery import Committed
 
-__all__ = ["end_before", "end_of", "files_of", "first_start", "last_committed", "last_planned"]
+__all__ = ["check_planned", "end_before", "end_of", "end_of_running", "first_start", "last_committed"]
 
 SOURCES_MAX = 64
 
@@ -37,10 +36,29 @@ def last_committed(root: str) -> Protocol[Committed | None]:
     return Committed(str(json.loads(text or "{}").get("id", "")), max(done), end)
 
 
-def last_planned(root: str) -> Protocol[Positions | None]:
-    """Where the last batch ends that is planned; None for a new checkpoint."""
+def end_of_running(root: str, batch_id: int) -> Protocol[Positions]:
+    """Where the batch ends that runs now."""
+    end = yield from end_of(root, batch_id)
+    if end is None:
+        raise CheckpointMismatch(
+            f"the checkpoint at {root} has no offsets/{batch_id}, though Spark runs that batch: something deletes files"
+            " there. Stop it, and start with a new checkpoint and startingOffsets=ledger"
+        )
+    return end
+
+
+def check_planned(root: str, until: Positions | None) -> Protocol[None]:
+    """An epoch that must run again, to `until`, is planned already: its source cannot plan a batch to a given end."""
+    if until is None:
+        return
     planned = yield from _batches(f"{root}/offsets")
-    return (yield from end_of(root, max(planned))) if planned else None
+    end = (yield from end_of(root, max(planned))) if planned else None
+    if end is None or end.relation_to(until) is not Relation.SAME:
+        raise ConfigError(
+            f"an epoch was begun, and must run again exactly as it was, to {until.to_json()}; this checkpoint has not"
+            " planned it, and reader='spark' cannot plan a batch to a given end. Start once with reader='onefold', a"
+            " new, empty checkpoint directory and startingOffsets=ledger; then do the same with reader='spark'"
+        )
 
 
 def end_before(root: str, batch_id: int) -> Protocol[Positions | None]:
@@ -60,8 +78,8 @@ def end_before(root: str, batch_id: int) -> Protocol[Positions | None]:
     return (yield from end_of(root, max(earlier)))
 
 
-def first_start(root: str, batch_id: int) -> Protocol[tuple[Positions, set[str]]]:
-    """Where the query's first batch, which this one is, began, and of which topics that is known.
+def first_start(root: str, batch_id: int, end: Positions) -> Protocol[Positions]:
+    """Where the query's first batch began, which this one is and which ends at `end`.
 
     Sources of ours say it in the batch's own offsets; Spark's own Kafka sources log it in `sources/S/0`.
     """
@@ -78,25 +96,14 @@ def first_start(root: str, batch_id: int) -> Protocol[tuple[Positions, set[str]]
         except ValueError:  # another kind of source keeps another kind of log there
             continue
         logged |= {name: offset for name, offset in found.items if not name.startswith("#")}
-    start = Positions.of({**dict(ours.items), **logged}, ours.marks)
-    return start, planned.tells_begin_of() | Positions.of(logged).topics().keys()
-
-
-def files_of(root: str, end: Positions) -> Protocol[str]:
-    """A digest of the files that file sources read up to `end`; empty where there is no file source.
-
-    A file source's position is a number of the checkpoint's own: a restored copy gives it again, to other files.
-    """
-    digest = hashlib.sha256()
-    found = False
-    for name, number in end.items:
-        source, _, kind = name.partition("/")
-        if kind == "logOffset" and source.startswith("#"):
-            found = True
-            log = f"{root}/sources/{source[1:]}/{number}"
-            text = (yield from insist(ReadFile(log))) or (yield from insist(ReadFile(f"{log}.compact")))
-            digest.update((text or "").encode())
-    return digest.hexdigest()[:16] if found else ""
+    known = planned.tells_begin_of() | Positions.of(logged).topics().keys()
+    if missing := sorted(end.topics().keys() - known):
+        raise ConfigError(
+            f"batch {batch_id} was planned without a word of where it began in {', '.join(missing)}: by an earlier"
+            " version of onefold, or by a source that Spark logs no start of. Start the query with a new, empty"
+            " checkpoint directory, and read through the pipeline: pipeline.read(spark, KafkaSource(...))"
+        )
+    return Positions.of({**dict(ours.items), **logged}, ours.marks)
 
 
 def _planned(root: str, batch_id: int) -> Protocol[Positions | None]:

@@ -29,7 +29,8 @@ MODULES = (
     "onefold.core.testing.models",
     "onefold.core.testing.model_store",
 )
-COUNTED = frozenset(MODULES[:5])
+# What reads the checkpoint is simulated too; its refusals of files that nobody writes are unit-tested.
+COUNTED = frozenset(MODULES[:5]) - {"onefold.core.offset_log"}
 COUNTER = "__reached__"
 
 

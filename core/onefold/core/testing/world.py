@@ -267,6 +267,7 @@ class World:
         yield from life.bind(run)
         request = yield from life.request(batch, job, running)
         outcome = yield from with_tasks(life.run(request), Range(running.start, running.end))
+        assert not self.subject.query.must_drain(run, outcome), "it keeps no state"
         life.returned(batch, outcome)
 
     def _next_batch(self, start: Positions, ends: Mapping[int, Positions]) -> int | None:
