@@ -2,6 +2,7 @@
 
 from onefold.core.contract import (
     Announcement,
+    Binding,
     Committable,
     Committer,
     Decided,
@@ -40,6 +41,7 @@ from onefold.core.positions import Positions, Range, Relation
 __all__ = [
     "Announcement",
     "BadRecord",
+    "Binding",
     "CheckpointMismatch",
     "Committable",
     "Committer",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from onefold.core.contract import Committable, Decided, EpochRecord, Generation, LedgerEntry
+from onefold.core.contract import Binding, Committable, Decided, EpochRecord, Generation, LedgerEntry
 from onefold.core.errors import OnefoldError
 from onefold.core.positions import Positions, Range
 
@@ -19,6 +19,7 @@ __all__ = [
     "AcquireGeneration",
     "Adopt",
     "Announce",
+    "Bind",
     "Commit",
     "Complete",
     "Decide",
@@ -96,6 +97,14 @@ class ReadLedger:
     """-> LedgerEntry | None"""
 
     sink: str
+
+
+@dataclass(frozen=True, slots=True)
+class Bind:
+    """-> None: from here on the sink takes nothing from older generations, of whichever store."""
+
+    sink: str
+    binding: Binding
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,6 +262,7 @@ Effect = (
     | ReadStore
     | Adopt
     | Announce
+    | Bind
     | Freeze
     | FindEpoch
     | OpenEpoch

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
+from onefold.core.binding import ADOPT, is_foreign, of_another_store
 from onefold.core.contract import Committable, Decided, EpochRecord, EpochState, Generation, LedgerEntry
 from onefold.core.effects import EpochRequest, StoreFacts
 from onefold.core.errors import CheckpointMismatch, ConfigError, Damaged, DataLoss
@@ -27,10 +28,9 @@ NEW_CHECKPOINT = (
     "start the query with a new, empty checkpoint directory and startingOffsets=ledger: "
     "it resumes exactly where the destination stands"
 )
-
-ADOPT = (
-    "start the pipeline once with adopt_ledger=True, a new checkpoint directory and startingOffsets=ledger:"
-    " it resumes exactly where the destination stands"
+BACK_TO_IT = (
+    "go back to the store that they had, with the checkpoint that belongs to it, and start the pipeline there once with"
+    " adopt_ledger=True: it finishes what it had begun"
 )
 PAST_COMMIT_POINT = (EpochState.DECIDED, EpochState.COMPLETE, EpochState.DAMAGED)
 
@@ -121,6 +121,8 @@ def check_ledger(facts: StoreFacts, sink: str, ledger: LedgerEntry | None) -> No
             f"sink {sink!r} is new to pipeline {complete.pipeline!r}, which is at epoch {complete.epoch} already: it"
             " would miss the earlier records. Give the pipeline with the new sink its own name"
         )
+    if ledger is not None and is_foreign(ledger, facts.store_id):
+        raise of_another_store(sink, ledger, facts.store_id)
     if complete is not None and (ledger is None or ledger.epoch < complete.epoch):
         stands = f"stands at epoch {ledger.epoch}" if ledger else "has no ledger"
         raise DataLoss(
@@ -130,12 +132,7 @@ def check_ledger(facts: StoreFacts, sink: str, ledger: LedgerEntry | None) -> No
         )
     if ledger is None:
         return
-    if ledger.epoch > 0 and ledger.store_id != facts.store_id:
-        raise CheckpointMismatch(
-            f"sink {sink!r} was written under checkpoint store {ledger.store_id}, but this store is {facts.store_id}:"
-            f" point the pipeline to the store it had before. To go on with this one instead, {ADOPT}"
-        )
-    known = {r.epoch: r for r in (facts.complete, facts.last, *facts.unfinished) if r}
+    known = _known(facts)
     for epoch, timestamp_ms in sorted(_shown(ledger).items()):
         record = known.get(epoch)
         if record is None or not _may_show(record, sink):
@@ -152,39 +149,50 @@ def check_ledger(facts: StoreFacts, sink: str, ledger: LedgerEntry | None) -> No
             )
 
 
+def _known(facts: StoreFacts) -> dict[int, EpochRecord]:
+    return {r.epoch: r for r in (facts.complete, facts.last, *facts.unfinished) if r}
+
+
+def _explains(facts: StoreFacts, sink: str, ledger: LedgerEntry) -> bool:
+    """Whether all that the destination shows is of this store's own history, or only lags behind it."""
+    known, last = _known(facts), facts.last.epoch if facts.last else 0
+    is_own = ledger.store_id == facts.store_id
+    for epoch, timestamp_ms in _shown(ledger).items():
+        record = known.get(epoch)
+        if record is None and is_own and epoch < last:
+            continue
+        if record is None or not _may_show(record, sink) or record.timestamp_ms != timestamp_ms:
+            return False
+    return True
+
+
 def adoption(facts: StoreFacts, ledgers: Mapping[str, LedgerEntry | None]) -> LedgerEntry | None:
     """What to take over from the destinations where the user said that they, not the store, are right.
 
     None if there is nothing to adopt. Raises CheckpointMismatch where the destinations themselves don't agree.
     """
-    entries = {sink: entry for sink, entry in ledgers.items() if entry is not None}
-    last, time_ms = (facts.last.epoch, facts.last.timestamp_ms) if facts.last else (0, 0)
-    ahead = [
-        e
-        for e in entries.values()
-        if e.store_id != facts.store_id or e.epoch > last or (e.epoch == last and e.timestamp_ms != time_ms)
-    ]
-    if not ahead:
+    entries = {sink: entry for sink, entry in ledgers.items() if entry is not None and _shown(entry)}
+    if all(_explains(facts, sink, entry) for sink, entry in entries.items()):
         return None
     accounts = {(e.epoch, e.timestamp_ms, e.positions) for e in entries.values()}
     if len(accounts) != 1 or len(entries) != len(ledgers):
-        stand = ", ".join(f"{sink} at epoch {entry.epoch if entry else 'none'}" for sink, entry in ledgers.items())
+        stand = ", ".join(f"{s} at epoch {entries[s].epoch if s in entries else 'none'}" for s in ledgers)
         new = ", ".join(sink for sink in ledgers if sink not in entries)
-        way = "restore the store they had"
+        way = BACK_TO_IT
         if new and len(accounts) == 1:
             way = (
                 f"leave {new} out of this one start, and put it back for the next, as dead letters may be (any other"
                 f" new sink needs a pipeline of its own); or {way}"
             )
         raise CheckpointMismatch(f"the sinks do not agree on one epoch ({stand}): {way}")
-    entry = ahead[0]
+    entry = next(iter(entries.values()))
     begun = [e.announced.epoch for e in entries.values() if e.announced and e.announced.epoch > e.epoch]
     beyond = sorted([m.epoch for e in entries.values() for m in e.members] + begun)
     later = [r.epoch for r in facts.unfinished if r.epoch > entry.epoch]
     if beyond or later:
         raise CheckpointMismatch(
             f"epoch {(beyond or later)[0]} is half written beyond the ledgers' epoch {entry.epoch}, and only the"
-            " store that decided it knows the rest: restore that store"
+            f" store that decided it knows the rest: {BACK_TO_IT}"
         )
     return entry
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
-from onefold.core.testing.faults import BACKUPS, Fault
+from onefold.core.testing.faults import BACKUPS, RIVALS, Fault
 
 __all__ = ["BOUNDS", "DEEP", "DEFAULT", "ONE_FAULT", "Bound", "Rule", "Window"]
 
@@ -58,7 +58,7 @@ UNANSWERED = frozenset({Fault.IN_DOUBT, Fault.LATE})
 ADOPTS = frozenset({Fault.OLD_STORE_ADOPTED, Fault.NEW_STORE_ADOPTED})
 RESTORES = tuple(sorted(BACKUPS, key=lambda fault: fault.value))
 AGAIN = (Fault.CRASH, Fault.RETRIABLE, Fault.IN_DOUBT, Fault.EXPIRE, Fault.EMPTY_STAGE, Fault.SWEEP)
-ADOPTION = frozenset({"before:Adopt", "after:Adopt", "before:WriteLedger", "after:WriteLedger"})
+ADOPTION = frozenset({"before:Bind", "after:Bind", "before:Adopt", "after:Adopt"})
 DECIDES = frozenset({"before:Decide"})
 REMOVALS = frozenset({"before:OpenEpoch", "before:ListLeftovers", "before:Abort"})
 WRITES_LEDGER, COMPLETES = frozenset({"before:WriteLedger"}), frozenset({"before:Complete"})
@@ -94,6 +94,11 @@ DEFAULT = Bound(
         Rule((ADOPTS,), (Fault.CRASH, Fault.IN_DOUBT), Window.RECOVERY, at=ADOPTION),
         Rule((COPIES, ADOPTS), (Fault.CRASH,), Window.RECOVERY, at=ADOPTION, size_max=1, batches_max=1),
         Rule((COPIES, frozenset({Fault.OLD_DATABASE})), (Fault.STORE_BACK,), Window.REST, at=COMMITS, size_max=1),
+        # Two stores are alive: the first one's process goes on at any step of the second one's, which may die as well.
+        Rule((RIVALS,), (Fault.WAKE,), Window.REST, size_max=1),
+        Rule((RIVALS,), (Fault.WAKE_ONE_STEP,), Window.RECOVERY, size_max=1, batches_max=1),
+        Rule((RIVALS,), (Fault.WAKE,), Window.RECOVERY, batches_max=1),
+        Rule((RIVALS,), (Fault.CRASH,), Window.RECOVERY, at=ADOPTION, batches_max=1),
         # A ledger row two generations newer than the older copy of the store.
         Rule((COPIES,), (Fault.CRASH,), Window.RECOVERY, at=WRITES_LEDGER, batches_max=1),
         Rule((COPIES, DIES), (Fault.CRASH,), Window.RECOVERY, at=WRITES_LEDGER, batches_max=1),
@@ -105,7 +110,7 @@ DEEP = Bound(
     (
         *DEFAULT.rules,
         Rule((SLEEPS,), (Fault.WAKE, Fault.WAKE_ONE_STEP), Window.REST),
-        Rule((SLEEPS, frozenset({Fault.WAKE_ONE_STEP})), (Fault.WAKE,), Window.RECOVERY, batches_max=1),
+        Rule((SLEEPS | RIVALS, frozenset({Fault.WAKE_ONE_STEP})), (Fault.WAKE,), Window.RECOVERY, batches_max=1),
         Rule((SLEEPS,), AGAIN, Window.RECOVERY),
         Rule((SLEEPS, DIES), (Fault.WAKE,), Window.RECOVERY),
         Rule((DIES,), AGAIN, Window.RECOVERY),

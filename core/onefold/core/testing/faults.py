@@ -6,7 +6,7 @@ import enum
 
 from onefold.core.contract import SinkKind
 
-__all__ = ["BACKUPS", "MISHAPS", "TRIALS", "Crash", "Fault", "Slept", "applies", "can_follow"]
+__all__ = ["BACKUPS", "MISHAPS", "RIVALS", "TRIALS", "Crash", "Fault", "Slept", "applies", "can_follow"]
 
 
 class Crash(BaseException):
@@ -54,6 +54,8 @@ class Fault(enum.Enum):
     NEW_STORE = "new store"  # the process dies, and starts with an empty store
     NEW_STORE_ADOPTED = "new store, adopted"  # and the operator decides for the destination
     STORE_BACK = "store back"  # after an older database was used for a while, the newer store comes back, alone
+    RIVAL = "rival"  # the process sleeps, and another host starts the pipeline, with a store and checkpoint of its own
+    RIVAL_ADOPTED = "rival, adopted"  # and where it is refused, its operator has it adopt the destination
     SINK_REMOVED = "sink removed"  # the process dies, and starts without its last sink
     SINK_ADDED = "sink added"  # the process dies, and starts with one sink more
 
@@ -78,6 +80,7 @@ MISHAPS = BACKUPS | {
     Fault.SINK_REMOVED,
     Fault.SINK_ADDED,
 }
+RIVALS = frozenset({Fault.RIVAL, Fault.RIVAL_ADOPTED})
 TRIALS = frozenset({Fault.SINK_REMOVED, Fault.SINK_ADDED})
 SPARK = frozenset({"PlanBatch", "CommitBatch"})
 READS = frozenset({"ReadStore", "ReadLedger", "FindEpoch", "ListLeftovers", "Verify"})
@@ -126,6 +129,8 @@ def applies(fault: Fault, point: str, sinks: tuple[SinkKind, ...]) -> bool:
             return when == "before" and SinkKind.LAST_RESOURCE in sinks
         case Fault.SINK_REMOVED:
             return when == "before" and len(sinks) > 1
+        case Fault.RIVAL | Fault.RIVAL_ADOPTED:
+            return when == "before"
         case Fault.SLEEP | Fault.SINK_DOWN | Fault.STORE_DOWN | Fault.SWEEP | Fault.SWEEP_HALTS:
             return when == "before"
         case Fault.GROW | Fault.BACKUP:

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any
 from onefold.core.contract import EpochState, SinkKind
 from onefold.core.errors import BadRecord, CheckpointMismatch, ConfigError, Damaged, DataLoss
 from onefold.core.positions import Positions
-from onefold.core.testing.faults import TRIALS, Fault
+from onefold.core.testing.faults import RIVALS, TRIALS, Fault
 
 if TYPE_CHECKING:
+    from onefold.core.testing.model_store import ModelStore
     from onefold.core.testing.models import ModelSink
     from onefold.core.testing.world import World
 
-__all__ = ["Checkpoint", "Operator"]
+__all__ = ["Checkpoint", "Host", "Operator"]
 
 ADOPTIONS = (Fault.OLD_STORE_ADOPTED, Fault.NEW_STORE_ADOPTED)
 
@@ -38,6 +39,15 @@ class Checkpoint:
         return self.offsets[max(self.commits)] if self.commits else None
 
 
+@dataclass
+class Host:
+    """Where a pipeline runs: its store, its checkpoint, and where it first began to read."""
+
+    store: ModelStore
+    checkpoint: Checkpoint = field(default_factory=Checkpoint)
+    first_start: Positions | None = None
+
+
 class Operator:
     """Holds the copies, and the settings of the next start."""
 
@@ -50,6 +60,7 @@ class Operator:
         self.expects_damage = self.bad_record = self.cuts_anew = self.topic_is_new = False
         self.from_ledger = self.adopts = False
         self.accepts_damage: int | None = None
+        self.home: Host | None = None  # where the pipeline ran before another host began to
         self._batch_step = 1
 
     @property
@@ -76,6 +87,11 @@ class Operator:
 
     def back_up(self) -> None:
         self.backup = self._copy()
+
+    def move(self, fault: Fault) -> None:
+        """Another host starts the pipeline, which sleeps on this one."""
+        self.mishap, self.home = fault, self.world.host
+        self.world.host = Host(self.world.subject.store("another-store"))
 
     def suffer(self, mishap: Fault) -> None:
         """Something happens while the process is down."""
@@ -119,6 +135,9 @@ class Operator:
             return True
         if isinstance(error, Damaged) and (self.expects_damage or self.mishap is Fault.OLD_SINK):
             return self._makes_good()
+        if isinstance(error, CheckpointMismatch) and self.mishap in RIVALS and self.home is not None:
+            self._goes_on(self.home)
+            return True
         if not isinstance(error, CheckpointMismatch | DataLoss | ConfigError) or self.newer is None:
             return False
         newer, mishap = self.newer, self.mishap
@@ -143,6 +162,17 @@ class Operator:
                 self.world.checkpoint, self.from_ledger = Checkpoint(), True
         self.mishap = self.newer = None
         return True
+
+    def _goes_on(self, home: Host) -> None:
+        """The other host was refused: it adopts the destination, or is given up. Where the adoption was refused, the
+        first host takes back what may be bound to the other one; else it never noticed."""
+        if self.mishap is Fault.RIVAL_ADOPTED and not self.adopts:
+            self.adopts = self.from_ledger = True
+            return
+        self.from_ledger, self.expects_damage = False, self.adopts
+        self.world.host, self.mishap, self.home = home, None, None
+        if not self.adopts:
+            self.world.resume(home)
 
     def _makes_good(self) -> bool:
         """Bring the newer copy back if there is one, write what can't be committed by hand, then accept the damage.

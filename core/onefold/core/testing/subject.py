@@ -21,12 +21,13 @@ from onefold.core.testing.models import ModelSink
 __all__ = ["Branch", "Patch", "Subject", "load"]
 
 MODULES = (
+    "onefold.core.binding",
     "onefold.core.recovery",
     "onefold.core.protocol",
     "onefold.core.testing.models",
     "onefold.core.testing.model_store",
 )
-COUNTED = frozenset(MODULES[:2])
+COUNTED = frozenset(MODULES[:3])
 COUNTER = "__reached__"
 
 
@@ -82,7 +83,7 @@ def load(*patches: Patch, counted: bool = False) -> Subject:
                 sys.modules.pop(name, None)
             else:
                 sys.modules[name] = module
-    recovery, protocol, models, model_store = loaded.values()
+    _, recovery, protocol, models, model_store = loaded.values()
     return Subject(protocol, recovery, models.MODELS, model_store.ModelStore, tuple(branches), counts)
 
 

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from onefold.core.contract import Committable, EpochRecord, Generation, SinkKind, TaskId
 from onefold.core.driver import Driver
-from onefold.core.effects import AcquireGeneration, Decide, Effect, EpochRequest, Pause, ReadStore, Verify
+from onefold.core.effects import AcquireGeneration, Adopt, Decide, Effect, EpochRequest, Pause, ReadStore, Verify
 from onefold.core.errors import (
     BadRecord,
     Fenced,
@@ -30,9 +30,10 @@ from onefold.core.errors import (
 )
 from onefold.core.invariants import ADOPTED, Evidence, Glimpse
 from onefold.core.positions import Positions, Range, Relation
-from onefold.core.testing.faults import MISHAPS, Crash, Fault, Slept, can_follow
+from onefold.core.testing.faults import MISHAPS, RIVALS, Crash, Fault, Slept, can_follow
+from onefold.core.testing.model_store import ModelStore
 from onefold.core.testing.models import Work
-from onefold.core.testing.operator import Checkpoint, Operator
+from onefold.core.testing.operator import Checkpoint, Host, Operator
 from onefold.core.testing.process import Attempt, CommitBatch, Life, PlanBatch, Process, Step, records_of, with_tasks
 from onefold.core.testing.subject import Subject
 
@@ -73,11 +74,10 @@ class World:
         self.plan = dict(plan)
         self.patience = patience
         self.subject = subject
-        self.store = subject.store()
+        self.host = Host(subject.store())
         self.sinks = {f"sink-{n}": subject.models[kind](f"sink-{n}", self.reached) for n, kind in enumerate(sinks)}
         self.kinds = sinks
         self._atomic = [sink for sink in self.sinks.values() if sink.kind is SinkKind.LAST_RESOURCE]
-        self.checkpoint = Checkpoint()
         self.steps: list[str] = []
         self.struck: Counter[tuple[Fault, str]] = Counter()
         self.refusals: Counter[tuple[str, str]] = Counter()
@@ -85,7 +85,6 @@ class World:
         self.awake: Process | None = None
         self.asleep: list[Process | Callable[[], object]] = []
         self.lives = self.attempts = 0
-        self.first_start: Positions | None = None
         self.late_records: Counter[str] = Counter()
         self._now: Moment | None = None
         self._down: dict[str, int] = {}
@@ -96,6 +95,22 @@ class World:
         self.written: dict[str, Work] = {}
         self._verified: set[str] = set()
         self.operator = Operator(self)
+
+    @property
+    def store(self) -> ModelStore:
+        return self.host.store
+
+    @property
+    def checkpoint(self) -> Checkpoint:
+        return self.host.checkpoint
+
+    @checkpoint.setter
+    def checkpoint(self, checkpoint: Checkpoint) -> None:
+        self.host.checkpoint = checkpoint
+
+    @property
+    def first_start(self) -> Positions | None:
+        return self.host.first_start
 
     # Lives
 
@@ -142,13 +157,14 @@ class World:
         sinks = self.operator.configured_sinks()
         last_resource = next((n for n, s in sinks.items() if s.kind is SinkKind.LAST_RESOURCE), None)
         driver = Driver(PIPELINE, self.store, sinks, self._pause, last_resource)
-        return Process(self._life(tuple(sinks)), driver)
+        return Process(self._life(tuple(sinks)), driver, self.host)
 
     def step(self, process: Process) -> bool:
         """Let a process take one step. False once it has ended; raises what it died of."""
         if process.next is None:
             return False
         outer, now = self._now, Moment(process, process.next)
+        host, self.host = self.host, process.host
         self._now = now
         name = type(now.step).__name__
         try:
@@ -161,7 +177,14 @@ class World:
             process.answer(now.answer)
         finally:
             self._now = outer
+            if self.host is process.host:
+                self.host = host
         return process.next is not None
+
+    def resume(self, host: Host) -> None:
+        """The process that slept on a host goes on, as if nothing had been."""
+        self.awake = next((p for p in self.asleep if isinstance(p, Process) and p.host is host), None)
+        self.asleep = [sleeper for sleeper in self.asleep if sleeper is not self.awake]
 
     def wake(self, steps_max: int | None = None) -> None:
         """Whatever sleeps goes on to its end; or what has slept longest does, for so many steps."""
@@ -232,7 +255,7 @@ class World:
 
     def _end_of_next(self, checkpoint: Checkpoint, begin: Positions) -> Positions:
         if self.first_start is None:
-            self.first_start = begin
+            self.host.first_start = begin
         if self.operator.topic_is_new:
             return Positions.of({"t/1": 1})
         cuts = self._cuts()
@@ -277,6 +300,8 @@ class World:
         answer = process.driver.perform(step)
         if isinstance(step, AcquireGeneration):
             process.generation = answer
+        if isinstance(step, Adopt) and self.operator.home is not None:
+            process.host.first_start = self.operator.home.first_start
         if isinstance(step, Verify):
             self._verified |= {c.handle for c in step.committables}
         return answer
@@ -316,6 +341,9 @@ class World:
             self._strike(fault, name)
 
     def _strike(self, fault: Fault, point: str) -> None:
+        if fault in RIVALS:
+            self.operator.move(fault)
+            raise Slept(point)
         if fault in MISHAPS:
             self.operator.suffer(fault)
             raise Crash(point)

@@ -1,0 +1,90 @@
+"""The ledger row as a fence: which store's drivers, of which generation, a destination takes work from.
+
+Every start binds its store and its generation in the ledger of each sink, before anything is prepared there. A row's
+generation only grows, also where another store's driver takes the row over: so a generation belongs to one store, all
+that older ones prepared is swept by its number, and whoever was bound before finds out before it decides.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from onefold.core.contract import Binding, LedgerEntry
+from onefold.core.errors import CheckpointMismatch, DataLoss, Fenced
+from onefold.core.positions import Positions
+
+__all__ = ["ADOPT", "UNBOUND", "bound", "check_bound", "check_forward", "is_foreign", "of_another_store"]
+
+ADOPT = (
+    "start the pipeline once with adopt_ledger=True, a new checkpoint directory and startingOffsets=ledger:"
+    " it resumes exactly where the destination stands"
+)
+UNBOUND = LedgerEntry(0, 0, 0, Positions(), "")
+
+
+def is_foreign(ledger: LedgerEntry, store_id: str) -> bool:
+    """Whether the row is bound to a store, and to another one."""
+    return ledger.store_id not in ("", store_id)
+
+
+def of_another_store(sink: str, ledger: LedgerEntry, store_id: str) -> CheckpointMismatch:
+    afresh = "start the pipeline once with adopt_ledger=True and a new checkpoint directory: no epoch was completed yet"
+    return CheckpointMismatch(
+        f"sink {sink!r} was written under checkpoint store {ledger.store_id}, but this store is {store_id}: another"
+        " host runs this pipeline with a store of its own, or the pipeline had that store before. Point the pipeline to"
+        f" that store, or give one of them another name. To go on with this one instead, {ADOPT if ledger.epoch else afresh}"
+    )
+
+
+def bound(there: LedgerEntry | None, binding: Binding, sink: str) -> LedgerEntry:
+    """The row once it is bound: it stands where it stood.
+
+    Raises CheckpointMismatch where another store has it and is not to be taken over, Fenced where a newer generation
+    has it.
+    """
+    row = there or UNBOUND
+    foreign = is_foreign(row, binding.store_id)
+    if foreign and not binding.takes_over:
+        raise of_another_store(sink, row, binding.store_id)
+    if row.generation > binding.generation or (foreign and row.generation == binding.generation):
+        raise _fenced(sink, row, binding.generation, binding.store_id)
+    return replace(row, generation=binding.generation, store_id=binding.store_id, members=(), announced=None)
+
+
+def check_forward(there: LedgerEntry | None, epoch: int, generation: int, sink: str) -> None:
+    """Raises Fenced where the row is bound to a newer generation, or stands beyond the epoch."""
+    row = there or UNBOUND
+    if row.generation > generation or row.epoch > epoch:
+        raise Fenced(
+            f"sink {sink!r} stands at epoch {row.epoch} of generation {row.generation}{_whose(row)}, and epoch {epoch}"
+            f" of generation {generation} is behind it. Another process runs this pipeline: stop this one and do not"
+            " restart it"
+        )
+
+
+def check_bound(there: LedgerEntry | None, generation: int, store_id: str, sink: str) -> None:
+    """Hold a row against the driver that bound it. Raises Fenced where somebody else has bound it since."""
+    row = there or UNBOUND
+    if row.generation < generation:
+        raise DataLoss(
+            f"sink {sink!r} no longer knows that generation {generation} was started (it has {row.generation}): the"
+            " destination was emptied, or is an older copy (a restored backup, or a replica promoted before it had"
+            " caught up). Restore the newer copy; or start the pipeline again: it compares what is left, and says what"
+            " can be done"
+        )
+    if row.generation > generation or is_foreign(row, store_id):
+        raise _fenced(sink, row, generation, store_id)
+
+
+def _fenced(sink: str, row: LedgerEntry, generation: int, store_id: str) -> Fenced:
+    by = f"generation {row.generation}{_whose(row)}"
+    if is_foreign(row, store_id):
+        by += ", which adopted the pipeline's ledger on another host"
+    return Fenced(
+        f"sink {sink!r} was taken over by {by}, from generation {generation} of checkpoint store {store_id}. Another"
+        " process runs this pipeline: stop this one and do not restart it"
+    )
+
+
+def _whose(row: LedgerEntry) -> str:
+    return f" of checkpoint store {row.store_id}" if row.store_id else ""
