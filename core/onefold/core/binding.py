@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from onefold.core.contract import Binding, LedgerEntry
+from onefold.core.contract import Announcement, Binding, LedgerEntry
 from onefold.core.errors import CheckpointMismatch, DataLoss, Fenced
 from onefold.core.positions import Positions
 
@@ -32,7 +32,8 @@ def of_another_store(sink: str, ledger: LedgerEntry, store_id: str) -> Checkpoin
     return CheckpointMismatch(
         f"sink {sink!r} was written under checkpoint store {ledger.store_id}, but this store is {store_id}: another"
         " host runs this pipeline with a store of its own, or the pipeline had that store before. Point the pipeline to"
-        f" that store, or give one of them another name. To go on with this one instead, {ADOPT if ledger.epoch else afresh}"
+        " that store, or give one of them another name. To go on with this one instead,"
+        f" {ADOPT if ledger.epoch else afresh}"
     )
 
 
@@ -51,14 +52,15 @@ def bound(there: LedgerEntry | None, binding: Binding, sink: str) -> LedgerEntry
     return replace(row, generation=binding.generation, store_id=binding.store_id, members=(), announced=None)
 
 
-def check_forward(there: LedgerEntry | None, epoch: int, generation: int, sink: str) -> None:
-    """Raises Fenced where the row is bound to a newer generation, or stands beyond the epoch."""
+def check_forward(there: LedgerEntry | Announcement | None, new: LedgerEntry | Announcement, sink: str) -> None:
+    """Raises Fenced where the destination has a newer generation, or another store, or stands beyond the new epoch."""
     row = there or UNBOUND
-    if row.generation > generation or row.epoch > epoch:
+    foreign = isinstance(row, LedgerEntry) and isinstance(new, LedgerEntry) and is_foreign(row, new.store_id)
+    if foreign or row.generation > new.generation or row.epoch > new.epoch:
         raise Fenced(
-            f"sink {sink!r} stands at epoch {row.epoch} of generation {row.generation}{_whose(row)}, and epoch {epoch}"
-            f" of generation {generation} is behind it. Another process runs this pipeline: stop this one and do not"
-            " restart it"
+            f"sink {sink!r} stands at epoch {row.epoch} of generation {row.generation}{_whose(row)}, and epoch"
+            f" {new.epoch} of generation {new.generation}{_whose(new)} is behind it, or not its own. Another process"
+            " runs this pipeline: stop this one and do not restart it"
         )
 
 
@@ -86,5 +88,5 @@ def _fenced(sink: str, row: LedgerEntry, generation: int, store_id: str) -> Fenc
     )
 
 
-def _whose(row: LedgerEntry) -> str:
-    return f" of checkpoint store {row.store_id}" if row.store_id else ""
+def _whose(row: LedgerEntry | Announcement) -> str:
+    return f" of checkpoint store {row.store_id}" if isinstance(row, LedgerEntry) and row.store_id else ""

@@ -345,7 +345,6 @@ def _adopt(generation: Generation, facts: StoreFacts, sinks: tuple[str, ...]) ->
     if adoption(facts, ledgers) is None and not is_taken_over:
         return facts
     yield from _bind(Binding(facts.store_id, generation.number, takes_over=True), sinks)
-    adoption(facts, (yield from _read_ledgers(sinks)))
     yield from sweep(generation, sinks)
     entry = adoption(facts, (yield from _read_ledgers(sinks)))
     if entry is not None:

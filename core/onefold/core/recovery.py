@@ -89,20 +89,35 @@ def _comes_late(facts: StoreFacts, sink: str, ledger: LedgerEntry | None) -> boo
     has begun with the sink, and that are about to be finished."""
     if facts.complete is None or sink in facts.complete.sinks:
         return False
-    begun = {r.epoch: r.timestamp_ms for r in facts.unfinished if sink in r.sinks and _may_show(r, sink)}
-    shown = _shown(ledger) if ledger is not None else {}
-    return all(epoch <= facts.complete.epoch or begun.get(epoch) == time_ms for epoch, time_ms in shown.items())
+    begun = {r.epoch: r for r in facts.unfinished if sink in r.sinks and _may_show(r, sink)}
+    shown = _shown(ledger) if ledger is not None else ()
+    return all(s.epoch <= facts.complete.epoch or s.is_of(begun.get(s.epoch)) for s in shown)
 
 
-def _shown(ledger: LedgerEntry) -> dict[int, int]:
-    """The epochs that a destination shows anything of, and the T of each."""
-    shown = {m.epoch: m.timestamp_ms for m in ledger.members}
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """An epoch that a destination shows anything of: its T, and where it ends, if the destination says so."""
+
+    epoch: int
+    timestamp_ms: int
+    end: Positions | None = None
+
+    def is_of(self, record: EpochRecord | None) -> bool:
+        """Whether it is that epoch, and not another history's of the same number. T alone does not tell: where a clock
+        went back, two histories count it up alike."""
+        if record is None or record.timestamp_ms != self.timestamp_ms:
+            return False
+        return self.end is None or self.end.relation_to(record.range.end) is Relation.SAME
+
+
+def _shown(ledger: LedgerEntry) -> list[Shown]:
+    shown = [Shown(m.epoch, m.timestamp_ms) for m in ledger.members]
     if ledger.epoch > 0:
-        shown[ledger.epoch] = ledger.timestamp_ms
+        shown.append(Shown(ledger.epoch, ledger.timestamp_ms, ledger.positions))
     begun = ledger.announced
     if begun is not None and begun.epoch > ledger.epoch:
-        shown[begun.epoch] = begun.timestamp_ms
-    return shown
+        shown.append(Shown(begun.epoch, begun.timestamp_ms, begun.range.end))
+    return sorted(shown, key=lambda each: each.epoch)
 
 
 def _may_show(record: EpochRecord, sink: str) -> bool:
@@ -133,18 +148,19 @@ def check_ledger(facts: StoreFacts, sink: str, ledger: LedgerEntry | None) -> No
     if ledger is None:
         return
     known = _known(facts)
-    for epoch, timestamp_ms in sorted(_shown(ledger).items()):
-        record = known.get(epoch)
+    for shown in _shown(ledger):
+        record = known.get(shown.epoch)
         if record is None or not _may_show(record, sink):
             raise CheckpointMismatch(
-                f"sink {sink!r} holds epoch {epoch}, which the checkpoint store never decided (it is at"
+                f"sink {sink!r} holds epoch {shown.epoch}, which the checkpoint store never decided (it is at"
                 f" {f'epoch {facts.last.epoch}' if facts.last else 'no epoch yet'}): the store is an older copy."
                 f" Restore the newer store, or {ADOPT}"
             )
-        if record.timestamp_ms != timestamp_ms:
+        if not shown.is_of(record):
+            end = f", up to {shown.end.to_json()}" if shown.end is not None else ""
             raise CheckpointMismatch(
-                f"sink {sink!r} has an epoch {epoch} of another time ({timestamp_ms} ms) than the store's"
-                f" ({record.timestamp_ms} ms): store and destination have different histories. Point the"
+                f"sink {sink!r} has an epoch {shown.epoch} of another time or end ({shown.timestamp_ms} ms{end}) than"
+                f" the store's ({record.timestamp_ms} ms, up to {record.range.end.to_json()}): store and destination have different histories. Point the"
                 f" pipeline to the store it had before, or {ADOPT}"
             )
 
@@ -157,11 +173,11 @@ def _explains(facts: StoreFacts, sink: str, ledger: LedgerEntry) -> bool:
     """Whether all that the destination shows is of this store's own history, or only lags behind it."""
     known, last = _known(facts), facts.last.epoch if facts.last else 0
     is_own = ledger.store_id == facts.store_id
-    for epoch, timestamp_ms in _shown(ledger).items():
-        record = known.get(epoch)
-        if record is None and is_own and epoch < last:
+    for shown in _shown(ledger):
+        record = known.get(shown.epoch)
+        if record is None and is_own and shown.epoch < last:
             continue
-        if record is None or not _may_show(record, sink) or record.timestamp_ms != timestamp_ms:
+        if record is None or not _may_show(record, sink) or not shown.is_of(record):
             return False
     return True
 

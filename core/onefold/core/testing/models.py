@@ -30,7 +30,7 @@ from onefold.core.contract import (
     SinkKind,
     TaskId,
 )
-from onefold.core.errors import CheckpointMismatch, Damaged, Fenced, WorkLost
+from onefold.core.errors import CheckpointMismatch, Damaged, WorkLost
 
 __all__ = [
     "MODELS",
@@ -179,7 +179,7 @@ class ModelSink(ABC):
         self.entry = bound(self.entry, binding, self.name)
 
     def record(self, entry: LedgerEntry) -> None:
-        check_forward(self.entry, entry.epoch, entry.generation, self.name)
+        check_forward(self.entry, entry, self.name)
         self.entry = entry
 
     def close(self) -> None:
@@ -275,10 +275,9 @@ class ModelWriteThroughSink(ModelSink):
 
     def announce(self, record: EpochRecord) -> None:
         new = Announcement(record.epoch, record.generation, record.timestamp_ms, record.range)
-        check_forward(self.entry, new.epoch, new.generation, self.name)
         old = self.announced
-        if old is not None and (old.epoch > new.epoch or old.generation > new.generation):
-            raise Fenced(f"{self.name} has begun epoch {old.epoch} in generation {old.generation} already: stop")
+        for there in (self.entry, old):
+            check_forward(there, new, self.name)
         if old is not None and old.epoch == new.epoch:
             if (old.timestamp_ms, old.range) != (new.timestamp_ms, new.range):
                 raise CheckpointMismatch(f"{self.name} has begun epoch {new.epoch} otherwise: {old}")

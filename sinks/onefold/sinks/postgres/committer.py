@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import psycopg
 
-from onefold.core.contract import Committable, Decided, EpochRecord, LedgerEntry, SinkKind
+from onefold.core.contract import Binding, Committable, Decided, EpochRecord, LedgerEntry, SinkKind
 from onefold.core.errors import ConfigError, Damaged, DataLoss, InDoubt, OnefoldError, Retriable, WorkLost
 from onefold.core.failpoints import failpoint
 from onefold.sinks.postgres import connection as pool
@@ -111,6 +111,12 @@ class PostgresCommitter:
             found = self._books.ledger(connection)
         self._epoch_known = found.epoch if found is not None else 0
         return found
+
+    def bind(self, binding: Binding) -> None:
+        with self._borrow(f"binding the ledger to generation {binding.generation}", InDoubt) as connection:
+            connection.execute(pool.begin(self._settings.lock_timeout_s))
+            self._books.bind(connection, binding)
+            connection.execute("COMMIT")
 
     def record(self, entry: LedgerEntry) -> None:
         with self._borrow(f"writing the ledger row of epoch {entry.epoch}", InDoubt) as connection:

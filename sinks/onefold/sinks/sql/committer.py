@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import sqlalchemy as sa
 
-from onefold.core.contract import Committable, Decided, EpochRecord, LedgerEntry
+from onefold.core.contract import Binding, Committable, Decided, EpochRecord, LedgerEntry
 from onefold.core.errors import ConfigError
 from onefold.core.failpoints import failpoint
 from onefold.core.tables import store_info
@@ -48,6 +48,10 @@ class SqlCommitter:
     def ledger(self) -> LedgerEntry | None:
         with self._database.transaction() as connection:
             return self._books.ledger(connection)
+
+    def bind(self, binding: Binding) -> None:
+        with self._database.transaction() as connection:
+            self._books.bind(connection, binding)
 
     def record(self, entry: LedgerEntry) -> None:
         with self._database.transaction() as connection:
