@@ -9,11 +9,21 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from onefold.core.contract import Announcement, Binding, LedgerEntry
+from onefold.core.contract import Announcement, Binding, EpochRecord, Generation, LedgerEntry
 from onefold.core.errors import CheckpointMismatch, DataLoss, Fenced
 from onefold.core.positions import Positions
 
-__all__ = ["ADOPT", "UNBOUND", "bound", "check_bound", "check_forward", "is_foreign", "of_another_store"]
+__all__ = [
+    "ADOPT",
+    "UNBOUND",
+    "bound",
+    "check_bound",
+    "check_forward",
+    "is_foreign",
+    "not_mine",
+    "of_another_store",
+    "went_back",
+]
 
 ADOPT = (
     "start the pipeline once with adopt_ledger=True, a new checkpoint directory and startingOffsets=ledger:"
@@ -76,6 +86,35 @@ def check_bound(there: LedgerEntry | None, generation: int, store_id: str, sink:
         )
     if row.generation > generation or is_foreign(row, store_id):
         raise _fenced(sink, row, generation, store_id)
+
+
+def not_mine(generation: Generation, now: int | None) -> Fenced | CheckpointMismatch:
+    """What it means that the store has another generation of the pipeline than this one, or none any more."""
+    mine = f"generation {generation.number} of pipeline {generation.pipeline!r}"
+    if now is None:
+        return Fenced(
+            f"{mine} is not in the checkpoint store, which knows no such pipeline: somebody has retired it, or the"
+            " store is an older copy. Stop this process; start it again only if the pipeline is to go on"
+        )
+    if now < generation.number:
+        return CheckpointMismatch(
+            f"{mine} was started, and the checkpoint store is at generation {now}: the store is an older copy (a"
+            " restored backup, or a replica promoted before it had caught up). Nobody has taken over. Restore the newer"
+            " store; or start the pipeline again: it compares what is left, and says what can be done"
+        )
+    return Fenced(
+        f"{mine} was taken over (now: {now}). Another process runs this pipeline: stop this one and do not restart it"
+    )
+
+
+def went_back(record: EpochRecord, stored: EpochRecord | None) -> CheckpointMismatch:
+    """The store has the epoch in a state that this generation left behind, and nobody newer is there."""
+    return CheckpointMismatch(
+        f"epoch {record.epoch} of pipeline {record.pipeline!r} is {record.state.value}, and the store has it as"
+        f" {stored.state.value if stored else 'unknown'}: the store is an older copy (a restored backup, or a replica"
+        " promoted before it had caught up). Restore the newer store, or start the pipeline again: it compares what is"
+        " left, and says what can be done"
+    )
 
 
 def _fenced(sink: str, row: LedgerEntry, generation: int, store_id: str) -> Fenced:

@@ -16,7 +16,7 @@ from collections.abc import Collection, Generator, Iterable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from onefold.core.binding import check_bound, is_foreign
+from onefold.core.binding import check_bound, is_foreign, not_mine
 from onefold.core.contract import Binding, Committable, Decided, EpochRecord, EpochState, Generation, LedgerEntry
 from onefold.core.effects import (
     Abort,
@@ -221,10 +221,7 @@ def _resolve(
         now: StoreFacts = yield from _insist(ReadStore())
         if now.generation <= generation.number:
             raise  # below: the store went back under this start, which the error is about
-        raise Fenced(
-            f"generation {generation.number} of pipeline {generation.pipeline!r} was taken over (now:"
-            f" {now.generation}) while it started. Another process runs this pipeline: stop this one"
-        ) from error
+        raise not_mine(generation, now.generation) from error
 
 
 def _prepare(record: EpochRecord) -> Protocol[tuple[Committable, ...]]:

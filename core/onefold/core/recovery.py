@@ -160,8 +160,8 @@ def check_ledger(facts: StoreFacts, sink: str, ledger: LedgerEntry | None) -> No
             end = f", up to {shown.end.to_json()}" if shown.end is not None else ""
             raise CheckpointMismatch(
                 f"sink {sink!r} has an epoch {shown.epoch} of another time or end ({shown.timestamp_ms} ms{end}) than"
-                f" the store's ({record.timestamp_ms} ms, up to {record.range.end.to_json()}): store and destination have different histories. Point the"
-                f" pipeline to the store it had before, or {ADOPT}"
+                f" the store's ({record.timestamp_ms} ms, up to {record.range.end.to_json()}): store and destination"
+                f" have different histories. Point the pipeline to the store it had before, or {ADOPT}"
             )
 
 

@@ -44,6 +44,7 @@ class Fault(enum.Enum):
     OLD_CHECKPOINT = "old checkpoint"  # the process dies, and starts again over the older copy
     OLD_STORE = "old store"
     OLD_STORE_ADOPTED = "old store, adopted"  # and the operator decides for the destination, not for the newer store
+    STORE_GOES_BACK = "store goes back"  # and the process lives: a replica is promoted that had not caught up
     OLD_SINK = "old sink"
     OLD_DATABASE = "old database"  # store and sinks alike
     NEW_CHECKPOINT = "new checkpoint"  # the process dies, and its checkpoint directory is deleted
@@ -66,7 +67,10 @@ class Fault(enum.Enum):
 
 
 BACKUPS = frozenset(
-    {Fault.OLD_CHECKPOINT, Fault.OLD_STORE, Fault.OLD_STORE_ADOPTED, Fault.OLD_SINK, Fault.OLD_DATABASE}
+    {
+        *(Fault.OLD_CHECKPOINT, Fault.OLD_STORE, Fault.OLD_STORE_ADOPTED, Fault.STORE_GOES_BACK),
+        *(Fault.OLD_SINK, Fault.OLD_DATABASE),
+    }
 )
 MISHAPS = BACKUPS | {
     Fault.NEW_CHECKPOINT,

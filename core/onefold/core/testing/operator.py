@@ -62,6 +62,7 @@ class Operator:
         self.accepts_damage: int | None = None
         self.home: Host | None = None  # where the pipeline ran before another host began to
         self._batch_step = 1
+        self._has_tried = False
 
     @property
     def on_trial(self) -> bool:
@@ -99,7 +100,7 @@ class Operator:
         match mishap:
             case Fault.OLD_CHECKPOINT if self.backup:
                 self._restore(self.backup, "checkpoint")
-            case Fault.OLD_STORE | Fault.OLD_STORE_ADOPTED if self.backup:
+            case Fault.OLD_STORE | Fault.OLD_STORE_ADOPTED | Fault.STORE_GOES_BACK if self.backup:
                 self._restore(self.backup, *self._with_the_store)
             case Fault.OLD_SINK if self.backup:
                 self._restore(self.backup, *self._elsewhere[:1])
@@ -141,12 +142,21 @@ class Operator:
         if not isinstance(error, CheckpointMismatch | DataLoss | ConfigError) or self.newer is None:
             return False
         newer, mishap = self.newer, self.mishap
+        if mishap is Fault.STORE_GOES_BACK and not self._has_tried:
+            self._has_tried = True  # as the error says: start again, and hear what can be done
+            return True
         if mishap in ADOPTIONS and not self.adopts:
             self.adopts = self.from_ledger = True
             self.world.checkpoint = Checkpoint()
             return True
         match mishap:
-            case Fault.OLD_STORE | Fault.OLD_STORE_ADOPTED | Fault.NEW_STORE | Fault.NEW_STORE_ADOPTED:
+            case (
+                Fault.OLD_STORE
+                | Fault.OLD_STORE_ADOPTED
+                | Fault.STORE_GOES_BACK
+                | Fault.NEW_STORE
+                | Fault.NEW_STORE_ADOPTED
+            ):
                 self.adopts = self.from_ledger = False
                 self._restore(newer, "checkpoint", *self._with_the_store)
             case Fault.STORE_BACK if self.newer_store:

@@ -139,7 +139,8 @@ class World:
             return True
         except Fenced as error:
             self.awake = None
-            if process.generation == self.store.newest:
+            newest = self.store.newest
+            if process.generation and newest and newest.number <= process.generation.number:
                 self.complaints.append(f"a life was fenced by nobody: {error}")
             return False
         except Exception as error:
@@ -346,6 +347,8 @@ class World:
             raise Slept(point)
         if fault in MISHAPS:
             self.operator.suffer(fault)
+            if fault is Fault.STORE_GOES_BACK:
+                return
             raise Crash(point)
         match fault:
             case Fault.CRASH:
