@@ -58,7 +58,7 @@ def bound(there: LedgerEntry | None, binding: Binding, sink: str) -> LedgerEntry
     if foreign and not binding.takes_over:
         raise of_another_store(sink, row, binding.store_id)
     if row.generation > binding.generation or (foreign and row.generation == binding.generation):
-        raise _fenced(sink, row, binding.generation, binding.store_id)
+        raise _fenced(sink, row, binding)
     return replace(row, generation=binding.generation, store_id=binding.store_id, members=(), announced=None)
 
 
@@ -66,26 +66,27 @@ def check_forward(there: LedgerEntry | Announcement | None, new: LedgerEntry | A
     """Raises Fenced where the destination has a newer generation, or another store, or stands beyond the new epoch."""
     row = there or UNBOUND
     foreign = isinstance(row, LedgerEntry) and isinstance(new, LedgerEntry) and is_foreign(row, new.store_id)
-    if foreign or row.generation > new.generation or row.epoch > new.epoch:
+    if foreign or row.generation > new.generation:
+        raise _fenced(sink, row, new)
+    if row.epoch > new.epoch:
         raise Fenced(
-            f"sink {sink!r} stands at epoch {row.epoch} of generation {row.generation}{_whose(row)}, and epoch"
-            f" {new.epoch} of generation {new.generation}{_whose(new)} is behind it, or not its own. Another process"
-            " runs this pipeline: stop this one and do not restart it"
+            f"sink {sink!r} stands at epoch {row.epoch} of generation {row.generation}, and epoch {new.epoch} is behind"
+            " it. Another process runs this pipeline: stop this one and do not restart it"
         )
 
 
-def check_bound(there: LedgerEntry | None, generation: int, store_id: str, sink: str) -> None:
+def check_bound(there: LedgerEntry | None, mine: Binding, sink: str) -> None:
     """Hold a row against the driver that bound it. Raises Fenced where somebody else has bound it since."""
     row = there or UNBOUND
-    if row.generation < generation:
+    if row.generation < mine.generation:
         raise DataLoss(
-            f"sink {sink!r} no longer knows that generation {generation} was started (it has {row.generation}): the"
-            " destination was emptied, or is an older copy (a restored backup, or a replica promoted before it had"
+            f"sink {sink!r} no longer knows that generation {mine.generation} was started (it has {row.generation}):"
+            " the destination was emptied, or is an older copy (a restored backup, or a replica promoted before it had"
             " caught up). Restore the newer copy; or start the pipeline again: it compares what is left, and says what"
             " can be done"
         )
-    if row.generation > generation or is_foreign(row, store_id):
-        raise _fenced(sink, row, generation, store_id)
+    if row.generation > mine.generation or is_foreign(row, mine.store_id):
+        raise _fenced(sink, row, mine)
 
 
 def not_mine(generation: Generation, now: int | None) -> Fenced | CheckpointMismatch:
@@ -117,15 +118,14 @@ def went_back(record: EpochRecord, stored: EpochRecord | None) -> CheckpointMism
     )
 
 
-def _fenced(sink: str, row: LedgerEntry, generation: int, store_id: str) -> Fenced:
-    by = f"generation {row.generation}{_whose(row)}"
-    if is_foreign(row, store_id):
-        by += ", which adopted the pipeline's ledger on another host"
+def _fenced(sink: str, by: LedgerEntry | Announcement, mine: LedgerEntry | Announcement | Binding) -> Fenced:
+    foreign = not isinstance(mine, Announcement) and isinstance(by, LedgerEntry) and is_foreign(by, mine.store_id)
+    how = ", which adopted the pipeline's ledger on another host" if foreign else ""
     return Fenced(
-        f"sink {sink!r} was taken over by {by}, from generation {generation} of checkpoint store {store_id}. Another"
-        " process runs this pipeline: stop this one and do not restart it"
+        f"sink {sink!r} was taken over by generation {by.generation}{_whose(by)}{how}; this is generation"
+        f" {mine.generation}{_whose(mine)}. Another process runs this pipeline: stop this one and do not restart it"
     )
 
 
-def _whose(row: LedgerEntry | Announcement) -> str:
-    return f" of checkpoint store {row.store_id}" if isinstance(row, LedgerEntry) and row.store_id else ""
+def _whose(of: LedgerEntry | Announcement | Binding) -> str:
+    return "" if isinstance(of, Announcement) or not of.store_id else f" of checkpoint store {of.store_id}"

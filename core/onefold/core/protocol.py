@@ -247,7 +247,7 @@ def _decide(
         if attempt and not in_doubt:
             yield from _verify(record, manifest)
         if not in_doubt:
-            yield from _look(generation, store_id, record.sinks)
+            yield from _look(Binding(store_id, generation.number), record.sinks)
         try:
             decided: Decided = yield Decide(generation, record, manifest)
             return decided
@@ -266,11 +266,11 @@ def _decide(
             raise
 
 
-def _look(generation: Generation, store_id: str, sinks: Iterable[str]) -> Protocol[None]:
+def _look(mine: Binding, sinks: Iterable[str]) -> Protocol[None]:
     """Whether every sink is still this driver's. What it prepared is listed from here on, so that whoever binds the
     sinks later finds it."""
     for sink in sinks:
-        check_bound((yield from _insist(ReadLedger(sink))), generation.number, store_id, sink)
+        check_bound((yield from _insist(ReadLedger(sink))), mine, sink)
 
 
 def _undecided(record: EpochRecord, error: OnefoldError) -> InDoubt:
