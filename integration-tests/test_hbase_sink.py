@@ -35,7 +35,7 @@ from onefold.sinks.hbase.versions import newest
 
 pytestmark = pytest.mark.servers
 
-CALLS = {"write", "prepare", "writer's abort", "announce", "verify", "commit", "record", "open", "recover"}
+CALLS = {"write", "prepare", "writer's abort", "announce", "verify", "commit", "bind", "record", "open", "recover"}
 CODE = ("onefold.sinks.hbase", "onefold.sinks.announcing", "onefold.hbase")
 
 

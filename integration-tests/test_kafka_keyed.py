@@ -43,7 +43,7 @@ pytestmark = pytest.mark.servers
 
 Topic = Callable[..., str]
 PARTITIONS = 4
-CALLS = {"write", "prepare", "writer's abort", "announce", "verify", "commit", "record", "open", "recover"}
+CALLS = {"write", "prepare", "writer's abort", "announce", "verify", "commit", "bind", "record", "open", "recover"}
 
 
 class Readers:

@@ -187,7 +187,7 @@ def test_a_ledger_rows_epoch_and_generation_only_grow(postgres_url: str, ask: As
     committer.record(entry(5, 2))
     committer.record(entry(5, 3))
     for older in (entry(5, 2), entry(4, 9), entry(6, 2)):
-        with pytest.raises(Fenced, match="epoch 5 of generation 3|taken over by generation 3"):
+        with pytest.raises(Fenced, match=r"epoch 5 of generation 3|taken over by generation 3"):
             committer.record(older)
     committer.record(entry(6, 3))
     assert committer.ledger() == entry(6, 3)

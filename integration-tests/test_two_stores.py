@@ -98,7 +98,11 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
 
         def rows() -> list[int]:
             table = HBaseTable(HBaseSettings(servers), name)
-            return [int(key) for part in table.scan(b"", b"", [(b"f", b"name")]) for key in part.keys.to_pylist()]
+            return [
+                int.from_bytes(key) - 2**63
+                for part in table.scan(b"", b"", [(b"f", b"name")])
+                for key in part.keys.to_pylist()
+            ]
 
         yield Place(lambda: HBaseSink(servers, name, row_key="id", family="f"), rows, tmp_path)
 
