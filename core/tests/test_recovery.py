@@ -173,7 +173,8 @@ def test_a_begun_write_through_epoch_runs_again_as_it_was_or_not_at_all() -> Non
     same = replace(asks(10, 20), write_through=("a",))
     for again in (same, replace(same, sinks=("b", "a"))):  # sinks commit in the order of their settings
         assert place(facts, None, again) == Next()
-    for other in (replace(same, range=Range(at(10), at(19))), replace(same, sinks=("a",)), asks(10, 20)):
+    others = (replace(same, range=Range(at(10), at(19))), replace(same, sinks=("a",)), asks(10, 20))
+    for other in (*others, replace(same, fingerprint="other columns")):
         with pytest.raises(CheckpointMismatch, match="must run again exactly as it was"):
             place(facts, None, other)
 

@@ -63,9 +63,9 @@ class EpochRequest:
         return self.fingerprint.partition("/")[2] == record.fingerprint.partition("/")[2]
 
     def is_again(self, record: EpochRecord) -> bool:
-        """Whether this asks for that very epoch: the same range of the same input into the same sinks, whose order
-        is only that in which they commit."""
-        is_alike = _sorted(self) == _sorted(record) and self.has_input_of(record)
+        """Whether this asks for that very epoch: the same range of the same input, by the same job, into the same
+        sinks, whose order is only that in which they commit."""
+        is_alike = _sorted(self) == _sorted(record) and self.fingerprint == record.fingerprint
         return is_alike and self.range.is_again(record.range)
 
 

@@ -243,8 +243,10 @@ def place(facts: StoreFacts, found: EpochRecord | None, request: EpochRequest) -
         raise CheckpointMismatch(
             f"epoch {rerun.epoch} was begun, and parts of it may show in {', '.join(rerun.write_through)}: it must run"
             f" again exactly as it was, to {rerun.range.end.to_json()}, and batch {request.batch_id} of query"
-            f" {request.query_id} is another range or has other sinks ({asked.end.differences(rerun.range.end)})."
-            f" Restore the checkpoint and the settings that it had, or {NEW_CHECKPOINT}"
+            f" {request.query_id} is another range, or has other sinks, columns or modes"
+            f" ({asked.end.differences(rerun.range.end) or 'the range is the same'}). Go back to the checkpoint, the"
+            f" columns and the settings that it had until that epoch is complete; or, where only the checkpoint is"
+            f" another, {NEW_CHECKPOINT}"
         )
     if base is None:
         if request.continues:

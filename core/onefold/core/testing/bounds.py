@@ -59,10 +59,13 @@ ADOPTS = frozenset({Fault.OLD_STORE_ADOPTED, Fault.NEW_STORE_ADOPTED})
 RESTORES = tuple(sorted(BACKUPS, key=lambda fault: fault.value))
 AGAIN = (Fault.CRASH, Fault.RETRIABLE, Fault.IN_DOUBT, Fault.EXPIRE, Fault.EMPTY_STAGE, Fault.SWEEP)
 ADOPTION = frozenset({"before:Bind", "after:Bind", "before:Adopt", "after:Adopt"})
+JUMPS = frozenset({Fault.CLOCK_AHEAD, Fault.CLOCK_BACK})
+BACK, FORKED = frozenset({Fault.CLOCK_BACK}), frozenset({Fault.OLD_DATABASE_CUT_ANEW})
 DECIDES = frozenset({"before:Decide"})
 REMOVALS = frozenset({"before:OpenEpoch", "before:ListLeftovers", "before:Abort"})
 WRITES_LEDGER, COMPLETES = frozenset({"before:WriteLedger"}), frozenset({"before:Complete"})
 COMMITS = frozenset({"before:CommitBatch"})
+FORKS = frozenset({"before:Decide", "before:Complete", "before:CommitBatch"})
 
 ONE_FAULT = Bound("one fault", ())
 DEFAULT = Bound(
@@ -99,6 +102,11 @@ DEFAULT = Bound(
         Rule((RIVALS,), (Fault.WAKE_ONE_STEP,), Window.RECOVERY, size_max=1, batches_max=1),
         Rule((RIVALS,), (Fault.WAKE,), Window.RECOVERY, batches_max=1),
         Rule((RIVALS,), (Fault.CRASH,), Window.RECOVERY, at=ADOPTION, batches_max=1),
+        # The clock jumps, and where it is behind, two histories count T up alike.
+        Rule((JUMPS,), (Fault.CLOCK_AHEAD, Fault.CLOCK_BACK), Window.RECOVERY, size_max=1, batches_max=1, sparse=True),
+        Rule((BACK,), (Fault.BACKUP,), Window.REST, at=COMMITS, size_max=1, batches_max=1),
+        Rule((BACK, COPIES), (Fault.OLD_DATABASE_CUT_ANEW,), Window.REST, at=FORKS, size_max=1, batches_max=1),
+        Rule((BACK, COPIES, FORKED), (Fault.STORE_BACK,), Window.REST, at=FORKS, size_max=1, batches_max=1),
         # A ledger row two generations newer than the older copy of the store.
         Rule((COPIES,), (Fault.CRASH,), Window.RECOVERY, at=WRITES_LEDGER, batches_max=1),
         Rule((COPIES, DIES), (Fault.CRASH,), Window.RECOVERY, at=WRITES_LEDGER, batches_max=1),

@@ -189,8 +189,12 @@ class ModelStore:
         """Every epoch, oldest first."""
         return tuple(record for _, record in sorted(self.epochs.items()))
 
+    def jump(self, by: int) -> None:
+        """The clock is set, as by an operator or by NTP."""
+        self._clock += by
+
     def _now(self) -> int:
-        """A clock that goes on, also where an older copy is restored."""
+        """A clock that goes on, also where an older copy is restored, but for its jumps."""
         self._clock += 1
         return self._clock
 

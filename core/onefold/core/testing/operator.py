@@ -61,6 +61,7 @@ class Operator:
         self.from_ledger = self.adopts = False
         self.accepts_damage: int | None = None
         self.home: Host | None = None  # where the pipeline ran before another host began to
+        self.input = "first"
         self._batch_step = 1
         self._has_tried = False
 
@@ -100,13 +101,17 @@ class Operator:
         match mishap:
             case Fault.OLD_CHECKPOINT if self.backup:
                 self._restore(self.backup, "checkpoint")
+            case Fault.OTHER_INPUT if self.backup:
+                self.input = "other"
+                self._restore(self.backup, "checkpoint")
             case Fault.OLD_STORE | Fault.OLD_STORE_ADOPTED | Fault.STORE_GOES_BACK if self.backup:
                 self._restore(self.backup, *self._with_the_store)
             case Fault.OLD_SINK if self.backup:
                 self._restore(self.backup, *self._elsewhere[:1])
-            case Fault.OLD_DATABASE if self.backup:
+            case Fault.OLD_DATABASE | Fault.OLD_DATABASE_CUT_ANEW if self.backup:
                 self.newer_store = self.newer
                 self._restore(self.backup, "store", *world.sinks)
+                self.cuts_anew |= mishap is Fault.OLD_DATABASE_CUT_ANEW
             case Fault.STORE_BACK if self.newer_store:
                 self._restore(self.newer_store, "store")
             case Fault.NEW_STORE | Fault.NEW_STORE_ADOPTED:
@@ -163,6 +168,9 @@ class Operator:
                 self._restore(self.newer_store, "checkpoint", "store", *self.world.sinks)
             case Fault.OLD_SINK:
                 self._restore(newer, *self._elsewhere[:1])
+            case Fault.OTHER_INPUT:
+                self.input = "first"
+                self._restore(newer, "checkpoint")
             case Fault.TOPIC_ANEW:
                 self.topic_is_new = False
                 self._forget_plan()

@@ -43,6 +43,7 @@ PIPELINE = "model"
 LIVES_MAX = 80  # the longest plans kill no more than half as many
 CUTS: tuple[dict[str, int], ...] = ({"t/0": 2, "t/1": 1}, {"t/0": 2, "t/1": 3})  # where batches end, from the start on
 OTHER_CUTS: tuple[dict[str, int], ...] = ({"t/0": 1, "t/1": 1}, {"t/0": 2, "t/1": 2}, CUTS[-1])
+CLOCK_JUMP = 1000  # more than any run takes
 EMPTY_AT = 0  # after this cut comes a batch without records
 
 
@@ -232,7 +233,7 @@ class World:
                 must = until if not checkpoint.offsets else None
                 yield PlanBatch(batch, must or self._end_of_next(checkpoint, begin))
             span = Range(begin, checkpoint.offsets[batch])
-            request = EpochRequest(span, "query", batch, "job", names, through, continues=bool(before))
+            request = EpochRequest(span, "query", batch, f"job/{operator.input}", names, through, continues=bool(before))
             try:
                 yield from with_tasks(protocol.epoch(started.generation, started.store_id, request))
             except (Retriable, InDoubt) as error:
@@ -388,6 +389,8 @@ class World:
                 self._down["sink-0" if fault is Fault.SINK_DOWN else "store"] = self.lives + 2
             case Fault.GROW:
                 self.grow()
+            case Fault.CLOCK_AHEAD | Fault.CLOCK_BACK:
+                self.store.jump(CLOCK_JUMP if fault is Fault.CLOCK_AHEAD else -CLOCK_JUMP)
             case Fault.BACKUP:
                 self.operator.back_up()
             case Fault.SWEEP | Fault.SWEEP_HALTS:
