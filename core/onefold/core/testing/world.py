@@ -233,7 +233,9 @@ class World:
                 must = until if not checkpoint.offsets else None
                 yield PlanBatch(batch, must or self._end_of_next(checkpoint, begin))
             span = Range(begin, checkpoint.offsets[batch])
-            request = EpochRequest(span, "query", batch, f"job/{operator.input}", names, through, continues=bool(before))
+            request = EpochRequest(
+                span, "query", batch, f"job/{operator.input}", names, through, continues=bool(before)
+            )
             try:
                 yield from with_tasks(protocol.epoch(started.generation, started.store_id, request))
             except (Retriable, InDoubt) as error:
