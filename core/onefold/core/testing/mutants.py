@@ -13,7 +13,7 @@ from onefold.core.testing.subject import Patch
 
 __all__ = ["MUTANTS", "Mutant"]
 
-PROTOCOL, RECOVERY = "onefold.core.protocol", "onefold.core.recovery"
+PROTOCOL, RECOVERY, BINDING = "onefold.core.protocol", "onefold.core.recovery", "onefold.core.binding"
 MODELS, STORE = "onefold.core.testing.models", "onefold.core.testing.model_store"
 TP, LR, WT = "two-phase", "last-resource", "write-through"
 
@@ -35,7 +35,7 @@ def _mutant(name: str, module: str, old: str, new: str, *configurations: str) ->
 
 VERIFY = "        yield Verify(sink, tuple(c for c in manifest if c.sink == sink))\n"
 DECIDES = """            manifest = yield from _prepare(record)
-            decided = yield from _decide(generation, record, manifest)
+            decided = yield from _decide(generation, store_id, record, manifest)
 """
 DOUBT = """        except InDoubt:
             raise  # it may have been decided: no abort, no sweep, no rerun
@@ -59,6 +59,12 @@ FIRST = {
     "a sweep reads the store before it lists": Fault.SWEEP_HALTS,
     "the generation from the store alone": Fault.BACKUP,
     "T is not compared": Fault.BACKUP,
+    "where an epoch ends is not compared": Fault.CLOCK_BACK,
+    "another store's binding is not compared": Fault.RIVAL,
+    "an adoption sweeps nothing": Fault.RIVAL_ADOPTED,
+    "a store that went back is taken for a newer generation": Fault.BACKUP,
+    "the input that a range stands for is not compared": Fault.BACKUP,
+    "an older generation writes the ledger, and announces": Fault.RIVAL_ADOPTED,
     "what a checkpoint has done is not looked at": Fault.BACKUP,
     "an epoch is opened on its range alone": Fault.LATE,
     "a sink's missing epochs are not missed": Fault.BACKUP,
@@ -73,7 +79,7 @@ _ALL: tuple[Mutant, ...] = (
         PROTOCOL,
         DECIDES,
         """            manifest = yield RunWriters(record)
-            decided = yield from _decide(generation, record, manifest)
+            decided = yield from _decide(generation, store_id, record, manifest)
             for sink in record.sinks:
                 yield from _insist(Verify(sink, tuple(c for c in manifest if c.sink == sink)))
 """,
@@ -85,8 +91,10 @@ _ALL: tuple[Mutant, ...] = (
                 PROTOCOL,
                 DECIDES,
                 """            manifest = yield from _prepare(record)
-            yield from _commit_all(Decided(replace(record, state=EpochState.DECIDED, manifest=manifest)))
-            decided = yield from _decide(generation, record, manifest)
+            import dataclasses
+            chosen = dataclasses.replace(record, state=EpochState.DECIDED, manifest=manifest)
+            yield from _commit_all(Decided(chosen))
+            decided = yield from _decide(generation, store_id, record, manifest)
 """,
             ),
         ),
@@ -170,7 +178,7 @@ _ALL: tuple[Mutant, ...] = (
             Patch(
                 PROTOCOL,
                 "        yield from _finish(generation, facts.store_id, decided)\n    for record in resolution.give_up",
-                "        decided = Decided(replace(decided.record, sinks=sinks))\n"
+                "        decided = Decided(__import__('dataclasses').replace(decided.record, sinks=sinks))\n"
                 "        yield from _finish(generation, facts.store_id, decided)\n    for record in resolution.give_up",
             ),
         ),
@@ -308,9 +316,9 @@ _ALL: tuple[Mutant, ...] = (
     ),
     _mutant(
         "a ledger row must be newer, not as new",
-        MODELS,
-        "(mine.epoch, mine.generation) > (",
-        "(mine.epoch, mine.generation) >= (",
+        BINDING,
+        "    if row.epoch > new.epoch:\n",
+        "    if row.epoch >= new.epoch > 0:\n",
     ),
     _mutant(
         "a commit that is not the same when repeated",
@@ -333,8 +341,8 @@ _ALL: tuple[Mutant, ...] = (
     _mutant(
         "T is not compared",
         RECOVERY,
-        "        if record.timestamp_ms != timestamp_ms:\n",
-        "        if timestamp_ms < 0:\n",
+        "        if record is None or record.timestamp_ms != self.timestamp_ms:\n",
+        "        if record is None:\n",
     ),
     Mutant(
         "a gap is taken for the next range",
@@ -388,6 +396,56 @@ _ALL: tuple[Mutant, ...] = (
         STORE,
         "        if (last.epoch if last else 0) != after:\n",
         "        if after < 0:\n",
+    ),
+    _mutant(
+        "where an epoch ends is not compared",
+        RECOVERY,
+        "        return self.end is None or self.end.relation_to(record.range.end) is Relation.SAME\n",
+        "        return True\n",
+        WT,
+    ),
+    _mutant(
+        "another store's binding is not compared",
+        BINDING,
+        "    if foreign and not binding.takes_over:\n",
+        "    if foreign and not binding.store_id:\n",
+    ),
+    _mutant(
+        "nobody looks at the bindings before a decision",
+        PROTOCOL,
+        "            yield from _look(Binding(store_id, generation.number), record.sinks)\n",
+        "            yield from ()\n",
+    ),
+    _mutant(
+        "an adoption fences nobody",
+        PROTOCOL,
+        "    yield from _bind(Binding(facts.store_id, generation.number, takes_over=True), sinks)\n",
+        "    yield from ()\n",
+    ),
+    _mutant(
+        "an adoption sweeps nothing",
+        PROTOCOL,
+        "    yield from sweep(generation, sinks)\n    entry = adoption(",
+        "    entry = adoption(",
+    ),
+    _mutant(
+        "an older generation writes the ledger, and announces",
+        BINDING,
+        "    if foreign or row.generation > new.generation:\n",
+        "    if foreign:\n",
+        WT,
+    ),
+    _mutant(
+        "a store that went back is taken for a newer generation",
+        BINDING,
+        "    if now < generation.number:\n",
+        "    if now < 0:\n",
+    ),
+    _mutant(
+        "the input that a range stands for is not compared",
+        STORE,
+        "record.range == request.range and request.has_input_of(record):",
+        "record.range == request.range:",
     ),
     _mutant(
         "a sink's missing epochs are not missed",
