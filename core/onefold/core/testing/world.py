@@ -19,7 +19,17 @@ import pyarrow as pa
 
 from onefold.core.contract import Committable, EpochRecord, Generation, SinkKind, TaskId
 from onefold.core.driver import Driver
-from onefold.core.effects import AcquireGeneration, Adopt, Decide, Effect, EpochRequest, Pause, ReadStore, Verify
+from onefold.core.effects import (
+    AcquireGeneration,
+    Adopt,
+    Decide,
+    Effect,
+    EpochRequest,
+    FindEpoch,
+    Pause,
+    ReadStore,
+    Verify,
+)
 from onefold.core.errors import (
     BadRecord,
     Fenced,
@@ -304,6 +314,8 @@ class World:
         answer = process.driver.perform(step)
         if isinstance(step, AcquireGeneration):
             process.generation = answer
+        if isinstance(step, FindEpoch) and answer is not None and not step.request.has_input_of(answer):
+            self.complaints.append(f"epoch {answer.epoch} of another input is taken for what was asked for")
         if isinstance(step, Adopt) and self.operator.home is not None:
             process.host.first_start = self.operator.home.first_start
         if isinstance(step, Verify):
