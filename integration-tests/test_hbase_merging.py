@@ -18,7 +18,7 @@ from onefold.sinks.hbase import applying, rolling
 
 pytestmark = pytest.mark.servers
 
-CALLS = {"write", "prepare", "writer's abort", "announce", "verify", "commit", "record", "open", "recover"}
+CALLS = {"write", "prepare", "writer's abort", "announce", "verify", "commit", "bind", "record", "open", "recover"}
 CODE = ("onefold.sinks.hbase", "onefold.sinks.announcing", "onefold.hbase")
 
 

@@ -36,7 +36,7 @@ from onefold.sinks.hbase.versions import newest
 
 pytestmark = pytest.mark.servers
 
-CALLS = {"write", "prepare", "writer's abort", "announce", "verify", "commit", "record", "open", "recover"}
+CALLS = {"write", "prepare", "writer's abort", "announce", "verify", "commit", "bind", "record", "open", "recover"}
 CODE = ("onefold.sinks.hbase", "onefold.sinks.announcing", "onefold.hbase")
 
 
@@ -362,7 +362,7 @@ def test_a_note_that_lands_behind_a_successors_changes_nothing(line: Line, monke
 
     with monkeypatch.context() as patched:
         patched.setattr(HBaseTable, "put_if_equal", late)
-        with pytest.raises(Fenced, match=r"stands at epoch 1 of generation 2, and epoch 1 of generation 1 is behind"):
+        with pytest.raises(Fenced, match="was taken over by generation 2; this is generation 1"):
             first.announce(record)
     entry = second.ledger()
     assert entry is not None and entry.announced is not None and entry.announced.generation == 2

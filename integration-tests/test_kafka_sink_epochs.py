@@ -30,7 +30,7 @@ from onefold.sinks.kafka.naming import Handle
 from onefold.sinks.kafka.progress import Record
 
 pytestmark = pytest.mark.servers
-CALLS = {"write", "writer's abort", "prepare", "abort", "commit", "record", "open", "recover"}
+CALLS = {"write", "writer's abort", "prepare", "abort", "commit", "bind", "record", "open", "recover"}
 PARTITIONS = 2
 
 

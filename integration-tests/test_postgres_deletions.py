@@ -12,7 +12,7 @@ from lives import Epochs
 from support import wait_until
 from upserts import DELETIONS, MARKED, ask, deleting, marked, rows, table, upsert
 
-from onefold.core import ConfigError
+from onefold.core import ConfigError, driver
 from onefold.sinks.postgres import committer
 
 pytestmark = pytest.mark.servers
@@ -27,6 +27,19 @@ def test_a_deletion_is_forgotten_when_its_time_is_over(postgres_url: str) -> Non
         epochs.run(marked((2, 1, "b", False)))  # its commit looks what has expired
         epochs.run(marked((1, 4, "very late", False)))
         assert table(postgres_url) == [(1, 4, "very late"), (2, 1, "b")]
+
+
+def test_a_drivers_clock_that_jumps_ahead_forgets_no_deletion(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Epochs(deleting(postgres_url, deletes_kept_s=3600), MARKED) as epochs:
+        epochs.run(marked((1, 5, None, True)))
+        with monkeypatch.context() as ahead:
+            now_ns = time.time_ns
+            ahead.setattr(driver.time, "time_ns", lambda: now_ns() + 10**9 * 365 * 24 * 3600)
+            epochs.run(marked((2, 1, "b", False)))  # its commit looks what has expired
+        epochs.run(marked((1, 4, "late", False)))
+    assert table(postgres_url) == [(2, 1, "b")]
 
 
 def test_a_key_is_remembered_for_as_long_as_any_of_its_deletions_asks_for(postgres_url: str) -> None:

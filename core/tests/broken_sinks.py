@@ -12,7 +12,8 @@ import pyarrow as pa
 from sqlite_sink import SqliteCommitter, SqliteSink, SqliteWriter, transaction
 from sqlite_staged_sink import SqliteStagedCommitter, SqliteStagedSink
 
-from onefold.core import Committable, Damaged, Decided, Guarantee, LedgerEntry, SinkKind, TaskId
+from onefold.core import Binding, Committable, Damaged, Decided, Guarantee, LedgerEntry, SinkKind, TaskId
+from onefold.core.binding import bound, check_forward
 
 
 class Broken(SqliteSink):
@@ -307,7 +308,43 @@ class HidesMembers(Broken):
     class Committer(SqliteCommitter):
         def ledger(self) -> LedgerEntry | None:
             entry = super().ledger()
-            return replace(entry, members=()) if entry is not None and entry.epoch else None
+            return replace(entry, members=()) if entry is not None and (entry.epoch or entry.store_id) else None
+
+    committers = Committer
+
+
+class BindsAnybody(Broken):
+    """bind takes the row from whichever store has it."""
+
+    class Committer(SqliteCommitter):
+        def bind(self, binding: Binding) -> None:
+            super().bind(replace(binding, takes_over=True))
+
+    committers = Committer
+
+
+class BindsForNothing(Broken):
+    """record asks for the epoch alone."""
+
+    class Committer(SqliteCommitter):
+        def _record(self, db: sqlite3.Connection, entry: LedgerEntry) -> None:
+            row = self._row(db)
+            check_forward(replace(row, generation=0, store_id="") if row.epoch < entry.epoch else row, entry, "rows")
+            self._write(db, entry)
+
+    committers = Committer
+
+
+class BindsInTwoSteps(Broken):
+    """bind writes the generation in one transaction, and whose it is in another."""
+
+    class Committer(SqliteCommitter):
+        def bind(self, binding: Binding) -> None:
+            with transaction(self.sink.path) as db:
+                row = bound(self._row(db), binding, self.sink.name)
+                self._write(db, replace(row, store_id=self._row(db).store_id))
+            with transaction(self.sink.path) as db:
+                self._write(db, row)
 
     committers = Committer
 

@@ -28,7 +28,7 @@ from onefold.core.testing.conformance.promises import Book
 from onefold.core.testing.conformance.report import passed
 
 EXAMPLES = Path(__file__).parents[2] / "docs/examples"
-CALLS = {"write", "writer's abort", "prepare", "abort", "commit", "record", "open", "recover"}
+CALLS = {"write", "writer's abort", "prepare", "abort", "commit", "bind", "record", "open", "recover"}
 Sinks = Callable[..., ConformanceReport]
 
 
@@ -116,6 +116,10 @@ WRONG = {
     broken.VerifiesNothing: (Promise.VERIFY, "it returned None", ""),
     broken.LedgerGoesBack: (Promise.LEDGER_FORWARD, "it returned None", ""),
     broken.LedgerInTwoSteps: (Promise.LEDGER_DURABLE, "None", "inside it, before line at sqlite_sink.py:"),
+    broken.BindsAnybody: (Promise.BOUND, "it returned None", ""),
+    broken.BindsForNothing: (Promise.LEDGER_FORWARD, "it returned None", ""),
+    broken.BindsInTwoSteps: (Promise.BOUND_DURABLE, "store-", "inside it"),
+    through.AnnouncesForAnybody: (Promise.FENCES, "it returned None", ""),
     broken.HidesMembers: (Promise.MEMBERS, "None", ""),
     broken.KeepsALock: (Promise.PICKLES, "cannot pickle", ""),
     broken.SaysAtomic: (Promise.ATOMIC_EPOCH, "3 of 6 rows", "inside it"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -11,10 +12,12 @@ import pytest
 
 from onefold.core import (
     Announcement,
+    Binding,
     CheckpointMismatch,
     Committable,
     ConfigError,
     Damaged,
+    DataLoss,
     Decided,
     EpochRecord,
     EpochState,
@@ -34,6 +37,8 @@ from onefold.core import (
 from onefold.core.effects import (
     Abort,
     AcquireGeneration,
+    Adopt,
+    Bind,
     Commit,
     Effect,
     EpochRequest,
@@ -41,7 +46,6 @@ from onefold.core.effects import (
     Pause,
     RunWriters,
     StoreFacts,
-    WriteLedger,
 )
 from onefold.core.protocol import Initial, Outcome, Protocol, Started, epoch, start, sweep
 
@@ -53,6 +57,7 @@ RECORD = EpochRecord("p", 1, 3, EpochState.OPEN, SPAN, 1000, "q", 0, "job", sink
 WORK = tuple(Committable(sink, SinkKind.TWO_PHASE, f"w-{sink}", 3, 1, 5) for sink in SINKS)
 DECIDED = Decided(replace(RECORD, state=EpochState.DECIDED, manifest=WORK))
 FACTS = StoreFacts("store", 3)
+BOUND = LedgerEntry(0, 3, 0, Positions(), "store")
 Script = dict[str, Any]
 E = TypeVar("E")
 
@@ -63,7 +68,7 @@ class World:
     def __init__(self, **answers: Any) -> None:
         self.answers: Script = {
             "AcquireGeneration": MINE, "ReadStore": FACTS, "FindEpoch": None, "OpenEpoch": RECORD,
-            "RunWriters": WORK, "Decide": DECIDED, "ListLeftovers": (), "Freeze": Positions(),
+            "RunWriters": WORK, "Decide": DECIDED, "ListLeftovers": (), "Freeze": Positions(), "ReadLedger": BOUND,
         } | answers  # fmt: skip
         self.seen: list[Effect] = []
 
@@ -98,8 +103,8 @@ def test_an_epoch_does_its_steps_in_this_order() -> None:
     world = World()
     assert world.run(epoch(MINE, "store", ASKED)) == Outcome(DECIDED.record, replayed=False)
     assert world.names == [
-        "ReadStore", "FindEpoch", "OpenEpoch", "RunWriters", "Verify", "Verify", "Decide", "Commit", "Commit",
-        "WriteLedger", "WriteLedger", "Complete", "ListLeftovers", "ListLeftovers",
+        "ReadStore", "FindEpoch", "OpenEpoch", "RunWriters", "Verify", "Verify", "ReadLedger", "ReadLedger", "Decide",
+        "Commit", "Commit", "WriteLedger", "WriteLedger", "Complete", "ListLeftovers", "ListLeftovers",
     ]  # fmt: skip
 
 
@@ -302,15 +307,41 @@ def test_a_start_that_was_overtaken_is_fenced_not_told_to_restore_backups() -> N
         World(ReadLedger=ahead).run(start(SINKS, None))
 
 
-def test_an_adoption_writes_the_store_and_every_ledger() -> None:
-    ahead = LedgerEntry(2, 4, 2000, SPAN.end, "other")
+def test_an_adoption_binds_every_sink_sweeps_and_then_looks_what_there_is_to_adopt() -> None:
+    ahead = LedgerEntry(2, 2, 2000, SPAN.end, "other")
     done = replace(RECORD, epoch=2, timestamp_ms=2000, state=EpochState.COMPLETE)
     after = replace(FACTS, last=done, complete=done)
-    world = World(ReadStore=[FACTS, after], ReadLedger=[*[ahead] * 4, replace(ahead, store_id="store")])
+    theirs = Committable("a", SinkKind.TWO_PHASE, "theirs", 2, 3, 0)
+    bound = replace(ahead, generation=3, store_id="store")
+    world = World(
+        ReadStore=[FACTS, FACTS, after], ReadLedger=[*[ahead] * 4, bound], ListLeftovers=[(theirs,), (), (), ()]
+    )
     world.run(start(SINKS, None, adopt_ledger=True))
-    written = [e.entry for e in world.of(WriteLedger)]
-    assert written == [replace(ahead, generation=3, store_id="store")] * 2
-    assert world.names.index("Adopt") < world.names.index("WriteLedger")
+    takes_over, again = Binding("store", 3, takes_over=True), Binding("store", 3)
+    assert [(e.sink, e.binding) for e in world.of(Bind)] == [
+        ("a", takes_over), ("b", takes_over), ("a", again), ("b", again),
+    ]  # fmt: skip
+    assert [e.committables for e in world.of(Abort)] == [(theirs,)]
+    assert [e.entry for e in world.of(Adopt)] == [bound]
+    steps = ["ReadLedger", "Bind", "ListLeftovers", "Abort", "ReadLedger", "Adopt", "ReadLedger", "Bind"]
+    seen = [name for name in world.names if name in steps]
+    assert [name for name, _ in itertools.groupby(seen)] == [
+        "ReadLedger", "Bind", "ListLeftovers", "Abort", "ListLeftovers", "ReadLedger", "Adopt", "ReadLedger", "Bind",
+        "ListLeftovers",
+    ]  # fmt: skip
+
+
+def test_nobody_decides_who_no_longer_has_every_sink() -> None:
+    theirs = replace(BOUND, generation=4, store_id="other")
+    world = World(ReadLedger=[BOUND, theirs])
+    with pytest.raises(Fenced, match=r"'b' was taken over by generation 4 of checkpoint store other, which adopted"):
+        world.run(epoch(MINE, "store", ASKED))
+    assert not {"Decide", "Abort"} & set(world.names)
+    for emptied in (None, replace(BOUND, generation=2)):
+        world = World(ReadLedger=emptied)
+        with pytest.raises(DataLoss, match="no longer knows that generation 3 was started"):
+            world.run(epoch(MINE, "store", ASKED))
+        assert "Decide" not in world.names
 
 
 def test_a_sweep_lists_before_it_reads_the_store() -> None:

@@ -23,6 +23,7 @@ from onefold.core import (
     Range,
     SinkKind,
 )
+from onefold.core.binding import UNBOUND
 from onefold.core.effects import EpochRequest, StoreFacts
 from onefold.core.recovery import (
     Committed,
@@ -115,12 +116,26 @@ def test_nothing_is_adopted_where_store_and_destinations_agree() -> None:
     assert adoption(AT_REST, {"a": ledger(1), "b": ledger(1)}) is None
     assert adoption(WITH_DECIDED, {"a": ledger(1), "b": ledger(2)}) is None
     assert adoption(EMPTY, {"a": None, "b": None}) is None
+    bound = replace(UNBOUND, generation=2, store_id="other")
+    assert adoption(EMPTY, {"a": bound, "b": None}) is None, "bound to another store, which completed nothing"
+
+
+def test_the_store_that_comes_back_after_another_one_was_refused_finishes_its_own_history() -> None:
+    assert adoption(WITH_DECIDED, {"a": ledger(1, store="o"), "b": ledger(1, store="o")}) is None
+    member = ledger(1, store="o", members=(Member(2, 1, 2000),))
+    assert adoption(WITH_DECIDED, {"a": member, "b": ledger(1, store="o")}) is None
 
 
 @pytest.mark.parametrize(
     "entry",
-    [ledger(3), ledger(1, store="other"), ledger(1, time_ms=5)],
-    ids=["ahead", "another store", "another time"],
+    [
+        ledger(3),
+        ledger(2, store="other"),
+        ledger(1, time_ms=5),
+        replace(ledger(1, store="other"), positions=at(7)),
+        replace(ledger(1), positions=at(7)),
+    ],
+    ids=["ahead", "another store", "another time", "another store's, another end", "another end"],
 )
 def test_what_all_destinations_say_is_adopted(entry: LedgerEntry) -> None:
     assert adoption(AT_REST, {"a": entry, "b": entry}) == entry
@@ -130,12 +145,12 @@ def test_what_all_destinations_say_is_adopted(entry: LedgerEntry) -> None:
     ("facts", "entries", "words"),
     [
         (AT_REST, {"a": ledger(3), "b": ledger(2)}, "do not agree"),
-        (AT_REST, {"a": ledger(3), "b": None}, "b at epoch none.: restore the store they had"),
+        (AT_REST, {"a": ledger(3), "b": None}, "b at epoch none.: go back to the store"),
         (AT_REST, {"a": ledger(3), "late": None}, "leave late out of this one start, and put it back for the next"),
-        (AT_REST, {"a": None, "late": ledger(3)}, "a at epoch none, late at epoch 3.: restore the store"),
-        (AT_REST, {"a": ledger(3), "b": ledger(2), "late": None}, "late at epoch none.: restore the store"),
+        (AT_REST, {"a": None, "late": ledger(3)}, "a at epoch none, late at epoch 3.: go back to the store"),
+        (AT_REST, {"a": ledger(3), "b": ledger(2), "late": None}, "late at epoch none.: go back to the store"),
         (AT_REST, {"a": ledger(3, members=(Member(4, 1, 4000),)), "b": ledger(3)}, "epoch 4 is half written"),
-        (WITH_DECIDED, {"a": ledger(1, store="o"), "b": ledger(1, store="o")}, "epoch 2 is half written"),
+        (WITH_DECIDED, {"a": ledger(1, "o", 5), "b": ledger(1, "o", 5)}, "epoch 2 is half written"),
     ],
 )
 def test_no_adoption_where_the_destinations_disagree(
@@ -174,6 +189,8 @@ def test_a_begun_write_through_epoch_runs_again_as_it_was_or_not_at_all() -> Non
         assert place(facts, None, again) == Next()
     with pytest.raises(CheckpointMismatch, match=r"exactly as it was, to .* batch 7 of query q is another range"):
         place(facts, None, replace(same, range=Range(at(10), at(19))))
+    with pytest.raises(CheckpointMismatch, match=r"exactly as it was, to .* columns or modes \(the range is the same"):
+        place(facts, None, replace(same, fingerprint="other columns"))
     for other in (replace(same, sinks=("a",)), replace(same, sinks=("a", "b", "c")), asks(10, 20)):
         with pytest.raises(
             CheckpointMismatch, match=r"exactly as it was, and the sinks are .*Start once with the sinks"

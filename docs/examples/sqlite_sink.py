@@ -5,14 +5,15 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pyarrow as pa
 
 from onefold.core import (
+    Binding,
     Committable,
     Damaged,
     Decided,
-    Fenced,
     Guarantee,
     LedgerEntry,
     Member,
@@ -22,6 +23,7 @@ from onefold.core import (
     TaskId,
     WorkLost,
 )
+from onefold.core.binding import bound, check_forward
 
 # One row of onefold_work is one attempt: prepared (its rows wait in onefold_stage), and later committed.
 TABLES = """
@@ -157,24 +159,30 @@ class SqliteCommitter:
 
     def ledger(self) -> LedgerEntry | None:
         with transaction(self.sink.path) as db:
-            query = "SELECT * FROM onefold_ledger WHERE (pipeline, sink) = (?, ?)"
-            row = db.execute(query, self.mine).fetchone() or (*self.mine, 0, 0, 0, "{}", "")
+            row = self._row(db)
             query = """SELECT DISTINCT epoch, generation, timestamp_ms FROM onefold_work
                        WHERE (pipeline, sink) = (?, ?) AND is_committed AND epoch > ? ORDER BY 1, 2"""
-            members = tuple(Member(*found) for found in db.execute(query, (*self.mine, row[2])))
-        if row[2] == 0 and not members:
-            return None
-        return LedgerEntry(row[2], row[3], row[4], Positions.from_json(row[5]), row[6], members)
+            members = tuple(Member(*found) for found in db.execute(query, (*self.mine, row.epoch)))
+        return replace(row, members=members) if row.store_id or members else None
+
+    def bind(self, binding: Binding) -> None:
+        with transaction(self.sink.path) as db:
+            self._write(db, bound(self._row(db), binding, self.sink.name))
 
     def record(self, entry: LedgerEntry) -> None:
         with transaction(self.sink.path) as db:
             self._record(db, entry)
 
     def _record(self, db: sqlite3.Connection, entry: LedgerEntry) -> None:
-        query = "SELECT epoch, generation FROM onefold_ledger WHERE (pipeline, sink) = (?, ?)"
-        there = db.execute(query, self.mine).fetchone()
-        if there is not None and there > (entry.epoch, entry.generation):
-            raise Fenced(f"{self.sink.path}: epoch {entry.epoch} is behind the ledger's {there[0]}: stop this driver")
+        check_forward(self._row(db), entry, self.sink.name)
+        self._write(db, entry)
+
+    def _row(self, db: sqlite3.Connection) -> LedgerEntry:
+        query = "SELECT * FROM onefold_ledger WHERE (pipeline, sink) = (?, ?)"
+        row = db.execute(query, self.mine).fetchone() or (*self.mine, 0, 0, 0, "{}", "")
+        return LedgerEntry(row[2], row[3], row[4], Positions.from_json(row[5]), row[6])
+
+    def _write(self, db: sqlite3.Connection, entry: LedgerEntry) -> None:
         values = (entry.epoch, entry.generation, entry.timestamp_ms, entry.positions.to_json(), entry.store_id)
         db.execute("INSERT OR REPLACE INTO onefold_ledger VALUES (?, ?, ?, ?, ?, ?, ?)", (*self.mine, *values))
         query = "DELETE FROM onefold_work WHERE (pipeline, sink) = (?, ?) AND is_committed AND epoch < ?"

@@ -12,6 +12,7 @@ from rich.table import Table
 
 from onefold.connectors.txn_command import table_console
 from onefold.core import ConfigError
+from onefold.core.binding import is_foreign
 from onefold.core.effects import StoreFacts
 from onefold.core.store import CheckpointStore
 from onefold.sinks.postgres.operations import Operations
@@ -50,7 +51,7 @@ def prune_bookkeeping(postgres: str, schema: str, store_url: str | None, retired
 def why(kept: Kept, facts: StoreFacts, is_their_store: bool, retired: Sequence[str]) -> str | None:
     """Why a sink's bookkeeping may go; None where it is needed, or nobody can know."""
     ledger = kept.ledger
-    if ledger is not None and ledger.epoch > 0 and ledger.store_id != facts.store_id:
+    if ledger is not None and is_foreign(ledger, facts.store_id):
         if kept.pipeline in retired:
             raise ConfigError(
                 f"sink {kept.sink!r} of pipeline {kept.pipeline!r} was written under checkpoint store"

@@ -2,6 +2,7 @@
 
 from onefold.core.contract import (
     Announcement,
+    Binding,
     Committable,
     Committer,
     Counting,
@@ -42,6 +43,7 @@ from onefold.core.positions import Positions, Range, Relation
 __all__ = [
     "Announcement",
     "BadRecord",
+    "Binding",
     "CheckpointMismatch",
     "Committable",
     "Committer",

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Announcement",
+    "Binding",
     "Committable",
     "Committer",
     "Counting",
@@ -182,10 +183,23 @@ class Announcement:
 
 
 @dataclass(frozen=True, slots=True)
+class Binding:
+    """Who a destination takes work from: the drivers of one store, and of them those of this generation.
+
+    `takes_over` where the user said that the row of another store is to become this one's.
+    """
+
+    store_id: str
+    generation: int
+    takes_over: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class LedgerEntry:
     """What a destination itself says of a pipeline: the last epoch completed there, and what it has beyond it.
 
-    Epoch 0 stands for none: members alone, of a first epoch whose commit was cut short, or an announcement alone.
+    `generation` and `store_id` are those that bound the row last; no store: nobody has. Epoch 0 stands for none
+    completed: the row is bound, or there are members of a first epoch whose commit was cut short, or an announcement.
     """
 
     epoch: int
@@ -237,8 +251,16 @@ class Committer(Protocol):
 
     def ledger(self) -> LedgerEntry | None: ...
 
+    def bind(self, binding: Binding) -> None:
+        """Make the ledger row that generation's, as `onefold.core.binding.bound` says; it stands where it stood.
+
+        A compare-and-set: what an older generation announces or records after it is refused, whatever it has read.
+        Raises `Fenced` where a newer generation has the row, `CheckpointMismatch` where another store has it.
+        """
+        ...
+
     def record(self, entry: LedgerEntry) -> None:
-        """Write the ledger row; rows only go forward, by epoch, then generation. Raises `Fenced` on a newer one."""
+        """Write the ledger row. Epoch and generation only grow, each by itself: else raises `Fenced`."""
         ...
 
     def close(self) -> None: ...
@@ -275,8 +297,8 @@ class WriteThrough(Committer, Protocol):
     """
 
     def announce(self, record: EpochRecord) -> None:
-        """Note the epoch beside the ledger row, before its first writer runs. Goes forward only, by epoch, then
-        generation: `Fenced` where a newer one is there, `CheckpointMismatch` where the same epoch has another T."""
+        """Note the epoch beside the ledger row, before its first writer runs. Epoch and generation only grow, also
+        those of the row: else `Fenced`; and `CheckpointMismatch` where the same epoch has another T."""
         ...
 
 

@@ -22,6 +22,7 @@ from onefold.core.effects import (
     AcquireGeneration,
     Adopt,
     Announce,
+    Bind,
     Commit,
     Complete,
     Decide,
@@ -101,6 +102,8 @@ class Driver:
                 return store.acquire(self.pipeline, above)
             case ReadLedger(sink):
                 return self.committers[sink].ledger()
+            case Bind(sink, binding):
+                return self.committers[sink].bind(binding)
             case ReadStore():
                 return store.facts(self.pipeline)
             case ReadFile(path):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from onefold.core.contract import Committable, Decided, EpochRecord, Generation, LedgerEntry
+from onefold.core.contract import Binding, Committable, Decided, EpochRecord, Generation, LedgerEntry
 from onefold.core.errors import OnefoldError
 from onefold.core.positions import Positions, Range
 
@@ -19,6 +19,7 @@ __all__ = [
     "AcquireGeneration",
     "Adopt",
     "Announce",
+    "Bind",
     "Commit",
     "Complete",
     "Decide",
@@ -64,9 +65,9 @@ class EpochRequest:
         return self.fingerprint.partition("/")[2] == record.fingerprint.partition("/")[2]
 
     def is_again(self, record: EpochRecord) -> bool:
-        """Whether this asks for that very epoch: the same range of the same input into the same sinks, whose order
-        is only that in which they commit."""
-        is_alike = self.is_into_sinks_of(record) and self.has_input_of(record)
+        """Whether this asks for that very epoch: the same range of the same input, by the same job, into the same
+        sinks, whose order is only that in which they commit."""
+        is_alike = self.is_into_sinks_of(record) and self.fingerprint == record.fingerprint
         return is_alike and self.range.is_again(record.range)
 
     def is_into_sinks_of(self, record: EpochRecord) -> bool:
@@ -102,6 +103,14 @@ class ReadLedger:
     """-> LedgerEntry | None"""
 
     sink: str
+
+
+@dataclass(frozen=True, slots=True)
+class Bind:
+    """-> None: from here on the sink takes nothing from older generations, of whichever store."""
+
+    sink: str
+    binding: Binding
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,6 +284,7 @@ Effect = (
     | ListFolder
     | Adopt
     | Announce
+    | Bind
     | Freeze
     | FindEpoch
     | OpenEpoch

@@ -185,10 +185,12 @@ class Chain:
         ]
 
     def _ledger(self, evidence: Evidence, sink: str, ledger: LedgerEntry) -> list[str]:
-        if evidence.store_id is not None and ledger.epoch > 0 and ledger.store_id != evidence.store_id:
+        if evidence.store_id is not None and ledger.store_id not in ("", evidence.store_id):
             return [f"{sink}'s ledger belongs to checkpoint store {ledger.store_id}, this store is {evidence.store_id}"]
         complete = [r for r in evidence.epochs if r.state is EpochState.COMPLETE]
         last = max(complete, key=lambda r: r.epoch, default=None)
+        if last is None and ledger.epoch == 0:
+            return []
         if last is None or ledger.epoch != last.epoch:
             return [f"{sink}'s ledger stands at epoch {ledger.epoch}, the store at {last.epoch if last else 'none'}"]
         if ledger.positions.relation_to(last.range.end) is not Relation.SAME:

@@ -1,27 +1,31 @@
 """The epoch protocol, written once: generators that yield effects and are sent the answers. No I/O.
 
-    start   before every start of a query: take over, finish or give up what earlier lives left, freeze the positions
+    start   before every start of a query: take over the store and every sink, finish or give up what earlier lives
+            left, freeze the positions
     epoch   one range of the source, exactly once: open, write, verify, decide, commit, complete
     sweep   remove prepared work that nobody will ever commit; also on a timer
 
-The safety rests on two things: Decide is a compare-and-set that only the newest generation can win, and only what a
-decided manifest names is ever committed. A zombie may prepare; nobody commits it, and the sweep removes it.
+The safety rests on three things: Decide is a compare-and-set that only the newest generation can win; only what a
+decided manifest names is ever committed; and nobody decides whose generation is not the one that every sink is bound
+to, since two stores may be alive. A zombie may prepare; nobody commits it, and the sweep removes it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from onefold.core.asking import Protocol
 from onefold.core.asking import insist as _insist
-from onefold.core.contract import Committable, Decided, EpochRecord, EpochState, Generation, LedgerEntry
+from onefold.core.binding import check_bound, is_foreign, not_mine
+from onefold.core.contract import Binding, Committable, Decided, EpochRecord, EpochState, Generation, LedgerEntry
 from onefold.core.effects import (
     Abort,
     AcceptDamage,
     AcquireGeneration,
     Adopt,
     Announce,
+    Bind,
     Commit,
     Complete,
     Decide,
@@ -107,6 +111,7 @@ def start(
     if adopt_ledger:
         facts = yield from _adopt(generation, facts, sinks, may_come_late)
     resolution = yield from _resolve(generation, facts, sinks, accept_damage, may_come_late)
+    yield from _bind(Binding(facts.store_id, generation.number), sinks)
     for record in resolution.accepted:
         decided = yield from _insist(AcceptDamage(generation, record))
         yield from _complete(generation, facts.store_id, decided)
@@ -143,7 +148,7 @@ def epoch(generation: Generation, store_id: str, request: EpochRequest, runs_max
             yield from _insist(Announce(sink, record))
         try:
             manifest = yield from _prepare(record)
-            decided = yield from _decide(generation, record, manifest)
+            decided = yield from _decide(generation, store_id, record, manifest)
             break
         except InDoubt:
             raise  # it may have been decided: no abort, no sweep, no rerun
@@ -214,12 +219,9 @@ def _resolve(
         return resolve(facts, ledgers, accept_damage, may_come_late)
     except Terminal as error:
         now: StoreFacts = yield from _insist(ReadStore())
-        if now.generation == generation.number:
-            raise
-        raise Fenced(
-            f"generation {generation.number} of pipeline {generation.pipeline!r} was taken over (now:"
-            f" {now.generation}) while it started. Another process runs this pipeline: stop this one"
-        ) from error
+        if now.generation <= generation.number:
+            raise  # below: the store went back under this start, which the error is about
+        raise not_mine(generation, now.generation) from error
 
 
 def _prepare(record: EpochRecord) -> Protocol[tuple[Committable, ...]]:
@@ -233,14 +235,19 @@ def _verify(record: EpochRecord, manifest: tuple[Committable, ...]) -> Protocol[
         yield Verify(sink, tuple(c for c in manifest if c.sink == sink))
 
 
-def _decide(generation: Generation, record: EpochRecord, manifest: tuple[Committable, ...]) -> Protocol[Decided]:
+def _decide(
+    generation: Generation, store_id: str, record: EpochRecord, manifest: tuple[Committable, ...]
+) -> Protocol[Decided]:
     """Send the same Decide until it is answered. Once one went unanswered, only success or Fenced is an answer:
     the lost one may still land, whatever the store says meanwhile. Until then the work must live: it is looked at
-    again before each, since waiting for the store may have taken all the life that was left."""
+    again before each, since waiting for the store may have taken all the life that was left. So are the sinks'
+    bindings: whoever bound them since sweeps this work, or had it before it was there and never will."""
     attempt, in_doubt = 0, False
     while True:
         if attempt and not in_doubt:
             yield from _verify(record, manifest)
+        if not in_doubt:
+            yield from _look(Binding(store_id, generation.number), record.sinks)
         try:
             decided: Decided = yield Decide(generation, record, manifest)
             return decided
@@ -257,6 +264,13 @@ def _decide(generation: Generation, record: EpochRecord, manifest: tuple[Committ
             if in_doubt:
                 raise _undecided(record, error) from error
             raise
+
+
+def _look(mine: Binding, sinks: Iterable[str]) -> Protocol[None]:
+    """Whether every sink is still this driver's. What it prepared is listed from here on, so that whoever binds the
+    sinks later finds it."""
+    for sink in sinks:
+        check_bound((yield from _insist(ReadLedger(sink))), mine, sink)
 
 
 def _undecided(record: EpochRecord, error: OnefoldError) -> InDoubt:
@@ -320,15 +334,27 @@ def _abort_run(generation: Generation, record: EpochRecord) -> Protocol[None]:
 def _adopt(
     generation: Generation, facts: StoreFacts, sinks: tuple[str, ...], may_come_late: Collection[str]
 ) -> Protocol[StoreFacts]:
-    entry = adoption(facts, (yield from _read_ledgers(sinks)), may_come_late)
-    if entry is None:
+    """Take over from another store, or from a newer copy of this one, whose drivers may be alive.
+
+    Bound here, they decide nothing that they had not prepared; swept here, that is gone. Only then do the ledgers say
+    what there is to adopt. What shows beyond them before the sweep is not swept: their store can still finish it.
+    """
+    ledgers = yield from _read_ledgers(sinks)
+    is_taken_over = any(entry is not None and is_foreign(entry, facts.store_id) for entry in ledgers.values())
+    if adoption(facts, ledgers, may_come_late) is None and not is_taken_over:
         return facts
-    yield from _insist(Adopt(generation, entry, sinks))
-    mine = replace(entry, generation=generation.number, store_id=facts.store_id, members=())
-    for sink in sinks:
-        yield from _insist(WriteLedger(sink, mine))
+    yield from _bind(Binding(facts.store_id, generation.number, takes_over=True), sinks)
+    yield from sweep(generation, sinks)
+    entry = adoption(facts, (yield from _read_ledgers(sinks)), may_come_late)
+    if entry is not None:
+        yield from _insist(Adopt(generation, entry, sinks))
     adopted: StoreFacts = yield from _insist(ReadStore())
     return adopted
+
+
+def _bind(binding: Binding, sinks: Iterable[str]) -> Protocol[None]:
+    for sink in sinks:
+        yield from _insist(Bind(sink, binding))
 
 
 def _read_ledgers(sinks: Iterable[str]) -> Protocol[dict[str, LedgerEntry | None]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
+from onefold.core.binding import ADOPT, is_foreign, of_another_store
 from onefold.core.contract import Committable, Decided, EpochRecord, EpochState, Generation, LedgerEntry
 from onefold.core.effects import EpochRequest, StoreFacts
 from onefold.core.errors import CheckpointMismatch, ConfigError, Damaged, DataLoss
@@ -36,9 +37,9 @@ START_OVER = (
     " directory and an empty table"
 )
 
-ADOPT = (
-    "start the pipeline once with adopt_ledger=True, a new checkpoint directory and startingOffsets=ledger:"
-    " it resumes exactly where the destination stands"
+BACK_TO_IT = (
+    "go back to the store that they had, with the checkpoint that belongs to it, and start the pipeline there once with"
+    " adopt_ledger=True: it finishes what it had begun"
 )
 PAST_COMMIT_POINT = (EpochState.DECIDED, EpochState.COMPLETE, EpochState.DAMAGED)
 
@@ -90,15 +91,30 @@ def resolve(
     )
 
 
-def _shown(ledger: LedgerEntry) -> dict[int, int]:
-    """The epochs that a destination shows anything of, and the T of each."""
-    shown = {m.epoch: m.timestamp_ms for m in ledger.members}
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """An epoch that a destination shows anything of: its T, and where it ends, if the destination says so."""
+
+    epoch: int
+    timestamp_ms: int
+    end: Positions | None = None
+
+    def is_of(self, record: EpochRecord | None) -> bool:
+        """Whether it is that epoch, and not another history's of the same number. T alone does not tell: where a clock
+        went back, two histories count it up alike."""
+        if record is None or record.timestamp_ms != self.timestamp_ms:
+            return False
+        return self.end is None or self.end.relation_to(record.range.end) is Relation.SAME
+
+
+def _shown(ledger: LedgerEntry) -> list[Shown]:
+    shown = [Shown(m.epoch, m.timestamp_ms) for m in ledger.members]
     if ledger.epoch > 0:
-        shown[ledger.epoch] = ledger.timestamp_ms
+        shown.append(Shown(ledger.epoch, ledger.timestamp_ms, ledger.positions))
     begun = ledger.announced
     if begun is not None and begun.epoch > ledger.epoch:
-        shown[begun.epoch] = begun.timestamp_ms
-    return shown
+        shown.append(Shown(begun.epoch, begun.timestamp_ms, begun.range.end))
+    return sorted(shown, key=lambda each: each.epoch)
 
 
 def _may_show(record: EpochRecord, sink: str) -> bool:
@@ -116,15 +132,18 @@ def check_ledger(facts: StoreFacts, sink: str, ledger: LedgerEntry | None, may_c
     ledger accounts for is from before it was left out.
     """
     complete, since = facts.complete, 0
-    if complete is not None and sink not in complete.sinks and may_come_late:
-        if ledger is not None:
-            _check_left_out(complete, sink, ledger)
-        since, complete = complete.epoch, None
-    if complete is not None and sink not in complete.sinks:
+    is_late = complete is not None and sink not in complete.sinks
+    if complete is not None and is_late and not may_come_late:
         raise ConfigError(
             f"sink {sink!r} is new to pipeline {complete.pipeline!r}, which is at epoch {complete.epoch} already: it"
             " would miss the earlier records. Give the pipeline with the new sink its own name"
         )
+    if ledger is not None and is_foreign(ledger, facts.store_id):
+        raise of_another_store(sink, ledger, facts.store_id)
+    if complete is not None and is_late:
+        if ledger is not None:
+            _check_left_out(complete, sink, ledger)
+        since, complete = complete.epoch, None
     if complete is not None and (ledger is None or ledger.epoch < complete.epoch):
         stands = f"stands at epoch {ledger.epoch}" if ledger else "has no ledger"
         raise DataLoss(
@@ -134,27 +153,23 @@ def check_ledger(facts: StoreFacts, sink: str, ledger: LedgerEntry | None, may_c
         )
     if ledger is None:
         return
-    if ledger.epoch > since and ledger.store_id != facts.store_id:
-        raise CheckpointMismatch(
-            f"sink {sink!r} was written under checkpoint store {ledger.store_id}, but this store is {facts.store_id}:"
-            f" point the pipeline to the store it had before. To go on with this one instead, {ADOPT}"
-        )
-    known = {r.epoch: r for r in (facts.complete, facts.last, *facts.unfinished) if r}
-    for epoch, timestamp_ms in sorted(_shown(ledger).items()):
-        if epoch <= since:
+    known = _known(facts)
+    for shown in _shown(ledger):
+        if shown.epoch <= since:
             continue
-        record = known.get(epoch)
+        record = known.get(shown.epoch)
         if record is None or not _may_show(record, sink):
             raise CheckpointMismatch(
-                f"sink {sink!r} holds epoch {epoch}, which the checkpoint store never decided (it is at"
+                f"sink {sink!r} holds epoch {shown.epoch}, which the checkpoint store never decided (it is at"
                 f" {f'epoch {facts.last.epoch}' if facts.last else 'no epoch yet'}): the store is an older copy."
                 f" Restore the newer store, or {ADOPT}"
             )
-        if record.timestamp_ms != timestamp_ms:
+        if not shown.is_of(record):
+            end = f", up to {shown.end.to_json()}" if shown.end is not None else ""
             raise CheckpointMismatch(
-                f"sink {sink!r} has an epoch {epoch} of another time ({timestamp_ms} ms) than the store's"
-                f" ({record.timestamp_ms} ms): store and destination have different histories. Point the"
-                f" pipeline to the store it had before, or {ADOPT}"
+                f"sink {sink!r} has an epoch {shown.epoch} of another time or end ({shown.timestamp_ms} ms{end}) than"
+                f" the store's ({record.timestamp_ms} ms, up to {record.range.end.to_json()}): store and destination"
+                f" have different histories. Point the pipeline to the store it had before, or {ADOPT}"
             )
 
 
@@ -162,13 +177,30 @@ def _check_left_out(complete: EpochRecord, sink: str, ledger: LedgerEntry) -> No
     """A sink that was left out since has nothing half written, nor anything of records that are yet to come: else it
     was written under a history that this store does not have, and would show some records twice."""
     theirs = Positions.of((name, at) for name, at in ledger.positions.items if name in dict(complete.range.end.items))
-    half = [epoch for epoch in _shown(ledger) if ledger.epoch < epoch <= complete.epoch]
+    half = [s.epoch for s in _shown(ledger) if ledger.epoch < s.epoch <= complete.epoch]
     if half or (ledger.epoch <= complete.epoch and complete.range.end.relation_to(theirs) is Relation.BEHIND):
         raise CheckpointMismatch(
             f"sink {sink!r} holds epoch {max([*half, ledger.epoch])}, which the checkpoint store decided without it, if"
             " at all: the store went on as an older copy while the sink was left out. Give the pipeline another sink in"
             " its place, under another name and with an empty table"
         )
+
+
+def _known(facts: StoreFacts) -> dict[int, EpochRecord]:
+    return {r.epoch: r for r in (facts.complete, facts.last, *facts.unfinished) if r}
+
+
+def _explains(facts: StoreFacts, sink: str, ledger: LedgerEntry) -> bool:
+    """Whether all that the destination shows is of this store's own history, or only lags behind it."""
+    known, last = _known(facts), facts.last.epoch if facts.last else 0
+    is_own = ledger.store_id == facts.store_id
+    for shown in _shown(ledger):
+        record = known.get(shown.epoch)
+        if record is None and is_own and shown.epoch < last:
+            continue
+        if record is None or not _may_show(record, sink) or not shown.is_of(record):
+            return False
+    return True
 
 
 def adoption(
@@ -178,31 +210,24 @@ def adoption(
 
     None if there is nothing to adopt. Raises CheckpointMismatch where the destinations themselves don't agree.
     """
-    entries = {sink: entry for sink, entry in ledgers.items() if entry is not None}
-    last, time_ms = (facts.last.epoch, facts.last.timestamp_ms) if facts.last else (0, 0)
-    ahead = [
-        e
-        for e in entries.values()
-        if e.store_id != facts.store_id or e.epoch > last or (e.epoch == last and e.timestamp_ms != time_ms)
-    ]
-    if not ahead:
+    entries = {sink: entry for sink, entry in ledgers.items() if entry is not None and _shown(entry)}
+    if all(_explains(facts, sink, entry) for sink, entry in entries.items()):
         return None
     accounts = {(e.epoch, e.timestamp_ms, e.positions) for e in entries.values()}
     if len(accounts) != 1 or len(entries) != len(ledgers):
-        stand = ", ".join(f"{sink} at epoch {entry.epoch if entry else 'none'}" for sink, entry in ledgers.items())
-        new = ledgers.keys() - entries.keys()
-        way = "restore the store they had"
+        stand = ", ".join(f"{s} at epoch {entries[s].epoch if s in entries else 'none'}" for s in ledgers)
+        new, way = ledgers.keys() - entries.keys(), BACK_TO_IT
         if new and new <= {*may_come_late} and len(accounts) == 1:
             way = f"leave {', '.join(sorted(new))} out of this one start, and put it back for the next; or {way}"
         raise CheckpointMismatch(f"the sinks do not agree on one epoch ({stand}): {way}")
-    entry = ahead[0]
+    entry = next(iter(entries.values()))
     begun = [e.announced.epoch for e in entries.values() if e.announced and e.announced.epoch > e.epoch]
     beyond = sorted([m.epoch for e in entries.values() for m in e.members] + begun)
     later = [r.epoch for r in facts.unfinished if r.epoch > entry.epoch]
     if beyond or later:
         raise CheckpointMismatch(
             f"epoch {(beyond or later)[0]} is half written beyond the ledgers' epoch {entry.epoch}, and only the"
-            " store that decided it knows the rest: restore that store"
+            f" store that decided it knows the rest: {BACK_TO_IT}"
         )
     return entry
 
@@ -268,9 +293,11 @@ def place(facts: StoreFacts, found: EpochRecord | None, request: EpochRequest) -
         raise CheckpointMismatch(
             f"epoch {rerun.epoch} was begun, and parts of it may show in {', '.join(rerun.write_through)}: it must run"
             f" again exactly as it was, to {rerun.range.end.to_json()}, and batch {request.batch_id} of query"
-            f" {request.query_id} is another range or of other input ({asked.end.differences(rerun.range.end)})."
-            f" Restore the checkpoint that it had, or {NEW_CHECKPOINT}, where the source is read with"
-            " pipeline.read or pipeline.stream and reader='onefold', which plans that very range"
+            f" {request.query_id} is another range, or of other input, columns or modes"
+            f" ({asked.end.differences(rerun.range.end) or 'the range is the same'}). Go back to the checkpoint, the"
+            f" columns and the settings that it had until that epoch is complete; or, where only the checkpoint is"
+            f" another, {NEW_CHECKPOINT}, where the source is read with pipeline.read or pipeline.stream and"
+            " reader='onefold', which plans that very range"
         )
     is_at_base = base is not None and asked.start.relation_to(base) is Relation.SAME
     if facts.last is None and request.continues and not is_at_base:

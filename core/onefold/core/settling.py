@@ -16,9 +16,10 @@ import enum
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
+from onefold.core.binding import is_foreign, of_another_store
 from onefold.core.contract import Committable, Decided, EpochState, Generation, LedgerEntry
 from onefold.core.effects import Abort, Commit, ListLeftovers, ReadLedger, ReadStore, StoreFacts
-from onefold.core.errors import CheckpointMismatch, Retriable
+from onefold.core.errors import Retriable
 from onefold.core.protocol import Protocol
 from onefold.core.recovery import check_ledger, doomed
 
@@ -113,7 +114,5 @@ def settle(found: Survey, chosen: Callable[[Committable], bool]) -> Protocol[dic
 def _check(facts: StoreFacts, sink: str, ledger: LedgerEntry | None) -> None:
     if facts.complete is None or sink in facts.complete.sinks:
         check_ledger(facts, sink, ledger)
-    elif ledger is not None and ledger.epoch > 0 and ledger.store_id != facts.store_id:
-        raise CheckpointMismatch(
-            f"sink {sink!r} was written under checkpoint store {ledger.store_id}, but this store is {facts.store_id}"
-        )
+    elif ledger is not None and is_foreign(ledger, facts.store_id):
+        raise of_another_store(sink, ledger, facts.store_id)

@@ -16,10 +16,11 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
+from onefold.core.binding import not_mine, went_back
 from onefold.core.contract import Committable, Decided, EpochRecord, EpochState, Generation, LedgerEntry
 from onefold.core.database import Database
 from onefold.core.effects import EpochRequest, StoreFacts
-from onefold.core.errors import CheckpointMismatch, ConfigError, Fenced, Retriable
+from onefold.core.errors import CheckpointMismatch, ConfigError, Retriable
 from onefold.core.invariants import ADOPTED
 from onefold.core.ports import Merge
 from onefold.core.positions import Positions, Range, Relation
@@ -218,23 +219,14 @@ class CheckpointStore:
     def complete(self, generation: Generation, decided: Decided, now_ms: int) -> None:
         record = decided.record
         with self._mine(generation) as (connection, _):
-            stored = stored_epoch(connection, record)
-            if stored is None or stored.state is EpochState.OPEN:
-                raise CheckpointMismatch(
-                    f"epoch {record.epoch} of pipeline {record.pipeline!r} was decided, and the store has it as"
-                    f" {stored.state.value if stored else 'unknown'}: the store is an older copy (a restored backup, or"
-                    " a replica promoted before it had caught up). Restore the newer store, or start the pipeline"
-                    " again: it compares what is left, and says what can be done"
-                )
-            assert stored.state in (EpochState.DECIDED, EpochState.COMPLETE), stored
+            _stored_as(connection, record, EpochState.DECIDED, EpochState.COMPLETE)
             connection.execute(this_epoch(record).values(state=EpochState.COMPLETE.value, completed_at_ms=now_ms))
             finished = (EpochState.COMPLETE.value, EpochState.GIVEN_UP.value)
             connection.execute(epochs_before(record, KEEP_EPOCHS, finished))
 
     def give_up(self, generation: Generation, record: EpochRecord) -> None:
         with self._mine(generation) as (connection, _):
-            stored = stored_epoch(connection, record)
-            assert stored is not None and stored.state in (EpochState.OPEN, EpochState.GIVEN_UP), stored
+            stored = _stored_as(connection, record, EpochState.OPEN, EpochState.GIVEN_UP)
             assert not stored.write_through, f"{stored} may show already: it must run again"
             connection.execute(this_epoch(record).values(state=EpochState.GIVEN_UP.value))
             # A pipeline that dies in every start completes nothing, and must not grow either.
@@ -242,15 +234,13 @@ class CheckpointStore:
 
     def damage(self, generation: Generation, decided: Decided, evidence: str) -> None:
         with self._mine(generation) as (connection, _):
-            stored = stored_epoch(connection, decided.record)
-            assert stored is not None and stored.state in PAST_COMMIT_POINT, stored
+            _stored_as(connection, decided.record, *PAST_COMMIT_POINT)
             connection.execute(this_epoch(decided.record).values(state=EpochState.DAMAGED.value, error=evidence))
 
     def accept_damage(self, generation: Generation, record: EpochRecord) -> Decided:
         """Take a damaged epoch for decided again, on the user's word that its missing part was made good by hand."""
         with self._mine(generation) as (connection, _):
-            stored = stored_epoch(connection, record)
-            assert stored is not None and stored.state in (EpochState.DAMAGED, EpochState.DECIDED), stored
+            stored = _stored_as(connection, record, EpochState.DAMAGED, EpochState.DECIDED)
             accepted = replace(stored, state=EpochState.DECIDED)
             connection.execute(this_epoch(record).values(state=accepted.state.value))
             return Decided(accepted)
@@ -324,12 +314,17 @@ class CheckpointStore:
         with self.database.transaction() as connection:
             row = connection.execute(pipeline_row(generation.pipeline).with_for_update()).one_or_none()
             if row is None or (row.generation, row.token) != (generation.number, generation.token):
-                now = row.generation if row else "gone"
-                raise Fenced(
-                    f"generation {generation.number} of pipeline {generation.pipeline!r} was taken over (now: {now})."
-                    " Another process runs this pipeline: stop this one and do not restart it"
-                )
+                raise not_mine(generation, row.generation if row else None)
             yield connection, row
+
+
+def _stored_as(connection: sa.Connection, record: EpochRecord, *states: EpochState) -> EpochRecord:
+    """The epoch as the store has it. Raises CheckpointMismatch where it is in another state than this process left it
+    in, which nobody but a newer generation changes."""
+    stored = stored_epoch(connection, record)
+    if stored is None or stored.state not in states:
+        raise went_back(record, stored)
+    return stored
 
 
 def _begins_with(column: sa.Column[str], positions: Positions) -> sa.ColumnElement[bool]:

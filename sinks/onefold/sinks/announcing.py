@@ -8,24 +8,37 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from onefold.core.contract import Announcement, Committable, Decided, EpochRecord, LedgerEntry, SinkKind, TaskId
+from onefold.core.binding import UNBOUND, bound, check_forward
+from onefold.core.contract import (
+    Announcement,
+    Binding,
+    Committable,
+    Decided,
+    EpochRecord,
+    LedgerEntry,
+    SinkKind,
+    TaskId,
+)
 from onefold.core.counting import counts_offsets
-from onefold.core.errors import CheckpointMismatch, Damaged, Fenced, WorkLost
+from onefold.core.errors import CheckpointMismatch, Damaged, Retriable, WorkLost
 from onefold.core.failpoints import failpoint
 from onefold.core.positions import Positions
 from onefold.sinks.notes import Notes, State
 
 __all__ = ["AnnouncingCommitter", "Place", "written"]
 
+_TRIES_MAX = 5
+
 
 @dataclass(frozen=True, slots=True)
 class Place:
     """What the errors of one sink of one pipeline call things.
 
-    `where` is the sink, `ledger` has the notes, `target` the rows (`the topic 'orders'`), and `servers` keep both
-    (`the brokers are`).
+    `sink` is its name, and `where` says of which pipeline too; `ledger` has the notes, `target` the rows (`the topic
+    'orders'`), and `servers` keep both (`the brokers are`).
     """
 
+    sink: str
     where: str
     ledger: str
     target: str
@@ -60,22 +73,28 @@ class AnnouncingCommitter:
     def announce(self, record: EpochRecord) -> None:
         new = Announcement(record.epoch, record.generation, record.timestamp_ms, record.range)
         state = self._notes.read()
-        self._refuse_behind(state, new)
+        new = self._following(state, new)
+        if state.announced != new:
+            self._following(self._notes.write(replace(state, announced=new), new.generation), new)
+
+    def _following(self, state: State, new: Announcement) -> Announcement:
+        """What is announced after that state. Raises Fenced; CheckpointMismatch where the epoch was begun otherwise."""
         old = state.announced
-        if old is not None and old.epoch == new.epoch:
-            if (old.timestamp_ms, old.range) != (new.timestamp_ms, new.range):
-                raise CheckpointMismatch(
-                    f"{self._place.where}: epoch {new.epoch} was begun at {old.timestamp_ms} ms, up to"
-                    f" {old.range.end.to_json()}, and is now to be one of {new.timestamp_ms} ms up to"
-                    f" {new.range.end.to_json()}: the checkpoint store is an older copy, or another. Restore the one"
-                    " that the pipeline had"
-                )
-            new = replace(new, is_written=old.is_written)
-        if old != new:
-            self._refuse_behind(self._notes.write(replace(state, announced=new), new.generation), new)
+        for there in (state.entry, old):
+            check_forward(there, new, self._place.sink)
+        if old is None or old.epoch != new.epoch:
+            return new
+        if (old.timestamp_ms, old.range) != (new.timestamp_ms, new.range):
+            raise CheckpointMismatch(
+                f"{self._place.where}: epoch {new.epoch} was begun at {old.timestamp_ms} ms, up to"
+                f" {old.range.end.to_json()}, and is now to be one of {new.timestamp_ms} ms up to"
+                f" {new.range.end.to_json()}: the checkpoint store is an older copy, or another. Restore the one"
+                " that the pipeline had"
+            )
+        return replace(new, is_written=old.is_written)
 
     def verify(self, committables: Sequence[Committable]) -> None:
-        # As the generation that wrote, whoever has announced the epoch since: what it notes late is its own.
+        # As the generation that wrote: where a newer one has been here since, nothing is noted, and it never decides.
         for epoch, generation in sorted({(c.epoch, c.generation) for c in committables}):
             state = self._notes.read()
             told = state.announced
@@ -108,32 +127,33 @@ class AnnouncingCommitter:
         state = self._notes.read()
         if state == State():
             return None
-        return replace(state.entry or LedgerEntry(0, 0, 0, Positions(), ""), announced=state.announced)
+        return replace(state.entry or UNBOUND, announced=state.announced)
+
+    def bind(self, binding: Binding) -> None:
+        for _ in range(_TRIES_MAX):
+            state = self._notes.read()
+            row = bound(state.entry, binding, self._place.sink)
+            if row == state.entry or self._notes.write(replace(state, entry=row), row.generation).entry == row:
+                return
+        raise Retriable(f"{self._place.where}: others have written {self._place.ledger} {_TRIES_MAX} times meanwhile")
 
     def record(self, entry: LedgerEntry) -> None:
         entry = replace(entry, members=(), announced=None)
-        state = self._notes.read()
-        self._refuse_older(state, entry)
-        if state.entry != entry:
-            self._refuse_older(self._notes.write(State(entry), entry.generation), entry)
+        there = self._notes.read().entry
+        check_forward(there, entry, self._place.sink)
+        if there == entry:
+            return
+        stands = self._notes.write(State(entry), entry.generation).entry
+        check_forward(stands, entry, self._place.sink)
+        if stands != entry:
+            raise CheckpointMismatch(
+                f"{self._place.where}: {self._place.ledger} has another row of epoch {entry.epoch} and generation"
+                f" {entry.generation} than this driver wrote: two copies of one store have run this pipeline. Stop one"
+                " of them, and start the other again: it compares what is left, and says what can be done"
+            )
 
     def close(self) -> None:
         self._notes.close()
-
-    def _refuse_older(self, state: State, entry: LedgerEntry) -> None:
-        there = state.entry
-        if there is not None and (there.epoch, there.generation) > (entry.epoch, entry.generation):
-            raise self._fenced((there.epoch, there.generation), entry.epoch, entry.generation)
-
-    def _refuse_behind(self, state: State, new: Announcement) -> None:
-        if state.at > (new.epoch, new.generation):
-            raise self._fenced(state.at, new.epoch, new.generation)
-
-    def _fenced(self, there: tuple[int, int], epoch: int, generation: int) -> Fenced:
-        return Fenced(
-            f"{self._place.where}: {self._place.ledger} stands at epoch {there[0]} of generation {there[1]}, and epoch"
-            f" {epoch} of generation {generation} is behind it. Another process runs this pipeline: stop this one"
-        )
 
     def _evidence(self, record: EpochRecord, what: str) -> str:
         return (

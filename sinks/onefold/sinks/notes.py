@@ -37,9 +37,18 @@ class State:
     announced: Announcement | None = None
 
     @property
-    def at(self) -> tuple[int, int]:
-        """The furthest epoch and generation that either names."""
-        return max(((e.epoch, e.generation) for e in (self.entry, self.announced) if e is not None), default=(0, 0))
+    def generation(self) -> int:
+        """The newest that either names."""
+        return max((e.generation for e in (self.entry, self.announced) if e is not None), default=0)
+
+    @property
+    def epoch(self) -> int:
+        """The furthest that either names."""
+        return max((e.epoch for e in (self.entry, self.announced) if e is not None), default=0)
+
+    def after(self, note: State, generation: int) -> State:
+        """What stands once that note, of that generation, lands upon this: a newer one has fenced it."""
+        return self if self.generation > generation else self.joined(note)
 
     @property
     def ends(self) -> tuple[Positions, ...]:
@@ -48,7 +57,8 @@ class State:
         return told if self.entry is None else (self.entry.positions, *told)
 
     def joined(self, other: State) -> State:
-        """The further of the two, each for itself."""
+        """The further of the two, each for itself: by epoch, then generation. Of two that are equally far this one
+        stands, and whoever noted the other finds out when it reads what stands."""
         entries = [e for e in (self.entry, other.entry) if e is not None]
         told = [a for a in (self.announced, other.announced) if a is not None]
         return State(
@@ -78,7 +88,8 @@ class State:
 class Notes(Protocol):
     """Where the state of one sink of one pipeline is kept. Every call may be repeated, by any process.
 
-    What was noted only goes forward: whatever lands late or out of turn changes nothing that is beyond it.
+    What was noted only goes forward: whatever lands late or out of turn changes nothing that is beyond it, nor anything
+    once a newer generation has noted something.
     """
 
     def read(self) -> State:

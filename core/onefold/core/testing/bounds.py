@@ -6,7 +6,7 @@ import enum
 from dataclasses import dataclass
 from typing import Any
 
-from onefold.core.testing.faults import BACKUPS, Fault
+from onefold.core.testing.faults import BACKUPS, RIVALS, Fault
 
 __all__ = ["BOUNDS", "DEEP", "DEFAULT", "ONE_FAULT", "SHORT", "Bound", "Rule", "Window"]
 
@@ -67,7 +67,9 @@ UNANSWERED = frozenset({Fault.IN_DOUBT, Fault.LATE})
 ADOPTS = frozenset({Fault.OLD_STORE_ADOPTED, Fault.NEW_STORE_ADOPTED})
 RESTORES = tuple(sorted(BACKUPS, key=lambda fault: fault.value))
 AGAIN = (Fault.CRASH, Fault.RETRIABLE, Fault.IN_DOUBT, Fault.EXPIRE, Fault.EMPTY_STAGE, Fault.SWEEP)
-ADOPTION = frozenset({"before:Adopt", "after:Adopt", "before:WriteLedger", "after:WriteLedger"})
+ADOPTION = frozenset({"before:Bind", "after:Bind", "before:Adopt", "after:Adopt"})
+JUMPS = frozenset({Fault.CLOCK_AHEAD, Fault.CLOCK_BACK})
+BACK, FORKED = frozenset({Fault.CLOCK_BACK}), frozenset({Fault.OLD_DATABASE_CUT_ANEW})
 DECIDES = frozenset({"before:Decide"})
 REMOVALS = frozenset({"before:OpenEpoch", "before:ListLeftovers", "before:Abort"})
 DECIDING, COMMITTING = frozenset({"before:Decide", "after:Decide"}), frozenset({"before:Commit"})
@@ -93,6 +95,7 @@ LEFT_OUT = (
     _late((COPIES, LETTERS, OLDER_STORE), (Fault.DEAD_LETTERS,), Window.RECOVERY, first_at=DECIDES, at=STARTS),
     _late((COPIES, LETTERS, OLDER_STORE, LETTERS), (Fault.DEAD_LETTERS,), Window.REST, first_at=DECIDES, at=OPENS),
 )
+FORKS = frozenset({"before:Decide", "before:Complete", "before:CommitBatch"})
 
 ONE_FAULT = Bound("one fault", ())
 DEFAULT = Bound(
@@ -128,6 +131,16 @@ DEFAULT = Bound(
         Rule((ADOPTS,), (Fault.CRASH, Fault.IN_DOUBT), Window.RECOVERY, at=ADOPTION),
         Rule((COPIES, ADOPTS), (Fault.CRASH,), Window.RECOVERY, at=ADOPTION, size_max=1, batches_max=1),
         Rule((COPIES, OLDER), (Fault.STORE_BACK,), Window.REST, at=COMMITS, size_max=1),
+        # Two stores are alive: the first one's process goes on at any step of the second one's, which may die as well.
+        Rule((RIVALS,), (Fault.WAKE,), Window.REST, size_max=1),
+        Rule((RIVALS,), (Fault.WAKE_ONE_STEP,), Window.RECOVERY, size_max=1, batches_max=1),
+        Rule((RIVALS,), (Fault.WAKE,), Window.RECOVERY, batches_max=1),
+        Rule((RIVALS,), (Fault.CRASH,), Window.RECOVERY, at=ADOPTION, batches_max=1),
+        # The clock jumps, and where it is behind, two histories count T up alike.
+        Rule((JUMPS,), (Fault.CLOCK_AHEAD, Fault.CLOCK_BACK), Window.RECOVERY, size_max=1, batches_max=1, sparse=True),
+        Rule((BACK,), (Fault.BACKUP,), Window.REST, at=COMMITS, size_max=1, batches_max=1),
+        Rule((BACK, COPIES), (Fault.OLD_DATABASE_CUT_ANEW,), Window.REST, at=FORKS, size_max=1, batches_max=1),
+        Rule((BACK, COPIES, FORKED), (Fault.STORE_BACK,), Window.REST, at=FORKS, size_max=1, batches_max=1),
         # A ledger row two generations newer than the older copy of the store.
         Rule((COPIES,), (Fault.CRASH,), Window.RECOVERY, at=WRITES_LEDGER, batches_max=1),
         Rule((COPIES, DIES), (Fault.CRASH,), Window.RECOVERY, at=WRITES_LEDGER, batches_max=1),
@@ -176,7 +189,7 @@ DEEP = Bound(
     (
         *DEFAULT.rules,
         Rule((SLEEPS,), (Fault.WAKE, Fault.WAKE_ONE_STEP), Window.REST),
-        Rule((SLEEPS, frozenset({Fault.WAKE_ONE_STEP})), (Fault.WAKE,), Window.RECOVERY, batches_max=1),
+        Rule((SLEEPS | RIVALS, frozenset({Fault.WAKE_ONE_STEP})), (Fault.WAKE,), Window.RECOVERY, batches_max=1),
         Rule((SLEEPS,), AGAIN, Window.RECOVERY),
         Rule((SLEEPS, DIES), (Fault.WAKE,), Window.RECOVERY),
         Rule((DIES,), AGAIN, Window.RECOVERY),

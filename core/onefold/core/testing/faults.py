@@ -6,7 +6,18 @@ import enum
 
 from onefold.core.contract import SinkKind
 
-__all__ = ["AT_ONCE", "BACKUPS", "MISHAPS", "TRIALS", "Crash", "Fault", "Slept", "applies", "can_follow"]
+__all__ = [
+    "AT_ONCE",
+    "BACKUPS",
+    "MISHAPS",
+    "RIVALS",
+    "TRIALS",
+    "Crash",
+    "Fault",
+    "Slept",
+    "applies",
+    "can_follow",
+]
 
 
 class Crash(BaseException):
@@ -37,6 +48,8 @@ class Fault(enum.Enum):
     EMPTY_STAGE = "empty stage"  # the crash of a last-resource sink's server emptied its stage
     SINK_DOWN = "sink down"  # the first sink is away until the second start from here
     STORE_DOWN = "store down"  # the store answers nothing until the second start from here
+    CLOCK_AHEAD = "clock ahead"  # the store's clock jumps ahead
+    CLOCK_BACK = "clock back"  # it jumps back, behind all that it has said
     GROW = "grow"  # the topic gets a record, and at the second time a partition
     SWEEP = "sweep"  # the sweep on a timer runs in the same process, or the one that waits goes on to its end
     SWEEP_HALTS = "sweep halts"  # the sweep on a timer starts, and waits after its first effect
@@ -44,8 +57,11 @@ class Fault(enum.Enum):
     OLD_CHECKPOINT = "old checkpoint"  # the process dies, and starts again over the older copy
     OLD_STORE = "old store"
     OLD_STORE_ADOPTED = "old store, adopted"  # and the operator decides for the destination, not for the newer store
+    STORE_GOES_BACK = "store goes back"  # and the process lives: a replica is promoted that had not caught up
     OLD_SINK = "old sink"
     OLD_DATABASE = "old database"  # store and sinks alike
+    OLD_DATABASE_CUT_ANEW = "old database, cut anew"  # and what is read again comes in other batches
+    OTHER_INPUT = "other input"  # it starts over the older copy, whose ranges stand for other files from here on
     NEW_CHECKPOINT = "new checkpoint"  # the process dies, and its checkpoint directory is deleted
     OTHER_CUT = "other cut"  # the process dies, and a batch that was planned is planned anew over another range
     OTHER_CUT_NEW_CHECKPOINT = "other cut, new checkpoint"
@@ -58,6 +74,8 @@ class Fault(enum.Enum):
     NEW_STORE = "new store"  # the process dies, and starts with an empty store
     NEW_STORE_ADOPTED = "new store, adopted"  # and the operator decides for the destination
     STORE_BACK = "store back"  # after an older database was used for a while, the newer store comes back, alone
+    RIVAL = "rival"  # the process sleeps, and another host starts the pipeline, with a store and checkpoint of its own
+    RIVAL_ADOPTED = "rival, adopted"  # and where it is refused, its operator has it adopt the destination
     SINK_REMOVED = "sink removed"  # the process dies, and starts without its last sink
     SINK_ADDED = "sink added"  # the process dies, and starts with one sink more
     DEAD_LETTERS = "dead letters on or off"  # the process dies, and starts with its sink for dead letters, or without
@@ -69,7 +87,10 @@ class Fault(enum.Enum):
 
 
 BACKUPS = frozenset(
-    {Fault.OLD_CHECKPOINT, Fault.OLD_STORE, Fault.OLD_STORE_ADOPTED, Fault.OLD_SINK, Fault.OLD_DATABASE}
+    {
+        *(Fault.OLD_CHECKPOINT, Fault.OLD_STORE, Fault.OLD_STORE_ADOPTED, Fault.STORE_GOES_BACK),
+        *(Fault.OLD_SINK, Fault.OLD_DATABASE, Fault.OLD_DATABASE_CUT_ANEW, Fault.OTHER_INPUT),
+    }
 )
 MISHAPS = BACKUPS | {
     Fault.NEW_CHECKPOINT,
@@ -94,6 +115,7 @@ AT_ONCE = frozenset(
         *(Fault.ANOTHER_ATTEMPT, Fault.RETRIED_STAGE, Fault.JOB_FAILS, Fault.BAD_RECORD),
     }
 )
+RIVALS = frozenset({Fault.RIVAL, Fault.RIVAL_ADOPTED})
 TRIALS = frozenset({Fault.SINK_REMOVED, Fault.SINK_ADDED})
 SPARK = frozenset({"PlanBatch", "CommitBatch"})
 READS = frozenset({"ReadStore", "ReadLedger", "ReadFile", "ListFolder", "FindEpoch", "ListLeftovers", "Verify"})
@@ -107,6 +129,10 @@ def can_follow(fault: Fault, point: str, sinks: tuple[SinkKind, ...]) -> bool:
             return not point.startswith("after:") and point != "inside:Merge"
         case Fault.OLD_SINK:  # a last-resource sink and the store are one database
             return point.startswith("before:") and any(kind is not SinkKind.LAST_RESOURCE for kind in sinks)
+        case Fault.OLD_DATABASE_CUT_ANEW:
+            # A batch that both histories cut alike is decided in each, over the same records: where T is the same too,
+            # nothing tells one from the other, and nothing needs to but an audit of who committed which part.
+            return point.startswith("before:") and set(sinks) == {SinkKind.WRITE_THROUGH}
         case Fault.STORE_BACK:
             return point.startswith("before:") and SinkKind.LAST_RESOURCE not in sinks
         case _ if fault in BACKUPS:
@@ -142,9 +168,11 @@ def applies(fault: Fault, point: str, sinks: tuple[SinkKind, ...]) -> bool:
             return when == "before" and SinkKind.LAST_RESOURCE in sinks
         case Fault.SINK_REMOVED:
             return when == "before" and len(sinks) > 1
+        case Fault.RIVAL | Fault.RIVAL_ADOPTED:
+            return when == "before"
         case Fault.SLEEP | Fault.SINK_DOWN | Fault.STORE_DOWN | Fault.SWEEP | Fault.SWEEP_HALTS:
             return when == "before"
-        case Fault.GROW | Fault.BACKUP | Fault.PLAN_REPLACED:
+        case Fault.GROW | Fault.BACKUP | Fault.PLAN_REPLACED | Fault.CLOCK_AHEAD | Fault.CLOCK_BACK:
             return when == "before"
         case Fault.NEW_CHECKPOINT | Fault.OTHER_CUT | Fault.OTHER_CUT_NEW_CHECKPOINT | Fault.BATCHES_SKIPPED:
             return when == "before"

@@ -23,6 +23,7 @@ FIRST = {
     "an epoch is opened on its range alone": Fault.LATE,
     "a fenced process decides": Fault.SLEEP,
     "a write-through sink forgets to ask whether it was written whole": Fault.BACKUP,
+    "the input that a range stands for is not compared": Fault.BACKUP,
 }
 
 _ALL: tuple[Mutant, ...] = (
@@ -81,12 +82,6 @@ _ALL: tuple[Mutant, ...] = (
         "range=Range(*2 * (Positions.of((name, int(at) + 1) for name, at in entry.positions.items),)),",
     ),
     _mutant(
-        "a ledger row must be newer, not as new",
-        MODELS,
-        "(mine.epoch, mine.generation) > (",
-        "(mine.epoch, mine.generation) >= (",
-    ),
-    _mutant(
         "a commit that is not the same when repeated",
         MODELS,
         "            elif committable.handle not in self.committed:\n",
@@ -110,6 +105,12 @@ _ALL: tuple[Mutant, ...] = (
         "if committables and not told.is_written:",
         "if committables and told is None:",
         WT,
+    ),
+    _mutant(
+        "the input that a range stands for is not compared",
+        STORE,
+        "record.range == request.range and request.has_input_of(record):",
+        "record.range == request.range:",
     ),
 )
 

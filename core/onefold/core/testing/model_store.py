@@ -9,9 +9,10 @@ from typing import Any, cast
 
 import sqlalchemy as sa
 
+from onefold.core.binding import not_mine, went_back
 from onefold.core.contract import Committable, Decided, EpochRecord, EpochState, Generation, LedgerEntry
 from onefold.core.effects import EpochRequest, StoreFacts
-from onefold.core.errors import CheckpointMismatch, Fenced
+from onefold.core.errors import CheckpointMismatch
 from onefold.core.invariants import ADOPTED, Decision, Transition
 from onefold.core.ports import Merge
 from onefold.core.positions import Positions, Range, Relation
@@ -141,7 +142,7 @@ class ModelStore:
         self._move(generation, decided.record, DECIDED_STATES, EpochState.COMPLETE)
 
     def give_up(self, generation: Generation, record: EpochRecord) -> None:
-        assert not self.epochs[record.epoch].write_through, "it may show already: it must run again"
+        assert not record.write_through, "it may show already: it must run again"
         self._move(generation, record, (EpochState.OPEN, EpochState.GIVEN_UP), EpochState.GIVEN_UP)
 
     def damage(self, generation: Generation, decided: Decided, evidence: str) -> None:
@@ -189,21 +190,26 @@ class ModelStore:
         """Every epoch, oldest first."""
         return tuple(record for _, record in sorted(self.epochs.items()))
 
+    def jump(self, by: int) -> None:
+        """The clock is set, as by an operator or by NTP."""
+        self._clock += by
+
     def _now(self) -> int:
-        """A clock that goes on, also where an older copy is restored."""
+        """A clock that goes on, also where an older copy is restored, but for its jumps."""
         self._clock += 1
         return self._clock
 
     def _mine(self, generation: Generation) -> None:
         if generation != self.newest:
-            raise Fenced(f"generation {generation.number} was taken over by {self.newest}: stop this process")
+            raise not_mine(generation, self.newest.number if self.newest else None)
 
     def _move(
         self, generation: Generation, record: EpochRecord, allowed: tuple[EpochState, ...], to: EpochState
     ) -> None:
         self._mine(generation)
-        stored = self.epochs[record.epoch]
-        assert stored.state in allowed, (stored, to)
+        stored = self.epochs.get(record.epoch)
+        if stored is None or stored.state not in allowed:
+            raise went_back(record, stored)
         if stored.state is not to:
             self._put(replace(stored, state=to))
 

@@ -16,8 +16,10 @@ from typing import Any, ClassVar, cast
 import pyarrow as pa
 import sqlalchemy as sa
 
+from onefold.core.binding import UNBOUND, bound, check_forward
 from onefold.core.contract import (
     Announcement,
+    Binding,
     Committable,
     Decided,
     EpochRecord,
@@ -28,8 +30,7 @@ from onefold.core.contract import (
     SinkKind,
     TaskId,
 )
-from onefold.core.errors import CheckpointMismatch, Damaged, Fenced, WorkLost
-from onefold.core.positions import Positions
+from onefold.core.errors import CheckpointMismatch, Damaged, WorkLost
 
 __all__ = [
     "MODELS",
@@ -43,7 +44,6 @@ __all__ = [
 
 Reached = Callable[[str], None]
 Rows = tuple[Hashable, ...]
-NOTHING = LedgerEntry(0, 0, 0, Positions(), "")
 
 
 def _nobody(_step: str) -> None:
@@ -175,10 +175,11 @@ class ModelSink(ABC):
     def ledger(self) -> LedgerEntry | None:
         return self.entry
 
+    def bind(self, binding: Binding) -> None:
+        self.entry = bound(self.entry, binding, self.name)
+
     def record(self, entry: LedgerEntry) -> None:
-        mine = self.entry
-        if mine is not None and (mine.epoch, mine.generation) > (entry.epoch, entry.generation):
-            raise Fenced(f"{self.name} stands at epoch {mine.epoch} of generation {mine.generation} already: stop")
+        check_forward(self.entry, entry, self.name)
         self.entry = entry
 
     def close(self) -> None:
@@ -214,7 +215,7 @@ class ModelTwoPhaseSink(ModelSink):
 
     def ledger(self) -> LedgerEntry | None:
         """Its row, and the members beyond it."""
-        row = self.entry or NOTHING
+        row = self.entry or UNBOUND
         keys = sorted({(w.committable.epoch, w.committable.generation) for w in self.committed.values()})
         members = tuple(Member(e, g, self.times_ms[e, g]) for e, g in keys if e > row.epoch)
         return replace(row, members=members) if self.entry or members else None
@@ -275,9 +276,8 @@ class ModelWriteThroughSink(ModelSink):
     def announce(self, record: EpochRecord) -> None:
         new = Announcement(record.epoch, record.generation, record.timestamp_ms, record.range)
         old = self.announced
-        newest = max((e.epoch, e.generation) for e in (old, self.entry, new) if e is not None)
-        if newest > (new.epoch, new.generation):
-            raise Fenced(f"{self.name} stands at epoch {newest[0]} of generation {newest[1]} already: stop")
+        for there in (self.entry, old):
+            check_forward(there, new, self.name)
         if old is not None and old.epoch == new.epoch:
             if (old.timestamp_ms, old.range) != (new.timestamp_ms, new.range):
                 raise CheckpointMismatch(f"{self.name} has begun epoch {new.epoch} otherwise: {old}")
@@ -309,7 +309,7 @@ class ModelWriteThroughSink(ModelSink):
     def ledger(self) -> LedgerEntry | None:
         if self.entry is None and self.announced is None:
             return None
-        return replace(self.entry or NOTHING, announced=self.announced)
+        return replace(self.entry or UNBOUND, announced=self.announced)
 
     def shown(self) -> Counter[Hashable]:
         """How many times each row was written by another epoch's account."""

@@ -14,7 +14,7 @@ from onefold.core.testing.subject import Patch
 
 __all__ = ["MUTANTS", "UNIT_MUTANTS", "Mutant"]
 
-PROTOCOL, RECOVERY = "onefold.core.protocol", "onefold.core.recovery"
+PROTOCOL, RECOVERY, BINDING = "onefold.core.protocol", "onefold.core.recovery", "onefold.core.binding"
 MODELS, STORE = "onefold.core.testing.models", "onefold.core.testing.model_store"
 TP, LR, WT, TT, AS = "two-phase", "last-resource", "write-through", "two-phase + two-phase", "two-phase, another source"
 LATE = "two-phase, late dead letters"
@@ -43,7 +43,7 @@ def _mutant(name: str, module: str, old: str, new: str, *configurations: str) ->
 
 VERIFY = "        yield Verify(sink, tuple(c for c in manifest if c.sink == sink))\n"
 DECIDES = """            manifest = yield from _prepare(record)
-            decided = yield from _decide(generation, record, manifest)
+            decided = yield from _decide(generation, store_id, record, manifest)
 """
 DOUBT = """        except InDoubt:
             raise  # it may have been decided: no abort, no sweep, no rerun
@@ -66,6 +66,11 @@ FIRST = {
     "a sweep reads the store before it lists": Fault.SWEEP_HALTS,
     "the generation from the store alone": Fault.BACKUP,
     "T is not compared": Fault.BACKUP,
+    "where an epoch ends is not compared": Fault.CLOCK_BACK,
+    "another store's binding is not compared": Fault.RIVAL,
+    "an adoption sweeps nothing": Fault.RIVAL_ADOPTED,
+    "a store that went back is taken for a newer generation": Fault.BACKUP,
+    "an older generation writes the ledger, and announces": Fault.RIVAL_ADOPTED,
     "what a checkpoint has done is not looked at": Fault.BACKUP,
     "a sink's missing epochs are not missed": Fault.BACKUP,
     "a gap is taken for the next range": Fault.BACKUP,
@@ -83,7 +88,7 @@ _ALL: tuple[Mutant, ...] = (
         PROTOCOL,
         DECIDES,
         """            manifest = yield RunWriters(record)
-            decided = yield from _decide(generation, record, manifest)
+            decided = yield from _decide(generation, store_id, record, manifest)
             for sink in record.sinks:
                 yield from _insist(Verify(sink, tuple(c for c in manifest if c.sink == sink)))
 """,
@@ -95,8 +100,10 @@ _ALL: tuple[Mutant, ...] = (
                 PROTOCOL,
                 DECIDES,
                 """            manifest = yield from _prepare(record)
-            yield from _commit_all(Decided(replace(record, state=EpochState.DECIDED, manifest=manifest)))
-            decided = yield from _decide(generation, record, manifest)
+            import dataclasses
+            chosen = dataclasses.replace(record, state=EpochState.DECIDED, manifest=manifest)
+            yield from _commit_all(Decided(chosen))
+            decided = yield from _decide(generation, store_id, record, manifest)
 """,
             ),
         ),
@@ -145,7 +152,7 @@ _ALL: tuple[Mutant, ...] = (
             Patch(
                 PROTOCOL,
                 "        yield from _finish(generation, facts.store_id, decided)\n    for record in resolution.give_up",
-                "        decided = Decided(replace(decided.record, sinks=sinks))\n"
+                "        decided = Decided(__import__('dataclasses').replace(decided.record, sinks=sinks))\n"
                 "        yield from _finish(generation, facts.store_id, decided)\n    for record in resolution.give_up",
             ),
         ),
@@ -263,6 +270,12 @@ _ALL: tuple[Mutant, ...] = (
         "two-phase, another source",
     ),
     _mutant(
+        "a ledger row must be newer, not as new",
+        BINDING,
+        "    if row.epoch > new.epoch:\n",
+        "    if row.epoch >= new.epoch > 0:\n",
+    ),
+    _mutant(
         "the ledgers are not asked",
         RECOVERY,
         "        check_ledger(facts, sink, ledger, sink in may_come_late)\n",
@@ -271,8 +284,8 @@ _ALL: tuple[Mutant, ...] = (
     _mutant(
         "T is not compared",
         RECOVERY,
-        "        if record.timestamp_ms != timestamp_ms:\n",
-        "        if timestamp_ms < 0:\n",
+        "        if record is None or record.timestamp_ms != self.timestamp_ms:\n",
+        "        if record is None:\n",
     ),
     Mutant(
         "a gap is taken for the next range",
@@ -320,6 +333,50 @@ _ALL: tuple[Mutant, ...] = (
         RECOVERY,
         "in (Relation.AHEAD, Relation.UNORDERED):",
         "is Relation.UNORDERED:",
+    ),
+    _mutant(
+        "where an epoch ends is not compared",
+        RECOVERY,
+        "        return self.end is None or self.end.relation_to(record.range.end) is Relation.SAME\n",
+        "        return True\n",
+        WT,
+    ),
+    _mutant(
+        "another store's binding is not compared",
+        BINDING,
+        "    if foreign and not binding.takes_over:\n",
+        "    if foreign and not binding.store_id:\n",
+    ),
+    _mutant(
+        "nobody looks at the bindings before a decision",
+        PROTOCOL,
+        "            yield from _look(Binding(store_id, generation.number), record.sinks)\n",
+        "            yield from ()\n",
+    ),
+    _mutant(
+        "an adoption fences nobody",
+        PROTOCOL,
+        "    yield from _bind(Binding(facts.store_id, generation.number, takes_over=True), sinks)\n",
+        "    yield from ()\n",
+    ),
+    _mutant(
+        "an adoption sweeps nothing",
+        PROTOCOL,
+        "    yield from sweep(generation, sinks)\n    entry = adoption(",
+        "    entry = adoption(",
+    ),
+    _mutant(
+        "an older generation writes the ledger, and announces",
+        BINDING,
+        "    if foreign or row.generation > new.generation:\n",
+        "    if foreign:\n",
+        WT,
+    ),
+    _mutant(
+        "a store that went back is taken for a newer generation",
+        BINDING,
+        "    if now < generation.number:\n",
+        "    if now < 0:\n",
     ),
     _mutant(
         "a sink's missing epochs are not missed",
@@ -493,5 +550,3 @@ UNIT_MUTANTS: tuple[Mutant, ...] = (
 #   know meets an epoch that it never decided, and is refused.
 # - a zombie's Complete is not fenced (in the model store): it comes after the zombie's own commits and ledger rows,
 #   which are true, or refused as fenced.
-# - T is the clock alone, and the input of a range is not compared (both in the model store), as long as the
-#   simulated clock only grows and a range has one input.

@@ -6,22 +6,34 @@ does what it says, once, and then everything must come right.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from onefold.core.contract import EpochState, SinkKind
 from onefold.core.errors import BadRecord, CheckpointMismatch, ConfigError, Damaged, DataLoss
 from onefold.core.positions import Positions, Relation
-from onefold.core.testing.faults import TRIALS, Fault
+from onefold.core.testing.checkpoint import Checkpoint
+from onefold.core.testing.faults import RIVALS, TRIALS, Fault
 
 if TYPE_CHECKING:
+    from onefold.core.testing.model_store import ModelStore
     from onefold.core.testing.models import ModelSink
     from onefold.core.testing.world import World
 
-__all__ = ["Operator"]
+__all__ = ["Host", "Operator"]
 
 # What errors say whose cure is one start with, or without, a sink.
 OTHER_SINKS = ("out of this one start", "put it back under its old name", "Start once with the sinks")
 ADOPTIONS = (Fault.OLD_STORE_ADOPTED, Fault.NEW_STORE_ADOPTED)
+
+
+@dataclass
+class Host:
+    """Where a pipeline runs: its store, its checkpoint, and where it first began to read."""
+
+    store: ModelStore
+    checkpoint: Checkpoint = field(default_factory=Checkpoint)
+    first_start: Positions | None = None
 
 
 class Operator:
@@ -39,7 +51,10 @@ class Operator:
         self.accepts_damage: int | None = None
         self.has_dead_letters = self._is_interlude = False
         self.are_letters_astray = False  # some are of a history that is gone: they stay out
+        self.home: Host | None = None  # where the pipeline ran before another host began to
+        self.input = "first"
         self._batch_step = 1
+        self._has_tried = False
 
     @property
     def on_trial(self) -> bool:
@@ -76,6 +91,11 @@ class Operator:
     def back_up(self) -> None:
         self.backup = self._copy()
 
+    def move(self, fault: Fault) -> None:
+        """Another host starts the pipeline, which sleeps on this one."""
+        self.mishap, self.home = fault, self.world.host
+        self.world.host = Host(self.world.subject.store("another-store"))
+
     def suffer(self, mishap: Fault) -> None:
         """Something happens while the process is down."""
         world = self.world
@@ -88,13 +108,17 @@ class Operator:
         match mishap:
             case Fault.OLD_CHECKPOINT if self.backup:
                 self._restore(self.backup, "checkpoint")
-            case Fault.OLD_STORE | Fault.OLD_STORE_ADOPTED if self.backup:
+            case Fault.OTHER_INPUT if self.backup:
+                self.input = "other"
+                self._restore(self.backup, "checkpoint")
+            case Fault.OLD_STORE | Fault.OLD_STORE_ADOPTED | Fault.STORE_GOES_BACK if self.backup:
                 self._restore(self.backup, *self._with_the_store)
             case Fault.OLD_SINK if self.backup:
                 self._restore(self.backup, *self._elsewhere[:1])
-            case Fault.OLD_DATABASE if self.backup:
+            case Fault.OLD_DATABASE | Fault.OLD_DATABASE_CUT_ANEW if self.backup:
                 self.newer_store = self.newer
                 self._restore(self.backup, "store", *world.sinks)
+                self.cuts_anew |= mishap is Fault.OLD_DATABASE_CUT_ANEW
             case Fault.STORE_BACK if self.newer_store:
                 self._restore(self.newer_store, "store")
             case Fault.NEW_STORE | Fault.NEW_STORE_ADOPTED:
@@ -158,11 +182,17 @@ class Operator:
             return True
         if self.world.late and any(words in str(error) for words in OTHER_SINKS):
             return self._starts_once_otherwise()
+        if isinstance(error, CheckpointMismatch) and self.mishap in RIVALS and self.home is not None:
+            self._goes_on(self.home)
+            return True
         if self.newer is None:
             return False
         newer, mishap = self.newer, self.mishap
         # An older store's start may have swept what only the newer one knows to be decided.
         self.expects_damage |= bool(self.world.late) and isinstance(error, DataLoss)
+        if mishap is Fault.STORE_GOES_BACK and not self._has_tried:
+            self._has_tried = True  # as the error says: start again, and hear what can be done
+            return True
         if mishap in ADOPTIONS and not self.adopts:
             self.adopts = self.from_ledger = True
             self.world.checkpoint.clear()
@@ -173,7 +203,13 @@ class Operator:
                 self.world.checkpoint.clear()
                 self.from_ledger = self.are_letters_astray = True
                 return True
-            case Fault.OLD_STORE | Fault.OLD_STORE_ADOPTED | Fault.NEW_STORE | Fault.NEW_STORE_ADOPTED:
+            case (
+                Fault.OLD_STORE
+                | Fault.OLD_STORE_ADOPTED
+                | Fault.STORE_GOES_BACK
+                | Fault.NEW_STORE
+                | Fault.NEW_STORE_ADOPTED
+            ):
                 self.adopts = self.from_ledger = False
                 self._ends_interlude()
                 self._restore(newer, "checkpoint", *self._with_the_store)
@@ -181,6 +217,9 @@ class Operator:
                 self._restore(self.newer_store, "checkpoint", "store", *self.world.sinks)
             case Fault.OLD_SINK:
                 self._restore(newer, *self._elsewhere[:1])
+            case Fault.OTHER_INPUT:
+                self.input = "first"
+                self._restore(newer, "checkpoint")
             case Fault.TOPIC_ANEW:
                 self.topic_is_new = False
                 self._forget_plan()
@@ -204,6 +243,17 @@ class Operator:
             return False
         self.has_dead_letters, self._is_interlude = not self.has_dead_letters, True
         return True
+
+    def _goes_on(self, home: Host) -> None:
+        """The other host was refused: it adopts the destination, or is given up. Where the adoption was refused, the
+        first host takes back what may be bound to the other one; else it never noticed."""
+        if self.mishap is Fault.RIVAL_ADOPTED and not self.adopts:
+            self.adopts = self.from_ledger = True
+            return
+        self.from_ledger, self.expects_damage = False, self.adopts
+        self.world.host, self.mishap, self.home = home, None, None
+        if not self.adopts:
+            self.world.resume(home)
 
     def _makes_good(self) -> bool:
         """Bring the newer copy back if there is one, write what can't be committed by hand, then accept the damage.

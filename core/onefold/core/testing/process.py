@@ -12,6 +12,7 @@ from onefold.core.driver import Driver
 from onefold.core.effects import Effect, RunWriters
 from onefold.core.errors import OnefoldError
 from onefold.core.positions import Positions, Range
+from onefold.core.testing.operator import Host
 
 __all__ = ["Attempt", "CommitBatch", "Life", "PlanBatch", "Process", "Step", "records_of", "with_tasks"]
 
@@ -49,9 +50,10 @@ T = TypeVar("T")
 class Process:
     """A driver's process: what it runs, and the step that it is about to take. None once it has ended."""
 
-    def __init__(self, life: Life, driver: Driver) -> None:
+    def __init__(self, life: Life, driver: Driver, host: Host) -> None:
         self.life = life
         self.driver = driver
+        self.host = host
         self.generation: Generation | None = None
         self.next: Step | None = next(life, None)
 

@@ -61,7 +61,7 @@ class Plan:
 
 CONFIGURATIONS: dict[str, Plan] = {
     " + ".join(kind.value for kind in kinds): Plan(kinds)
-    for kinds in ((TP,), (LR,), (WT,), (TP, TP), (TP, LR), (TP, WT), (WT, LR), (WT, WT))
+    for kinds in ((TP,), (LR,), (WT,), (TP, TP), (TP, LR), (TP, WT), (WT, LR), (WT, WT), (TP, LR, WT))
 } | {
     "two-phase, another source": Plan((TP,), freezes=False),
     "two-phase, late dead letters": Plan((TP, TP), late=True),

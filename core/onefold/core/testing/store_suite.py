@@ -256,7 +256,7 @@ class StoreSuite:
         store = connect()
         generation = store.acquire(PIPELINE, 0)
         record = decided(store, generation, 0, 5)
-        with raises(AssertionError):
+        with raises(CheckpointMismatch):
             store.give_up(generation, record)
         assert store.facts(PIPELINE).unfinished == (record,)
 
@@ -266,7 +266,7 @@ class StoreSuite:
         first = store.open_epoch(generation, request(0, 5), last_of(store), NOW_MS)
         permit = store.decide(generation, first, [], NOW_MS)
         store.damage(generation, permit, "gone")
-        with raises(AssertionError):
+        with raises(CheckpointMismatch):
             store.complete(generation, permit, NOW_MS)
 
     def test_a_damaged_epoch_is_completed_once_its_damage_was_accepted(self, connect: Connect) -> None:

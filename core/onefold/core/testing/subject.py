@@ -21,6 +21,7 @@ from onefold.core.testing.models import ModelSink
 __all__ = ["Branch", "Patch", "Subject", "load"]
 
 MODULES = (
+    "onefold.core.binding",
     "onefold.core.recovery",
     "onefold.core.protocol",
     "onefold.core.offset_log",
@@ -30,7 +31,7 @@ MODULES = (
     "onefold.core.testing.model_store",
 )
 # What reads the checkpoint is simulated too; its refusals of files that nobody writes are unit-tested.
-COUNTED = frozenset(MODULES[:5]) - {"onefold.core.offset_log"}
+COUNTED = frozenset(MODULES[:6]) - {"onefold.core.offset_log"}
 COUNTER = "__reached__"
 
 
@@ -86,7 +87,7 @@ def load(*patches: Patch, counted: bool = False) -> Subject:
                 sys.modules.pop(name, None)
             else:
                 sys.modules[name] = module
-    protocol, query, models, model_store = (loaded[name] for name in (MODULES[1], *MODULES[4:]))
+    protocol, query, models, model_store = (loaded[name] for name in (MODULES[2], *MODULES[5:]))
     return Subject(protocol, query, models.MODELS, model_store.ModelStore, tuple(branches), counts)
 
 

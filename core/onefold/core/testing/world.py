@@ -22,8 +22,10 @@ from onefold.core.contract import Committable, EpochRecord, EpochState, Generati
 from onefold.core.driver import Driver
 from onefold.core.effects import (
     AcquireGeneration,
+    Adopt,
     Decide,
     Effect,
+    FindEpoch,
     ListFolder,
     OpenEpoch,
     Pause,
@@ -43,9 +45,10 @@ from onefold.core.errors import (
 from onefold.core.invariants import ADOPTED, Evidence, Glimpse
 from onefold.core.positions import Positions, Range, Relation
 from onefold.core.testing.checkpoint import ROOT, Checkpoint
-from onefold.core.testing.faults import AT_ONCE, MISHAPS, Crash, Fault, Slept, can_follow
+from onefold.core.testing.faults import AT_ONCE, MISHAPS, RIVALS, Crash, Fault, Slept, can_follow
+from onefold.core.testing.model_store import ModelStore
 from onefold.core.testing.models import Work
-from onefold.core.testing.operator import Operator
+from onefold.core.testing.operator import Host, Operator
 from onefold.core.testing.process import Attempt, CommitBatch, Life, PlanBatch, Process, Step, records_of, with_tasks
 from onefold.core.testing.subject import Subject
 
@@ -55,6 +58,7 @@ PIPELINE = "model"
 LIVES_MAX = 80  # the longest plans kill no more than half as many
 CUTS: tuple[dict[str, int], ...] = ({"t/0": 2, "t/1": 1}, {"t/0": 2, "t/1": 3})  # where batches end, from the start on
 OTHER_CUTS: tuple[dict[str, int], ...] = ({"t/0": 1, "t/1": 1}, {"t/0": 2, "t/1": 2}, CUTS[-1])
+CLOCK_JUMP = 1000  # more than any run takes
 EMPTY_AT = 0  # after this cut comes a batch without records
 
 
@@ -89,12 +93,11 @@ class World:
         self.plan = dict(plan)
         self.patience = patience
         self.subject = subject
-        self.store = subject.store()
+        self.host = Host(subject.store())
         self.sinks = {f"sink-{n}": subject.models[kind](f"sink-{n}", self.reached) for n, kind in enumerate(sinks)}
         self.kinds = sinks
         self.late = tuple(self.sinks)[-1:] if late else ()
         self._atomic = [sink for sink in self.sinks.values() if sink.kind is SinkKind.LAST_RESOURCE]
-        self.checkpoint = Checkpoint()
         self.steps: list[str] = []
         self.struck: Counter[tuple[Fault, str]] = Counter()
         self.refusals: Counter[tuple[str, str]] = Counter()
@@ -102,7 +105,6 @@ class World:
         self.awake: Process | None = None
         self.asleep: list[Process | Callable[[], object]] = []
         self.lives = self.attempts = 0
-        self.first_start: Positions | None = None
         self.late_records: Counter[str] = Counter()
         self._now: Moment | None = None
         self._down: dict[str, int] = {}
@@ -114,6 +116,22 @@ class World:
         self._verified: set[str] = set()
         self._doubted: set[str] = set()
         self.operator = Operator(self)
+
+    @property
+    def store(self) -> ModelStore:
+        return self.host.store
+
+    @property
+    def checkpoint(self) -> Checkpoint:
+        return self.host.checkpoint
+
+    @checkpoint.setter
+    def checkpoint(self, checkpoint: Checkpoint) -> None:
+        self.host.checkpoint = checkpoint
+
+    @property
+    def first_start(self) -> Positions | None:
+        return self.host.first_start
 
     # Lives
 
@@ -142,7 +160,8 @@ class World:
             return True
         except Fenced as error:
             self.awake = None
-            if process.generation == self.store.newest:
+            newest = self.store.newest
+            if process.generation and newest and newest.number <= process.generation.number:
                 self.complaints.append(f"a life was fenced by nobody: {error}")
             return False
         except Exception as error:
@@ -160,13 +179,14 @@ class World:
         sinks = self.operator.configured_sinks()
         last_resource = next((n for n, s in sinks.items() if s.kind is SinkKind.LAST_RESOURCE), None)
         driver = Driver(PIPELINE, self.store, sinks, self._pause, last_resource, self.checkpoint)
-        return Process(self._life(tuple(sinks)), driver)
+        return Process(self._life(tuple(sinks)), driver, self.host)
 
     def step(self, process: Process) -> bool:
         """Let a process take one step. False once it has ended; raises what it died of."""
         if process.next is None:
             return False
         outer, now = self._now, Moment(process, process.next)
+        host, self.host = self.host, process.host
         self._now = now
         name = type(now.step).__name__
         try:
@@ -181,6 +201,8 @@ class World:
             process.answer(now.answer)
         finally:
             self._now = outer
+            if self.host is process.host:
+                self.host = host
         return process.next is not None
 
     def _not_decided(self, decide: Decide, error: OnefoldError) -> None:
@@ -189,6 +211,11 @@ class World:
         if isinstance(error, InDoubt):
             self._doubted |= handles
         self._verified -= handles - self._doubted
+
+    def resume(self, host: Host) -> None:
+        """The process that slept on a host goes on, as if nothing had been."""
+        self.awake = next((p for p in self.asleep if isinstance(p, Process) and p.host is host), None)
+        self.asleep = [sleeper for sleeper in self.asleep if sleeper is not self.awake]
 
     def wake(self, steps_max: int | None = None) -> None:
         """Whatever sleeps goes on to its end; or what has slept longest does, for so many steps."""
@@ -225,7 +252,7 @@ class World:
         start = yield from self._start(life)
         until: Positions | None = life.started.until if life.started else None
         through = tuple(name for name in names if self.sinks[name].kind is SinkKind.WRITE_THROUGH)
-        job = production.Job("job", names, through)
+        job = production.Job(f"job/{operator.input}", names, through)
         run = production.RunningQuery("query", f"run-{self.lives}", ROOT, stateful=False)
         ends = self.checkpoint.offsets  # what Spark reads when it starts, and holds from then on
         while (batch := self._next_batch(start, ends)) is not None:
@@ -282,7 +309,7 @@ class World:
 
     def _end_of_next(self, begin: Positions, ends: list[Positions]) -> Positions:
         if self.first_start is None:
-            self.first_start = begin
+            self.host.first_start = begin
         if self.operator.topic_is_new:
             return Positions.of({"t/1": 1})
         cuts = self._cuts()
@@ -331,6 +358,10 @@ class World:
             held = {c.handle for sink in self.sinks.values() for c in sink.leftovers(answer.generation)}
             held &= {h for h, w in self.written.items() if w.committable.generation == answer.generation}
             self.complaints += [f"a run of the writers begins beside {handle}, of the run before it" for handle in held]
+        if isinstance(step, FindEpoch) and answer is not None and not step.request.has_input_of(answer):
+            self.complaints.append(f"epoch {answer.epoch} of another input is taken for what was asked for")
+        if isinstance(step, Adopt) and self.operator.home is not None:
+            process.host.first_start = self.operator.home.first_start
         if isinstance(step, Verify):
             self._verified |= {c.handle for c in step.committables}
         return answer
@@ -372,8 +403,13 @@ class World:
             self._strike(fault, name)
 
     def _strike(self, fault: Fault, point: str) -> None:
+        if fault in RIVALS:
+            self.operator.move(fault)
+            raise Slept(point)
         if fault in MISHAPS:
             self.operator.suffer(fault)
+            if fault is Fault.STORE_GOES_BACK:
+                return
             raise Crash(point)
         match fault:
             case Fault.CRASH:
@@ -413,6 +449,8 @@ class World:
                 self._down["sink-0" if fault is Fault.SINK_DOWN else "store"] = self.lives + 2
             case Fault.GROW:
                 self.grow()
+            case Fault.CLOCK_AHEAD | Fault.CLOCK_BACK:
+                self.store.jump(CLOCK_JUMP if fault is Fault.CLOCK_AHEAD else -CLOCK_JUMP)
             case Fault.BACKUP:
                 self.operator.back_up()
             case Fault.PLAN_REPLACED:

@@ -50,7 +50,8 @@ def check_shown(
         return
     key, time_ms = found
     what = f"{plan.where(task)}: the row {key!r} was put at {task.timestamp_ms} ms, this epoch's time, and"
-    if TableNotes(plan.settings, task.pipeline).read().at > (task.epoch, task.generation):
+    noted = TableNotes(plan.settings, task.pipeline).read()
+    if noted.epoch > task.epoch or noted.generation > task.generation:
         raise Fenced(
             f"{what} a later epoch or generation has begun since. Another process runs this pipeline: stop this one"
         )

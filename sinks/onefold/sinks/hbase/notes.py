@@ -54,12 +54,12 @@ class TableNotes:
                     found[key.decode()] = _state(state)
         return found
 
-    def write(self, state: State, generation: int) -> State:  # noqa: ARG002 - one row, whoever writes
+    def write(self, state: State, generation: int) -> State:
         """Note it, and return what stands then. Raises what a conditional put raises, InDoubt among it."""
         for _ in range(_TRIES_MAX):
             text, known = self._read()
             there = _state(text)
-            whole = there.joined(state)
+            whole = there.after(state, generation)
             if whole == there:
                 return there
             new = Cells(LEDGER_FAMILY, _STATE, _one(whole.to_json()))
@@ -71,8 +71,8 @@ class TableNotes:
             if is_written[0].as_py():
                 return whole
         raise InDoubt(
-            f"{self._where}, noting epoch {state.at[0]} in the table {self._settings.ledger_table!r}: others have"
-            f" written the row {_TRIES_MAX} times meanwhile"
+            f"{self._where}, noting as generation {generation} in the table {self._settings.ledger_table!r}: others"
+            f" have written the row {_TRIES_MAX} times meanwhile"
         )
 
     def close(self) -> None:

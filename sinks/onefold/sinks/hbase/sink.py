@@ -135,6 +135,7 @@ class HBaseSink:
                 f" (alter '{settings.ledger_table}', NAME => '{LEDGER_FAMILY.decode()}', TTL => 'FOREVER')"
             )
         place = Place(
+            sink=settings.name,
             where=settings.where(pipeline),
             ledger=f"the table {settings.ledger_table!r}",
             target=f"the table {settings.declared.table!r}",

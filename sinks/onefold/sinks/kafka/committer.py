@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from onefold.core.contract import Committable, Decided, EpochRecord, LedgerEntry, SinkKind
+from onefold.core.contract import Binding, Committable, Decided, EpochRecord, LedgerEntry, SinkKind
 from onefold.core.errors import Damaged, InDoubt, Retriable, WorkLost
 from onefold.core.failpoints import failpoint
 from onefold.core.positions import Positions
@@ -105,6 +105,9 @@ class TransactionalCommitter:
         if account.entry is not None:
             return replace(account.entry, members=members)
         return LedgerEntry(0, 0, 0, Positions(), "", members) if members else None
+
+    def bind(self, binding: Binding) -> None:
+        self._ledger.bind(binding)
 
     def record(self, entry: LedgerEntry) -> None:
         self._ledger.record(replace(entry, members=()))

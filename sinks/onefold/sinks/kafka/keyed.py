@@ -81,6 +81,7 @@ class KeyedWriter:
 def keyed_committer(settings: Settings, pipeline: str) -> AnnouncingCommitter:
     """The driver's hand: it notes what was begun, written whole and completed in the progress topic."""
     place = Place(
+        sink=settings.name,
         where=settings.where(pipeline),
         ledger=f"the topic {settings.progress_topic!r}",
         target=f"the topic {settings.topic!r}",

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 from confluent_kafka import KafkaException, Producer
 
-from onefold.core.contract import LedgerEntry
-from onefold.core.errors import ConfigError, Fenced, InDoubt, Retriable
+from onefold.core.binding import bound, check_forward
+from onefold.core.contract import Binding, LedgerEntry
+from onefold.core.errors import ConfigError, InDoubt, Retriable
 from onefold.core.failpoints import failpoint
 from onefold.sinks.kafka import clients, errors, requests
 from onefold.sinks.kafka.cluster import cluster
@@ -64,20 +66,29 @@ class Ledger:
             time.sleep(_LOOK_AGAIN_S)
         return self.account()
 
+    def bind(self, binding: Binding) -> None:
+        """Make the row that generation's. Raises Fenced, CheckpointMismatch, or InDoubt."""
+        sink = self._settings.name
+        self._write(lambda there: bound(there, binding, sink), f"binding the ledger to generation {binding.generation}")
+
     def record(self, entry: LedgerEntry) -> None:
         """Write the row. Raises Fenced where a newer one is there, InDoubt where it is not known what became of it."""
+
+        def forward(there: LedgerEntry | None) -> LedgerEntry:
+            check_forward(there, entry, self._settings.name)
+            return entry
+
+        self._write(forward, f"writing the ledger row of epoch {entry.epoch}")
+
+    def _write(self, follow: Callable[[LedgerEntry | None], LedgerEntry], doing: str) -> None:
+        """Write the row that follows the one which is there, whatever that is by then."""
         because: BaseException | None = None
         for _ in range(_TRIES_MAX):
             producer = self._producer if self._producer is not None else self._take_over()
             there = self._account.entry
+            entry = follow(there)
             if there == entry:
                 return
-            if there is not None and (there.epoch, there.generation) > (entry.epoch, entry.generation):
-                raise Fenced(
-                    f"{self._where()}: the ledger stands at epoch {there.epoch} of generation {there.generation}, and "
-                    f"epoch {entry.epoch} of generation {entry.generation} is behind it. Another process runs this "
-                    "pipeline: stop this one"
-                )
             outlived = self._outlived()
             self._producer = None  # until it is known that the row is there
             try:
@@ -91,13 +102,13 @@ class Ledger:
                 because = error
                 if errors.is_fenced(error):
                     continue
-                if isinstance(refusal := errors.of(error, f"{self._where()}, writing the ledger row"), ConfigError):
+                if isinstance(refusal := errors.of(error, f"{self._where()}, {doing}"), ConfigError):
                     raise refusal from error
                 break
             self._account.entry = entry
             self._producer = producer
             return
-        raise InDoubt(f"{self._where()}, writing the ledger row of epoch {entry.epoch}: {because}") from because
+        raise InDoubt(f"{self._where()}, {doing}: {because}") from because
 
     def _outlived(self) -> list[str]:
         """The ids to forget along with the next row: of epochs below the row that stands by now, so that it does no

@@ -2,8 +2,9 @@
 
 It needs no transactions. Each generation of a pipeline writes under a key of its own, every record says all that its
 writer knew, and what stands is the furthest of all keys' last records, by epoch, then generation: so whatever lands
-late or out of turn changes nothing that is beyond it, and compaction keeps what counts. A writer reads before it
-writes, and again after: whoever finds that somebody went further is fenced.
+late or out of turn changes nothing that is beyond it, and compaction keeps what counts. Behind a record of a newer
+generation those of older ones count for nothing. A writer reads before it writes, and again after: whoever finds that
+somebody went further is fenced.
 """
 
 from __future__ import annotations
@@ -31,8 +32,10 @@ class TopicNotes:
         self._settings, self._pipeline = settings, pipeline
         self._names = settings.names(pipeline)
         self._kafka = cluster(*settings.cluster)
-        self._states: dict[int, State] = {}  # each generation's
         self._others: dict[str, State] = {}  # of sinks of that name in other pipelines
+        self._state = State()
+        self._generations: set[int] = set()  # whose keys are there
+        self._wrote: int | None = None  # as which generation this process did last
         self._offset = 0
         self._producer: Producer | None = None
 
@@ -43,7 +46,7 @@ class TopicNotes:
                 if isinstance(item, Record):
                     self._take(item)
             self._offset = offset
-        return self._joined()
+        return self._state
 
     def others(self) -> Mapping[str, State]:
         self.read()
@@ -55,7 +58,9 @@ class TopicNotes:
         Raises InDoubt where it is not known whether it was noted: then the next note goes through the same producer,
         so that the first cannot land behind it.
         """
-        whole = self._joined().joined(state).to_json()
+        if self._state.generation > generation:
+            return self._state
+        whole = self._state.joined(state).to_json()
         failures: list[KafkaError] = []
 
         def failed(error: KafkaError | None, _: Message) -> None:
@@ -72,19 +77,22 @@ class TopicNotes:
             put(whole, generation)
             failpoint("kafka:noted")
             left = producer.flush(self._settings.timeout_s)
-            for older in self._states:
-                if older < generation and not left and not failures:
-                    put(None, older)  # what it said is in what was just noted
+            for older in sorted(self._generations):
+                # From the first note of a generation on the older ones' count for nothing; and what they said before
+                # that was read after it, and is in what was just noted.
+                if older < generation == self._wrote and not left and not failures:
+                    put(None, older)
         except KafkaException as error:
-            raise InDoubt(f"{self._doing(state)}: {error}") from error
+            raise InDoubt(f"{self._doing(generation)}: {error}") from error
         if failures:
-            if isinstance(refusal := errors.translate(failures[0], self._doing(state)), ConfigError):
+            if isinstance(refusal := errors.translate(failures[0], self._doing(generation)), ConfigError):
                 raise refusal
             if any(failure.fatal() for failure in failures):
                 self._producer = None
         if left or failures:
             why = failures[0].str() if failures else f"{self._settings.timeout_s:g} s have passed"
-            raise InDoubt(f"{self._doing(state)}: {why}")
+            raise InDoubt(f"{self._doing(generation)}: {why}")
+        self._wrote = generation
         return self.read()
 
     def close(self) -> None:
@@ -101,18 +109,12 @@ class TopicNotes:
         generation = record.key.removeprefix(self._names.notes)
         if record.key.startswith(self._names.notes) and generation.isdigit():
             if record.value is None:
-                self._states.pop(int(generation), None)
+                self._generations.discard(int(generation))
             else:
-                known = self._states.get(int(generation), State())
-                self._states[int(generation)] = known.joined(State.from_json(record.value))
+                self._generations.add(int(generation))
+                self._state = self._state.after(State.from_json(record.value), int(generation))
         elif record.value is not None and (other := self._names.pipeline_of(record.key)) is not None:
             self._others[other] = self._others.get(other, State()).joined(State.from_json(record.value))
-
-    def _joined(self) -> State:
-        state = State()
-        for other in self._states.values():
-            state = state.joined(other)
-        return state
 
     def _open(self) -> Producer:
         if self._producer is None:
@@ -126,6 +128,6 @@ class TopicNotes:
             connect(self._producer, settings, f"{settings.where(self._pipeline)}, connecting")
         return self._producer
 
-    def _doing(self, state: State) -> str:
+    def _doing(self, generation: int) -> str:
         where = self._settings.where(self._pipeline)
-        return f"{where}, noting epoch {state.at[0]} in the topic {self._settings.progress_topic!r}"
+        return f"{where}, noting as generation {generation} in the topic {self._settings.progress_topic!r}"

@@ -2,8 +2,8 @@
 
 All in one schema (`onefold_sinks`, unless named otherwise), shared by the pipelines of that database:
 
-    onefold_ledger   one row for each pipeline and sink: the last epoch completed there, and the source's positions;
-                     epoch 0 from when it was opened until it has completed one
+    onefold_ledger   one row for each pipeline and sink: the last epoch completed there, the source's positions, and the
+                     store and generation that bound it; epoch 0 from when it was opened until it has completed one
     onefold_parts    one row for each prepared transaction, inside it: proof that it was committed
     onefold_staged   one row for each attempt whose rows are in a stage table; logged, while the stage is not
     onefold_staged_dead  the dead letters of staged attempts, which go where the attempts go
@@ -17,8 +17,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from onefold.core.contract import LedgerEntry, Member
-from onefold.core.errors import ConfigError, Fenced
+from onefold.core.binding import bound, check_forward
+from onefold.core.contract import Binding, LedgerEntry, Member
+from onefold.core.errors import ConfigError, Retriable
 from onefold.core.positions import Positions
 from onefold.sinks.postgres import layout
 from onefold.sinks.postgres.connection import Connection
@@ -74,20 +75,16 @@ class Bookkeeping:
                 )
 
     def ledger(self, connection: Connection) -> LedgerEntry | None:
-        """The row, with the committed parts beyond it; epoch 0 where there are only parts, None without either."""
-        row = connection.execute(
-            f"""SELECT epoch, generation, timestamp_ms, positions::text, store_id FROM {self.table("ledger")}
-                WHERE pipeline = %s AND sink = %s""",
-            (self.pipeline, self.sink),
-        ).fetchone()
-        row = row or (0, 0, 0, "{}", "")
+        """The row, with the committed parts beyond it; epoch 0 where it is only bound, or there are only parts, None
+        without all three."""
+        row = self._row(connection)
         parts = connection.execute(
             f"""SELECT DISTINCT epoch, generation, timestamp_ms FROM {self.table("parts")}
                 WHERE pipeline = %s AND sink = %s AND epoch > %s ORDER BY 1, 2, 3""",
             (self.pipeline, self.sink, row[0]),
         ).fetchall()
         members = tuple(Member(*part) for part in parts)
-        if row[0] == 0 and not members:
+        if row[0] == 0 and not row[4] and not members:
             return None
         return LedgerEntry(row[0], row[1], row[2], Positions.from_json(row[3]), row[4], members)
 
@@ -99,6 +96,28 @@ class Bookkeeping:
         ).fetchall()
         return {pipeline: (Positions.from_json(positions),) for pipeline, positions in found}
 
+    def _row(self, connection: Connection, lock: str = "") -> tuple[int, int, int, str, str]:
+        query = f"""SELECT epoch, generation, timestamp_ms, positions::text, store_id FROM {self.table("ledger")}
+                    WHERE pipeline = %s AND sink = %s {lock}"""
+        row: tuple[int, int, int, str, str] | None = connection.execute(query, (self.pipeline, self.sink)).fetchone()
+        return row or (0, 0, 0, "{}", "")
+
+    def bind(self, connection: Connection, binding: Binding) -> None:
+        """Make the row that generation's, inside the caller's transaction. Raises Fenced, CheckpointMismatch."""
+        epoch, generation, timestamp_ms, positions, store_id = self._row(connection, "FOR UPDATE")
+        there = LedgerEntry(epoch, generation, timestamp_ms, Positions.from_json(positions), store_id)
+        row = bound(there, binding, self.sink)
+        bound_now = connection.execute(
+            f"""UPDATE {self.table("ledger")} SET generation = %s, store_id = %s, updated_at = now()
+                WHERE pipeline = %s AND sink = %s""",
+            (row.generation, row.store_id, self.pipeline, self.sink),
+        ).rowcount
+        if bound_now != 1:
+            raise ConfigError(
+                f"sink {self.sink!r} of pipeline {self.pipeline!r} has lost its row in {self.schema}.onefold_ledger"
+                " since it was opened: somebody pruned it, or made the schema anew. Start the pipeline again"
+            )
+
     def epoch(self, connection: Connection) -> int:
         """The last epoch that the ledger has as complete; 0 for none."""
         row = connection.execute(
@@ -107,10 +126,9 @@ class Bookkeeping:
         return int(row[0]) if row is not None else 0
 
     def record(self, connection: Connection, entry: LedgerEntry) -> None:
-        """Move the ledger's row forward, inside the caller's transaction. Raises Fenced where a newer one is there.
+        """Move the ledger's row forward, inside the caller's transaction. Raises Fenced where a newer generation or
+        another store has it, or it stands beyond.
 
-        Another store than before must come with a newer generation, as an adoption does: else two pipelines of one name
-        are at work, each with a store of its own.
         Parts of earlier epochs go: that a transaction of theirs was committed follows from the row itself.
         """
         ledger = self.table("ledger")
@@ -120,8 +138,8 @@ class Bookkeeping:
                 ON CONFLICT (pipeline, sink) DO UPDATE SET epoch = excluded.epoch, generation = excluded.generation,
                     timestamp_ms = excluded.timestamp_ms, positions = excluded.positions,
                     store_id = excluded.store_id, updated_at = now()
-                WHERE (l.epoch, l.generation) <= (excluded.epoch, excluded.generation)
-                  AND (l.store_id IN ('', excluded.store_id) OR l.generation < excluded.generation)""",
+                WHERE l.epoch <= excluded.epoch AND l.generation <= excluded.generation
+                  AND l.store_id IN ('', excluded.store_id)""",
             (
                 self.pipeline,
                 self.sink,
@@ -133,19 +151,8 @@ class Bookkeeping:
             ),
         ).rowcount
         if moved != 1:
-            there = self.ledger(connection)
-            assert there is not None
-            if there.store_id != entry.store_id:
-                raise Fenced(
-                    f"pipeline {self.pipeline!r}, sink {self.sink!r}: the ledger is kept under checkpoint store "
-                    f"{there.store_id}, and this driver's is {entry.store_id}: another pipeline of the same name is at "
-                    "work here. Stop this one, and give one of them a name of its own, or both the same store"
-                )
-            raise Fenced(
-                f"pipeline {self.pipeline!r}, sink {self.sink!r}: the ledger is at epoch {there.epoch} of generation "
-                f"{there.generation}, beyond epoch {entry.epoch} of generation {entry.generation}: "
-                "a newer driver of this pipeline exists, and this one must stop"
-            )
+            check_forward(self.ledger(connection), entry, self.sink)
+            raise Retriable(f"sink {self.sink!r}: another driver moved its ledger row at this moment")
         connection.execute(
             f"DELETE FROM {self.table('parts')} WHERE pipeline = %s AND sink = %s AND epoch < %s",
             (self.pipeline, self.sink, entry.epoch),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import psycopg
 
-from onefold.core.contract import Committable, Decided, EpochRecord, LedgerEntry, SinkKind
+from onefold.core.contract import Binding, Committable, Decided, EpochRecord, LedgerEntry, SinkKind
 from onefold.core.counting import counts_offsets
 from onefold.core.errors import ConfigError, Damaged, DataLoss, InDoubt, OnefoldError, Retriable, WorkLost
 from onefold.core.failpoints import failpoint
@@ -120,6 +120,12 @@ class PostgresCommitter:
             return {}
         with self._borrow("reading other pipelines' ledgers") as connection:
             return self._books.others(connection)
+
+    def bind(self, binding: Binding) -> None:
+        with self._borrow(f"binding the ledger to generation {binding.generation}", InDoubt) as connection:
+            connection.execute(pool.begin(self._settings.lock_timeout_s))
+            self._books.bind(connection, binding)
+            connection.execute("COMMIT")
 
     def record(self, entry: LedgerEntry) -> None:
         with self._borrow(f"writing the ledger row of epoch {entry.epoch}", InDoubt) as connection:

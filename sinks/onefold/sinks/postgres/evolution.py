@@ -106,8 +106,8 @@ def _alter(
                 books.sink,
                 table,
                 done,
-                ledger.epoch if ledger else None,
-                ledger.generation if ledger else None,
+                ledger.epoch if ledger and ledger.epoch else None,
+                ledger.generation if ledger and ledger.epoch else None,
             ),
         )
     failpoint("evolve:recorded")

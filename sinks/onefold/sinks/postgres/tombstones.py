@@ -79,8 +79,12 @@ def take_turns(connection: psycopg.Connection[Any], tombstones: str) -> None:
 def prune(connection: Connection, tombstones: str, timestamp_ms: int) -> None:
     """Forget what had expired when the epoch of that T was opened, but for what somebody else is at: a later epoch
     does that. An epoch that is decided must not wait for another pipeline's prepared rows.
+
+    T never goes back after a driver's clock has jumped ahead, and would forget everything: so the server's clock must
+    say so, too.
     """
-    expired = f"SELECT ctid FROM {tombstones} WHERE {EXPIRES} < {timestamp_ms} FOR UPDATE SKIP LOCKED"
+    by_both = f"least({timestamp_ms}, extract(epoch FROM clock_timestamp()) * 1000)"
+    expired = f"SELECT ctid FROM {tombstones} WHERE {EXPIRES} < {by_both} FOR UPDATE SKIP LOCKED"
     connection.execute(f"DELETE FROM {tombstones} WHERE ctid = ANY(ARRAY({expired}))".encode())
 
 

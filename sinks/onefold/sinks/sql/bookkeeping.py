@@ -1,6 +1,7 @@
 """What onefold keeps beside the target, in the connection's default schema, where the checkpoint store is too:
 
-onefold_sql_ledger   one row for each pipeline and sink: the last epoch completed there, and the source's positions
+onefold_sql_ledger   one row for each pipeline and sink: the last epoch completed there, the source's positions, and the
+                     store and generation that bound it; epoch 0 until it has completed one
 onefold_sql_staged   one row for each attempt whose rows are in a stage
 onefold_sql_stages   one row for each table that belongs to one sink (its stage, its remembered deletes): its layout
 onefold_sql_version  which layout these tables have themselves
@@ -13,8 +14,9 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from onefold.core.contract import LedgerEntry
-from onefold.core.errors import ConfigError, Fenced, Retriable
+from onefold.core.binding import bound, check_forward
+from onefold.core.contract import Binding, LedgerEntry
+from onefold.core.errors import ConfigError, Retriable
 from onefold.core.positions import Positions
 from onefold.core.tables import MARIADB_OPTIONS, LongText
 
@@ -82,12 +84,12 @@ class Bookkeeping:
 
     def ledger(self, connection: sa.Connection) -> LedgerEntry | None:
         """The row. Staged epochs have no members beyond it: rows and ledger row are one transaction."""
-        row = connection.execute(self._mine(sa.select(_ledger))).one_or_none()
-        if row is None:
-            return None
-        return LedgerEntry(
-            row.epoch, row.generation, row.timestamp_ms, Positions.from_json(row.positions), row.store_id
-        )
+        return _entry(connection.execute(self._mine(sa.select(_ledger))).one_or_none())
+
+    def bind(self, connection: sa.Connection, binding: Binding) -> None:
+        """Make the row that generation's, inside the caller's transaction. Raises Fenced, CheckpointMismatch."""
+        there = self._locked(connection)
+        self._put(connection, there, bound(there, binding, self.sink))
 
     def others(self, connection: sa.Connection) -> dict[str, tuple[Positions]]:
         """Up to where other pipelines wrote through sinks of this name."""
@@ -97,32 +99,37 @@ class Bookkeeping:
 
     def record(self, connection: sa.Connection, entry: LedgerEntry) -> None:
         """Move the ledger's row forward, inside the caller's transaction. Raises Fenced where a newer one is there."""
-        there = connection.execute(
-            self._mine(sa.select(_ledger.c.epoch, _ledger.c.generation)).with_for_update()
-        ).one_or_none()
+        there = self._locked(connection)
+        check_forward(there, entry, self.sink)
+        self._put(connection, there, entry)
+
+    def _locked(self, connection: sa.Connection) -> LedgerEntry | None:
+        return _entry(connection.execute(self._mine(sa.select(_ledger)).with_for_update()).one_or_none())
+
+    def _put(self, connection: sa.Connection, there: LedgerEntry | None, row: LedgerEntry) -> None:
         values = {
-            "epoch": entry.epoch,
-            "generation": entry.generation,
-            "timestamp_ms": entry.timestamp_ms,
-            "positions": entry.positions.to_json(),
-            "store_id": entry.store_id,
+            "epoch": row.epoch,
+            "generation": row.generation,
+            "timestamp_ms": row.timestamp_ms,
+            "positions": row.positions.to_json(),
+            "store_id": row.store_id,
         }
-        if there is None:
-            try:
-                connection.execute(_ledger.insert().values(pipeline=self.pipeline, sink=self.sink, **values))
-            except sa.exc.IntegrityError as error:
-                raise Retriable(
-                    f"pipeline {self.pipeline!r}, sink {self.sink!r}: another driver wrote the ledger's first row at "
-                    "the same moment. Nothing was written; asking again tells who is newer"
-                ) from error
-        elif (there.epoch, there.generation) <= (entry.epoch, entry.generation):
+        if there is not None:
             connection.execute(self._mine(sa.update(_ledger)).values(**values))
-        else:
-            raise Fenced(
-                f"pipeline {self.pipeline!r}, sink {self.sink!r}: the ledger is at epoch {there.epoch} of generation "
-                f"{there.generation}, beyond epoch {entry.epoch} of generation {entry.generation}: "
-                "a newer driver of this pipeline exists, and this one must stop"
-            )
+            return
+        try:
+            connection.execute(_ledger.insert().values(pipeline=self.pipeline, sink=self.sink, **values))
+        except sa.exc.IntegrityError as error:
+            raise Retriable(
+                f"pipeline {self.pipeline!r}, sink {self.sink!r}: another driver wrote the ledger's first row at "
+                "the same moment. Nothing was written; asking again tells who is newer"
+            ) from error
 
     def _mine(self, statement: Any) -> Any:
         return statement.where(_ledger.c.pipeline == self.pipeline, _ledger.c.sink == self.sink)
+
+
+def _entry(row: Any) -> LedgerEntry | None:
+    if row is None:
+        return None
+    return LedgerEntry(row.epoch, row.generation, row.timestamp_ms, Positions.from_json(row.positions), row.store_id)

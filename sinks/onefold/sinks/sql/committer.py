@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 import sqlalchemy as sa
 
-from onefold.core.contract import Committable, Decided, EpochRecord, LedgerEntry
+from onefold.core.contract import Binding, Committable, Decided, EpochRecord, LedgerEntry
 from onefold.core.counting import counts_offsets
 from onefold.core.errors import ConfigError
 from onefold.core.failpoints import failpoint
@@ -57,6 +57,10 @@ class SqlCommitter:
             return {}
         with self._database.transaction() as connection:
             return self._books.others(connection)
+
+    def bind(self, binding: Binding) -> None:
+        with self._database.transaction() as connection:
+            self._books.bind(connection, binding)
 
     def record(self, entry: LedgerEntry) -> None:
         with self._database.transaction() as connection:

@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from onefold.core.contract import (
+    Binding,
     Committable,
     Decided,
     EpochRecord,
@@ -26,6 +27,7 @@ __all__ = [
     "Abandon",
     "Abort",
     "Announce",
+    "Bind",
     "Commit",
     "Decide",
     "Describe",
@@ -157,6 +159,15 @@ class Verify(Driver):
     def ready(self) -> Callable[[], None]:
         committer = self.make_sink().recover(self.pipeline)
         return lambda: committer.verify(self.committables)
+
+
+@dataclass(frozen=True, slots=True)
+class Bind(Driver):
+    binding: Binding
+
+    def ready(self) -> Callable[[], None]:
+        committer = self.make_sink().recover(self.pipeline)
+        return lambda: committer.bind(self.binding)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 
 from onefold.core.errors import WorkLost
+from onefold.core.testing.conformance.binding_checks import bind_can_be_cut_anywhere
 from onefold.core.testing.conformance.calls import Abandon, Abort, Commit, Open, Prepare, Record, Recover, Write
 from onefold.core.testing.conformance.kinds import finish
 from onefold.core.testing.conformance.processes import Call
@@ -185,5 +186,6 @@ DRIVER_CRASHES = (
     abort_can_be_cut_anywhere,
     commit_can_be_cut_anywhere,
     record_can_be_cut_anywhere,
+    bind_can_be_cut_anywhere,
     opening_can_be_cut_anywhere,
 )

@@ -39,7 +39,13 @@ class Promise(enum.Enum):
     SHARED_OUT = "writers: rows shared out as the sink asks, and otherwise in any way, are all visible once"
     LEDGER_EQUAL = "ledger: what was recorded comes back equal, in any process; None if there was nothing"
     MEMBERS = "ledger: whatever is visible shows there, as a member beyond its row or below it, also before any row"
-    LEDGER_FORWARD = "record: rows only go forward, by epoch, then generation; Fenced otherwise, and nothing changes"
+    BOUND = (
+        "bind: the ledger row is that store's and generation's, and stands where it stood; CheckpointMismatch where"
+        " another store has it and is not taken over, Fenced where a newer generation has it, and nothing changes"
+    )
+    BOUND_DURABLE = "bind: whole or not at all when the process is killed, and durable once it has returned"
+    FENCES = "record, announce: Fenced once a newer generation or another store has bound the ledger row"
+    LEDGER_FORWARD = "record: epoch and generation only grow, each by itself; Fenced otherwise, and nothing changes"
     LEDGER_DURABLE = "record: whole or not at all when the process is killed, and durable once it has returned"
 
     # of two-phase sinks

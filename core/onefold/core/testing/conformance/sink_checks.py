@@ -7,6 +7,7 @@ from dataclasses import asdict, replace
 
 from onefold.core.contract import Committable, SinkWriter
 from onefold.core.errors import Fenced, Retriable, WorkLost
+from onefold.core.testing.conformance.binding_checks import a_ledger_row_is_one_stores_and_its_newest_generations
 from onefold.core.testing.conformance.calls import Describe, ReadLedger
 from onefold.core.testing.conformance.kinds import finish
 from onefold.core.testing.conformance.promises import Held, Promise
@@ -225,14 +226,14 @@ def the_ledger_only_goes_forward(subject: Subject) -> None:
     with subject.book.holding(Promise.LEDGER_FORWARD, "record") as held:
         now = replace(entry, generation=4)
         bench.committer.record(now)  # the same epoch in a newer generation: forward
-        for epoch, generation in ((now.epoch - 1, 9), (now.epoch - 1, 1), (now.epoch, 3), (1, 1)):
+        for epoch, generation in ((now.epoch - 1, 9), (now.epoch - 1, 1), (now.epoch, 3), (1, 1), (now.epoch + 1, 3)):
             older = replace(now, epoch=epoch, generation=generation, positions=positions(0))
             expected = f"Fenced: epoch {epoch} of generation {generation} is behind epoch {now.epoch} of generation 4"
             held.expect_raises(Fenced, lambda older=older: bench.elsewhere().record(older), expected)
             there = bench.committer.ledger()
             held.expect(there == now, f"the row as it was: {now}", there)
-        after = replace(now, epoch=now.epoch + 1, generation=2)
-        bench.committer.record(after)  # by epoch first: an older generation finishes nothing, but it went forward
+        after = replace(now, epoch=now.epoch + 1)
+        bench.committer.record(after)
         there = bench.committer.ledger()
         held.expect(there == after, str(after), there)
     bench.close()
@@ -267,5 +268,6 @@ SINK_CHECKS = (
     a_zombies_late_work_stays_unseen,
     verify_misses_what_is_gone,
     the_ledger_only_goes_forward,
+    a_ledger_row_is_one_stores_and_its_newest_generations,
     rows_show_however_they_are_shared_out,
 )

@@ -6,6 +6,10 @@ from dataclasses import replace
 
 from onefold.core.contract import Decided, EpochState, SinkKind, WriteThrough
 from onefold.core.errors import CheckpointMismatch, Damaged, Fenced, WorkLost
+from onefold.core.testing.conformance.binding_checks import (
+    a_ledger_row_is_one_stores_and_its_newest_generations,
+    bind_can_be_cut_anywhere,
+)
 from onefold.core.testing.conformance.crash_checks import record_can_be_cut_anywhere
 from onefold.core.testing.conformance.kinds import Kind, finish
 from onefold.core.testing.conformance.promises import Held, Promise
@@ -166,11 +170,13 @@ WRITE_THROUGH = Kind(
         an_epoch_shows_once_however_often_it_is_written,
         the_ledger_only_goes_forward,
         announcements_only_go_forward,
+        a_ledger_row_is_one_stores_and_its_newest_generations,
         a_copy_that_lacks_the_epoch_is_damage,
         announce_can_be_cut_anywhere,
         writers_can_be_cut_anywhere,
         verify_and_commit_can_be_cut_anywhere,
         record_can_be_cut_anywhere,
+        bind_can_be_cut_anywhere,
         opening_can_be_cut_anywhere,
         rows_show_however_they_are_shared_out,
     ),
