@@ -390,8 +390,10 @@ def test_what_a_late_sink_shows_from_before_it_was_left_out_is_not_compared() ->
     newest = record(9, EpochState.COMPLETE)
     facts = replace(AT_REST, complete=newest, last=newest)
     elsewhere = replace(ledger(4), positions=Positions.of({"forgotten/0": 99, "t/0": 40}))
-    for shown in (ledger(4), ledger(4, store="adopted since"), ledger(9, time_ms=7), elsewhere):
+    for shown in (ledger(4), ledger(9, time_ms=7), elsewhere):
         assert resolve(facts, {"a": ledger(9), "b": ledger(9), "c": shown}, may_come_late=("c",)).finish == ()
+    with pytest.raises(CheckpointMismatch, match="adopt_ledger=True"):
+        resolve(facts, {"a": ledger(9), "b": ledger(9), "c": ledger(4, store="adopted from")}, may_come_late=("c",))
 
 
 @pytest.mark.parametrize(
