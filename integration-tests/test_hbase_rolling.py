@@ -288,7 +288,8 @@ def test_with_replace_the_newest_epochs_row_stays(make: Make) -> None:
     bench = make(SUMS, mode="rolling", merge="replace")
     bench.write([("a", 1), ("b", None)], epoch=1)
     bench.write([("a", None), ("c", 3)], epoch=2)
-    bench.write([("a", 1), ("b", None)], epoch=1)  # late, and below
+    with pytest.raises(ConfigError, match="is hidden by a cell at 2000 ms"):
+        bench.write([("a", 1), ("b", None)], epoch=1)  # late, and below
     assert bench.read() == {"a": {"low": None}, "b": {"low": None}, "c": {"low": 3}}
 
 
