@@ -183,7 +183,7 @@ class Operator:
         if self.world.late and any(words in str(error) for words in OTHER_SINKS):
             return self._starts_once_otherwise()
         if isinstance(error, CheckpointMismatch) and self.mishap in RIVALS and self.home is not None:
-            self._goes_on(self.home)
+            self._goes_on(self.home, error)
             return True
         if self.newer is None:
             return False
@@ -244,11 +244,11 @@ class Operator:
         self.has_dead_letters, self._is_interlude = not self.has_dead_letters, True
         return True
 
-    def _goes_on(self, home: Host) -> None:
+    def _goes_on(self, home: Host, error: CheckpointMismatch) -> None:
         """The other host was refused: it adopts the destination, or is given up. Where the adoption was refused, the
         first host takes back what may be bound to the other one; else it never noticed."""
         if self.mishap is Fault.RIVAL_ADOPTED and not self.adopts:
-            self.adopts = self.from_ledger = True
+            self.adopts, self.from_ledger = True, "startingOffsets=ledger" in str(error)
             return
         self.from_ledger, self.expects_damage = False, self.adopts
         self.world.host, self.mishap, self.home = home, None, None
