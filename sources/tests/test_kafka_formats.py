@@ -52,6 +52,14 @@ def test_fields_in_quotes_may_hold_the_delimiter_and_quotes_and_an_empty_one_is_
     assert rows(CsvParser(PAIR, ";"), [b"1;a,b"]) == [{"a": 1, "b": "a,b"}]
 
 
+def test_an_empty_csv_value_is_one_empty_field_and_no_line_of_several() -> None:
+    for value in (b"", b"\n", b"\r\n"):
+        assert why(CsvParser(PAIR, ","), value) == "the value is empty, and the schema has 2 fields"
+        assert rows(CsvParser(pa.schema({"a": pa.string()}), ","), [value]) == [{"a": None}]
+    found = sift([b"1,x", b"", b"2,y"], CsvParser(PAIR, ","), 1)
+    assert [bad.index for bad in found.bad] == [1]
+
+
 def test_a_csv_number_that_is_too_large_is_bad_and_an_infinity_that_is_written_as_one_is_none() -> None:
     parser = CsvParser(pa.schema({"a": pa.float64(), "b": pa.float32()}), ",")
     assert rows(parser, [b"inf,-inf", b"1.5,"]) == [{"a": math.inf, "b": -math.inf}, {"a": 1.5, "b": None}]

@@ -205,7 +205,8 @@ def test_a_csv_line_is_what_it_says_or_refused(
     a: pa.DataType, b: pa.DataType, delimiter: str, data: st.DataObject
 ) -> None:
     schema = pa.schema({"a": a, "b": b})
-    line = st.lists(CSV_FIELDS, min_size=2, max_size=2).map(lambda fields: delimiter.join(fields).encode())
+    fields = st.one_of(*(st.lists(CSV_FIELDS, min_size=size, max_size=size) for size in (2, 2, 0, 1, 3)))
+    line = fields.map(lambda fields: delimiter.join(fields).encode())
     values = data.draw(st.lists(line, min_size=1, max_size=4))
     oracle = outcomes(lambda value: exact.csv_row(value, schema, delimiter), values)
     assert parsed(CsvParser(schema, delimiter), values) == oracle

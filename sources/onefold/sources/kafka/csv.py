@@ -2,8 +2,8 @@
 
 Values go to pyarrow's CSV reader joined by newlines, and none may hold a line break. So only a quote that stays open
 could make one row of two values; and the reader takes `"a"b` for `ab`. So lines with quotes are held against the
-grammar before. What else it would do wrong is done here: decimals (`onefold.core.decimals`), and integers that are
-hexadecimal.
+grammar before. What else it would do wrong is done here: decimals (`onefold.core.decimals`), integers that are
+hexadecimal, and empty lines, of which it makes nulls, however many fields there are to be.
 """
 
 from __future__ import annotations
@@ -53,6 +53,7 @@ class CsvParser:
 
     def __init__(self, schema: pa.Schema, delimiter: str) -> None:
         self._schema = schema
+        self._may_be_empty = len(schema) == 1  # a line without any delimiter is one field
         self._parse = pcsv.ParseOptions(delimiter=delimiter, ignore_empty_lines=False, newlines_in_values=False)
         self._read_as = {field.name: _read_as(field.type) for field in schema}
         self._integers = {field.name: pa.string() for field in schema if pa.types.is_integer(field.type)}
@@ -62,6 +63,8 @@ class CsvParser:
 
     def parse(self, values: Sequence[bytes | None]) -> pa.RecordBatch:
         lines = _lines(values)
+        if not self._may_be_empty and b"" in lines:  # of which the reader makes nulls
+            raise Unparsable(lines.index(b""), f"the value is empty, and the schema has {len(self._schema)} fields")
         joined = b"".join([_MARK, b"\n".join([*lines, b""])])
         if b'"' in joined:
             whole = pc.match_substring_regex(pa.array(lines, pa.binary()), self._line)
