@@ -189,7 +189,9 @@ def test_a_begun_write_through_epoch_runs_again_as_it_was_or_not_at_all() -> Non
         assert place(facts, None, again) == Next()
     with pytest.raises(CheckpointMismatch, match=r"exactly as it was, to .* batch 7 of query q is another range"):
         place(facts, None, replace(same, range=Range(at(10), at(19))))
-    with pytest.raises(CheckpointMismatch, match=r"exactly as it was, to .* columns or modes \(the range is the same"):
+    with pytest.raises(
+        CheckpointMismatch, match=r"exactly as it was, to .* columns or settings \(the range is the same"
+    ):
         place(facts, None, replace(same, fingerprint="other columns"))
     for other in (replace(same, sinks=("a",)), replace(same, sinks=("a", "b", "c")), asks(10, 20)):
         with pytest.raises(

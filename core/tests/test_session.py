@@ -12,6 +12,8 @@ import pyarrow as pa
 import pytest
 
 from onefold.core import (
+    BadRecord,
+    CheckpointMismatch,
     Committable,
     Committer,
     ConfigError,
@@ -28,7 +30,7 @@ from onefold.core.effects import EpochRequest
 from onefold.core.protocol import Initial
 from onefold.core.session import Session, task_of
 from onefold.core.store import CheckpointStore
-from onefold.core.testing import ModelTwoPhaseSink
+from onefold.core.testing import ModelTwoPhaseSink, ModelWriteThroughSink
 
 SPAN = Range(Positions.of({"t/0": 0}), Positions.of({"t/0": 1}))
 ROWS = pa.record_batch({"id": ["t/0@0"]})
@@ -142,3 +144,48 @@ def test_a_process_that_was_taken_over_while_in_doubt_does_not_take_over_again(s
         run(session, sink)
     assert store.facts("p").generation == other.generation.number == 2
     session.close()
+
+
+class Named(ModelWriteThroughSink):
+    """Rows are told apart by columns that its user names."""
+
+    names = "id"
+
+    def identity(self) -> str:
+        return self.names
+
+
+def test_a_begun_epoch_that_shows_at_once_runs_again_under_the_names_that_its_rows_began_with(
+    store: LosesDecisions,
+) -> None:
+    store.unanswered = 2
+    sink = Named("sink")
+
+    def life(names: str, *, is_cut: bool = False) -> None:
+        sink.names = names
+        session = Session("p", [sink], store, patience_s=0)
+        session.start(Initial(SPAN.start))
+        job = session.open_sinks(ROWS.schema)
+        request = EpochRequest(SPAN, "q", 0, job, session.names, session.write_through)
+
+        def write(record: EpochRecord) -> tuple[Committable, ...]:
+            writer = sink.writer(task_of(record).another_attempt())
+            writer.write(ROWS)
+            if is_cut:
+                raise BadRecord("the next row is none")
+            prepared = writer.prepare()
+            assert prepared is not None
+            return (prepared,)
+
+        try:
+            session.run_epoch(request, write)
+        finally:
+            session.close()
+
+    with pytest.raises(BadRecord):
+        life("id", is_cut=True)
+    with pytest.raises(CheckpointMismatch, match="columns or settings"):
+        life("other")
+    assert not sink.shown()
+    life("id")
+    assert sink.shown() == {"t/0@0": 1}

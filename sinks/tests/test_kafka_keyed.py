@@ -273,3 +273,12 @@ def test_a_sink_asks_for_its_sources_rows_in_one_task_and_in_order(
     made = sink(**settings)
     assert (made.partition_by(), made.order_by(), made.in_place()) == (partition_by, order_by, in_place)
     assert isinstance(made, Ordered) and isinstance(made, InPlace)
+
+
+def test_a_keyed_sink_is_another_to_a_begun_epoch_by_ids_key_and_topic_and_by_nothing_else() -> None:
+    own = {"id": ("a", "n"), "id_header": "id", "key": "k"}
+    same = sink(**own).identity()
+    assert same == sink(**own, timeout_s=3, settings={"linger.ms": "7"}, repartition=False).identity()
+    others = ({"id": ("b", "n")}, {"id_header": "other"}, {"key": "j"}, {"headers": "h"})
+    assert same not in [sink(**own | other).identity() for other in others]
+    assert same != KafkaSink("elsewhere", bootstrap_servers="b:1", mode="keyed", name="t", **own).identity()

@@ -29,6 +29,7 @@ __all__ = [
     "EpochState",
     "Generation",
     "Guarantee",
+    "Identifying",
     "InPlace",
     "LastResource",
     "LedgerEntry",
@@ -366,4 +367,13 @@ class InPlace(Sink, Protocol):
 
     def in_place(self) -> bool:
         """Whether that is so: then nothing moves rows from one task to another, or sorts them, on their way to it."""
+        ...
+
+
+@runtime_checkable
+class Identifying(Sink, Protocol):
+    """A sink that is written through, whose settings decide which rows are the same when an epoch is written again."""
+
+    def identity(self) -> str:
+        """These settings as text, the same in every process. An epoch that was begun runs again with the same only."""
         ...

@@ -293,7 +293,7 @@ def place(facts: StoreFacts, found: EpochRecord | None, request: EpochRequest) -
         raise CheckpointMismatch(
             f"epoch {rerun.epoch} was begun, and parts of it may show in {', '.join(rerun.write_through)}: it must run"
             f" again exactly as it was, to {rerun.range.end.to_json()}, and batch {request.batch_id} of query"
-            f" {request.query_id} is another range, or of other input, columns or modes"
+            f" {request.query_id} is another range, or of other input, columns or settings"
             f" ({asked.end.differences(rerun.range.end) or 'the range is the same'}). Go back to the checkpoint, the"
             f" columns and the settings that it had until that epoch is complete; or, where only the checkpoint is"
             f" another, {NEW_CHECKPOINT}, where the source is read with pipeline.read or pipeline.stream and"

@@ -171,6 +171,11 @@ class KafkaSink:
         """Of ids in one column only the user knows which of them have an order."""
         return not self._settings.repartition or (self._settings.mode == "keyed" and not self._settings.ids.source)
 
+    def identity(self) -> str:
+        """By its id, in the partition that its key chose, readers know a record that is written again."""
+        told = self._settings
+        return repr((told.topic, told.encoding, told.ids)) if told.mode == "keyed" else ""
+
     def writer(self, task: TaskId) -> SinkWriter:
         if self._schema is None:
             raise ConfigError(f"sink {self.name!r} was not opened: the driver calls open() before any writer runs")
