@@ -11,10 +11,11 @@ import pytest
 
 from onefold.core.errors import Retriable
 from onefold.sources.kafka import guarding
+from onefold.sources.kafka.csv import CsvParser
 from onefold.sources.kafka.guarding import in_task
 from onefold.sources.kafka.json import JsonParser
 from onefold.sources.kafka.records import Values
-from onefold.sources.kafka.sifting import Unparsable, sift
+from onefold.sources.kafka.sifting import Parser, Unparsable, sift
 
 IDS = pa.schema({"id": pa.int64()})
 
@@ -49,6 +50,17 @@ def test_values_that_end_the_process_are_found_among_good_and_bad_ones(monkeypat
         for i in sorted(deadly | bad)
     ]
     assert [(each.index, each.reason) for each in found.bad] == said
+
+
+@pytest.mark.parametrize(("parser", "value"), [(JsonParser(IDS), b'{"id":1}'), (CsvParser(IDS, ","), b"1")])
+def test_a_value_that_can_be_read_when_it_is_tried_again_is_an_open_question(parser: Parser, value: bytes) -> None:
+    class EndsAtFirst(Ending):
+        def explain(self, value: bytes | None) -> Unparsable:
+            return parser.explain(value)
+
+    found = sift([value], guarding.Guarded(EndsAtFirst(value, signal.SIGSEGV)), 1)
+    assert [(bad.index, bad.settled) for bad in found.bad] == [(0, False)]
+    assert "fails by chance" in found.bad[0].reason
 
 
 def test_a_process_that_somebody_else_ends_is_no_fault_of_a_value() -> None:

@@ -13,7 +13,7 @@ from onefold.sources.kafka.avro_decoding import Decoder, decoder_of
 from onefold.sources.kafka.avro_types import AvroSchema
 from onefold.sources.kafka.raw import is_same
 from onefold.sources.kafka.registry import HEADER, Registry
-from onefold.sources.kafka.sifting import Unparsable
+from onefold.sources.kafka.sifting import Unparsable, by_chance
 
 __all__ = ["AvroParser", "Framed", "Plain", "check"]
 
@@ -101,7 +101,7 @@ class AvroParser:
             self.parse([value])
         except Unparsable as error:
             return error
-        return Unparsable(0, "the value is no record of its schema")
+        return by_chance()
 
     def _decoder(self, head: bytes) -> Decoder:
         if head not in self._decoders:

@@ -58,9 +58,10 @@ def refused(wanted: OffsetRange, records: Records, bad: BadValue, bad_max: int |
 def open_question(wanted: OffsetRange, records: Records, bad: BadValue) -> BadRecord:
     """The error for a record that may be good another time, where it would have to be judged twice."""
     return BadRecord(
-        f"{_at(wanted, records, bad)}: {bad.reason}. It may have one later, so a pipeline that reads its records"
-        " through Spark, and reads them again for the dead letters, cannot judge this one. Register the schema; or use"
-        " pipeline.stream, which reads each record once and makes this one a dead letter"
+        f"{_at(wanted, records, bad)}: {bad.reason}. It may be good another time, so a pipeline that reads its"
+        " records through Spark, and reads them again for the dead letters, cannot judge this one. Start again, with its"
+        " schema registered if that is what it lacks; or use pipeline.stream, which reads each record once and makes"
+        " this one a dead letter"
     )
 
 

@@ -18,7 +18,7 @@ import pyarrow.csv as pcsv
 from onefold.core.decimals import decimals_of
 from onefold.core.errors import ConfigError
 from onefold.sources.kafka.overflow import has_infinity, too_large
-from onefold.sources.kafka.sifting import Unparsable
+from onefold.sources.kafka.sifting import Unparsable, by_chance
 
 __all__ = ["CsvParser", "check", "check_delimiter"]
 
@@ -111,7 +111,7 @@ class CsvParser:
             self.parse([value])
         except Unparsable as error:
             return error
-        return Unparsable(0, "the value is not a line of CSV")
+        return by_chance()
 
 
 def _refuse_first(is_bad: pa.BooleanArray, reason: str) -> None:

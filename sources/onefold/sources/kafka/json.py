@@ -26,7 +26,7 @@ from onefold.core.errors import ConfigError
 from onefold.core.json_vetting import Vetting
 from onefold.sources.kafka.overflow import has_infinity, too_large
 from onefold.sources.kafka.records import Lines, Values
-from onefold.sources.kafka.sifting import Unparsable
+from onefold.sources.kafka.sifting import Unparsable, by_chance
 
 __all__ = ["JsonParser", "check"]
 
@@ -71,7 +71,8 @@ class JsonParser:
             raise Unparsable(_index(error, values), str(error)) from None
 
     def explain(self, value: bytes | None) -> Unparsable:
-        return Unparsable(0, _reason(value, self._schema, self._vetting))
+        reason = _reason(value, self._schema, self._vetting)
+        return by_chance() if reason is None else Unparsable(0, reason)
 
 
 def _parse_all(values: Values, schema: pa.Schema, vetting: Vetting) -> pa.RecordBatch:
@@ -179,9 +180,11 @@ def _index(error: Exception, values: Values) -> int | None:
     return having[0] if len(having) == 1 else None
 
 
-def _reason(value: bytes | None, schema: pa.Schema, vetting: Vetting) -> str:
+def _reason(value: bytes | None, schema: pa.Schema, vetting: Vetting) -> str | None:
+    """None where the value can be read."""
     try:
         _parse_all([value], schema, vetting)
+        return None
     except Unparsable as error:
         return error.reason
     except UnicodeDecodeError as error:

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from onefold.sources.kafka.records import Values
 
-__all__ = ["BadValue", "Parser", "Sifted", "TooManyBad", "Unparsable", "sift"]
+__all__ = ["BadValue", "Parser", "Sifted", "TooManyBad", "Unparsable", "by_chance", "sift"]
 
 
 class Unparsable(Exception):
@@ -23,6 +23,11 @@ class Unparsable(Exception):
         self.index = index
         self.reason = reason
         self.settled = settled
+
+
+def by_chance() -> Unparsable:
+    """Why a value is refused that could be parsed when it was tried again, as where a library ends its process."""
+    return Unparsable(0, "it could not be read, and then it could: what parses it fails by chance", settled=False)
 
 
 class Parser(Protocol):
