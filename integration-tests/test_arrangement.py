@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import pytest
+from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 from support import AVAILABLE_NOW, Rig
 
@@ -108,6 +109,18 @@ def test_rows_that_are_to_stay_in_place_do_so_beside_a_sink_that_moves_them(rig:
     pipeline.close()
     rig.assert_exact()
     keyed.assert_seen(2000)
+
+
+def test_rows_that_their_user_has_cached_stay_so(rig: Rig, keyed: Keyed) -> None:
+    def rows() -> DataFrame:
+        return rig.spark.range(20).selectExpr("id", "id AS n", "concat('a:', id) AS at")
+
+    rows().cache()
+    pipeline = rig.pipeline(upserting(rig, "rows", "id"), keyed.sink(id="at"), store=rig.sqlite)
+    pipeline.write_batch(rows(), "day 1")
+    pipeline.close()
+    assert rows().storageLevel != StorageLevel.NONE
+    rows().unpersist()
 
 
 def test_on_the_direct_path_ids_of_the_source_s_positions_are_in_order_and_others_are_refused(

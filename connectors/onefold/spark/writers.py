@@ -9,6 +9,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 
 import pyarrow as pa
+from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -77,7 +78,7 @@ def _run_pass(
 @contextmanager
 def _kept(df: DataFrame, plan: Sequence[Pass]) -> Iterator[None]:
     """The rows of an epoch are computed once, also where several passes go over them: all sinks get the same ones."""
-    if len(plan) < 2 or df.is_cached:  # by the user, who may go on with it
+    if len(plan) < 2 or df.storageLevel != StorageLevel.NONE:  # cached by the user, who may go on with it
         yield
         return
     df.persist()

@@ -59,9 +59,9 @@ def open_question(wanted: OffsetRange, records: Records, bad: BadValue) -> BadRe
     """The error for a record that may be good another time, where it would have to be judged twice."""
     return BadRecord(
         f"{_at(wanted, records, bad)}: {bad.reason}. It may be good another time, so a pipeline that reads its"
-        " records through Spark, and reads them again for the dead letters, cannot judge this one. Start again, with its"
-        " schema registered if that is what it lacks; or use pipeline.stream, which reads each record once and makes"
-        " this one a dead letter"
+        " records through Spark, and reads them again for the dead letters, cannot judge this one. Start again, with"
+        " its schema registered if it lacks that; or use pipeline.stream, which reads each record once and makes this"
+        " one a dead letter"
     )
 
 
