@@ -116,7 +116,7 @@ def test_a_second_store_is_refused_before_the_first_one_has_completed_anything(p
         assert first.store.id() in said and second.store.id() in said
         assert "start the pipeline once with adopt_ledger=True" in said
         first.epoch(0)
-        with pytest.raises(CheckpointMismatch, match="startingOffsets=ledger"):
+        with pytest.raises(CheckpointMismatch, match="starting_offsets='ledger'"):
             second.start()
         first.epoch(1)
         place.assert_exact(2)
