@@ -246,9 +246,14 @@ def _decide(
     while True:
         if attempt and not in_doubt:
             yield from _verify(record, manifest)
-        try:
-            if not in_doubt:
+        if not in_doubt:
+            try:
                 yield from _look(Binding(store_id, generation.number), record.sinks)
+            except (Retriable, InDoubt) as error:  # a look leaves nothing in doubt
+                attempt += 1
+                yield Pause(attempt, Decide(generation, record, manifest), error)
+                continue
+        try:
             decided: Decided = yield Decide(generation, record, manifest)
             return decided
         except (Fenced, WorkLost) as error:
@@ -270,11 +275,7 @@ def _look(mine: Binding, sinks: Iterable[str]) -> Protocol[None]:
     """Whether every sink is still this driver's. What it prepared is listed from here on, so that whoever binds the
     sinks later finds it."""
     for sink in sinks:
-        try:
-            there: LedgerEntry | None = yield ReadLedger(sink)
-        except InDoubt as error:  # a look changes nothing, and leaves nothing in doubt
-            raise Retriable(str(error)) from error
-        check_bound(there, mine, sink)
+        check_bound((yield ReadLedger(sink)), mine, sink)
 
 
 def _undecided(record: EpochRecord, error: OnefoldError) -> InDoubt:
