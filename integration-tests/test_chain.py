@@ -34,7 +34,7 @@ class Chain:
         return self.rig.run(self.pipeline(), self.rig.source(at_most=at_most), checkpoint)
 
     def resume(self, checkpoint: str, *, adopt_ledger: bool = False) -> list[Outcome]:
-        """The way out that the errors name: a new, empty checkpoint directory and startingOffsets=ledger."""
+        """The way out that the errors name: a new, empty checkpoint directory and starting_offsets='ledger'."""
         assert not Path(self.rig.checkpoint(checkpoint)).exists()
         source = self.rig.source(at_most=250, starting_offsets="ledger")
         return self.rig.run(self.pipeline(adopt_ledger=adopt_ledger), source, checkpoint)
@@ -63,7 +63,7 @@ def test_a_deleted_checkpoint_with_other_batches_is_refused_and_resumes_from_the
     chain.run()
     shutil.rmtree(rig.checkpoint())
     rig.put(200)
-    with pytest.raises(CheckpointMismatch, match=r"written already.*new, empty checkpoint.*startingOffsets=ledger"):
+    with pytest.raises(CheckpointMismatch, match=r"written already.*new, empty checkpoint.*starting_offsets='ledger'"):
         chain.run(at_most=250)
     assert len(rig.rows()) == 600
     chain.resume("second")
@@ -94,7 +94,7 @@ def test_an_older_copy_of_the_checkpoint_with_other_batches_is_refused_and_resum
     shutil.copytree(rig.checkpoint(), rig.checkpoint("copy"))
     rig.put(600)
     chain.run()
-    with pytest.raises(CheckpointMismatch, match=r"older copy.*startingOffsets=ledger"):
+    with pytest.raises(CheckpointMismatch, match=r"older copy.*starting_offsets='ledger'"):
         chain.run("copy", at_most=250)
     assert len(rig.rows()) == 900
     rig.put(100)
@@ -116,7 +116,7 @@ def test_the_checkpoint_of_another_pipeline_is_refused_and_resumes_from_the_ledg
         mine.run()
     rig.put(300)
     kind = DataLoss if ahead else CheckpointMismatch
-    with pytest.raises(kind, match=r"another pipeline.*startingOffsets=ledger"):
+    with pytest.raises(kind, match=r"another pipeline.*starting_offsets='ledger'"):
         mine.run("others", at_most=200)
     mine.resume("second")
     rig.assert_exact()
@@ -219,7 +219,7 @@ def test_an_older_copy_of_store_and_destination_together_resumes_from_the_ledger
     chain.run()
     restore_tables(rig, *tables)
     rig.put(300)
-    with pytest.raises(DataLoss, match=r"beyond the recorded end.*older copy.*startingOffsets=ledger"):
+    with pytest.raises(DataLoss, match=r"beyond the recorded end.*older copy.*starting_offsets='ledger'"):
         chain.run()
     assert len(rig.rows()) == 300
     chain.resume("second")
@@ -256,7 +256,7 @@ def test_a_stateful_query_does_not_resume_from_the_ledger_without_its_state(rig:
     shutil.rmtree(rig.checkpoint())
     rig.put(300)
     with pytest.raises(
-        CheckpointMismatch, match=r"keeps state.*startingOffsets that the pipeline first had.*new pipeline name"
+        CheckpointMismatch, match=r"keeps state.*starting_offsets that the pipeline first had.*new pipeline name"
     ):
         rig.run(pipeline(), rig.source(starting_offsets="ledger"), "second", counts)
     assert rig.rows() == written

@@ -11,9 +11,9 @@ import psycopg
 import pytest
 from kafka_life import SCHEMA, batches
 from kafka_reading import Reader, open_transactions
-from lives import Life, at_failpoint
+from lives import Life, World, at_failpoint
 
-from onefold.core import CheckpointMismatch, EpochRecord, Fenced, Sink
+from onefold.core import CheckpointMismatch, EpochRecord, Fenced, Positions, Sink
 from onefold.core.protocol import Started
 from onefold.hbase import HBaseSettings, HBaseTable
 from onefold.sinks import HBaseSink, KafkaSink, PostgresSink
@@ -116,7 +116,7 @@ def test_a_second_store_is_refused_before_the_first_one_has_completed_anything(p
         assert first.store.id() in said and second.store.id() in said
         assert "start the pipeline once with adopt_ledger=True" in said
         first.epoch(0)
-        with pytest.raises(CheckpointMismatch, match="startingOffsets=ledger"):
+        with pytest.raises(CheckpointMismatch, match="starting_offsets='ledger'"):
             second.start()
         first.epoch(1)
         place.assert_exact(2)
@@ -196,3 +196,37 @@ def test_a_store_that_another_one_has_bound_over_comes_back(place: Place) -> Non
         first.start(adopt_ledger=True)
         first.epoch(1)
         place.assert_exact(2)
+
+
+def test_a_destination_that_is_taken_back_to_the_other_stores_time_is_adopted_where_it_stands(
+    postgres_url: str, tmp_path: Path
+) -> None:
+    def host(name: str) -> World:
+        return World(postgres_url, PostgresSink(postgres_url, "t"), store=f"sqlite:///{tmp_path / name}.db")
+
+    with host("a") as first:
+        first.start()
+        first.epoch(0)
+        first.epoch(1)
+        ((epoch, generation, timestamp_ms, positions, store_id),) = first.sql(
+            "SELECT epoch, generation, timestamp_ms, positions::text, store_id FROM onefold_sinks.onefold_ledger"
+        )
+        with host("b") as second:
+            second.start(adopt_ledger=True)
+            second.epoch(2)
+            second.epoch(3)
+        first.sql(
+            f"UPDATE onefold_sinks.onefold_ledger SET (epoch, generation, timestamp_ms, positions, store_id) ="
+            f" ({epoch}, {generation}, {timestamp_ms}, '{positions}', '{store_id}')"
+        )
+        first.sql("DELETE FROM onefold_sinks.onefold_parts")
+        first.sql("DELETE FROM t WHERE id >= 20")
+    with host("b") as second:
+        with pytest.raises(CheckpointMismatch, match="start the pipeline once with adopt_ledger=True"):
+            second.start()
+        started = second.recover(from_ledger=True, adopt_ledger=True)
+        assert started.start == Positions.of({"t/0": 2})
+        second.start()
+        second.epoch(2)
+        second.epoch(3)
+        second.assert_exact(4)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import shutil
+import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
+from pyspark import InheritableThread
 from pyspark.sql import DataFrame, SparkSession
 from support import AVAILABLE_NOW, Rig, crash, failing_at
 
@@ -56,6 +59,37 @@ def test_a_second_call_for_a_batch_is_refused_and_its_rows_written_by_hand_or_un
     rig.assert_exact("others")
 
 
+def test_a_second_call_from_another_thread_is_refused_also_while_the_first_one_is_about_to_return(rig: Rig) -> None:
+    rig.put(300)
+    is_told = threading.Event()
+
+    def tell(_: object) -> None:
+        is_told.set()
+        time.sleep(3)  # a second call would be through by then
+
+    pipeline = Pipeline("test", sinks=[rig.sink()], on_outcome=tell, patience_s=60)
+    refused: list[Exception] = []
+
+    def each(batch: DataFrame, batch_id: int) -> None:
+        def rest() -> None:
+            is_told.wait()
+            try:
+                pipeline.epoch_writer(batch.where("id % 2 = 1"), batch_id)
+            except ConfigError as error:
+                refused.append(error)
+
+        thread = InheritableThread(target=rest, session=batch.sparkSession)
+        thread.start()
+        pipeline.epoch_writer(batch.where("id % 2 = 0"), batch_id)
+        thread.join()
+
+    df = pipeline.read(rig.spark, rig.source())
+    writer = df.writeStream.foreachBatch(each).trigger(availableNow=True)
+    rig.finish(pipeline, writer.option("checkpointLocation", rig.checkpoint()).start())
+    pipeline.close()
+    assert "a second time for batch 0" in str(refused[0])
+
+
 def test_a_second_call_for_a_batch_that_was_written_before_is_refused_too(rig: Rig) -> None:
     rig.put(300)
     rig.run(rig.pipeline())
@@ -95,7 +129,7 @@ def test_an_older_dataframe_with_a_new_checkpoint_is_refused_and_a_new_one_goes_
     rig.finish(pipeline, pipeline.write(older, rig.checkpoint(), AVAILABLE_NOW))
     rig.put(100)
     newer = pipeline.read(rig.spark, rig.source(at_most=None, starting_offsets="ledger"))
-    with pytest.raises(CheckpointMismatch, match=r"written already.*new, empty checkpoint.*startingOffsets=ledger"):
+    with pytest.raises(CheckpointMismatch, match=r"written already.*new, empty checkpoint.*starting_offsets='ledger'"):
         rig.finish(pipeline, pipeline.write(older, rig.checkpoint("second"), AVAILABLE_NOW))
     rig.finish(pipeline, pipeline.write(newer, rig.checkpoint("third"), AVAILABLE_NOW))
     pipeline.close()
@@ -156,7 +190,7 @@ def test_another_start_before_anything_was_written_is_refused_until_it_is_put_ba
     pipeline = rig.pipeline()
     pipeline.read(rig.spark, rig.source(starting_offsets="latest"))
     pipeline.close()
-    with pytest.raises(ConfigError, match=r"startingOffsets=earliest would be ignored.*startingOffsets=latest"):
+    with pytest.raises(ConfigError, match=r"starting_offsets='earliest' would be ignored.*starting_offsets='latest'"):
         rig.run(rig.pipeline())
     other = rig.pipeline(rig.sink(table="others"), name="second")
     rig.run(other, checkpoint="second")
@@ -170,7 +204,7 @@ def test_another_start_before_anything_was_written_is_refused_until_it_is_put_ba
         rig.put(50)
     assert "is ignored" not in caplog.text
     rig.run(rig.pipeline(), rig.source(starting_offsets="earliest"))
-    assert "startingOffsets=earliest is ignored" in caplog.text
+    assert "starting_offsets='earliest' is ignored" in caplog.text
     rig.assert_exact()
 
 
@@ -261,7 +295,7 @@ def test_with_all_bookkeeping_gone_the_ledger_is_no_start_and_an_empty_table_is(
     rig.sql("DROP SCHEMA onefold_sinks CASCADE")
     with pytest.raises(DataLoss, match=r"beyond the recorded end.*new, empty checkpoint directory and an empty table"):
         rig.run(rig.pipeline())
-    with pytest.raises(ConfigError, match=r"startingOffsets=ledger, and pipeline 'test' has no ledger"):
+    with pytest.raises(ConfigError, match=r"starting_offsets='ledger', and pipeline 'test' has no ledger"):
         rig.run(rig.pipeline(), rig.source(starting_offsets="ledger"), "second")
     assert len(rig.rows()) == 300
     rig.sql("TRUNCATE rows")

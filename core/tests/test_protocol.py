@@ -139,6 +139,16 @@ def test_what_grew_old_while_the_store_was_away_is_written_again_not_decided() -
     assert world.names.count("Verify") == 2
 
 
+@pytest.mark.parametrize("unread", [Retriable("no connection"), InDoubt("no answer")])
+def test_what_grew_old_while_a_ledger_could_not_be_read_is_written_again_not_decided(unread: OnefoldError) -> None:
+    aged = [None, None, WorkLost("expired"), None, None]
+    world = World(ReadLedger=[BOUND, unread, BOUND], Verify=aged)
+    world.run(epoch(MINE, "store", ASKED))
+    assert [n for n in world.names if n in {"RunWriters", "Verify", "Decide", "Complete"}] == [
+        "RunWriters", "Verify", "Verify", "Verify", "RunWriters", "Verify", "Verify", "Decide", "Complete",
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize(
     "then",
     [InDoubt("no answer"), Retriable("refused"), WorkLost("gone"), CheckpointMismatch("open elsewhere"), Terminal("x")],
@@ -322,13 +332,24 @@ def test_an_adoption_binds_every_sink_sweeps_and_then_looks_what_there_is_to_ado
         ("a", takes_over), ("b", takes_over), ("a", again), ("b", again),
     ]  # fmt: skip
     assert [e.committables for e in world.of(Abort)] == [(theirs,)]
-    assert [e.entry for e in world.of(Adopt)] == [bound]
+    assert [e.entry for e in world.of(Adopt)] == [replace(ahead, generation=3)]
     steps = ["ReadLedger", "Bind", "ListLeftovers", "Abort", "ReadLedger", "Adopt", "ReadLedger", "Bind"]
     seen = [name for name in world.names if name in steps]
     assert [name for name, _ in itertools.groupby(seen)] == [
         "ReadLedger", "Bind", "ListLeftovers", "Abort", "ListLeftovers", "ReadLedger", "Adopt", "ReadLedger", "Bind",
         "ListLeftovers",
     ]  # fmt: skip
+
+
+def test_an_adoption_takes_over_what_another_store_wrote_though_its_own_had_gone_further() -> None:
+    """The destination was taken back to a backup of the other store's time."""
+    older = LedgerEntry(2, 2, 2000, SPAN.end, "other")
+    done, mine = (replace(RECORD, epoch=e, timestamp_ms=1000 * e, state=EpochState.COMPLETE) for e in (2, 4))
+    before, after = replace(FACTS, last=mine, complete=mine), replace(FACTS, last=done, complete=done)
+    bound = replace(older, generation=3, store_id="store")
+    world = World(ReadStore=[before, after], ReadLedger=[*[older] * 4, bound])
+    world.run(start(SINKS, None, adopt_ledger=True))
+    assert [e.entry.epoch for e in world.of(Adopt)] == [2]
 
 
 def test_nobody_decides_who_no_longer_has_every_sink() -> None:

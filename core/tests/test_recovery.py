@@ -281,7 +281,7 @@ def test_of_positions_without_an_order_the_querys_batches_have_one() -> None:
 
 def test_the_ledger_is_a_start_only_where_there_is_one() -> None:
     assert ledger_end(AT_REST, "p") == at(10)
-    with pytest.raises(ConfigError, match=r"pipeline 'p' has no ledger.*such as earliest"):
+    with pytest.raises(ConfigError, match=r"pipeline 'p' has no ledger.*such as 'earliest'"):
         ledger_end(EMPTY, "p")
 
 
@@ -290,7 +290,7 @@ def test_another_setting_of_the_start_is_refused_until_something_was_written() -
     check_setting(EMPTY, frozen, "latest")
     check_setting(EMPTY, at(5), "earliest")  # of an older version, which kept no setting
     check_setting(AT_REST, frozen, "earliest")
-    with pytest.raises(ConfigError, match=r"startingOffsets=earliest would be ignored.*startingOffsets=latest"):
+    with pytest.raises(ConfigError, match=r"starting_offsets='earliest' would be ignored.*starting_offsets='latest'"):
         check_setting(EMPTY, frozen, "earliest")
 
 

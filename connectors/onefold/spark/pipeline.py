@@ -161,17 +161,17 @@ class Pipeline:
         """The function for `df.writeStream.foreachBatch(pipeline.epoch_writer)`."""
         self.error = None
         try:
-            session = self._session()
-            outcome = session.process(df, batch_id, self._checkpoint, self._reading)
+            self._session().process(df, batch_id, self._checkpoint, self._reading, self._tell)
         except OnefoldError as error:
             self.error = error
             # The JVM takes the traceback's text apart with a regular expression, and a long chain overflows its stack.
             raise type(error)(str(error)) from None
+
+    def _tell(self, outcome: Outcome) -> None:
         if self._group is not None:
             self._group.show(outcome.record.range.end)
         if self._on_outcome is not None:
             self._on_outcome(outcome)
-        session.life.returned(batch_id, outcome)
 
     def await_termination(self, query: StreamingQuery, timeout_s: int | None = None) -> bool:
         """Wait for the query's end, and raise the onefold error that ended it, if one did. False on a timeout."""
@@ -244,8 +244,8 @@ class Pipeline:
         started = session.start(Initial(settled, setting == "ledger", setting))
         if frozen_before is not None and setting not in ("ledger", frozen_before.setting or setting):
             log.warning(
-                "pipeline %r: startingOffsets=%s is ignored: it goes on from what was written. To begin elsewhere, give"
-                " it another name, a new checkpoint directory and an empty table",
+                "pipeline %r: starting_offsets=%r is ignored: it goes on from what was written. To begin elsewhere,"
+                " give it another name, a new checkpoint directory and an empty table",
                 self.name,
                 setting,
             )

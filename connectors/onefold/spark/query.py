@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 from pyspark.sql import DataFrame, SparkSession
@@ -55,8 +55,19 @@ class QuerySession(Session):
         self._tally = tally or Tally()
         self._has_worker_died = False  # in this epoch: then it is read with care
 
-    def process(self, df: DataFrame, batch_id: int, root: str | None, reading: Fetch | BadFetch | None) -> Outcome:
-        """One batch of the query, exactly once. `reading` is the direct path's, or what `df` was read with."""
+    def process(
+        self,
+        df: DataFrame,
+        batch_id: int,
+        root: str | None,
+        reading: Fetch | BadFetch | None,
+        tell: Callable[[Outcome], None],
+    ) -> None:
+        """One batch of the query, exactly once. `reading` is the direct path's, or what `df` was read with.
+
+        `tell` hears what became of it: where that raises, the job may call again. A call for the same batch from
+        another thread waits until all of this is over, and is refused.
+        """
         with self.lock:
             query = self._bind(df.sparkSession, root)
             if self._job is None:
@@ -76,7 +87,8 @@ class QuerySession(Session):
             self._has_worker_died = False
             if must_drain(query, outcome):
                 df.write.format("noop").mode("overwrite").save()
-            return outcome
+            tell(outcome)
+            self.life.returned(batch_id, outcome)
 
     def refuse_second_query(self, spark: SparkSession, besides: RunningQuery | None = None) -> None:
         """One pipeline, one query: two would make two chains of positions."""

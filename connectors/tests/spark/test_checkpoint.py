@@ -59,7 +59,7 @@ def test_where_batch_ids_skip_the_last_offsets_before_count(root: Path) -> None:
 
 def test_a_checkpoint_that_lost_all_earlier_offsets_is_a_mismatch_with_a_way_out(root: Path) -> None:
     log(root, 5, '{"orders":{"0":17}}')
-    with pytest.raises(CheckpointMismatch, match=r"before batch 5.*startingOffsets=ledger"):
+    with pytest.raises(CheckpointMismatch, match=r"before batch 5.*starting_offsets='ledger'"):
         asked(end_before(f"file:{root}", 5))
 
 

@@ -26,7 +26,7 @@ __all__ = [
 ]
 
 ADOPT = (
-    "start the pipeline once with adopt_ledger=True, a new checkpoint directory and startingOffsets=ledger:"
+    "start the pipeline once with adopt_ledger=True, a new checkpoint directory and starting_offsets='ledger':"
     " it resumes exactly where the destination stands"
 )
 UNBOUND = LedgerEntry(0, 0, 0, Positions(), "")

@@ -42,7 +42,7 @@ def end_of_running(root: str, batch_id: int) -> Protocol[Positions]:
     if end is None:
         raise CheckpointMismatch(
             f"the checkpoint at {root} has no offsets/{batch_id}, though Spark runs that batch: something deletes files"
-            " there. Stop it, and start with a new checkpoint and startingOffsets=ledger"
+            " there. Stop it, and start with a new checkpoint and starting_offsets='ledger'"
         )
     return end
 
@@ -57,7 +57,7 @@ def check_planned(root: str, until: Positions | None) -> Protocol[None]:
         raise ConfigError(
             f"an epoch was begun, and must run again exactly as it was, to {until.to_json()}; this checkpoint has not"
             " planned it, and reader='spark' cannot plan a batch to a given end. Start once with reader='onefold', a"
-            " new, empty checkpoint directory and startingOffsets=ledger; then do the same with reader='spark'"
+            " new, empty checkpoint directory and starting_offsets='ledger'; then do the same with reader='spark'"
         )
 
 
@@ -73,7 +73,7 @@ def end_before(root: str, batch_id: int) -> Protocol[Positions | None]:
     if not earlier:
         raise CheckpointMismatch(
             f"the checkpoint at {root} has no offsets before batch {batch_id}: a part of it was deleted. Start the"
-            " query with a new, empty checkpoint directory and startingOffsets=ledger"
+            " query with a new, empty checkpoint directory and starting_offsets='ledger'"
         )
     return (yield from end_of(root, max(earlier)))
 

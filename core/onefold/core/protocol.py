@@ -13,7 +13,7 @@ to, since two stores may be alive. A zombie may prepare; nobody commits it, and 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from onefold.core.asking import Protocol
 from onefold.core.asking import insist as _insist
@@ -240,14 +240,19 @@ def _decide(
 ) -> Protocol[Decided]:
     """Send the same Decide until it is answered. Once one went unanswered, only success or Fenced is an answer:
     the lost one may still land, whatever the store says meanwhile. Until then the work must live: it is looked at
-    again before each, since waiting for the store may have taken all the life that was left. So are the sinks'
-    bindings: whoever bound them since sweeps this work, or had it before it was there and never will."""
+    again before each, since waiting for the store or for a ledger may have taken all the life that was left. So are the
+    sinks' bindings: whoever bound them since sweeps this work, or had it before it was there and never will."""
     attempt, in_doubt = 0, False
     while True:
         if attempt and not in_doubt:
             yield from _verify(record, manifest)
         if not in_doubt:
-            yield from _look(Binding(store_id, generation.number), record.sinks)
+            try:
+                yield from _look(Binding(store_id, generation.number), record.sinks)
+            except (Retriable, InDoubt) as error:  # a look leaves nothing in doubt
+                attempt += 1
+                yield Pause(attempt, Decide(generation, record, manifest), error)
+                continue
         try:
             decided: Decided = yield Decide(generation, record, manifest)
             return decided
@@ -270,7 +275,7 @@ def _look(mine: Binding, sinks: Iterable[str]) -> Protocol[None]:
     """Whether every sink is still this driver's. What it prepared is listed from here on, so that whoever binds the
     sinks later finds it."""
     for sink in sinks:
-        check_bound((yield from _insist(ReadLedger(sink))), mine, sink)
+        check_bound((yield ReadLedger(sink)), mine, sink)
 
 
 def _undecided(record: EpochRecord, error: OnefoldError) -> InDoubt:
@@ -345,11 +350,17 @@ def _adopt(
         return facts
     yield from _bind(Binding(facts.store_id, generation.number, takes_over=True), sinks)
     yield from sweep(generation, sinks)
-    entry = adoption(facts, (yield from _read_ledgers(sinks)), may_come_late)
+    now = yield from _read_ledgers(sinks)
+    entry = adoption(facts, {sink: _written_under(ledgers[sink], now[sink]) for sink in sinks}, may_come_late)
     if entry is not None:
         yield from _insist(Adopt(generation, entry, sinks))
     adopted: StoreFacts = yield from _insist(ReadStore())
     return adopted
+
+
+def _written_under(before: LedgerEntry | None, now: LedgerEntry | None) -> LedgerEntry | None:
+    """The row as it is now, under the store that wrote what it stands at: to be bound over changes nothing of that."""
+    return now and replace(now, store_id=before.store_id if before else "")
 
 
 def _bind(binding: Binding, sinks: Iterable[str]) -> Protocol[None]:

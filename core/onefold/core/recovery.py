@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 NEW_CHECKPOINT = (
-    "start the query with a new, empty checkpoint directory and startingOffsets=ledger: "
+    "start the query with a new, empty checkpoint directory and starting_offsets='ledger': "
     "it resumes exactly where the destination stands"
 )
 
@@ -236,9 +236,10 @@ def ledger_end(facts: StoreFacts, pipeline: str) -> Positions:
     """Where the ledger stands. Raises ConfigError where there is none: that would read everything again."""
     if facts.last is None:
         raise ConfigError(
-            f"startingOffsets=ledger, and pipeline {pipeline!r} has no ledger: neither its store nor its destinations"
-            " know of an epoch. If it never wrote, give the startingOffsets at which it is to begin, such as earliest;"
-            " if it did, restore the store and the destinations' bookkeeping, or begin with an empty table"
+            f"starting_offsets='ledger', and pipeline {pipeline!r} has no ledger: neither its store nor its"
+            " destinations know of an epoch. If it never wrote, give the starting_offsets at which it is to begin, such"
+            " as 'earliest'; if it did, restore the store and the destinations' bookkeeping, or begin with an empty"
+            " table"
         )
     return facts.last.range.end
 
@@ -250,9 +251,9 @@ def check_setting(facts: StoreFacts, frozen: Positions, setting: str | None) -> 
     """
     if facts.last is None and None not in (frozen.setting, setting) and frozen.setting != setting:
         raise ConfigError(
-            f"startingOffsets={setting} would be ignored: the pipeline's first start settled where it begins, by"
-            f" startingOffsets={frozen.setting}, and it goes on from there. Put that back; or, to begin elsewhere, give"
-            " the pipeline another name, and the query a new, empty checkpoint directory"
+            f"starting_offsets={setting!r} would be ignored: the pipeline's first start settled where it begins, by"
+            f" starting_offsets={frozen.setting!r}, and it goes on from there. Put that back; or, to begin elsewhere,"
+            " give the pipeline another name, and the query a new, empty checkpoint directory"
         )
 
 

@@ -29,7 +29,7 @@ def _check_is_whole(facts: StoreFacts, first: EpochRequest) -> None:
     raise CheckpointMismatch(
         f"this query keeps state, and it would go on at epoch {last.epoch}'s end without the state of the records"
         " before, which is in the checkpoint directory only. Nothing was written. Restore that directory; or start"
-        " with the startingOffsets that the pipeline first had and the same maxOffsetsPerTrigger, which runs all"
+        " with the starting_offsets that the pipeline first had and the same max_offsets_per_trigger, which runs all"
         " batches from its first position through the state again and writes none of them twice (as long as the store"
         f" still knows them: it keeps {KEEP_EPOCHS:,}); or start over under a new pipeline name, with an empty"
         " table"

@@ -362,8 +362,8 @@ _ALL: tuple[Mutant, ...] = (
     _mutant(
         "an adoption sweeps nothing",
         PROTOCOL,
-        "    yield from sweep(generation, sinks)\n    entry = adoption(",
-        "    entry = adoption(",
+        "    yield from sweep(generation, sinks)\n    now = yield",
+        "    now = yield",
     ),
     _mutant(
         "an older generation writes the ledger, and announces",
@@ -542,6 +542,20 @@ UNIT_MUTANTS: tuple[Mutant, ...] = (
         "relation_to(theirs) is Relation.BEHIND):",
         "relation_to(theirs) is None):",
         "test_recovery.py::test_a_sink_that_was_left_out_while_the_store_went_back_is_not_put_back",
+    ),
+    _unit(  # it takes a destination that goes back to before an adoption, which is then made once more
+        "an adoption takes what it has just bound for its own history",
+        PROTOCOL,
+        "_written_under(ledgers[sink], now[sink])",
+        "now[sink]",
+        "test_protocol.py::test_an_adoption_takes_over_what_another_store_wrote_though_its_own_had_gone_further",
+    ),
+    _unit(  # what is prepared grows no older in the simulator while somebody waits
+        "after a wait for a ledger nothing is verified again",
+        PROTOCOL,
+        "  # a look leaves nothing in doubt\n                attempt += 1\n",
+        "\n",
+        "test_protocol.py::test_what_grew_old_while_a_ledger_could_not_be_read_is_written_again_not_decided",
     ),
 )
 

@@ -248,7 +248,7 @@ class Operator:
         """The other host was refused: it adopts the destination, or is given up. Where the adoption was refused, the
         first host takes back what may be bound to the other one; else it never noticed."""
         if self.mishap is Fault.RIVAL_ADOPTED and not self.adopts:
-            self.adopts, self.from_ledger = True, "startingOffsets=ledger" in str(error)
+            self.adopts, self.from_ledger = True, "starting_offsets='ledger'" in str(error)
             return
         self.from_ledger, self.expects_damage = False, self.adopts
         self.world.host, self.mishap, self.home = home, None, None

@@ -61,6 +61,7 @@ class Branch:
 class Subject:
     """Modules to be simulated, and how often each of their branches was reached."""
 
+    recovery: Any
     protocol: Any
     query: Any
     models: Mapping[SinkKind, type[ModelSink]]
@@ -87,8 +88,8 @@ def load(*patches: Patch, counted: bool = False) -> Subject:
                 sys.modules.pop(name, None)
             else:
                 sys.modules[name] = module
-    protocol, query, models, model_store = (loaded[name] for name in (MODULES[2], *MODULES[5:]))
-    return Subject(protocol, query, models.MODELS, model_store.ModelStore, tuple(branches), counts)
+    recovery, protocol, query, models, model_store = (loaded[name] for name in (*MODULES[1:3], *MODULES[5:]))
+    return Subject(recovery, protocol, query, models.MODELS, model_store.ModelStore, tuple(branches), counts)
 
 
 def _parse(name: str, patches: list[Patch]) -> ast.Module:
