@@ -65,6 +65,7 @@ class Subject:
     query: Any
     models: Mapping[SinkKind, type[ModelSink]]
     store: Any
+    modules: Mapping[str, ModuleType]
     branches: tuple[Branch, ...] = ()
     counts: list[int] = field(default_factory=list)
 
@@ -88,7 +89,7 @@ def load(*patches: Patch, counted: bool = False) -> Subject:
             else:
                 sys.modules[name] = module
     protocol, query, models, model_store = (loaded[name] for name in (MODULES[2], *MODULES[5:]))
-    return Subject(protocol, query, models.MODELS, model_store.ModelStore, tuple(branches), counts)
+    return Subject(protocol, query, models.MODELS, model_store.ModelStore, loaded, tuple(branches), counts)
 
 
 def _parse(name: str, patches: list[Patch]) -> ast.Module:
