@@ -1,4 +1,4 @@
-"""A pytest plugin: unit tests import the protocol and recovery with the mistake that ONEFOLD_MUTANT names in them."""
+"""A pytest plugin: unit tests import what is simulated with the mistake that ONEFOLD_MUTANT names in it."""
 
 from __future__ import annotations
 
@@ -9,5 +9,4 @@ from onefold.core.testing import load
 from onefold.core.testing.mutants import UNIT_MUTANTS
 
 mutant = next(mutant for mutant in UNIT_MUTANTS if mutant.name == os.environ["ONEFOLD_MUTANT"])
-subject = load(*mutant.patches)
-sys.modules["onefold.core.recovery"], sys.modules["onefold.core.protocol"] = subject.recovery, subject.protocol
+sys.modules.update(load(*mutant.patches).modules)

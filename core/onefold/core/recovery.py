@@ -9,6 +9,7 @@ from onefold.core.binding import ADOPT, is_foreign, of_another_store
 from onefold.core.contract import Committable, Decided, EpochRecord, EpochState, Generation, LedgerEntry
 from onefold.core.effects import EpochRequest, StoreFacts
 from onefold.core.errors import CheckpointMismatch, ConfigError, Damaged, DataLoss
+from onefold.core.misfits import by_batch_number, check_has_order, check_is_from_this_start
 from onefold.core.positions import Positions, Relation
 
 __all__ = [
@@ -309,28 +310,16 @@ def place(facts: StoreFacts, found: EpochRecord | None, request: EpochRequest) -
         )
     if base is None:
         return Next()
+    check_is_from_this_start(facts, request, base)
+    check_has_order(request, base)
     match asked.start.relation_to(base):
         case Relation.SAME:
             return Next()
-        case _ if facts.last is None:
-            raise CheckpointMismatch(
-                f"batch {request.batch_id} of query {request.query_id} starts elsewhere than this pipeline, which has"
-                f" written nothing yet ({asked.start.differences(base)}): the DataFrame, or its checkpoint, is from"
-                " another start. Nothing was written; start with a new, empty checkpoint directory and the DataFrame"
-                " that the last pipeline.read returned"
-            )
         case Relation.AHEAD:
             raise DataLoss(
                 f"batch {request.batch_id} of query {request.query_id} starts beyond the recorded end"
                 f" ({asked.start.differences(base)}): the records between were never written. The checkpoint belongs"
                 f" to another pipeline, or the destination and its store are an older copy; {NEW_CHECKPOINT}"
-            )
-        case Relation.UNORDERED:
-            raise CheckpointMismatch(
-                f"batch {request.batch_id} of query {request.query_id} does not start where the last epoch ended"
-                f" ({asked.start.differences(base)}), and of such positions nobody can tell which is later: the"
-                " checkpoint is an older copy, or another pipeline's, or a topic was made anew. Nothing was written;"
-                " restore the checkpoint, or start over under a new pipeline name, with an empty table"
             )
         case _:
             raise CheckpointMismatch(
@@ -353,11 +342,8 @@ def check_committed(facts: StoreFacts, committed: Committed) -> None:
     """What a checkpoint holds as done must be on record: else it was done for a destination that is no more."""
     last, end = facts.last, committed.end
     base = last.range.end if last else facts.frozen or Positions()
-    relation = end.relation_to(base)
-    is_another_source = any(name.startswith("#") for name, _ in end.items)
-    if is_another_source and last is not None and last.query_id == committed.query_id and relation is not Relation.SAME:
-        # Positions without an order: of one query's batches the numbers have one.
-        relation = Relation.AHEAD if committed.batch_id > last.batch_id else Relation.BEHIND
+    by_number = by_batch_number(last, committed.query_id, committed.batch_id, end)
+    relation = by_number or end.relation_to(base)
     if relation in (Relation.AHEAD, Relation.UNORDERED) or (last is None and relation is not Relation.SAME):
         raise DataLoss(
             f"the checkpoint's last committed batch ends beyond the recorded end ({end.differences(base)}): the"

@@ -86,6 +86,8 @@ DAMAGES = frozenset(f"{when}:{step}" for when in ("before", "after") for step in
 NEW_STORES = (Fault.NEW_STORE, Fault.NEW_STORE_ADOPTED)
 # One moment of an epoch's each state: planned, begun, decided, committed.
 MOMENTS = frozenset({"before:OpenEpoch", "before:Decide", "before:Commit", "before:Complete"})
+# One moment of all that a process does, where each later point would be too many.
+STATES = MOMENTS | {"before:AcquireGeneration", "before:Bind", "before:Attempt", "before:WriteLedger"} | COMMITS
 
 # An older store goes on while the dead letters, which are ahead of it, are left out; then they are put back.
 OLDER_STORE = frozenset({Fault.OLD_STORE})
@@ -102,9 +104,10 @@ DEFAULT = Bound(
     "default",
     (
         # What sleeps wakes at any later point; a zombie also where its successor has died in between.
-        Rule((SLEEPS,), (Fault.WAKE,), Window.REST, size_max=1),
-        Rule((SLEEPS,), (Fault.WAKE,), Window.REST, batches_max=1),
-        Rule((ZOMBIES,), (Fault.CRASH,), Window.RECOVERY, size_max=1, batches_max=1, sparse=True),
+        Rule((SLEEPS,), (Fault.WAKE,), Window.REST, size_max=1, batches_max=1),
+        Rule((SLEEPS,), (Fault.WAKE,), Window.RECOVERY, first_at=STATES, size_max=1),
+        Rule((SLEEPS,), (Fault.WAKE,), Window.RECOVERY, first_at=STATES, batches_max=1),
+        Rule((ZOMBIES,), (Fault.CRASH,), Window.RECOVERY, first_at=STATES, size_max=1, batches_max=1, sparse=True),
         Rule((ZOMBIES, DIES), (Fault.WAKE,), Window.RECOVERY, size_max=1, batches_max=1),
         # The decision that is asked again is refused before the lost one lands.
         Rule((LANDS,), (Fault.RETRIABLE,), Window.RECOVERY, at=DECIDES, size_max=1, batches_max=1),
@@ -116,28 +119,61 @@ DEFAULT = Bound(
         # The job asks again in the same process, and fails, before the lost one lands.
         Rule((LANDS,), (Fault.JOB_FAILS, Fault.BAD_RECORD), Window.RECOVERY, size_max=2, batches_max=1),
         Rule((LANDS, REFUSES), (Fault.WAKE,), Window.RECOVERY, at=REMOVALS, size_max=2, batches_max=1),
-        Rule((HALTS,), (Fault.SWEEP,), Window.REST, size_max=1),
+        Rule((HALTS,), (Fault.SWEEP,), Window.REST, size_max=1, batches_max=1),
         # Recovery is struck at every point, too.
-        Rule((DIES,), AGAIN, Window.RECOVERY, size_max=1, batches_max=1),
-        Rule((DIES,), (Fault.CRASH,), Window.RECOVERY, size_max=2, batches_max=1),
-        Rule((DIES,), (Fault.SLEEP, Fault.LATE), Window.RECOVERY, size_max=1, batches_max=1),
+        Rule((DIES,), (Fault.CRASH,), Window.RECOVERY, size_max=1, batches_max=1),
+        Rule((DIES,), AGAIN, Window.RECOVERY, first_at=STATES, size_max=1, batches_max=1, sparse=True),
+        Rule((DIES,), (Fault.CRASH,), Window.RECOVERY, first_at=STATES, size_max=2, batches_max=1, sparse=True),
+        Rule((DIES,), (Fault.SLEEP, Fault.LATE), Window.RECOVERY, first_at=STATES, size_max=1, batches_max=1),
         Rule((FAILS,), (Fault.JOB_FAILS,), Window.RECOVERY, size_max=1),
         Rule((FAILS, FAILS), (Fault.JOB_FAILS,), Window.RECOVERY, size_max=1),
-        Rule((UNANSWERED,), (Fault.EMPTY_STAGE, Fault.BAD_RECORD, Fault.SLEEP), Window.RECOVERY, batches_max=1),
-        Rule((LOSES,), (Fault.CRASH, Fault.IN_DOUBT, Fault.RETRIABLE), Window.RECOVERY, size_max=1, batches_max=1),
-        # Older copies, taken and brought back at every pair of points.
-        Rule((COPIES,), RESTORES, Window.REST, size_max=1, batches_max=2),
-        Rule((COPIES,), RESTORES, Window.REST, batches_max=1),
-        Rule((ADOPTS,), (Fault.CRASH, Fault.IN_DOUBT), Window.RECOVERY, at=ADOPTION),
+        Rule(
+            (UNANSWERED,),
+            (Fault.EMPTY_STAGE, Fault.BAD_RECORD, Fault.SLEEP),
+            Window.RECOVERY,
+            first_at=DECIDING,
+            size_max=2,
+            batches_max=1,
+        ),
+        Rule(
+            (LOSES,),
+            (Fault.CRASH, Fault.IN_DOUBT, Fault.RETRIABLE),
+            Window.RECOVERY,
+            first_at=STATES,
+            size_max=1,
+            batches_max=1,
+        ),
+        # Older copies, taken at each state of an epoch and brought back at every later point.
+        Rule((COPIES,), RESTORES, Window.REST, first_at=STATES, size_max=1, batches_max=1),
+        Rule((COPIES,), RESTORES, Window.REST, first_at=MOMENTS, at=STATES, size_max=2, batches_max=2),
+        Rule((COPIES,), RESTORES, Window.REST, first_at=MOMENTS, at=STATES, batches_max=1),
+        Rule(
+            (COPIES,),
+            (Fault.STORE_GOES_BACK,),
+            Window.REST,
+            first_at=STARTS | OPENS,
+            at=COMPLETES,
+            size_max=2,
+            batches_max=1,
+        ),
+        Rule((ADOPTS,), (Fault.CRASH, Fault.IN_DOUBT), Window.RECOVERY, first_at=STATES, at=ADOPTION),
         Rule((COPIES, ADOPTS), (Fault.CRASH,), Window.RECOVERY, at=ADOPTION, size_max=1, batches_max=1),
         Rule((COPIES, OLDER), (Fault.STORE_BACK,), Window.REST, at=COMMITS, size_max=1),
         # Two stores are alive: the first one's process goes on at any step of the second one's, which may die as well.
-        Rule((RIVALS,), (Fault.WAKE,), Window.REST, size_max=1),
-        Rule((RIVALS,), (Fault.WAKE_ONE_STEP,), Window.RECOVERY, size_max=1, batches_max=1),
-        Rule((RIVALS,), (Fault.WAKE,), Window.RECOVERY, batches_max=1),
-        Rule((RIVALS,), (Fault.CRASH,), Window.RECOVERY, at=ADOPTION, batches_max=1),
+        Rule((RIVALS,), (Fault.WAKE,), Window.REST, size_max=1, batches_max=1),
+        Rule((RIVALS,), (Fault.WAKE_ONE_STEP,), Window.RECOVERY, first_at=STATES, size_max=1, batches_max=1),
+        Rule((RIVALS,), (Fault.WAKE,), Window.RECOVERY, first_at=MOMENTS, batches_max=1),
+        Rule((RIVALS,), (Fault.CRASH,), Window.RECOVERY, first_at=MOMENTS, at=ADOPTION, batches_max=1),
         # The clock jumps, and where it is behind, two histories count T up alike.
-        Rule((JUMPS,), (Fault.CLOCK_AHEAD, Fault.CLOCK_BACK), Window.RECOVERY, size_max=1, batches_max=1, sparse=True),
+        Rule(
+            (JUMPS,),
+            (Fault.CLOCK_AHEAD, Fault.CLOCK_BACK),
+            Window.RECOVERY,
+            first_at=STATES,
+            size_max=1,
+            batches_max=1,
+            sparse=True,
+        ),
         Rule((BACK,), (Fault.BACKUP,), Window.REST, at=COMMITS, size_max=1, batches_max=1),
         Rule((BACK, COPIES), (Fault.OLD_DATABASE_CUT_ANEW,), Window.REST, at=FORKS, size_max=1, batches_max=1),
         Rule((BACK, COPIES, FORKED), (Fault.STORE_BACK,), Window.REST, at=FORKS, size_max=1, batches_max=1),
@@ -166,17 +202,38 @@ DEFAULT = Bound(
 SHORT = Bound(
     "short",
     (
-        Rule((DIES,), (Fault.CRASH,), Window.RECOVERY, size_max=1, batches_max=1),
+        Rule((DIES,), (Fault.CRASH,), Window.RECOVERY, first_at=DECIDING, size_max=1, batches_max=1),
         Rule((FAILS,), (Fault.CRASH,), Window.RECOVERY, at=ABORTS, size_max=1, batches_max=1),
         Rule((LOSES,), (Fault.CRASH,), Window.RECOVERY, at=DAMAGES, size_max=1, batches_max=1),
         Rule((ADOPTS,), (Fault.CRASH,), Window.RECOVERY, at=ADOPTION, size_max=1, batches_max=1),
-        Rule((UNANSWERED,), (Fault.BAD_RECORD, Fault.EMPTY_STAGE), Window.RECOVERY, first_at=DECIDES, size_max=2),
-        Rule((ZOMBIES,), (Fault.WAKE, Fault.WAKE_ONE_STEP), Window.RECOVERY, first_at=DECIDES, size_max=1),
+        Rule(
+            (UNANSWERED,),
+            (Fault.BAD_RECORD, Fault.EMPTY_STAGE),
+            Window.RECOVERY,
+            first_at=DECIDES,
+            size_max=2,
+            batches_max=1,
+        ),
+        Rule(
+            (ZOMBIES,), (Fault.WAKE, Fault.WAKE_ONE_STEP), Window.RECOVERY, first_at=DECIDES, size_max=1, batches_max=1
+        ),
         Rule((DIES,), (Fault.SLEEP,), Window.RECOVERY, first_at=PREPARED, at=READS_STORE, size_max=1),
         Rule((COPIES,), (Fault.OLD_DATABASE,), Window.REST, first_at=COMPLETES, at=READS_LEDGER, size_max=2),
         Rule((FAILS,), (Fault.JOB_FAILS,), Window.RECOVERY, size_max=1, batches_max=1),
         Rule((FAILS, FAILS), (Fault.JOB_FAILS,), Window.RECOVERY, size_max=1, batches_max=1),
-        Rule((COPIES,), RESTORES, Window.REST, first_at=MOMENTS, at=MOMENTS | COMMITS, size_max=2, batches_max=1),
+        Rule((UNANSWERED,), (Fault.SLEEP,), Window.RECOVERY, first_at=DECIDES, size_max=2, batches_max=1),
+        Rule((UNANSWERED, ASLEEP), (Fault.WAKE,), Window.RECOVERY, first_at=DECIDES, at=COMMITTING, size_max=2),
+        Rule((COPIES,), RESTORES, Window.REST, first_at=MOMENTS, at=DECIDES | COMMITS, size_max=1, batches_max=1),
+        Rule((COPIES,), RESTORES, Window.REST, first_at=COMPLETES, at=DECIDES, size_max=2, batches_max=1),
+        Rule(
+            (COPIES,),
+            (Fault.STORE_GOES_BACK,),
+            Window.REST,
+            first_at=STARTS | OPENS,
+            at=COMPLETES,
+            size_max=2,
+            batches_max=1,
+        ),
         Rule((COPIES, OLDER), (Fault.STORE_BACK,), Window.REST, first_at=DECIDES, at=COMMITS, size_max=1),
         _late((LETTERS,), (Fault.CRASH, Fault.DEAD_LETTERS), Window.REST, first_at=MOMENTS, at=COMMITS),
         _late((LETTERS, LETTERS), (Fault.DEAD_LETTERS,), Window.REST, first_at=MOMENTS, at=COMMITS),

@@ -70,6 +70,13 @@ _ALL: tuple[Mutant, ...] = (
         WT,
     ),
     _mutant(
+        "T is the clock alone",
+        STORE,
+        "timestamp_ms=max(self._now(), *(r.timestamp_ms + 1 for r in self.epochs.values()), 0),",
+        "timestamp_ms=max(self._now(), 0),",
+        WT,
+    ),
+    _mutant(
         "damage in one part leaves the others uncommitted",
         MODELS,
         "                gone.append(committable.handle)\n",

@@ -15,6 +15,7 @@ from onefold.core.testing.subject import Patch
 __all__ = ["MUTANTS", "UNIT_MUTANTS", "Mutant"]
 
 PROTOCOL, RECOVERY, BINDING = "onefold.core.protocol", "onefold.core.recovery", "onefold.core.binding"
+QUERY, LIFE, OFFSETS = "onefold.core.query", "onefold.core.life", "onefold.core.offset_log"
 MODELS, STORE = "onefold.core.testing.models", "onefold.core.testing.model_store"
 TP, LR, WT, TT, AS = "two-phase", "last-resource", "write-through", "two-phase + two-phase", "two-phase, another source"
 LATE = "two-phase, late dead letters"
@@ -78,6 +79,8 @@ FIRST = {
     "what was verified once is not verified again": Fault.RETRIABLE,
     "a fenced driver aborts what it prepared": Fault.IN_DOUBT,
     "a query that goes on from batches of which nobody knows is let in": Fault.BACKUP,
+    "no query says that it goes on": Fault.BACKUP,
+    "a checkpoint is not looked at": Fault.BACKUP,
     "an adoption with a sink that came late": Fault.DEAD_LETTERS,
 }
 
@@ -420,6 +423,19 @@ _ALL: tuple[Mutant, ...] = (
         AS,
     ),
     _mutant(
+        "no query says that it goes on",
+        QUERY,
+        "            continues=batch_id > 0,\n",
+        "            continues=False,\n",
+        AS,
+    ),
+    _mutant(
+        "a checkpoint is not looked at",
+        QUERY,
+        "        if committed is not None:\n",
+        "        if committed is not None and not root:\n",
+    ),
+    _mutant(
         "only manifests name sinks",
         RECOVERY,
         "{*record.sinks, *(c.sink for c in record.manifest)}",
@@ -556,6 +572,41 @@ UNIT_MUTANTS: tuple[Mutant, ...] = (
         "  # a look leaves nothing in doubt\n                attempt += 1\n",
         "\n",
         "test_protocol.py::test_what_grew_old_while_a_ledger_could_not_be_read_is_written_again_not_decided",
+    ),
+    _unit(  # a call that fails after its epoch, within a process that goes on: Spark's own query never asks again
+        "the last end of another batch",
+        QUERY,
+        "if self._last_end is not None and self._last_end[0] == batch_id - 1:",
+        "if self._last_end is not None:",
+        "test_query.py::test_a_batch_whose_call_never_returned_is_the_same_range_when_it_is_asked_again",
+    ),
+    _unit(  # a start from the ledger beside a checkpoint that is not new
+        "a first batch starts where the process does",
+        QUERY,
+        "before = Positions.of({**others, **dict(start.items)}, start.marks)",
+        "before = (self.started and self.started.start) or start",
+        "test_query.py::test_a_first_batch_starts_where_its_query_began_not_where_the_ledger_stands_by_now",
+    ),
+    _unit(  # a simulated process runs one query
+        "a new run under the old generation",
+        QUERY,
+        "        if self.started is None or self.query is not None:\n",
+        "        if self.started is None:\n",
+        "test_query.py::test_each_run_of_a_query_works_under_a_generation_of_its_own",
+    ),
+    _unit(  # it is refused, and a new checkpoint is a way out
+        "batch numbers that skip are not seen",
+        OFFSETS,
+        "    return (yield from end_of(root, max(earlier)))\n",
+        "    return None\n",
+        "test_query.py::test_batch_numbers_that_skip_go_on_where_the_last_planned_one_ended",
+    ),
+    _unit(  # the two fence each other once more, and nothing is lost
+        "a successor is taken over in doubt",
+        LIFE,
+        "            if fenced is not None:\n",
+        "            if fenced is None:\n",
+        "test_query.py::test_a_process_in_doubt_does_not_take_over_from_its_successor",
     ),
 )
 

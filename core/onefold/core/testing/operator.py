@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from onefold.core.contract import EpochState, SinkKind
-from onefold.core.errors import BadRecord, CheckpointMismatch, ConfigError, Damaged, DataLoss
+from onefold.core.errors import BadRecord, CheckpointMismatch, ConfigError, Damaged, DataLoss, Fenced
 from onefold.core.positions import Positions, Relation
 from onefold.core.testing.checkpoint import Checkpoint
 from onefold.core.testing.faults import RIVALS, TRIALS, Fault
@@ -153,6 +153,10 @@ class Operator:
         if begin is None or end.relation_to(begin) is not Relation.BEHIND:
             checkpoint.replace(newest, end)
             self.plan_was_replaced = True
+
+    def starts_again(self, error: Fenced) -> bool:
+        """A store that knows no such pipeline fences too: nobody has retired it, so it is to go on."""
+        return self.mishap is Fault.STORE_GOES_BACK and "knows no such pipeline" in str(error)
 
     def cures(self, error: Exception) -> bool:
         """Do what the error says, if it is one that what happened here explains. False: nobody knows a way out."""

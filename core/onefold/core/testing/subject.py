@@ -61,11 +61,11 @@ class Branch:
 class Subject:
     """Modules to be simulated, and how often each of their branches was reached."""
 
-    recovery: Any
     protocol: Any
     query: Any
     models: Mapping[SinkKind, type[ModelSink]]
     store: Any
+    modules: Mapping[str, ModuleType]
     branches: tuple[Branch, ...] = ()
     counts: list[int] = field(default_factory=list)
 
@@ -88,8 +88,8 @@ def load(*patches: Patch, counted: bool = False) -> Subject:
                 sys.modules.pop(name, None)
             else:
                 sys.modules[name] = module
-    recovery, protocol, query, models, model_store = (loaded[name] for name in (*MODULES[1:3], *MODULES[5:]))
-    return Subject(recovery, protocol, query, models.MODELS, model_store.ModelStore, tuple(branches), counts)
+    protocol, query, models, model_store = (loaded[name] for name in (MODULES[2], *MODULES[5:]))
+    return Subject(protocol, query, models.MODELS, model_store.ModelStore, loaded, tuple(branches), counts)
 
 
 def _parse(name: str, patches: list[Patch]) -> ast.Module:

@@ -160,6 +160,8 @@ class World:
             return True
         except Fenced as error:
             self.awake = None
+            if self.operator.starts_again(error):
+                return True
             newest = self.store.newest
             if process.generation and newest and newest.number <= process.generation.number:
                 self.complaints.append(f"a life was fenced by nobody: {error}")

@@ -1,0 +1,125 @@
+"""Which epoch each batch of a query is, where no schedule of the simulator tells: without Spark, over models."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from onefold.core import Committable, EpochRecord, Fenced, InDoubt, Positions, Range, TaskId
+from onefold.core.driver import Driver
+from onefold.core.effects import Decide, Pause
+from onefold.core.protocol import Initial
+from onefold.core.query import Job, QueryLife, RunningQuery
+from onefold.core.testing.checkpoint import ROOT, Checkpoint
+from onefold.core.testing.model_store import ModelStore
+from onefold.core.testing.models import ModelTwoPhaseSink
+
+JOB = Job("job", ("sink",))
+FIRST, SECOND = (RunningQuery("query", run, ROOT, stateful=False) for run in ("first", "second"))
+
+
+def at(offset: int) -> Positions:
+    return Positions.of({"t/0": offset})
+
+
+class Process:
+    """A driver's process: its life, and what it talks to, which it shares with others."""
+
+    def __init__(self, of: Process | None = None) -> None:
+        self.store, self.sink, self.checkpoint = (
+            (of.store, of.sink, of.checkpoint) if of else (ModelStore(), ModelTwoPhaseSink("sink"), Checkpoint())
+        )
+        self.driver = Driver("p", self.store, {"sink": self.sink}, _give_up, files=self.checkpoint)
+        self.life = QueryLife("p", ("sink",))
+
+    def start(self, from_ledger: bool = False) -> Process:
+        self.driver.run(self.life.start(Initial(at(0), from_ledger)))
+        return self
+
+    def plans(self, batch: int, end: int, begun: int = 0) -> None:
+        self.checkpoint.plan(batch, at(end), at(begun))
+
+    def range_of(self, batch: int) -> Range:
+        return self.driver.run(self.life.request(batch, JOB)).range
+
+    def runs(self, batch: int, query: RunningQuery = FIRST) -> EpochRecord:
+        self.driver.run(self.life.bind(query))
+        request = self.driver.run(self.life.request(batch, JOB))
+        return self.driver.run(self.life.run(request), self._write).record
+
+    def _write(self, record: EpochRecord) -> tuple[Committable, ...]:
+        task = TaskId("p", record.generation, record.epoch, record.timestamp_ms, uuid.uuid4())
+        writer = self.sink.writer(task)
+        writer.write(pa.record_batch({"id": [f"row-{record.epoch}"]}))
+        prepared = writer.prepare()
+        assert prepared is not None
+        return (prepared,)
+
+    @contextmanager
+    def in_doubt(self) -> Iterator[None]:
+        """No decision is answered, nor made."""
+        perform: Any = self.driver.perform
+
+        def perform_all_but_decisions(effect: Any, run_writers: Any = None) -> Any:
+            if isinstance(effect, Decide):
+                raise InDoubt("no answer")
+            return perform(effect, run_writers)
+
+        self.driver.perform = perform_all_but_decisions  # type: ignore[method-assign]
+        yield
+        self.driver.perform = perform  # type: ignore[method-assign]
+
+
+def _give_up(pause: Pause) -> None:
+    raise pause.because
+
+
+def test_a_batch_whose_call_never_returned_is_the_same_range_when_it_is_asked_again() -> None:
+    process = Process().start()
+    for batch, end in ((0, 10), (1, 20)):
+        process.plans(batch, end)
+        process.runs(batch)
+    assert process.range_of(1) == Range(at(10), at(20))
+    assert process.runs(1).epoch == 2, "a replay"
+
+
+def test_a_first_batch_starts_where_its_query_began_not_where_the_ledger_stands_by_now() -> None:
+    process = Process().start()
+    process.plans(0, 10)
+    process.runs(0)
+    again = Process(process).start(from_ledger=True)
+    again.driver.run(again.life.bind(FIRST))
+    assert again.life.started is not None and again.life.started.start == at(10)
+    assert again.range_of(0) == Range(at(0), at(10))
+
+
+def test_each_run_of_a_query_works_under_a_generation_of_its_own() -> None:
+    process = Process().start()
+    process.plans(0, 10)
+    process.plans(1, 20)
+    assert [process.runs(0, FIRST).generation, process.runs(1, SECOND).generation] == [1, 2]
+
+
+def test_batch_numbers_that_skip_go_on_where_the_last_planned_one_ended() -> None:
+    process = Process().start()
+    process.plans(0, 10)
+    process.runs(0)
+    process.plans(5, 20)
+    again = Process(process).start()
+    again.driver.run(again.life.bind(SECOND))
+    assert again.range_of(5) == Range(at(10), at(20))
+
+
+def test_a_process_in_doubt_does_not_take_over_from_its_successor() -> None:
+    process = Process().start()
+    process.plans(0, 10)
+    with process.in_doubt(), pytest.raises(InDoubt):
+        process.runs(0)
+    Process(process).start()
+    with pytest.raises(Fenced, match=r"taken over \(now: 2\)"):
+        process.runs(0)
