@@ -256,7 +256,7 @@ def test_deleted_records_stop_a_query_with_data_loss(kafka: Kafka, kafka_topic: 
     kafka.numbers(topic, 10, 30, 1)
     for done in kafka.admin.delete_records([TopicPartition(topic, 0, 20)]).values():
         done.result(10)
-    with pytest.raises(Exception, match=rf"DataLoss: {topic}/0 .*still wanted is 10.*before 20"):
+    with pytest.raises(Exception, match=rf"DataLoss: {topic}/0: .*still wanted is 10.*before 20"):
         kafka.run(df, tmp_path)
 
 
@@ -319,7 +319,7 @@ def test_the_direct_form_carries_ranges_and_fetches_nothing(kafka: Kafka, kafka_
     kafka.put(topic, [b"not json"] * 3, 0)
     kafka.put(topic, [b"not json"] * 5, 1)
     df = kafka.stream(topic, direct="ranges", maxOffsetsPerTrigger="6", **JSON)
-    assert df.columns == ["topic", "partition", "start", "end"]
+    assert df.columns == ["topic", "partition", "start", "end", "topic_id"]
     found: list[tuple[Any, ...]] = []
     query = (
         df.writeStream.foreachBatch(lambda batch, number: found.extend((number, *row) for row in batch.collect()))
@@ -328,7 +328,7 @@ def test_the_direct_form_carries_ranges_and_fetches_nothing(kafka: Kafka, kafka_
         .start()
     )
     query.awaitTermination(60)
-    rows = {(p, a, b) for _, t, p, a, b in found if t == topic}
+    rows = {(p, a, b) for _, t, p, a, b, _ in found if t == topic}
     assert sum(b - a for _, a, b in rows) == 8
     assert {number for number, *_ in found} == {0, 1}
 

@@ -49,7 +49,7 @@ def test_the_table_follows_the_rows_and_every_value_stays(postgres_url: str, sql
         'ALTER TABLE "public"."t" ALTER COLUMN "id" TYPE bigint, ADD COLUMN "Group" numeric(8,2), '
         'ADD COLUMN "tags" text[]'
     )
-    assert evolutions(sql) == [("p", "t", statement, 1, 1, True)]
+    assert evolutions(sql) == [("p", "t", statement, 1, 2, True)]
 
 
 def test_without_it_the_same_rows_are_refused_with_both_schemas(postgres_url: str, sql: Sql) -> None:

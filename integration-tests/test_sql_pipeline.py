@@ -16,6 +16,7 @@ from onefold.core.session import Session
 from onefold.core.store import CheckpointStore
 from onefold.sinks import SqlSink
 from onefold.spark import Pipeline
+from onefold.spark.checkpoint import elsewhere
 
 pytestmark = pytest.mark.servers
 WAIT_S = 120
@@ -69,7 +70,7 @@ def test_a_sqlite_file_is_refused_on_a_cluster(tmp_path: Path) -> None:
     session = Session("p", [sink], CheckpointStore(sink.store_url() or ""), patience_s=1)
     cluster: Any = SimpleNamespace(conf={"spark.master": "spark://host:7077"})
     with pytest.raises(ConfigError, match=r"SQLite file, but the master is 'spark://host:7077'.*where a SqlSink"):
-        session.check_store_reaches(cluster, str(tmp_path))
+        session.check_store_reaches(elsewhere(cluster, str(tmp_path)))
     here: Any = SimpleNamespace(conf={"spark.master": "local[2]"})
-    session.check_store_reaches(here, str(tmp_path))
+    session.check_store_reaches(elsewhere(here, str(tmp_path)))
     session.close()

@@ -107,7 +107,7 @@ def test_without_the_right_store_nothing_is_touched_and_the_reason_is_told(
         None: "no checkpoint store at .*: name the pipeline's store with --store",
         f"sqlite:///{tmp_path / 'none.db'}": "no checkpoint store at",
         "postgresql+psycopg://u:geheim@127.0.0.1:1/d": "can't be reached",
-        other: "knows no pipeline 'p'",
+        other: "written under checkpoint store",
         store: "committed nothing here yet",
     }
     for url, reason in reasons.items():

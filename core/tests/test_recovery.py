@@ -112,6 +112,14 @@ def test_members_of_a_first_epoch_that_no_ledger_row_covers_yet_count_too() -> N
         resolve(EMPTY, {"a": half, "b": None})
 
 
+def test_an_epoch_that_the_store_has_forgotten_is_no_other_history() -> None:
+    newest = record(9, EpochState.COMPLETE)
+    pruned = replace(AT_REST, last=newest, complete=newest)
+    assert adoption(pruned, {"a": ledger(4), "b": ledger(9)}) is None
+    with pytest.raises(CheckpointMismatch, match="do not agree"):
+        adoption(pruned, {"a": ledger(4, store="other"), "b": ledger(9)})
+
+
 def test_nothing_is_adopted_where_store_and_destinations_agree() -> None:
     assert adoption(AT_REST, {"a": ledger(1), "b": ledger(1)}) is None
     assert adoption(WITH_DECIDED, {"a": ledger(1), "b": ledger(2)}) is None

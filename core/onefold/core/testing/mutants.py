@@ -608,6 +608,20 @@ UNIT_MUTANTS: tuple[Mutant, ...] = (
         "            if fenced is None:\n",
         "test_query.py::test_a_process_in_doubt_does_not_take_over_from_its_successor",
     ),
+    _unit(  # a destination that goes back under a live driver
+        "a driver goes on with a destination that forgot its start",
+        BINDING,
+        "    if row.generation < mine.generation:\n",
+        "    if row.generation < 0:\n",
+        "test_protocol.py::test_nobody_decides_who_no_longer_has_every_sink",
+    ),
+    _unit(  # a store that has forgotten its older epochs
+        "an adoption does not know epochs that were pruned for its own",
+        RECOVERY,
+        "        if record is None and is_own and shown.epoch < last:\n",
+        "        if record is None and is_own and shown.epoch < 0:\n",
+        "test_recovery.py::test_an_epoch_that_the_store_has_forgotten_is_no_other_history",
+    ),
 )
 
 # Equivalent, and therefore in no list:
