@@ -66,8 +66,8 @@ class Life(Generic[S]):
         accept_damage: int | None = None,
     ) -> Started:
         """With `from_ledger` a first life begins at `initial`, and every later one where the ledger stands."""
-        has_ledger = adopt_ledger or self.store.facts(self.pipeline).last is not None
-        initial = Initial(initial or _at(0), from_ledger and has_ledger)
+        has_ledger = adopt_ledger or accept_damage or self.store.facts(self.pipeline).last
+        initial = Initial(initial or _at(0), from_ledger and bool(has_ledger))
         protocol = start(self.names, initial, adopt_ledger, accept_damage, self.may_come_late)
         self.started = self.driver.run(protocol)
         return self.started

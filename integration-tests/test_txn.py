@@ -108,10 +108,12 @@ def test_without_the_right_store_nothing_is_touched_and_the_reason_is_told(
         f"sqlite:///{tmp_path / 'none.db'}": "no checkpoint store at",
         "postgresql+psycopg://u:geheim@127.0.0.1:1/d": "can't be reached",
         other: "written under checkpoint store",
-        store: "committed nothing here yet",
     }
     for url, reason in reasons.items():
         expect_unknown(postgres_url, url, reason)
+    right = Transactions(Operations(postgres_url), store)  # its start has bound the ledger to it
+    assert {verdict.fate for verdict in right.look()[0]} == {Fate.LEAVE}
+    right.close()
     world.epoch(0)
     world.start()
     dies_at(monkeypatch, world, "before:Decide", 1)
