@@ -99,9 +99,13 @@ def judge(world: World) -> Run:
     if world.plan:
         world.rest()  # what a zombie left is the next recovery's to remove
     if world.plan and not world.freezes:
-        # Nobody recovers such a pipeline, nor looks at its query's checkpoint, before its next batch: let there be one.
-        world.grow()
-        world.rest()
+        # Nobody recovers such a pipeline, nor looks at its query's checkpoint, before its next batch: let there be one,
+        # and another where that was struck at its very end.
+        for _ in range(2):
+            world.grow()
+            world.rest()
+            if not world.store_is_behind:
+                break
     left = [r.epoch for r in world.store.epochs.values() if r.state is EpochState.DECIDED]
     if left and not world.complaints:
         world.complaints.append(f"the pipeline rests beside epoch {left[0]}, which was decided and is not complete")
