@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from onefold.core import Decided, EpochRecord, EpochState, Generation
+from onefold.core.effects import EpochRequest
 from onefold.core.invariants import Decision, Transition
 from onefold.core.store import CheckpointStore
 from onefold.core.testing import CONFIGURATIONS, DEFAULT, ONE_FAULT, Fault, explore, load
@@ -25,6 +26,7 @@ class RealStore(CheckpointStore):
         self.newest: Generation | None = None
         self.transitions: list[Transition] = []
         self.decisions: list[Decision] = []
+        self._jumped_ms = 0
 
     @property
     def epochs(self) -> dict[int, EpochRecord]:
@@ -36,6 +38,12 @@ class RealStore(CheckpointStore):
     def acquire(self, pipeline: str, above: int) -> Generation:
         self.newest = super().acquire(pipeline, above)
         return self.newest
+
+    def jump(self, by: int) -> None:
+        self._jumped_ms += by
+
+    def open_epoch(self, generation: Generation, request: EpochRequest, after: int, now_ms: int) -> EpochRecord:
+        return super().open_epoch(generation, request, after, now_ms + self._jumped_ms)
 
     def decide(self, generation: Generation, record: EpochRecord, *more: Any) -> Decided:
         before = self.epochs[record.epoch].state
