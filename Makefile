@@ -1,5 +1,5 @@
 # make demo    the main job under fire: Kafka to Postgres through Spark, killed again and again, then audited
-# make prove   the protocol struck at every step, in memory: two minutes, and no violation; then its mutants
+# make prove   the protocol struck at every step, in memory: about ten minutes, and no violation; then as long for its mutants
 # make torture random faults on real servers and a real Spark, audited by named invariants after each round
 # make test    every test, on real servers that it starts and stops, in as many processes as there are processors
 # make sanitize  the compiled Kafka fetch under the address, leak and undefined behaviour sanitizers

@@ -207,7 +207,7 @@ def partition_due(partitions: int) -> Callable[[Column], Column]:
             [None if key is None else javas_partition(key, partitions) for key in keys.to_pylist()], pa.int32()
         )
 
-    udf = arrow_udf(find, IntegerType())  # type: ignore[call-overload]
+    udf = arrow_udf(find, IntegerType())  # type: ignore[call-overload]  # an overload that PySpark's stubs lack
     return lambda key: udf(key)
 
 

@@ -119,7 +119,7 @@ class Origin:
         position = _RAW_POSITION if source.format == "raw" else tuple(POSITION_COLUMNS.names)
         if not {*position} <= {*records.columns}:  # a raw schema without them
             return records.withColumn(EPOCH, F.lit(FORGOTTEN).cast("long"))
-        epoch_of = arrow_udf(Lineage.of(self.history).epochs, LongType())  # type: ignore[call-overload]
+        epoch_of = arrow_udf(Lineage.of(self.history).epochs, LongType())  # type: ignore[call-overload]  # an overload that PySpark's stubs lack
         return records.withColumn(EPOCH, epoch_of(*position)).drop(*added)
 
 

@@ -99,6 +99,11 @@ LEFT_OUT = (
 )
 FORKS = frozenset({"before:Decide", "before:Complete", "before:CommitBatch"})
 
+# The store of a living driver goes back to before its epoch was opened, or to before the pipeline.
+GOES_BACK = Rule(
+    (COPIES,), (Fault.STORE_GOES_BACK,), Window.REST, first_at=STARTS | OPENS, at=COMPLETES, size_max=2, batches_max=1
+)
+
 ONE_FAULT = Bound("one fault", ())
 DEFAULT = Bound(
     "default",
@@ -147,15 +152,7 @@ DEFAULT = Bound(
         Rule((COPIES,), RESTORES, Window.REST, first_at=STATES, size_max=1, batches_max=1),
         Rule((COPIES,), RESTORES, Window.REST, first_at=MOMENTS, at=STATES, size_max=2, batches_max=2),
         Rule((COPIES,), RESTORES, Window.REST, first_at=MOMENTS, at=STATES, batches_max=1),
-        Rule(
-            (COPIES,),
-            (Fault.STORE_GOES_BACK,),
-            Window.REST,
-            first_at=STARTS | OPENS,
-            at=COMPLETES,
-            size_max=2,
-            batches_max=1,
-        ),
+        GOES_BACK,
         Rule((ADOPTS,), (Fault.CRASH, Fault.IN_DOUBT), Window.RECOVERY, first_at=STATES, at=ADOPTION),
         Rule((COPIES, ADOPTS), (Fault.CRASH,), Window.RECOVERY, at=ADOPTION, size_max=1, batches_max=1),
         Rule((COPIES, OLDER), (Fault.STORE_BACK,), Window.REST, at=COMMITS, size_max=1),
@@ -225,15 +222,7 @@ SHORT = Bound(
         Rule((UNANSWERED, ASLEEP), (Fault.WAKE,), Window.RECOVERY, first_at=DECIDES, at=COMMITTING, size_max=2),
         Rule((COPIES,), RESTORES, Window.REST, first_at=MOMENTS, at=DECIDES | COMMITS, size_max=1, batches_max=1),
         Rule((COPIES,), RESTORES, Window.REST, first_at=COMPLETES, at=DECIDES, size_max=2, batches_max=1),
-        Rule(
-            (COPIES,),
-            (Fault.STORE_GOES_BACK,),
-            Window.REST,
-            first_at=STARTS | OPENS,
-            at=COMPLETES,
-            size_max=2,
-            batches_max=1,
-        ),
+        GOES_BACK,
         Rule((COPIES, OLDER), (Fault.STORE_BACK,), Window.REST, first_at=DECIDES, at=COMMITS, size_max=1),
         _late((LETTERS,), (Fault.CRASH, Fault.DEAD_LETTERS), Window.REST, first_at=MOMENTS, at=COMMITS),
         _late((LETTERS, LETTERS), (Fault.DEAD_LETTERS,), Window.REST, first_at=MOMENTS, at=COMMITS),
