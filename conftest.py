@@ -24,7 +24,8 @@ WHOLE = tuple(
     f"integration-tests/test_{name}.py"
     for name in ("local_servers", "kafka_keyed", "kafka_operations", "kafka_sink_epochs", "kafka_sink_field")
 )
-HBASE = ("integration-tests/test_hbase_", "integration-tests/test_local_hbase")  # takes long to start: once is enough
+# HBase takes long to start: once is enough.
+HBASE = tuple(f"integration-tests/{name}" for name in ("test_hbase_", "test_local_hbase", "attacks/test_hbase"))
 
 
 def pytest_configure() -> None:
