@@ -80,7 +80,8 @@ class QueryLife(Life):
         refuse_query((yield from insist(ReadStore())), self.pipeline)
         if self.started is None or self.query is not None:
             yield from self.start(None)
-        yield from self.check_checkpoint(query.root)
+        if not self._is_swept:  # nobody called check_checkpoint: the query is the job's own
+            yield from self.sweep()
         self.query, self._last_end, self._returned = query, None, None
         return True
 

@@ -395,7 +395,12 @@ _ALL: tuple[Mutant, ...] = (
         WT,
     ),
     _mutant("no sweep after an epoch", PROTOCOL, "    yield from sweep(generation, request.sinks)\n", ""),
-    _mutant("no sweep at the start", QUERY, "            yield from self.sweep()\n", "            pass\n"),
+    _mutant(
+        "no sweep at the start",
+        LIFE,
+        "        removed = yield from sweep(self.started.generation, self.sinks)\n",
+        "        removed = yield from sweep(self.started.generation, ())\n",
+    ),
     _mutant(
         "a sweep before the checkpoint was asked",
         PROTOCOL,

@@ -148,7 +148,7 @@ class Operator:
         if not checkpoint.offsets or max(checkpoint.offsets) in checkpoint.commits:
             return
         newest = max(checkpoint.offsets)
-        begin = checkpoint.offsets.get(newest - 1)
+        begin = checkpoint.offsets.get(newest - 1, checkpoint.begun)
         end = Positions.of({**dict(checkpoint.offsets[newest].items), "t/0": 2, "t/1": 2})
         if begin is None or end.relation_to(begin) is not Relation.BEHIND:
             checkpoint.replace(newest, end)
