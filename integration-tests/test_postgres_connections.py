@@ -16,6 +16,7 @@ import pyarrow as pa
 import pytest
 from field import QUICK, frozen, with_parameters
 from lives import Epochs, Line, assert_exact, at_failpoint, later
+from passwords import plain_url
 from support import wait_until
 
 from onefold.core import ConfigError, Retriable, TaskId
@@ -31,12 +32,9 @@ DELIVERIES = ["two_phase", "staged"]
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresServer]:
-    """Lets in its owner as always, and everybody else with a password only."""
+    """Lets in whoever has a password."""
     settings = {"max_prepared_transactions": "16", **QUICK}
     with PostgresServer(tmp_path_factory.mktemp("connections"), settings=settings) as server:
-        rules = "host all onefold 127.0.0.1/32 trust\nhost all all 127.0.0.1/32 scram-sha-256\n"
-        (server.home / "data" / "pg_hba.conf").write_text(rules)
-        sql(server.url, "SELECT pg_reload_conf()")
         yield server
 
 
@@ -45,7 +43,7 @@ def url(server: PostgresServer) -> Iterator[str]:
     """A database of the test's own, as its superuser."""
     name = f"test_{uuid.uuid4().hex[:12]}"
     sql(server.url, f"CREATE DATABASE {name}")
-    here = server.url.rpartition("/")[0] + f"/{name}"
+    here = plain_url(server, name)
     yield here
     for (gid,) in sql(here, "SELECT gid FROM pg_prepared_xacts WHERE database = current_database()"):
         sql(here, f"ROLLBACK PREPARED '{gid}'")
