@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,11 +14,12 @@ import psycopg
 import pymysql
 import pytest
 import sqlalchemy as sa
+from support import wait_until
 from typer.testing import CliRunner
 
-from onefold.local import LocalServerError, MariaDbServer, PostgresServer
+from onefold.local import LocalServerError, MariaDbServer, PostgresServer, SparkCluster
 from onefold.local.cli import app
-from onefold.local.process import as_user
+from onefold.local.process import ProcessRef, as_user, kill_tree
 
 pytestmark = pytest.mark.servers
 ROOT_ALONE = pytest.mark.skipif(os.geteuid() != 0, reason="only root starts servers as another user")
@@ -185,3 +187,32 @@ def test_data_without_a_password_are_refused_and_made_anew_once_they_are_gone(tm
     subprocess.run(["rm", "-rf", server.home / "data"], check=True)
     with server:
         assert asked(server, "SELECT to_regclass('t')") == [(None,)]
+
+
+PROGRAM = """
+import sys
+from pathlib import Path
+from onefold.connectors.spark_session import spark_session
+spark = spark_session("evil", Path(sys.argv[2]), sys.argv[1], show_retries=True)
+print(spark.range(10).count())
+"""
+
+
+@pytest.mark.attack(
+    who="another user of the machine",
+    does="gives a local Spark master a program to run",
+    gets="nothing: it asks for a secret that only its owner can read",
+)
+def test_nobody_runs_a_program_on_a_spark_cluster_without_its_secret(tmp_path: Path) -> None:
+    cluster = SparkCluster(tmp_path / "servers", workers=0)
+    with cluster:
+        (conf,) = cluster.environment.values()
+        assert (Path(conf) / "spark-defaults.conf").stat().st_mode & OPEN_TO_ALL == 0
+        stranger = subprocess.Popen([sys.executable, "-c", PROGRAM, cluster.url, str(tmp_path / "spark")])
+        try:
+            log = cluster.directory / "logs" / "spark-master.log"
+            wait_until(lambda: "Expected SaslMessage" in log.read_text(), 60, "the stranger's coming")
+            assert "Registering app" not in log.read_text()
+        finally:
+            kill_tree(ProcessRef.of(stranger.pid) or pytest.fail("it has ended"))
+            stranger.wait()
