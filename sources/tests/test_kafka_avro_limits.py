@@ -277,3 +277,24 @@ def test_values_of_many_schemas_take_linear_time() -> None:
     seconds(100, made)
     assert seconds(4000, made) < 20 * seconds(1000, made), "four times as many"
     assert isinstance(reader.arrow, pa.Schema)
+
+
+@pytest.mark.parametrize("more", [(), (("f", FIXED),)])
+@pytest.mark.parametrize(
+    ("kind", "last"),
+    [
+        ({"type": "int", "logicalType": "date"}, 2_932_896),
+        ({"type": "long", "logicalType": "timestamp-millis"}, 253_402_300_799_999),
+        ({"type": "long", "logicalType": "timestamp-micros"}, 253_402_300_799_999_999),
+        ({"type": "long", "logicalType": "local-timestamp-micros"}, 253_402_300_799_999_999),
+    ],
+)
+def test_a_time_that_no_calendar_of_sparks_has_is_bad_and_the_last_one_is_not(kind: Json, last: int, more: Any) -> None:
+    ending = b"ab" if more else b""
+    writer, nested = record(("t", kind), *more), record(("t", array(["null", kind])), *more)
+    assert "9999-12-31" in str(parse(long(last) + ending, writer)[0]["t"])
+    assert parse(long(1) + b"\2" + long(last) + b"\0" + ending, nested)[0]["t"] == [
+        parse(long(last) + ending, writer)[0]["t"]
+    ]
+    assert "the years 1 to 9999" in refusal(long(last + 1) + ending, writer)
+    assert "the years 1 to 9999" in refusal(long(1) + b"\2" + long(last + 1) + b"\0" + ending, nested)

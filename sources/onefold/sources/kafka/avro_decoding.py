@@ -35,6 +35,7 @@ from fastavro.io.binary_decoder import BinaryDecoder
 
 from onefold.sources.kafka.avro_limits import CELLS_MAX, BadSchema, cells_a_byte, examined, types_in
 from onefold.sources.kafka.avro_types import AvroSchema, Form, Node, array_of, bare, mismatch, without_logical_types
+from onefold.sources.kafka.overflow import NO_YEAR, has_no_year
 from onefold.sources.kafka.sifting import Unparsable
 
 __all__ = ["Decoder", "decoder_of"]
@@ -121,6 +122,9 @@ _Columns = list[tuple[pa.Field, Node]]
 def _batch(arrays: list[pa.Array], columns: _Columns) -> pa.RecordBatch:
     fields = [field for field, _ in columns]
     cast = [array.cast(field.type) for array, field in zip(arrays, fields, strict=True)]
+    for array, field in zip(cast, fields, strict=True):
+        if has_no_year(array):
+            raise ValueError(f"the field {field.name!r} has {NO_YEAR}")
     return pa.RecordBatch.from_arrays(cast, schema=pa.schema(fields))
 
 

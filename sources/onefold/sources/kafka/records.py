@@ -11,6 +11,7 @@ import pyarrow as pa
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
 
 from onefold.core.errors import BadRecord
+from onefold.sources.kafka.overflow import kafkas_times
 
 __all__ = ["Lines", "MessageRecords", "Records", "Values", "Wanted"]
 
@@ -117,7 +118,7 @@ class MessageRecords:
             case "timestamp":
                 # Kafka keeps milliseconds.
                 values = [None if kind == TIMESTAMP_NOT_AVAILABLE else ms for kind, ms in map(_timestamp, messages)]
-                return pa.array(values, pa.timestamp("ms", "UTC")).cast(field.type)
+                return kafkas_times(pa.array(values, pa.timestamp("ms", "UTC")), field.type)
             case "key":
                 values = [message.key() for message in messages]
             case "value":
