@@ -81,7 +81,9 @@ class Victim:
 
     def forge(self, key: str, value: bytes | None) -> None:
         """In a transaction of the stranger's own."""
-        producer = Producer({"bootstrap.servers": self.servers, "transactional.id": f"evil-{uuid.uuid4().hex}"})
+        producer = Producer(
+            {"bootstrap.servers": self.servers, "transactional.id": f"evil-{uuid.uuid4().hex}", "log_level": 0}
+        )
         producer.init_transactions(30)
         producer.begin_transaction()
         producer.produce(self.progress, value, key, partition=0)
@@ -89,7 +91,7 @@ class Victim:
 
     def put(self, key: str, value: bytes) -> None:
         """Without any transaction."""
-        producer = Producer({"bootstrap.servers": self.servers})
+        producer = Producer({"bootstrap.servers": self.servers, "log_level": 0})
         producer.produce(self.progress, value, key, partition=0)
         assert producer.flush(20) == 0
 
@@ -213,7 +215,7 @@ def test_junk_in_place_of_a_keyed_sinks_note_is_named_and_a_tombstone_is_the_way
     with Epochs(sink, ROWS, store=store) as life:
         life.run(first)
     key = f"{sink.settings.names('p').notes}1"
-    producer = Producer({"bootstrap.servers": servers})
+    producer = Producer({"bootstrap.servers": servers, "log_level": 0})
     producer.produce(f"{topic}-progress", b'{"entry": 1}', key, partition=0)
     assert producer.flush(20) == 0
     with pytest.raises(CheckpointMismatch, match=f"note under '{key}'.* write a tombstone under that key"):

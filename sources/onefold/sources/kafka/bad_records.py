@@ -37,7 +37,7 @@ def bad_batch(records: Records, bad: Sequence[BadValue], wanted: Wanted) -> pa.R
         records.column(field).take(at) if getattr(wanted, field.name, True) else pa.nulls(len(bad), field.type)
         for field in _RAW
     ]
-    reasons = pa.array([_plain(value.reason) for value in bad], pa.string())
+    reasons = pa.array([value.reason for value in bad], pa.string())
     return pa.RecordBatch.from_arrays([*arrays, reasons], schema=BAD_COLUMNS)
 
 
@@ -63,12 +63,6 @@ def open_question(wanted: OffsetRange, records: Records, bad: BadValue) -> BadRe
         " its schema registered if it lacks that; or use pipeline.stream, which reads each record once and makes this"
         " one a dead letter"
     )
-
-
-def _plain(reason: str, length_max: int = 1000) -> str:
-    """A parser's words, which may quote what it could not parse, as a text that any destination takes."""
-    text = reason.encode("utf-8", "backslashreplace").decode().replace("\0", "\\0")
-    return text if len(text) <= length_max else f"{text[:length_max]}..."
 
 
 def _at(wanted: OffsetRange, records: Records, bad: BadValue) -> str:

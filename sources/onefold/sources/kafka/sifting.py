@@ -7,6 +7,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from onefold.core.plain import plain
 from onefold.sources.kafka.records import Values
 
 __all__ = ["BadValue", "Parser", "Sifted", "TooManyBad", "Unparsable", "by_chance", "sift"]
@@ -21,7 +22,7 @@ class Unparsable(Exception):
     def __init__(self, index: int | None, reason: str, settled: bool = True) -> None:
         super().__init__(index, reason)
         self.index = index
-        self.reason = reason
+        self.reason = plain(reason)  # it may quote the value
         self.settled = settled
 
 
