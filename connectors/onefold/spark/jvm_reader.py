@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -19,6 +20,7 @@ from onefold.spark.workers import is_guarded, settle
 
 if TYPE_CHECKING:
     from onefold.sources.kafka import KafkaSource
+    from onefold.sources.kafka.records import Wanted
 
 __all__ = ["read_through_spark"]
 
@@ -88,9 +90,19 @@ class _SparksRecords:
     """What came out of the JVM, as the formats get records: of one partition, since a task of Spark's reads one."""
 
     batch: pa.RecordBatch
+    wanted: Wanted
 
     def __len__(self) -> int:
         return int(self.batch.num_rows)
+
+    @property
+    def too_large(self) -> Mapping[int, int | None]:
+        """By key and value: Spark's connector has all of a record in memory by now, whatever its size."""
+        columns = ("key", "value") if self.wanted.key else ("value",)
+        lengths = [pc.fill_null(pc.binary_length(self.batch.column(name)), 0) for name in columns]
+        sizes = lengths[0] if len(lengths) == 1 else pc.add(*lengths)
+        at = pc.indices_nonzero(pc.greater(sizes, self.wanted.record_bytes_max))
+        return dict(zip(at.to_pylist(), sizes.take(at).to_pylist(), strict=True))
 
     @property
     def values(self) -> Sequence[bytes | None]:
@@ -121,7 +133,7 @@ class _Parse:
             if batch.num_rows:
                 (first, last) = (batch.slice(at, 1).to_pylist()[0] for at in (0, batch.num_rows - 1))
                 wanted = OffsetRange(first["topic"], first["partition"], first["offset"], last["offset"] + 1)
-                part = parsing.part(_SparksRecords(batch), wanted)
+                part = parsing.part(_SparksRecords(batch, parsing.wanted), wanted)
                 begin, skipped = begin or wanted, skipped + part.bad.num_rows
                 if part.rows.num_rows:
                     yield part.rows

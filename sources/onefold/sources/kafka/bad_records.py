@@ -9,6 +9,7 @@ import pyarrow as pa
 from onefold.core.dead_letters import BAD_COLUMNS
 from onefold.core.errors import BadRecord
 from onefold.sources.kafka import raw
+from onefold.sources.kafka.cutting import cut_to_fit
 from onefold.sources.kafka.offsets import OffsetRange
 from onefold.sources.kafka.records import Records, Wanted
 from onefold.sources.kafka.sifting import BadValue
@@ -38,7 +39,8 @@ def bad_batch(records: Records, bad: Sequence[BadValue], wanted: Wanted) -> pa.R
         for field in _RAW
     ]
     reasons = pa.array([value.reason for value in bad], pa.string())
-    return pa.RecordBatch.from_arrays([*arrays, reasons], schema=BAD_COLUMNS)
+    batch = pa.RecordBatch.from_arrays([*arrays, reasons], schema=BAD_COLUMNS)
+    return cut_to_fit(batch, [records.too_large.get(value.index, 0) for value in bad])
 
 
 def refused(wanted: OffsetRange, records: Records, bad: BadValue, bad_max: int | None) -> BadRecord:
