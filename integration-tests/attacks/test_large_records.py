@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import subprocess
 import sys
 import time
@@ -13,13 +14,15 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
 from kafka_reading import Reader
+from support import Rig
 
 from onefold.core import BadRecord, TaskId
 from onefold.core.dead_letters import LETTER_COLUMNS, LETTER_HEADERS, letters
 from onefold.local import KafkaServer
-from onefold.sinks import KafkaSink
+from onefold.sinks import KafkaSink, SqlSink
 from onefold.sources import KafkaSource
 from onefold.sources.kafka import OffsetRange, read_parts
+from onefold.spark import Pipeline
 
 pytestmark = pytest.mark.servers
 SCHEMA = pa.schema([("id", pa.int64())])
@@ -72,9 +75,10 @@ def test_a_batch_that_cannot_be_unpacked_is_a_bad_record(
 
 
 READ = """
-import resource, sys
+import re, sys
 from onefold.sources import KafkaSource
 from onefold.sources.kafka import OffsetRange, read_parts
+from onefold.spark import Pipeline
 import pyarrow as pa
 servers, topic, compiled = sys.argv[1:]
 source = KafkaSource(topic, bootstrap_servers=servers, format="json", schema="id long", on_error="dead_letter",
@@ -83,9 +87,11 @@ def read(start, end):
     found = list(read_parts(source, pa.schema([("id", pa.int64())]), OffsetRange(topic, 0, start, end)))
     return sum(p.rows.num_rows for p in found), sum(p.bad.num_rows for p in found)
 assert read(0, 1) == (1, 0)
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+def most():
+    return int(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1]) / 1024
+before = most()
 assert read(0, 3) == (2, 1)
-print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
+print(most() - before)
 """
 
 
@@ -151,6 +157,41 @@ def test_every_bad_record_has_a_dead_letter_that_a_topic_takes(
         assert letter.value() == large[: told["kept"]]
     elif where == "headers":
         assert headers["small"] == b"1" and "large" not in headers
+
+
+@pytest.mark.attack(
+    who="who may write records",
+    does="writes both, and 999,900 bytes of no JSON, to a pipeline with dead letters in a topic",
+    gets="dead letters, once; the pipeline goes on",
+)
+@pytest.mark.parametrize("direct", [True, False])
+def test_a_pipeline_gets_past_them_with_a_dead_letter_each(rig: Rig, kafka_topic: Topic, direct: bool) -> None:
+    into = kafka_topic(partitions=1)
+    put(rig.servers, rig.topic, [b'{"id":0}'])
+    put(rig.servers, rig.topic, [b"\0" * 400_000_000], "zstd")
+    put(rig.servers, rig.topic, [b"{" * 999_900, b'{"id":3}'])
+    source = KafkaSource(
+        *[rig.topic], bootstrap_servers=rig.servers, format="json", schema="id long", on_error="dead_letter"
+    )
+    dead = KafkaSink(into, bootstrap_servers=rig.servers, format="raw", headers=LETTER_HEADERS)
+    url = f"sqlite:///{rig.directory / 'rows.db'}"
+    pipeline = Pipeline(rig.topic, sinks=[SqlSink(url, "rows")], patience_s=30, dead_letters=dead)
+    checkpoint, trigger = str(rig.directory / "checkpoint"), {"availableNow": True}
+    try:
+        if direct:
+            query = pipeline.stream(rig.spark, source, checkpoint, trigger)
+        else:
+            query = pipeline.write(pipeline.read(rig.spark, source), checkpoint, trigger)
+        pipeline.await_termination(query)
+    finally:
+        pipeline.close()
+    with sqlite3.connect(rig.directory / "rows.db") as rows:
+        assert sorted(rows.execute("SELECT id FROM rows")) == [(0,), (3,)]
+    reader = Reader(rig.servers, into, 1)
+    headers = [dict(letter.headers() or ()) for letter in reader.read()]
+    reader.close()
+    assert sorted(int(h["source_offset"]) for h in headers) == [1, 2]
+    assert all(json.loads(h["onefold.cut"])["kept"] <= 768 << 10 for h in headers)
 
 
 @pytest.mark.parametrize("format", ["raw", "string", "json"])

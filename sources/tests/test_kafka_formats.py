@@ -232,6 +232,7 @@ class Held:
 
     def __init__(self, batch: pa.RecordBatch) -> None:
         self.batch = batch
+        self.too_large: dict[int, int | None] = {}
 
     def __len__(self) -> int:
         return int(self.batch.num_rows)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.errors import AnalysisException
@@ -97,10 +98,15 @@ class _SparksRecords:
 
     @property
     def too_large(self) -> Mapping[int, int | None]:
-        """By key and value: Spark's connector has all of a record in memory by now, whatever its size."""
-        columns = ("key", "value") if self.wanted.key else ("value",)
-        lengths = [pc.fill_null(pc.binary_length(self.batch.column(name)), 0) for name in columns]
-        sizes = lengths[0] if len(lengths) == 1 else pc.add(*lengths)
+        """As our own reader counts. Spark's connector has all of a record in memory by now, whatever its size."""
+        columns = ("value", *(["key"] if self.wanted.key else []))
+        sizes = sum((_lengths(self.batch.column(name)) for name in columns), np.zeros(len(self), np.int64))
+        if self.wanted.headers:
+            headers = self.batch.column("headers")
+            rows, pairs = pc.list_parent_indices(headers), headers.flatten()
+            lengths = _lengths(pairs.field("key")) + _lengths(pairs.field("value"))
+            sizes = sizes + np.bincount(rows, lengths, len(self)).astype(np.int64)
+        sizes = pa.array(sizes)
         at = pc.indices_nonzero(pc.greater(sizes, self.wanted.record_bytes_max))
         return dict(zip(at.to_pylist(), sizes.take(at).to_pylist(), strict=True))
 
@@ -111,6 +117,11 @@ class _SparksRecords:
 
     def column(self, field: pa.Field) -> pa.Array:
         return self.batch.column(field.name).cast(field.type)
+
+
+def _lengths(texts: pa.Array) -> np.ndarray[Any, np.dtype[np.int64]]:
+    lengths: np.ndarray[Any, np.dtype[np.int64]] = pc.fill_null(pc.binary_length(texts), 0).to_numpy().astype(np.int64)
+    return lengths
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from onefold.sources.kafka.offsets import OffsetRange
 from onefold.sources.kafka.records import Records, Wanted
 from onefold.sources.kafka.sifting import BadValue
 
-__all__ = ["bad_batch", "open_question", "refused"]
+__all__ = ["bad_batch", "not_the_same", "open_question", "refused"]
 
 # The raw column that each of `BAD_COLUMNS` is; `reason` comes behind.
 _RAW_OF = {
@@ -64,6 +64,16 @@ def open_question(wanted: OffsetRange, records: Records, bad: BadValue) -> BadRe
         " records through Spark, and reads them again for the dead letters, cannot judge this one. Start again, with"
         " its schema registered if it lacks that; or use pipeline.stream, which reads each record once and makes this"
         " one a dead letter"
+    )
+
+
+def not_the_same(wanted: OffsetRange, records: Records) -> BadRecord:
+    """The error for a batch that librdkafka cannot unpack, where Spark's own connector could."""
+    offset = records.column(_RAW.field("offset"))[0].as_py()
+    return BadRecord(
+        f"{wanted.topic}/{wanted.partition} offset {offset}: the batch it is in"
+        " cannot be unpacked within receive.message.max.bytes (100,000,000), and Spark's own connector, which has read"
+        " it for the rows, may have found good records in it. Raise that in settings=, or read with reader='onefold'"
     )
 
 

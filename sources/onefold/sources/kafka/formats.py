@@ -53,6 +53,8 @@ def check_format(source: KafkaSource) -> None:
         raise ConfigError(
             f"bad_records_max is how many records of an epoch may be bad: 0 or more, not {source.bad_records_max!r}"
         )
+    if chosen == "raw" and source.on_error != "fail" and source.reader == "spark":
+        raise ConfigError("format='raw' with reader='spark' takes every record as it is: on_error goes with the others")
     size = source.record_bytes_max
     if isinstance(size, bool) or not isinstance(size, int) or not 1 <= size <= _RECORD_BYTES_LIMIT:
         raise ConfigError(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from onefold.sources.kafka import raw
-from onefold.sources.kafka.bad_records import bad_batch, open_question, refused
+from onefold.sources.kafka.bad_records import bad_batch, not_the_same, open_question, refused
 from onefold.sources.kafka.columns import parsed_part, wanted_of, with_columns
 from onefold.sources.kafka.fetching import MESSAGES_MAX, fetch
 from onefold.sources.kafka.formats import parser_of
@@ -111,7 +111,7 @@ class Parsing:
         """The next of them; `wanted` is where they are from, for the errors."""
         source = self._source
         try:
-            found = self._sifted(records)
+            found = self._sifted(records, wanted)
         except TooManyBad as error:
             allowed = None if source.on_error == "fail" else source.bad_records_max
             raise refused(wanted, records, error.last, allowed) from None
@@ -132,7 +132,9 @@ class Parsing:
         places = None if good is None else pa.array(good)
         return Part(with_columns(rows, records, places, self._schema, wanted.topic_id), bad)
 
-    def _sifted(self, records: Records) -> Sifted:
+    def _sifted(self, records: Records, wanted: OffsetRange) -> Sifted:
+        if self._source.reader == "spark" and None in records.too_large.values():
+            raise not_the_same(wanted, records)
         too_large = {at: _too_large(size, self.wanted.record_bytes_max) for at, size in records.too_large.items()}
         if self._parser is not None:
             return sift(records.values, self._parser, self._left, too_large)
