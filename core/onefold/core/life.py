@@ -7,7 +7,7 @@ from collections.abc import Collection
 from onefold.core.asking import Protocol, insist
 from onefold.core.effects import EpochRequest, ReadStore, StoreFacts
 from onefold.core.errors import Fenced, InDoubt, OnefoldError
-from onefold.core.protocol import Initial, Outcome, Started, epoch, start
+from onefold.core.protocol import Initial, Outcome, Started, epoch, start, sweep
 
 __all__ = ["Life", "taken_over"]
 
@@ -42,6 +42,11 @@ class Life:
         )
         self._is_in_doubt = False
         return self.started
+
+    def sweep(self) -> Protocol[int]:
+        """Remove what earlier lives prepared and no manifest names. Returns how much that was."""
+        assert self.started is not None, "no sweep without a start"
+        return (yield from sweep(self.started.generation, self.sinks))
 
     def run_epoch(self, request: EpochRequest, runs_max: int = 3) -> Protocol[Outcome]:
         """One range, exactly once, under the generation of the last start; the writers run at most `runs_max` times.
