@@ -18,6 +18,7 @@ from onefold.sources.kafka.native import check_choice, described
 from onefold.sources.kafka.offsets import Broker
 from onefold.sources.kafka.options import format_options
 from onefold.sources.kafka.reading_options import NO_STATE, topics_and_settings
+from onefold.sources.kafka.records import RECORD_BYTES_MAX
 from onefold.sources.kafka.subscription import Subscription
 
 __all__ = ["KafkaSource"]
@@ -36,8 +37,8 @@ class KafkaSource:
     columns to parsed ones: "key", "headers", "timestamp", "position", "topic_id"; `positions=True` is `position`.
 
     A record that cannot be read so is bad: with `on_error="fail"` it stops the pipeline; with `"dead_letter"` it goes
-    to the pipeline's `dead_letters`, with `"skip"` nowhere, and more than `bad_records_max` of an epoch stop it. See
-    docs/kafka-source.md.
+    to the pipeline's `dead_letters`, with `"skip"` nowhere, and more than `bad_records_max` of an epoch stop it. So is
+    one of more than `record_bytes_max` bytes in what is read of it, in every format. See docs/kafka-source.md.
 
     `starting_offsets`: "earliest", "latest", "ledger" (where the ledger stands; refused without one), a time (the
     first record from then on), or each of these by topic, or by topic and partition,
@@ -64,6 +65,7 @@ class KafkaSource:
     columns: tuple[str, ...]
     on_error: str
     bad_records_max: int
+    record_bytes_max: int
     avro_schema: str | None
     avro_written_as: str | None
     schema_registry: Mapping[str, str] | None = field(hash=False, repr=False)  # and here
@@ -90,6 +92,7 @@ class KafkaSource:
         columns: Sequence[str] = (),
         on_error: str = "fail",
         bad_records_max: int = 1000,
+        record_bytes_max: int = RECORD_BYTES_MAX,
         avro_schema: str | None = None,
         avro_written_as: str | None = None,
         schema_registry: str | Mapping[str, str] | None = None,
@@ -114,6 +117,7 @@ class KafkaSource:
             "columns": tuple(dict.fromkeys([*columns, *(["position"] if positions else [])])),
             "on_error": on_error,
             "bad_records_max": bad_records_max,
+            "record_bytes_max": record_bytes_max,
             "avro_schema": avro_schema,
             "avro_written_as": avro_written_as,
             "schema_registry": {"url": schema_registry} if isinstance(schema_registry, str) else schema_registry,
