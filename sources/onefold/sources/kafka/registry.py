@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Mapping
 from functools import lru_cache, partial
 from typing import Any
+from urllib.parse import urlsplit
 
 import fastavro
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient, SchemaRegistryError
@@ -35,6 +36,7 @@ class Registry:
     """One registry, asked for each schema once in a process: ids never change what they mean."""
 
     def __init__(self, config: Mapping[str, str], timeout_s: float) -> None:
+        _check_url(config["url"])
         self._where = _without_password(config["url"])
         try:
             numbers = {name: float(config[name]) for name in _NUMBERS if name in config}
@@ -97,9 +99,21 @@ class Registry:
             raise Retriable(f"the schema registry at {self._where} did not answer ({what}): {said}") from None
 
 
+def _check_url(text: str) -> None:
+    """Clients quote the part of a URL that they cannot read, and a password with an odd character is one."""
+    try:
+        for url in text.split(","):
+            _ = urlsplit(url).port
+    except ValueError:
+        raise ConfigError(
+            "the schema registry's URL cannot be read: write https://user:password@host:port, with odd characters "
+            "percent-encoded (@ is %40, / is %2F, # is %23)"
+        ) from None
+
+
 def _without_password(text: str) -> str:
     """A URL may hold a user and a password."""
-    return re.sub(r"//[^/\s]*@", "//", text)
+    return re.sub(r"//\S*@", "//", text)  # up to the last @: a password that is not percent-encoded may hold a slash
 
 
 def registry(config: Mapping[str, str], timeout_s: float) -> Registry:
