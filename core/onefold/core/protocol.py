@@ -125,7 +125,7 @@ def start(
     yield from sweep(generation, sinks)
     position, until = None, None
     if initial is not None:
-        position, until = yield from _first_batch(generation, initial, facts, resolution)
+        position, until = yield from _first_batch(generation, initial, facts)
     return Started(generation, facts.store_id, position, len(resolution.finish), len(resolution.give_up), until)
 
 
@@ -193,12 +193,11 @@ def _generations(entry: LedgerEntry) -> list[int]:
 
 
 def _first_batch(
-    generation: Generation, initial: Initial, facts: StoreFacts, resolution: Resolution
+    generation: Generation, initial: Initial, facts: StoreFacts
 ) -> Protocol[tuple[Positions, Positions | None]]:
     """Where a new checkpoint's first batch begins, and where it must end, if it must."""
-    begun = resolution.rerun
-    if begun is not None:
-        return begun.range.start, begun.range.end
+    if facts.begun is not None:
+        return facts.begun.range.start, facts.begun.range.end
     if initial.from_ledger:
         return ledger_end(facts, generation.pipeline), None
     frozen: Positions = yield from _insist(Freeze(generation, initial.positions.with_setting(initial.setting)))

@@ -62,11 +62,12 @@ class QueryLife(Life):
         """Before a query starts, also one that finds nothing new: what its checkpoint holds as done is on record. And
         an epoch that must run again is planned there already, if its source cannot plan a batch to a given end."""
         committed = yield from offset_log.last_committed(root)
+        facts: StoreFacts = yield from insist(ReadStore())
         if committed is not None:
-            facts: StoreFacts = yield from insist(ReadStore())
             end = within(committed.query_id, committed.end)
             check_committed(facts, Committed(committed.query_id, committed.batch_id, end))
-        yield from offset_log.check_planned(root, self.started.until if self.started and not plans_ends else None)
+        if facts.begun is not None and not plans_ends:
+            yield from offset_log.check_planned(root, facts.begun.range.end)
 
     def bind(self, query: RunningQuery) -> Protocol[bool]:
         """The run that the next batch belongs to: True if it is new. A new run, of this query or another, starts the

@@ -232,7 +232,9 @@ class Session:
         self.write_through = tuple(name for name, kind in kinds.items() if kind is SinkKind.WRITE_THROUGH)
         modes = {name: promise.mode for name, promise in guarantees.items()}
         identities = {sink.name: sink.identity() for sink in self._everyone if isinstance(sink, Identifying)}
-        return hashlib.sha256(f"{schema.to_string()}{modes}{identities}".encode()).hexdigest()[:16]
+        return hashlib.sha256(
+            f"{schema.to_string()}{sorted(modes.items())}{sorted(identities.items())}".encode()
+        ).hexdigest()[:16]
 
     def check_counted(self, span: Range) -> None:
         """Before an epoch: that no sink compares its offsets with those of another topic that had the name before."""
