@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import shutil
 import socket
 import ssl
+import tempfile
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from certificates import openssl
+import sqlalchemy as sa
+from certificates import openssl, self_signed
 
 from onefold.core import ConfigError
+from onefold.core.store import CheckpointStore
+from onefold.local import LocalServerError, MariaDbServer
+from onefold.local.mariadb_binaries import mariadb_binaries
 from onefold.sinks.kafka.security import Security
 
 _CA = """
@@ -90,3 +97,47 @@ def test_cipher_suites_and_folders_of_authorities_hold_for_our_own_connections_t
     context = Security.of({**settings, "ssl.ca.location": str(authority)}).context()
     assert context is not None
     assert [c["name"] for c in context.get_ciphers() if c["protocol"] == "TLSv1.2"] == ["ECDHE-RSA-AES256-GCM-SHA384"]
+
+
+@pytest.fixture
+def mariadb_with_tls(authority: Path, servers_directory: Path) -> Iterator[MariaDbServer]:
+    try:
+        mariadb_binaries()
+    except LocalServerError as error:
+        pytest.skip(str(error))
+    with tempfile.TemporaryDirectory() as place:  # as root the server is another user, and cannot go to pytest's
+        Path(place).chmod(0o755)
+        files = [shutil.copy(authority / name, place) for name in ("kafka.pem", "kafka.key")]
+        for file in files:
+            Path(file).chmod(0o644)
+        with MariaDbServer(servers_directory / "tls", settings={"ssl-cert": files[0], "ssl-key": files[1]}) as server:
+            yield server
+    shutil.rmtree(server.data)
+
+
+def _store(url: str, **query: str) -> str:
+    store = CheckpointStore(sa.make_url(url).update_query_dict(query).render_as_string(hide_password=False))
+    try:
+        return store.id()
+    finally:
+        store.close()
+
+
+@pytest.mark.servers
+@pytest.mark.attack(
+    who="somebody on the network", does="answers as MariaDB, without TLS or with another certificate", gets="no login"
+)
+def test_a_mariadb_that_cannot_show_a_certificate_of_the_urls_authority_is_refused(
+    mariadb_with_tls: MariaDbServer, mariadb_url: str, authority: Path
+) -> None:
+    with_tls = f"{mariadb_with_tls.url.rpartition('/')[0]}/test"
+    engine = sa.create_engine(mariadb_with_tls.url)
+    with engine.begin() as connection:
+        connection.execute(sa.text("CREATE DATABASE IF NOT EXISTS test"))
+    engine.dispose()
+    assert _store(with_tls, ssl_ca=str(authority / "ca.pem"))
+    other = self_signed(authority, "other", "other")
+    with pytest.raises(ConfigError, match="certificate verify failed"):
+        _store(with_tls, ssl_ca=str(other))
+    with pytest.raises(ConfigError, match=r"SSL is required|certificate verify failed"):
+        _store(mariadb_url, ssl_ca=str(authority / "ca.pem"))

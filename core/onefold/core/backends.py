@@ -190,6 +190,7 @@ class MariaDbBackend(Backend):
     _HOPELESS = (
         *(1044, 1045, 1046, 1049, 1051, 1054, 1064, 1072, 1103, 1115, 1118, 1130, 1142, 1143, 1146, 1153, 1227, 1251),
         *(1267, 1273, 1275, 1286, 1370, 1524, 1665, 1698, 1820, 4151),
+        2026,  # TLS that the URL asks for, and the server has not
     )
     _EXHAUSTED = (1021, 1040, 1041, 1114, 1135, 1203, 1226)
     # 1180 and 1196 are COMMIT's own: part of it may have been done.
@@ -227,6 +228,8 @@ class MariaDbBackend(Backend):
                     stacklevel=2,
                 )
 
+        if "local_infile" in url.query:
+            raise ConfigError("local_infile in a URL lets the server read any file of this machine: leave it out")
         connect_args = {"charset": "utf8mb4"} | ({} if "connect_timeout" in url.query else {"connect_timeout": 10})
         engine = sa.create_engine(url, isolation_level="READ COMMITTED", pool_pre_ping=True, connect_args=connect_args)
         sa.event.listen(engine, "connect", settle)
@@ -260,7 +263,7 @@ class MariaDbBackend(Backend):
         number = arguments[0] if arguments and isinstance(arguments[0], int) else 0
         if number in self._BAD_ROW:
             return Meaning.BAD_ROW
-        if number in self._HOPELESS:
+        if number in self._HOPELESS or "CERTIFICATE_VERIFY_FAILED" in reason(error):
             return Meaning.HOPELESS
         if number in self._EXHAUSTED:
             return Meaning.EXHAUSTED

@@ -120,6 +120,9 @@ class HBaseSink:
     def examine(self, pipeline: str, deciding_s: float | None) -> Iterator[Finding]:  # noqa: ARG002
         return doctor.examine(self._settings)
 
+    def exposure(self) -> str:
+        return self._settings.hbase.exposure()
+
     def store_url(self) -> str | None:
         return None
 

@@ -11,6 +11,7 @@ import sqlalchemy as sa
 from onefold.core.backends import backend_of, url_of
 from onefold.core.contract import Committer, Guarantee, SinkKind, SinkWriter, TaskId
 from onefold.core.errors import ConfigError
+from onefold.core.exposure import of_url
 from onefold.sinks.columns import names_of
 from onefold.sinks.sql import staging, target
 from onefold.sinks.sql.adapters import adapter_of
@@ -96,6 +97,9 @@ class SqlSink:
             *(rule.conditions if rule else ()),
         )
         return Guarantee("staged", SinkKind.LAST_RESOURCE, True, conditions)
+
+    def exposure(self) -> str:
+        return of_url(self.url, "the SQL sink's")
 
     def store_url(self) -> str | None:
         return self._settings.url

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from onefold.core.errors import ConfigError
+from onefold.core.exposure import of_kafka, of_registry
 from onefold.core.librdkafka import near
 from onefold.core.positions import Positions
 from onefold.sources.kafka import operations, starting
@@ -181,6 +182,11 @@ class KafkaSource:
     def fetching(self) -> str:
         """How this process fetches the records, in words: with the compiled helper, or why without it."""
         return described(self.compiled_fetch)
+
+    def exposure(self) -> str:
+        """Why somebody on the network could read or change what its connections carry; empty where none could."""
+        registry = "" if self.schema_registry is None else of_registry(str(self.schema_registry.get("url", "")))
+        return of_kafka(self.bootstrap_servers, self.settings) or registry
 
     def broker(self) -> Broker:
         return Broker(self.bootstrap_servers, self.settings, self.timeout_s)
