@@ -9,7 +9,7 @@ import signal
 import socket
 import subprocess
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -187,9 +187,10 @@ class KafkaServer(LocalServer):
         shutil.rmtree(self._data, ignore_errors=True)
         cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         command = [*self._command(("-Xmx128m",)), "kafka.tools.StorageTool", "format"]
-        with self._passwords() as passwords:
+        users = [f"--add-scram={_SCRAM}=[name={name},password={word}]" for name, word in self._users.items()]
+        with self._arguments([f"--cluster-id={cluster_id}", f"--config={configuration}", *users]) as arguments:
             formatted = subprocess.run(
-                [*command, f"--cluster-id={cluster_id}", "--config", str(configuration), f"@{passwords}"],
+                [*command, f"@{arguments}"],
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 text=True,
@@ -202,12 +203,12 @@ class KafkaServer(LocalServer):
             raise LocalServerError(f"Kafka's data folder {self._data} could not be made: {said[-2000:]}")
 
     @contextmanager
-    def _passwords(self) -> Iterator[Path]:
-        """A file of arguments, one a line: on the command line every user of the machine could read them."""
-        path, users = self.home / "users", self._users.items()
+    def _arguments(self, arguments: Sequence[str]) -> Iterator[Path]:
+        """A file of them, one a line: on a command line every user of the machine could read the passwords."""
+        path = self.home / "arguments"
         path.unlink(missing_ok=True)
         path.touch(0o600, exist_ok=False)
-        path.write_text("".join(f"--add-scram={_SCRAM}=[name={name},password={word}]\n" for name, word in users))
+        path.write_text("".join(f"{argument}\n" for argument in arguments))
         try:
             yield path
         finally:
