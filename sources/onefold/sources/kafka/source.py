@@ -18,7 +18,7 @@ from onefold.sources.kafka.groups import GroupPositions
 from onefold.sources.kafka.native import check_choice, described
 from onefold.sources.kafka.offsets import Broker
 from onefold.sources.kafka.options import format_options
-from onefold.sources.kafka.reading_options import NO_STATE, topics_and_settings
+from onefold.sources.kafka.reading_options import NO_STATE, hidden, topics_and_settings
 from onefold.sources.kafka.subscription import Subscription
 
 __all__ = ["KafkaSource"]
@@ -228,7 +228,8 @@ class KafkaSource:
         options |= operations.options(self, in_pipeline=positions is not None) | format_options(self)
         if self.compiled_fetch != "auto":
             options["compiledFetch"] = self.compiled_fetch
-        return options | {f"kafka.{name}": value for name, value in self.settings.items()}
+        options |= {f"kafka.{name}": value for name, value in self.settings.items()}
+        return {hidden(name): value for name, value in options.items()}
 
     @classmethod
     def from_options(cls, options: Mapping[str, str]) -> KafkaSource:
