@@ -6,14 +6,16 @@ import socket
 import struct
 import threading
 import time
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pyarrow as pa
 import pytest
 
-from onefold.core import ConfigError, Retriable
-from onefold.hbase import HBaseSettings, HBaseTable
+from onefold.core import ConfigError, Retriable, TaskId
+from onefold.hbase import HBaseSettings, HBaseTable, tables
+from onefold.local import HBaseServer
 from onefold.sinks import HBaseSink
 
 CALL = b"getMultiple"
@@ -88,3 +90,37 @@ def test_the_ledgers_table_is_no_target_by_any_of_its_names(table: str) -> None:
         HBaseSink("h:1", table, row_key="k", family="l")
     with pytest.raises(ConfigError, match="cannot be the table that it writes to"):
         HBaseSink("h:1", "onefold_ledger", row_key="k", family="l", ledger_table=table)
+
+
+NAMES = ["", " ", "a:b", "f:", "\0", "a\nb", "ä😀", "x" * 40_000, "_deleted", "_onefold.id"]
+
+
+@pytest.mark.servers
+@pytest.mark.attack(
+    who="who writes records",
+    does="names fields of theirs as HBase or the sink names cells",
+    gets="cells of exactly these names, or an error that says which",
+)
+def test_qualifiers_that_records_choose_are_kept_exactly_or_refused(hbase_server: HBaseServer) -> None:
+    settings, table = HBaseSettings(hbase_server.servers), f"test_{uuid.uuid4().hex[:12]}"
+    sink = HBaseSink(settings, table, row_key="k string", family="f", delete="gone", deletes="real")
+    batch = pa.record_batch(
+        {"k": ["one", "two"], "gone": [False, True]} | {name: [f"1{name[:9]}", "2"] for name in NAMES}
+    )
+    sink.open("p", batch.schema)
+    writer = sink.writer(TaskId("p", 1, 1, 1_700_000_000_000, uuid.uuid4()))
+    writer.write(batch)
+    writer.prepare()
+    found = HBaseTable(settings, table).get(
+        pa.array([b"one", b"two"], pa.binary()), [(b"f", n.encode()) for n in NAMES]
+    )
+    assert [values.to_pylist() for values in found] == [[f"1{name[:9]}".encode(), None] for name in NAMES]
+    tables.drop(settings, table)
+    schema = pa.schema(
+        [("k", pa.string()), ("gone", pa.bool_()), ("_deleted", pa.int64()), ("_onefold.id", pa.int64())]
+    )
+    with pytest.raises(ConfigError, match="two columns have the same cell: f:_deleted"):
+        HBaseSink(settings, table, row_key="k", family="f", delete="gone").open("p", schema)
+    summed = HBaseSink(settings, table, row_key="k", family="f", mode="rolling", merge={"_onefold.id": "sum"})
+    with pytest.raises(ConfigError, match=r"the cell of '_onefold\.id' is named _onefold"):
+        summed.open("p", pa.schema([("k", pa.string()), ("_onefold.id", pa.int64())]))
