@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from onefold.core.contract import Committer, Guarantee, SinkKind, SinkWriter, TaskId
 from onefold.core.errors import ConfigError
+from onefold.core.exposure import of_kafka
 from onefold.core.findings import Finding, Held
 from onefold.sinks.columns import names_of
 from onefold.sinks.kafka import clients, doctor, requests
@@ -136,6 +137,9 @@ class KafkaSink:
 
     def held(self, pipeline: str) -> list[Held]:
         return doctor.held(self._settings, pipeline) if self._settings.mode == "transactional" else []
+
+    def exposure(self) -> str:
+        return of_kafka(self._settings.bootstrap_servers, self._settings.librdkafka)
 
     def store_url(self) -> str | None:
         return None

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from onefold.core.errors import ConfigError
+from onefold.core.exposure import of_kafka, of_registry
 from onefold.core.librdkafka import near
 from onefold.core.positions import Positions
 from onefold.sources.kafka import operations, starting
@@ -17,7 +18,7 @@ from onefold.sources.kafka.groups import GroupPositions
 from onefold.sources.kafka.native import check_choice, described
 from onefold.sources.kafka.offsets import Broker
 from onefold.sources.kafka.options import format_options
-from onefold.sources.kafka.reading_options import NO_STATE, topics_and_settings
+from onefold.sources.kafka.reading_options import NO_STATE, hidden, topics_and_settings
 from onefold.sources.kafka.records import RECORD_BYTES_MAX
 from onefold.sources.kafka.subscription import Subscription
 
@@ -186,6 +187,11 @@ class KafkaSource:
         """How this process fetches the records, in words: with the compiled helper, or why without it."""
         return described(self.compiled_fetch)
 
+    def exposure(self) -> str:
+        """Why somebody on the network could read or change what its connections carry; empty where none could."""
+        registry = "" if self.schema_registry is None else of_registry(str(self.schema_registry.get("url", "")))
+        return of_kafka(self.bootstrap_servers, self.settings) or registry
+
     def broker(self) -> Broker:
         return Broker(self.bootstrap_servers, self.settings, self.timeout_s)
 
@@ -226,7 +232,8 @@ class KafkaSource:
         options |= operations.options(self, in_pipeline=positions is not None) | format_options(self)
         if self.compiled_fetch != "auto":
             options["compiledFetch"] = self.compiled_fetch
-        return options | {f"kafka.{name}": value for name, value in self.settings.items()}
+        options |= {f"kafka.{name}": value for name, value in self.settings.items()}
+        return {hidden(name): value for name, value in options.items()}
 
     @classmethod
     def from_options(cls, options: Mapping[str, str]) -> KafkaSource:
