@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 import sqlalchemy as sa
 from sqlalchemy.exc import DataError, DBAPIError, ProgrammingError, SQLAlchemyError
 
-from onefold.core import libpq, mariadb_trust, sqlite_trust
+from onefold.core import libpq, mariadb_trust, postgres_trust, sqlite_trust
 from onefold.core.errors import ConfigError
 
 __all__ = ["Backend", "Meaning", "backend_of", "reason", "url_of"]
@@ -137,9 +137,23 @@ class PostgresBackend(Backend):
             isolation_level="READ COMMITTED",
             pool_pre_ping=True,
             connect_args=connect_args,
+            use_native_hstore=False,  # or each connection looks a type up before its first transaction sets the path
         )
         settings = self._settings(lock_timeout_s)
-        sa.event.listen(engine, "begin", lambda connection: connection.exec_driver_sql(settings))
+
+        def find_path(connection: Any, record: Any) -> None:
+            with connection.cursor() as cursor:
+                for statement in postgres_trust.SAFE_PATH:
+                    cursor.execute(statement)
+                (record.info["search_path"],) = cursor.fetchone()
+            connection.rollback()
+
+        def begin(connection: sa.Connection) -> None:
+            connection.exec_driver_sql(f"SET LOCAL search_path = {connection.info['search_path']}".replace("%", "%%"))
+            connection.exec_driver_sql(settings)
+
+        sa.event.listen(engine, "connect", find_path)
+        sa.event.listen(engine, "begin", begin)
         return engine
 
     @staticmethod
@@ -153,10 +167,7 @@ class PostgresBackend(Backend):
         }
         chosen = "".join(f", set_config('{name}', '{value}', true)" for name, value in settings.items())
         durable = "CASE current_setting('synchronous_commit') WHEN 'remote_apply' THEN 'remote_apply' ELSE 'on' END"
-        return (
-            f"SELECT set_config('synchronous_commit', {durable}, true){chosen}, ({libpq.LIMITS_LIFTED}),"
-            " set_config('search_path', NULL, true)"  # the default: behind a pooler others may have left theirs
-        )
+        return f"SELECT set_config('synchronous_commit', {durable}, true){chosen}, ({libpq.LIMITS_LIFTED})"
 
     def let_idle(self, connection: sa.Connection) -> None:
         idle_ms = str(IDLE_S_MAX * 1000)
@@ -166,8 +177,18 @@ class PostgresBackend(Backend):
         return f". {libpq.READ_ONLY}" if libpq.is_read_only(reason(error)) else ""
 
     def lock_creation(self, connection: sa.Connection) -> None:
-        """Two that create the same table would collide in the catalogue."""
-        connection.execute(sa.text("SELECT pg_advisory_xact_lock(hashtext('onefold store'))"))
+        """Two that create the same table would collide in the catalogue: as they may here, and then wait."""
+        ask = postgres_trust.asked(connection)
+        if ask("SELECT 1 WHERE to_regclass('onefold_locks') IS NULL", ()):
+            postgres_trust.check_path(ask, "onefold_store")
+            try:
+                with connection.begin_nested():
+                    ask("CREATE TABLE IF NOT EXISTS onefold_locks (name text PRIMARY KEY)", ())
+            except DBAPIError as error:
+                if getattr(error.orig, "sqlstate", None) not in ("23505", "42P07"):
+                    raise
+        postgres_trust.check_ours(ask, ["onefold_locks"])
+        postgres_trust.take_turn(ask, "onefold_locks", "tables")
 
     def meaning(self, error: SQLAlchemyError) -> Meaning:
         state = str(getattr(getattr(error, "orig", None), "sqlstate", None) or "")

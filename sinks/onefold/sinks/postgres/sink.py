@@ -19,7 +19,7 @@ from onefold.sinks.postgres import plan as plans
 from onefold.sinks.postgres import target as targets
 from onefold.sinks.postgres.changes import DELETES_KEPT_S, Changes
 from onefold.sinks.postgres.committer import PostgresCommitter
-from onefold.sinks.postgres.naming import Table
+from onefold.sinks.postgres.naming import BOOKKEEPING, Table
 from onefold.sinks.postgres.plan import Delivery, OnError, Plan, Settings
 from onefold.sinks.postgres.writer import PostgresWriter
 
@@ -80,7 +80,7 @@ class PostgresSink:
         source_position: str | Sequence[str] = (),
         lock_timeout_s: float = 30,
         connect_timeout_s: int = 10,
-        bookkeeping_schema: str = "onefold_sinks",
+        bookkeeping_schema: str = BOOKKEEPING,
         evolve: bool = False,
         role: str | None = None,
     ) -> None:
