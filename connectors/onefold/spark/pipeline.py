@@ -219,7 +219,10 @@ class Pipeline:
 
     def recover(self) -> Started:
         """Finish or undo what earlier processes left, and fence them, without starting a query."""
-        return self._session().start(None)
+        session = self._session()
+        started = session.start(None)
+        session.drive(session.life.sweep())
+        return started
 
     def close(self) -> None:
         """Let go of all connections. The pipeline can be used again."""

@@ -90,6 +90,7 @@ def test_a_first_batch_whose_start_is_on_record_nowhere_is_refused(root: Path) -
 
 def test_an_epoch_that_must_run_again_is_planned_already_where_its_source_cannot_be_told_to(root: Path) -> None:
     until = Positions.of({"orders/0": 17})
+    asked(check_planned(str(root), None))
     with pytest.raises(ConfigError, match=r"reader='spark' cannot plan.*reader='onefold'"):
         asked(check_planned(str(root), until))
     log(root, 0, '{"orders":{"0":17}}')

@@ -52,8 +52,10 @@ def end_of_running(root: str, batch_id: int) -> Protocol[Positions]:
     return end
 
 
-def check_planned(root: str, until: Positions) -> Protocol[None]:
+def check_planned(root: str, until: Positions | None) -> Protocol[None]:
     """An epoch that must run again, to `until`, is planned already: its source cannot plan a batch to a given end."""
+    if until is None:
+        return
     planned = yield from _batches(f"{root}/offsets")
     end = (yield from end_of(root, max(planned))) if planned else None
     if end is None or end.relation_to(until) is not Relation.SAME:

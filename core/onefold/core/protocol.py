@@ -102,6 +102,8 @@ def start(
 ) -> Protocol[Started]:
     """Take over the pipeline. Waits for a sink that is down: no query starts beside an unfinished epoch.
 
+    It sweeps nothing: what this store doesn't know, a newer copy of it may have decided. A query's checkpoint tells.
+
     Of `sinks`, those that `may_come_late` need not have been there from the first epoch on.
     """
     ledgers = yield from _read_ledgers(sinks)
@@ -122,7 +124,6 @@ def start(
     if resolution.finish or resolution.accepted:
         facts = yield from _insist(ReadStore())
         yield from _resolve(generation, facts, sinks, may_come_late=may_come_late)
-    yield from sweep(generation, sinks)
     position, until = None, None
     if initial is not None:
         position, until = yield from _first_batch(generation, initial, facts)

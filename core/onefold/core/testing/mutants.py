@@ -395,7 +395,19 @@ _ALL: tuple[Mutant, ...] = (
         WT,
     ),
     _mutant("no sweep after an epoch", PROTOCOL, "    yield from sweep(generation, request.sinks)\n", ""),
-    _mutant("no sweep at the start", PROTOCOL, "    yield from sweep(generation, sinks)\n    position", "    position"),
+    _mutant(
+        "no sweep at the start",
+        LIFE,
+        "        removed = yield from sweep(self.started.generation, self.sinks)\n",
+        "        removed = yield from sweep(self.started.generation, ())\n",
+    ),
+    _mutant(
+        "a sweep before the checkpoint was asked",
+        PROTOCOL,
+        "    position, until = None, None\n",
+        "    yield from sweep(generation, sinks)\n    position, until = None, None\n",
+        "last-resource, late dead letters",
+    ),
     _mutant(
         "what was verified once is not verified again",
         PROTOCOL,

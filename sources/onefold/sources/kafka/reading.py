@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from onefold.core.errors import BadRecord
 from onefold.sources.kafka import raw
 from onefold.sources.kafka.bad_records import bad_batch, open_question, refused
 from onefold.sources.kafka.columns import parsed_part, wanted_of, with_columns
@@ -15,9 +16,9 @@ from onefold.sources.kafka.fetching import MESSAGES_MAX, fetch
 from onefold.sources.kafka.formats import parser_of
 from onefold.sources.kafka.guarding import in_task
 from onefold.sources.kafka.offsets import OffsetRange
-from onefold.sources.kafka.records import Records, Wanted
+from onefold.sources.kafka.records import UNREADABLE, Records, Values, Wanted, with_odd_headers
 from onefold.sources.kafka.settings import LOGGER
-from onefold.sources.kafka.sifting import TooManyBad, sift
+from onefold.sources.kafka.sifting import BadValue, Parser, Sifted, TooManyBad, sift
 
 if TYPE_CHECKING:
     from onefold.sources.kafka.source import KafkaSource
@@ -106,14 +107,19 @@ class Parsing:
             self._parser = in_task(parser_of(source, parsed_part(schema, source.columns)), guarded=guarded)
         self._left = source.bad_records_max if source.on_error != "fail" else 0
         self.wanted = _wanted(source, schema)
+        self._reads_headers = "headers" in (schema.names if source.format == "raw" else source.columns)
 
     def part(self, records: Records, wanted: OffsetRange) -> Part:
         """The next of them; `wanted` is where they are from, for the errors."""
+        odd = with_odd_headers(records) if self._reads_headers else []
         if self._parser is None:
+            if odd:
+                offset = records.column(raw.RAW_COLUMNS.field("offset"))[odd[0]]
+                raise BadRecord(f"{wanted.topic}/{wanted.partition}, offset {offset}: {UNREADABLE}")
             return Part(raw.to_batch(records, self._schema), bad_batch(records, [], self.wanted))
         source = self._source
         try:
-            found = sift(records.values, self._parser, self._left)
+            found = _without(odd, records.values, self._parser, self._left)
         except TooManyBad as error:
             allowed = None if source.on_error == "fail" else source.bad_records_max
             raise refused(wanted, records, error.last, allowed) from None
@@ -130,6 +136,22 @@ class Parsing:
         good = [index for index in range(len(records)) if index not in refused_at] if found.bad else None
         places = None if good is None else pa.array(good)
         return Part(with_columns(rows, records, places, self._schema, wanted.topic_id), bad)
+
+
+def _without(odd: list[int], values: Values, parser: Parser, bad_max: int) -> Sifted:
+    """All values but the odd ones, which are bad, whatever their value is."""
+    if not odd:
+        return sift(values, parser, bad_max)
+    bad = [BadValue(index, UNREADABLE) for index in odd]
+    if len(bad) > bad_max:
+        raise TooManyBad(bad[bad_max])
+    kept = sorted(set(range(len(values))).difference(odd))
+    try:
+        found = sift([values[index] for index in kept], parser, bad_max - len(bad))
+    except TooManyBad as error:
+        raise TooManyBad(replace(error.last, index=kept[error.last.index])) from None
+    bad += [replace(value, index=kept[value.index]) for value in found.bad]
+    return Sifted(found.rows, sorted(bad, key=lambda value: value.index))
 
 
 def _wanted(source: KafkaSource, schema: pa.Schema) -> Wanted:

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from operator import methodcaller
 from typing import Any, Protocol, overload
 
 import pyarrow as pa
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
 
-from onefold.core.errors import BadRecord
+from onefold.sources.kafka.overflow import kafkas_times
 
-__all__ = ["Lines", "MessageRecords", "Records", "Values", "Wanted"]
+__all__ = ["UNREADABLE", "Lines", "MessageRecords", "Records", "Values", "Wanted", "with_odd_headers"]
 
 Values = Sequence[bytes | None]
+UNREADABLE = (
+    "the name of a header is not UTF-8, and confluent-kafka cannot read it. The compiled helper can"
+    " (docs/compiled-fetch.md); or read without headers"
+)
 # Where a name cannot be decoded, confluent-kafka's method returns a list with a hole in it *and* sets an error. A call
 # that the interpreter has specialised, after some rounds, does not look for that, and the process ends at the hole.
 _headers_of = methodcaller("headers")
@@ -104,6 +109,11 @@ class MessageRecords:
     def values(self) -> Values:
         return [message.value() for message in self.messages]
 
+    @cached_property
+    def headers(self) -> list[list[dict[str, object]] | None]:
+        """None where they cannot be read. Each message is asked once: asked again, it gives its list with the hole."""
+        return [_headers(message) for message in self.messages]
+
     def column(self, field: pa.Field) -> pa.Array:
         messages = self.messages
         values: list[Any]
@@ -117,13 +127,13 @@ class MessageRecords:
             case "timestamp":
                 # Kafka keeps milliseconds.
                 values = [None if kind == TIMESTAMP_NOT_AVAILABLE else ms for kind, ms in map(_timestamp, messages)]
-                return pa.array(values, pa.timestamp("ms", "UTC")).cast(field.type)
+                return kafkas_times(pa.array(values, pa.timestamp("ms", "UTC")), field.type)
             case "key":
                 values = [message.key() for message in messages]
             case "value":
                 values = [message.value() for message in messages]
             case "headers":
-                values = [_headers(message) for message in messages]
+                values = self.headers
             case _:
                 raise KeyError(field.name)
         return pa.array(values, field.type)
@@ -133,15 +143,18 @@ def _timestamp(message: Message) -> tuple[int, int]:
     return message.timestamp()
 
 
-def _headers(message: Message) -> list[dict[str, object]]:
+def with_odd_headers(records: Records) -> list[int]:
+    """The records whose headers cannot be read, and are null."""
+    if not isinstance(records, MessageRecords):
+        return []
+    return [index for index, found in enumerate(records.headers) if found is None]
+
+
+def _headers(message: Message) -> list[dict[str, object]] | None:
     try:
         headers = _headers_of(message)
     except (SystemError, UnicodeDecodeError):  # of a name that cannot be decoded the former, by version
-        raise BadRecord(
-            f"{message.topic()}/{message.partition()}, offset {message.offset()}: the name of a header is not UTF-8, "
-            "and confluent-kafka cannot read it. The compiled helper can (docs/compiled-fetch.md); or read without "
-            "headers"
-        ) from None
+        return None
     if not headers:
         return []  # not null: Spark 4.2 takes quadratic time to hand a column of null lists to Python
     pairs = headers.items() if isinstance(headers, dict) else headers

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from onefold.sources.kafka.native.library import Buffers, Gathered
 from onefold.sources.kafka.offsets import OffsetRange
+from onefold.sources.kafka.overflow import kafkas_times
 from onefold.sources.kafka.records import Lines, Values, Wanted
 
 __all__ = ["ArrowRecords", "Room"]
@@ -80,7 +81,8 @@ class ArrowRecords:
                 return pa.Array.from_buffers(pa.int64(), self.count, [None, self.buffers["offset"]])
             case "timestamp":
                 buffers = [self._valid("timestamp", self.said.timestamp_nulls), self.buffers["timestamp"]]
-                return pa.Array.from_buffers(pa.timestamp("ms", "UTC"), self.count, buffers).cast(field.type)
+                times = pa.Array.from_buffers(pa.timestamp("ms", "UTC"), self.count, buffers)
+                return kafkas_times(times, field.type)
             case "key":
                 return self._bytes("key", field.type, self.count, self.said.key_nulls)
             case "value" if self.wanted.lines:
