@@ -130,7 +130,7 @@ def _store(url: str, **query: str) -> str:
 def test_a_mariadb_that_cannot_show_a_certificate_of_the_urls_authority_is_refused(
     mariadb_with_tls: MariaDbServer, mariadb_url: str, authority: Path
 ) -> None:
-    with_tls = f"{mariadb_with_tls.url.rpartition('/')[0]}/test"
+    with_tls = sa.make_url(mariadb_with_tls.url).set(database="test").render_as_string(hide_password=False)
     engine = sa.create_engine(mariadb_with_tls.url)
     with engine.begin() as connection:
         connection.execute(sa.text("CREATE DATABASE IF NOT EXISTS test"))

@@ -280,7 +280,7 @@ class MariaDbBackend(Backend):
 
     @contextmanager
     def alone(self, engine: sa.Engine) -> Iterator[None]:
-        with mariadb_trust.turn(engine):
+        with mariadb_trust.turn(engine, self.let_idle):
             yield
 
     def check_ours(self, connection: sa.Connection) -> None:

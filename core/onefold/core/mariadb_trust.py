@@ -6,7 +6,7 @@ pipeline's user, a trigger would change what is written, and another engine has 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -43,7 +43,7 @@ def check_ours(connection: sa.Connection) -> None:
 
 
 @contextmanager
-def turn(engine: sa.Engine) -> Iterator[None]:
+def turn(engine: sa.Engine, let_idle: Callable[[sa.Connection], None]) -> Iterator[None]:
     """One process at a time makes tables, by a row that only those can lock who may write to the database's tables: a
     lock by name (GET_LOCK) is everybody's. On a connection of its own, since DDL commits by itself."""
     row = sa.select(_turns.c.name).where(_turns.c.name == _NAME)
@@ -53,6 +53,7 @@ def turn(engine: sa.Engine) -> Iterator[None]:
             _turns.create(connection, checkfirst=True)
         connection.execute(_turns.insert().prefix_with("IGNORE").from_select(["name"], _absent(row)))
         connection.commit()
+        let_idle(connection)
         connection.execute(row.with_for_update())
         yield
         connection.rollback()
