@@ -116,10 +116,12 @@ def _jdbc(spark: SparkSession, url: str) -> DataFrame:
     parameters = psycopg.conninfo.conninfo_to_dict(url)
     with psycopg.connect(url) as connection:
         bounds = connection.execute(f"SELECT min(id), max(id) FROM {TABLE}".encode()).fetchone()
+        password = connection.info.password
     assert bounds is not None
     options = {
         "url": f"jdbc:postgresql://{parameters['host']}:{parameters['port']}/{parameters['dbname']}",
         "user": parameters["user"],
+        "password": password,
         "driver": "org.postgresql.Driver",
         "dbtable": TABLE,
         "fetchsize": 10_000,

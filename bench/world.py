@@ -121,9 +121,10 @@ class World:
             return cursor.fetchall() if cursor.description else []
 
     def jdbc_url(self) -> str:
-        parameters = psycopg.conninfo.conninfo_to_dict(self.postgres.url)
-        host, port, database = parameters["host"], parameters["port"], parameters["dbname"]
-        return f"jdbc:postgresql://{host}:{port}/{database}?user={parameters['user']}&reWriteBatchedInserts=true"
+        with psycopg.connect(self.postgres.url) as connection:
+            at = connection.info
+            place = f"jdbc:postgresql://{at.host}:{at.port}/{at.dbname}"
+            return f"{place}?user={at.user}&password={at.password}&reWriteBatchedInserts=true"
 
     def used(self) -> Used:
         return Used(cpu_s(os.getpid()), cpu_s(self.postgres.status().pid), cpu_s(self.kafka.status().pid))

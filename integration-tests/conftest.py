@@ -21,6 +21,7 @@ from calls import Ask
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from lives import MakeWorld, worlds
+from passwords import let_roles_in, plain_url
 from pyspark.sql import SparkSession
 from sql_bench import Bench, Make
 from support import Rig, wait_until
@@ -54,6 +55,14 @@ def _quick_compiler() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _passwords(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Where libpq looks for a password that a URL does not name: tests' URLs are bare, to make others of them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PGPASSFILE", str(tmp_path_factory.mktemp("passwords") / "pgpass"))
+        yield
+
+
 @pytest.fixture(scope="session")
 def servers_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("servers")
@@ -65,6 +74,7 @@ def postgres_server(servers_directory: Path) -> Iterator[PostgresServer | _Named
         yield _Named(address)
         return
     with PostgresServer(servers_directory) as server:
+        let_roles_in(server)
         yield server
 
 
@@ -101,8 +111,7 @@ def mariadb_url(mariadb_server: MariaDbServer) -> Iterator[str]:
     name, engine = f"test_{uuid.uuid4().hex[:12]}", sa.create_engine(mariadb_server.url, poolclass=sa.NullPool)
     with engine.begin() as connection:
         connection.execute(sa.text(f"CREATE DATABASE {name}"))
-    base, _, _ = mariadb_server.url.rpartition("/")
-    yield f"{base}/{name}"
+    yield mariadb_server.url_of(name)
     with engine.begin() as connection:
         connection.execute(sa.text(f"DROP DATABASE {name}"))
     engine.dispose()
@@ -114,17 +123,15 @@ def postgres_url(postgres_server: PostgresServer) -> Iterator[str]:
     name = f"test_{uuid.uuid4().hex[:12]}"
     with psycopg.connect(postgres_server.url, autocommit=True) as connection:
         connection.execute(f"CREATE DATABASE {name}")
-    base, _, _ = postgres_server.url.rpartition("/")
-    yield f"{base}/{name}"
+    yield plain_url(postgres_server, name)
     wait_until(lambda: _dropped(postgres_server, name), 20, f"dropping {name}")
 
 
 def _dropped(server: PostgresServer, name: str) -> bool:
     """False where a task of a query that was stopped has prepared something just now."""
-    base, _, _ = server.url.rpartition("/")
     with psycopg.connect(server.url, autocommit=True) as connection:
         for (gid,) in connection.execute("SELECT gid FROM pg_prepared_xacts WHERE database = %s", (name,)).fetchall():
-            with psycopg.connect(f"{base}/{name}", autocommit=True) as there:
+            with psycopg.connect(plain_url(server, name), autocommit=True) as there:
                 there.execute(f"ROLLBACK PREPARED '{gid}'".encode())
         try:
             connection.execute(f"DROP DATABASE {name} WITH (FORCE)")

@@ -14,6 +14,7 @@ from pathlib import Path
 import psycopg
 import pytest
 from certificates import openssl
+from passwords import password_at, password_of, plain_url
 
 from onefold.local import LocalServerError, PostgresServer
 from onefold.local.cache import cache_directory
@@ -50,7 +51,7 @@ def pgbouncer(
         "[pgbouncer]",
         *(f"{key} = {value}" for key, value in _settings(port, mode, users, settings).items()),
     ]
-    known = users or {str(at["user"]): ""}
+    known = users or {str(at["user"]): password_at(server_url)}
     (directory / "users.txt").write_text("".join(f'"{name}" "{word}"\n' for name, word in known.items()))
     (directory / "pgbouncer.ini").write_text("\n".join(lines) + "\n")
     user = service_user(directory)
@@ -107,12 +108,15 @@ def standby(directory: Path, primary: PostgresServer) -> Iterator[PostgresServer
     data.mkdir(parents=True, mode=0o700)
     user = service_user(primary.home / "data")
     _give(data, user)
+    url = with_parameters(plain_url(primary), password=password_of(primary))  # which it keeps, to follow
     run(
-        [postgres_binaries(user) / "pg_basebackup", "-d", primary.url, "-D", ".", "-R", "-c", "fast", "--no-sync"],
+        [postgres_binaries(user) / "pg_basebackup", "-d", url, "-D", ".", "-R", "-c", "fast", "--no-sync"],
         cwd=data,
         user=user,
     )
+    shutil.copy2(primary.passfile, server.passfile)  # the password came along with the data
     with server:
+        plain_url(server)
         yield server
 
 

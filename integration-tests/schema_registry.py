@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Callable
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any, Self
@@ -12,13 +14,18 @@ NOT_FOUND = {"subject": 40401, "version": 40402, "schema": 40403}
 
 
 class SchemaRegistry:
-    """On a port of its own. Schemas get ids from 1 on, in the order in which they come."""
+    """On a port of its own. Schemas get ids from 1 on, in the order in which they come.
 
-    def __init__(self) -> None:
+    `how` answers in its place, with a handler that has its `wfile`.
+    """
+
+    def __init__(self, how: Callable[[BaseHTTPRequestHandler], None] | None = None) -> None:
         self.schemas: list[dict[str, Any]] = []
         self.subjects: dict[str, list[int]] = {}
         self.asked: list[str] = []
         self.answer_with: int | None = None  # a status instead of answers
+        self.refused: set[str] = set()  # paths that we may not read
+        self.how = how
         self._lock = threading.Lock()
         handler = type("Handler", (_Handler,), {"registry": self})
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
@@ -79,13 +86,18 @@ class _Handler(BaseHTTPRequestHandler):
     def _serve(self) -> None:
         registry = self.registry
         registry.asked.append(f"{self.command} {self.path}")
+        if registry.how is not None:
+            with suppress(OSError):  # the client has heard enough
+                registry.how(self)
+            return
         length = int(self.headers.get("Content-Length") or 0)
         body = json.loads(self.rfile.read(length)) if length else {}
-        path = self.path.partition("?")[0].strip("/").split("/")
-        if registry.answer_with is None:
-            status, said = registry.answer(self.command, path, body)
+        place = self.path.partition("?")[0]
+        told = 403 if place in registry.refused else registry.answer_with
+        if told is None:
+            status, said = registry.answer(self.command, place.strip("/").split("/"), body)
         else:
-            status, said = registry.answer_with, {"error_code": registry.answer_with, "message": "as told"}
+            status, said = told, {"error_code": told, "message": "as told"}
         text = json.dumps(said).encode()
         self.send_response(status)
         self.send_header("Content-Type", "application/vnd.schemaregistry.v1+json")

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pytest
 from field import QUICK, frozen, with_parameters
 from lives import Epochs, Line, assert_exact, at_failpoint, later
+from passwords import password_of
 from support import wait_until
 
 from onefold.core import ConfigError, Retriable, TaskId
@@ -31,12 +32,9 @@ DELIVERIES = ["two_phase", "staged"]
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresServer]:
-    """Lets in its owner as always, and everybody else with a password only."""
+    """Lets in whoever has a password."""
     settings = {"max_prepared_transactions": "16", **QUICK}
     with PostgresServer(tmp_path_factory.mktemp("connections"), settings=settings) as server:
-        rules = "host all onefold 127.0.0.1/32 trust\nhost all all 127.0.0.1/32 scram-sha-256\n"
-        (server.home / "data" / "pg_hba.conf").write_text(rules)
-        sql(server.url, "SELECT pg_reload_conf()")
         yield server
 
 
@@ -45,7 +43,7 @@ def url(server: PostgresServer) -> Iterator[str]:
     """A database of the test's own, as its superuser."""
     name = f"test_{uuid.uuid4().hex[:12]}"
     sql(server.url, f"CREATE DATABASE {name}")
-    here = server.url.rpartition("/")[0] + f"/{name}"
+    here = f"postgresql://onefold:{password_of(server)}@127.0.0.1:{server.port}/{name}"
     yield here
     for (gid,) in sql(here, "SELECT gid FROM pg_prepared_xacts WHERE database = current_database()"):
         sql(here, f"ROLLBACK PREPARED '{gid}'")
@@ -89,6 +87,11 @@ def _in_a_passfile(folder: Path, _patch: pytest.MonkeyPatch, parameters: dict[st
     return {**parameters, "passfile": _passfile(folder / "passwords", SECRET)}
 
 
+def without_password(url: str) -> dict[str, str]:
+    parameters = psycopg.conninfo.conninfo_to_dict(url)
+    return {key: str(value) for key, value in parameters.items() if key != "password"}
+
+
 def _in_pgpassfile(folder: Path, patch: pytest.MonkeyPatch, parameters: dict[str, str]) -> dict[str, str]:
     patch.setenv("PGPASSFILE", _passfile(folder / "passwords", SECRET))
     return parameters
@@ -96,6 +99,7 @@ def _in_pgpassfile(folder: Path, patch: pytest.MonkeyPatch, parameters: dict[str
 
 def _in_the_home_folder(folder: Path, patch: pytest.MonkeyPatch, parameters: dict[str, str]) -> dict[str, str]:
     _passfile(folder / ".pgpass", SECRET)
+    patch.delenv("PGPASSFILE")
     patch.setenv("HOME", str(folder))
     return parameters
 
@@ -131,8 +135,7 @@ def test_sink_and_store_take_the_password_from_wherever_libpq_does(
     place: Callable[..., dict[str, str]],
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    plain = {key: str(value) for key, value in psycopg.conninfo.conninfo_to_dict(url).items()}
-    given = place(tmp_path, monkeypatch, {**plain, "user": make_role()})
+    given = place(tmp_path, monkeypatch, {**without_password(url), "user": make_role()})
     line = Line(psycopg.conninfo.make_conninfo(**given)).start()
     line.to(10)
     assert_exact(url, 10)
@@ -149,7 +152,7 @@ def test_a_password_that_changes_in_the_passfile_is_taken_from_there(
 ) -> None:
     role = make_role()
     passfile = _passfile(tmp_path / "passwords", SECRET)
-    line = Line(with_parameters(url, user=role, passfile=passfile)).start()
+    line = Line(psycopg.conninfo.make_conninfo(**{**without_password(url), "user": role, "passfile": passfile})).start()
     line.to(10)
     sql(url, f"ALTER ROLE {role} PASSWORD '{NEW_SECRET}'")
     line.to(20)  # over sessions that are open

@@ -17,6 +17,7 @@ import pytest
 import sqlalchemy as sa
 from field import QUICK, standby, with_parameters
 from lives import Line, assert_exact, at_failpoint, later
+from passwords import let_roles_in, plain_url
 from support import wait_until
 
 from onefold.core import ConfigError, DataLoss, OutOfResources, Retriable
@@ -35,6 +36,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresServer]
     """A server of this module's own: it is killed a lot."""
     settings = {"max_prepared_transactions": str(SLOTS), "max_connections": "30", **QUICK}
     with PostgresServer(tmp_path_factory.mktemp("outages"), settings=settings) as server:
+        let_roles_in(server)
         yield server
 
 
@@ -42,9 +44,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresServer]
 def url(server: PostgresServer) -> Iterator[str]:
     name = f"test_{uuid.uuid4().hex[:12]}"
     sql(server.url, f"CREATE DATABASE {name}")
-    yield server.url.rpartition("/")[0] + f"/{name}"
+    yield plain_url(server, name)
     server.start()
-    here = server.url.rpartition("/")[0] + f"/{name}"
+    here = plain_url(server, name)
     for (gid,) in sql(here, "SELECT gid FROM pg_prepared_xacts WHERE database = current_database()"):
         sql(here, f"ROLLBACK PREPARED '{gid}'")
     sql(server.url, f"DROP DATABASE {name} WITH (FORCE)")

@@ -11,6 +11,7 @@ import psycopg
 import pyarrow as pa
 import pytest
 from lives import Epochs
+from passwords import plain_url
 from postgres_targets import KINDS, TYPES, TYPES_SETUP, Kind, tables
 from renewing import assert_renewed
 
@@ -31,7 +32,7 @@ def database(postgres_server: PostgresServer) -> Iterator[str]:
         connection.execute(f"CREATE DATABASE {name}")
         connection.execute("SET allow_in_place_tablespaces = on")
         connection.execute(f"CREATE TABLESPACE {name} LOCATION ''")
-        yield f"{postgres_server.url.rpartition('/')[0]}/{name}"
+        yield plain_url(postgres_server, name)
         connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
         connection.execute(f"DROP TABLESPACE {name}")
 

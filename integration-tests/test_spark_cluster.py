@@ -38,6 +38,7 @@ def test_a_job_runs_in_the_workers_sessions_and_stop_ends_all_of_them_held_proce
         assert len(sessions) == 2
         ran = subprocess.run(
             [sys.executable, "-c", PROGRAM, cluster.url, str(tmp_path / "spark")],
+            env={**os.environ, **cluster.environment},
             capture_output=True,
             text=True,
             timeout=120,

@@ -128,7 +128,7 @@ def test_a_role_that_may_not_write_the_table_is_told_when_the_sink_opens(
     mariadb_url: str, mariadb_server: MariaDbServer, bench: Make
 ) -> None:
     admin, name = bench(mariadb_url), f"u{uuid.uuid4().hex[:8]}"
-    database = mariadb_url.rpartition("/")[2]
+    database = sa.make_url(mariadb_url).database
     admin.do(
         "CREATE TABLE t (id BIGINT PRIMARY KEY, v BIGINT, name TEXT)",
         f"CREATE USER {name}@'127.0.0.1' IDENTIFIED BY 'geheim'",

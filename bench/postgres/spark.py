@@ -62,10 +62,9 @@ def _read(spark: SparkSession, paths: Sequence[Path]) -> DataFrame:
 
 
 def _append(df: DataFrame, tables: Tables, table: str) -> None:
-    parameters = psycopg.conninfo.conninfo_to_dict(tables.server.url)
-    url = (
-        f"jdbc:postgresql://{parameters['host']}:{parameters['port']}/{parameters['dbname']}"
-        f"?user={parameters['user']}&reWriteBatchedInserts=true"
-    )
+    with psycopg.connect(tables.server.url) as connection:
+        at = connection.info
+        url = f"jdbc:postgresql://{at.host}:{at.port}/{at.dbname}?user={at.user}&password={at.password}"
+    url += "&reWriteBatchedInserts=true"
     writer = df.write.format("jdbc").option("url", url).option("dbtable", table)
     writer.option("driver", "org.postgresql.Driver").option("batchsize", "10000").mode("append").save()

@@ -337,7 +337,6 @@ def test_an_adoption_binds_every_sink_sweeps_and_then_looks_what_there_is_to_ado
     seen = [name for name in world.names if name in steps]
     assert [name for name, _ in itertools.groupby(seen)] == [
         "ReadLedger", "Bind", "ListLeftovers", "Abort", "ListLeftovers", "ReadLedger", "Adopt", "ReadLedger", "Bind",
-        "ListLeftovers",
     ]  # fmt: skip
 
 

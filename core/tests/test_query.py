@@ -10,16 +10,17 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from onefold.core import Committable, EpochRecord, Fenced, InDoubt, Positions, Range, TaskId
+from onefold.core import Committable, ConfigError, EpochRecord, Fenced, InDoubt, Positions, Range, TaskId
 from onefold.core.driver import Driver
 from onefold.core.effects import Decide, Pause
 from onefold.core.protocol import Initial
 from onefold.core.query import Job, QueryLife, RunningQuery
 from onefold.core.testing.checkpoint import ROOT, Checkpoint
 from onefold.core.testing.model_store import ModelStore
-from onefold.core.testing.models import ModelTwoPhaseSink
+from onefold.core.testing.models import ModelSink, ModelTwoPhaseSink, ModelWriteThroughSink
 
 JOB = Job("job", ("sink",))
+SHOWS_AT_ONCE = Job("job", ("sink",), write_through=("sink",))
 FIRST, SECOND = (RunningQuery("query", run, ROOT, stateful=False) for run in ("first", "second"))
 
 
@@ -30,10 +31,13 @@ def at(offset: int) -> Positions:
 class Process:
     """A driver's process: its life, and what it talks to, which it shares with others."""
 
-    def __init__(self, of: Process | None = None) -> None:
+    def __init__(self, of: Process | None = None, sink: ModelSink | None = None, job: Job = JOB) -> None:
         self.store, self.sink, self.checkpoint = (
-            (of.store, of.sink, of.checkpoint) if of else (ModelStore(), ModelTwoPhaseSink("sink"), Checkpoint())
+            (of.store, of.sink, of.checkpoint)
+            if of
+            else (ModelStore(), sink or ModelTwoPhaseSink("sink"), Checkpoint())
         )
+        self.job = of.job if of else job
         self.driver = Driver("p", self.store, {"sink": self.sink}, _give_up, files=self.checkpoint)
         self.life = QueryLife("p", ("sink",))
 
@@ -45,11 +49,11 @@ class Process:
         self.checkpoint.plan(batch, at(end), at(begun))
 
     def range_of(self, batch: int) -> Range:
-        return self.driver.run(self.life.request(batch, JOB)).range
+        return self.driver.run(self.life.request(batch, self.job)).range
 
     def runs(self, batch: int, query: RunningQuery = FIRST) -> EpochRecord:
         self.driver.run(self.life.bind(query))
-        request = self.driver.run(self.life.request(batch, JOB))
+        request = self.driver.run(self.life.request(batch, self.job))
         return self.driver.run(self.life.run(request), self._write).record
 
     def _write(self, record: EpochRecord) -> tuple[Committable, ...]:
@@ -123,3 +127,19 @@ def test_a_process_in_doubt_does_not_take_over_from_its_successor() -> None:
     Process(process).start()
     with pytest.raises(Fenced, match=r"taken over \(now: 2\)"):
         process.runs(0)
+
+
+def test_a_source_that_plans_no_ends_may_go_on_once_the_begun_epoch_has_run_again() -> None:
+    process = Process(sink=ModelWriteThroughSink("sink"), job=SHOWS_AT_ONCE).start()
+    process.plans(0, 10)
+    with process.in_doubt(), pytest.raises(InDoubt):
+        process.runs(0)
+    again = Process(process).start()
+    process.checkpoint.clear()
+    with pytest.raises(ConfigError, match="cannot plan a batch to a given end"):
+        again.driver.run(again.life.check_checkpoint(ROOT, plans_ends=False))
+    again.plans(0, 10)
+    again.driver.run(again.life.check_checkpoint(ROOT, plans_ends=False))
+    again.runs(0)
+    again.plans(1, 20)
+    again.driver.run(again.life.check_checkpoint(ROOT, plans_ends=False))

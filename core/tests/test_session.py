@@ -189,3 +189,11 @@ def test_a_begun_epoch_that_shows_at_once_runs_again_under_the_names_that_its_ro
     assert not sink.shown()
     life("id")
     assert sink.shown() == {"t/0@0": 1}
+
+
+def test_a_jobs_fingerprint_is_the_same_in_whichever_order_its_sinks_are_named(store: LosesDecisions) -> None:
+    def fingerprint(*names: str) -> str:
+        session = Session("p", [Named(name) for name in names], store, patience_s=0)
+        return session.open_sinks(ROWS.schema)
+
+    assert fingerprint("a", "b") == fingerprint("b", "a") != fingerprint("a", "c")

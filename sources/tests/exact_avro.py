@@ -135,15 +135,18 @@ def _bytes(found: bytes, schema: Json) -> Any:
     return Decimal((sign, digits, -schema.get("scale", 0)))
 
 
+_EPOCH = dt.datetime(1970, 1, 1)
+
+
 def _meant(number: int, logical: str | None) -> Any:
-    """In days or microseconds, since most of them are no date that Python knows."""
-    match logical:
-        case "date":
-            return ("days", number)
-        case "timestamp-millis" | "local-timestamp-millis":
-            if not -(2**63) <= number * 1000 < 2**63:
-                raise Bad
-            return ("us", number * 1000)
-        case "timestamp-micros" | "local-timestamp-micros":
-            return ("us", number)
-    return number
+    """In days or microseconds."""
+    unit = {"date": "days", "timestamp-millis": "milliseconds", "timestamp-micros": "microseconds"}.get(
+        (logical or "").removeprefix("local-")
+    )
+    if unit is None:
+        return number
+    try:
+        _EPOCH + dt.timedelta(**{unit: number})
+    except OverflowError:  # of none of the years 1 to 9999
+        raise Bad from None
+    return ("days", number) if unit == "days" else ("us", number * {"milliseconds": 1000, "microseconds": 1}[unit])

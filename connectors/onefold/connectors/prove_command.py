@@ -31,8 +31,13 @@ def run_proof(console: Console, deep: bool, with_mutants: bool) -> bool:
         else:
             caught = []
     _print_proof(console, proof)
-    if caught:
-        _print_mutants(console, caught)
+    of_models = {mutant.name for mutant in MODEL_MUTANTS}
+    for what, some in (
+        ("of the protocol", [mutant for mutant in caught if mutant.mutant not in of_models]),
+        ("of the models, which show that the audit sees", [mutant for mutant in caught if mutant.mutant in of_models]),
+    ):
+        if some:
+            _print_mutants(console, what, some)
     return proof.holds and not any(mutant.survived for mutant in caught)
 
 
@@ -91,14 +96,10 @@ def _print_proof(console: Console, proof: Proof) -> None:
             )
 
 
-def _print_mutants(console: Console, caught: list[Caught]) -> None:
-    table = Table(
-        "mutant",
-        "caught by",
-        "after schedules",
-        "struck",
-        title=f"{len(caught)} mutants, {len(MODEL_MUTANTS)} of the models",
-    )
+def _print_mutants(console: Console, what: str, caught: list[Caught]) -> None:
+    fallen = sum(not mutant.survived for mutant in caught)
+    title = f"mutants {what}: {fallen} of {len(caught)} caught"
+    table = Table("mutant", "caught by", "after schedules", "struck", title=title)
     for mutant in caught:
         verdict = "[red]nothing: it survived[/]" if mutant.survived else ", ".join(mutant.invariants)
         table.add_row(mutant.mutant, verdict, f"{mutant.schedules:,}", "; ".join(mutant.points))

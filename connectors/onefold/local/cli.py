@@ -71,7 +71,7 @@ def up(
         for server in (servers[name] for name in dict.fromkeys(names or _STARTED_UNASKED)):
             with _progress(f"{server.name}: starting") as progress:
                 status = server.start(progress)
-            _say(status)
+            _say(status, server.access)
 
 
 @app.command()
@@ -112,10 +112,11 @@ def _servers(names: list[Name] | None, directory: Path) -> Iterator[LocalServer 
         yield kinds[name](directory)
 
 
-def _say(found: ServerStatus) -> None:
+def _say(found: ServerStatus, access: str) -> None:
     console = Console(soft_wrap=True)
     console.print(f"[bold]{found.name}[/] {escape(found.detail)}: [green]{escape(found.address or '')}[/]")
     console.print(f"  process {found.pid}, log {escape(str(found.log))}", style="dim")
+    console.print(f"  {escape(access)}", style="dim")
 
 
 @contextmanager

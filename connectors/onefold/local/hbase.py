@@ -24,6 +24,7 @@ class HBaseServer(Owned):
     """
 
     name = "hbase"
+    access = "anybody on this machine may read and write here: Thrift, ZooKeeper and HBase ask for no password"
 
     def __init__(
         self,

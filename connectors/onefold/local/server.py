@@ -62,6 +62,11 @@ class LocalServer(Owned):
         self._lock_path = self.directory / f"{self.name}.lock"
 
     @property
+    def access(self) -> str:
+        """Who may use it, as `onefold local up` says it."""
+        return "anybody on this machine may use it: it asks for no password"
+
+    @property
     def port(self) -> int:
         """The port of the last start. Raises LocalServerError if there was none."""
         state = ServerState.load(self._state_path)

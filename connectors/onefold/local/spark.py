@@ -15,7 +15,8 @@ from onefold.local.errors import LocalServerError
 from onefold.local.java import spark_environment
 from onefold.local.owned import Owned
 from onefold.local.process import ProcessRef, ServerState, kill_tree, log_tail, session_members, spawn, wait_gone
-from onefold.local.resources import HOST, choose_port
+from onefold.local.resources import HOST, choose_port, exclusive
+from onefold.local.secrets import new_password, write_secret
 from onefold.local.server import LocalServer, local_address
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ __all__ = ["SparkCluster"]
 _STOP_S_MAX = 15.0
 _PROBE_S_MAX = 2.0
 _JOINED_S_MAX = 60.0
+_LOCK_S_MAX = 60.0
 _LOG4J = """rootLogger.level = info
 rootLogger.appenderRef.stderr.ref = stderr
 appender.stderr.type = Console
@@ -34,6 +36,22 @@ appender.stderr.target = SYSTEM_ERR
 appender.stderr.layout.type = PatternLayout
 appender.stderr.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex{short}
 """
+
+
+def conf_environment(directory: Path) -> dict[str, str]:
+    """What has a Spark process take the cluster's secret from its file, which all need that are to speak with it."""
+    folder = directory / "spark-conf"
+    defaults = folder / "spark-defaults.conf"
+    if not defaults.exists():
+        with exclusive(directory / "spark-conf.lock", _LOCK_S_MAX, "making the Spark cluster's secret"):
+            if not defaults.exists():
+                folder.mkdir(exist_ok=True)
+                text = (
+                    f"spark.authenticate true\nspark.authenticate.secret {new_password()}\nspark.ui.killEnabled false\n"
+                )
+                write_secret(folder / "new", text)
+                (folder / "new").replace(defaults)
+    return {"SPARK_CONF_DIR": str(folder)}
 
 
 class _Daemon(LocalServer):
@@ -58,6 +76,7 @@ class _Daemon(LocalServer):
         environment = {
             **spark_environment(),
             "SPARK_HOME": str(spark_home),
+            **conf_environment(self.directory),
             "SPARK_LOCAL_IP": HOST,
             "SPARK_LOCAL_DIRS": str(scratch),
             "SPARK_DAEMON_MEMORY": "192m",
@@ -124,7 +143,11 @@ class _Worker(_Daemon):
 
 
 class SparkCluster(Owned):
-    """A master and `workers` workers on 127.0.0.1. Several objects may speak of the same cluster, as of any server."""
+    """A master and `workers` workers on 127.0.0.1. Several objects may speak of the same cluster, as of any server.
+
+    Who has its random secret may run programs on it: Spark sessions that are started with `environment`, which names a
+    file that only we can read. Its web pages show applications and their logs to anybody on this machine.
+    """
 
     def __init__(self, directory: Path | str, workers: int = 2, *, cores: int = 2, memory: str = "2g") -> None:
         """`cores` and `memory` are each worker's: what it offers, not what the machine has."""
@@ -136,6 +159,11 @@ class SparkCluster(Owned):
     def url(self) -> str:
         """What a Spark session takes as its master. Raises LocalServerError if the cluster was never started."""
         return self._master.url
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What a process needs in its environment before its Spark session starts."""
+        return conf_environment(self.directory)
 
     @property
     def scratch(self) -> list[Path]:

@@ -115,6 +115,7 @@ def give_up_run(session: Session, opened: OpenedRun) -> None:
     """
     if session.facts().generation == opened.started.generation.number:
         session.start(None)
+        session.drive(session.life.sweep())
 
 
 def _ask(session: Session, run: str, schema: pa.Schema) -> EpochRequest | BatchOutcome:
@@ -125,6 +126,7 @@ def _ask(session: Session, run: str, schema: pa.Schema) -> EpochRequest | BatchO
         return _replayed(done)
     next_range(session.facts(), run)  # a run that is refused fences nobody
     session.start(Initial(NO_RUN))
+    session.drive(session.life.sweep())
     done = session.decided_run(run)
     if done is not None:
         return _replayed(done)

@@ -11,6 +11,7 @@ from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 
 from onefold.core import ConfigError, Positions, Retriable
+from onefold.core.offset_log import query_id_of
 from onefold.core.query import Running, RunningQuery
 
 __all__ = ["CheckpointFiles", "elsewhere", "is_active", "is_local", "running_batch", "running_query"]
@@ -19,13 +20,16 @@ __all__ = ["CheckpointFiles", "elsewhere", "is_active", "is_local", "running_bat
 def running_query(spark: SparkSession, known: RunningQuery | None, root: str | None = None) -> RunningQuery:
     """Ask Spark, from inside foreachBatch, which query this is: `known`, or another.
 
-    Without a JVM handle (Spark Connect) there is nobody to ask: `root`, as the user gave it, then stands for the query,
-    and its replays are drained as if it were stateful.
+    Without a JVM handle (Spark Connect) there is nobody to ask: the checkpoint at `root`, as the user gave it, then
+    says which query it is, and its replays are drained as if it were stateful.
     """
     if not hasattr(spark, "_jsparkSession"):
         if root is None:
             raise ConfigError("on Spark Connect the checkpoint's path must be given: Pipeline(..., checkpoint='...')")
-        return RunningQuery(query_id=root, run_id=str(os.getpid()), root=root, stateful=None)
+        process = str(os.getpid())
+        if known is not None and (known.root, known.run_id) == (root, process):
+            return known
+        return RunningQuery(_logged_id(CheckpointFiles(spark), root), process, root, stateful=None)
     query_id = spark.sparkContext.getLocalProperty("sql.streaming.queryId")
     run_id = spark.sparkContext.getLocalProperty("spark.jobGroup.id")
     if query_id is None or run_id is None:
@@ -98,6 +102,17 @@ class CheckpointFiles:
             if "PATH_NOT_FOUND" in str(error):
                 return []
             raise Retriable(f"{path} cannot be read: {str(error).splitlines()[0]}") from error
+
+
+def _logged_id(files: CheckpointFiles, root: str) -> str:
+    """The query's id, as Spark wrote it down before the first batch."""
+    text = files.read(f"{root}/metadata")
+    if text is None:
+        raise ConfigError(
+            f"{root} has no file 'metadata', so it is not the checkpoint of the query that runs: give the pipeline the"
+            " query's checkpointLocation, Pipeline(..., checkpoint='...')"
+        )
+    return query_id_of(text)
 
 
 def _local(path: str) -> Path:

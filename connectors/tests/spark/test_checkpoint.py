@@ -10,8 +10,8 @@ import pytest
 from onefold.core import CheckpointMismatch, ConfigError, Positions
 from onefold.core.asking import Protocol
 from onefold.core.driver import Driver
-from onefold.core.offset_log import check_planned, end_before, end_of, end_of_running, first_start
-from onefold.spark.checkpoint import CheckpointFiles, is_local
+from onefold.core.offset_log import check_planned, end_before, end_of, end_of_running, first_start, last_committed
+from onefold.spark.checkpoint import CheckpointFiles, is_local, running_query
 
 T = TypeVar("T")
 NOBODY = cast(Any, None)
@@ -109,3 +109,16 @@ def test_every_directory_name_is_read_as_it_is(tmp_path: Path, name: str) -> Non
 def test_object_stores_and_hdfs_are_not_local() -> None:
     assert not is_local("s3://bucket/x")
     assert not is_local("hdfs://cluster/x")
+
+
+def test_where_spark_cannot_be_asked_the_checkpoint_says_which_query_it_is(root: Path) -> None:
+    with pytest.raises(ConfigError, match=r"not the checkpoint of the query that runs.*checkpointLocation"):
+        running_query(NOBODY, None, str(root))
+    (root / "metadata").write_text('{"id":"5a1e"}')
+    query = running_query(NOBODY, None, str(root))
+    assert (query.query_id, query.root, query.stateful) == ("5a1e", str(root), None)
+    log(root, 0, "12")
+    (root / "commits").mkdir()
+    (root / "commits" / "0").touch()
+    committed = asked(last_committed(str(root)))
+    assert committed is not None and committed.query_id == query.query_id, "what is done is that query's"

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import sqlalchemy as sa
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import ArgumentError, CompileError, IdentifierError, MultipleResultsFound, SQLAlchemyError
 
 from onefold.core import postgres_trust
 from onefold.core.backends import Meaning, backend_of, reason, url_of
@@ -29,6 +29,7 @@ def check_path(connection: sa.Connection, name: str) -> None:
         postgres_trust.check_path(postgres_trust.asked(connection), name)
 
 
+_ITS_OWN = (ArgumentError, CompileError, IdentifierError, MultipleResultsFound)  # SQLAlchemy's, whatever servers say
 # Of libpq and of PyMySQL, where they may stand in a URL's query.
 _SECRETS = ("password", "passwd", "sslpassword", "ssl_key_password", "oauth_client_secret")
 
@@ -96,12 +97,16 @@ class Database:
         try:
             with self.backend.alone(self.engine), self.transaction() as connection:
                 self.backend.lock_creation(connection)
+                self.backend.check_ours(connection)
                 yield connection
+                self.backend.check_ours(connection)  # what was made now, may have been there a moment before
         except SQLAlchemyError as error:
             raise self._without_effect("can't be prepared", error) from error
 
     def _without_effect(self, what: str, error: SQLAlchemyError) -> OnefoldError:
         said = f"{self.who} at {self} {what}: {reason(error)}{self.backend.hint(error)}"
+        if isinstance(error, _ITS_OWN):
+            return ConfigError(f"{said}. Asking again changes nothing")
         match self.backend.meaning(error):
             case Meaning.BAD_ROW:
                 return BadRecord(f"{said}. Nothing was written")

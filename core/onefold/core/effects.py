@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from onefold.core.contract import Binding, Committable, Decided, EpochRecord, Generation, LedgerEntry
+from onefold.core.contract import Binding, Committable, Decided, EpochRecord, EpochState, Generation, LedgerEntry
 from onefold.core.errors import OnefoldError
 from onefold.core.positions import Positions, Range
 
@@ -89,6 +89,11 @@ class StoreFacts:
     complete: EpochRecord | None = None  # the last epoch that is complete in every sink
     unfinished: tuple[EpochRecord, ...] = field(default=())  # open, decided or damaged
     frozen: Positions | None = None  # the source's initial positions
+
+    @property
+    def begun(self) -> EpochRecord | None:
+        """The epoch that writes through and was begun: it runs again exactly as it was."""
+        return next((r for r in self.unfinished if r.state is EpochState.OPEN and r.write_through), None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from onefold.core.asking import Protocol, insist
 from onefold.core.effects import EpochRequest, ReadStore, StoreFacts
 from onefold.core.errors import Fenced, InDoubt, OnefoldError
-from onefold.core.protocol import Initial, Outcome, Started, epoch, start
+from onefold.core.protocol import Initial, Outcome, Started, epoch, start, sweep
 
 __all__ = ["Life", "taken_over"]
 
@@ -34,14 +34,22 @@ class Life:
         self._accept_damage = accept_damage
         self._may_come_late = may_come_late
         self._is_in_doubt = False  # whether the last epoch's decision may still land
+        self._is_swept = False  # since the last start
 
     def start(self, initial: Initial | None) -> Protocol[Started]:
         """Take over the pipeline: a new generation, recovery, frozen positions. Before every query and batch run."""
         self.started = yield from start(
             self.sinks, initial, self._adopt_ledger, self._accept_damage, self._may_come_late
         )
-        self._is_in_doubt = False
+        self._is_in_doubt = self._is_swept = False
         return self.started
+
+    def sweep(self) -> Protocol[int]:
+        """Remove what earlier lives prepared and no manifest names. Returns how much that was."""
+        assert self.started is not None, "no sweep without a start"
+        removed = yield from sweep(self.started.generation, self.sinks)
+        self._is_swept = True
+        return removed
 
     def run_epoch(self, request: EpochRequest, runs_max: int = 3) -> Protocol[Outcome]:
         """One range, exactly once, under the generation of the last start; the writers run at most `runs_max` times.

@@ -15,7 +15,7 @@ from onefold.core.errors import CheckpointMismatch, ConfigError
 from onefold.core.positions import Positions, Relation
 from onefold.core.recovery import Committed
 
-__all__ = ["check_planned", "end_before", "end_of", "end_of_running", "first_start", "last_committed"]
+__all__ = ["check_planned", "end_before", "end_of", "end_of_running", "first_start", "last_committed", "query_id_of"]
 
 SOURCES_MAX = 64
 
@@ -33,7 +33,12 @@ def last_committed(root: str) -> Protocol[Committed | None]:
     if end is None:
         return None
     text: str | None = yield from insist(ReadFile(f"{root}/metadata"))
-    return Committed(str(json.loads(text or "{}").get("id", "")), max(done), end)
+    return Committed(query_id_of(text or "{}"), max(done), end)
+
+
+def query_id_of(metadata: str) -> str:
+    """The query's id, by the text of the checkpoint's file `metadata`."""
+    return str(json.loads(metadata).get("id", ""))
 
 
 def end_of_running(root: str, batch_id: int) -> Protocol[Positions]:

@@ -102,6 +102,8 @@ def start(
 ) -> Protocol[Started]:
     """Take over the pipeline. Waits for a sink that is down: no query starts beside an unfinished epoch.
 
+    It sweeps nothing: what this store doesn't know, a newer copy of it may have decided. A query's checkpoint tells.
+
     Of `sinks`, those that `may_come_late` need not have been there from the first epoch on.
     """
     ledgers = yield from _read_ledgers(sinks)
@@ -122,10 +124,9 @@ def start(
     if resolution.finish or resolution.accepted:
         facts = yield from _insist(ReadStore())
         yield from _resolve(generation, facts, sinks, may_come_late=may_come_late)
-    yield from sweep(generation, sinks)
     position, until = None, None
     if initial is not None:
-        position, until = yield from _first_batch(generation, initial, facts, resolution)
+        position, until = yield from _first_batch(generation, initial, facts)
     return Started(generation, facts.store_id, position, len(resolution.finish), len(resolution.give_up), until)
 
 
@@ -193,12 +194,11 @@ def _generations(entry: LedgerEntry) -> list[int]:
 
 
 def _first_batch(
-    generation: Generation, initial: Initial, facts: StoreFacts, resolution: Resolution
+    generation: Generation, initial: Initial, facts: StoreFacts
 ) -> Protocol[tuple[Positions, Positions | None]]:
     """Where a new checkpoint's first batch begins, and where it must end, if it must."""
-    begun = resolution.rerun
-    if begun is not None:
-        return begun.range.start, begun.range.end
+    if facts.begun is not None:
+        return facts.begun.range.start, facts.begun.range.end
     if initial.from_ledger:
         return ledger_end(facts, generation.pipeline), None
     frozen: Positions = yield from _insist(Freeze(generation, initial.positions.with_setting(initial.setting)))

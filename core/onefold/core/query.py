@@ -60,13 +60,17 @@ class QueryLife(Life):
 
     def check_checkpoint(self, root: str, plans_ends: bool = True) -> Protocol[None]:
         """Before a query starts, also one that finds nothing new: what its checkpoint holds as done is on record. And
-        an epoch that must run again is planned there already, if its source cannot plan a batch to a given end."""
+        an epoch that must run again is planned there already, if its source cannot plan a batch to a given end.
+
+        Only then is swept what earlier lives left: an older copy of the store knows less than was decided."""
         committed = yield from offset_log.last_committed(root)
+        facts: StoreFacts = yield from insist(ReadStore())
         if committed is not None:
-            facts: StoreFacts = yield from insist(ReadStore())
             end = within(committed.query_id, committed.end)
             check_committed(facts, Committed(committed.query_id, committed.batch_id, end))
-        yield from offset_log.check_planned(root, self.started.until if self.started and not plans_ends else None)
+        yield from offset_log.check_planned(root, facts.begun.range.end if facts.begun and not plans_ends else None)
+        if self.started is not None:
+            yield from self.sweep()
 
     def bind(self, query: RunningQuery) -> Protocol[bool]:
         """The run that the next batch belongs to: True if it is new. A new run, of this query or another, starts the
@@ -76,6 +80,8 @@ class QueryLife(Life):
         refuse_query((yield from insist(ReadStore())), self.pipeline)
         if self.started is None or self.query is not None:
             yield from self.start(None)
+        if not self._is_swept:  # nobody called check_checkpoint: the query is the job's own
+            yield from self.sweep()
         self.query, self._last_end, self._returned = query, None, None
         return True
 

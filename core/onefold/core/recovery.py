@@ -47,11 +47,10 @@ PAST_COMMIT_POINT = (EpochState.DECIDED, EpochState.COMPLETE, EpochState.DAMAGED
 
 @dataclass(frozen=True, slots=True)
 class Resolution:
-    """What recovery does: finish what was decided, give up what was not; what writes through must run again."""
+    """What recovery does: finish what was decided, give up what was not, unless it writes through."""
 
     finish: tuple[Decided, ...]
     give_up: tuple[EpochRecord, ...]
-    rerun: EpochRecord | None = None
     accepted: tuple[EpochRecord, ...] = ()  # damaged, and accepted as they are on the user's word
 
 
@@ -87,7 +86,6 @@ def resolve(
     return Resolution(
         finish=tuple(Decided(r) for r in facts.unfinished if r.state is EpochState.DECIDED),
         give_up=tuple(r for r in facts.unfinished if r.state is EpochState.OPEN and not r.write_through),
-        rerun=_to_rerun(facts),
         accepted=tuple(r for r in facts.unfinished if r.state is EpochState.DAMAGED),
     )
 
@@ -120,10 +118,6 @@ def _shown(ledger: LedgerEntry) -> list[Shown]:
 
 def _may_show(record: EpochRecord, sink: str) -> bool:
     return sink in record.sinks and (record.state in PAST_COMMIT_POINT or sink in record.write_through)
-
-
-def _to_rerun(facts: StoreFacts) -> EpochRecord | None:
-    return next((r for r in facts.unfinished if r.state is EpochState.OPEN and r.write_through), None)
 
 
 def check_ledger(facts: StoreFacts, sink: str, ledger: LedgerEntry | None, may_come_late: bool = False) -> None:
@@ -283,20 +277,20 @@ def place(facts: StoreFacts, found: EpochRecord | None, request: EpochRequest) -
         )
     if found is not None:
         return Replay(found)
-    rerun = _to_rerun(facts)
-    if rerun is not None and not request.is_into_sinks_of(rerun):
+    begun = facts.begun
+    if begun is not None and not request.is_into_sinks_of(begun):
         raise CheckpointMismatch(
-            f"epoch {rerun.epoch} was begun with the sinks {', '.join(rerun.sinks)}, and parts of it may show in"
-            f" {', '.join(rerun.write_through)}: it must run again exactly as it was, and the sinks are"
+            f"epoch {begun.epoch} was begun with the sinks {', '.join(begun.sinks)}, and parts of it may show in"
+            f" {', '.join(begun.write_through)}: it must run again exactly as it was, and the sinks are"
             f" {', '.join(request.sinks)} now. Start once with the sinks and the modes that it had, and change them"
             " when that epoch is complete"
         )
-    if rerun is not None and not request.is_again(rerun):
+    if begun is not None and not request.is_again(begun):
         raise CheckpointMismatch(
-            f"epoch {rerun.epoch} was begun, and parts of it may show in {', '.join(rerun.write_through)}: it must run"
-            f" again exactly as it was, to {rerun.range.end.to_json()}, and batch {request.batch_id} of query"
+            f"epoch {begun.epoch} was begun, and parts of it may show in {', '.join(begun.write_through)}: it must run"
+            f" again exactly as it was, to {begun.range.end.to_json()}, and batch {request.batch_id} of query"
             f" {request.query_id} is another range, or of other input, columns or settings"
-            f" ({asked.end.differences(rerun.range.end) or 'the range is the same'}). Go back to the checkpoint, the"
+            f" ({asked.end.differences(begun.range.end) or 'the range is the same'}). Go back to the checkpoint, the"
             f" columns and the settings that it had until that epoch is complete; or, where only the checkpoint is"
             f" another, {NEW_CHECKPOINT}, where the source is read with pipeline.read or pipeline.stream and"
             " reader='onefold', which plans that very range"

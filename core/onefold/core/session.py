@@ -37,7 +37,7 @@ from onefold.core.errors import ConfigError, Fenced, OnefoldError
 from onefold.core.life import Life, taken_over
 from onefold.core.patience import Patience
 from onefold.core.positions import Range
-from onefold.core.protocol import Initial, Outcome, Started, sweep
+from onefold.core.protocol import Initial, Outcome, Started
 from onefold.core.runs import DecidedRun
 from onefold.core.settled import settle
 from onefold.core.store import CheckpointStore
@@ -139,7 +139,7 @@ class Session:
         if self.lock.acquire(blocking=False):
             try:
                 if self.started is not None:
-                    self._driver.run(sweep(self.started.generation, self.names))
+                    self._driver.run(self.life.sweep())
             finally:
                 self.lock.release()
 
@@ -151,9 +151,7 @@ class Session:
         if self.started is None or not self.lock.acquire(blocking=False):
             return
         try:
-            Driver(self.name, self.store, self._driver.committers, _raise).run(
-                sweep(self.started.generation, self.names)
-            )
+            Driver(self.name, self.store, self._driver.committers, _raise).run(self.life.sweep())
         except OnefoldError as error:
             log.warning("what tasks that came late have prepared stays until the next start: %s", error)
         finally:
@@ -232,7 +230,9 @@ class Session:
         self.write_through = tuple(name for name, kind in kinds.items() if kind is SinkKind.WRITE_THROUGH)
         modes = {name: promise.mode for name, promise in guarantees.items()}
         identities = {sink.name: sink.identity() for sink in self._everyone if isinstance(sink, Identifying)}
-        return hashlib.sha256(f"{schema.to_string()}{modes}{identities}".encode()).hexdigest()[:16]
+        return hashlib.sha256(
+            f"{schema.to_string()}{sorted(modes.items())}{sorted(identities.items())}".encode()
+        ).hexdigest()[:16]
 
     def check_counted(self, span: Range) -> None:
         """Before an epoch: that no sink compares its offsets with those of another topic that had the name before."""

@@ -76,6 +76,7 @@ class CheckpointStore:
         """The id of a store that is there already, None if there is none. Unlike `id`, makes and migrates nothing."""
         if self._id is None and self.database.is_there():
             with self.database.transaction() as connection:
+                self.database.backend.check_ours(connection)
                 self._id = existing_store(connection, str(self.database))
         return self._id
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from collections import Counter
@@ -60,6 +61,8 @@ def run_torture(settings: TortureSettings, console: Console) -> bool:
             for server in (*servers, cluster) if cluster else servers:
                 cleanup.callback(server.stop)
                 server.start(progress)
+        if cluster:
+            os.environ.update(cluster.environment)  # of the jobs, which are processes of this one
         create_topic(kafka.bootstrap_servers)
         where = f"Kafka at {kafka.bootstrap_servers}, " + (f"Postgres at {postgres.url}, " if postgres else "")
         where += f"HBase at {hbase.servers}, " if hbase else ""

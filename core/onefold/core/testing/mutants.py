@@ -200,7 +200,7 @@ _ALL: tuple[Mutant, ...] = (
     Mutant(
         "another range over an open write-through epoch",
         (
-            Patch(RECOVERY, "rerun is not None and not request.is_again(rerun)", "rerun is not None and base is rerun"),
+            Patch(RECOVERY, "begun is not None and not request.is_again(begun)", "begun is not None and base is begun"),
             Patch(STORE, "and request.is_again(record):", "and (record.write_through or request.is_again(record)):"),
             Patch(
                 STORE,
@@ -214,8 +214,8 @@ _ALL: tuple[Mutant, ...] = (
             ),
             Patch(
                 PROTOCOL,
-                "        return begun.range.start, begun.range.end\n",
-                "        return begun.range.start, None\n",
+                "        return facts.begun.range.start, facts.begun.range.end\n",
+                "        return facts.begun.range.start, None\n",
             ),
         ),
         (WT,),
@@ -395,7 +395,19 @@ _ALL: tuple[Mutant, ...] = (
         WT,
     ),
     _mutant("no sweep after an epoch", PROTOCOL, "    yield from sweep(generation, request.sinks)\n", ""),
-    _mutant("no sweep at the start", PROTOCOL, "    yield from sweep(generation, sinks)\n    position", "    position"),
+    _mutant(
+        "no sweep at the start",
+        LIFE,
+        "        removed = yield from sweep(self.started.generation, self.sinks)\n",
+        "        removed = yield from sweep(self.started.generation, ())\n",
+    ),
+    _mutant(
+        "a sweep before the checkpoint was asked",
+        PROTOCOL,
+        "    position, until = None, None\n",
+        "    yield from sweep(generation, sinks)\n    position, until = None, None\n",
+        "last-resource, late dead letters",
+    ),
     _mutant(
         "what was verified once is not verified again",
         PROTOCOL,
@@ -465,8 +477,8 @@ _ALL: tuple[Mutant, ...] = (
     _mutant(
         "the first batch ends where it likes",
         PROTOCOL,
-        "        return begun.range.start, begun.range.end\n",
-        "        return begun.range.start, None\n",
+        "        return facts.begun.range.start, facts.begun.range.end\n",
+        "        return facts.begun.range.start, None\n",
         WT,
     ),
     _mutant(

@@ -148,7 +148,7 @@ class Operator:
         if not checkpoint.offsets or max(checkpoint.offsets) in checkpoint.commits:
             return
         newest = max(checkpoint.offsets)
-        begin = checkpoint.offsets.get(newest - 1)
+        begin = checkpoint.offsets.get(newest - 1, checkpoint.begun)
         end = Positions.of({**dict(checkpoint.offsets[newest].items), "t/0": 2, "t/1": 2})
         if begin is None or end.relation_to(begin) is not Relation.BEHIND:
             checkpoint.replace(newest, end)
@@ -192,8 +192,6 @@ class Operator:
         if self.newer is None:
             return False
         newer, mishap = self.newer, self.mishap
-        # An older store's start may have swept what only the newer one knows to be decided.
-        self.expects_damage |= bool(self.world.late) and isinstance(error, DataLoss)
         if mishap is Fault.STORE_GOES_BACK and not self._has_tried:
             self._has_tried = True  # as the error says: start again, and hear what can be done
             return True

@@ -98,14 +98,16 @@ def judge(world: World) -> Run:
     world.wake()
     if world.plan:
         world.rest()  # what a zombie left is the next recovery's to remove
-    if world.plan and not world.freezes:
-        # Nobody recovers such a pipeline, nor looks at its query's checkpoint, before its next batch: let there be one,
-        # and another where that was struck at its very end.
-        for _ in range(2):
+    # What strikes at the very end is seen by the next life. Nobody recovers a pipeline that freezes nothing before its
+    # next batch: let there be one.
+    for _ in range(2 if world.plan else 0):
+        if not world.freezes:
             world.grow()
-            world.rest()
-            if not world.store_is_behind:
-                break
+        elif not world.store_is_behind:
+            break
+        world.rest()
+        if not world.store_is_behind:
+            break
     left = [r.epoch for r in world.store.epochs.values() if r.state is EpochState.DECIDED]
     if left and not world.complaints:
         world.complaints.append(f"the pipeline rests beside epoch {left[0]}, which was decided and is not complete")

@@ -179,7 +179,7 @@ def _of(origin: Origin) -> tuple[str, str, int, int]:
 
 def _values(letter: DeadLetter) -> tuple[str, str | None, str | None, str]:
     position = _without_nul(letter.position) if letter.position is not None else None
-    return letter.reason.replace("\0", "\\0"), letter.sqlstate, position, _without_nul(letter.row)
+    return letter.reason, letter.sqlstate, position, _without_nul(letter.row)
 
 
 def _without_nul(text: str) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 import psycopg.conninfo
@@ -46,7 +46,7 @@ class Prepared:
 class Operations:
     """`url` is what libpq takes; `schema` is the sinks' `bookkeeping_schema`."""
 
-    url: str
+    url: str = field(repr=False)  # it may hold a password
     schema: str = BOOKKEEPING
 
     def store_url(self) -> str:

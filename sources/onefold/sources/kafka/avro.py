@@ -12,7 +12,7 @@ from onefold.core.errors import ConfigError
 from onefold.sources.kafka.avro_decoding import Decoder, decoder_of
 from onefold.sources.kafka.avro_types import AvroSchema
 from onefold.sources.kafka.raw import is_same
-from onefold.sources.kafka.registry import HEADER, Registry
+from onefold.sources.kafka.registry import HEADER, SCHEMAS_MAX, Registry
 from onefold.sources.kafka.sifting import Unparsable, by_chance
 
 __all__ = ["AvroParser", "Framed", "Plain", "check"]
@@ -72,7 +72,7 @@ class AvroParser:
         self._schema = schema
         self._reader = reader
         self._framing = framing
-        self._decoders: dict[bytes, Decoder] = {}
+        self._decoders: dict[bytes, Decoder | Unparsable] = {}
 
     def parse(self, values: Sequence[bytes | None]) -> pa.RecordBatch:
         size = self._framing.size
@@ -80,15 +80,13 @@ class AvroParser:
             reason = "the value is null (a tombstone), and format=avro needs a record; format=raw reads it"
             raise Unparsable(list(values).index(None), reason)
         there = [value for value in values if value is not None]
-        heads = [value[:size] for value in there]
+        by_head: dict[bytes, list[int]] = {}
+        for index, value in enumerate(there):
+            by_head.setdefault(value[:size], []).append(index)
+        decoders = [(at, self._decoder(head, at[0])) for head, at in by_head.items()]  # all, before any decodes
         parts: list[pa.RecordBatch] = []
         order: list[int] = []
-        for head in dict.fromkeys(heads):
-            at = [index for index, own in enumerate(heads) if own == head]
-            try:
-                decode = self._decoder(head)
-            except Unparsable as error:
-                raise Unparsable(at[0], error.reason, error.settled) from None
+        for at, decode in decoders:
             try:
                 parts.append(decode([there[index][size:] for index in at]))
             except Unparsable as error:
@@ -103,7 +101,20 @@ class AvroParser:
             return error
         return by_chance()
 
-    def _decoder(self, head: bytes) -> Decoder:
-        if head not in self._decoders:
-            self._decoders[head] = decoder_of(self._framing.writer(head), self._reader, self._schema)
-        return self._decoders[head]
+    def _decoder(self, head: bytes, index: int) -> Decoder:
+        """What decodes the values of that head. Raises `Unparsable` at `index` where nothing does, at once if it is
+        known already: many values may have the head, and each is asked about alone."""
+        decoder = self._decoders.get(head)
+        if decoder is None:
+            try:
+                decoder = decoder_of(self._framing.writer(head), self._reader, self._schema)
+            except Unparsable as error:
+                if not error.settled:
+                    raise Unparsable(index, error.reason, settled=False) from None
+                decoder = error
+            if len(self._decoders) >= SCHEMAS_MAX:
+                del self._decoders[next(iter(self._decoders))]
+            self._decoders[head] = decoder
+        if isinstance(decoder, Unparsable):
+            raise Unparsable(index, decoder.reason)
+        return decoder

@@ -11,13 +11,18 @@ then not given any. What it can't, fastavro does.
 A record of a type that is within itself says how deep it goes, and fastavro's compiled reader overflows its stack at
 some thousand levels, which ends the process. So a value that may go deep is read by the same library in Python, which
 raises RecursionError at a hundred or two.
+
+fastavro does not look whether what it passes over is there, so it gets a byte behind each value: what reads on into it
+was cut off.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Callable, Sequence
+from functools import partial
 from io import BytesIO
 from typing import Any
 
@@ -26,8 +31,11 @@ import fastavro._read_py as fastavro_in_python
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyruhvro
+from fastavro.io.binary_decoder import BinaryDecoder
 
+from onefold.sources.kafka.avro_limits import CELLS_MAX, BadSchema, cells_a_byte, examined, types_in
 from onefold.sources.kafka.avro_types import AvroSchema, Form, Node, array_of, bare, mismatch, without_logical_types
+from onefold.sources.kafka.overflow import NO_YEAR, has_no_year
 from onefold.sources.kafka.sifting import Unparsable
 
 __all__ = ["Decoder", "decoder_of"]
@@ -40,6 +48,7 @@ _WIDENED = {("int", "long"), ("int", "float"), ("int", "double"), ("long", "floa
 }
 _PRIMITIVES = {"null", "boolean", "int", "long", "float", "double", "bytes", "string"}
 _SHALLOW_BYTES = 256  # a level is one byte or more
+_VARINT_BYTES_MAX = 10
 _END = int.from_bytes(os.urandom(8), "big") >> 2
 
 
@@ -60,15 +69,51 @@ _VECTORISED = {"null", "boolean", "int", "long", "float", "double", "string", "e
 
 def decoder_of(writer: Json, reader: AvroSchema, schema: pa.Schema) -> Decoder:
     """What reads records written as `writer` as the columns of `schema`; raises `Unparsable` if that cannot be."""
-    written = fastavro.schema.expand_schema(writer)
-    if (why := mismatch(written, fastavro.schema.expand_schema(reader.json))) is not None:
+    try:
+        written = examined(writer)
+    except BadSchema as error:
+        raise Unparsable(None, f"its Avro schema {error}") from None
+    if not isinstance(written, dict) or written.get("type") != "record":
+        raise Unparsable(None, "its Avro schema is no record's")
+    if (why := mismatch(written, reader.expanded)) is not None:
         raise Unparsable(None, why)
     if _is_endless(written):
         raise Unparsable(None, "its Avro schema has a record that is within itself always: no value of it ends")
+    cells = types_in(written)
+    a_byte = max(cells_a_byte(written, reader.expanded), cells if _is_recursive(written) else 0)
+    if a_byte == math.inf:
+        raise Unparsable(None, "its Avro schema has a list of items that take no bytes: a value can have any number")
     writer = without_logical_types(writer)
     nodes = dict(zip(reader.node.names, reader.node.inside, strict=True))
     columns = [(field, nodes[field.name]) for field in schema]
-    return _vectorised(writer, reader, columns) or _general(writer, reader, columns)
+    decode = _vectorised(writer, reader, columns) or _general(writer, reader, columns)
+    return partial(_within_bounds, decode, cells, a_byte)
+
+
+def _within_bounds(decode: Decoder, cells: int, a_byte: float, values: Sequence[bytes]) -> pa.RecordBatch:
+    """All values, in as many parts as keep each within `CELLS_MAX`."""
+    costs = [cells + a_byte * len(value) for value in values] if a_byte else [cells] * len(values)
+    if sum(costs) <= CELLS_MAX:
+        return decode(values)
+    parts, start, total = list[pa.RecordBatch](), 0, 0.0
+    for index, cost in enumerate(costs):
+        if cost > CELLS_MAX:
+            raise Unparsable(
+                index, f"{len(values[index])} bytes can be {cost:.0f} cells by its Avro schema, more than {CELLS_MAX}"
+            )
+        if total + cost > CELLS_MAX:
+            parts.append(_part(decode, values, start, index))
+            start, total = index, 0.0
+        total += cost
+    return pa.concat_batches([*parts, _part(decode, values, start, len(values))])
+
+
+def _part(decode: Decoder, values: Sequence[bytes], start: int, end: int) -> pa.RecordBatch:
+    try:
+        return decode(values[start:end])
+    except Unparsable as error:
+        index = None if error.index is None else start + error.index
+        raise Unparsable(index, error.reason, error.settled) from None
 
 
 _Columns = list[tuple[pa.Field, Node]]
@@ -77,6 +122,9 @@ _Columns = list[tuple[pa.Field, Node]]
 def _batch(arrays: list[pa.Array], columns: _Columns) -> pa.RecordBatch:
     fields = [field for field, _ in columns]
     cast = [array.cast(field.type) for array, field in zip(arrays, fields, strict=True)]
+    for array, field in zip(cast, fields, strict=True):
+        if has_no_year(array):
+            raise ValueError(f"the field {field.name!r} has {NO_YEAR}")
     return pa.RecordBatch.from_arrays(cast, schema=pa.schema(fields))
 
 
@@ -86,17 +134,18 @@ def _general(writer: Json, reader: AvroSchema, columns: _Columns) -> Decoder:
     shallow_bytes = _SHALLOW_BYTES if _is_recursive(fastavro.schema.expand_schema(writer)) else None
 
     def record(index: int, value: bytes) -> dict[str, Any]:
-        data = BytesIO(value)
+        data = BytesIO(value + b"\0")
         is_shallow = shallow_bytes is None or len(value) <= shallow_bytes
-        read = fastavro.schemaless_reader if is_shallow else fastavro_in_python.schemaless_reader
+        read = fastavro.schemaless_reader if is_shallow else _read_deep
         try:
             found = read(data, parsed, read_as)
         except RecursionError:
             raise Unparsable(index, "the record is nested too deep: records within themselves, or lists") from None
         except Exception as error:  # bytes that are no record may make it raise anything
             raise Unparsable(index, f"not a record of its Avro schema: {error!r}") from None
-        if (left := len(value) - data.tell()) > 0:
-            raise Unparsable(index, f"not a record of its Avro schema: {left} bytes are left over behind it")
+        if (left := len(value) - data.tell()) != 0:
+            why = f"{left} bytes are left over behind it" if left > 0 else "it ends too early"
+            raise Unparsable(index, f"not a record of its Avro schema: {why}")
         assert isinstance(found, dict), found
         return found
 
@@ -108,6 +157,30 @@ def _general(writer: Json, reader: AvroSchema, columns: _Columns) -> Decoder:
             raise Unparsable(None, f"not a record of its Avro schema: {error}") from None
 
     return decode
+
+
+class _Decoder(BinaryDecoder):
+    """Of numbers that end: one of a million bytes would take minutes."""
+
+    def read_long(self) -> int:
+        head: bytes = self.fo.read(_VARINT_BYTES_MAX)
+        size = next((at for at, byte in enumerate(head, 1) if byte < 0x80), 0)
+        if not size:
+            raise EOFError("a number does not end")
+        self.fo.seek(size - len(head), os.SEEK_CUR)
+        number = sum((byte & 0x7F) << 7 * at for at, byte in enumerate(head[:size]))
+        return (number >> 1) ^ -(number & 1)
+
+    read_int = read_long
+
+
+def _read_deep(data: BytesIO, writer: Json, read_as: Json) -> Any:
+    """What `fastavro_in_python.schemaless_reader` does, with a decoder of ours."""
+    named: dict[str, dict[str, Json]] = {"writer": {}, "reader": {}}
+    writer = fastavro.parse_schema(writer, named["writer"])
+    read_as = read_as and fastavro.parse_schema(read_as, named["reader"])
+    decoder = _Decoder(data)  # type: ignore[no-untyped-call]
+    return fastavro_in_python.read_data(decoder, writer, named, read_as, {})  # type: ignore[no-untyped-call]
 
 
 def _vectorised(writer: Json, reader: AvroSchema, columns: _Columns) -> Decoder | None:
@@ -136,6 +209,7 @@ def _vectorised(writer: Json, reader: AvroSchema, columns: _Columns) -> Decoder 
         "fields": [{"name": "body", "type": _with_longs(writer)}, {"name": "end", "type": "long"}],
     }
     text, end = json.dumps(enclosed), _varint(_END)
+    in_dicts = _general(writer, reader, columns)
 
     def decode(values: Sequence[bytes]) -> pa.RecordBatch:
         try:
@@ -144,6 +218,8 @@ def _vectorised(writer: Json, reader: AvroSchema, columns: _Columns) -> Decoder 
             if not pc.all(whole).as_py():
                 raise Unparsable(pc.index(whole, False).as_py(), "not a record of its Avro schema: bytes are left over")
             body = found.column("body")
+            if any(_has_key_twice(body.field(field.name)) for field, _ in columns if field.name in there):
+                return in_dicts(values)
             arrays = [
                 array_of(node, [defaults[field.name]] * len(values))
                 if field.name in defaults
@@ -159,6 +235,20 @@ def _vectorised(writer: Json, reader: AvroSchema, columns: _Columns) -> Decoder 
             raise Unparsable(None, f"not a record of its Avro schema: {error}") from None
 
     return decode
+
+
+def _has_key_twice(array: pa.Array) -> bool:
+    """Whether a map in it has. The last one counts then, as everywhere where maps are Avro's."""
+    kind = array.type
+    if pa.types.is_map(kind):
+        keys = pa.ListArray.from_arrays(array.offsets, array.keys.cast(pa.binary()))  # not yet seen to be UTF-8
+        pairs = pa.table({"map": pc.list_parent_indices(keys), "key": keys.flatten()})
+        return bool(pairs.group_by(["map", "key"]).aggregate([]).num_rows < len(pairs)) or _has_key_twice(array.items)
+    if pa.types.is_list(kind):
+        return _has_key_twice(array.flatten())
+    if pa.types.is_struct(kind):
+        return any(map(_has_key_twice, array.flatten()))
+    return False
 
 
 def _is_recursive(expanded: Json) -> bool:

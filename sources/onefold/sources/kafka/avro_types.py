@@ -7,7 +7,6 @@ time, and exactly.
 from __future__ import annotations
 
 import enum
-import json
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ import fastavro
 import pyarrow as pa
 
 from onefold.core.errors import ConfigError
+from onefold.sources.kafka.avro_limits import BadSchema, examined, loaded
 
 __all__ = ["AvroSchema", "Node", "array_of", "bare", "mismatch", "without_logical_types"]
 
@@ -71,27 +71,26 @@ _ONLY_NUMBERS = (
     ("long", "timestamp-nanos"),
     ("long", "local-timestamp-nanos"),
 )
+_NUMBERS = ["int", "long", "float", "double"]
 _WIDER = ({"int", "long"}, {"float", "double"})
 
 
 class AvroSchema:
-    """A schema that records are read as: `arrow` are its columns. `stripped` has no logical types, and `decoded_as` is
-    that, parsed by fastavro."""
+    """A schema that records are read as: `arrow` are its columns. `expanded` has every type written out, `stripped` no
+    logical types; and `decoded_as` is that, parsed by fastavro, with numbers left as they were written."""
 
     def __init__(self, text: str) -> None:
         """Raises `ConfigError` for what is no schema of a record, and for types that have no exact Arrow type."""
         try:
-            self.json: Json = json.loads(text)
-            expanded = fastavro.schema.expand_schema(self.json)
-            self.stripped: Json = without_logical_types(self.json)
-            self.decoded_as: Json = fastavro.parse_schema(self.stripped)
-        except Exception as error:  # fastavro's own, and whatever a strange schema makes of it
-            raise ConfigError(
-                f"avro_schema is no Avro schema: {error!r}. It is JSON text, as in an .avsc file"
-            ) from None
-        if not isinstance(expanded, dict) or expanded.get("type") != "record":
+            self.json: Json = loaded(text)
+            self.expanded: Json = examined(self.json)
+        except BadSchema as error:
+            raise ConfigError(f"avro_schema {error}. It is JSON text, as in an .avsc file") from None
+        if not isinstance(self.expanded, dict) or self.expanded.get("type") != "record":
             raise ConfigError("avro_schema must be a record's: its fields are the columns")
-        self.node = _node(expanded, "the record")
+        self.node = _node(self.expanded, "the record")
+        self.stripped: Json = without_logical_types(self.json)
+        self.decoded_as: Json = fastavro.parse_schema(_with_any_number(self.stripped))
         self.arrow = pa.schema(list(self.node.arrow))
 
 
@@ -107,6 +106,26 @@ def without_logical_types(schema: Json) -> Json:
     if "fields" in kept:
         kept["fields"] = [{**field, "type": without_logical_types(field["type"])} for field in kept["fields"]]
     return kept
+
+
+def _with_any_number(schema: Json) -> Json:
+    """The schema with a union of numbers for each float or double: what was written as a whole number is decoded as
+    one, and becomes the column's where that is exact."""
+    if isinstance(schema, list):
+        flat = [kind for branch in schema for kind in _as_list(_with_any_number(branch))]
+        return [kind for number, kind in enumerate(flat) if kind not in flat[:number]]
+    if isinstance(schema, dict) and schema["type"] in ("float", "double"):
+        return _with_any_number(schema["type"])
+    if isinstance(schema, dict):
+        made = {name: _with_any_number(schema[name]) for name in ("type", "items", "values") if name in schema}
+        if "fields" in schema:
+            made["fields"] = [{**field, "type": _with_any_number(field["type"])} for field in schema["fields"]]
+        return {**schema, **made}
+    return {"float": _NUMBERS[:3], "double": _NUMBERS}.get(schema, schema)
+
+
+def _as_list(kind: Json) -> list[Json]:
+    return kind if isinstance(kind, list) else [kind]
 
 
 def mismatch(written: Json, wanted: Json, where: str = "") -> str | None:

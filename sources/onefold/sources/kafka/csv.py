@@ -17,7 +17,7 @@ import pyarrow.csv as pcsv
 
 from onefold.core.decimals import decimals_of
 from onefold.core.errors import ConfigError
-from onefold.sources.kafka.overflow import has_infinity, too_large
+from onefold.sources.kafka.overflow import NO_YEAR, has_infinity, has_no_year, too_large
 from onefold.sources.kafka.sifting import Unparsable, by_chance
 
 __all__ = ["CsvParser", "check", "check_delimiter"]
@@ -81,6 +81,8 @@ class CsvParser:
         for array, field in zip(arrays, self._schema, strict=True):
             if not field.nullable and array.null_count:
                 raise Unparsable(None, f"the field {field.name!r} is empty, and the schema says NOT NULL")
+            if has_no_year(array):
+                raise Unparsable(None, f"the field {field.name!r} has {NO_YEAR}")
             if has_infinity(array):  # an infinity that is written as one is what it says; 1e400 is not
                 written = self._read(joined, {field.name: pa.string()})[0]
                 is_number = pc.match_substring_regex(written, "[0-9]")

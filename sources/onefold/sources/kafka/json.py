@@ -24,7 +24,7 @@ import pyarrow.json as pj
 from onefold.core.decimals import wide
 from onefold.core.errors import ConfigError
 from onefold.core.json_vetting import Vetting
-from onefold.sources.kafka.overflow import has_infinity, too_large
+from onefold.sources.kafka.overflow import NO_YEAR, has_infinity, has_no_year, too_large
 from onefold.sources.kafka.records import Lines, Values
 from onefold.sources.kafka.sifting import Unparsable, by_chance
 
@@ -92,6 +92,8 @@ def _parse_all(values: Values, schema: pa.Schema, vetting: Vetting) -> pa.Record
             raise ValueError(f"the field {field.name!r} is missing or null, and the schema says NOT NULL")
         if has_infinity(array):  # JSON has no infinity, so it was a number such as 1e400
             raise ValueError(too_large(field))
+        if has_no_year(array):
+            raise ValueError(f"the field {field.name!r} has {NO_YEAR}")
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 

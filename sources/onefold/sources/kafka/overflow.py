@@ -1,11 +1,20 @@
-"""Numbers that a text gives and a float cannot hold: parsers make infinities of them."""
+"""What a value says and its column cannot hold: numbers of which parsers make infinities, and times of no calendar.
+
+Spark's dates and timestamps are of the years 1 to 9999. Arrow's 64 bits have room for many more, and JSON and CSV for a
+year 0: no sink takes those, and it would not know the record that they are from.
+"""
 
 from __future__ import annotations
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["has_infinity", "too_large"]
+__all__ = ["NO_YEAR", "has_infinity", "has_no_year", "kafkas_times", "too_large"]
+
+_DAYS = (-719_162, 2_932_896)
+_DAY_US = 86_400_000_000
+_MICROSECONDS = (_DAYS[0] * _DAY_US, (_DAYS[1] + 1) * _DAY_US - 1)
+NO_YEAR = "a time that is not of the years 1 to 9999"
 
 
 def has_infinity(array: pa.Array) -> bool:
@@ -18,6 +27,33 @@ def has_infinity(array: pa.Array) -> bool:
     if pa.types.is_struct(kind):
         return any(map(has_infinity, array.flatten()))
     return False
+
+
+def has_no_year(array: pa.Array) -> bool:
+    """Whether any date or timestamp of microseconds in it, at any depth, is of none of the years there are."""
+    kind = array.type
+    if pa.types.is_map(kind):
+        return has_no_year(array.items)
+    if pa.types.is_list(kind):
+        return has_no_year(array.flatten())
+    if pa.types.is_struct(kind):
+        return any(map(has_no_year, array.flatten()))
+    if not pa.types.is_date32(kind) and not pa.types.is_timestamp(kind):
+        return False
+    low, high = _DAYS if pa.types.is_date32(kind) else _MICROSECONDS
+    found = pc.min_max(array.view(pa.int32() if pa.types.is_date32(kind) else pa.int64()))
+    first, last = found["min"].as_py(), found["max"].as_py()
+    return first is not None and not low <= first <= last <= high
+
+
+def kafkas_times(milliseconds: pa.Array, kind: pa.DataType) -> pa.Array:
+    """The timestamps of records; null where the producer, who sets them, wrote one of none of the years there are."""
+    low, high = (limit // 1000 for limit in _MICROSECONDS)
+    numbers = milliseconds.view(pa.int64())
+    is_one = pc.and_(pc.greater_equal(numbers, low), pc.less_equal(numbers, high))
+    if is_one.false_count:
+        numbers = pc.if_else(is_one, numbers, pa.scalar(None, pa.int64()))
+    return numbers.cast(milliseconds.type).cast(kind)
 
 
 def too_large(field: pa.Field) -> str:
