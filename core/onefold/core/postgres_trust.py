@@ -163,8 +163,8 @@ def check_path(ask: Ask, name: str) -> None:
         raise ConfigError(
             f"table {name!r} {'is' if is_there else 'would be'} in schema {schema!r}, where {whose} may create"
             " functions that then run as this role: names are not looked up there. REVOKE CREATE ON SCHEMA"
-            f" {_quoted(schema)} FROM {whose} (PUBLIC has none since Postgres 15), or give this role a schema of its own as"
-            " search_path; a sink's table can also be named with its schema"
+            f" {_quoted(schema)} FROM {whose} (PUBLIC has none since Postgres 15), or give this role a schema of its own"
+            " as search_path; a sink's table can also be named with its schema"
         )
     if not has_place:
         raise ConfigError(
