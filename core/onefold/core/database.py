@@ -3,31 +3,17 @@ effect."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import sqlalchemy as sa
 from sqlalchemy.exc import ArgumentError, CompileError, IdentifierError, MultipleResultsFound, SQLAlchemyError
 
-from onefold.core import postgres_trust
 from onefold.core.backends import Meaning, backend_of, reason, url_of
 from onefold.core.errors import BadRecord, ConfigError, InDoubt, OnefoldError, OutOfResources, Retriable
 
-__all__ = ["Database", "check_ours", "check_path"]
-
-
-def check_ours(connection: sa.Connection, names: Sequence[str]) -> None:
-    """Refuse tables of onefold's own that others could change: on Postgres, where one database has many owners."""
-    if connection.dialect.name == "postgresql":
-        postgres_trust.check_ours(postgres_trust.asked(connection), names)
-
-
-def check_path(connection: sa.Connection, name: str) -> None:
-    """Before a table of that name is made: refuse where its place would be one in which others can create, too."""
-    if connection.dialect.name == "postgresql":
-        postgres_trust.check_path(postgres_trust.asked(connection), name)
-
+__all__ = ["Database"]
 
 _ITS_OWN = (ArgumentError, CompileError, IdentifierError, MultipleResultsFound)  # SQLAlchemy's, whatever servers say
 # Of libpq and of PyMySQL, where they may stand in a URL's query.

@@ -18,7 +18,17 @@ from onefold.core.errors import ConfigError
 if TYPE_CHECKING:
     import sqlalchemy as sa
 
-__all__ = ["SAFE_PATH", "Ask", "asked", "check_ours", "check_path", "has_store", "take_turn"]
+__all__ = [
+    "SAFE_PATH",
+    "Ask",
+    "asked",
+    "check_ours",
+    "check_path",
+    "check_place",
+    "check_tables",
+    "has_store",
+    "take_turn",
+]
 
 Ask = Callable[[str, Sequence[object]], list[Any]]  # a statement with %s, and its parameters
 
@@ -106,6 +116,18 @@ def asked(connection: sa.Connection) -> Ask:
     return rows
 
 
+def check_tables(connection: sa.Connection, names: Sequence[str]) -> None:
+    """`check_ours` on Postgres; other databases have one owner each."""
+    if connection.dialect.name == "postgresql":
+        check_ours(asked(connection), names)
+
+
+def check_place(connection: sa.Connection, name: str) -> None:
+    """`check_path` on Postgres; elsewhere names are looked up in one place."""
+    if connection.dialect.name == "postgresql":
+        check_path(asked(connection), name)
+
+
 def check_ours(ask: Ask, names: Sequence[str], schema: str | None = None) -> None:
     """Refuse tables of onefold's own that others could change, or have their code run by; missing ones are fine.
 
@@ -163,8 +185,8 @@ def check_path(ask: Ask, name: str) -> None:
         raise ConfigError(
             f"table {name!r} {'is' if is_there else 'would be'} in schema {schema!r}, where {whose} may create"
             " functions that then run as this role: names are not looked up there. REVOKE CREATE ON SCHEMA"
-            f" {_quoted(schema)} FROM {whose} (the default since Postgres 15), or give this role a schema of its own as"
-            " search_path; a sink's table can also be named with its schema"
+            f" {_quoted(schema)} FROM {whose} (PUBLIC has none since Postgres 15), or give this role a schema of"
+            " its own as search_path; a sink's table can also be named with its schema"
         )
     if not has_place:
         raise ConfigError(

@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa
 import sqlalchemy as sa
 
-from onefold.core.database import check_path
 from onefold.core.errors import ConfigError, SchemaMismatch
+from onefold.core.postgres_trust import check_place
 from onefold.sinks.sql.adapter import Adapter
 from onefold.sinks.sql.kinds import Family, kind_of
 from onefold.sinks.sql.naming import TableName, exactly
@@ -25,7 +25,7 @@ def find(connection: sa.Connection, adapter: Adapter, table: TableName) -> dict[
     inspector = sa.inspect(connection)
     if not inspector.has_table(table.name, table.schema):
         if table.schema is None:
-            check_path(connection, table.name)
+            check_place(connection, table.name)
         return None
     if table.name in inspector.get_view_names(table.schema):
         raise ConfigError(f"{table} is a view: name the table that is to hold the rows")
