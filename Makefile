@@ -8,6 +8,8 @@
 # make bench-postgres   the same of the Postgres sink alone, from memory and from Spark
 # make bench-kafka      the same of Kafka alone: a topic into columns, rows into a topic
 # make bench-hbase      the same of HBase alone: rows into a table, in each mode
+# make audit   the lock against known advisories; exit code 3 of .ci/audit.py where they cannot be reached
+# make lock    requirements.lock anew: the versions that it names, with the hashes of all their files
 # make docs    renew the pages that tests write
 # make clean   stop what runs here and remove what was made
 #
@@ -16,11 +18,12 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 INSTALLED := .venv/installed
+TOOLS := .onefold/tools/installed
 UNIT := core/tests hbase/tests sources/tests sinks/tests connectors/tests
 NATIVE := $(addprefix sources/onefold/sources/kafka/native/,building.py fetch.c rdkafka.h)
 ARGS ?=
 
-.PHONY: demo prove torture test sanitize check bench bench-postgres bench-kafka bench-hbase docs clean
+.PHONY: demo prove torture test sanitize check bench bench-postgres bench-kafka bench-hbase audit lock docs clean
 demo: $(INSTALLED)
 	@$(BIN)/onefold demo $(ARGS)
 
@@ -54,6 +57,15 @@ bench-kafka: $(INSTALLED)
 bench-hbase: $(INSTALLED)
 	@$(BIN)/python -m bench.hbase $(ARGS)
 
+audit: $(TOOLS)
+	@$(PYTHON) .ci/audit.py .onefold/tools/bin/pip-audit requirements.lock
+
+lock: $(TOOLS)
+	@sed -nE 's/^([A-Za-z0-9._-]+==[^ ;]+).*/\1/p' requirements.lock > .onefold/tools/pins.in
+	@.onefold/tools/bin/pip-compile --quiet --generate-hashes --strip-extras --allow-unsafe --no-annotate --no-header \
+	  --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --output-file requirements.lock \
+	  $(ARGS) .onefold/tools/pins.in
+
 docs: $(INSTALLED)
 	@ONEFOLD_RENEW_DOCS=1 $(BIN)/python -m pytest -q -m docs $(ARGS)
 
@@ -70,6 +82,11 @@ $(INSTALLED): requirements.lock pyproject.toml hatch_build.py $(NATIVE)
 	  { echo "onefold needs Python 3.11 or newer, and $(PYTHON) is older: make PYTHON=/path/to/python3.11 ..."; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@echo "Installing into .venv: a few minutes, once"
-	@$(BIN)/python -m pip install --disable-pip-version-check --quiet --requirement requirements.lock
+	@$(BIN)/python -m pip install --disable-pip-version-check --quiet --require-hashes --requirement requirements.lock
 	@$(BIN)/python -m pip install --disable-pip-version-check --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(TOOLS): .ci/tools.lock
+	@$(PYTHON) -m venv .onefold/tools
+	@.onefold/tools/bin/python -m pip install --disable-pip-version-check --quiet --require-hashes --requirement .ci/tools.lock
 	@touch $@

@@ -8,6 +8,7 @@ import psycopg
 import pytest
 from lives import MakeWorld, World
 from support import CrashError, crash, failing_at
+from txns import onefold
 from typer.testing import CliRunner
 
 from onefold.connectors.cli import app
@@ -220,12 +221,48 @@ def test_one_pipeline_writes_two_tables_in_one_epoch(
         world.assert_exact(batch + 1)
 
 
-def test_a_pipelines_sink_has_its_ledger_in_one_schema_of_a_database(postgres_url: str, make: MakeWorld) -> None:
-    make()
-    with pytest.raises(ConfigError, match=r"has its ledger in schema 'onefold_sinks' .* bookkeeping_schema='onefold"):
-        PostgresSink(postgres_url, "u", name="t", bookkeeping_schema="another").recover("p")
-    PostgresSink(postgres_url, "t", bookkeeping_schema="another").recover("another pipeline").close()
-    PostgresSink(postgres_url, "another sink", bookkeeping_schema="another").recover("p").close()
+def test_pipelines_and_sinks_of_one_name_with_their_ledgers_in_two_schemas_keep_apart(
+    make: MakeWorld, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The names of prepared transactions count in the whole database."""
+    one = make("t", store=store_in(postgres_url, "one"))
+    other = make(
+        PostgresSink(postgres_url, "u", name="t", bookkeeping_schema="another"), store=store_in(postgres_url, "other")
+    )
+    for world in (one, other):
+        world.start()
+        with monkeypatch.context() as patched:
+            failing_at(patched, "before:Decide", crash)
+            with pytest.raises(CrashError):
+                world.epoch(0)
+    assert len(one.gids()) == 4
+    assert one.start().given_up == 1
+    assert len(one.gids()) == 2, "it removed the other's"
+    one.epoch(0)
+    listed = onefold("list", "--postgres", postgres_url, "--bookkeeping-schema", "another")
+    assert listed.output.count(" p ") == 2
+    assert other.start().given_up == 1
+    other.epoch(0)
+    assert (one.ids("t"), one.ids("u"), one.gids()) == (list(range(10)), list(range(10)), [])
+
+
+@pytest.mark.parametrize(("first", "second"), [("one", "another"), ("onefold_sinks", "another")])
+def test_an_epoch_of_another_bookkeeping_schema_is_not_taken_for_damaged(
+    make: MakeWorld, postgres_url: str, monkeypatch: pytest.MonkeyPatch, first: str, second: str
+) -> None:
+    def sink_in(schema: str) -> PostgresSink:
+        return PostgresSink(postgres_url, "t", delivery="two_phase", bookkeeping_schema=schema)
+
+    world = make(sink_in(first))
+    world.start()
+    with monkeypatch.context() as patched:
+        failing_at(patched, "after:Commit", crash)
+        with pytest.raises(CrashError):
+            world.epoch(0)
+    with pytest.raises(ConfigError, match="bookkeeping_schema"):
+        make(sink_in(second)).start()
+    assert make(sink_in(first)).start().finished == 1
+    assert world.ids("t") == list(range(10))
 
 
 @pytest.mark.parametrize("delivery", DELIVERIES)

@@ -296,7 +296,7 @@ def test_a_driver_that_was_taken_over_notes_nothing(line: Line, kafka_server: Ka
 
 def notes(servers: str, prefix: str) -> list[str]:
     """The keys of a sink's records in the progress topic, in their order."""
-    log = requests.read_log(cluster(servers, {}, 20), "onefold_progress", 0)
+    log = requests.read_log(cluster(servers, {}, 20), "onefold_progress-p", 0)
     keys = [item.key for items, _ in log for item in items if isinstance(item, Record)]
     return [key for key in keys if key.startswith(prefix)]
 

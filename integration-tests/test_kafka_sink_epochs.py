@@ -129,7 +129,7 @@ def test_the_progress_topic_forgets_ids_that_nobody_uses_any_more_and_a_zombie_o
     world.assert_exact(9)
     cluster = Cluster(world.servers, {}, 20)
     kept: dict[str, bytes | None] = {}
-    for items, _ in requests.read_log(cluster, old.settings.progress_topic, 0):
+    for items, _ in requests.read_log(cluster, old.settings.progress_topic("p"), 0):
         kept |= {item.key: item.value for item in items if isinstance(item, Record) and f"/{world.topic}/" in item.key}
     cluster.close()
     generations = [name.split("/")[3] for name, value in kept.items() if value is not None]

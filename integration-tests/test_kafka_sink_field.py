@@ -5,24 +5,18 @@ from __future__ import annotations
 import datetime as dt
 import uuid
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from certificates import secure_kafka, self_signed
+from certificates import self_signed
 from confluent_kafka.admin import (
-    AclBinding,
-    AclBindingFilter,
     AclOperation,
-    AclPermissionType,
-    AdminClient,
-    ResourcePatternType,
     ResourceType,
 )
-from confluent_kafka.cimpl import NewTopic
+from guarded_kafka import Guarded, guarded_kafka
 from kafka import KafkaAdminClient
 from kafka_life import SCHEMA, batches
 from kafka_reading import Reader, open_transactions
@@ -50,51 +44,10 @@ UPGRADE, DOWNGRADE = 1, 2
 Topic = Callable[..., str]
 
 
-@dataclass
-class Guarded:
-    """A broker where alice logs in over TLS and may do nothing that no ACL allows; whoever comes by the first address
-    may do everything."""
-
-    server: KafkaServer
-    settings: dict[str, str]
-
-    def __post_init__(self) -> None:
-        self.servers = self.server.bootstrap_servers
-        self.admin = AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
-
-    def topic(self) -> str:
-        name = f"test-{uuid.uuid4().hex[:12]}"
-        self.admin.create_topics([NewTopic(name, 2, 1)])[name].result(20)
-        return name
-
-    def allow(self, kind: ResourceType, name: str, *operations: AclOperation, prefixed: bool = False) -> None:
-        pattern = ResourcePatternType.PREFIXED if prefixed else ResourcePatternType.LITERAL
-        acls = [AclBinding(kind, name, pattern, "User:alice", "*", op, AclPermissionType.ALLOW) for op in operations]
-        for future in self.admin.create_acls(acls).values():
-            future.result(20)
-
-    def deny(self, kind: ResourceType, prefix: str, operation: AclOperation) -> None:
-        """Take an operation away again, until the broker has heard of it."""
-        of = AclBindingFilter(
-            kind, prefix, ResourcePatternType.PREFIXED, "User:alice", "*", operation, AclPermissionType.ALLOW
-        )
-        for future in self.admin.delete_acls([of]).values():
-            future.result(20)
-        wait_until(lambda: not self.admin.describe_acls(of).result(20), 20, "an ACL that is gone")
-
-    def sink(self, topic: str, **more: Any) -> KafkaSink:
-        settings = {**self.settings, **more.pop("settings", {})}
-        return KafkaSink(topic, bootstrap_servers=self.server.secure_servers, settings=settings, **more)
-
-
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
-    rules = {
-        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-        "super.users": "User:ANONYMOUS",
-    }
-    with secure_kafka(tmp_path_factory.mktemp("guarded"), rules) as (server, settings):
-        yield Guarded(server, settings)
+    with guarded_kafka(tmp_path_factory.mktemp("guarded")) as guarded:
+        yield guarded
 
 
 def test_with_acls_by_prefix_a_login_over_tls_writes_epochs_and_without_them_is_told_what_is_missing(

@@ -37,7 +37,7 @@ def refuse_settings_of_others(url: str, *tables: str) -> None:
             ADD CONSTRAINT asynchronous CHECK (current_setting('synchronous_commit') = 'on'),
             ADD CONSTRAINT timed CHECK (current_setting('statement_timeout') = '0'),
             ADD CONSTRAINT impatient CHECK (current_setting('lock_timeout') <> '1ms'),
-            ADD CONSTRAINT elsewhere CHECK (current_setting('search_path') = '"$user", public')
+            ADD CONSTRAINT elsewhere CHECK (current_setting('search_path') = 'public, pg_temp')
             """,
         )
 

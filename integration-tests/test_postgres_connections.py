@@ -312,7 +312,7 @@ def test_a_statement_timeout_in_the_url_is_the_users_wish(url: str) -> None:
 
     def sleep() -> None:
         with pool.borrow(wished, "test") as session:
-            session.execute(pool.begin(5))
+            session.begin(5)
             session.execute("SELECT pg_sleep(5)")
 
     with pytest.raises(Retriable, match=r"SQLSTATE 57014.*the URL's own options"):

@@ -147,7 +147,7 @@ def test_an_outgrown_stage_that_somebody_opens_just_then_is_kept(postgres_url: s
     there = "SELECT to_regclass(%s) IS NOT NULL"
     with psycopg.connect(postgres_url) as opener:
         quoted = ".".join(f'"{part}"' for part in old.split("."))
-        opener.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (quoted,))
+        opener.execute(f"LOCK TABLE {quoted} IN ACCESS SHARE MODE".encode())
         committer.commit(decided(one), [one])
         assert ask(there, old) == [(True,)]
     committer.commit(decided(one), [one])

@@ -23,7 +23,7 @@ from onefold.sources.kafka.inferring import infer
 from onefold.sources.kafka.json import JsonParser
 from onefold.sources.kafka.raw import RAW_COLUMNS
 from onefold.sources.kafka.records import Wanted
-from onefold.sources.kafka.sifting import BadValue, TooManyBad, sift
+from onefold.sources.kafka.sifting import BadValue, TooManyBad, Unparsable, sift
 from onefold.sources.kafka.text import TextParser
 
 PAIR = pa.schema({"a": pa.int64(), "b": pa.string()})
@@ -232,6 +232,7 @@ class Held:
 
     def __init__(self, batch: pa.RecordBatch) -> None:
         self.batch = batch
+        self.too_large: dict[int, int | None] = {}
 
     def __len__(self) -> int:
         return int(self.batch.num_rows)
@@ -247,8 +248,8 @@ class Held:
 def test_a_bad_record_is_kept_byte_by_byte_with_a_reason_that_any_destination_takes() -> None:
     rows = [{"topic": "t", "partition": 1, "offset": n, "key": b"k", "value": b"x\x00%d" % n} for n in range(3)]
     records = Held(pa.RecordBatch.from_pylist(rows, schema=RAW_COLUMNS))
-    bad = [BadValue(0, "quotes a \0 and \udcff"), BadValue(2, "z" * 5000)]
+    bad = [BadValue(n, Unparsable(0, reason).reason) for n, reason in ((0, "quotes a \0 and \udcff"), (2, "z" * 5000))]
     first, last = bad_batch(records, bad, Wanted(key=True)).to_pylist()
     assert (first["source_offset"], first["key"], first["value"]) == (0, b"k", b"x\x000")
-    assert first["reason"] == r"quotes a \0 and \udcff"
+    assert first["reason"] == r"quotes a \x00 and \udcff"
     assert (last["source_offset"], last["headers"], len(last["reason"])) == (2, None, 1003)

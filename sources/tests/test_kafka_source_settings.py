@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 import subprocess
 import sys
 from typing import Any
@@ -18,6 +19,9 @@ JSON = {"format": "json", "positions": True}
 
 def source(*topics: str, **more: Any) -> KafkaSource:
     return KafkaSource(*(topics or ("orders",)), **{"bootstrap_servers": "localhost:9092", **more})
+
+
+RECORD = '{"type": "record", "name": "r", "fields": [{"name": "id", "type": "long"}]}'
 
 
 def test_a_source_pickles_and_comes_back_from_its_options() -> None:
@@ -61,7 +65,8 @@ def test_frozen_positions_take_the_place_of_the_starting_offsets() -> None:
         ({"format": "json", "columns": ["keys"]}, "'keys' is not"),
         ({"format": "json", "columns": ["key"], "schema": "kafka_key string"}, "has a column 'kafka_key'"),
         ({"format": "json", "on_error": "ignore"}, "fail, dead_letter, skip"),
-        ({"on_error": "skip"}, "takes every record as it is"),
+        ({"record_bytes_max": 0}, "how many bytes a record may have"),
+        ({"record_bytes_max": 1 << 31}, "how many bytes a record may have"),
         ({"format": "json", "bad_records_max": -1}, "0 or more"),
         ({"format": "avro"}, "needs avro_schema"),
         ({"format": "avro", "schema": "id long"}, "those of avro_schema"),
@@ -132,3 +137,18 @@ def test_the_source_package_knows_nothing_of_spark() -> None:
         "assert not any(m.startswith(('pyspark', 'pandas')) for m in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_secrets_travel_as_options_whose_values_spark_leaves_out_of_its_plans() -> None:
+    secrets = {"ssl.key.pem": "a", "sasl.oauthbearer.config": "b", "sasl.password": "c", "ssl.keystore.password": "d"}
+    registry = {"url": "http://r", "basic.auth.user.info": "u:e"}
+    source = KafkaSource(
+        "t", bootstrap_servers="b:1", settings=secrets, format="avro", avro_schema=RECORD, schema_registry=registry
+    )
+    options = source.options()
+    for name, value in options.items():
+        if value in ("a", "b", "c", "d", "u:e"):
+            assert re.search("(?i)secret|password|token", name), name  # Spark's spark.redaction.regex
+    assert KafkaSource.from_options(options) == source
+    by_hand = {name.removeprefix("secret."): value for name, value in options.items()}
+    assert KafkaSource.from_options(by_hand) == source

@@ -9,6 +9,7 @@ from typing import Any
 
 from onefold.connectors.store_examination import StoreLook
 from onefold.core import Guarantee, OnefoldError, Sink, SinkKind
+from onefold.core.exposure import Reaching, of_url
 from onefold.core.findings import Examined, Finding, Holding, Level, not_promised
 from onefold.core.invariants import INVARIANTS
 from onefold.core.settling import Fate, fates
@@ -72,26 +73,43 @@ class Diagnosis:
 
 
 def diagnose(
-    pipeline: str, sinks: Sequence[Sink], *, store: str | None = None, source: KafkaSource | None = None
+    pipeline: str,
+    sinks: Sequence[Sink],
+    *,
+    store: str | None = None,
+    source: KafkaSource | None = None,
+    require_tls: bool = False,
 ) -> Diagnosis:
-    """Examine these sinks as the pipeline has them; `store` as `Pipeline` takes it, by default the first sink's own.
+    """Examine these sinks as the pipeline has them; `store` and `require_tls` as `Pipeline` takes them, the store by
+    default the first sink's own.
 
     A server that does not answer is a finding like any other: whatever else can be looked at is.
     """
     url = store or next((url for sink in sinks if (url := sink.store_url())), None)
     look = StoreLook(pipeline)
-    about_store = _asked(lambda: look.at(url))
-    about_source = _asked(lambda: kafka.examine(source, look.position)) if source is not None else ()
-    return Diagnosis(pipeline, about_store, about_source, tuple(_examined(sink, look) for sink in sinks))
+    refused = Level.PROBLEM if require_tls else Level.CAUTION
+    exposed = of_url(url, "the checkpoint store's") if url else ""
+    about_store = (*_exposed(exposed, refused), *_asked(lambda: look.at(url)))
+    about_source: tuple[Finding, ...] = ()
+    if source is not None:
+        about_source = (*_exposed(source, refused), *_asked(lambda: kafka.examine(source, look.position)))
+    return Diagnosis(pipeline, about_store, about_source, tuple(_examined(sink, look, refused) for sink in sinks))
 
 
-def _examined(sink: Sink, look: StoreLook) -> SinkDiagnosis:
+def _exposed(part: object, level: Level) -> tuple[Finding, ...]:
+    """What is wrong with how its servers are reached, or those words."""
+    says = part if isinstance(part, str) else part.exposure() if isinstance(part, Reaching) else ""
+    return (Finding(level, says),) if says else ()
+
+
+def _examined(sink: Sink, look: StoreLook, exposed: Level) -> SinkDiagnosis:
     try:
         promise = sink.guarantee()
     except OnefoldError as error:
         return SinkDiagnosis(sink.name, None, (Finding(Level.PROBLEM, str(error)),))
 
     def findings() -> Iterator[Finding]:
+        yield from _exposed(sink, exposed)
         if not promise.is_protected:
             says = "it runs without protection: rows double with every retry and every replay"
             yield Finding(Level.PROBLEM, says, tuple(not_promised(promise)))

@@ -14,6 +14,7 @@ from rich.console import Console
 from onefold.connectors import hbase_options as hbase_is
 from onefold.connectors import kafka_options as kafka_is
 from onefold.connectors.listed import listed
+from onefold.connectors.told import settings_of, told
 from onefold.core import ConfigError, Sink
 
 __all__ = ["doctor"]
@@ -39,7 +40,7 @@ class TableMode(StrEnum):
 
 def doctor(
     pipeline: Annotated[str, typer.Option(help="The pipeline's name.")],
-    postgres: Annotated[str | None, typer.Option(help="URL of a Postgres sink's database.")] = None,
+    postgres: Annotated[str | None, typer.Option(help="URL of a Postgres sink's database.", callback=told)] = None,
     table: Annotated[str | None, typer.Option(help="The Postgres sink's table.")] = None,
     delivery: Annotated[Delivery, typer.Option(help="The Postgres sink's delivery.")] = Delivery.AUTO,
     mode: Annotated[
@@ -85,7 +86,12 @@ def doctor(
     topic: Annotated[str, typer.Option(help="The source's topic or topics, separated by commas.")] = "",
     bootstrap_servers: Annotated[str | None, typer.Option(help="The source's Kafka brokers.")] = None,
     setting: kafka_is.Setting = None,
-    store: Annotated[str | None, typer.Option(help="The checkpoint store, if it isn't in that database.")] = None,
+    store: Annotated[
+        str | None, typer.Option(help="The checkpoint store, if it isn't in that database.", callback=told)
+    ] = None,
+    require_tls: Annotated[
+        bool, typer.Option("--require-tls", help="As the pipeline has it: what is not reached by TLS is a problem.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """What the pipeline guarantees, and whether its servers are set up for it. Changes nothing. Exit code 1 if not."""
@@ -150,7 +156,8 @@ def doctor(
             "name the pipeline's sinks: --postgres URL --table NAME, or --into TOPIC, or --hbase SERVERS --hbase-table"
             " NAME --row-key COLUMNS, or several of these"
         )
-    found = diagnose(pipeline, sinks, store=store, source=_source(listed(topic), bootstrap_servers, setting or []))
+    source = _source(listed(topic), bootstrap_servers, setting or [])
+    found = diagnose(pipeline, sinks, store=store, source=source, require_tls=require_tls)
     if as_json:
         json.dump(found.as_dict(), sys.stdout, indent=2)
         sys.stdout.write("\n")
@@ -175,4 +182,4 @@ def _source(topics: Sequence[str], servers: str | None, settings: Sequence[str])
         return None
     if servers is None:
         raise ConfigError("--topic goes with --bootstrap-servers, the brokers of the source's topics")
-    return KafkaSource(*topics, bootstrap_servers=servers, settings=kafka_is.settings_of(settings))
+    return KafkaSource(*topics, bootstrap_servers=servers, settings=settings_of(settings))

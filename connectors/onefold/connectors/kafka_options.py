@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from onefold.connectors.listed import listed
+from onefold.connectors.told import settings_of
 from onefold.core import ConfigError
 
 if TYPE_CHECKING:
     from onefold.sinks import KafkaSink
 
-__all__ = ["Id", "Into", "Mode", "Name", "Prefix", "ProgressTopic", "Servers", "Setting", "kafka_sink", "settings_of"]
+__all__ = ["Id", "Into", "Mode", "Name", "Prefix", "ProgressTopic", "Servers", "Setting", "kafka_sink"]
 
 
 class _Mode(StrEnum):
@@ -29,7 +30,9 @@ Name = Annotated[str | None, typer.Option(help="The Kafka sink's name, if it isn
 Id = Annotated[str, typer.Option(help="keyed: the columns that make the unique id.")]
 ProgressTopic = Annotated[str | None, typer.Option(help="The Kafka sink's progress_topic.")]
 Prefix = Annotated[str | None, typer.Option(help="As the Kafka sink has it.")]
-Setting = Annotated[list[str] | None, typer.Option(help="name=value: librdkafka's, of source and sink.")]
+Setting = Annotated[
+    list[str] | None, typer.Option(help="name=value, ${VARIABLE} or @file: librdkafka's, of source and sink.")
+]
 
 _COLUMNS = ("id", "into_key", "into_headers")
 
@@ -53,10 +56,3 @@ def kafka_sink(into: str | None, servers: str | None, settings: Sequence[str] = 
         told[name] = listed(value) if name in _COLUMNS else value.value if isinstance(value, StrEnum) else value
     own = {name.removeprefix("into_"): value for name, value in told.items()}
     return KafkaSink(into, bootstrap_servers=servers, settings=settings_of(settings), **own)
-
-
-def settings_of(given: Sequence[str]) -> dict[str, str]:
-    pairs = [text.partition("=") for text in given]
-    if wrong := [name for name, equals, _ in pairs if not equals]:
-        raise ConfigError(f"--setting is name=value, as in security.protocol=SSL, not {wrong[0]!r}")
-    return {name.strip(): value for name, _, value in pairs}

@@ -52,6 +52,7 @@ class Transactions:
         """Commit and roll back what can be without taking the pipeline over; of one transaction, or of all."""
         with self._driver(pipeline, lambda t: gid in (None, t.name)) as driver:
             found = self._survey(pipeline, driver)
+            self._refuse_theirs(pipeline, found.facts, gid)
             return driver.run(settle(found, lambda committable: gid in (None, committable.handle)))
 
     def take_over(self, pipeline: str) -> Started:
@@ -86,7 +87,11 @@ class Transactions:
                 yield from (Verdict(t, Fate.UNKNOWN, str(error)) for t in here)
                 return
             named = {(c.sink, c.handle): fate for c, fate in found.fates.items()}
+            decided = _decided(found.facts)
             for t in here:
+                if not t.is_ours:
+                    yield _theirs(t, (t.sink or "", t.name) in decided)
+                    continue
                 # Prepared after the list was made, or gone since: what a running pipeline does all the time.
                 fate = named.get((t.sink or "", t.name), Fate.LEAVE)
                 yield Verdict(t, fate, _because(t, fate, found.facts, sessions))
@@ -105,10 +110,19 @@ class Transactions:
         with ExitStack() as stack:
             committers = {}
             for sink in sorted(sinks):
-                owners = {t.owner for t in listed if t.sink == sink and finishes(t)}
+                owners = {t.owner for t in listed if t.sink == sink and t.is_ours and finishes(t)}
                 committers[sink] = self._operations.committer(pipeline, sink, owners)
                 stack.callback(committers[sink].close)
             yield Driver(pipeline, self._store, committers, _raise)
+
+    def _refuse_theirs(self, pipeline: str, facts: StoreFacts, gid: str | None) -> None:
+        """What a manifest names must be committed, and no less: this session may not."""
+        decided = _decided(facts)
+        for t in self._operations.prepared():
+            if t.is_here and not t.is_ours and t.pipeline == pipeline and gid in (None, t.name):
+                verdict = _theirs(t, (t.sink or "", t.name) in decided)
+                if verdict.fate is Fate.COMMIT:
+                    raise ConfigError(f"{t.name!r}: {verdict.because}")
 
     def _survey(self, pipeline: str, driver: Driver) -> Survey:
         """Raises ConfigError where nothing shows that this store is the pipeline's store."""
@@ -134,6 +148,22 @@ class Transactions:
 def _shares(driver: Driver, sink: str, store_id: str) -> bool:
     committer = driver.committers[sink]
     return isinstance(committer, LastResource) and committer.shares_store(store_id)
+
+
+def _decided(facts: StoreFacts) -> set[tuple[str, str]]:
+    return {(c.sink, c.handle) for r in facts.unfinished if r.state is EpochState.DECIDED for c in r.manifest}
+
+
+def _theirs(transaction: Prepared, is_decided: bool) -> Verdict:
+    prepared_by = f"prepared by role {transaction.owner!r}, of which this session's is no member"
+    if is_decided:
+        because = (
+            f"its epoch was decided, and it was {prepared_by}: GRANT it that role, or connect as it or a superuser"
+        )
+        return Verdict(transaction, Fate.COMMIT, because)
+    return Verdict(
+        transaction, Fate.LEAVE, f"{prepared_by}, and no manifest names it: whatever it is, no pipeline waits"
+    )
 
 
 def _sinks_of(facts: StoreFacts) -> tuple[str, ...]:

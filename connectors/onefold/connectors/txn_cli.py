@@ -7,21 +7,22 @@ from typing import Annotated
 import typer
 
 from onefold.connectors import kafka_options as kafka_is
+from onefold.connectors.told import told
 from onefold.core import ConfigError
 
 __all__ = ["app"]
 
 app = typer.Typer(help="What onefold has prepared and keeps in a Postgres database.", no_args_is_help=True)
 
-Postgres = Annotated[str, typer.Option(help="URL of the destination's database.")]
+Postgres = Annotated[str, typer.Option(help="URL of the destination's database.", callback=told)]
 Pipeline = Annotated[str | None, typer.Option(help="Only this pipeline's.")]
-Store = Annotated[str | None, typer.Option(help="The checkpoint store, if it isn't in that database.")]
+Store = Annotated[str | None, typer.Option(help="The checkpoint store, if it isn't in that database.", callback=told)]
 Schema = Annotated[str, typer.Option("--bookkeeping-schema", help="The sinks' bookkeeping_schema.")]
 
 
 @app.command(name="list")
 def list_(
-    postgres: Annotated[str | None, typer.Option(help="URL of the destination's database.")] = None,
+    postgres: Annotated[str | None, typer.Option(help="URL of the destination's database.", callback=told)] = None,
     pipeline: Pipeline = None,
     store: Store = None,
     schema: Schema = "onefold_sinks",

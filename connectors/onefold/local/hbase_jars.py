@@ -10,7 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from onefold.local.artifacts import Distribution, downloaded
+from onefold.local.artifacts import Distribution, downloaded, pinned
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -69,8 +69,8 @@ def hbase_jars(java: Java, progress: Progress | None = None) -> Path:
         "HBase",
         HBASE_VERSION,
         modules=_MODULES,
+        sums=pinned(Path(__file__).with_name(f"hbase-{HBASE_VERSION}.sha256")),
         transitive=False,
-        jars_expected=len(_MODULES),
         download_bytes=250 * 1024 * 1024,
     )
     return downloaded(distribution, java, progress)

@@ -9,7 +9,8 @@ import signal
 import socket
 import subprocess
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -187,18 +188,31 @@ class KafkaServer(LocalServer):
         cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         command = [*self._command(("-Xmx128m",)), "kafka.tools.StorageTool", "format"]
         users = [f"--add-scram={_SCRAM}=[name={name},password={word}]" for name, word in self._users.items()]
-        formatted = subprocess.run(
-            [*command, f"--cluster-id={cluster_id}", "--config", str(configuration), *users],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_FORMAT_S_MAX,
-            check=False,
-        )
+        with self._arguments([f"--cluster-id={cluster_id}", f"--config={configuration}", *users]) as arguments:
+            formatted = subprocess.run(
+                [*command, f"@{arguments}"],
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=_FORMAT_S_MAX,
+                check=False,
+            )
         if formatted.returncode != 0:
             said = (formatted.stdout + formatted.stderr).strip()
             raise LocalServerError(f"Kafka's data folder {self._data} could not be made: {said[-2000:]}")
+
+    @contextmanager
+    def _arguments(self, arguments: Sequence[str]) -> Iterator[Path]:
+        """A file of them, one a line: on a command line every user of the machine could read the passwords."""
+        path = self.home / "arguments"
+        path.unlink(missing_ok=True)
+        path.touch(0o600, exist_ok=False)
+        path.write_text("".join(f"{argument}\n" for argument in arguments))
+        try:
+            yield path
+        finally:
+            path.unlink()
 
     def _is_ready(self, port: int) -> bool:
         """The broker answers, and with the cluster id of our data: it is not somebody else's."""

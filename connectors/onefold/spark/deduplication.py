@@ -13,12 +13,13 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, IntegralType, StringType
 
-from onefold.core import ConfigError
+from onefold.core import BadRecord, ConfigError
 from onefold.sources.kafka import KafkaSource
 from onefold.sources.kafka.columns import added_columns
 from onefold.sources.kafka.deduplication import HEADER, Deduplication, IdsWithin, OrderedIds
 from onefold.spark.blocks import BLOCKS, HIGHEST, ID, KEPT, Places, keep_first, keep_new, pack, unpack
 from onefold.spark.highest import SEQUENCE, SOURCE
+from onefold.spark.sealing import marks
 
 __all__ = ["deduplicate", "widened"]
 
@@ -73,11 +74,13 @@ def _within(df: DataFrame, ids: IdsWithin, places: Places) -> DataFrame:
     """Spark's own set. Its clock is each batch's time: by the records' own times, late ones would be dropped unseen."""
     id = _id(df, ids.id)
     topic, partition, offset = (F.col(name).cast("string") for name in places.columns)
+    before, behind = marks(BadRecord)
     complaint = F.concat(
-        # As a Python error's text begins: `from_spark` reads it so. In two parts, for the plan's text shows them too.
-        *(F.char(F.lit(10)), F.lit("onefold.core.errors.BadRecord: ")),
+        # Sealed as a worker's errors are. The mark is in two parts, for the plan's text shows them too.
+        *(F.lit(before[:-8]), F.lit(before[-8:])),
         *(topic, F.lit("/"), partition, F.lit(" offset "), offset),
         F.lit(f": {places.id_is} is missing, and every record needs one. Filter such records out first"),
+        F.lit(behind),
     )
     is_missing = id.isNull() | (F.length(id) == 0) if _is_text(df, id) else id.isNull()
     named = df.withColumn(ID, F.when(is_missing, F.raise_error(complaint)).otherwise(id))

@@ -8,16 +8,13 @@ from contextlib import suppress
 from py4j.protocol import Py4JError
 from pyspark.errors import AnalysisException, PySparkException
 
-from onefold.core import OnefoldError, Retriable, Terminal, errors
+from onefold.core import OnefoldError, Retriable, Terminal
+from onefold.core.plain import plain
+from onefold.spark.sealing import opened
 
 __all__ = ["WorkerDied", "from_spark"]
 
-# A message may have several lines: it ends at an empty one, at the JVM's stack, at the next error, or with the text.
-_RAISED = re.compile(r"^\s*onefold\.\S+\.([A-Z]\w+): (.*(?:\n(?!\s*$|\s+at |\s*onefold\.).*)*)", re.MULTILINE)
-
-_SQLSTATE = re.compile(r"\s+SQLSTATE: \w{5}$")  # Spark's own, behind the text of an error in a data source
-
-_OTHERS = re.compile(r"^\s*((?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception)\b.*)$", re.MULTILINE)
+_RAISED = re.compile(r"^\s*((?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception)\b.*|onefold(?:\.\w+)+: .*)$", re.MULTILINE)
 
 _NOT_THERE = re.compile(r"ModuleNotFoundError: No module named '([^']+)'")
 
@@ -30,26 +27,26 @@ class WorkerDied(Retriable):
 
 
 def from_spark(error: Exception) -> OnefoldError:
-    """The onefold error inside a Spark exception's text, by its class name.
+    """The onefold error that a worker has sealed in a Spark exception's text (`onefold.spark.sealing`).
 
     Another Python exception, or one of SQL over the data (a division by zero), is the job's own, `Terminal`; what else
     fails a job (an executor lost, a fetch failed) is `Retriable`: nothing was decided.
     """
     text = str(error)
-    found = _RAISED.findall(text)
-    for name, message in reversed(found):
-        kind = getattr(errors, name, None)
-        if isinstance(kind, type) and issubclass(kind, OnefoldError):
-            return kind(_SQLSTATE.sub("", message))
-    raised = _OTHERS.findall(text)
+    if (sealed := opened(text)) is not None:
+        return sealed
+    raised = _RAISED.findall(text)
     is_python = bool(raised) and "Traceback (most recent call last)" in text
     if is_python or isinstance(error, AnalysisException) or _is_of_data(error):
-        reason = raised[-1] if raised else text.strip().split("\n", 1)[0]
+        reason = plain(raised[-1] if raised else _first_line(text))
         if missing := _NOT_THERE.match(reason):
             return Terminal(_not_there(missing[1]))
         return Terminal(f"the job's own code failed: {reason}. This batch is not decided; mend it, start again")
-    reason = text.strip().split("\n", 1)[0]
-    return (WorkerDied if _DIED in text else Retriable)(f"the Spark job failed: {reason}")
+    return (WorkerDied if _DIED in text else Retriable)(f"the Spark job failed: {plain(_first_line(text))}")
+
+
+def _first_line(text: str) -> str:
+    return text.strip().split("\n", 1)[0]
 
 
 def _not_there(module: str) -> str:

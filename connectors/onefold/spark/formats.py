@@ -7,6 +7,8 @@ from importlib.util import find_spec
 
 from pyspark.sql import SparkSession
 
+from onefold.spark.sealing import share_key
+
 __all__ = ["register"]
 
 # Each format with its server's client: who has no use for one need not install it.
@@ -19,6 +21,7 @@ _FORMATS = {
 
 def register(spark: SparkSession) -> None:
     """Make `onefold_kafka`, `onefold_hbase` and `onefold_postgres` known to this session. Again is fine."""
+    share_key(spark)
     for client, (module, name) in _FORMATS.items():
         if find_spec(client) is not None:
             spark.dataSource.register(getattr(import_module(module), name))

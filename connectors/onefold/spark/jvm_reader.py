@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -19,6 +21,7 @@ from onefold.spark.workers import is_guarded, settle
 
 if TYPE_CHECKING:
     from onefold.sources.kafka import KafkaSource
+    from onefold.sources.kafka.records import Wanted
 
 __all__ = ["read_through_spark"]
 
@@ -88,9 +91,24 @@ class _SparksRecords:
     """What came out of the JVM, as the formats get records: of one partition, since a task of Spark's reads one."""
 
     batch: pa.RecordBatch
+    wanted: Wanted
 
     def __len__(self) -> int:
         return int(self.batch.num_rows)
+
+    @property
+    def too_large(self) -> Mapping[int, int | None]:
+        """As our own reader counts. Spark's connector has all of a record in memory by now, whatever its size."""
+        columns = ("value", *(["key"] if self.wanted.key else []))
+        sizes = sum((_lengths(self.batch.column(name)) for name in columns), np.zeros(len(self), np.int64))
+        if self.wanted.headers:
+            headers = self.batch.column("headers")
+            rows, pairs = pc.list_parent_indices(headers), headers.flatten()
+            lengths = _lengths(pairs.field("key")) + _lengths(pairs.field("value"))
+            sizes = sizes + np.bincount(rows, lengths, len(self)).astype(np.int64)
+        sizes = pa.array(sizes)
+        at = pc.indices_nonzero(pc.greater(sizes, self.wanted.record_bytes_max))
+        return dict(zip(at.to_pylist(), sizes.take(at).to_pylist(), strict=True))
 
     @property
     def values(self) -> Sequence[bytes | None]:
@@ -99,6 +117,11 @@ class _SparksRecords:
 
     def column(self, field: pa.Field) -> pa.Array:
         return self.batch.column(field.name).cast(field.type)
+
+
+def _lengths(texts: pa.Array) -> np.ndarray[Any, np.dtype[np.int64]]:
+    lengths: np.ndarray[Any, np.dtype[np.int64]] = pc.fill_null(pc.binary_length(texts), 0).to_numpy().astype(np.int64)
+    return lengths
 
 
 @dataclass(frozen=True)
@@ -121,7 +144,7 @@ class _Parse:
             if batch.num_rows:
                 (first, last) = (batch.slice(at, 1).to_pylist()[0] for at in (0, batch.num_rows - 1))
                 wanted = OffsetRange(first["topic"], first["partition"], first["offset"], last["offset"] + 1)
-                part = parsing.part(_SparksRecords(batch), wanted)
+                part = parsing.part(_SparksRecords(batch, parsing.wanted), wanted)
                 begin, skipped = begin or wanted, skipped + part.bad.num_rows
                 if part.rows.num_rows:
                     yield part.rows

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.query import StreamingQuery
 
-from onefold.core import ConfigError, EpochRecord, Fenced, Guarantee, OnefoldError, Positions, Sink
+from onefold.core import ConfigError, EpochRecord, Fenced, Guarantee, OnefoldError, Positions, Sink, exposure
 from onefold.core.effects import StoreFacts
 from onefold.core.protocol import Initial, Outcome, Started
 from onefold.core.runs import refuse_query
@@ -52,6 +52,7 @@ class Pipeline:
     `checkpoint` is only needed where there is no JVM to ask (Spark Connect). `on_outcome` is told of every batch.
     `dead_letters` is the sink of source records that cannot be read, where the source has `on_error="dead_letter"`:
     rows of `onefold.core.dead_letters.LETTER_COLUMNS`, in the same epoch as the others. `bad_records` counts them.
+    With `require_tls` whatever it connects to, except on this machine, is reached by TLS and verified, or refused.
     A pipeline pickles, and opens what it needs when it is needed.
     """
 
@@ -67,6 +68,7 @@ class Pipeline:
         checkpoint: str | None = None,
         on_outcome: Callable[[Outcome], None] | None = None,
         dead_letters: Sink | None = None,
+        require_tls: bool = False,
     ) -> None:
         check_pipeline_name(name)
         everyone = (*sinks, *([dead_letters] if dead_letters is not None else []))
@@ -82,6 +84,11 @@ class Pipeline:
         self.accept_damage = accept_damage
         self.error: OnefoldError | None = None
         self._store_url = store or next((url for sink in everyone if (url := sink.store_url())), None)
+        self._requires_tls = require_tls
+        if require_tls:
+            exposure.require_tls([(f"sink {sink.name!r}", sink) for sink in everyone])
+            if self._store_url and (says := exposure.of_url(self._store_url, "the checkpoint store's")):
+                raise ConfigError(f"the checkpoint store may not be reached so, with require_tls: {says}")
         self._checkpoint = checkpoint
         self._on_outcome = on_outcome
         self._reading: Fetch | BadFetch | None = None
@@ -228,6 +235,8 @@ class Pipeline:
     def settled(self, source: KafkaSource) -> KafkaSource:
         """The source with the schema that the pipeline's first start found, where it leaves that open."""
         check_source(source, self.dead_letters)
+        if self._requires_tls:
+            exposure.require_tls([("the source", source)])
         if source.is_settled:
             return source
         from onefold.sources.kafka import find_schema

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
+from onefold.spark.sealing import share_key
+
 __all__ = ["guarding", "is_guarded", "settle"]
 
 _GUARDED = "onefold.guarded"  # a property of the jobs that one thread of the driver starts
@@ -27,7 +29,9 @@ def settle() -> None:
 
 @contextmanager
 def guarding(spark: SparkSession, is_on: bool = True) -> Iterator[None]:
-    """Tasks of the jobs in here parse so that no value ends their worker."""
+    """Jobs of the driver, whose errors it reads (`from_spark`). If it is on, their tasks parse so that no value ends
+    their worker."""
+    share_key(spark)
     spark.sparkContext.setLocalProperty(_GUARDED, str(is_on))
     try:
         yield

@@ -1,8 +1,7 @@
 from __future__ import annotations
 
-import json
+import hashlib
 import shutil
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,7 +13,13 @@ from onefold.local.artifacts import Distribution, downloaded, kafka_jars, networ
 from onefold.local.hbase_jars import hbase_jars
 from onefold.local.java import Java
 
-JARS = ("kafka_2.13-4.3.1.jar", "log4j-slf4j-impl-2.25.4.jar", "other-1.jar")
+JARS = ("a-1.jar", "b-1.jar", "c-1.jar")
+
+
+def some(*jars: str) -> Distribution:
+    """Made of these jars, as they are here."""
+    sums = {jar: hashlib.sha256(jar.encode()).hexdigest() for jar in jars or JARS}
+    return Distribution("some", "Some", "1", (("org", "a", "1"),), sums, transitive=True, download_bytes=1)
 
 
 @pytest.fixture
@@ -32,11 +37,7 @@ def java_that_downloads(tmp_path: Path) -> Callable[..., Java]:
         shutil.rmtree(source, ignore_errors=True)
         source.mkdir()
         for name in jars:
-            if text is not None:
-                (source / name).write_text(text)
-            else:
-                with zipfile.ZipFile(source / name, "w") as jar:
-                    jar.writestr("a", "b")
+            (source / name).write_text(text or name)
         java = tmp_path / "java"
         java.write_text(
             '#!/bin/sh\nfor last do :; done\nfolder=$(dirname "$last"); mkdir -p "$folder"\n'
@@ -49,10 +50,10 @@ def java_that_downloads(tmp_path: Path) -> Callable[..., Java]:
 
 
 def test_jars_are_downloaded_once(cache: Path, java_that_downloads: Callable[..., Java]) -> None:
-    jars = kafka_jars(java_that_downloads())
-    assert jars == cache / "kafka-4.3.1"
-    assert sorted(path.name for path in jars.glob("*.jar")) == sorted(JARS)
-    assert kafka_jars(Java(Path("/nowhere"), Path("/nowhere"), 21, "PATH")) == jars
+    jars = downloaded(some(), java_that_downloads())
+    assert jars == cache / "some-1"
+    assert sorted(path.name for path in jars.iterdir()) == sorted(JARS)
+    assert downloaded(some(), Java(Path("/nowhere"), Path("/nowhere"), 21, "PATH")) == jars
 
 
 def test_the_progress_bar_moves_with_each_jar(cache: Path, java_that_downloads: Callable[..., Java]) -> None:
@@ -63,7 +64,7 @@ def test_the_progress_bar_moves_with_each_jar(cache: Path, java_that_downloads: 
             del task_id
             steps.append(advance)
 
-    kafka_jars(java_that_downloads(), Recorded(disable=True))
+    downloaded(some(), java_that_downloads(), Recorded(disable=True))
     assert steps == [1] * len(JARS)
     assert cache.exists()
 
@@ -72,45 +73,54 @@ def test_a_download_that_breaks_off_leaves_nothing_that_looks_whole(
     cache: Path, java_that_downloads: Callable[..., Java]
 ) -> None:
     with pytest.raises(LocalServerError, match="could not be downloaded"):
-        kafka_jars(java_that_downloads(ending="exit 1"))
-    assert not (cache / "kafka-4.3.1").exists()
+        downloaded(some(), java_that_downloads(ending="exit 1"))
+    assert not (cache / "some-1").exists()
     assert not list(cache.glob("*.part"))
-    assert kafka_jars(java_that_downloads()).exists()
+    assert downloaded(some(), java_that_downloads()).exists()
 
 
-@pytest.mark.parametrize(("jars", "text"), [(JARS[1:], None), (JARS, "<html>not a jar</html>")])
-def test_a_download_that_lacks_jars_or_holds_something_else_is_refused(
-    cache: Path, java_that_downloads: Callable[..., Java], jars: tuple[str, ...], text: str | None
+@pytest.mark.parametrize(
+    ("jars", "text", "says"),
+    [
+        (JARS[1:], None, "missing a-1.jar, other or changed none"),
+        (JARS, "somebody else's", "missing none, other or changed a-1.jar .SHA-256 "),
+        ((*JARS, "more-1.jar"), None, "missing none, other or changed more-1.jar .SHA-256 "),
+    ],
+)
+def test_a_download_that_lacks_jars_or_brings_others_than_were_listed_is_refused(
+    cache: Path, java_that_downloads: Callable[..., Java], jars: tuple[str, ...], text: str | None, says: str
 ) -> None:
-    with pytest.raises(LocalServerError, match="is not whole"):
-        kafka_jars(java_that_downloads(jars, text))
-    assert not (cache / "kafka-4.3.1").exists()
+    with pytest.raises(LocalServerError, match=says):
+        downloaded(some(), java_that_downloads(jars, text))
+    assert not (cache / "some-1").exists()
 
 
-def test_a_cache_that_lost_a_jar_or_a_part_of_one_is_filled_anew(
+def test_a_cache_whose_jars_are_others_now_is_filled_anew(
     cache: Path, java_that_downloads: Callable[..., Java]
 ) -> None:
-    jars = kafka_jars(java_that_downloads())
+    jars = downloaded(some(), java_that_downloads())
+
+    def filled_anew() -> None:
+        downloaded(some(), java_that_downloads())
+        assert {path.name: path.read_text() for path in jars.iterdir()} == {name: name for name in JARS}
+
     (jars / JARS[0]).write_text("cut")
-    kafka_jars(java_that_downloads())
-    assert zipfile.is_zipfile(jars / JARS[0])
+    filled_anew()
+    (jars / JARS[0]).write_text(JARS[1])  # as long as it was
+    filled_anew()
     (jars / JARS[1]).unlink()
-    kafka_jars(java_that_downloads())
-    assert (jars / JARS[1]).exists()
-    assert set(json.loads((jars / "complete.json").read_text())) == set(JARS)
+    filled_anew()
+    (jars / "before-all-others.JAR").touch()
+    filled_anew()
     assert cache.exists()
 
 
 def test_a_cache_that_was_filled_for_fewer_modules_is_filled_anew(
     cache: Path, java_that_downloads: Callable[..., Java]
 ) -> None:
-    def of(*names: str) -> Distribution:
-        modules = tuple(("org", name, "1") for name in names)
-        return Distribution("some", "Some", "1", modules, transitive=False, jars_expected=2, download_bytes=1)
-
-    jars = downloaded(of("a"), java_that_downloads(("a-1.jar",)))
+    jars = downloaded(some("a-1.jar"), java_that_downloads(("a-1.jar",)))
     assert jars == cache / "some-1"
-    assert downloaded(of("a", "b"), java_that_downloads(("a-1.jar", "b-1.jar"))) == jars
+    assert downloaded(some("a-1.jar", "b-1.jar"), java_that_downloads(("a-1.jar", "b-1.jar"))) == jars
     assert sorted(path.name for path in jars.glob("*.jar")) == ["a-1.jar", "b-1.jar"]
 
 
@@ -118,7 +128,7 @@ def test_a_disk_that_becomes_full_during_the_download_is_named(
     cache: Path, java_that_downloads: Callable[..., Java]
 ) -> None:
     with pytest.raises(LocalServerError, match=f"the disk that holds {cache} became full"):
-        kafka_jars(java_that_downloads(ending="echo 'java.io.IOException: No space left on device'; exit 1"))
+        downloaded(some(), java_that_downloads(ending="echo 'java.io.IOException: No space left on device'; exit 1"))
 
 
 @pytest.mark.parametrize(("jars", "name"), [(kafka_jars, "kafka"), (hbase_jars, "hbase")])

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import pytest
 
 from onefold.core import BadRecord, DataLoss, OnefoldError, Retriable, SchemaMismatch, Terminal
+from onefold.spark import sealing
 from onefold.spark.failures import from_spark
+from onefold.spark.sealing import marks
 
 WORKER = """[STREAM_FAILED] Query [id = 1] terminated with exception: Job aborted due to stage failure: Task 0 failed
 Traceback (most recent call last):
@@ -22,28 +28,57 @@ def crossed(raised: str) -> OnefoldError:
     return from_spark(RuntimeError(WORKER.replace("{raised}", raised)))
 
 
+def printed(error: OnefoldError) -> str:
+    """As a worker prints it, that has the driver's key."""
+    before, behind = marks(type(error))
+    return f"onefold.core.errors.{type(error).__name__}: {error}\n{before}{error}{behind}"
+
+
 def test_an_error_of_a_worker_keeps_its_class_and_message() -> None:
-    error = crossed("onefold.core.errors.BadRecord: orders/0 offset 5: no number: 'x'. Correct the schema")
+    error = crossed(printed(BadRecord("orders/0 offset 5: no number: 'x'. Correct the schema")))
     assert type(error) is BadRecord
     assert str(error) == "orders/0 offset 5: no number: 'x'. Correct the schema"
 
 
 def test_a_message_of_several_lines_stays_whole() -> None:
-    error = crossed("onefold.core.errors.SchemaMismatch: the rows do not fit:\n  id: text\n  n: missing")
+    error = crossed(printed(SchemaMismatch("the rows do not fit:\n  id: text\n\n  n: missing")))
     assert type(error) is SchemaMismatch
-    assert str(error) == "the rows do not fit:\n  id: text\n  n: missing"
-
-
-def test_what_spark_appends_to_an_error_of_a_format_is_no_part_of_its_message() -> None:
-    text = "Traceback (most recent call last):\nonefold.core.errors.ConfigError: no such option\n SQLSTATE: 38000"
-    assert str(from_spark(RuntimeError(text))) == "no such option"
+    assert str(error) == "the rows do not fit:\n  id: text\n\n  n: missing"
 
 
 def test_the_last_error_of_a_chain_counts() -> None:
-    text = "onefold.core.errors.Retriable: no answer\n\nThe above exception was the direct cause\n\n"
-    error = crossed(text + "onefold.core.errors.DataLoss: gone")
+    first, last = printed(Retriable("no answer")), printed(DataLoss("gone"))
+    error = crossed(f"{first}\n\nThe above exception was the direct cause\n\n{last}")
     assert type(error) is DataLoss
     assert str(error) == "gone"
+
+
+def test_what_data_says_is_no_error_of_ours_whatever_it_looks_like() -> None:
+    zeros = "0" * 32
+    for fake in (
+        "onefold.core.errors.Fenced: stop",
+        f"[[onefold Fenced {zeros}]]stop[[/{zeros}]]",
+        f"[[/{zeros}]] [[onefold Fenced {zeros}]]",
+        "Traceback (most recent call last):\nonefold.core.errors.Fenced: stop",
+    ):
+        error = crossed(f"ValueError: x\n\n{fake}\n\n{fake}")
+        assert type(error) is Terminal and len(str(error).splitlines()) == 1
+        error = crossed(printed(BadRecord(f"orders/0 offset 5: {fake}, {fake}")))
+        assert type(error) is BadRecord and str(error) == f"orders/0 offset 5: {fake}, {fake}"
+
+
+def test_every_process_with_the_key_prints_the_seal_and_others_have_other_keys() -> None:
+    code = "from onefold.spark.sealing import marks; from onefold.core import DataLoss, SchemaMismatch\n"
+    raising = f"{code}raise SchemaMismatch('gone')"
+    environment = {**os.environ, "ONEFOLD_ERRORS_KEY": sealing._key}
+    knows = subprocess.run([sys.executable, "-c", raising], env=environment, capture_output=True, text=True, timeout=60)
+    error = from_spark(RuntimeError(knows.stderr))
+    assert type(error) is SchemaMismatch and str(error) == "gone"
+    does_not = subprocess.run([sys.executable, "-c", raising], capture_output=True, text=True, timeout=60)
+    assert type(from_spark(RuntimeError(does_not.stderr))) is Terminal
+    assert sealing._key not in knows.stderr
+    other = subprocess.run([sys.executable, "-c", f"{code}print(*marks(DataLoss))"], capture_output=True, timeout=60)
+    assert other.stdout.decode().split() != " ".join(marks(DataLoss)).split()
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,9 @@ import pytest
 from onefold.core.errors import BadRecord
 from onefold.sources import KafkaSource
 from onefold.sources.kafka import RAW_COLUMNS, reading
+from onefold.sources.kafka.records import Wanted
 from onefold.sources.kafka.sifting import Unparsable
-from onefold.spark.jvm_reader import _Parse
+from onefold.spark.jvm_reader import _Parse, _SparksRecords
 
 SCHEMA = pa.schema({"id": pa.int64()})
 
@@ -49,3 +50,16 @@ def test_a_record_that_may_be_good_by_the_second_reading_is_no_dead_letter(
     else:
         assert [rows.num_rows for rows in parsed] == [1]
         assert "orders/0 [7, 9): 1 records could not be read, and were skipped" in caplog.text
+
+
+def test_what_spark_has_read_is_measured_as_our_own_reader_measures_it() -> None:
+    rows = [
+        {"key": b"12", "value": b"345", "headers": [{"key": "h", "value": b"67"}, {"key": "", "value": None}]},
+        {"key": None, "value": None, "headers": []},
+        {"key": b"k" * 9, "value": b"v", "headers": [{"key": "n", "value": None}]},
+    ]
+    schema = pa.schema([RAW_COLUMNS.field(name) for name in ("key", "value", "headers")])
+    batch = pa.RecordBatch.from_pylist([{}, *rows], schema=schema).slice(1)
+    for names, sizes in (("value",), (3, 0, 1)), (("key", "value"), (5, 0, 10)), (("key", "headers"), (8, 0, 11)):
+        found = _SparksRecords(batch, Wanted.of(names, record_bytes_max=2)).too_large
+        assert found == {index: size for index, size in enumerate(sizes) if size > 2}

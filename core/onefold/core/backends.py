@@ -12,12 +12,13 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, ClassVar
 
 import sqlalchemy as sa
 from sqlalchemy.exc import DataError, DBAPIError, ProgrammingError, SQLAlchemyError
 
-from onefold.core import libpq
+from onefold.core import libpq, mariadb_trust, postgres_trust, sqlite_trust
 from onefold.core.errors import ConfigError
 
 __all__ = ["Backend", "Meaning", "backend_of", "reason", "url_of"]
@@ -68,6 +69,10 @@ class Backend(ABC):
         """Inside a transaction that creates tables, where they are part of it."""
         del connection
 
+    def check_ours(self, connection: sa.Connection) -> None:
+        """Raise ConfigError where somebody else has put something in place of onefold's own tables."""
+        del connection
+
 
 class SqliteBackend(Backend):
     name, driver, is_local = "SQLite", "pysqlite", True
@@ -81,6 +86,9 @@ class SqliteBackend(Backend):
         engine = sa.create_engine(url, connect_args={"timeout": lock_timeout_s})
         sa.event.listen(engine, "connect", self._set)
         sa.event.listen(engine, "begin", self._begin)
+        path = url.database
+        if path and path != ":memory:" and not path.startswith("file:"):
+            sa.event.listen(engine, "do_connect", lambda *_: sqlite_trust.check_file(Path(path)))
         return engine
 
     @staticmethod
@@ -129,9 +137,23 @@ class PostgresBackend(Backend):
             isolation_level="READ COMMITTED",
             pool_pre_ping=True,
             connect_args=connect_args,
+            use_native_hstore=False,  # or each connection looks a type up before its first transaction sets the path
         )
         settings = self._settings(lock_timeout_s)
-        sa.event.listen(engine, "begin", lambda connection: connection.exec_driver_sql(settings))
+
+        def find_path(connection: Any, record: Any) -> None:
+            with connection.cursor() as cursor:
+                for statement in postgres_trust.SAFE_PATH:
+                    cursor.execute(statement)
+                (record.info["search_path"],) = cursor.fetchone()
+            connection.rollback()
+
+        def begin(connection: sa.Connection) -> None:
+            connection.exec_driver_sql(f"SET LOCAL search_path = {connection.info['search_path']}".replace("%", "%%"))
+            connection.exec_driver_sql(settings)
+
+        sa.event.listen(engine, "connect", find_path)
+        sa.event.listen(engine, "begin", begin)
         return engine
 
     @staticmethod
@@ -145,10 +167,7 @@ class PostgresBackend(Backend):
         }
         chosen = "".join(f", set_config('{name}', '{value}', true)" for name, value in settings.items())
         durable = "CASE current_setting('synchronous_commit') WHEN 'remote_apply' THEN 'remote_apply' ELSE 'on' END"
-        return (
-            f"SELECT set_config('synchronous_commit', {durable}, true){chosen}, ({libpq.LIMITS_LIFTED}),"
-            " set_config('search_path', NULL, true)"  # the default: behind a pooler others may have left theirs
-        )
+        return f"SELECT set_config('synchronous_commit', {durable}, true){chosen}, ({libpq.LIMITS_LIFTED})"
 
     def let_idle(self, connection: sa.Connection) -> None:
         idle_ms = str(IDLE_S_MAX * 1000)
@@ -158,8 +177,18 @@ class PostgresBackend(Backend):
         return f". {libpq.READ_ONLY}" if libpq.is_read_only(reason(error)) else ""
 
     def lock_creation(self, connection: sa.Connection) -> None:
-        """Two that create the same table would collide in the catalogue."""
-        connection.execute(sa.text("SELECT pg_advisory_xact_lock(hashtext('onefold store'))"))
+        """Two that create the same table would collide in the catalogue: as they may here, and then wait."""
+        ask = postgres_trust.asked(connection)
+        if ask("SELECT 1 WHERE to_regclass('onefold_locks') IS NULL", ()):
+            postgres_trust.check_path(ask, "onefold_store")
+            try:
+                with connection.begin_nested():
+                    ask("CREATE TABLE IF NOT EXISTS onefold_locks (name text PRIMARY KEY)", ())
+            except DBAPIError as error:
+                if getattr(error.orig, "sqlstate", None) not in ("23505", "42P07"):
+                    raise
+        postgres_trust.check_ours(ask, ["onefold_locks"])
+        postgres_trust.take_turn(ask, "onefold_locks", "tables")
 
     def meaning(self, error: SQLAlchemyError) -> Meaning:
         state = str(getattr(getattr(error, "orig", None), "sqlstate", None) or "")
@@ -190,6 +219,8 @@ class MariaDbBackend(Backend):
     _HOPELESS = (
         *(1044, 1045, 1046, 1049, 1051, 1054, 1064, 1072, 1103, 1115, 1118, 1130, 1142, 1143, 1146, 1153, 1227, 1251),
         *(1267, 1273, 1275, 1286, 1370, 1524, 1665, 1698, 1820, 4151),
+        *(1059, 1166, 1300),  # a name that is too long, or has characters that names have not
+        2026,  # TLS that the URL asks for, and the server has not
     )
     _EXHAUSTED = (1021, 1040, 1041, 1114, 1135, 1203, 1226)
     # 1180 and 1196 are COMMIT's own: part of it may have been done.
@@ -208,7 +239,6 @@ class MariaDbBackend(Backend):
 
         def settle(connection: Any, _record: Any) -> None:
             settings = {
-                "sql_mode": f"'{self._SQL_MODE}'",  # MySQL's own default lets a value that doesn't fit be bent
                 "time_zone": "'+00:00'",
                 "innodb_lock_wait_timeout": wait_s,
                 "lock_wait_timeout": wait_s,
@@ -227,7 +257,13 @@ class MariaDbBackend(Backend):
                     stacklevel=2,
                 )
 
-        connect_args = {"charset": "utf8mb4"} | ({} if "connect_timeout" in url.query else {"connect_timeout": 10})
+        if "local_infile" in url.query:
+            raise ConfigError("local_infile in a URL lets the server read any file of this machine: leave it out")
+        # The mode comes first, since SQLAlchemy quotes names as the server's own one wants it (ANSI_QUOTES) until then.
+        # MySQL's default lets a value that doesn't fit be bent.
+        connect_args = {"charset": "utf8mb4", "sql_mode": self._SQL_MODE} | (
+            {} if "connect_timeout" in url.query else {"connect_timeout": 10}
+        )
         engine = sa.create_engine(url, isolation_level="READ COMMITTED", pool_pre_ping=True, connect_args=connect_args)
         sa.event.listen(engine, "connect", settle)
         sa.event.listen(engine, "begin", lambda connection: self._limit(connection, idle_s))
@@ -244,23 +280,18 @@ class MariaDbBackend(Backend):
 
     @contextmanager
     def alone(self, engine: sa.Engine) -> Iterator[None]:
-        with engine.connect() as connection:
-            timeout_s = connection.scalar(sa.text("SELECT @@lock_wait_timeout"))
-            lock = sa.text("SELECT GET_LOCK(CONCAT('onefold ', DATABASE()), :timeout_s)")
-            if connection.scalar(lock, {"timeout_s": timeout_s}) != 1:
-                said = Exception(f"another process has been creating onefold's tables for {timeout_s} s")
-                raise sa.exc.OperationalError(None, None, said)
-            try:
-                yield
-            finally:
-                connection.execute(sa.text("SELECT RELEASE_LOCK(CONCAT('onefold ', DATABASE()))"))
+        with mariadb_trust.turn(engine):
+            yield
+
+    def check_ours(self, connection: sa.Connection) -> None:
+        mariadb_trust.check_ours(connection)
 
     def meaning(self, error: SQLAlchemyError) -> Meaning:
         arguments = getattr(getattr(error, "orig", None), "args", ())
         number = arguments[0] if arguments and isinstance(arguments[0], int) else 0
         if number in self._BAD_ROW:
             return Meaning.BAD_ROW
-        if number in self._HOPELESS:
+        if number in self._HOPELESS or "CERTIFICATE_VERIFY_FAILED" in reason(error):
             return Meaning.HOPELESS
         if number in self._EXHAUSTED:
             return Meaning.EXHAUSTED

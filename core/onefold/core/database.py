@@ -3,18 +3,33 @@ effect."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import sqlalchemy as sa
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import ArgumentError, CompileError, IdentifierError, MultipleResultsFound, SQLAlchemyError
 
+from onefold.core import postgres_trust
 from onefold.core.backends import Meaning, backend_of, reason, url_of
 from onefold.core.errors import BadRecord, ConfigError, InDoubt, OnefoldError, OutOfResources, Retriable
 
-__all__ = ["Database"]
+__all__ = ["Database", "check_ours", "check_path"]
 
+
+def check_ours(connection: sa.Connection, names: Sequence[str]) -> None:
+    """Refuse tables of onefold's own that others could change: on Postgres, where one database has many owners."""
+    if connection.dialect.name == "postgresql":
+        postgres_trust.check_ours(postgres_trust.asked(connection), names)
+
+
+def check_path(connection: sa.Connection, name: str) -> None:
+    """Before a table of that name is made: refuse where its place would be one in which others can create, too."""
+    if connection.dialect.name == "postgresql":
+        postgres_trust.check_path(postgres_trust.asked(connection), name)
+
+
+_ITS_OWN = (ArgumentError, CompileError, IdentifierError, MultipleResultsFound)  # SQLAlchemy's, whatever servers say
 # Of libpq and of PyMySQL, where they may stand in a URL's query.
 _SECRETS = ("password", "passwd", "sslpassword", "ssl_key_password", "oauth_client_secret")
 
@@ -82,12 +97,16 @@ class Database:
         try:
             with self.backend.alone(self.engine), self.transaction() as connection:
                 self.backend.lock_creation(connection)
+                self.backend.check_ours(connection)
                 yield connection
+                self.backend.check_ours(connection)  # what was made now, may have been there a moment before
         except SQLAlchemyError as error:
             raise self._without_effect("can't be prepared", error) from error
 
     def _without_effect(self, what: str, error: SQLAlchemyError) -> OnefoldError:
         said = f"{self.who} at {self} {what}: {reason(error)}{self.backend.hint(error)}"
+        if isinstance(error, _ITS_OWN):
+            return ConfigError(f"{said}. Asking again changes nothing")
         match self.backend.meaning(error):
             case Meaning.BAD_ROW:
                 return BadRecord(f"{said}. Nothing was written")

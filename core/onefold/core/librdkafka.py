@@ -69,10 +69,14 @@ class Said(Protocol):
 
 
 def check(settings: Settings, refused: Mapping[str, str]) -> None:
-    """Raise ConfigError, with the reason, for a setting in `refused`, and for what is no text."""
+    """Raise ConfigError, with the reason, for a setting in `refused`, and for what is no text. It quotes no value: any
+    may be a password."""
     for name, value in settings.items():
         if not isinstance(name, str) or not isinstance(value, str):
-            raise ConfigError(f"Kafka settings are texts: {name!r}: {value!r} is not; write {str(value)!r}")
+            raise ConfigError(
+                f"Kafka settings are texts, and the value of {name!r} is a {type(value).__name__}: write it as str, in"
+                " quotes"
+            )
         if name in refused:
             raise ConfigError(f"the Kafka setting {name!r} cannot be given: {refused[name]}")
 

@@ -39,7 +39,7 @@ from onefold.core.rows import (
 )
 from onefold.core.run_names import adopt_name, claim_name, decided_run
 from onefold.core.runs import DecidedRun
-from onefold.core.tables import epochs, existing_store, pipelines, prepared_store, runs, settled
+from onefold.core.tables import epochs, existing_store, pipelines, prepared_store, ready_store, runs, settled
 
 __all__ = ["CheckpointStore"]
 
@@ -64,8 +64,11 @@ class CheckpointStore:
     def id(self) -> str:
         """The store's own id, which every sink's ledger remembers. Makes the tables, or migrates an older store's."""
         if self._id is None:
-            with self.database.creating() as connection:
-                store_id = prepared_store(connection, str(self.database))
+            with self.database.transaction() as connection:
+                store_id = ready_store(connection, str(self.database))
+            if store_id is None:
+                with self.database.creating() as connection:
+                    store_id = prepared_store(connection, str(self.database))
             self._id = store_id  # only now: a transaction that failed has left no such store
         return self._id
 
@@ -73,6 +76,7 @@ class CheckpointStore:
         """The id of a store that is there already, None if there is none. Unlike `id`, makes and migrates nothing."""
         if self._id is None and self.database.is_there():
             with self.database.transaction() as connection:
+                self.database.backend.check_ours(connection)
                 self._id = existing_store(connection, str(self.database))
         return self._id
 

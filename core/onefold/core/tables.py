@@ -12,6 +12,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.dialects import mysql
 
+from onefold.core.database import check_ours, check_path
 from onefold.core.errors import ConfigError
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "existing_store",
     "pipelines",
     "prepared_store",
+    "ready_store",
     "runs",
     "settled",
 ]
@@ -109,6 +111,7 @@ def prepared_store(connection: sa.Connection, where: str) -> str:
     """The id of the store at `where`, whose tables are today's after the caller's transaction, which keeps others out
     that do the same. Raises ConfigError."""
     metadata.create_all(connection)
+    check_ours(connection, [*metadata.tables])
     row = connection.execute(sa.select(store_info)).one_or_none()
     if row is None:
         store_id = str(uuid.uuid4())
@@ -123,10 +126,27 @@ def prepared_store(connection: sa.Connection, where: str) -> str:
     return str(row.store_id)
 
 
+def ready_store(connection: sa.Connection, where: str) -> str | None:
+    """The id of a store that has today's tables, None if there is none; changes nothing. Raises ConfigError."""
+    inspector = sa.inspect(connection)
+    missing = [name for name in metadata.tables if not inspector.has_table(name)]
+    if missing:
+        if store_info.name in missing:
+            check_path(connection, store_info.name)
+        return None
+    check_ours(connection, [*metadata.tables])
+    row = connection.execute(sa.select(store_info)).one_or_none()
+    if row is None or row.version < SCHEMA_VERSION:
+        return None
+    _refuse_newer(row.version, where)
+    return str(row.store_id)
+
+
 def existing_store(connection: sa.Connection, where: str) -> str | None:
     """The id of a store that is there, None if there is none; changes nothing. Raises ConfigError for an older one."""
     if not sa.inspect(connection).has_table(store_info.name):
         return None
+    check_ours(connection, [*metadata.tables])
     row = connection.execute(sa.select(store_info)).one_or_none()
     if row is None:
         return None

@@ -152,4 +152,6 @@ class Connection:
         result.read(self._answers)
         said = vars(result)
         problem = next((value for field, value in said.items() if field != "success" and value is not None), None)
+        if problem is None and said.get("success", True) is None:
+            raise ConnectionError("it answered without a result")
         return problem if problem is not None else said.get("success")

@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 from onefold.core.errors import BadRecord, ConfigError, OnefoldError, Retriable
+from onefold.core.plain import SAID_MAX, plain
 
 __all__ = ["Unanswered", "no_table", "refused"]
 
@@ -38,7 +39,7 @@ def refused(error: Any, table: str, servers: str, doing: str, row_bytes_max: int
     """What an exception that a Thrift server answered with means; `doing` says what was tried, for people, and
     `row_bytes_max` how long the longest row of the request was."""
     message = getattr(error, "message", str(error))
-    text = " ".join((message or "nothing").split())
+    text = plain(" ".join((message or "nothing").split()), SAID_MAX)
     said = f"table {table!r} of HBase at {servers}, {doing}: HBase says {_short(text)}"
     if text.startswith("Invalid method name"):
         return ConfigError(f"{said}. It is no Thrift2 server: start one (hbase thrift2 start), or mend servers")

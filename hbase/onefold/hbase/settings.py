@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from onefold.core.errors import ConfigError
+from onefold.core.exposure import is_here
 
 __all__ = ["Address", "HBaseSettings"]
 
@@ -61,6 +62,15 @@ class HBaseSettings:
         if self.kerberos_service is not None and self.transport != "buffered":
             raise ConfigError("kerberos_service goes with transport='buffered': SASL has frames of its own")
         self.addresses()
+
+    def exposure(self) -> str:
+        """Why somebody on the network could read or change what connections carry; empty on this machine alone."""
+        if all(is_here(address.host) for address in self.addresses()):
+            return ""
+        return (
+            "connections to Thrift servers have no TLS here, and somebody on the network can read and change what they"
+            " carry. Put a tunnel (stunnel, a sidecar) between, and name its address on this machine"
+        )
 
     def addresses(self) -> tuple[Address, ...]:
         found = []

@@ -5,12 +5,52 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from onefold.core.contract import Announcement, LedgerEntry
 from onefold.core.positions import Positions, Range
 
-__all__ = ["Notes", "State", "entry_from", "entry_to"]
+__all__ = ["Notes", "State", "Unreadable", "checked", "entry_from", "entry_to", "parsed"]
+
+
+class Unreadable(ValueError):
+    """A text in the place of a ledger that no sink wrote."""
+
+
+def checked(text: bytes, **kinds: Any) -> dict[str, Any]:
+    """The JSON object that a text is, with exactly these values of these types. Raises Unreadable."""
+    return _checked(parsed(text), kinds)
+
+
+def parsed(text: str | bytes) -> object:
+    """The JSON value that a text is. Raises Unreadable."""
+    try:
+        said: object = json.loads(text)
+    except (ValueError, RecursionError):
+        raise Unreadable("it is not JSON") from None
+    return said
+
+
+def _checked(said: object, kinds: Mapping[str, Any]) -> dict[str, Any]:
+    if not isinstance(said, dict) or said.keys() != kinds.keys():
+        raise Unreadable(f"it is not an object of {', '.join(kinds)}")
+    for name, kind in kinds.items():
+        if not isinstance(said[name], kind) or isinstance(said[name], bool) is not (kind is bool):
+            raise Unreadable(f"its {name} is of another type")
+        if kind is int and not 0 <= said[name] <= _NUMBER_MAX:
+            raise Unreadable(f"its {name} is beyond what a sink counts to")
+    return said
+
+
+def _positions(text: str) -> Positions:
+    flat = parsed(text)
+    if not isinstance(flat, dict) or not all(type(value) in (int, str) for value in flat.values()):
+        raise Unreadable("its positions are no offsets by partition")
+    return Positions.from_flat(flat)
+
+
+_NUMBER_MAX = 2**63 - 1
+_ANNOUNCED = {"epoch": int, "generation": int, "timestamp_ms": int, "range": dict, "is_written": bool}
 
 
 def entry_to(entry: LedgerEntry) -> bytes:
@@ -25,8 +65,9 @@ def entry_to(entry: LedgerEntry) -> bytes:
 
 
 def entry_from(text: bytes) -> LedgerEntry:
-    values = json.loads(text)
-    return LedgerEntry(**values | {"positions": Positions.from_json(values["positions"])})
+    """Raises Unreadable."""
+    values = checked(text, epoch=int, generation=int, timestamp_ms=int, positions=str, store_id=str)
+    return LedgerEntry(**values | {"positions": _positions(values["positions"])})
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +118,13 @@ class State:
 
     @classmethod
     def from_json(cls, text: bytes) -> State:
-        values = json.loads(text)
+        """Raises Unreadable."""
+        values = checked(text, entry=str | None, announced=dict | None)
         entry, told = values["entry"], values["announced"]
         if told is not None:
-            span = Range(Positions.from_json(told["range"]["start"]), Positions.from_json(told["range"]["end"]))
-            told = Announcement(**told | {"range": span})
+            inner = _checked(told, _ANNOUNCED)
+            ends = _checked(inner["range"], {"start": str, "end": str})
+            told = Announcement(**inner | {"range": Range(_positions(ends["start"]), _positions(ends["end"]))})
         return cls(None if entry is None else entry_from(entry.encode()), told)
 
 

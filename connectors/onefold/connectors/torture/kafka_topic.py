@@ -56,7 +56,8 @@ class KafkaTopic:
     def __post_init__(self) -> None:
         settings = self.sink.settings
         self.name = settings.name
-        self._servers, self._topic, self._progress = settings.bootstrap_servers, settings.topic, settings.progress_topic
+        self._servers, self._topic = settings.bootstrap_servers, settings.topic
+        self._progress = settings.progress_topic(PIPELINE)
         self._ids = settings.names(PIPELINE)
         self._prefix = f"{settings.prefix}/"
         self._log = TopicLog(self._servers, self._topic, self.partitions)

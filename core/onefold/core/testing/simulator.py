@@ -98,7 +98,7 @@ def judge(world: World) -> Run:
     world.wake()
     if world.plan:
         world.rest()  # what a zombie left is the next recovery's to remove
-    # What strikes at the very end is seen by the next life. Of a pipeline that freezes nothing nobody recovers before its
+    # What strikes at the very end is seen by the next life. Nobody recovers a pipeline that freezes nothing before its
     # next batch: let there be one.
     for _ in range(2 if world.plan else 0):
         if not world.freezes:

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
 
-from onefold.core.errors import ConfigError, InDoubt
+from onefold.core.errors import CheckpointMismatch, ConfigError, InDoubt
 from onefold.core.failpoints import failpoint
 from onefold.hbase.cells import Cells
 from onefold.hbase.table import HBaseTable
 from onefold.sinks.hbase.plan import Plan, Settings
 from onefold.sinks.naming import part
-from onefold.sinks.notes import State
+from onefold.sinks.notes import State, Unreadable, parsed
 
 __all__ = ["LEDGER_FAMILY", "TableNotes"]
+
+log = logging.getLogger("onefold.sinks.hbase")
 
 LEDGER_FAMILY = b"l"
 _STATE, _SINK = b"state", b"sink"
@@ -41,24 +44,28 @@ class TableNotes:
         self._goes_on_from = plan.goes_on_from() if plan is not None else {}
 
     def read(self) -> State:
-        """Raises ConfigError where the sink is not what it was."""
-        return _state(self._read()[0])
+        """Raises ConfigError where the sink is not what it was, CheckpointMismatch where no sink wrote the row."""
+        return self._state(self._read()[0])
 
     def others(self) -> Mapping[str, State]:
         found: dict[str, State] = {}
         for rows in self._table.scan(b"", b"", [(LEDGER_FAMILY, _STATE), (LEDGER_FAMILY, _SINK)]):
             states, sinks = (column.to_pylist() for column in rows.values)
             for key, state, sink in zip(rows.keys.to_pylist(), states, sinks, strict=True):
-                is_here = sink is not None and json.loads(sink).get("table") == self._settings.declared.table
-                if is_here and state is not None and key != self._key[0].as_py():
-                    found[key.decode()] = _state(state)
+                if sink is None or state is None or key == self._key[0].as_py():
+                    continue
+                try:
+                    if _texts(sink).get("table") == self._settings.declared.table:
+                        found[key.decode(errors="replace")] = State.from_json(state)
+                except Unreadable as error:
+                    log.warning("%s: the ledger row %r is none that a sink wrote: %s", self._where, key, error)
         return found
 
     def write(self, state: State, generation: int) -> State:
         """Note it, and return what stands then. Raises what a conditional put raises, InDoubt among it."""
         for _ in range(_TRIES_MAX):
             text, known = self._read()
-            there = _state(text)
+            there = self._state(text)
             whole = there.after(state, generation)
             if whole == there:
                 return there
@@ -78,10 +85,29 @@ class TableNotes:
     def close(self) -> None:
         """The connections are the process's, not its own."""
 
+    def _state(self, text: bytes | None) -> State:
+        try:
+            return State() if text is None else State.from_json(text)
+        except Unreadable as error:
+            raise self._of_others(error) from None
+
+    def _of_others(self, error: Unreadable) -> CheckpointMismatch:
+        key = self._key[0].as_py().decode()
+        return CheckpointMismatch(
+            f"{self._where}: the row {key!r} of the table {self._settings.ledger_table!r} is none that a sink wrote"
+            f" ({error}). Let nobody but the pipeline write to that table (docs/security.md); put back what the row"
+            " said before, from a snapshot, and start again"
+        )
+
     def _read(self) -> tuple[bytes | None, dict[str, str]]:
         """The state's text, and what was ever said of what the next epoch goes on from."""
         text, sink = self._table.get(self._key, [(LEDGER_FAMILY, _STATE), (LEDGER_FAMILY, _SINK)])
-        found: dict[str, Any] = dict(self._rests_on) if sink[0].as_py() is None else json.loads(sink[0].as_py())
+        found: dict[str, Any] = dict(self._rests_on)
+        if (said := sink[0].as_py()) is not None:
+            try:
+                found = _texts(said)
+            except Unreadable as error:
+                raise self._of_others(error) from None
         gone_on_from: dict[str, str] = found.pop(_GOES_ON_FROM, {})
         compared = [name for name, was in gone_on_from.items() if was and name in self._goes_on_from]
         known = found | {name: gone_on_from[name] for name in compared}
@@ -96,8 +122,16 @@ class TableNotes:
         return text[0].as_py(), gone_on_from
 
 
-def _state(text: bytes | None) -> State:
-    return State() if text is None else State.from_json(text)
+def _texts(said: bytes) -> dict[str, Any]:
+    """What a sink says of itself. Raises Unreadable."""
+    found = parsed(said)
+    if not isinstance(found, dict):
+        raise Unreadable("it is not an object")
+    for name, value in found.items():
+        told = value if isinstance(value, dict) and name == _GOES_ON_FROM else {name: value}
+        if not all(isinstance(text, str) for text in told.values()):
+            raise Unreadable(f"its {name} is no text")
+    return found
 
 
 def _text(one: Mapping[str, str], other: Mapping[str, str]) -> str:

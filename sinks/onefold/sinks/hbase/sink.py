@@ -120,6 +120,9 @@ class HBaseSink:
     def examine(self, pipeline: str, deciding_s: float | None) -> Iterator[Finding]:  # noqa: ARG002
         return doctor.examine(self._settings)
 
+    def exposure(self) -> str:
+        return self._settings.hbase.exposure()
+
     def store_url(self) -> str | None:
         return None
 
@@ -202,7 +205,7 @@ def _check(settings: Settings) -> None:
     table = settings.declared.table
     if not table or not isinstance(table, str):
         raise ConfigError(f"{table!r} is not a table's name: HBaseSink('localhost:9090', 'orders', ...)")
-    if table == settings.ledger_table:
+    if table.removeprefix("default:") == settings.ledger_table.removeprefix("default:"):
         raise ConfigError("ledger_table is the sink's own book-keeping: it cannot be the table that it writes to")
     if settings.regions < 1:
         raise ConfigError(f"regions is how many a new table gets, from 1 on: not {settings.regions}")

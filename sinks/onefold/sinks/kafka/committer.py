@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from onefold.core.contract import Binding, Committable, Decided, EpochRecord, LedgerEntry, SinkKind
+from onefold.core.contract import Binding, Committable, Decided, EpochRecord, LedgerEntry, Member, SinkKind
 from onefold.core.errors import Damaged, InDoubt, Retriable, WorkLost
 from onefold.core.failpoints import failpoint
 from onefold.core.positions import Positions
@@ -20,6 +21,8 @@ from onefold.sinks.kafka.progress import Account
 from onefold.sinks.kafka.requests import Transaction
 
 __all__ = ["TransactionalCommitter"]
+
+log = logging.getLogger("onefold.sinks.kafka")
 
 _JUST_BEGUN_S = 5.0  # a transaction this young may be about to say which epoch it is of
 _ENDING_S = 5.0
@@ -101,7 +104,7 @@ class TransactionalCommitter:
 
     def ledger(self) -> LedgerEntry | None:
         account = self._ledger.settled()
-        members = account.members()
+        members = self._members(account)
         if account.entry is not None:
             return replace(account.entry, members=members)
         return LedgerEntry(0, 0, 0, Positions(), "", members) if members else None
@@ -114,6 +117,24 @@ class TransactionalCommitter:
 
     def close(self) -> None:
         self._ledger.close()
+
+    def _members(self, account: Account) -> tuple[Member, ...]:
+        """What was committed beyond the ledger row, by producers that Kafka knows as those of their ids: of an id that
+        it no longer knows nobody can tell, and to run such an epoch again could double it."""
+        beyond = account.beyond()
+        known = requests.describe(self._kafka, {handle.transactional_id for handle in beyond}) if beyond else {}
+        holders = {name: transaction.handle.producer_id for name, transaction in known.items()}
+        ours = {h: m for h, m in beyond.items() if holders.get(h.transactional_id, h.producer_id) == h.producer_id}
+        if others := beyond.keys() - ours.keys():
+            log.warning(
+                "%s: the topic %r says that %s was committed, by a producer that is another's: %d such records are"
+                " passed over. Let nobody but the pipeline write to that topic (docs/security.md)",
+                self._where(),
+                self._settings.progress_topic(self._pipeline),
+                min(map(str, others)),
+                len(others),
+            )
+        return tuple(sorted(set(ours.values()), key=lambda member: (member.epoch, member.generation)))
 
     def _abort_losers(self, record: EpochRecord) -> None:
         """What the manifest doesn't name of this epoch and those before it: open, it would hold back the readers of all
@@ -178,8 +199,9 @@ class TransactionalCommitter:
         return (
             f"{self._where()}: epoch {decided.record.epoch} was decided, and {len(gone)} of its {len(committables)} "
             f"transactions can no longer be committed: {named}. The other {len(committables) - len(gone)} are in the "
-            f"topic, with {rows} rows, as their records in the topic {self._settings.progress_topic!r} show. A "
-            f"transaction lives for {self._settings.transaction_timeout_s:g} s; the outage was longer, or somebody "
+            f"topic, with {rows} rows, as their records in the topic "
+            f"{self._settings.progress_topic(self._pipeline)!r} show. A transaction lives for "
+            f"{self._settings.transaction_timeout_s:g} s; the outage was longer, or somebody "
             "aborted it. Write the missing rows by hand, from the epoch's source range"
         )
 

@@ -29,7 +29,7 @@ _COSTS = (
 
 
 def examine(settings: Settings, pipeline: str, deciding_s: float | None) -> Iterator[Finding]:
-    topics = Topics(settings, settings.where(pipeline))
+    topics = Topics(settings, pipeline)
     if settings.mode == "transactional":
         kafka = cluster(*settings.cluster)
         yield (version := _version(kafka))
@@ -48,7 +48,7 @@ def examine(settings: Settings, pipeline: str, deciding_s: float | None) -> Iter
             yield _held_back(topics, target)
     progress = topics.look_at_progress()
     if progress is None:
-        yield _no_progress(settings, deciding_s)
+        yield _no_progress(settings.progress_topic(pipeline), deciding_s)
         return
     faults = progress_faults(progress)
     yield from (Finding(Level.PROBLEM, fault, (NoLoss.name,)) for fault in faults)
@@ -60,7 +60,7 @@ def held(settings: Settings, pipeline: str) -> list[Held]:
     """The sink's transactions that are open, and say in the progress topic which epoch they are of."""
     kafka, names = cluster(*settings.cluster), settings.names(pipeline)
     known = requests.describe(kafka, requests.list_ids(kafka, names.ids, "Ongoing"))
-    if not known or Topics(settings, settings.where(pipeline)).look_at_progress() is None:
+    if not known or Topics(settings, pipeline).look_at_progress() is None:
         return []
     account = Ledger(settings, pipeline).account()
     found = []
@@ -75,12 +75,12 @@ def held(settings: Settings, pipeline: str) -> list[Held]:
     return found
 
 
-def _no_progress(settings: Settings, deciding_s: float | None) -> Finding:
+def _no_progress(topic: str, deciding_s: float | None) -> Finding:
     if deciding_s is None:
-        return Finding(Level.FINE, f"the progress topic {settings.progress_topic!r} is made by the first start")
+        return Finding(Level.FINE, f"the progress topic {topic!r} is made by the first start")
     return Finding(
         Level.PROBLEM,
-        f"the progress topic {settings.progress_topic!r} is not there, and the pipeline has decided epochs: the ledger "
+        f"the progress topic {topic!r} is not there, and the pipeline has decided epochs: the ledger "
         "that says which of them this sink holds was in it. Restore it, or name the right one; a sink that is new to "
         "the pipeline needs one of its own",
         (NoLoss.name,),

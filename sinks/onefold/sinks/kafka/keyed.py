@@ -83,7 +83,7 @@ def keyed_committer(settings: Settings, pipeline: str) -> AnnouncingCommitter:
     place = Place(
         sink=settings.name,
         where=settings.where(pipeline),
-        ledger=f"the topic {settings.progress_topic!r}",
+        ledger=f"the topic {settings.progress_topic(pipeline)!r}",
         target=f"the topic {settings.topic!r}",
         servers="the brokers are",
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 
@@ -19,6 +20,8 @@ from onefold.sinks.kafka.transactions import initialize
 from onefold.sinks.notes import entry_to
 
 __all__ = ["Ledger"]
+
+log = logging.getLogger("onefold.sinks.kafka")
 
 _TRIES_MAX = 5
 _TRANSACTION_S = 60.0
@@ -41,12 +44,16 @@ class Ledger:
         self._names = settings.names(pipeline)
         self._kafka = cluster(*settings.cluster)
         self._account = Account(self._names)
+        self._topic = settings.progress_topic(pipeline)
         self._offset = 0
         self._producer: Producer | None = None  # where it is there, `_account.entry` is the row
+        self._told: set[int | None] = set()
 
     def account(self) -> Account:
         """All that the progress topic says by now."""
-        for items, offset in requests.read_log(self._kafka, self._settings.progress_topic, self._offset):
+        writer = requests.describe(self._kafka, [self._names.ledger]).get(self._names.ledger)
+        self._account.writer = None if writer is None else writer.handle.producer_id
+        for items, offset in requests.read_log(self._kafka, self._topic, self._offset):
             self._account.add(items)
             self._offset = offset
         if self._account.was_keyed:
@@ -54,7 +61,42 @@ class Ledger:
                 f"{self._where()} has written with mode='keyed' before, and what its notes say is of no transactions: "
                 "give the sink another name= for mode='transactional'"
             )
+        self._tell()
         return self._account
+
+    def _tell(self) -> None:
+        """Log, once each, what is there that this sink did not write, or of which Kafka no longer knows who did."""
+        account = self._account
+        if account.passed_over:
+            log.warning(
+                "%s: %d records under its keys in the topic %r that no sink wrote are passed over (%s). Let nobody but"
+                " the pipeline write to that topic (docs/security.md)",
+                self._where(),
+                account.passed_over.total(),
+                self._topic,
+                ", ".join(account.passed_over),
+            )
+            account.passed_over.clear()
+        if account.last_writer in (None, account.writer, *self._told):
+            return
+        self._told.add(account.last_writer)
+        if account.is_proven:
+            log.warning(
+                "%s: the topic %r has a ledger row of producer %d, which is not this sink's: it is passed over. Let"
+                " nobody but the pipeline write to that topic (docs/security.md)",
+                self._where(),
+                self._topic,
+                account.last_writer,
+            )
+        else:
+            log.warning(
+                "%s: Kafka no longer knows whose producer %d was, which wrote the ledger row in the topic %r. The row"
+                " is believed: after a week's rest that is as it should be, where nobody but the pipeline may write to"
+                " that topic (docs/security.md)",
+                self._where(),
+                account.last_writer,
+                self._topic,
+            )
 
     def settled(self) -> Account:
         """The same, once no transaction of this sink is between its end and its markers: whatever a reader of the
@@ -93,9 +135,9 @@ class Ledger:
             self._producer = None  # until it is known that the row is there
             try:
                 producer.begin_transaction()
-                producer.produce(self._settings.progress_topic, entry_to(entry), self._names.ledger, partition=0)
+                producer.produce(self._topic, entry_to(entry), self._names.ledger, partition=0)
                 for name in outlived:
-                    producer.produce(self._settings.progress_topic, None, name, partition=0)
+                    producer.produce(self._topic, None, name, partition=0)
                 failpoint("kafka:ledger")
                 producer.commit_transaction(self._settings.timeout_s)
             except (KafkaException, SystemError) as error:
@@ -105,7 +147,8 @@ class Ledger:
                 if isinstance(refusal := errors.of(error, f"{self._where()}, {doing}"), ConfigError):
                     raise refusal from error
                 break
-            self._account.entry = entry
+            assert self._account.writer is not None, "it was asked for when the id was taken over"
+            self._account.stands(entry, self._account.writer)
             self._producer = producer
             return
         raise InDoubt(f"{self._where()}, {doing}: {because}") from because

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 import uuid
 from dataclasses import dataclass
@@ -10,12 +11,14 @@ from urllib.parse import unquote
 from onefold.core.errors import ConfigError
 from onefold.sinks.naming import part
 
-__all__ = ["Handle", "Names", "check_prefix"]
+__all__ = ["SHARED_PROGRESS", "Handle", "Names", "check_prefix", "progress_topic"]
 
 PREFIX_BYTES_MAX = 64
 ID_BYTES_MAX = 255  # Kafka takes more, but tools and ACLs of such a length are no help to anybody
 
-_ID = re.compile(r"(\d+)/([0-9a-f]{32})/(\d+)")
+SHARED_PROGRESS = "onefold_progress"  # of all pipelines, unless they named another, before each had its own
+
+_ID = re.compile(r"([0-9]{1,18})/([0-9a-f]{32})/([0-9]{1,18})")
 
 
 def check_prefix(prefix: str) -> None:
@@ -24,6 +27,15 @@ def check_prefix(prefix: str) -> None:
             f"transactional_id_prefix={prefix!r} must be 1 to {PREFIX_BYTES_MAX} letters, digits, dots, dashes or "
             "underscores: every transactional id of the sink begins with it and a slash, and so may an ACL"
         )
+
+
+def progress_topic(pipeline: str) -> str:
+    """The progress topic of a pipeline that names none; never the same for two pipelines."""
+    if re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", pipeline):
+        return f"{SHARED_PROGRESS}-{pipeline}"
+    # Kafka allows few other characters in a topic's name, and takes a dot and an underscore for the same.
+    digest = hashlib.sha256(pipeline.encode()).hexdigest()[:24]
+    return f"{SHARED_PROGRESS}--{re.sub(r'[^A-Za-z0-9_-]', '-', pipeline)}-{digest}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +65,14 @@ class Names:
         """What the keys of all notes of mode="keyed" begin with, and no others; a generation follows."""
         return f"{self.ids.removesuffix('/')}#"
 
+    def noted(self, key: str) -> int | None:
+        """The generation whose note of mode="keyed" that is; None for any other key."""
+        found = re.fullmatch(rf"{re.escape(self.notes)}([0-9]{{1,18}})", key)
+        return int(found[1]) if found else None
+
     def pipeline_of(self, key: str) -> str | None:
         """Whose note of mode="keyed" that is: a pipeline's sink of the same name; None for any other key."""
-        found = re.fullmatch(rf"{re.escape(self.prefix)}/([^/]+)/{re.escape(part(self.sink))}#\d+", key)
+        found = re.fullmatch(rf"{re.escape(self.prefix)}/([^/]+)/{re.escape(part(self.sink))}#[0-9]{{1,18}}", key)
         return unquote(found[1]) if found else None
 
     @property

@@ -9,20 +9,25 @@ somebody went further is fenced.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Iterable, Mapping
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from onefold.core.errors import ConfigError, InDoubt
+from onefold.core.errors import CheckpointMismatch, ConfigError, InDoubt
 from onefold.core.failpoints import failpoint
 from onefold.sinks.kafka import clients, errors, requests
 from onefold.sinks.kafka.cluster import cluster
+from onefold.sinks.kafka.naming import SHARED_PROGRESS
 from onefold.sinks.kafka.plan import Settings
 from onefold.sinks.kafka.progress import Record
 from onefold.sinks.kafka.sending import connect
-from onefold.sinks.notes import State
+from onefold.sinks.kafka.topics import Topics
+from onefold.sinks.notes import State, Unreadable
 
 __all__ = ["TopicNotes"]
+
+log = logging.getLogger("onefold.sinks.kafka")
 
 
 class TopicNotes:
@@ -31,9 +36,11 @@ class TopicNotes:
     def __init__(self, settings: Settings, pipeline: str) -> None:
         self._settings, self._pipeline = settings, pipeline
         self._names = settings.names(pipeline)
+        self._topic = settings.progress_topic(pipeline)
         self._kafka = cluster(*settings.cluster)
         self._others: dict[str, State] = {}  # of sinks of that name in other pipelines
         self._state = State()
+        self._unreadable: dict[str, str] = {}  # why, by key, where that has not been written anew
         self._generations: set[int] = set()  # whose keys are there
         self._wrote: int | None = None  # as which generation this process did last
         self._offset = 0
@@ -41,15 +48,29 @@ class TopicNotes:
 
     def read(self) -> State:
         """All that the progress topic says by now."""
-        for items, offset in requests.read_log(self._kafka, self._settings.progress_topic, self._offset):
+        for items, offset in requests.read_log(self._kafka, self._topic, self._offset):
             for item in items:
                 if isinstance(item, Record):
                     self._take(item)
             self._offset = offset
+        if self._unreadable:
+            key, why = next(iter(self._unreadable.items()))
+            raise CheckpointMismatch(
+                f"{self._settings.where(self._pipeline)}: the note under {key!r} in the topic {self._topic!r} is none"
+                f" that a sink wrote ({why}), so nobody can tell what it hides. Let nobody but the pipeline write to"
+                " that topic (docs/security.md), write a tombstone under that key, and start again: what the log says"
+                " besides is compared with the store"
+            )
         return self._state
 
     def others(self) -> Mapping[str, State]:
         self.read()
+        if self._settings.progress is None:
+            topics = Topics(self._settings, self._pipeline)
+            for topic in topics.named(SHARED_PROGRESS):
+                if topic != self._topic and topics.may_read(topic):
+                    for items, _ in requests.read_log(self._kafka, topic, 0):
+                        self._take_others(item for item in items if isinstance(item, Record))
         return dict(self._others)
 
     def write(self, state: State, generation: int) -> State:
@@ -71,8 +92,7 @@ class TopicNotes:
             producer = self._open()
 
             def put(value: bytes | None, of: int) -> None:
-                topic = self._settings.progress_topic
-                producer.produce(topic, value, f"{self._names.notes}{of}", partition=0, on_delivery=failed)
+                producer.produce(self._topic, value, f"{self._names.notes}{of}", partition=0, on_delivery=failed)
 
             put(whole, generation)
             failpoint("kafka:noted")
@@ -106,15 +126,33 @@ class TopicNotes:
                 f"{self._settings.where(self._pipeline)} has written with mode='transactional' before, and what its"
                 " ledger says is of transactions: give the sink another name= for mode='keyed'"
             )
-        generation = record.key.removeprefix(self._names.notes)
-        if record.key.startswith(self._names.notes) and generation.isdigit():
+        generation = self._names.noted(record.key)
+        if generation is not None:
+            self._unreadable.pop(record.key, None)
             if record.value is None:
-                self._generations.discard(int(generation))
+                self._generations.discard(generation)
+                return
+            try:
+                said = State.from_json(record.value)
+            except Unreadable as error:
+                self._unreadable[record.key] = str(error)
             else:
-                self._generations.add(int(generation))
-                self._state = self._state.after(State.from_json(record.value), int(generation))
-        elif record.value is not None and (other := self._names.pipeline_of(record.key)) is not None:
-            self._others[other] = self._others.get(other, State()).joined(State.from_json(record.value))
+                self._generations.add(generation)
+                self._state = self._state.after(said, generation)
+        else:
+            self._take_others([record])
+
+    def _take_others(self, records: Iterable[Record]) -> None:
+        for record in records:
+            other = self._names.pipeline_of(record.key)
+            if record.value is None or other in (None, self._pipeline):
+                continue
+            try:
+                said = State.from_json(record.value)
+            except Unreadable as error:
+                log.warning("a note of pipeline %r that no sink wrote is passed over: %s", other, error)
+            else:
+                self._others[other] = self._others.get(other, State()).joined(said)
 
     def _open(self) -> Producer:
         if self._producer is None:
@@ -130,4 +168,4 @@ class TopicNotes:
 
     def _doing(self, generation: int) -> str:
         where = self._settings.where(self._pipeline)
-        return f"{where}, noting as generation {generation} in the topic {self._settings.progress_topic!r}"
+        return f"{where}, noting as generation {generation} in the topic {self._topic!r}"

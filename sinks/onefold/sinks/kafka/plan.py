@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from onefold.sinks.kafka.encoding import Encoding
 from onefold.sinks.kafka.ids import Ids
-from onefold.sinks.kafka.naming import Names
+from onefold.sinks.kafka.naming import Names, progress_topic
 
 __all__ = ["Settings"]
 
@@ -19,13 +19,16 @@ class Settings:
     mode: str
     encoding: Encoding
     prefix: str
-    progress_topic: str
+    progress: str | None  # the progress topic, where it is named
     transaction_timeout_s: float
     outage_max_s: float  # what is prepared must live so much longer when the epoch is decided
     timeout_s: float
     client: tuple[tuple[str, str], ...] = field(repr=False)  # librdkafka's, sorted; a password may be among them
     ids: Ids  # of mode="keyed"
     repartition: bool
+
+    def progress_topic(self, pipeline: str) -> str:
+        return self.progress or progress_topic(pipeline)
 
     def names(self, pipeline: str) -> Names:
         return Names(self.prefix, pipeline, self.name)

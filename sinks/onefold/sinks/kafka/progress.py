@@ -5,6 +5,11 @@ many rows it has, both under its transactional id. The ledger row of a sink has 
 is, with the markers that end transactions: what is committed shows at once, whoever else has a transaction open before
 it, where a read_committed consumer would see nothing behind the oldest open one.
 
+Others may be able to write to the topic, under any key. What they cannot write is a transaction of our producers: a
+producer id belongs to one transactional id, and brokers take a transaction's records only from whoever holds it. So a
+commit counts for a handle only under that handle's own producer id, and a ledger row stands only where its writer is
+the producer that Kafka knows as that of the row's transactional id (`writer`).
+
 A tombstone forgets an id that the ledger row is long past. It may: what was committed under the id follows from the
 row itself, and nothing that is committed later can stand before the tombstone, where compaction would take it for
 older. For an id belongs to one process of one generation. Of the generation that writes the row, no later epoch runs
@@ -15,12 +20,13 @@ transactions alone.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 
 from onefold.core.contract import LedgerEntry, Member, TaskId
 from onefold.sinks.kafka.naming import Handle, Names
-from onefold.sinks.notes import entry_from
+from onefold.sinks.notes import Unreadable, checked, entry_from
 
 __all__ = ["Account", "Marker", "Progress", "Record"]
 
@@ -41,7 +47,8 @@ class Progress:
 
     @classmethod
     def from_json(cls, text: bytes) -> Progress:
-        return cls(**json.loads(text))
+        """Raises Unreadable."""
+        return cls(**checked(text, epoch=int, generation=int, timestamp_ms=int, attempt=str, rows=int | None))
 
     def to_json(self) -> bytes:
         return json.dumps(asdict(self)).encode()
@@ -55,6 +62,7 @@ class Record:
     producer_epoch: int
     key: str
     value: bytes | None
+    is_transactional: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,16 +75,46 @@ class Marker:
 
 @dataclass(slots=True)
 class Account:
-    """What the log says of one sink of one pipeline, as far as it was read."""
+    """What the log says of one sink of one pipeline, as far as it was read.
+
+    `writer` is the producer id of the ledger row's transactional id, as Kafka knows it now; None where it knows none,
+    since nobody has used it, or for so long that it is forgotten (transactional.id.expiration.ms, a week).
+    """
 
     names: Names
-    entry: LedgerEntry | None = None  # the ledger row
+    writer: int | None = None
     was_keyed: bool = False  # mode="keyed" has notes under these names
     begun: dict[tuple[int, int], Progress] = field(default_factory=dict)  # of open transactions
+    passed_over: Counter[str] = field(default_factory=Counter)  # why, of records under our keys that no sink wrote
+    _rows: dict[int, LedgerEntry] = field(default_factory=dict)  # the last ledger row of each producer, in their order
     _last: dict[str, int] = field(default_factory=dict)  # the last epoch that each id said it is of
-    _open: dict[int, list[Record]] = field(default_factory=dict)
-    _committed: dict[str, tuple[Handle, Progress]] = field(default_factory=dict)  # the last one of each id
-    _aborted: dict[str, tuple[Handle, Progress]] = field(default_factory=dict)
+    _open: dict[int, list[tuple[Record, Progress | LedgerEntry | None]]] = field(default_factory=dict)
+    # The last one of each id and producer: of somebody else's producer, it stands beside ours.
+    _committed: dict[str, dict[int, tuple[Handle, Progress]]] = field(default_factory=dict)
+    _aborted: dict[str, dict[int, tuple[Handle, Progress]]] = field(default_factory=dict)
+
+    @property
+    def is_proven(self) -> bool:
+        """Whether Kafka knows the ledger row's writer as the one who may write it."""
+        return self.writer in self._rows
+
+    @property
+    def entry(self) -> LedgerEntry | None:
+        """The ledger row: the writer's, or the last one that is there where Kafka has forgotten who wrote it."""
+        if self.writer is not None and self.writer in self._rows:
+            return self._rows[self.writer]
+        return next(reversed(self._rows.values()), None)
+
+    @property
+    def last_writer(self) -> int | None:
+        """The producer whose ledger row is the last in the log, the writer or not."""
+        return next(reversed(self._rows), None)
+
+    def stands(self, entry: LedgerEntry, writer: int) -> None:
+        """The writer's row was written by this process."""
+        self.writer = writer
+        self._rows.pop(writer, None)
+        self._rows[writer] = entry
 
     def add(self, items: Iterable[Record | Marker]) -> None:
         """The next part of the log, in its order."""
@@ -86,60 +124,75 @@ class Account:
             elif item.key.startswith(self.names.notes):
                 self.was_keyed = True
             elif item.key.startswith(self.names.ids):
-                self._open.setdefault(item.producer_id, []).append(item)
-                if item.value is not None and item.key != self.names.ledger:
-                    progress = Progress.from_json(item.value)
-                    self.begun[item.producer_id, item.producer_epoch] = progress
-                    self._last[item.key] = max(progress.epoch, self._last.get(item.key, 0))
+                self._take(item)
 
     def is_committed(self, handle: Handle, epoch: int) -> bool:
         """Whether that transaction, of that epoch, was committed, as far as the log or the ledger row can prove it.
 
         An id is taken again only for a later epoch, so only once this one was complete.
         """
-        if self.entry is not None and self.entry.epoch > epoch:
+        if self.is_proven and self.entry is not None and self.entry.epoch > epoch:
             return True
-        committed = self._committed.get(handle.transactional_id)
+        committed = self._committed.get(handle.transactional_id, {}).get(handle.producer_id)
         return committed is not None and (committed[0] == handle or committed[1].epoch > epoch)
 
     def is_open(self, handle: Handle) -> bool:
         return (handle.producer_id, handle.producer_epoch) in self.begun
 
     def is_aborted(self, handle: Handle) -> bool:
-        aborted = self._aborted.get(handle.transactional_id)
+        aborted = self._aborted.get(handle.transactional_id, {}).get(handle.producer_id)
         return aborted is not None and aborted[0] == handle
 
-    def members(self) -> tuple[Member, ...]:
-        """The epochs beyond the ledger row that have a committed part."""
+    def beyond(self) -> dict[Handle, Member]:
+        """The committed transactions of epochs beyond the ledger row, whoever's they are."""
         after = self.entry.epoch if self.entry is not None else 0
-        found = {
-            Member(progress.epoch, progress.generation, progress.timestamp_ms)
-            for _, progress in self._committed.values()
+        return {
+            handle: Member(progress.epoch, progress.generation, progress.timestamp_ms)
+            for of_producers in self._committed.values()
+            for handle, progress in of_producers.values()
             if progress.epoch > after
         }
-        return tuple(sorted(found, key=lambda member: (member.epoch, member.generation)))
 
     def outlived(self, epoch: int) -> list[str]:
         """The ids that nobody has used since before that epoch, which the ledger row is at or beyond."""
         assert self.entry is not None and epoch <= self.entry.epoch, epoch
         return [name for name, last in self._last.items() if last < epoch]
 
+    def _take(self, record: Record) -> None:
+        said: Progress | LedgerEntry | None = None
+        try:
+            if not record.is_transactional:
+                raise Unreadable("it is in no transaction")
+            if record.key != self.names.ledger and self.names.generation(record.key) is None:
+                raise Unreadable("its key is no transactional id")
+            if record.value is not None:
+                said = (entry_from if record.key == self.names.ledger else Progress.from_json)(record.value)
+        except Unreadable as error:
+            self.passed_over[str(error)] += 1
+            return
+        self._open.setdefault(record.producer_id, []).append((record, said))
+        if isinstance(said, Progress):
+            self.begun[record.producer_id, record.producer_epoch] = said
+            self._last[record.key] = max(said.epoch, self._last.get(record.key, 0))
+
     def _end(self, marker: Marker) -> None:
-        for record in self._open.pop(marker.producer_id, ()):
-            if record.value is None:
+        for record, said in self._open.pop(marker.producer_id, ()):
+            if said is None:
                 if marker.is_commit:
                     self._forget(record.key)
-            elif record.key == self.names.ledger:
+            elif isinstance(said, LedgerEntry):
                 if marker.is_commit:
-                    self.entry = entry_from(record.value)
+                    self._rows.pop(record.producer_id, None)
+                    self._rows[record.producer_id] = said
             else:
                 self.begun.pop((record.producer_id, record.producer_epoch), None)
                 handle = Handle(record.key, record.producer_id, record.producer_epoch)
                 ended = self._committed if marker.is_commit else self._aborted
-                ended[record.key] = (handle, Progress.from_json(record.value))
+                ended.setdefault(record.key, {})[record.producer_id] = handle, said
 
     def _forget(self, name: str) -> None:
         """Unless a later epoch has taken the id between its tombstone and that one's marker."""
-        if self.entry is not None and self._last.get(name, 0) < self.entry.epoch:
-            for known in (self._last, self._committed, self._aborted):
-                known.pop(name, None)
+        if self.is_proven and self.entry is not None and self._last.get(name, 0) < self.entry.epoch:
+            self._last.pop(name, None)
+            self._committed.pop(name, None)
+            self._aborted.pop(name, None)

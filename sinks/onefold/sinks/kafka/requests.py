@@ -151,7 +151,10 @@ def read_log(cluster: Cluster, topic: str, offset: int) -> Iterator[tuple[list[R
             else:
                 producer = batch.producer_id, batch.producer_epoch
                 # Of somebody else the topic may hold any key.
-                items += [Record(*producer, (r.key or b"").decode(errors="replace"), r.value) for r in batch]
+                items += [
+                    Record(*producer, (r.key or b"").decode(errors="replace"), r.value, batch.is_transactional)
+                    for r in batch
+                ]
             offset = batch.next_offset
         yield items, offset
         if offset >= end_offset or offset == before:  # what is left was emptied by compaction

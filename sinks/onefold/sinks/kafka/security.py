@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ssl
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from onefold.core.errors import ConfigError
 from onefold.core.librdkafka import Settings
@@ -12,6 +13,18 @@ __all__ = ["Security"]
 
 _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+_VERIFIES = "enable.ssl.certificate.verification"
+_APPLIED = (
+    "ssl.ca.location",
+    "ssl.ca.pem",
+    "ssl.certificate.location",
+    "ssl.key.location",
+    "ssl.key.password",
+    "ssl.crl.location",
+    "ssl.cipher.suites",
+    "ssl.endpoint.identification.algorithm",
+    _VERIFIES,
+)
 _NEEDED = "the sink reads its ledger and ends transactions with requests of its own, beside librdkafka's, and these"
 
 
@@ -55,20 +68,31 @@ class Security:
         if not self.tls:
             return None
         given = dict(self.settings)
-        for name in ("ssl.keystore.location", "ssl.certificate.pem", "ssl.key.pem", "ssl.engine.location"):
-            if name in given:
-                raise ConfigError(
-                    f"{name}: {_NEEDED} read PEM files only: give ssl.certificate.location and ssl.key.location"
-                )
+        if others := [name for name in given if name not in _APPLIED]:
+            raise ConfigError(
+                f"{others[0]}: {_NEEDED} apply {', '.join(_APPLIED)}, and no other of librdkafka's ssl settings: leave"
+                " it out. Certificates and keys are given as PEM files"
+            )
+        authorities = given.get("ssl.ca.location")
+        is_folder = authorities is not None and Path(authorities).is_dir()
         try:
-            context = ssl.create_default_context(cafile=given.get("ssl.ca.location"), cadata=given.get("ssl.ca.pem"))
+            context = ssl.create_default_context(
+                cafile=None if is_folder else authorities,
+                capath=authorities if is_folder else None,
+                cadata=given.get("ssl.ca.pem"),
+            )
             if "ssl.certificate.location" in given:
                 context.load_cert_chain(
-                    given["ssl.certificate.location"], given.get("ssl.key.location"), given.get("ssl.key.password")
+                    given["ssl.certificate.location"], given.get("ssl.key.location"), given.get("ssl.key.password", "")
                 )
+            if "ssl.crl.location" in given:
+                context.load_verify_locations(given["ssl.crl.location"])
+                context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
+            if "ssl.cipher.suites" in given:
+                context.set_ciphers(given["ssl.cipher.suites"])
         except (OSError, ValueError) as error:
             raise ConfigError(f"the ssl.* settings cannot be used: {error}. They name PEM files") from error
-        is_trusting = given.get("enable.ssl.certificate.verification", "true").lower() == "false"
+        is_trusting = given.get(_VERIFIES, "true").lower() == "false"
         if is_trusting or given.get("ssl.endpoint.identification.algorithm", "https").lower() == "none":
             context.check_hostname = False
         if is_trusting:

@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from onefold.core.contract import Committer, Guarantee, SinkKind, SinkWriter, TaskId
 from onefold.core.errors import ConfigError
+from onefold.core.exposure import of_kafka
 from onefold.core.findings import Finding, Held
 from onefold.sinks.columns import names_of
 from onefold.sinks.kafka import clients, doctor, requests
@@ -18,6 +19,7 @@ from onefold.sinks.kafka.ids import Ids
 from onefold.sinks.kafka.keyed import KEYED, KeyedWriter, keyed_committer
 from onefold.sinks.kafka.naming import check_prefix
 from onefold.sinks.kafka.plan import Settings
+from onefold.sinks.kafka.shared import check_not_shared
 from onefold.sinks.kafka.topics import Topics
 from onefold.sinks.kafka.writer import TransactionalWriter
 
@@ -49,7 +51,8 @@ class KafkaSink:
     `headers` names then come behind the row's own headers.
 
     `transactional_id_prefix`: every transactional id begins with it and a slash, so that an ACL can name them.
-    `progress_topic` holds the ledger; the sink makes it, compacted. `transaction_timeout_s` is how long a transaction
+    `progress_topic` holds the ledger; the sink makes it, compacted: one for each pipeline, `onefold_progress-PIPELINE`,
+    unless it is named. `transaction_timeout_s` is how long a transaction
     may stay open, at most the brokers' transaction.max.timeout.ms, and `outage_max_s`, by default a third of it, how
     much of that must be left when an epoch is decided: an outage of that length between the decision and its commit is
     survived. `settings` are librdkafka's (security, compression, batching); those that the guarantee rests on are
@@ -69,7 +72,7 @@ class KafkaSink:
         key: str | Sequence[str] = (),
         headers: str | Sequence[str] = (),
         transactional_id_prefix: str = "onefold",
-        progress_topic: str = "onefold_progress",
+        progress_topic: str | None = None,
         transaction_timeout_s: float = 900,
         outage_max_s: float | None = None,
         timeout_s: float = 30,
@@ -86,7 +89,7 @@ class KafkaSink:
             mode=mode,
             encoding=Encoding(format, names_of(key), names_of(headers)),
             prefix=transactional_id_prefix,
-            progress_topic=progress_topic,
+            progress=progress_topic,
             transaction_timeout_s=transaction_timeout_s,
             outage_max_s=outage_max_s,
             timeout_s=timeout_s,
@@ -135,11 +138,16 @@ class KafkaSink:
     def held(self, pipeline: str) -> list[Held]:
         return doctor.held(self._settings, pipeline) if self._settings.mode == "transactional" else []
 
+    def exposure(self) -> str:
+        return of_kafka(self._settings.bootstrap_servers, self._settings.librdkafka)
+
     def store_url(self) -> str | None:
         return None
 
     def recover(self, pipeline: str) -> Committer:
-        self._topics(pipeline).make_progress_topic()
+        topics = self._topics(pipeline)
+        topics.make_progress_topic()
+        check_not_shared(self._settings, pipeline, topics)
         return self._committer(pipeline)
 
     def open(self, pipeline: str, schema: pa.Schema) -> Committer:
@@ -187,13 +195,13 @@ class KafkaSink:
         return make(self._settings, pipeline)
 
     def _topics(self, pipeline: str) -> Topics:
-        return Topics(self._settings, self._settings.where(pipeline))
+        return Topics(self._settings, pipeline)
 
 
 def _check(settings: Settings) -> None:
     if not settings.topic or not isinstance(settings.topic, str):
         raise ConfigError(f"{settings.topic!r} is not a topic's name: KafkaSink('orders', ...)")
-    if settings.topic == settings.progress_topic:
+    if settings.topic == settings.progress:
         raise ConfigError("progress_topic is the sink's own book-keeping: it cannot be the topic that it writes to")
     if not isinstance(settings.bootstrap_servers, str) or not settings.bootstrap_servers.strip():
         raise ConfigError("bootstrap_servers is missing: 'localhost:9092'")

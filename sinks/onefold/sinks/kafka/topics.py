@@ -43,8 +43,9 @@ _READ_WRITE = _WRITE | {AclOperation.READ}
 class Topics:
     """Questions of one sink to its brokers' admin interface."""
 
-    def __init__(self, settings: Settings, where: str) -> None:
-        self._settings, self._where = settings, where
+    def __init__(self, settings: Settings, pipeline: str) -> None:
+        self._settings, self._where = settings, settings.where(pipeline)
+        self._progress = settings.progress_topic(pipeline)
         self._said: list[KafkaError] = []
         config = clients.admin_config(settings.bootstrap_servers, settings.librdkafka)
         try:
@@ -64,7 +65,7 @@ class Topics:
 
     def make_progress_topic(self) -> None:
         """Create it if it is missing, and check that what is there keeps what it acknowledged."""
-        name = self._settings.progress_topic
+        name = self._progress
         found = self._describe(name, _READ_WRITE)
         if found is None:
             self._create(name)
@@ -80,7 +81,19 @@ class Topics:
 
     def look_at_progress(self) -> Kept | None:
         """The same of the progress topic, which the sink reads, too."""
-        return self._look(self._settings.progress_topic, _READ_WRITE)
+        return self._look(self._progress, _READ_WRITE)
+
+    def may_read(self, topic: str) -> bool:
+        """Whether a topic is there, and the sink may read it."""
+        try:
+            return self._describe(topic, frozenset({AclOperation.READ})) is not None
+        except ConfigError:
+            return False
+
+    def named(self, prefix: str) -> list[str]:
+        """The topics whose names begin so, as far as the sink may see them."""
+        found = self._answer(lambda: self._admin.list_topics(timeout=self._settings.timeout_s), "listing topics")
+        return sorted(name for name in found.topics if name.startswith(prefix))
 
     def try_transactions(self, transactional_id: str) -> None:
         """Find out whether transactions with the sink's prefix and its timeout are allowed; none is begun."""

@@ -114,7 +114,7 @@ class Attempt:
 
     def _note(self, progress: Progress) -> None:
         """In the progress topic; all that was sent is with the brokers when this returns."""
-        outbox, topic, value = self._open(), self._settings.progress_topic, progress.to_json()
+        outbox, topic, value = self._open(), self._settings.progress_topic(self._task.pipeline), progress.to_json()
         errors.asked(lambda: outbox.producer.produce(topic, value, self.id, partition=0), self._where)
         outbox.flush()
 

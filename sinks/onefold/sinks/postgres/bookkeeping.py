@@ -8,13 +8,13 @@ All in one schema (`onefold_sinks`, unless named otherwise), shared by the pipel
     onefold_staged   one row for each attempt whose rows are in a stage table; logged, while the stage is not
     onefold_staged_dead  the dead letters of staged attempts, which go where the attempts go
     onefold_evolutions  one row for each ALTER TABLE of a target that a sink has made
+    onefold_locks    one row for each thing that drivers take turns at
     onefold_version  which layout these tables have (layout.py)
-
-The names of prepared transactions count in the whole database: a pipeline's sink has its row in one schema only.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from onefold.core.binding import bound, check_forward
@@ -26,12 +26,6 @@ from onefold.sinks.postgres.connection import Connection
 from onefold.sinks.postgres.naming import identifier
 
 __all__ = ["Bookkeeping"]
-
-_ELSEWHERE = """
-SELECT nspname FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace
-WHERE relname = 'onefold_ledger' AND relkind = 'r' AND nspname <> %s
-  AND has_schema_privilege(n.oid, 'USAGE') AND has_table_privilege(c.oid, 'SELECT')
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +45,7 @@ class Bookkeeping:
         layout.migrate(connection, self.schema)
         if not self._is_registered(connection):
             with connection.transaction():
-                layout.lock(connection)
-                self._refuse_elsewhere(connection)
+                layout.lock(connection, self.schema)
                 connection.execute(
                     f"""INSERT INTO {self.table("ledger")}
                             (pipeline, sink, epoch, generation, timestamp_ms, positions, store_id)
@@ -63,16 +56,6 @@ class Bookkeeping:
     def _is_registered(self, connection: Connection) -> bool:
         query = f"SELECT FROM {self.table('ledger')} WHERE pipeline = %s AND sink = %s"
         return connection.execute(query, (self.pipeline, self.sink)).fetchone() is not None
-
-    def _refuse_elsewhere(self, connection: Connection) -> None:
-        for (schema,) in connection.execute(_ELSEWHERE, (self.schema,)).fetchall():
-            if Bookkeeping(schema, self.pipeline, self.sink)._is_registered(connection):
-                raise ConfigError(
-                    f"sink {self.sink!r} of pipeline {self.pipeline!r} has its ledger in schema {schema!r} of this "
-                    f"database already, and not in {self.schema!r}: the prepared transactions of both would have the "
-                    f"same names, and each would remove the other's. Set bookkeeping_schema={schema!r}, or give one of "
-                    "the pipelines a name of its own"
-                )
 
     def ledger(self, connection: Connection) -> LedgerEntry | None:
         """The row, with the committed parts beyond it; epoch 0 where it is only bound, or there are only parts, None
@@ -158,13 +141,14 @@ class Bookkeeping:
             (self.pipeline, self.sink, entry.epoch),
         )
 
-    def is_committed(self, connection: Connection, gid: str, epoch: int) -> bool:
-        """Whether a prepared transaction that is gone was committed: its part, or a ledger beyond it, says so."""
-        row = connection.execute(
-            f"""SELECT EXISTS (SELECT FROM {self.table("parts")}
-                               WHERE pipeline = %(p)s AND sink = %(s)s AND epoch = %(e)s AND gid = %(g)s)
-                    OR EXISTS (SELECT FROM {self.table("ledger")}
-                               WHERE pipeline = %(p)s AND sink = %(s)s AND epoch > %(e)s)""",
-            {"p": self.pipeline, "s": self.sink, "e": epoch, "g": gid},
-        ).fetchone()
-        return row is not None and bool(row[0])
+    def committed(self, connection: Connection, gids: Sequence[str], epoch: int) -> set[str]:
+        """Which of an epoch's prepared transactions were committed: their parts, or a ledger beyond them, say so."""
+        rows = connection.execute(
+            f"""SELECT g FROM unnest(%(g)s::text[]) g
+                WHERE EXISTS (SELECT FROM {self.table("parts")}
+                              WHERE pipeline = %(p)s AND sink = %(s)s AND epoch = %(e)s AND gid = g)
+                   OR EXISTS (SELECT FROM {self.table("ledger")}
+                              WHERE pipeline = %(p)s AND sink = %(s)s AND epoch > %(e)s)""",
+            {"p": self.pipeline, "s": self.sink, "e": epoch, "g": list(gids)},
+        ).fetchall()
+        return {gid for (gid,) in rows}

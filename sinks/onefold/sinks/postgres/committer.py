@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import psycopg
 
+from onefold.core import postgres_trust
 from onefold.core.contract import Binding, Committable, Decided, EpochRecord, LedgerEntry, SinkKind
 from onefold.core.counting import counts_offsets
 from onefold.core.errors import ConfigError, Damaged, DataLoss, InDoubt, OnefoldError, Retriable, WorkLost
@@ -17,13 +19,16 @@ from onefold.sinks.postgres import connection as pool
 from onefold.sinks.postgres import errors, prepared, staging, tombstones
 from onefold.sinks.postgres.dead_letters import Origin
 from onefold.sinks.postgres.incarnation import Incarnation
-from onefold.sinks.postgres.naming import Gid, gid_prefix, identifier
+from onefold.sinks.postgres.naming import Gid, gid_prefix
 from onefold.sinks.postgres.plan import Delivery, Plan, Settings
+from onefold.sinks.postgres.prepared import NotOurs
 
 if TYPE_CHECKING:
     import sqlalchemy as sa
 
 __all__ = ["PostgresCommitter"]
+
+log = logging.getLogger("onefold")
 
 
 class PostgresCommitter:
@@ -33,18 +38,26 @@ class PostgresCommitter:
         self._settings, self._pipeline, self._plan = settings, pipeline, plan
         self._conninfo = settings.conninfo(pipeline)
         self._books = settings.bookkeeping(pipeline)
-        self._prefix = gid_prefix(pipeline, settings.name)
+        self._prefix = gid_prefix(pipeline, settings.name, settings.bookkeeping_schema)
         self._may_be_outgrown = plan is not None and plan.stage_table is not None  # other stages, by this plan's
         # What this process knows to be in the destination: a server that shows less of it is an older copy.
         self._epoch_known = 0
         self._incarnation: Incarnation | None = None  # None before the ledger was read
+        self._reported: set[prepared.Other] = set()
 
     def verify(self, committables: Sequence[Committable]) -> None:
         gids, staged = self._split(committables)
         with self._borrow("checking prepared work") as connection:
             if gids:
-                there = self._prepared(connection)
+                there, others = prepared.named(connection, self._prefix)
                 missing = [c for c in gids if c.handle not in there]
+                theirs = next((other for other in others if other.gid in {c.handle for c in missing}), None)
+                if theirs is not None:
+                    raise ConfigError(
+                        f"{self._where()}, epoch {missing[0].epoch}: prepared transaction {theirs.gid!r} belongs to"
+                        f" role {theirs.owner!r}, of which this session's is no member, so that it could not commit it."
+                        " Nothing was decided: GRANT that role to this one, or give tasks and driver one role=..."
+                    )
                 if missing:
                     raise WorkLost(
                         f"{self._where()}, epoch {missing[0].epoch}: {len(missing)} of {len(gids)} prepared "
@@ -57,11 +70,19 @@ class PostgresCommitter:
         gids, staged = self._split(committables)
         if gids:
             with self._borrow(f"committing epoch {decided.record.epoch}", InDoubt) as connection:
-                gone = []
+                refused: dict[str, NotOurs] = {}
                 for committable in gids:
-                    if not self._commit_prepared(connection, committable):
-                        gone.append(committable)
+                    try:
+                        prepared.end(connection, "COMMIT", committable, self._where(), InDoubt)
+                    except NotOurs as error:  # somebody's who took the name once ours was committed; or ours after all
+                        refused[committable.handle] = error
                     failpoint("postgres.commit_prepared")
+                committed = self._books.committed(connection, [c.handle for c in gids], decided.record.epoch)
+                gone = [c for c in gids if c.handle not in committed]
+                for committable in gone:
+                    if committable.handle in refused:
+                        raise refused[committable.handle]
+                    self._refuse_other_books(committable)
                 if gone:
                     raise self._of_gone(connection, gone, len(gids))
         if staged or (self._plan is not None and self._plan.delivery is Delivery.STAGED):
@@ -92,20 +113,38 @@ class PostgresCommitter:
         gids, staged = self._split(committables)
         with self._borrow("aborting prepared work") as connection:
             for committable in gids:
-                prepared.end(connection, "ROLLBACK", committable, self._where(), Retriable)
+                try:
+                    prepared.end(connection, "ROLLBACK", committable, self._where(), Retriable)
+                except NotOurs as error:
+                    log.warning("%s. It is left alone", error)
             staging.discard(connection, self._books, staged, self._settings.lock_timeout_s)
 
     def leftovers(self, up_to_generation: int) -> Sequence[Committable]:
         name = self._settings.name
         with self._borrow("looking for leftovers") as connection:
-            gids = [Gid.parse(self._prefix, text) for text in sorted(self._prepared(connection))]
+            there, others = prepared.named(connection, self._prefix)
             staged = staging.leftovers(connection, self._books, up_to_generation)
-        prepared = [
+        self._report(others)
+        gids = [Gid.parse(self._prefix, text) for text in sorted(there)]
+        left = [
             Committable(name, SinkKind.TWO_PHASE, str(gid), gid.generation, gid.epoch, 0)
             for gid in gids
             if gid is not None and gid.generation <= up_to_generation
         ]
-        return [*prepared, *staged]
+        return [*left, *staged]
+
+    def _report(self, others: Sequence[prepared.Other]) -> None:
+        """Once each: what a manifest names is not among them, so nothing is lost with them."""
+        for other in others:
+            if other not in self._reported:
+                self._reported.add(other)
+                log.warning(
+                    "%s: prepared transaction %r has a name of this sink's and was prepared by role %r, of which this"
+                    " session's is no member: it is left alone, and `onefold txn list` shows it",
+                    self._where(),
+                    other.gid,
+                    other.owner,
+                )
 
     def ledger(self) -> LedgerEntry | None:
         with self._borrow("reading the ledger") as connection:
@@ -123,13 +162,13 @@ class PostgresCommitter:
 
     def bind(self, binding: Binding) -> None:
         with self._borrow(f"binding the ledger to generation {binding.generation}", InDoubt) as connection:
-            connection.execute(pool.begin(self._settings.lock_timeout_s))
+            connection.begin(self._settings.lock_timeout_s)
             self._books.bind(connection, binding)
             connection.execute("COMMIT")
 
     def record(self, entry: LedgerEntry) -> None:
         with self._borrow(f"writing the ledger row of epoch {entry.epoch}", InDoubt) as connection:
-            connection.execute(pool.begin(self._settings.lock_timeout_s))
+            connection.begin(self._settings.lock_timeout_s)
             self._check_ledger_is_not_older(connection)
             self._books.record(connection, entry)
             connection.execute("COMMIT")
@@ -137,17 +176,7 @@ class PostgresCommitter:
 
     def shares_store(self, store_id: str) -> bool:
         with self._borrow("looking for the checkpoint store") as connection:
-            schemas = connection.execute(
-                """SELECT nspname FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace
-                   WHERE relname = 'onefold_store' AND relkind = 'r'
-                     AND has_schema_privilege(n.oid, 'USAGE') AND has_table_privilege(c.oid, 'SELECT')"""
-            ).fetchall()
-            found = "SELECT FROM {}.onefold_store WHERE store_id = %s"
-            return any(
-                connection.execute(found.format(identifier(schema).replace("%", "%%")), (store_id,)).fetchone()
-                is not None
-                for (schema,) in schemas
-            )
+            return postgres_trust.has_store(pool.ask(connection), store_id)
 
     def merge(
         self, connection: sa.Connection, record: EpochRecord, manifest: Sequence[Committable], entry: LedgerEntry
@@ -188,17 +217,13 @@ class PostgresCommitter:
                 gids.append(committable)
         return gids, staged
 
-    def _prepared(self, connection: pool.Connection) -> set[str]:
-        rows = connection.execute(
-            "SELECT gid FROM pg_prepared_xacts WHERE starts_with(gid, %s) AND database = current_database()",
-            (self._prefix,),
-        )
-        return {gid for (gid,) in rows}
-
-    def _commit_prepared(self, connection: pool.Connection, committable: Committable) -> bool:
-        """False if it is gone and was never committed."""
-        found = prepared.end(connection, "COMMIT", committable, self._where(), InDoubt)
-        return found or self._books.is_committed(connection, committable.handle, committable.epoch)
+    def _refuse_other_books(self, committable: Committable) -> None:
+        """That it was committed is noted in the schema that it was prepared with."""
+        if not committable.handle.startswith(self._prefix):
+            raise ConfigError(
+                f"{self._where()}: epoch {committable.epoch} was prepared with another bookkeeping_schema than"
+                f" {self._books.schema!r}, and is not finished. Set that back, and start again"
+            )
 
     def _check_ledger_is_not_older(self, connection: pool.Connection) -> None:
         """Called before the ledger moves forward: over a gap it would hide what the server has lost.
@@ -239,7 +264,7 @@ class PostgresCommitter:
         )
 
     @contextmanager
-    def _borrow(self, doing: str, lost: type[OnefoldError] = Retriable) -> Iterator[pool.Connection]:
+    def _borrow(self, doing: str, lost: type[OnefoldError] = Retriable) -> Iterator[pool.Session]:
         with pool.borrow(self._conninfo, f"{self._where()}, {doing}", lost) as connection:
             yield connection
 

@@ -3,6 +3,9 @@
 Nothing rests on a session's state, since a pooler in transaction mode gives each transaction another session: what a
 transaction needs is set within it, and no statement is prepared by name. Only the role is the session's: a parameter
 of its start, which a pooler passes on or refuses, and which is looked at after connecting.
+
+Each transaction first sets the path by which names resolve, to schemas that nobody else can create anything in. So no
+statement that looks a name up runs outside one.
 """
 
 from __future__ import annotations
@@ -11,23 +14,25 @@ import atexit
 import os
 import re
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import psycopg
 import psycopg.conninfo
 
-from onefold.core import libpq
+from onefold.core import libpq, postgres_trust
 from onefold.core.errors import ConfigError, OnefoldError, Retriable
 from onefold.sinks.postgres import errors
 
 __all__ = [
     "Connection",
-    "begin",
+    "Session",
+    "ask",
     "borrow",
     "close_idle",
     "conninfo",
+    "create_beside_others",
     "discard",
     "give_back",
     "is_pooled",
@@ -46,9 +51,52 @@ _WRITABLE = {"target_session_attrs": "read-write"}
 _AS_ARROW = {"client_encoding": "UTF8"}  # of the texts that are copied as they are, whatever the database's encoding
 _OPTION = re.compile(r"(?:\\.|[^\s\\])+", re.DOTALL)
 
+
+class Session(Connection):
+    """A connection in autocommit whose every statement runs in a transaction that has set the path."""
+
+    _path = "pg_catalog, pg_temp"
+
+    def find_path(self) -> None:
+        """Once, after connecting: what is safe stays so, unless the schema's own owner lets others in."""
+        with self.transaction():
+            for statement in postgres_trust.SAFE_PATH:
+                super().execute(statement.encode())
+            row = super().execute("SHOW search_path").fetchone()
+        assert row is not None
+        self._path = str(row[0])
+
+    def execute(self, query: Any, *args: Any, **kwargs: Any) -> psycopg.Cursor[tuple[Any, ...]]:
+        if self.info.transaction_status is not psycopg.pq.TransactionStatus.IDLE:
+            return super().execute(query, *args, **kwargs)
+        with self.transaction():
+            return super().execute(query, *args, **kwargs)
+
+    @contextmanager
+    def transaction(self, *args: Any, **kwargs: Any) -> Iterator[psycopg.Transaction]:
+        is_outermost = self.info.transaction_status is psycopg.pq.TransactionStatus.IDLE
+        with super().transaction(*args, **kwargs) as transaction:
+            if is_outermost:
+                super().execute(self._set_path.encode())
+            yield transaction
+
+    def begin(self, lock_timeout_s: float) -> None:
+        """Start a transaction as this sink wants it, in one round trip."""
+        started = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
+        self.outside(f"{started}; {self._set_path}; {transaction_settings(lock_timeout_s)}".encode())
+
+    @property
+    def _set_path(self) -> str:
+        return f"SET LOCAL search_path = {self._path}"
+
+    def outside(self, statement: bytes) -> None:
+        """Run what cannot be in a transaction, and looks no name up."""
+        super().execute(statement)
+
+
 _lock = threading.Lock()
 # Keyed by process: a forked child must neither use nor close its parent's sockets, so it leaves them where they are.
-_idle: dict[tuple[int, str], list[Connection]] = {}
+_idle: dict[tuple[int, str], list[Session]] = {}
 
 
 def _parameters(url: str) -> dict[str, Any]:
@@ -119,15 +167,16 @@ def starts_as(parameters: dict[str, Any]) -> str | None:
     return role
 
 
-def _connect(info: str) -> Connection:
+def _connect(info: str) -> Session:
     parameters = psycopg.conninfo.conninfo_to_dict(info)
-    connection: Connection | None = None
+    connection: Session | None = None
     try:
-        connection = psycopg.connect(info, autocommit=True, prepare_threshold=None)
+        connection = Session.connect(info, autocommit=True, prepare_threshold=None)
         connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
         role = starts_as(parameters)
         if role is not None:
             _check_role(connection, role)
+        connection.find_path()
         return connection
     except psycopg.Error as error:
         if connection is not None:
@@ -152,7 +201,7 @@ def is_pooled(connection: Connection) -> bool:
     return row is not None and row[0] != connection.info.backend_pid
 
 
-def take(info: str) -> Connection:
+def take(info: str) -> Session:
     """A connection outside any transaction, in autocommit. Raises Retriable or ConfigError."""
     key = (os.getpid(), info)
     while True:
@@ -162,14 +211,14 @@ def take(info: str) -> Connection:
         if connection is None:
             return _connect(info)
         try:
-            connection.execute("")  # a round trip: the server may have gone since
+            connection.outside(b"")  # a round trip: the server may have gone since
         except psycopg.Error:
             discard(connection)
         else:
             return connection
 
 
-def give_back(info: str, connection: Connection) -> None:
+def give_back(info: str, connection: Session) -> None:
     status = connection.info.transaction_status
     with _lock:
         idle = _idle.setdefault((os.getpid(), info), [])
@@ -184,7 +233,7 @@ def discard(connection: Connection) -> None:
 
 
 @contextmanager
-def borrow(info: str, doing: str, lost: type[OnefoldError] = Retriable) -> Iterator[Connection]:
+def borrow(info: str, doing: str, lost: type[OnefoldError] = Retriable) -> Iterator[Session]:
     """A connection for a block; Postgres's errors leave it as onefold's, a lost connection as `lost`."""
     connection = take(info)
     try:
@@ -201,7 +250,7 @@ def borrow(info: str, doing: str, lost: type[OnefoldError] = Retriable) -> Itera
 
 
 def transaction_settings(lock_timeout_s: float) -> str:
-    """What each transaction sets for itself.
+    """What a transaction sets for itself beside the path.
 
     `synchronous_commit` is raised to `on`, and a stricter `remote_apply` left alone. (COMMIT and ROLLBACK PREPARED run
     outside any transaction, and always flush: twophase.c.) Limits on the time of a statement or transaction that are
@@ -209,7 +258,6 @@ def transaction_settings(lock_timeout_s: float) -> str:
     own `options` set is the user's wish, and stays.
     """
     return (
-        "SET LOCAL search_path = DEFAULT;"  # behind a pooler others may have left theirs
         f"SET LOCAL lock_timeout = {int(lock_timeout_s * 1000)};"
         "SELECT set_config('synchronous_commit', 'on', true)"
         " WHERE current_setting('synchronous_commit') <> 'remote_apply';"
@@ -217,9 +265,21 @@ def transaction_settings(lock_timeout_s: float) -> str:
     )
 
 
-def begin(lock_timeout_s: float) -> str:
-    """Statements that start a transaction as this sink wants it, in one round trip."""
-    return f"BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; {transaction_settings(lock_timeout_s)}"
+def ask(connection: psycopg.Connection[Any]) -> postgres_trust.Ask:
+    """The connection as `postgres_trust` asks it."""
+
+    def rows(statement: str, parameters: Sequence[object]) -> list[Any]:
+        cursor = connection.execute(statement.encode(), parameters or None)
+        return cursor.fetchall() if cursor.description else []
+
+    return rows
+
+
+def create_beside_others(connection: Connection, statement: str) -> None:
+    """Run a CREATE inside the caller's transaction. Whoever makes the same thing at that moment is waited for."""
+    there = (psycopg.errors.UniqueViolation, psycopg.errors.DuplicateTable, psycopg.errors.DuplicateSchema)
+    with suppress(*there), connection.transaction():
+        connection.execute(statement.encode())
 
 
 def close_idle(info: str) -> None:

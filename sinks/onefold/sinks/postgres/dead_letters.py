@@ -13,9 +13,10 @@ from typing import Any
 import psycopg
 import pyarrow as pa
 
+from onefold.core import postgres_trust
 from onefold.core.errors import ConfigError
 from onefold.sinks.postgres.bookkeeping import Bookkeeping
-from onefold.sinks.postgres.connection import Connection
+from onefold.sinks.postgres.connection import Connection, ask, create_beside_others
 from onefold.sinks.postgres.isolating import Refused, TooManyRefused
 from onefold.sinks.postgres.jsontext import json_text
 from onefold.sinks.postgres.naming import Table, identifier
@@ -60,7 +61,11 @@ class DeadLetter:
 def create(connection: Connection, table: Table) -> str:
     """The table, made if it is missing; returns its name in SQL. Raises ConfigError for one of another shape."""
     with connection.transaction():
-        connection.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (f"dead letters {table.sql}",))
+        columns = ", ".join(f"{identifier(name)} {kind}" for name, kind in _COLUMNS.items())
+        index = f"CREATE INDEX ON {table.sql} (pipeline, sink, epoch)"
+        if not _is_there(connection, table):
+            create_beside_others(connection, f"CREATE TABLE {table.sql} ({columns}); {index}")
+        postgres_trust.check_ours(ask(connection), [table.name], table.schema)
         there = {
             name
             for (name,) in connection.execute(
@@ -68,11 +73,7 @@ def create(connection: Connection, table: Table) -> str:
                 (table.sql,),
             )
         }
-        if not there:
-            columns = ", ".join(f"{identifier(name)} {kind}" for name, kind in _COLUMNS.items())
-            connection.execute(f"CREATE TABLE {table.sql} ({columns})")
-            connection.execute(f"CREATE INDEX ON {table.sql} (pipeline, sink, epoch)")
-        elif missing := [name for name in _COLUMNS if name not in there]:
+        if missing := [name for name in _COLUMNS if name not in there]:
             raise ConfigError(
                 f"table {table} is to take the dead letters, and has no column {', '.join(missing)}: name another as"
                 " dead_letters, or a table that does not exist yet, which is then made"
@@ -88,6 +89,14 @@ def create(connection: Connection, table: Table) -> str:
                 f" {table.sql} TO {identifier(user)}"
             )
     return table.sql
+
+
+def _is_there(connection: Connection, table: Table) -> bool:
+    row = connection.execute("SELECT to_regclass(%s) IS NOT NULL", (table.sql,)).fetchone()
+    is_there = row is not None and bool(row[0])
+    if not is_there and table.schema is None:
+        postgres_trust.check_path(ask(connection), table.name)
+    return is_there
 
 
 def of_batch(batch: pa.RecordBatch, position: Sequence[str], refused: Refused) -> list[DeadLetter]:
@@ -170,7 +179,7 @@ def _of(origin: Origin) -> tuple[str, str, int, int]:
 
 def _values(letter: DeadLetter) -> tuple[str, str | None, str | None, str]:
     position = _without_nul(letter.position) if letter.position is not None else None
-    return letter.reason.replace("\0", "\\0"), letter.sqlstate, position, _without_nul(letter.row)
+    return letter.reason, letter.sqlstate, position, _without_nul(letter.row)
 
 
 def _without_nul(text: str) -> str:

@@ -12,6 +12,7 @@ import psycopg
 
 from onefold.core import libpq
 from onefold.core.errors import BadRecord, ConfigError, OnefoldError, OutOfResources, Retriable, Terminal
+from onefold.core.plain import SAID_MAX, plain
 
 __all__ = ["copied_row", "is_refusal", "of_connecting", "said", "translate"]
 
@@ -23,11 +24,11 @@ def said(error: psycopg.Error) -> str:
     """What the server said: message, detail, hint and place, on one line."""
     diag = error.diag
     if diag.message_primary is None:
-        return " ".join(str(error).split())
+        return plain(" ".join(str(error).split()), SAID_MAX)
     parts = [diag.message_primary, diag.message_detail, diag.message_hint]
     if diag.context:
         parts.append(diag.context.splitlines()[-1])
-    return "; ".join(" ".join(part.split()) for part in parts if part)
+    return plain("; ".join(" ".join(part.split()) for part in parts if part), SAID_MAX)
 
 
 def is_refusal(error: psycopg.Error) -> bool:

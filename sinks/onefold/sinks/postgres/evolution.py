@@ -19,7 +19,7 @@ from onefold.sinks.postgres.bookkeeping import Bookkeeping
 from onefold.sinks.postgres.comparison import compare, mismatch
 from onefold.sinks.postgres.connection import Connection, transaction_settings
 from onefold.sinks.postgres.naming import identifier
-from onefold.sinks.postgres.target import Target, find, take_turns
+from onefold.sinks.postgres.target import Target, find
 from onefold.sinks.postgres.widening import Alteration
 
 __all__ = ["alterations", "evolve"]
@@ -55,7 +55,6 @@ def evolve(
         )
     with connection.transaction():
         connection.execute(transaction_settings(lock_timeout_s))
-        take_turns(connection, target.table)
         connection.execute(f"LOCK TABLE {target.table.sql} IN ACCESS EXCLUSIVE MODE")
         now = find(connection, target.table)
         assert now is not None, target.table  # it is locked

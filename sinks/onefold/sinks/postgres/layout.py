@@ -1,7 +1,8 @@
 """The layout of the bookkeeping tables, as numbered steps: a database is brought from whichever it has to today's.
 
-Steps run in one transaction, under one advisory lock for each database, so drivers that start at once wait for each
-other. A layout that is newer than this onefold is refused. What a step may do follows from who is there meanwhile:
+Steps run in one transaction, under a lock that is a row of a table of ours, which nobody takes who may not write here:
+drivers that start at once wait for each other. A layout that is newer than this onefold is refused. What a step may do
+follows from who is there meanwhile:
 
 - An older onefold that runs on beside it must not notice: it refuses only its own next start. So a step adds tables,
   indexes, and columns that may be left out of an INSERT; it takes nothing away and renames nothing.
@@ -12,14 +13,21 @@ other. A layout that is newer than this onefold is refused. What a step may do f
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import psycopg
+
+from onefold.core import postgres_trust
 from onefold.core.errors import ConfigError
-from onefold.sinks.postgres.connection import Connection, transaction_settings
+from onefold.sinks.postgres.connection import Connection, ask, create_beside_others, transaction_settings
 from onefold.sinks.postgres.naming import identifier
 
-__all__ = ["is_there", "lock", "migrate", "version"]
+__all__ = ["check_ours", "is_there", "lock", "migrate", "take_turn", "version"]
 
-_LOCK = 0x6F6E65666F6C64  # "onefold"
 _LOCK_TIMEOUT_S = 30
+_LOCKS = "CREATE TABLE IF NOT EXISTS {s}.onefold_locks (name text PRIMARY KEY);"
 
 # Step N makes layout N of layout N - 1; `{s}` is the schema. One that was released never changes: add yours at the end.
 STEPS = (
@@ -49,11 +57,13 @@ CREATE TABLE {s}.onefold_evolutions (
     target text NOT NULL, statement text NOT NULL, after_epoch bigint, after_generation bigint,
     role text NOT NULL DEFAULT current_user, evolved_at timestamptz NOT NULL DEFAULT now());
 """,
+    _LOCKS,
 )
 
 
 def version(connection: Connection, schema: str) -> int:
-    """Which layout the tables in `schema` have; 0 where there are none."""
+    """Which layout the tables in `schema` have; 0 where there are none. Raises ConfigError for another role's."""
+    check_ours(connection, schema, re.findall(r"TABLE (?:IF NOT EXISTS )?\{s\}\.(\w+)", "".join(STEPS)))
     # Not to_regclass: a session that just waited for the lock may still remember that there was no such schema.
     there = connection.execute(
         """SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace
@@ -71,7 +81,7 @@ def migrate(connection: Connection, schema: str) -> None:
     found, newest = version(connection, schema), len(STEPS)
     if found < newest:
         with connection.transaction():
-            lock(connection)
+            lock(connection, schema)
             found = version(connection, schema)  # by now another driver may have done it, even a newer one
             if found < newest:
                 _climb(connection, schema, found)
@@ -95,18 +105,36 @@ def _refuse_newer(found: int, schema: str) -> None:
 
 
 def _climb(connection: Connection, schema: str, found: int) -> None:
-    if found == 0:
-        _create_schema(connection, schema)
     for step in STEPS[found:]:
         connection.execute(step.format(s=identifier(schema)).encode())
     table = f"{identifier(schema)}.onefold_version"
     connection.execute(f"DELETE FROM {table}; INSERT INTO {table} VALUES ({len(STEPS)})".encode())
 
 
-def lock(connection: Connection) -> None:
-    """Until the end of the transaction, nobody else changes the layout or registers a sink in this database."""
+def check_ours(connection: Connection, schema: str, names: Sequence[str]) -> None:
+    """Refuse tables, and a schema, that others could change. Missing ones are fine. Raises ConfigError."""
+    with connection.transaction():
+        postgres_trust.check_ours(ask(connection), names, schema)
+
+
+def lock(connection: Connection, schema: str) -> None:
+    """Until the end of the transaction, nobody else changes the layout or registers a sink in this schema."""
     connection.execute(transaction_settings(_LOCK_TIMEOUT_S))
-    connection.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
+    there = connection.execute(
+        """SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace
+           WHERE relname = 'onefold_locks' AND nspname = %s""",
+        (schema,),
+    ).fetchone()
+    if there is None:
+        _create_schema(connection, schema)
+        create_beside_others(connection, _LOCKS.format(s=identifier(schema)))
+        check_ours(connection, schema, ["onefold_locks"])
+    take_turn(connection, schema, "layout")
+
+
+def take_turn(connection: psycopg.Connection[Any], schema: str, name: str) -> None:
+    """To the transaction's end nobody else has the lock of that name."""
+    postgres_trust.take_turn(ask(connection), f"{identifier(schema)}.onefold_locks", name)
 
 
 def _create_schema(connection: Connection, schema: str) -> None:
@@ -132,4 +160,4 @@ def _create_schema(connection: Connection, schema: str) -> None:
             "'public' from that role: name another schema"
         )
     if not exists:
-        connection.execute(f"CREATE SCHEMA {identifier(schema)}")
+        create_beside_others(connection, f"CREATE SCHEMA {identifier(schema)}")

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import psycopg
 import pyarrow as pa
 
+from onefold.core.plain import plain
 from onefold.sinks.postgres import dead_letters, errors
 from onefold.sinks.postgres.connection import Connection
 from onefold.sinks.postgres.dead_letters import DeadLetter
@@ -141,7 +142,7 @@ class IsolatingLoad:
         try:
             wire = [self._encoding.wire(batch) for batch in piece.to_batches()]
         except (ValueError, pa.ArrowException) as error:
-            return Refused(str(error))
+            return Refused(plain(str(error)))
         try:
             with self._connection.transaction():
                 copying = _Copying(self._connection, self._encoding)
@@ -157,7 +158,7 @@ class IsolatingLoad:
                 raise
             return Refused(errors.said(error), error.sqlstate, errors.copied_row(error))
         except (ValueError, pa.ArrowException) as error:  # pgpq's own
-            return Refused(str(error))
+            return Refused(plain(str(error)))
         self.bytes += copying.bytes
         return None
 

@@ -11,8 +11,19 @@ from urllib.parse import unquote
 from onefold.core.errors import ConfigError
 from onefold.sinks.naming import part
 
-__all__ = ["Gid", "Table", "attempt_number", "gid_prefix", "identifier", "literal", "names_in", "stage_name"]
+__all__ = [
+    "BOOKKEEPING",
+    "Gid",
+    "Table",
+    "attempt_number",
+    "gid_prefix",
+    "identifier",
+    "literal",
+    "names_in",
+    "stage_name",
+]
 
+BOOKKEEPING = "onefold_sinks"  # the schema, where the user names no other
 NAME_BYTES_MAX = 63
 GID_BYTES_MAX = 199  # Postgres: "must be less than 200 bytes long"
 
@@ -80,14 +91,21 @@ def _unquoted(part: str) -> str:
     return part
 
 
-def gid_prefix(pipeline: str, sink: str) -> str:
-    """What the names of all prepared transactions of one sink of one pipeline start with, and no others'."""
-    return f"of/{part(pipeline)}/{part(sink)}/"
+def gid_prefix(pipeline: str, sink: str, schema: str = BOOKKEEPING) -> str:
+    """What the names of all prepared transactions of one sink of one pipeline start with, and no others'.
+
+    They count in the whole database, and another bookkeeping schema may have a sink and a pipeline of these names.
+    """
+    elsewhere = "" if schema == BOOKKEEPING else f"@{hashlib.sha256(schema.encode()).hexdigest()[:12]}"
+    return f"of/{part(pipeline)}/{part(sink)}{elsewhere}/"
 
 
 @dataclass(frozen=True, slots=True)
 class Gid:
-    """The name of a prepared transaction: `of/<pipeline>/<sink>/<generation>/<epoch>/<attempt>`."""
+    """The name of a prepared transaction: `of/<pipeline>/<sink>/<generation>/<epoch>/<attempt>`.
+
+    The attempt is random, so nobody can take the name before the task does.
+    """
 
     prefix: str
     generation: int
@@ -121,8 +139,9 @@ class Gid:
 def names_in(prefix: str) -> tuple[str, str] | None:
     """The pipeline and the sink that `gid_prefix` made this of; None if a name was too long to be kept whole."""
     _, pipeline, sink, _ = prefix.split("/")
+    sink, _, elsewhere = sink.partition("@")
     names = unquote(pipeline), unquote(sink)
-    return names if gid_prefix(*names) == prefix else None
+    return names if gid_prefix(*names) == prefix.replace(f"@{elsewhere}/", "/") else None
 
 
 def stage_name(pipeline: str, sink: str) -> str:

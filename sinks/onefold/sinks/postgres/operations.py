@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 import psycopg.conninfo
@@ -17,7 +17,7 @@ from onefold.core.errors import ConfigError
 from onefold.sinks.postgres import connection as pool
 from onefold.sinks.postgres import layout, pruning
 from onefold.sinks.postgres.committer import PostgresCommitter
-from onefold.sinks.postgres.naming import Gid, Table, gid_prefix, identifier, names_in
+from onefold.sinks.postgres.naming import BOOKKEEPING, Gid, Table, gid_prefix, identifier, names_in
 from onefold.sinks.postgres.plan import Settings
 from onefold.sinks.postgres.pruning import Kept
 
@@ -26,12 +26,15 @@ __all__ = ["Operations", "Prepared"]
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A prepared transaction as the server lists it. `gid` is None for other people's; names are None where cut."""
+    """A prepared transaction as the server lists it. `gid` is None for other people's; names are None where cut.
+
+    A name says nothing of whose it is: `is_ours` is whether this session may end it."""
 
     name: str
     owner: str
     database: str
     is_here: bool
+    is_ours: bool
     prepared_at: datetime
     age_s: float
     gid: Gid | None
@@ -43,26 +46,29 @@ class Prepared:
 class Operations:
     """`url` is what libpq takes; `schema` is the sinks' `bookkeeping_schema`."""
 
-    url: str
-    schema: str = "onefold_sinks"
+    url: str = field(repr=False)  # it may hold a password
+    schema: str = BOOKKEEPING
 
     def store_url(self) -> str:
         return pool.store_url(self.url)
 
     def prepared(self) -> list[Prepared]:
         """All of them, the oldest first."""
-        known = {gid_prefix(*pair): pair for pair in self.sinks()}
+        known = {gid_prefix(*pair, self.schema): pair for pair in self.sinks()}
         with self._connected("listing prepared transactions") as connection:
             rows = connection.execute(
-                """SELECT gid, coalesce(owner, 'a dropped role'), database, database = current_database(), prepared,
+                """SELECT gid, coalesce(owner, 'a dropped role'), database, database = current_database(),
+                          coalesce(pg_has_role(owner, 'MEMBER'), rolsuper), prepared,
                           extract(epoch FROM now() - prepared)::float8
-                   FROM pg_prepared_xacts ORDER BY prepared, gid"""
+                   FROM pg_prepared_xacts, pg_roles WHERE rolname = current_user ORDER BY prepared, gid"""
             ).fetchall()
         found = []
-        for name, owner, database, is_here, prepared_at, age_s in rows:
+        for name, owner, database, is_here, is_ours, prepared_at, age_s in rows:
             gid = Gid.parse_any(name)
             names = (known.get(gid.prefix) or names_in(gid.prefix)) if gid else None
-            found.append(Prepared(name, owner, database, is_here, prepared_at, age_s, gid, *(names or (None, None))))
+            found.append(
+                Prepared(name, owner, database, is_here, is_ours, prepared_at, age_s, gid, *(names or (None, None)))
+            )
         return found
 
     def has_tables(self) -> bool:

@@ -1,7 +1,12 @@
-"""The end of a prepared transaction, whoever prepared it. It fails in its own ways (twophase.c, LockGXact)."""
+"""The end of a prepared transaction, whoever prepared it. It fails in its own ways (twophase.c, LockGXact).
+
+Any role can prepare a transaction under a name that looks like ours, also under one that ours had until it was
+committed. So that a name is there says nothing of whose it is.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal
 
 import psycopg
@@ -12,11 +17,36 @@ from onefold.sinks.postgres import connection as pool
 from onefold.sinks.postgres import errors
 from onefold.sinks.postgres.naming import identifier, literal
 
-__all__ = ["end"]
+__all__ = ["NotOurs", "Other", "end", "named"]
+
+
+class NotOurs(ConfigError):
+    """A prepared transaction that this session may not end: a role prepared it, or a database, that is not its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Other:
+    """Prepared by a role that this session is no member of. `owner` is None for one that was dropped."""
+
+    gid: str
+    owner: str | None
+
+
+def named(connection: pool.Connection, prefix: str) -> tuple[set[str], list[Other]]:
+    """The prepared transactions of this database with that prefix: those that this session may end, and the others."""
+    rows = connection.execute(
+        """SELECT gid, owner, coalesce(pg_has_role(owner, 'MEMBER'), rolsuper)
+           FROM pg_prepared_xacts, pg_roles
+           WHERE starts_with(gid, %s) AND database = current_database() AND rolname = current_user ORDER BY gid""",
+        (prefix,),
+    ).fetchall()
+    return {gid for gid, _, is_ours in rows if is_ours}, [
+        Other(gid, owner) for gid, owner, is_ours in rows if not is_ours
+    ]
 
 
 def end(
-    connection: pool.Connection,
+    connection: pool.Session,
     verb: Literal["COMMIT", "ROLLBACK"],
     committable: Committable,
     where: str,
@@ -26,7 +56,7 @@ def end(
     statement = f"{verb} PREPARED {literal(committable.handle)}".encode()
     try:
         try:
-            connection.execute(statement)
+            connection.outside(statement)
         except psycopg.errors.InsufficientPrivilege:
             owner = _other_owner(connection, committable)
             if owner is None or pool.is_pooled(connection):
@@ -48,13 +78,13 @@ def _other_owner(connection: pool.Connection, committable: Committable) -> str |
     return row[0] if row is not None else None
 
 
-def _as_owner(connection: pool.Connection, owner: str, statement: bytes) -> None:
-    connection.execute(f"SET ROLE {identifier(owner)}".encode())
+def _as_owner(connection: pool.Session, owner: str, statement: bytes) -> None:
+    connection.outside(f"SET ROLE {identifier(owner)}".encode())
     try:
-        connection.execute(statement)
+        connection.outside(statement)
     finally:
         if not connection.closed:
-            connection.execute("RESET ROLE")
+            connection.outside(b"RESET ROLE")
 
 
 def _translated(
@@ -63,23 +93,24 @@ def _translated(
     match error.sqlstate:
         case "42501":
             row = connection.execute(
-                "SELECT owner, session_user FROM pg_prepared_xacts WHERE gid = %s", (committable.handle,)
+                "SELECT owner, session_user, pg_has_role(owner, 'MEMBER') FROM pg_prepared_xacts WHERE gid = %s",
+                (committable.handle,),
             ).fetchone()
-            owner, user = row or ("another role", "this role")
+            owner, user, is_member = row or ("another role", "this role", False)
             belongs = f"{doing}: it belongs to role {owner!r}, and this session is {user!r}'s"
-            if pool.is_pooled(connection):
+            if is_member and pool.is_pooled(connection):
                 return ConfigError(
                     f"{belongs}, through a pooler, where SET ROLE could reach somebody else's session. Start once with "
                     f"the server's own address, or make it the login's default: ALTER ROLE {user} SET role = '{owner}'"
                 )
-            return ConfigError(
+            return NotOurs(
                 f"{belongs}, who is no member of it: GRANT {identifier(owner)} TO {identifier(user)}, so that it can "
                 f"SET ROLE, or connect as {owner!r}. PostgresSink(..., role={owner!r}) then keeps all work in one hand"
             )
         case "55000":
             return Retriable(f"{doing}: another committer is busy with it just now: {errors.said(error)}")
         case "0A000" if "during recovery" not in errors.said(error):
-            return ConfigError(
+            return NotOurs(
                 f"{doing}: it was prepared in another database: {errors.said(error)}. "
                 "Set the sink's URL back to that database, and start again"
             )

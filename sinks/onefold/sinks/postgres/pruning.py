@@ -71,7 +71,7 @@ def unowned_stages(connection: Connection, schema: str) -> list[str]:
 def remove(connection: Connection, schema: str, found: Kept | str) -> None:
     """All of it, in one transaction; a string names a stage alone. Raises Retriable where somebody works with it."""
     with connection.transaction():
-        layout.lock(connection)
+        layout.lock(connection, schema)
         connection.execute(transaction_settings(LOCK_TIMEOUT_S))
         if isinstance(found, Kept):
             books = Bookkeeping(schema, found.pipeline, found.sink)

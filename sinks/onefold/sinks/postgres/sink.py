@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+import psycopg.conninfo
 import pyarrow as pa
 
 from onefold.core.contract import Committer, Guarantee, SinkKind, SinkWriter, TaskId
 from onefold.core.errors import ConfigError
+from onefold.core.exposure import of_postgres
 from onefold.core.findings import Finding, Held
 from onefold.sinks.columns import names_of
 from onefold.sinks.postgres import connection as pool
@@ -17,7 +19,7 @@ from onefold.sinks.postgres import plan as plans
 from onefold.sinks.postgres import target as targets
 from onefold.sinks.postgres.changes import DELETES_KEPT_S, Changes
 from onefold.sinks.postgres.committer import PostgresCommitter
-from onefold.sinks.postgres.naming import Table
+from onefold.sinks.postgres.naming import BOOKKEEPING, Table
 from onefold.sinks.postgres.plan import Delivery, OnError, Plan, Settings
 from onefold.sinks.postgres.writer import PostgresWriter
 
@@ -78,7 +80,7 @@ class PostgresSink:
         source_position: str | Sequence[str] = (),
         lock_timeout_s: float = 30,
         connect_timeout_s: int = 10,
-        bookkeeping_schema: str = "onefold_sinks",
+        bookkeeping_schema: str = BOOKKEEPING,
         evolve: bool = False,
         role: str | None = None,
     ) -> None:
@@ -183,6 +185,9 @@ class PostgresSink:
 
     def held(self, pipeline: str) -> list[Held]:
         return doctor.held(self._settings, pipeline)
+
+    def exposure(self) -> str:
+        return of_postgres(psycopg.conninfo.conninfo_to_dict(self._settings.conninfo("")))
 
     def store_url(self) -> str | None:
         return pool.store_url(self._settings.url, self._settings.role)

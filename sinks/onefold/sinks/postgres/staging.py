@@ -21,8 +21,10 @@ from onefold.core.errors import BadRecord, ConfigError, WorkLost
 from onefold.sinks.postgres import connection as pool
 from onefold.sinks.postgres import dead_letters
 from onefold.sinks.postgres.bookkeeping import Bookkeeping
+from onefold.sinks.postgres.connection import create_beside_others
 from onefold.sinks.postgres.dead_letters import Origin
 from onefold.sinks.postgres.isolating import TooManyRefused
+from onefold.sinks.postgres.layout import check_ours
 from onefold.sinks.postgres.merging import merge_attempts
 from onefold.sinks.postgres.naming import identifier, stage_name
 from onefold.sinks.postgres.plan import Plan, stage_sql
@@ -55,14 +57,17 @@ def create(connection: pool.Connection, books: Bookkeeping, plan: Plan) -> Plan:
         raise ConfigError(f"{taken!r} is a column of the stage: rename it in the rows, or use 'two_phase'")
     stage = f"{stage_name(books.pipeline, books.sink)}_{hashlib.sha256(repr(wanted).encode()).hexdigest()[:12]}"
     name = stage_sql(books.schema, stage)
+    columns = ", ".join(f"{identifier(column)} {kind}" for column, kind in wanted)
+    made = f"CREATE UNLOGGED TABLE IF NOT EXISTS {name} ({columns})"
     with connection.transaction():
-        connection.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (name,))
-        there = declared(connection, name)
-        if there and there != wanted:  # somebody's DROP TYPE ... CASCADE took a column
+        create_beside_others(connection, made)
+        check_ours(connection, books.schema, [stage])
+        # To the end of the opening, `drop_outgrown` leaves it alone.
+        connection.execute(f"LOCK TABLE {name} IN ACCESS SHARE MODE")
+        if declared(connection, name) != wanted:  # somebody's DROP TYPE ... CASCADE took a column
             connection.execute(f"DROP TABLE {name}")
             connection.execute(f"DELETE FROM {books.table('staged')} WHERE stage = %s", (stage,))
-        columns = ", ".join(f"{identifier(column)} {kind}" for column, kind in wanted)
-        connection.execute(f"CREATE UNLOGGED TABLE IF NOT EXISTS {name} ({columns})")
+            connection.execute(made)
     return replace(plan, stage=stage, stage_table=name)
 
 
@@ -156,12 +161,6 @@ def drop_outgrown(connection: pool.Connection, books: Bookkeeping, stage: str, g
         try:
             with connection.transaction():
                 connection.execute(f"LOCK TABLE {name} IN ACCESS EXCLUSIVE MODE NOWAIT")
-                turn = connection.execute(
-                    "SELECT pg_try_advisory_xact_lock(hashtextextended(%s, 0))", (name,)
-                ).fetchone()
-                if not (turn and turn[0]):  # `create` is at it, and may have found it there
-                    kept += 1
-                    continue
                 # In this order: whoever opened that stage while this commit is under way has finished this epoch
                 # first, and written the ledger's row as a newer generation.
                 ledger = books.ledger(connection)

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from onefold.core import postgres_trust
 from onefold.core.errors import ConfigError, SchemaMismatch
-from onefold.sinks.postgres.connection import Connection
+from onefold.sinks.postgres.connection import Connection, ask, create_beside_others
 from onefold.sinks.postgres.naming import Table, identifier
 from onefold.sinks.postgres.types import PostgresType, default_type
 
-__all__ = ["Target", "TargetColumn", "UniqueIndex", "create", "declared", "find", "take_turns", "types"]
+__all__ = ["Target", "TargetColumn", "UniqueIndex", "create", "declared", "find", "types"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +174,8 @@ def find(connection: Connection, table: Table) -> Target | None:
     """The table, None if there is none. Raises ConfigError for one that can't hold what it acknowledges."""
     row = connection.execute(_FIND, (table.sql,)).fetchone()
     if row is None:
+        if table.schema is None:
+            postgres_trust.check_path(ask(connection), table.name)
         return None
     oid, schema, name, kind, persistence, user, may_use, row_security, owner, is_mine = row
     found = Table(schema, name)
@@ -249,14 +252,7 @@ def create(connection: Connection, table: Table, schema: pa.Schema, key: Sequenc
         parts.append(f"PRIMARY KEY ({', '.join(map(identifier, key))})")
     made = Table(namespace, table.name)
     with connection.transaction():
-        take_turns(connection, made)  # IF NOT EXISTS alone fails where two drivers come at once
-        connection.execute(f"CREATE TABLE IF NOT EXISTS {made.sql} ({', '.join(parts)})")
-
-
-def take_turns(connection: Connection, table: Table) -> None:
-    """To the transaction's end no other driver makes or alters this table. `table` has its schema."""
-    assert table.schema is not None, table
-    connection.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (f"onefold table {table.sql}",))
+        create_beside_others(connection, f"CREATE TABLE IF NOT EXISTS {made.sql} ({', '.join(parts)})")
 
 
 def _listed(what: str, problems: list[str]) -> str:

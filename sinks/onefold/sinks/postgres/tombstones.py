@@ -6,19 +6,23 @@ A late record that is not newer than its key's deletion stays out. A deletion is
 from __future__ import annotations
 
 import hashlib
+import logging
 from typing import Any
 
 import psycopg
 
 from onefold.core.errors import ConfigError
 from onefold.sinks.postgres.changes import Changes
-from onefold.sinks.postgres.connection import Connection
-from onefold.sinks.postgres.naming import identifier
+from onefold.sinks.postgres.connection import Connection, create_beside_others
+from onefold.sinks.postgres.layout import check_ours, take_turn
+from onefold.sinks.postgres.naming import Table, identifier
 from onefold.sinks.postgres.target import Target, declared
 
 __all__ = ["create", "follow", "prune", "take_turns"]
 
 EXPIRES = "onefold_expires_ms"
+
+log = logging.getLogger("onefold")
 
 
 def create(connection: Connection, schema: str, target: Target, changes: Changes) -> str:
@@ -27,23 +31,24 @@ def create(connection: Connection, schema: str, target: Target, changes: Changes
     types = {column.name: column.sql for column in target.columns}
     wanted = [(column, types[column]) for column in (*changes.key, *changes.order)] + [(EXPIRES, "bigint")]
     with connection.transaction():
-        connection.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (_bare(target),))
         _refuse_elsewhere(connection, schema, target)
+        columns = ", ".join(f"{identifier(column)} {kind} NOT NULL" for column, kind in wanted)
+        key = ", ".join(map(identifier, changes.key))
+        if not declared(connection, name):
+            create_beside_others(
+                connection,
+                f"CREATE TABLE {name} ({columns}, PRIMARY KEY ({key})); CREATE INDEX ON {name} ({EXPIRES});"
+                f"COMMENT ON TABLE {name} IS {_literal(f'deletions from {target.table.sql}')}",
+            )
+        check_ours(connection, schema, [_bare(target)])
         there = declared(connection, name)
-        if there and [column for column, _ in there] != [column for column, _ in wanted]:
+        if [column for column, _ in there] != [column for column, _ in wanted]:
             raise ConfigError(
                 f"deletions from {target.table} are remembered in {name} by {_listed(there)}, and this sink goes by"
                 f" {_listed(wanted)}: the pipelines that delete from one table must agree on key and order. If no other"
                 f" pipeline does, and no older record can come any more: DROP TABLE {name}"
             )
-        if there:
-            follow(connection, schema, target)  # whoever altered the target by hand may not know of this table
-        else:
-            columns = ", ".join(f"{identifier(column)} {kind} NOT NULL" for column, kind in wanted)
-            key = ", ".join(map(identifier, changes.key))
-            connection.execute(f"CREATE TABLE {name} ({columns}, PRIMARY KEY ({key}))")
-            connection.execute(f"CREATE INDEX ON {name} ({EXPIRES})")
-            connection.execute(f"COMMENT ON TABLE {name} IS {_literal(f'deletions from {target.table.sql}')}")
+        follow(connection, schema, target)  # whoever altered the target by hand may not know of this table
         _refuse_without_rights(connection, name)
     return name
 
@@ -73,7 +78,9 @@ def take_turns(connection: psycopg.Connection[Any], tombstones: str) -> None:
     Pipelines that share what is remembered would else bring a deleted row back. Not by a lock on the table: the mode
     that excludes itself and no reader or writer is also VACUUM's, which may take longer than anybody's patience.
     """
-    connection.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (f"onefold merges by {tombstones}",))
+    schema = Table.parse(tombstones).schema
+    assert schema is not None, tombstones
+    take_turn(connection, schema, f"merges by {tombstones}")
 
 
 def prune(connection: Connection, tombstones: str, timestamp_ms: int) -> None:
@@ -90,11 +97,22 @@ def prune(connection: Connection, tombstones: str, timestamp_ms: int) -> None:
 
 def _refuse_elsewhere(connection: Connection, schema: str, target: Target) -> None:
     others = connection.execute(
-        """SELECT nspname FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace
+        """SELECT nspname, has_table_privilege(relowner, to_regclass(%s), 'DELETE'), pg_get_userbyid(relowner)
+           FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace
            WHERE relname = %s AND relkind = 'r' AND nspname <> %s""",
-        (_bare(target), schema),
+        (target.table.sql, _bare(target), schema),
     ).fetchall()
-    for (other,) in others:
+    for other, may_delete, owner in others:
+        if not may_delete:
+            log.warning(
+                "table %s.%s of role %s is no pipeline's that deletes from %s, which that role may not: it is"
+                " left alone",
+                other,
+                _bare(target),
+                owner,
+                target.table,
+            )
+            continue
         raise ConfigError(
             f"deletions from {target.table} are remembered in schema {other!r} already, and not in {schema!r}:"
             " pipelines that don't share them bring each other's deleted rows back. Set"

@@ -32,7 +32,7 @@ class PostgresWriter:
         self._conninfo = settings.conninfo(task.pipeline)
         self._attempt = attempt_number(task.attempt)
         self._encoding = Encoding(plan, self._attempt)
-        self._connection: pool.Connection | None = None
+        self._connection: pool.Session | None = None
         self._load: Load | None = None
         self._is_over = False
 
@@ -88,7 +88,7 @@ class PostgresWriter:
 
     def _begin(self) -> Load:
         connection = self._connection = pool.take(self._conninfo)
-        connection.execute(pool.begin(self._settings.lock_timeout_s))
+        connection.begin(self._settings.lock_timeout_s)
         self._check_types(connection)
         if self._plan.dead_letters is None:
             return StreamingLoad(connection, self._encoding)
@@ -138,7 +138,7 @@ class PostgresWriter:
         if self._plan.delivery is Delivery.AT_LEAST_ONCE:
             connection.execute("COMMIT")
             return f"committed/{task.attempt.hex}"
-        prefix = gid_prefix(task.pipeline, self._settings.name)
+        prefix = gid_prefix(task.pipeline, self._settings.name, self._settings.bookkeeping_schema)
         gid = str(Gid(prefix, task.generation, task.epoch, task.attempt))
         connection.execute(
             f"INSERT INTO {books.table('parts')} (pipeline, sink, epoch, generation, timestamp_ms, gid, rows) "

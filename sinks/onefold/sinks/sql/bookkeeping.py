@@ -16,6 +16,7 @@ import sqlalchemy as sa
 
 from onefold.core.binding import bound, check_forward
 from onefold.core.contract import Binding, LedgerEntry
+from onefold.core.database import check_ours
 from onefold.core.errors import ConfigError, Retriable
 from onefold.core.positions import Positions
 from onefold.core.tables import MARIADB_OPTIONS, LongText
@@ -73,6 +74,7 @@ class Bookkeeping:
     def create(self, connection: sa.Connection) -> None:
         """Create what is missing, inside `Database.creating`. Raises ConfigError for another layout."""
         _metadata.create_all(connection)
+        check_ours(connection, [*_metadata.tables])
         found = connection.scalars(sa.select(_version.c.version)).all()
         if not found:
             connection.execute(_version.insert().values(version=VERSION))

@@ -145,7 +145,7 @@ def _literals(values: Any) -> Any:
     is_binary = pa.types.is_binary(kind)
     escaped = values if is_binary else as_text(values).cast(pa.binary())
     if is_binary or pa.types.is_string(kind):
-        escaped = pc.replace_substring(pc.replace_substring(escaped, b"\\", b"\\\\"), b"'", b"\\'")
+        escaped = pc.replace_substring(pc.replace_substring(escaped, b"\\", b"\\\\"), b"'", b"''")
     begin = pa.scalar(b"_binary'" if is_binary else b"'")
     return pc.fill_null(pc.binary_join_element_wise(begin, escaped, pa.scalar(b"'"), pa.scalar(b"")), _NULL)
 

@@ -3,19 +3,38 @@
 from __future__ import annotations
 
 import hashlib
+import re
+import unicodedata
 import uuid
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from sqlalchemy.sql import quoted_name
 
 from onefold.core.errors import ConfigError
 
-__all__ = ["ATTEMPT", "RANK", "RESERVED", "ROW", "TIMESTAMP", "TableName", "attempt_number", "exactly", "own_table"]
+__all__ = [
+    "ATTEMPT",
+    "RANK",
+    "RESERVED",
+    "ROW",
+    "TIMESTAMP",
+    "TableName",
+    "attempt_number",
+    "exactly",
+    "own_table",
+    "unusable",
+]
 
 ATTEMPT, ROW = "onefold_attempt", "onefold_row"  # of a stage
 RANK = "onefold_rank"  # of staged rows among those of their key
 TIMESTAMP = "onefold_timestamp_ms"  # of remembered deletes: T(N) of the epoch that deleted
 RESERVED = frozenset((ATTEMPT, ROW, RANK, TIMESTAMP))  # beside the rows' own columns, so none of those may be one
+
+
+_OURS = re.compile(
+    r"onefold_(store|pipelines|epochs|runs|settled|turns|locks|sql_[a-z]+|(stage|deleted)_[0-9a-f]{32})", re.IGNORECASE
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +54,19 @@ class TableName:
                 parts.append("")
             else:
                 parts[-1] += character
+        if _OURS.fullmatch(parts[-1]) or unusable([parts[-1]]):
+            raise ConfigError(f"table={text!r} is one of onefold's own tables, or no name: name a table of yours")
         if len(parts) > 2 or not all(parts):
             raise ConfigError(f"table={text!r} must be a table's name or schema.table; quote names that hold a dot")
         return cls(parts[0] if len(parts) == 2 else None, parts[-1])
 
     def __str__(self) -> str:
         return ".".join(part for part in (self.schema, self.name) if part is not None)
+
+
+def unusable(names: Iterable[str]) -> list[str]:
+    """Of names, which records may have chosen: those that a database reads as another, or not at all."""
+    return [name for name in names if not name.strip() or any(unicodedata.category(c) == "Cc" for c in name)]
 
 
 def exactly(name: str) -> quoted_name:

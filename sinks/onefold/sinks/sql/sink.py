@@ -10,14 +10,15 @@ import sqlalchemy as sa
 
 from onefold.core.backends import backend_of, url_of
 from onefold.core.contract import Committer, Guarantee, SinkKind, SinkWriter, TaskId
-from onefold.core.errors import ConfigError
+from onefold.core.errors import ConfigError, SchemaMismatch
+from onefold.core.exposure import of_url
 from onefold.sinks.columns import names_of
 from onefold.sinks.sql import staging, target
 from onefold.sinks.sql.adapters import adapter_of
 from onefold.sinks.sql.committer import SqlCommitter
 from onefold.sinks.sql.databases import database_of
 from onefold.sinks.sql.kinds import Kind
-from onefold.sinks.sql.naming import RESERVED, TableName, own_table
+from onefold.sinks.sql.naming import RESERVED, TableName, own_table, unusable
 from onefold.sinks.sql.plan import Plan, Settings, Upsert
 from onefold.sinks.sql.writer import SqlWriter
 
@@ -97,6 +98,9 @@ class SqlSink:
         )
         return Guarantee("staged", SinkKind.LAST_RESOURCE, True, conditions)
 
+    def exposure(self) -> str:
+        return of_url(self.url, "the SQL sink's")
+
     def store_url(self) -> str | None:
         return self._settings.url
 
@@ -121,6 +125,10 @@ class SqlSink:
         reserved = RESERVED & {*schema.names}
         if reserved:
             raise ConfigError(f"{', '.join(sorted(reserved))}: the sink's own columns have that name; rename the rows'")
+        if strange := unusable(schema.names):
+            raise SchemaMismatch(
+                f"the column {strange[0]!r} has no name that a table could have: rename it in the rows"
+            )
         if rule is not None:
             rule.check(schema.names)
         there = target.find(connection, adapter, settings.table)

@@ -8,6 +8,7 @@ import sqlalchemy as sa
 from sqlalchemy.schema import CreateTable
 
 from onefold.core.contract import Committable, EpochRecord, SinkKind
+from onefold.core.database import check_ours
 from onefold.core.errors import ConfigError, WorkLost
 from onefold.sinks.sql.adapter import Adapter, SqlType
 from onefold.sinks.sql.bookkeeping import Bookkeeping, staged, stages
@@ -47,6 +48,7 @@ def create(
 
 def _replace(connection: sa.Connection, table: sa.Table) -> None:
     layout = str(CreateTable(table).compile(dialect=connection.dialect))
+    check_ours(connection, [table.name])
     known = connection.scalar(sa.select(stages.c.layout).where(stages.c.name == table.name))
     if known == layout and sa.inspect(connection).has_table(table.name):
         return

@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 import sqlalchemy as sa
 
+from onefold.core.database import check_path
 from onefold.core.errors import ConfigError, SchemaMismatch
 from onefold.sinks.sql.adapter import Adapter
 from onefold.sinks.sql.kinds import Family, kind_of
@@ -23,6 +24,8 @@ def find(connection: sa.Connection, adapter: Adapter, table: TableName) -> dict[
     """The table's columns by name, None if there is no such table. Raises ConfigError for one that won't do."""
     inspector = sa.inspect(connection)
     if not inspector.has_table(table.name, table.schema):
+        if table.schema is None:
+            check_path(connection, table.name)
         return None
     if table.name in inspector.get_view_names(table.schema):
         raise ConfigError(f"{table} is a view: name the table that is to hold the rows")

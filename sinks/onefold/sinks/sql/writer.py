@@ -13,6 +13,7 @@ import sqlalchemy as sa
 from onefold.core.contract import Committable, SinkKind, TaskId
 from onefold.core.errors import BadRecord, InDoubt, OnefoldError, OutOfResources, Retriable, SchemaMismatch
 from onefold.core.failpoints import failpoint
+from onefold.core.plain import plain
 from onefold.sinks.sql.adapters import adapter_of
 from onefold.sinks.sql.bookkeeping import staged
 from onefold.sinks.sql.databases import database_of
@@ -121,7 +122,7 @@ class SqlWriter:
             raise self._ended_by(error) from error
         except ValueError as error:  # pa.ArrowInvalid is one
             self.abort()
-            raise BadRecord(f"{self._where()}: a value that {self._name} cannot hold: {error}") from error
+            raise BadRecord(f"{self._where()}: a value that {self._name} cannot hold: {plain(str(error))}") from error
         except OSError as error:  # drivers have errors of their own
             self.abort()
             raise OutOfResources(

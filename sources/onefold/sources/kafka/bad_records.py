@@ -9,11 +9,12 @@ import pyarrow as pa
 from onefold.core.dead_letters import BAD_COLUMNS
 from onefold.core.errors import BadRecord
 from onefold.sources.kafka import raw
+from onefold.sources.kafka.cutting import cut_to_fit
 from onefold.sources.kafka.offsets import OffsetRange
 from onefold.sources.kafka.records import Records, Wanted
 from onefold.sources.kafka.sifting import BadValue
 
-__all__ = ["bad_batch", "open_question", "refused"]
+__all__ = ["bad_batch", "not_the_same", "open_question", "refused"]
 
 # The raw column that each of `BAD_COLUMNS` is; `reason` comes behind.
 _RAW_OF = {
@@ -37,8 +38,9 @@ def bad_batch(records: Records, bad: Sequence[BadValue], wanted: Wanted) -> pa.R
         records.column(field).take(at) if getattr(wanted, field.name, True) else pa.nulls(len(bad), field.type)
         for field in _RAW
     ]
-    reasons = pa.array([_plain(value.reason) for value in bad], pa.string())
-    return pa.RecordBatch.from_arrays([*arrays, reasons], schema=BAD_COLUMNS)
+    reasons = pa.array([value.reason for value in bad], pa.string())
+    batch = pa.RecordBatch.from_arrays([*arrays, reasons], schema=BAD_COLUMNS)
+    return cut_to_fit(batch, [records.too_large.get(value.index, 0) for value in bad])
 
 
 def refused(wanted: OffsetRange, records: Records, bad: BadValue, bad_max: int | None) -> BadRecord:
@@ -65,10 +67,14 @@ def open_question(wanted: OffsetRange, records: Records, bad: BadValue) -> BadRe
     )
 
 
-def _plain(reason: str, length_max: int = 1000) -> str:
-    """A parser's words, which may quote what it could not parse, as a text that any destination takes."""
-    text = reason.encode("utf-8", "backslashreplace").decode().replace("\0", "\\0")
-    return text if len(text) <= length_max else f"{text[:length_max]}..."
+def not_the_same(wanted: OffsetRange, records: Records) -> BadRecord:
+    """The error for a batch that librdkafka cannot unpack, where Spark's own connector could."""
+    offset = records.column(_RAW.field("offset"))[0].as_py()
+    return BadRecord(
+        f"{wanted.topic}/{wanted.partition} offset {offset}: the batch it is in"
+        " cannot be unpacked within receive.message.max.bytes (100,000,000), and Spark's own connector, which has read"
+        " it for the rows, may have found good records in it. Raise that in settings=, or read with reader='onefold'"
+    )
 
 
 def _at(wanted: OffsetRange, records: Records, bad: BadValue) -> str:

@@ -23,12 +23,14 @@ _CONSUME_MAX = 5_000
 class Taken:
     """What came: `arrived` records more are gathered; `errors` that librdkafka delivered for the partition.
 
-    `is_full`: as many records or bytes are gathered as were asked for.
+    `is_full`: as many records or bytes are gathered as were asked for. `packed`: librdkafka cannot unpack what begins
+    at this offset, or before it.
     """
 
     arrived: int
     errors: list[KafkaError]
     is_full: bool
+    packed: int | None = None
 
 
 class RangeConsumer(Protocol):
@@ -89,6 +91,7 @@ class MessageConsumer:
         self._ahead: list[Message] = []
         self._gathered: list[Message] = []
         self._gathered_bytes = 0
+        self._wanted = Wanted()
 
     @property
     def reached(self) -> int:
@@ -104,13 +107,14 @@ class MessageConsumer:
         self._consumer.assign([TopicPartition(wanted.topic, wanted.partition, wanted.start)])
 
     def want(self, wanted: Wanted) -> None:
-        """Messages carry everything."""
+        self._wanted = wanted  # messages carry everything
 
     def take(self, end: int, records_max: int, bytes_max: int, wait_s: float) -> Taken:
         lowest = self.reached
         messages = self._next(min(_CONSUME_MAX, end - lowest), wait_s)
         good = [message for message in messages if message.error() is None]
-        errors = []
+        errors: list[KafkaError] = []
+        packed: int | None = None
         if len(good) < len(messages):
             for message in messages:
                 if (error := message.error()) is None:
@@ -121,6 +125,8 @@ class MessageConsumer:
                     self._passed = max(self._passed, _offset(message))
                 else:
                     errors.append(error)
+                    if error.code() == KafkaError._BAD_COMPRESSION:
+                        packed = _offset(message)
         if good:
             first, last = _offset(good[0]), _offset(good[-1])
             assert first >= lowest, f"the consumer delivered offset {first}, and {lowest} was to come"
@@ -131,11 +137,11 @@ class MessageConsumer:
             self._gathered += good
             self._gathered_bytes += sum(map(len, good))
         is_full = len(self._gathered) >= records_max or self._gathered_bytes >= bytes_max
-        return Taken(len(good), errors, is_full)
+        return Taken(len(good), errors, is_full, packed)
 
     def hand_over(self) -> Records:
         messages, self._gathered, self._gathered_bytes = self._gathered, [], 0
-        return MessageRecords(messages)
+        return MessageRecords(messages, self._wanted)
 
     def close(self) -> None:
         self._consumer.close()

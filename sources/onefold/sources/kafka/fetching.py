@@ -8,6 +8,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import NoReturn
 
 from confluent_kafka import KafkaError
@@ -18,7 +19,7 @@ from onefold.sources.kafka.consumer import MessageConsumer, RangeConsumer
 from onefold.sources.kafka.native import helper
 from onefold.sources.kafka.native.consumer import CompiledConsumer
 from onefold.sources.kafka.offsets import Broker, OffsetRange
-from onefold.sources.kafka.records import Records, Wanted
+from onefold.sources.kafka.records import Packed, Records, Wanted
 from onefold.sources.kafka.subscription import Subscription
 from onefold.sources.kafka.truncation import deleted, is_truncation, truncated
 
@@ -141,14 +142,25 @@ def _records(
     progress_at = time.monotonic()
     check_at = progress_at + min(_EOF_GRACE_S, timeout_s)
     last_error: KafkaError | None = None
+    packed = -1
     while consumer.reached < wanted.end:
         taken = consumer.take(wanted.end, messages_max, BYTES_MAX, wait_s=0.5)
         for error in taken.errors:
+            if error.code() == KafkaError._BAD_COMPRESSION:
+                continue
             last_error = error
             if error.code() in _GONE | _NO_TOPIC | _NO_ACCESS:
                 _explain(error, consumer.reached, wanted, Broker(bootstrap_servers, settings, timeout_s))
         if taken.is_full:
             yield consumer.hand_over()
+        if taken.packed is not None and (at := max(taken.packed, consumer.reached)) < wanted.end:
+            if at == packed:  # fetched again, and no other: so it is not what came over the wire
+                if consumer.gathered:
+                    yield consumer.hand_over()
+                yield Packed(wanted, at)
+                consumer.assign(replace(wanted, start=at + 1))
+                progress_at = time.monotonic()
+            packed = at
         if taken.arrived:
             progress_at = time.monotonic()  # after the yield: what the reader did meanwhile doesn't count
             check_at = progress_at + min(_EOF_GRACE_S, timeout_s)

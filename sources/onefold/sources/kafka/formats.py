@@ -22,6 +22,9 @@ ON_ERROR = ("fail", "dead_letter", "skip")
 INFER = "infer"
 
 
+_RECORD_BYTES_LIMIT = 1 << 30  # an Arrow array of values has 2 GiB
+
+
 def check_format(source: KafkaSource) -> None:
     """Raise `ConfigError` for settings that do not go together. Asks no server."""
     chosen = source.format
@@ -42,8 +45,6 @@ def check_format(source: KafkaSource) -> None:
     columns.check_names(source.columns, _parsed_names(source))
     if source.on_error not in ON_ERROR:
         raise ConfigError(f"on_error is one of {', '.join(ON_ERROR)}, not {source.on_error!r}")
-    if chosen == "raw" and source.on_error != "fail":
-        raise ConfigError("format='raw' takes every record as it is: on_error goes with the other formats")
     if (
         isinstance(source.bad_records_max, bool)
         or not isinstance(source.bad_records_max, int)
@@ -51,6 +52,13 @@ def check_format(source: KafkaSource) -> None:
     ):
         raise ConfigError(
             f"bad_records_max is how many records of an epoch may be bad: 0 or more, not {source.bad_records_max!r}"
+        )
+    if chosen == "raw" and source.on_error != "fail" and source.reader == "spark":
+        raise ConfigError("format='raw' with reader='spark' takes every record as it is: on_error goes with the others")
+    size = source.record_bytes_max
+    if isinstance(size, bool) or not isinstance(size, int) or not 1 <= size <= _RECORD_BYTES_LIMIT:
+        raise ConfigError(
+            f"record_bytes_max is how many bytes a record may have: 1 to {_RECORD_BYTES_LIMIT}, not {size!r}"
         )
 
 

@@ -78,7 +78,7 @@ def _sample(source: KafkaSource) -> list[bytes | None]:
             timeout_s=source.timeout_s,
             compiled=source.compiled_fetch,
         ):
-            values += list(records.values)
+            values += [value for index, value in enumerate(records.values) if index not in records.too_large]
     return values
 
 

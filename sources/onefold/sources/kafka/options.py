@@ -20,13 +20,14 @@ _TEXTS = {
     "onError": "on_error",
     "csvDelimiter": "csv_delimiter",
 }
-FORMAT_OPTIONS = (*_TEXTS, "columns", "badRecordsMax")
+_NUMBERS = {"badRecordsMax": "bad_records_max", "recordBytesMax": "record_bytes_max"}
+FORMAT_OPTIONS = (*_TEXTS, *_NUMBERS, "columns")
 
 
 def format_options(source: KafkaSource) -> dict[str, str]:
     options = {option: getattr(source, name) for option, name in _TEXTS.items()}
     options["columns"] = ",".join(source.columns) or None
-    options["badRecordsMax"] = str(source.bad_records_max)
+    options |= {option: str(getattr(source, name)) for option, name in _NUMBERS.items()}
     for name, value in (source.schema_registry or {}).items():
         options[f"schema.registry.{name}"] = value
     return {option: value for option, value in options.items() if value is not None}
@@ -37,8 +38,9 @@ def format_settings(options: Mapping[str, str]) -> dict[str, Any]:
     given: dict[str, Any] = {name: options[option] for option, name in _TEXTS.items() if option in options}
     if "columns" in options:
         given["columns"] = [name.strip().lower() for name in options["columns"].split(",") if name.strip()]
-    if "badRecordsMax" in options:
-        if not options["badRecordsMax"].strip().isdigit():
-            raise ConfigError(f"badRecordsMax is a whole number from 0, not {options['badRecordsMax']!r}")
-        given["bad_records_max"] = int(options["badRecordsMax"])
+    for option, name in _NUMBERS.items():
+        if option in options:
+            if not options[option].strip().isdigit():
+                raise ConfigError(f"{option} is a whole number from 0, not {options[option]!r}")
+            given[name] = int(options[option])
     return given

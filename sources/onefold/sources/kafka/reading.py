@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from onefold.core.errors import BadRecord
 from onefold.sources.kafka import raw
-from onefold.sources.kafka.bad_records import bad_batch, open_question, refused
+from onefold.sources.kafka.bad_records import bad_batch, not_the_same, open_question, refused
 from onefold.sources.kafka.columns import parsed_part, wanted_of, with_columns
 from onefold.sources.kafka.fetching import MESSAGES_MAX, fetch
 from onefold.sources.kafka.formats import parser_of
 from onefold.sources.kafka.guarding import in_task
 from onefold.sources.kafka.offsets import OffsetRange
-from onefold.sources.kafka.records import UNREADABLE, Records, Values, Wanted, with_odd_headers
+from onefold.sources.kafka.records import UNREADABLE, Records, Wanted, with_odd_headers
 from onefold.sources.kafka.settings import LOGGER
 from onefold.sources.kafka.sifting import BadValue, Parser, Sifted, TooManyBad, sift
 
@@ -102,7 +101,7 @@ class Parsing:
         self._source = source
         self._schema = schema
         self._settled = settled
-        self._parser = None
+        self._parser: Parser | None = None
         if source.format != "raw":
             self._parser = in_task(parser_of(source, parsed_part(schema, source.columns)), guarded=guarded)
         self._left = source.bad_records_max if source.on_error != "fail" else 0
@@ -111,15 +110,9 @@ class Parsing:
 
     def part(self, records: Records, wanted: OffsetRange) -> Part:
         """The next of them; `wanted` is where they are from, for the errors."""
-        odd = with_odd_headers(records) if self._reads_headers else []
-        if self._parser is None:
-            if odd:
-                offset = records.column(raw.RAW_COLUMNS.field("offset"))[odd[0]]
-                raise BadRecord(f"{wanted.topic}/{wanted.partition}, offset {offset}: {UNREADABLE}")
-            return Part(raw.to_batch(records, self._schema), bad_batch(records, [], self.wanted))
         source = self._source
         try:
-            found = _without(odd, records.values, self._parser, self._left)
+            found = self._sifted(records, wanted)
         except TooManyBad as error:
             allowed = None if source.on_error == "fail" else source.bad_records_max
             raise refused(wanted, records, error.last, allowed) from None
@@ -127,36 +120,44 @@ class Parsing:
             raise open_question(wanted, records, unsettled[0])
         self._left -= len(found.bad)
         bad = bad_batch(records, found.bad, self.wanted)
+        refused_at = {value.index for value in found.bad}
+        good = [index for index in range(len(records)) if index not in refused_at] if found.bad else None
+        if source.format == "raw":
+            rows = raw.to_batch(records, self._schema)
+            return Part(rows if good is None else rows.take(pa.array(good, pa.int64())), bad)
         if not found.rows:
             return Part(pa.RecordBatch.from_pylist([], schema=self._schema), bad)
         rows = found.rows[0] if len(found.rows) == 1 else pa.concat_batches(found.rows)
         if not source.columns:
             return Part(rows, bad)
-        refused_at = {value.index for value in found.bad}
-        good = [index for index in range(len(records)) if index not in refused_at] if found.bad else None
         places = None if good is None else pa.array(good)
         return Part(with_columns(rows, records, places, self._schema, wanted.topic_id), bad)
 
-
-def _without(odd: list[int], values: Values, parser: Parser, bad_max: int) -> Sifted:
-    """All values but the odd ones, which are bad, whatever their value is."""
-    if not odd:
-        return sift(values, parser, bad_max)
-    bad = [BadValue(index, UNREADABLE) for index in odd]
-    if len(bad) > bad_max:
-        raise TooManyBad(bad[bad_max])
-    kept = sorted(set(range(len(values))).difference(odd))
-    try:
-        found = sift([values[index] for index in kept], parser, bad_max - len(bad))
-    except TooManyBad as error:
-        raise TooManyBad(replace(error.last, index=kept[error.last.index])) from None
-    bad += [replace(value, index=kept[value.index]) for value in found.bad]
-    return Sifted(found.rows, sorted(bad, key=lambda value: value.index))
+    def _sifted(self, records: Records, wanted: OffsetRange) -> Sifted:
+        if self._source.reader == "spark" and None in records.too_large.values():
+            raise not_the_same(wanted, records)
+        known = dict.fromkeys(with_odd_headers(records) if self._reads_headers else (), UNREADABLE)
+        known |= {at: _too_large(size, self.wanted.record_bytes_max) for at, size in records.too_large.items()}
+        if self._parser is not None:
+            return sift(records.values, self._parser, self._left, known)
+        bad = [BadValue(at, reason) for at, reason in sorted(known.items())]
+        if len(bad) > self._left:
+            raise TooManyBad(bad[self._left])
+        return Sifted(bad=bad)
 
 
 def _wanted(source: KafkaSource, schema: pa.Schema) -> Wanted:
     """What is fetched beside the values. Dead letters have it all, whichever records they will be of."""
-    if source.format == "raw":
-        return Wanted.of(schema.names)
-    names = set(raw.RAW_COLUMNS.names) if source.on_error == "dead_letter" else wanted_of(source.columns)
-    return Wanted.of(names, lines=source.format == "json")
+    names = set(schema.names) if source.format == "raw" else wanted_of(source.columns)
+    if source.on_error == "dead_letter":
+        names = set(raw.RAW_COLUMNS.names)
+    return Wanted.of(names, lines=source.format == "json", record_bytes_max=source.record_bytes_max)
+
+
+def _too_large(size: int | None, record_bytes_max: int) -> str:
+    if size is None:
+        return (
+            "the record, or the batch it is in, cannot be unpacked: it has more bytes than receive.message.max.bytes of"
+            " settings= allows (100,000,000), or is damaged"
+        )
+    return f"the record has {size} bytes, more than record_bytes_max={record_bytes_max}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,7 +11,11 @@ from onefold.core.librdkafka import near
 from onefold.sources.kafka import operations, starting
 from onefold.sources.kafka.options import FORMAT_OPTIONS, format_settings
 
-__all__ = ["NO_STATE", "topics_and_settings"]
+__all__ = ["NO_STATE", "hidden", "topics_and_settings"]
+
+# Spark shows options in its plans, but for those whose names say password, secret, token or URL.
+_SECRET = re.compile(r"user\.info$|\.pem$|oauthbearer\.config$")
+_HIDDEN = "secret."
 
 _OPTIONS = {
     "subscribe",
@@ -46,6 +51,11 @@ _REFUSED = {
 }
 
 
+def hidden(name: str) -> str:
+    """The option's name, such that Spark's plans leave its value out where that is a secret."""
+    return f"{_HIDDEN}{name}" if _SECRET.search(name) else name
+
+
 def topics_and_settings(options: Mapping[str, str]) -> tuple[list[str], dict[str, Any]]:
     """What the source is made with. Raises ConfigError for options that are none, and for values that make no sense."""
     given, settings, registry = _sorted_out(options)
@@ -75,7 +85,7 @@ def _sorted_out(options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, s
     settings: dict[str, str] = {}
     registry: dict[str, str] = {}
     for key, value in options.items():
-        name = key.lower()
+        name = key.lower().removeprefix(_HIDDEN)
         if name in _REFUSED:
             raise ConfigError(f"the option {key!r} cannot be given: {_REFUSED[name]}")
         if name.startswith("kafka."):

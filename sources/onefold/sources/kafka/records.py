@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from operator import methodcaller
@@ -11,11 +11,28 @@ from typing import Any, Protocol, overload
 import pyarrow as pa
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
 
+from onefold.sources.kafka.offsets import OffsetRange
 from onefold.sources.kafka.overflow import kafkas_times
 
-__all__ = ["UNREADABLE", "Lines", "MessageRecords", "Records", "Values", "Wanted", "with_odd_headers"]
+__all__ = [
+    "LETTER_BYTES_MAX",
+    "RECORD_BYTES_MAX",
+    "UNREADABLE",
+    "Lines",
+    "MessageRecords",
+    "Packed",
+    "Records",
+    "Values",
+    "Wanted",
+    "with_odd_headers",
+]
+
+RECORD_BYTES_MAX = 32 << 20
+# Of a dead letter's key, value and headers together: with the rest, it fits into what a Kafka topic takes by default.
+LETTER_BYTES_MAX = 768 << 10
 
 Values = Sequence[bytes | None]
+_Pairs = Sequence[tuple[str, bytes | None]]
 UNREADABLE = (
     "the name of a header is not UTF-8, and confluent-kafka cannot read it. The compiled helper can"
     " (docs/compiled-fetch.md); or read without headers"
@@ -33,17 +50,24 @@ class Wanted:
     timestamp: bool = False
     headers: bool = False
     lines: bool = False  # `values` may be `Lines`, for who can make use of them
+    record_bytes_max: int = RECORD_BYTES_MAX  # what of a record is wanted has no more bytes, or the record is too large
 
     @classmethod
-    def of(cls, names: Collection[str], *, lines: bool = False) -> Wanted:
+    def of(cls, names: Collection[str], *, lines: bool = False, record_bytes_max: int = RECORD_BYTES_MAX) -> Wanted:
         """For these columns, named as the raw ones are."""
-        return cls("key" in names, "timestamp" in names, "headers" in names, lines)
+        return cls("key" in names, "timestamp" in names, "headers" in names, lines, record_bytes_max)
 
 
 class Records(Protocol):
     """A batch. Its columns have the names and types of format=raw; only those that were wanted are there."""
 
     def __len__(self) -> int: ...
+
+    @property
+    def too_large(self) -> Mapping[int, int | None]:
+        """Which records are too large, and how many bytes they have; None where nobody can unpack them. Of these, key
+        and value are cut, to `LETTER_BYTES_MAX` each, and headers left out."""
+        ...
 
     @property
     def values(self) -> Values:
@@ -99,24 +123,31 @@ class Lines(Sequence[bytes | None]):
 class MessageRecords:
     """A Python object for each record, as confluent-kafka delivers them."""
 
-    def __init__(self, messages: list[Message]) -> None:
+    def __init__(self, messages: list[Message], wanted: Wanted) -> None:
         self.messages = messages
+        headers = self.headers if wanted.headers else [None] * len(messages)
+        sizes = [_size(message, pairs, wanted) for message, pairs in zip(messages, headers, strict=True)]
+        self.too_large: Mapping[int, int | None] = (
+            {index: size for index, size in enumerate(sizes) if size > wanted.record_bytes_max}
+            if max(sizes) > wanted.record_bytes_max
+            else {}
+        )
 
     def __len__(self) -> int:
         return len(self.messages)
 
     @property
     def values(self) -> Values:
-        return [message.value() for message in self.messages]
+        return self._cut([message.value() for message in self.messages])
 
     @cached_property
-    def headers(self) -> list[list[dict[str, object]] | None]:
+    def headers(self) -> list[_Pairs | None]:
         """None where they cannot be read. Each message is asked once: asked again, it gives its list with the hole."""
-        return [_headers(message) for message in self.messages]
+        return [_pairs(message) for message in self.messages]
 
     def column(self, field: pa.Field) -> pa.Array:
         messages = self.messages
-        values: list[Any]
+        values: Sequence[Any]
         match field.name:
             case "topic" | "partition":
                 # All messages of a range share them.
@@ -129,14 +160,50 @@ class MessageRecords:
                 values = [None if kind == TIMESTAMP_NOT_AVAILABLE else ms for kind, ms in map(_timestamp, messages)]
                 return kafkas_times(pa.array(values, pa.timestamp("ms", "UTC")), field.type)
             case "key":
-                values = [message.key() for message in messages]
+                values = self._cut([message.key() for message in messages])
             case "value":
-                values = [message.value() for message in messages]
+                values = self.values
             case "headers":
-                values = self.headers
+                values = [[] if n in self.too_large else _told(pairs) for n, pairs in enumerate(self.headers)]
             case _:
                 raise KeyError(field.name)
         return pa.array(values, field.type)
+
+    def _cut(self, texts: list[bytes | None]) -> list[bytes | None]:
+        for index in self.too_large:
+            text = texts[index]
+            texts[index] = None if text is None else text[:LETTER_BYTES_MAX]
+        return texts
+
+
+@dataclass(frozen=True)
+class Packed:
+    """A record that librdkafka cannot unpack within receive.message.max.bytes: nothing is known of it but its place."""
+
+    of: OffsetRange
+    offset: int
+
+    def __len__(self) -> int:
+        return 1
+
+    @property
+    def too_large(self) -> Mapping[int, int | None]:
+        return {0: None}
+
+    @property
+    def values(self) -> Values:
+        return [None]
+
+    def column(self, field: pa.Field) -> pa.Array:
+        known = {"topic": self.of.topic, "partition": self.of.partition, "offset": self.offset, "headers": []}
+        return pa.array([known.get(field.name)], field.type)
+
+
+def _size(message: Message, pairs: _Pairs | None, wanted: Wanted) -> int:
+    size = len(message)
+    if wanted.key:
+        size += len(message.key() or b"")
+    return size + sum(len(name.encode()) + len(value or b"") for name, value in pairs or ())
 
 
 def _timestamp(message: Message) -> tuple[int, int]:
@@ -150,12 +217,14 @@ def with_odd_headers(records: Records) -> list[int]:
     return [index for index, found in enumerate(records.headers) if found is None]
 
 
-def _headers(message: Message) -> list[dict[str, object]] | None:
+def _told(pairs: _Pairs | None) -> list[dict[str, object]] | None:
+    # Where there are none, not null: Spark 4.2 takes quadratic time to hand a column of null lists to Python.
+    return None if pairs is None else [{"key": key, "value": value} for key, value in pairs]
+
+
+def _pairs(message: Message) -> _Pairs | None:
     try:
-        headers = _headers_of(message)
+        headers: Any = _headers_of(message)
     except (SystemError, UnicodeDecodeError):  # of a name that cannot be decoded the former, by version
         return None
-    if not headers:
-        return []  # not null: Spark 4.2 takes quadratic time to hand a column of null lists to Python
-    pairs = headers.items() if isinstance(headers, dict) else headers
-    return [{"key": key, "value": value} for key, value in pairs]
+    return list(headers.items()) if isinstance(headers, dict) else headers or []

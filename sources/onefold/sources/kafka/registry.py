@@ -14,10 +14,12 @@ import time
 from collections.abc import Callable, Mapping
 from functools import lru_cache, partial
 from typing import Any
+from urllib.parse import urlsplit
 
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient, SchemaRegistryError
 
 from onefold.core.errors import ConfigError, Retriable
+from onefold.core.plain import plain
 from onefold.sources.kafka.avro_limits import BadSchema, examined, loaded
 from onefold.sources.kafka.sifting import Unparsable
 
@@ -47,6 +49,7 @@ class Registry:
     """One registry, asked for each schema once in a process: ids never change what they mean."""
 
     def __init__(self, config: Mapping[str, str], timeout_s: float) -> None:
+        _check_url(config["url"])
         self._where = _without_password(config["url"])
         try:
             numbers = {name: float(config[name]) for name in _NUMBERS if name in config}
@@ -160,6 +163,18 @@ class Registry:
             raise Retriable(f"the schema registry at {self._where} did not answer ({what}): {said}") from None
 
 
+def _check_url(text: str) -> None:
+    """Clients quote the part of a URL that they cannot read, and a password with an odd character is one."""
+    try:
+        for url in text.split(","):
+            _ = urlsplit(url).port
+    except ValueError:
+        raise ConfigError(
+            "the schema registry's URL cannot be read: write https://user:password@host:port, with odd characters "
+            "percent-encoded (@ is %40, / is %2F, # is %23)"
+        ) from None
+
+
 class _Refused(Exception):
     """The registry lets us read others, but not this."""
 
@@ -179,8 +194,7 @@ def _read_within_bounds(timeout_s: float, response: Any) -> None:
 
 
 def _in_short(text: str) -> str:
-    shown = "".join(c if c.isprintable() else repr(c)[1:-1] for c in _without_password(text[: 2 * _SAID_MAX]))
-    return shown if len(shown) <= _SAID_MAX else shown[:_SAID_MAX] + "..."
+    return plain(_without_password(text[: 2 * _SAID_MAX]), _SAID_MAX)
 
 
 def _without_password(text: str) -> str:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
+from types import MappingProxyType
 from typing import Protocol
 
 import pyarrow as pa
 
+from onefold.core.plain import plain
 from onefold.sources.kafka.records import Values
 
 __all__ = ["BadValue", "Parser", "Sifted", "TooManyBad", "Unparsable", "by_chance", "sift"]
@@ -21,7 +25,7 @@ class Unparsable(Exception):
     def __init__(self, index: int | None, reason: str, settled: bool = True) -> None:
         super().__init__(index, reason)
         self.index = index
-        self.reason = reason
+        self.reason = plain(reason)  # it may quote the value
         self.settled = settled
 
 
@@ -65,17 +69,24 @@ class TooManyBad(Exception):
         self.last = last
 
 
-def sift(values: Values, parser: Parser, bad_max: int) -> Sifted:
-    """Parse all that can be, in parts as large as will go, from the first value to the last.
+def sift(values: Values, parser: Parser, bad_max: int, known: Mapping[int, str] = MappingProxyType({})) -> Sifted:
+    """Parse all that can be, in parts as large as will go, from the first value to the last; `known` ones are bad, and
+    why.
 
     A part that fails is split at the value that the parser names, or else in halves: few bad values among many cost
     about one more parsing of the batch and some calls each. Raises `TooManyBad` at the first value beyond `bad_max`.
     """
     found = Sifted()
-    pending = [(0, len(values))] if len(values) else []
+    ends = sorted({0, len(values), *known, *(index + 1 for index in known)})
+    pending = [*pairwise(ends)][::-1]
     while pending:
         start, end = pending.pop()
         assert start < end, "every part has a value, and is smaller than the one before"
+        if start in known:
+            found.bad.append(BadValue(start, plain(known[start])))
+            if len(found.bad) > bad_max:
+                raise TooManyBad(found.bad[-1])
+            continue
         try:
             found.rows.append(parser.parse(values[start:end]))
             continue

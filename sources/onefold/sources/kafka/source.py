@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from onefold.core.errors import ConfigError
+from onefold.core.exposure import of_kafka, of_registry
 from onefold.core.librdkafka import near
 from onefold.core.positions import Positions
 from onefold.sources.kafka import operations, starting
@@ -17,7 +18,8 @@ from onefold.sources.kafka.groups import GroupPositions
 from onefold.sources.kafka.native import check_choice, described
 from onefold.sources.kafka.offsets import Broker
 from onefold.sources.kafka.options import format_options
-from onefold.sources.kafka.reading_options import NO_STATE, topics_and_settings
+from onefold.sources.kafka.reading_options import NO_STATE, hidden, topics_and_settings
+from onefold.sources.kafka.records import RECORD_BYTES_MAX
 from onefold.sources.kafka.subscription import Subscription
 
 __all__ = ["KafkaSource"]
@@ -36,8 +38,8 @@ class KafkaSource:
     columns to parsed ones: "key", "headers", "timestamp", "position", "topic_id"; `positions=True` is `position`.
 
     A record that cannot be read so is bad: with `on_error="fail"` it stops the pipeline; with `"dead_letter"` it goes
-    to the pipeline's `dead_letters`, with `"skip"` nowhere, and more than `bad_records_max` of an epoch stop it. See
-    docs/kafka-source.md.
+    to the pipeline's `dead_letters`, with `"skip"` nowhere, and more than `bad_records_max` of an epoch stop it. So is
+    one of more than `record_bytes_max` bytes in what is read of it, in every format. See docs/kafka-source.md.
 
     `starting_offsets`: "earliest", "latest", "ledger" (where the ledger stands; refused without one), a time (the
     first record from then on), or each of these by topic, or by topic and partition,
@@ -64,6 +66,7 @@ class KafkaSource:
     columns: tuple[str, ...]
     on_error: str
     bad_records_max: int
+    record_bytes_max: int
     avro_schema: str | None
     avro_written_as: str | None
     schema_registry: Mapping[str, str] | None = field(hash=False, repr=False)  # and here
@@ -90,6 +93,7 @@ class KafkaSource:
         columns: Sequence[str] = (),
         on_error: str = "fail",
         bad_records_max: int = 1000,
+        record_bytes_max: int = RECORD_BYTES_MAX,
         avro_schema: str | None = None,
         avro_written_as: str | None = None,
         schema_registry: str | Mapping[str, str] | None = None,
@@ -114,6 +118,7 @@ class KafkaSource:
             "columns": tuple(dict.fromkeys([*columns, *(["position"] if positions else [])])),
             "on_error": on_error,
             "bad_records_max": bad_records_max,
+            "record_bytes_max": record_bytes_max,
             "avro_schema": avro_schema,
             "avro_written_as": avro_written_as,
             "schema_registry": {"url": schema_registry} if isinstance(schema_registry, str) else schema_registry,
@@ -182,6 +187,11 @@ class KafkaSource:
         """How this process fetches the records, in words: with the compiled helper, or why without it."""
         return described(self.compiled_fetch)
 
+    def exposure(self) -> str:
+        """Why somebody on the network could read or change what its connections carry; empty where none could."""
+        registry = "" if self.schema_registry is None else of_registry(str(self.schema_registry.get("url", "")))
+        return of_kafka(self.bootstrap_servers, self.settings) or registry
+
     def broker(self) -> Broker:
         return Broker(self.bootstrap_servers, self.settings, self.timeout_s)
 
@@ -222,7 +232,8 @@ class KafkaSource:
         options |= operations.options(self, in_pipeline=positions is not None) | format_options(self)
         if self.compiled_fetch != "auto":
             options["compiledFetch"] = self.compiled_fetch
-        return options | {f"kafka.{name}": value for name, value in self.settings.items()}
+        options |= {f"kafka.{name}": value for name, value in self.settings.items()}
+        return {hidden(name): value for name, value in options.items()}
 
     @classmethod
     def from_options(cls, options: Mapping[str, str]) -> KafkaSource:

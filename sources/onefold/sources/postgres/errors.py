@@ -10,6 +10,7 @@ import psycopg
 
 from onefold.core import libpq
 from onefold.core.errors import BadRecord, ConfigError, OnefoldError, OutOfResources, Retriable, Terminal
+from onefold.core.plain import SAID_MAX, plain
 
 __all__ = ["not_held", "of_connecting", "of_importing", "translate"]
 
@@ -18,10 +19,10 @@ def said(error: Exception) -> str:
     """What the server said, on one line and without ADBC's additions."""
     if isinstance(error, psycopg.Error) and error.diag.message_primary is not None:
         parts = [error.diag.message_primary, error.diag.message_detail, error.diag.message_hint]
-        return "; ".join(" ".join(part.split()) for part in parts if part)
+        return plain("; ".join(" ".join(part.split()) for part in parts if part), SAID_MAX)
     text = str(error).split("\n\nQuery was:")[0]
     text = text.split("ERROR:", 1)[-1].split(". SQLSTATE:")[0]
-    return " ".join(text.split())
+    return plain(" ".join(text.split()), SAID_MAX)
 
 
 def of_connecting(error: Exception, parameters: Mapping[str, Any]) -> OnefoldError:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 from psycopg import sql
@@ -21,7 +21,7 @@ __all__ = ["Part", "describe", "plan", "resolve"]
 class Part:
     """What one task reads. Pickles."""
 
-    conninfo: str
+    conninfo: str = field(repr=False)  # it may hold a password
     settings: dict[str, str | None]
     snapshot: str | None  # its id; None: the part's own
     columns: tuple[Column, ...]
@@ -87,9 +87,9 @@ def resolve(source: PostgresSource, types: Types, schema: pa.Schema | None) -> t
         schema = pa.schema([(name, by_itself(kind)) for name, kind in types])
     enough = Fit.CHECKED if source.narrowing == "check" else Fit.EXACT
     resolved, lines, is_refused = [], [], False
-    for field in schema:
-        there = theirs.get(field.name)
-        found, column = fit(field.name, there, field.type) if there is not None else (Fit.NO, None)
+    for wanted in schema:
+        there = theirs.get(wanted.name)
+        found, column = fit(wanted.name, there, wanted.type) if there is not None else (Fit.NO, None)
         if there is None:
             verdict = "there is no such column"
         elif found is Fit.NO:
@@ -102,7 +102,7 @@ def resolve(source: PostgresSource, types: Types, schema: pa.Schema | None) -> t
             assert column is not None
             resolved.append(column)
         is_refused = is_refused or bool(verdict)
-        lines.append((field.name, there.sql if there else "-", str(field.type), verdict))
+        lines.append((wanted.name, there.sql if there else "-", str(wanted.type), verdict))
     if is_refused or not resolved:
         others = [(name, kind.sql, "-", "") for name, kind in types if name not in schema.names]
         raise SchemaMismatch(

@@ -13,7 +13,7 @@ from onefold.sources.kafka.consumer import ERRORS_MAX, Taken
 from onefold.sources.kafka.native.library import SAID_ERROR, SAID_EVENT, Gathered, Said
 from onefold.sources.kafka.native.records import ArrowRecords, Room
 from onefold.sources.kafka.offsets import OffsetRange
-from onefold.sources.kafka.records import Records, Wanted
+from onefold.sources.kafka.records import LETTER_BYTES_MAX, Records, Wanted
 
 __all__ = ["CompiledConsumer"]
 
@@ -60,7 +60,7 @@ class CompiledConsumer:
     def want(self, wanted: Wanted) -> None:
         self._wanted = wanted
         flags = wanted.key | wanted.timestamp << 1 | wanted.headers << 2 | wanted.lines << 3
-        self._c.onefold_want(self._handle, flags)
+        self._c.onefold_want(self._handle, flags, wanted.record_bytes_max, LETTER_BYTES_MAX)
 
     def take(self, end: int, records_max: int, bytes_max: int, wait_s: float) -> Taken:
         assert self._handle is not None, "closed"
@@ -70,8 +70,8 @@ class CompiledConsumer:
         ):
             raise MemoryError
         assert gathered.stray < 0, f"{self._range}: the consumer delivered offset {gathered.stray}"
-        errors = self._listen() if gathered.said else []
-        return Taken(gathered.arrived, errors, bool(gathered.full))
+        errors, packed = self._listen() if gathered.said else ([], None)
+        return Taken(gathered.arrived, errors, bool(gathered.full), packed)
 
     def hand_over(self) -> Records:
         assert self._handle is not None and self._range is not None and self._gathered.records > 0
@@ -86,16 +86,18 @@ class CompiledConsumer:
         if handle is not None and os.getpid() == self._process:
             self._c.onefold_close(handle)
 
-    def _listen(self) -> list[KafkaError]:
-        """Pass on what librdkafka said meanwhile; returns the events of the partition."""
-        events = []
+    def _listen(self) -> tuple[list[KafkaError], int | None]:
+        """Pass on what librdkafka said meanwhile; returns the events of the partition, and where it cannot unpack."""
+        events, packed = [], None
         said = Said()
         while self._c.onefold_said(self._handle, ctypes.byref(said)):
             text = said.text.decode(errors="replace")
             if said.kind == SAID_EVENT:
                 events.append(KafkaError(said.code, text))
+                if said.code == KafkaError._BAD_COMPRESSION:
+                    packed = said.offset
             elif said.kind == SAID_ERROR:
                 self.errors.append(KafkaError(said.code, text))
             else:
                 client.LOGGER.log(_LOG_LEVELS[said.code], "%s", text)
-        return events
+        return events, packed

@@ -52,6 +52,7 @@ typedef struct onefold_gathered {
 
 typedef struct onefold_buffers {
     int64_t *offset;
+    int64_t *size; /* of each record as it was: value, key and headers, as far as they are wanted */
     uint8_t *value_valid;
     int32_t *value_ends; /* records + 1, as Arrow's offsets are */
     uint8_t *value;
@@ -71,6 +72,7 @@ typedef struct onefold_buffers {
     int64_t key_nulls;
     int64_t timestamp_nulls;
     int64_t header_value_nulls;
+    int64_t too_large; /* so many have more bytes than a record may have: of their key and value the first, no headers */
     int32_t are_objects; /* WANT_LINES: every value begins with { and ends with } */
     int32_t is_ascii;    /* WANT_LINES */
 } onefold_buffers;
@@ -80,6 +82,7 @@ enum { SAID_EVENT = 1, SAID_ERROR = 2, SAID_LOG = 3 };
 typedef struct onefold_said_line {
     int32_t kind;
     int32_t code; /* of an event or error: librdkafka's; of a log line: syslog's level */
+    int64_t offset; /* of an event: where it is */
     char text[TEXT_MAX];
 } onefold_said_line;
 
@@ -134,6 +137,7 @@ typedef struct onefold_consumer {
     int32_t partition;
     int64_t passed; /* librdkafka has delivered all below */
     unsigned wanted;
+    int64_t record_bytes_max, cut_bytes; /* a record with more bytes is cut: so many of its key, and of its value, stay */
     rd_kafka_message_t **messages; /* [0, gathered): for the next hand_over; [gathered, count): further ones */
     size_t gathered, count, capacity;
     onefold_gathered sums;
@@ -151,15 +155,15 @@ static void say(onefold_consumer *consumer, onefold_queue *queue, const onefold_
     pthread_mutex_unlock(&consumer->lock);
 }
 
-static void say_error(onefold_consumer *consumer, int kind, int code, const char *text, size_t length) {
-    onefold_said_line line = {.kind = kind, .code = code};
+static void say_error(onefold_consumer *consumer, int kind, int code, int64_t offset, const char *text, size_t length) {
+    onefold_said_line line = {.kind = kind, .code = code, .offset = offset};
     memcpy(line.text, text, length < TEXT_MAX ? length : TEXT_MAX - 1); /* the rest is zero */
     say(consumer, &consumer->errors, &line);
 }
 
 static void on_error(rd_kafka_t *rk, int code, const char *reason, void *opaque) {
     (void)rk;
-    say_error(opaque, SAID_ERROR, code, reason, strlen(reason));
+    say_error(opaque, SAID_ERROR, code, -1, reason, strlen(reason));
 }
 
 static void on_log(const rd_kafka_t *rk, int level, const char *facility, const char *text) {
@@ -237,7 +241,11 @@ EXPORTED int onefold_assign(onefold_consumer *consumer, const char *topic, int32
 }
 
 /* What comes along with each record from now on: WANT_...; the gathered ones must have been handed over. */
-EXPORTED void onefold_want(onefold_consumer *consumer, unsigned wanted) { consumer->wanted = wanted; }
+EXPORTED void onefold_want(onefold_consumer *consumer, unsigned wanted, int64_t record_bytes_max, int64_t cut_bytes) {
+    consumer->wanted = wanted;
+    consumer->record_bytes_max = record_bytes_max;
+    consumer->cut_bytes = cut_bytes;
+}
 
 /* The oldest error, or else the oldest log line, that waits. 0 if there is none. */
 EXPORTED int onefold_said(onefold_consumer *consumer, onefold_said_line *line) {
@@ -268,12 +276,16 @@ static const rd_kafka_headers_t *headers_of(const rd_kafka_message_t *message, s
     return *count > 0 ? headers : NULL;
 }
 
-/* Take one more message into the batch, unless it would hold more than `bytes_max` then. */
-static bool gather_one(onefold_consumer *consumer, const rd_kafka_message_t *message, int64_t bytes_max) {
-    onefold_gathered sums = consumer->sums;
-    sums.records++;
-    sums.value_bytes += (int64_t)message->len + (consumer->wanted & WANT_LINES ? 1 : 0);
-    if (consumer->wanted & WANT_KEY) sums.key_bytes += (int64_t)message->key_len;
+/* What a record has, and what of it is handed over. */
+typedef struct onefold_extent {
+    int64_t size; /* as it was, as far as it is wanted */
+    bool is_cut;
+    size_t value, key;
+    int64_t headers, header_name_bytes, header_value_bytes;
+} onefold_extent;
+
+static onefold_extent extent_of(const onefold_consumer *consumer, const rd_kafka_message_t *message) {
+    onefold_extent found = {.value = message->len, .key = consumer->wanted & WANT_KEY ? message->key_len : 0};
     if (consumer->wanted & WANT_HEADERS) {
         size_t count;
         const rd_kafka_headers_t *headers = headers_of(message, &count);
@@ -282,11 +294,32 @@ static bool gather_one(onefold_consumer *consumer, const rd_kafka_message_t *mes
             const void *value;
             size_t size = 0;
             rd.header_get_all(headers, i, &name, &value, &size);
-            sums.header_name_bytes += (int64_t)strlen(name);
-            sums.header_value_bytes += value != NULL ? (int64_t)size : 0;
+            found.header_name_bytes += (int64_t)strlen(name);
+            found.header_value_bytes += value != NULL ? (int64_t)size : 0;
         }
-        sums.headers += (int64_t)count;
+        found.headers = (int64_t)count;
     }
+    found.size = (int64_t)(found.value + found.key) + found.header_name_bytes + found.header_value_bytes;
+    found.is_cut = found.size > consumer->record_bytes_max;
+    if (found.is_cut) {
+        size_t cut = (size_t)consumer->cut_bytes;
+        if (found.value > cut) found.value = cut;
+        if (found.key > cut) found.key = cut;
+        found.headers = found.header_name_bytes = found.header_value_bytes = 0;
+    }
+    return found;
+}
+
+/* Take one more message into the batch, unless it would hold more than `bytes_max` then. */
+static bool gather_one(onefold_consumer *consumer, const rd_kafka_message_t *message, int64_t bytes_max) {
+    onefold_gathered sums = consumer->sums;
+    onefold_extent extent = extent_of(consumer, message);
+    sums.records++;
+    sums.value_bytes += (int64_t)extent.value + (consumer->wanted & WANT_LINES ? 1 : 0);
+    sums.key_bytes += (int64_t)extent.key;
+    sums.headers += extent.headers;
+    sums.header_name_bytes += extent.header_name_bytes;
+    sums.header_value_bytes += extent.header_value_bytes;
     int64_t bytes = sums.value_bytes + sums.key_bytes + sums.header_name_bytes + sums.header_value_bytes +
                     sums.headers * HEADER_BYTES;
     if (bytes > bytes_max && consumer->gathered > 0) return false;
@@ -326,7 +359,8 @@ static bool sort_out(onefold_consumer *consumer, size_t came, int64_t *stray) {
             if (message->offset > consumer->passed) consumer->passed = message->offset;
         } else {
             const char *text = message->payload != NULL ? message->payload : rd.err2str(message->err);
-            say_error(consumer, SAID_EVENT, message->err, text, message->payload != NULL ? message->len : strlen(text));
+            say_error(consumer, SAID_EVENT, message->err, message->offset, text,
+                      message->payload != NULL ? message->len : strlen(text));
             is_quiet = false;
         }
         rd.message_destroy(message);
@@ -445,17 +479,19 @@ EXPORTED void onefold_hand_over(onefold_consumer *consumer, onefold_buffers *to)
         rd_kafka_message_t *message = consumer->messages[i];
         if (i + 4 < consumer->gathered) __builtin_prefetch(consumer->messages[i + 4]);
         if (i + 2 < consumer->gathered) __builtin_prefetch(consumer->messages[i + 2]->payload);
+        onefold_extent extent = extent_of(consumer, message);
         to->offset[i] = message->offset;
-        value_end = append(to->value, value_end, to->value_valid, (int64_t)i, message->payload, message->len,
+        to->size[i] = extent.size;
+        if (extent.is_cut) to->too_large++;
+        value_end = append(to->value, value_end, to->value_valid, (int64_t)i, message->payload, extent.value,
                            &to->value_nulls);
         if (wanted & WANT_LINES) {
             to->value[value_end++] = '\n';
-            are_objects = are_objects && is_object(message);
+            are_objects = are_objects && !extent.is_cut && is_object(message);
         }
         to->value_ends[i + 1] = value_end;
         if (wanted & WANT_KEY) {
-            key_end = append(to->key, key_end, to->key_valid, (int64_t)i, message->key, message->key_len,
-                             &to->key_nulls);
+            key_end = append(to->key, key_end, to->key_valid, (int64_t)i, message->key, extent.key, &to->key_nulls);
             to->key_ends[i + 1] = key_end;
         }
         if (wanted & WANT_TIMESTAMP) {
@@ -468,7 +504,7 @@ EXPORTED void onefold_hand_over(onefold_consumer *consumer, onefold_buffers *to)
                 set_bit(to->timestamp_valid, (int64_t)i);
         }
         if (wanted & WANT_HEADERS) {
-            header = append_headers(message, to, header);
+            if (!extent.is_cut) header = append_headers(message, to, header);
             to->headers_ends[i + 1] = (int32_t)header;
         }
         rd.message_destroy(message);

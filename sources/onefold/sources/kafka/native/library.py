@@ -42,6 +42,7 @@ class Buffers(ctypes.Structure):
 
     _fields_ = (
         ("offset", c_void_p),
+        ("size", c_void_p),
         ("value_valid", c_void_p),
         ("value_ends", c_void_p),
         ("value", c_void_p),
@@ -60,6 +61,7 @@ class Buffers(ctypes.Structure):
         ("key_nulls", c_int64),
         ("timestamp_nulls", c_int64),
         ("header_value_nulls", c_int64),
+        ("too_large", c_int64),
         ("are_objects", c_int32),
         ("is_ascii", c_int32),
     )
@@ -68,7 +70,7 @@ class Buffers(ctypes.Structure):
 class Said(ctypes.Structure):
     """fetch.c's onefold_said_line."""
 
-    _fields_ = (("kind", c_int32), ("code", c_int32), ("text", c_char * 512))
+    _fields_ = (("kind", c_int32), ("code", c_int32), ("offset", c_int64), ("text", c_char * 512))
 
 
 _FUNCTIONS: dict[str, tuple[object, tuple[object, ...]]] = {
@@ -79,7 +81,7 @@ _FUNCTIONS: dict[str, tuple[object, tuple[object, ...]]] = {
     "open": (c_void_p, (POINTER(c_char_p), c_int, c_char_p, c_size_t)),
     "close": (None, (c_void_p,)),
     "assign": (c_int, (c_void_p, c_char_p, c_int32, c_int64)),
-    "want": (None, (c_void_p, c_uint)),
+    "want": (None, (c_void_p, c_uint, c_int64, c_int64)),
     "said": (c_int, (c_void_p, POINTER(Said))),
     "gather": (c_int, (c_void_p, c_int64, c_int64, c_int64, c_int, POINTER(Gathered))),
     "hand_over": (None, (c_void_p, POINTER(Buffers))),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,6 +25,7 @@ class Room:
         self.buffers: dict[str, pa.Buffer] = {}
         records, headers = sizes.records, sizes.headers
         self._make("offset", 8 * records)
+        self._make("size", 8 * records)
         self._make_bytes("value", records, sizes.value_bytes)
         if wanted.key:
             self._make_bytes("key", records, sizes.key_bytes)
@@ -71,6 +73,16 @@ class ArrowRecords:
             values: list[bytes | None] = array.to_pylist()
             return values
         return Lines(array, are_objects=bool(self.said.are_objects), is_ascii=bool(self.said.is_ascii))
+
+    @property
+    def too_large(self) -> Mapping[int, int | None]:
+        if not self.said.too_large:
+            return {}
+        import pyarrow.compute as pc  # see `Lines.array`
+
+        sizes = pa.Array.from_buffers(pa.int64(), self.count, [None, self.buffers["size"]])
+        at = pc.indices_nonzero(pc.greater(sizes, self.wanted.record_bytes_max))
+        return dict(zip(at.to_pylist(), sizes.take(at).to_pylist(), strict=True))
 
     def column(self, field: pa.Field) -> pa.Array:
         match field.name:

@@ -1,0 +1,66 @@
+"""`require_tls`: what a pipeline connects to, beyond this machine, is reached by TLS and verified."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from onefold.connectors.doctor import _exposed
+from onefold.core import ConfigError, Sink
+from onefold.core.findings import Level
+from onefold.sinks import HBaseSink, KafkaSink, PostgresSink, SqlSink
+from onefold.sources import KafkaSource
+from onefold.spark import Pipeline
+
+RECORD = '{"type": "record", "name": "r", "fields": [{"name": "id", "type": "long"}]}'
+TLS = {"security.protocol": "SSL"}
+SAFE = PostgresSink("postgresql://u@db/d?sslmode=verify-full", "t")
+EXPOSED = PostgresSink("postgresql://u@db/d", "t")
+
+
+@pytest.mark.parametrize(
+    ("sinks", "more", "says"),
+    [
+        ([EXPOSED], {}, "sink 't' may not be reached so, with require_tls: sslmode is not in the URL"),
+        ([SqlSink("mariadb://u@db/d", "t")], {}, "sink 't' .* names no ssl_ca"),
+        ([KafkaSink("t", bootstrap_servers="b:1")], {"store": "sqlite:///s.db"}, "sink 't' .* security.protocol"),
+        ([HBaseSink("h:1", "t", row_key="k", family="f")], {}, "sink 't' .* no TLS here.*Put a tunnel"),
+        ([SAFE], {"store": "postgresql://u@db/d"}, "the checkpoint store may not be reached so"),
+        ([SAFE], {"dead_letters": KafkaSink("k", bootstrap_servers="b:1")}, "sink 'k' .* security.protocol"),
+    ],
+)
+def test_a_sink_or_a_store_that_is_reached_otherwise_is_refused(
+    sinks: list[Sink], more: dict[str, Any], says: str
+) -> None:
+    Pipeline("p", sinks, **more)
+    with pytest.raises(ConfigError, match=says):
+        Pipeline("p", sinks, require_tls=True, **more)
+
+
+def test_a_source_that_is_reached_otherwise_is_refused() -> None:
+    pipeline = Pipeline("p", [SAFE], require_tls=True)
+    avro = {"format": "avro", "avro_schema": RECORD, "settings": TLS}
+    for source in (
+        KafkaSource("t", bootstrap_servers="b:1"),
+        KafkaSource("t", bootstrap_servers="b:1", schema_registry="http://r", **avro),
+    ):
+        with pytest.raises(ConfigError, match="the source may not be reached so, with require_tls"):
+            pipeline.settled(source)
+    pipeline.settled(KafkaSource("t", bootstrap_servers="b:1", schema_registry="https://r", **avro))
+
+
+def test_what_is_named_as_the_way_out_is_taken() -> None:
+    kafka = KafkaSink("k", bootstrap_servers="b:1", settings=TLS)
+    hbase = HBaseSink("127.0.0.1:1", "h", row_key="k", family="f")
+    maria = SqlSink("mariadb://u@db/d?ssl_ca=/etc/ca.pem", "m")
+    Pipeline("p", [SAFE, kafka, hbase], require_tls=True)
+    Pipeline("p", [maria], require_tls=True)
+
+
+def test_doctor_says_the_same_of_each_and_with_require_tls_it_is_a_problem() -> None:
+    for part in (EXPOSED, KafkaSource("t", bootstrap_servers="b:1"), EXPOSED.exposure()):
+        for level in (Level.CAUTION, Level.PROBLEM):
+            (finding,) = _exposed(part, level)
+            assert finding.level is level and "somebody on the network can read and change" in finding.says
+    assert _exposed(SAFE, Level.CAUTION) == ()

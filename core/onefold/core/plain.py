@@ -1,0 +1,29 @@
+"""Text that others wrote, as it may stand in an error, a log or a dead letter's reason."""
+
+from __future__ import annotations
+
+import re
+
+__all__ = ["SAID_MAX", "plain"]
+
+LENGTH_MAX = 1000  # of a reason
+SAID_MAX = 4000  # of what a server said: message, detail, hint
+
+# Control characters, ends of lines of all kinds, what turns the direction of text around or hides in it, and halves of
+# surrogate pairs, which no UTF-8 has.
+_UNSEEN = re.compile(
+    r"[\x00-\x1f\x7f-\x9f\xad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff\ufff9-\ufffb]"
+)
+
+
+def plain(text: str, length_max: int = LENGTH_MAX) -> str:
+    """The text on one line, with nothing in it that a terminal, a log or a reader takes for more than a character.
+
+    What is beyond `length_max` characters is left out.
+    """
+    shown = _UNSEEN.sub(_escaped, text[: length_max + 1])
+    return shown if len(shown) <= length_max else f"{shown[:length_max]}..."
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return found[0].encode("unicode_escape").decode()

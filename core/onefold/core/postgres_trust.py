@@ -1,0 +1,198 @@
+"""Whom a Postgres session believes, where roles that it doesn't trust share its database.
+
+Trusted are the session's own roles, every role that they are members of, superusers, the database's owner, and roles
+that can become that owner. A superuser counts as a member only of what was granted to it: else all roles were its own.
+
+Two rules follow. Names are looked up only in schemas in which nobody else can create anything: an operator or function
+of somebody else's would run as the session's role. And a table of onefold's own is used only where a trusted role owns
+it and its schema.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from onefold.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    import sqlalchemy as sa
+
+__all__ = ["SAFE_PATH", "Ask", "asked", "check_ours", "check_path", "has_store", "take_turn"]
+
+Ask = Callable[[str, Sequence[object]], list[Any]]  # a statement with %s, and its parameters
+
+# Written so that it means the same under any search_path: SAFE_PATH runs it under the one that it replaces.
+_MINE = """
+WITH RECURSIVE mine(role) AS (
+    SELECT oid FROM pg_catalog.pg_roles
+    WHERE rolname OPERATOR(pg_catalog.=) current_user OR rolname OPERATOR(pg_catalog.=) session_user
+    UNION SELECT m.roleid FROM pg_catalog.pg_auth_members m JOIN mine ON m.member OPERATOR(pg_catalog.=) mine.role)
+"""
+_OWNS_DATABASE = """
+(SELECT datdba FROM pg_catalog.pg_database WHERE datname OPERATOR(pg_catalog.=) pg_catalog.current_database())
+"""
+
+
+def _trusted(role: str) -> str:
+    """A condition on the OID of a role; 0 is PUBLIC."""
+    return f"""({role} OPERATOR(pg_catalog.=) ANY (SELECT role FROM mine)
+        OR pg_catalog.pg_get_userbyid({role}) OPERATOR(pg_catalog.=) 'pg_database_owner'
+        OR {role} OPERATOR(pg_catalog.<>) 0 AND pg_catalog.pg_has_role({role}, {_OWNS_DATABASE}, 'MEMBER'))"""
+
+
+_OTHERS = f"""
+LEFT JOIN LATERAL (
+    SELECT acl.grantee FROM pg_catalog.aclexplode(n.nspacl) acl
+    WHERE acl.privilege_type OPERATOR(pg_catalog.=) 'CREATE' AND NOT {_trusted("acl.grantee")} LIMIT 1
+) other ON true
+"""
+# For the transaction at hand: the role's own path without the schemas that others can create in. Temporary tables come
+# last, and not first. Where nothing is left, nothing can be created: never a temporary table instead of a lasting one.
+SAFE_PATH = (
+    "SET LOCAL search_path = DEFAULT",
+    f"""{_MINE} SELECT pg_catalog.set_config('search_path', coalesce((
+        SELECT pg_catalog.string_agg(pg_catalog.quote_ident(path.name), ', ' ORDER BY place)
+        FROM pg_catalog.unnest(pg_catalog.current_schemas(false)) WITH ORDINALITY path(name, place)
+        JOIN pg_catalog.pg_namespace n ON n.nspname OPERATOR(pg_catalog.=) path.name
+            AND n.oid OPERATOR(pg_catalog.<>) pg_catalog.pg_my_temp_schema() {_OTHERS}
+        WHERE {_trusted("n.nspowner")} AND other.grantee IS NULL
+    ), 'pg_catalog') OPERATOR(pg_catalog.||) ', pg_temp', true)""",
+)
+_LEFT_OUT = f"""
+{_MINE} SELECT n.nspname,
+    CASE other.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(other.grantee)) END,
+    EXISTS (SELECT FROM pg_class c
+            WHERE c.relnamespace = n.oid AND c.relname = %s AND {_trusted("c.relowner")}) AS there
+FROM pg_namespace n {_OTHERS}
+WHERE n.nspname = ANY(%s) AND {_trusted("n.nspowner")} AND other.grantee IS NOT NULL
+ORDER BY there DESC, array_position(%s::name[], n.nspname) LIMIT 1
+"""
+_STORES = f"""
+{_MINE} SELECT quote_ident(nspname) || '.' || quote_ident(relname)
+FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace
+JOIN pg_attribute a ON attrelid = c.oid AND attname = 'store_id' AND atttypid = 'varchar'::regtype
+WHERE relname = 'onefold_store' AND relkind = 'r' AND NOT relrowsecurity AND {_trusted("nspowner")} AND
+    {_trusted("relowner")} AND NOT EXISTS (SELECT FROM pg_inherits WHERE inhrelid = c.oid OR inhparent = c.oid)
+    AND has_schema_privilege(n.oid, 'USAGE') AND has_table_privilege(c.oid, 'SELECT')
+"""
+# `schema` is NULL where the names are looked up in the safe path.
+_FOREIGN = f"""
+{_MINE}, ours AS (
+    SELECT c.oid, c.relname, c.relkind, c.relowner, n.nspname
+    FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace
+    WHERE c.relname = ANY(%s) AND CASE WHEN %s::text IS NULL THEN pg_table_is_visible(c.oid) ELSE nspname = %s END)
+SELECT 0, nspname, nspname, pg_get_userbyid(nspowner) FROM pg_namespace
+WHERE (nspname = %s OR nspname IN (SELECT nspname FROM ours)) AND NOT {_trusted("nspowner")}
+UNION ALL SELECT 1, nspname, relname, pg_get_userbyid(relowner) FROM ours WHERE NOT {_trusted("relowner")}
+UNION ALL SELECT 2, nspname, relname, relkind::text FROM ours
+    WHERE relkind <> 'r' OR EXISTS (SELECT FROM pg_inherits WHERE inhrelid = ours.oid OR inhparent = ours.oid)
+UNION ALL SELECT 3, nspname, relname, pg_get_userbyid(p.proowner) FROM ours JOIN pg_trigger ON tgrelid = ours.oid
+    JOIN pg_proc p ON p.oid = tgfoid WHERE NOT tgisinternal AND NOT {_trusted("p.proowner")}
+UNION ALL SELECT 4, nspname, ours.relname, pg_get_userbyid(c.relowner)
+    FROM ours JOIN pg_constraint ON confrelid = ours.oid JOIN pg_class c ON c.oid = conrelid
+    WHERE NOT {_trusted("c.relowner")}
+ORDER BY 1, 2, 3 LIMIT 1
+"""
+
+
+def asked(connection: sa.Connection) -> Ask:
+    """A connection of SQLAlchemy's, whose driver is psycopg, as the functions below ask it."""
+
+    def rows(statement: str, parameters: Sequence[object]) -> list[Any]:
+        found = connection.exec_driver_sql(statement, tuple(parameters))
+        return [tuple(row) for row in found] if found.returns_rows else []
+
+    return rows
+
+
+def check_ours(ask: Ask, names: Sequence[str], schema: str | None = None) -> None:
+    """Refuse tables of onefold's own that others could change, or have their code run by; missing ones are fine.
+
+    Without a schema they are those that the safe path finds. For a transaction with that path. Raises ConfigError.
+    """
+    found = ask(_FOREIGN, (list(names), schema, schema, schema))
+    if not found:
+        return
+    what, namespace, name, whose = found[0]
+    (me,) = ask("SELECT current_user", ())[0]
+    table, role, mine = f"{_quoted(namespace)}.{_quoted(name)}", _quoted(whose), _quoted(me)
+    nothing = "Nothing was read from it or written to it"
+    if what == 0:
+        raise ConfigError(
+            f"schema {namespace!r} is to hold onefold's own tables and belongs to role {whose!r}, of which {me!r} is"
+            f" no member. {nothing}: ALTER SCHEMA {_quoted(namespace)} OWNER TO {mine}, GRANT {role} TO {mine} if you"
+            " trust that role with the pipeline, or name another schema"
+        )
+    if what == 1:
+        raise ConfigError(
+            f"table {namespace}.{name} is to be onefold's own and belongs to role {whose!r}, of which {me!r} is no"
+            f" member. {nothing}: DROP it if it is not a pipeline's, else ALTER TABLE {table} OWNER TO {mine}, or GRANT"
+            f" {role} TO {mine} if you trust that role with the pipeline"
+        )
+    if what == 2:
+        raise ConfigError(
+            f"{namespace}.{name} is to be a plain table of onefold's own, and is a view or a partition, or inherits"
+            f" (kind {whose!r}). {nothing}: DROP it, or name another schema"
+        )
+    if what == 3:
+        raise ConfigError(
+            f"table {namespace}.{name}, which is onefold's own, has a trigger with a function of role {whose!r}, of"
+            f" which {me!r} is no member: it would run as {me!r}. {nothing}: DROP TRIGGER it, and REVOKE TRIGGER ON"
+            f" {table} FROM {role}"
+        )
+    raise ConfigError(
+        f"table {namespace}.{name}, which is onefold's own, has a foreign key of a table of role {whose!r}, of which"
+        f" {me!r} is no member: rows could not be deleted. {nothing}: drop that constraint, and REVOKE REFERENCES ON"
+        f" {table} FROM {role}"
+    )
+
+
+def check_path(ask: Ask, name: str) -> None:
+    """Before a table of that name is made, since the safe path finds none: refuse where it is, or would be, in a schema
+    that the safe path leaves out. Raises ConfigError. For a transaction with that path, which it leaves so."""
+    ask("SET LOCAL search_path = DEFAULT", ())
+    ((names,),) = ask("SELECT pg_catalog.current_schemas(false)::pg_catalog.text[]", ())
+    for statement in SAFE_PATH:
+        ask(statement, ())
+    place = "SELECT current_schema() <> 'pg_catalog', has_schema_privilege(current_schema(), 'CREATE')"
+    ((has_place, may_create),) = ask(place, ())
+    left_out = ask(_LEFT_OUT, (name, names, names))
+    if left_out and (left_out[0][2] or not (has_place and may_create)):
+        schema, whose, is_there = left_out[0]
+        raise ConfigError(
+            f"table {name!r} {'is' if is_there else 'would be'} in schema {schema!r}, where {whose} may create"
+            " functions that then run as this role: names are not looked up there. REVOKE CREATE ON SCHEMA"
+            f" {_quoted(schema)} FROM {whose} (the default since Postgres 15), or give this role a schema of its own as"
+            " search_path; a sink's table can also be named with its schema"
+        )
+    if not has_place:
+        raise ConfigError(
+            f"there is no schema for table {name!r}: CREATE SCHEMA ... AUTHORIZATION this role, and name it in its"
+            " search_path. (Schemas of other roles, and those in which others may create, are left out of that)"
+        )
+
+
+def has_store(ask: Ask, store_id: str) -> bool:
+    """Whether the checkpoint store of that id lives in this database, in whichever schema its own connection made it.
+
+    Only plain tables of trusted roles are asked, of the columns that a store has; nobody's policy runs. For a
+    transaction with the safe path.
+    """
+    ask("SET LOCAL row_security = off", ())
+    tables = ask(_STORES, ())
+    return any(ask(f"SELECT 1 FROM {table.replace('%', '%%')} WHERE store_id = %s", (store_id,)) for (table,) in tables)
+
+
+def take_turn(ask: Ask, locks: str, name: str) -> None:
+    """To the transaction's end nobody else has the lock of that name: a row of the table `locks`, in SQL, so that only
+    who may write there can take it. (An advisory lock is a number, which any role of the database may hold.)"""
+    table = locks.replace("%", "%%")
+    mine = f"SELECT name FROM {table} WHERE name = %s FOR UPDATE"
+    if not ask(mine, (name,)):
+        ask(f"INSERT INTO {table} VALUES (%s) ON CONFLICT DO NOTHING", (name,))
+        ask(mine, (name,))
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'

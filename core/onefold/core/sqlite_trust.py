@@ -1,0 +1,44 @@
+"""What onefold believes of a SQLite file: that only its own user can change it, put another in its place, or lead it
+elsewhere by a link."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+from onefold.core.errors import ConfigError
+
+__all__ = ["check_file"]
+
+_BESIDE = ("", "-wal", "-shm", "-journal")  # SQLite believes what these say, too
+
+
+def check_file(path: Path) -> None:
+    """Raises ConfigError where another user can write to the file or its folder, or has made it. Root may."""
+    for place in dict.fromkeys((path, path.resolve())):
+        _check_folder(place)
+        for ending in _BESIDE:
+            _check_owner(Path(f"{place}{ending}"))
+
+
+def _check_folder(path: Path) -> None:
+    folder = path.parent
+    if folder.exists() and folder.stat().st_mode & stat.S_IWOTH:
+        raise ConfigError(
+            f"{path} is in a folder that every user of this machine can write to, and could be another's file: name one"
+            " in a folder of your own"
+        )
+
+
+def _check_owner(path: Path) -> None:
+    try:
+        found = path.lstat()
+    except OSError:  # it is made now
+        return
+    is_open = found.st_mode & stat.S_IWOTH and not stat.S_ISLNK(found.st_mode)
+    if is_open or found.st_uid not in (os.geteuid(), 0):
+        raise ConfigError(
+            f"{path} belongs to user {found.st_uid}, or every user may write to it: what it says may be anybody's. Move"
+            " it away, or give it to the user that runs this (chown, chmod o-w)"
+        )

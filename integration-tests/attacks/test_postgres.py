@@ -1,0 +1,543 @@
+"""What another role of the same database can do to a Postgres pipeline: it owns one schema there, and nothing else."""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+import pytest
+from lives import Epochs, MakeWorld, World
+from psycopg.conninfo import make_conninfo
+from support import CrashError, crash, failing_at
+
+from onefold.connectors.transactions import Transactions
+from onefold.core import ConfigError, LastResource
+from onefold.core.settling import Fate
+from onefold.core.store import CheckpointStore
+from onefold.sinks import PostgresSink, SqlSink
+from onefold.sinks.postgres import layout
+from onefold.sinks.postgres.naming import gid_prefix
+from onefold.sinks.postgres.operations import Operations
+
+pytestmark = pytest.mark.servers
+
+DELIVERIES = ["two_phase", "staged"]
+
+
+class Roles:
+    """The pipeline's role, with a schema of its own and one for the bookkeeping, and a tenant's."""
+
+    def __init__(self, url: str) -> None:
+        self.admin = url
+        self.database = url.rpartition("/")[2]
+        suffix = uuid.uuid4().hex[:8]
+        self.loader, self.tenant = f"loader_{suffix}", f"tenant_{suffix}"
+        for role in (self.loader, self.tenant):
+            self.sql(f"CREATE ROLE {role} LOGIN; CREATE SCHEMA {role} AUTHORIZATION {role}")
+        self.sql(f"CREATE SCHEMA onefold_sinks AUTHORIZATION {self.loader}")
+        self.as_tenant(
+            "CREATE TABLE ran (who text); GRANT INSERT ON ran TO PUBLIC; GRANT USAGE ON SCHEMA {t} TO PUBLIC"
+        )
+
+    def url(self, role: str) -> str:
+        return make_conninfo(self.admin, user=role)
+
+    def sql(self, statement: str, role: str | None = None) -> list[tuple[Any, ...]]:
+        with psycopg.connect(self.url(role) if role else self.admin, autocommit=True) as connection:
+            cursor = connection.execute(statement.encode())
+            return cursor.fetchall() if cursor.description else []
+
+    def as_tenant(self, statement: str) -> list[tuple[Any, ...]]:
+        return self.sql(statement.replace("{t}", self.tenant).replace("{l}", self.loader), self.tenant)
+
+    def code(self, signature: str, returns: str, value: str, more: str = "") -> str:
+        """A function of the tenant's that notes whose rights it ran with; returns its name."""
+        signature = signature.replace("{t}", self.tenant)
+        self.as_tenant(
+            f"""CREATE FUNCTION {signature} RETURNS {returns} LANGUAGE plpgsql {more} AS $$ BEGIN
+                INSERT INTO {self.tenant}.ran VALUES (current_user); RETURN {value}; END $$"""
+        )
+        return signature.partition("(")[0]
+
+    def ran_as(self) -> list[str]:
+        """Others than the tenant whose rights the tenant's code had."""
+        return [who for (who,) in self.sql(f"SELECT DISTINCT who FROM {self.tenant}.ran") if who != self.tenant]
+
+    def drop(self) -> None:
+        for (gid,) in self.sql("SELECT gid FROM pg_prepared_xacts WHERE database = current_database()"):
+            self.sql(f"ROLLBACK PREPARED '{gid}'")
+        for role in (self.loader, self.tenant):
+            self.sql(f"DROP OWNED BY {role} CASCADE; DROP ROLE {role}")
+
+
+@pytest.fixture
+def roles(postgres_url: str) -> Iterator[Roles]:
+    roles = Roles(postgres_url)
+    yield roles
+    roles.drop()
+
+
+ORDERS = pa.schema([("id", pa.int64()), ("v", pa.int64()), ("gone", pa.bool_())])
+
+
+def sink(roles: Roles, table: str = "{l}.orders", **settings: Any) -> PostgresSink:
+    settings = {"delivery": "two_phase", "url": roles.url(roles.loader), **settings}
+    return PostgresSink(table=table.replace("{l}", roles.loader), name="t", **settings)
+
+
+def upserting(roles: Roles, **settings: Any) -> PostgresSink:
+    return sink(roles, mode="upsert", key="id", order="v", delete_when_true="gone", delivery="staged", **settings)
+
+
+def lives(
+    make: MakeWorld, roles: Roles, *, made: PostgresSink | None = None, begun: int = 0, batches: int = 2
+) -> World:
+    """A start of the pipeline and the batches from `begun` on, after which the table is exact."""
+    world = make(made or sink(roles))
+    world.start()
+    for batch in range(begun, batches):
+        world.epoch(batch)
+    assert world.ids(f"{roles.loader}.orders") == list(range(batches * world.ROWS))
+    assert roles.ran_as() == []
+    return world
+
+
+# tables that look like onefold's
+
+
+@pytest.mark.attack(
+    who="a role of the database",
+    does="has a table named `onefold_ledger` whose row-level policy, or whose columns' cast, calls a function",
+    gets="nothing: no other schema's ledger is looked for",
+)
+@pytest.mark.parametrize("by", ["policy", "cast"])
+def test_a_tenants_ledger_is_not_read(make: MakeWorld, roles: Roles, by: str) -> None:
+    if by == "policy":
+        name = roles.code("{t}.f()", "boolean", "true", "COST 0.0001")
+        roles.as_tenant("CREATE TABLE {t}.onefold_ledger (pipeline text, sink text)")
+        roles.as_tenant("INSERT INTO {t}.onefold_ledger VALUES ('zzz', 'zzz')")
+        roles.as_tenant("ALTER TABLE {t}.onefold_ledger ENABLE ROW LEVEL SECURITY")
+        roles.as_tenant(f"CREATE POLICY p ON {{t}}.onefold_ledger USING ({name}())")
+    else:
+        roles.as_tenant("CREATE TYPE {t}.odd AS (x text)")
+        name = roles.code("{t}.c({t}.odd)", "text", "'q'")
+        roles.as_tenant(f"CREATE CAST ({{t}}.odd AS text) WITH FUNCTION {name}({{t}}.odd) AS IMPLICIT")
+        roles.as_tenant("CREATE TABLE {t}.onefold_ledger (pipeline {t}.odd, sink {t}.odd)")
+        roles.as_tenant("INSERT INTO {t}.onefold_ledger VALUES (ROW('a')::{t}.odd, ROW('b')::{t}.odd)")
+    roles.as_tenant("GRANT SELECT ON {t}.onefold_ledger TO PUBLIC")
+    lives(make, roles)
+    superuser = sink(roles, url=roles.admin, bookkeeping_schema="of_superuser")
+    superuser.recover("q").close()
+    assert roles.ran_as() == []
+
+
+@pytest.mark.attack(
+    who="a role of the database",
+    does="has a table named `onefold_store` with a row-level policy, or a column of a type of its own",
+    gets="nothing: only stores of roles that the pipeline trusts are asked",
+)
+@pytest.mark.parametrize("by", ["policy", "cast"])
+def test_a_tenants_store_is_not_read(make: MakeWorld, roles: Roles, by: str) -> None:
+    if by == "policy":
+        name = roles.code("{t}.f()", "boolean", "true", "COST 0.0001")
+        roles.as_tenant("CREATE TABLE {t}.onefold_store (store_id varchar(36))")
+        roles.as_tenant("INSERT INTO {t}.onefold_store VALUES ('x')")
+        roles.as_tenant("ALTER TABLE {t}.onefold_store ENABLE ROW LEVEL SECURITY")
+        roles.as_tenant(f"CREATE POLICY p ON {{t}}.onefold_store USING ({name}())")
+    else:
+        roles.as_tenant("CREATE TYPE {t}.odd AS (x text)")
+        name = roles.code("{t}.c({t}.odd)", "text", "'q'")
+        roles.as_tenant(f"CREATE CAST ({{t}}.odd AS text) WITH FUNCTION {name}({{t}}.odd) AS IMPLICIT")
+        roles.as_tenant("CREATE TABLE {t}.onefold_store (store_id {t}.odd)")
+        roles.as_tenant("INSERT INTO {t}.onefold_store VALUES (ROW('a')::{t}.odd)")
+    roles.as_tenant("GRANT SELECT ON {t}.onefold_store TO PUBLIC")
+    world = lives(make, roles, made=sink(roles, delivery="staged"))
+    committer = world.driver.committers["t"]
+    assert isinstance(committer, LastResource)
+    assert committer.shares_store(world.store.id())
+    assert not committer.shares_store("x")
+    assert roles.ran_as() == []
+
+
+@pytest.mark.attack(
+    who="a role of the database",
+    does="has an empty table named as the one in which a target's deletions are remembered",
+    gets="nothing: it may not delete from the target, so the table is left alone, with a warning",
+)
+def test_a_tenants_table_of_deletions_stops_nobody(
+    make: MakeWorld, roles: Roles, caplog: pytest.LogCaptureFixture
+) -> None:
+    del make
+    digest = hashlib.sha256(f'"{roles.loader}"."orders"'.encode()).hexdigest()[:32]
+    roles.as_tenant(f"CREATE TABLE {{t}}.onefold_deleted_{digest} ()")
+    upserting(roles).open("p", ORDERS).close()
+    assert f"of role {roles.tenant} is no pipeline's" in caplog.text
+    roles.sql(f"GRANT DELETE ON {roles.loader}.orders TO {roles.tenant}")
+    with pytest.raises(ConfigError, match="are remembered in schema"):
+        upserting(roles).open("p", ORDERS)
+
+
+# what was there before
+
+
+def squatted(roles: Roles) -> None:
+    """The bookkeeping's schema, made by the tenant as onefold makes it, with a trigger on the ledger."""
+    roles.sql(f"DROP SCHEMA onefold_sinks; GRANT CREATE ON DATABASE {roles.database} TO {roles.tenant}")
+    roles.sql(f"GRANT CREATE ON DATABASE {roles.database} TO {roles.loader}")
+    roles.as_tenant("CREATE SCHEMA onefold_sinks; GRANT ALL ON SCHEMA onefold_sinks TO PUBLIC")
+    for step in layout.STEPS:
+        roles.as_tenant(step.format(s="onefold_sinks"))
+    roles.as_tenant(f"INSERT INTO onefold_sinks.onefold_version VALUES ({len(layout.STEPS)})")
+    roles.as_tenant("GRANT ALL ON ALL TABLES IN SCHEMA onefold_sinks TO PUBLIC")
+    name = roles.code("{t}.g()", "trigger", "NEW")
+    roles.as_tenant(
+        f"CREATE TRIGGER t BEFORE INSERT ON onefold_sinks.onefold_ledger FOR EACH ROW EXECUTE FUNCTION {name}()"
+    )
+
+
+@pytest.mark.attack(
+    who="a role with CREATE on the database",
+    does="makes the bookkeeping's schema and tables before the pipeline does, with a trigger on the ledger",
+    gets="a refusal that names it: the pipeline does not start there until its schema is its own",
+)
+def test_a_squatted_bookkeeping_schema_is_refused(make: MakeWorld, roles: Roles) -> None:
+    squatted(roles)
+    for made in (sink(roles), sink(roles, url=roles.admin)):
+        with pytest.raises(
+            ConfigError, match=rf"schema 'onefold_sinks' .* belongs to role '{roles.tenant}'.*ALTER SCHEMA"
+        ):
+            made.recover("p")
+    with pytest.raises(ConfigError, match="belongs to role"):
+        Operations(roles.admin).sinks()
+    assert roles.ran_as() == []
+    roles.sql(f"ALTER SCHEMA onefold_sinks OWNER TO {roles.loader}")
+    with pytest.raises(
+        ConfigError, match=f"table onefold_sinks.onefold_\\w+ .* belongs to role '{roles.tenant}'.*DROP"
+    ):
+        sink(roles).recover("p")
+    roles.sql("DROP SCHEMA onefold_sinks CASCADE")
+    lives(make, roles)
+
+
+@pytest.mark.attack(
+    who="a role with CREATE on the bookkeeping's schema",
+    does="makes one of its tables first, as a table, a view or a partition",
+    gets="a refusal that names it",
+)
+@pytest.mark.parametrize("made", ["TABLE {n} (version integer)", "VIEW {n} AS SELECT {f}() AS version"])
+def test_a_squatted_table_of_the_bookkeeping_is_refused(make: MakeWorld, roles: Roles, made: str) -> None:
+    roles.sql(f"GRANT ALL ON SCHEMA onefold_sinks TO {roles.tenant}")
+    name = roles.code("{t}.f()", "integer", "1")
+    roles.as_tenant("CREATE " + made.replace("{n}", "onefold_sinks.onefold_version").replace("{f}", name))
+    roles.as_tenant("GRANT ALL ON onefold_sinks.onefold_version TO PUBLIC")
+    with pytest.raises(ConfigError, match=r"onefold_sinks\.onefold_version .* belongs to role"):
+        sink(roles).recover("p")
+    assert roles.ran_as() == []
+    roles.sql(
+        "DROP TABLE onefold_sinks.onefold_version" if "TABLE" in made else "DROP VIEW onefold_sinks.onefold_version"
+    )
+    lives(make, roles)
+
+
+@pytest.mark.attack(
+    who="a role with TRIGGER on the bookkeeping's tables",
+    does="adds a trigger of its own to the ledger",
+    gets="a refusal that names it, at the next start",
+)
+def test_a_trigger_of_anothers_on_the_ledger_is_refused(make: MakeWorld, roles: Roles) -> None:
+    lives(make, roles, batches=1)
+    roles.sql(f"GRANT USAGE ON SCHEMA onefold_sinks TO {roles.tenant}")
+    roles.sql(f"GRANT ALL ON ALL TABLES IN SCHEMA onefold_sinks TO {roles.tenant}")
+    name = roles.code("{t}.g()", "trigger", "NEW")
+    on = "onefold_sinks.onefold_ledger"
+    roles.as_tenant(f"CREATE TRIGGER t BEFORE UPDATE ON {on} FOR EACH ROW EXECUTE FUNCTION {name}()")
+    with pytest.raises(ConfigError, match=f"a trigger with a function of role '{roles.tenant}'.*REVOKE TRIGGER"):
+        sink(roles).recover("p")
+    roles.sql(f"DROP TRIGGER t ON {on}; REVOKE TRIGGER ON {on} FROM {roles.tenant}")
+    lives(make, roles, begun=1)
+
+
+@pytest.mark.attack(
+    who="a role with REFERENCES on the bookkeeping's tables",
+    does="holds a row of theirs by a foreign key",
+    gets="a refusal that names it, at the next start",
+)
+def test_a_foreign_key_of_anothers_on_our_tables_is_refused(make: MakeWorld, roles: Roles) -> None:
+    lives(make, roles, batches=1)
+    roles.sql(f"GRANT USAGE ON SCHEMA onefold_sinks TO {roles.tenant}")
+    roles.sql(f"GRANT ALL ON ALL TABLES IN SCHEMA onefold_sinks TO {roles.tenant}")
+    on = "onefold_sinks.onefold_ledger (pipeline, sink)"
+    roles.as_tenant(f"CREATE TABLE held (pipeline text, sink text, FOREIGN KEY (pipeline, sink) REFERENCES {on})")
+    with pytest.raises(ConfigError, match="has a foreign key of a table of role"):
+        sink(roles).recover("p")
+    roles.as_tenant("DROP TABLE held")
+    lives(make, roles, begun=1)
+
+
+@pytest.mark.attack(
+    who="a role with CREATE on the bookkeeping's schema",
+    does="takes the name of a stage, of the dead letters or of the remembered deletions",
+    gets="a refusal that names it",
+)
+@pytest.mark.parametrize("what", ["stage_[0-9a-f]", "deleted_", "dead_letters$"])
+def test_a_squatted_table_that_open_makes_is_refused(roles: Roles, what: str) -> None:
+    roles.sql(f"GRANT ALL ON SCHEMA onefold_sinks TO {roles.tenant}")
+
+    def opened() -> None:
+        upserting(roles, on_error="dead_letter").open("p", ORDERS).close()
+
+    opened()
+    ((name,),) = roles.sql(f"SELECT relname FROM pg_class WHERE relname ~ '^onefold_{what}' AND relkind = 'r'")
+    table = f"onefold_sinks.{name}"
+    columns = roles.sql(
+        "SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute"
+        f" WHERE attrelid = '{table}'::regclass AND attnum > 0 ORDER BY attnum"
+    )
+    roles.sql(f"DROP TABLE {table}")
+    roles.as_tenant(f"CREATE TABLE {table} ({', '.join(f'{column} {kind}' for column, kind in quoted(columns))})")
+    roles.as_tenant(f"GRANT ALL ON {table} TO PUBLIC")
+    with pytest.raises(ConfigError, match=rf"{table} .* belongs to role '{roles.tenant}'.*DROP it"):
+        opened()
+    roles.sql(f"DROP TABLE {table}")
+    opened()
+
+
+def quoted(columns: list[tuple[Any, ...]]) -> list[tuple[str, str]]:
+    return [(f'"{name}"', kind) for name, kind in columns]
+
+
+@pytest.mark.attack(
+    who="a role with CREATE on the store's schema",
+    does="makes the checkpoint store's tables, or a SQL sink's, first",
+    gets="a refusal that names it",
+)
+@pytest.mark.parametrize("name", ["onefold_store", "onefold_epochs", "onefold_locks", "onefold_sql_ledger"])
+def test_a_squatted_table_of_the_store_or_a_sql_sink_is_refused(roles: Roles, name: str) -> None:
+    """Where the path leaves the schema out, nothing is looked up there; what was made before still is in it."""
+    where = roles.loader
+    roles.sql(f"GRANT ALL ON SCHEMA {where} TO {roles.tenant}")
+    roles.as_tenant(f"CREATE TABLE {{l}}.{name} (name text PRIMARY KEY); GRANT ALL ON {{l}}.{name} TO PUBLIC")
+    url = sink(roles).store_url() or ""
+
+    def started() -> None:
+        SqlSink(url, "orders").recover("p").close()
+        with closing(CheckpointStore(url)) as store:
+            store.id()
+
+    with pytest.raises(ConfigError, match="REVOKE CREATE ON SCHEMA"):
+        started()
+    roles.sql(f"REVOKE CREATE ON SCHEMA {where} FROM {roles.tenant}")
+    with pytest.raises(ConfigError, match=rf"{where}\.{name} .* belongs to role '{roles.tenant}'.* DROP it"):
+        started()
+    roles.sql(f"DROP TABLE {where}.{name}")
+    started()
+
+
+# names that resolve
+
+
+@pytest.mark.parametrize("delivery", DELIVERIES)
+@pytest.mark.attack(
+    who="a role with CREATE on the database",
+    does="makes the schema that `$user` stands for in the pipeline's search_path, with functions and tables in it",
+    gets="nothing: the schema is left out of the path",
+)
+def test_a_squatted_user_schema_is_not_looked_into(make: MakeWorld, roles: Roles, delivery: str) -> None:
+    roles.sql(f"DROP SCHEMA {roles.loader}; GRANT CREATE ON DATABASE {roles.database} TO {roles.tenant}")
+    roles.sql(f"GRANT CREATE ON SCHEMA public TO {roles.loader}")
+    roles.as_tenant("CREATE SCHEMA {l}; GRANT ALL ON SCHEMA {l} TO PUBLIC")
+    hijacked(roles, roles.loader)
+    roles.as_tenant("CREATE TABLE {l}.onefold_store (store_id text); GRANT ALL ON {l}.onefold_store TO PUBLIC")
+    world = make(sink(roles, table="orders", delivery=delivery))
+    world.start()
+    world.epoch(0)
+    assert world.ids("public.orders") == list(range(world.ROWS))
+    assert roles.ran_as() == []
+    assert roles.sql(
+        "SELECT nspname FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace WHERE relname = 'onefold_epochs'"
+    ) == [("public",)]
+
+
+def hijacked(roles: Roles, schema: str) -> None:
+    """Functions that fit the calls of onefold's own statements better than Postgres's do, which take any type."""
+    for signature, returns, value in (
+        ("unnest(text[])", "text", "$1[1]"),
+        ("unnest(name[])", "name", "$1[1]"),
+        ("concat_ws(text, oid, integer)", "text", "''"),
+        ("format(text, name, name)", "text", "$2"),
+    ):
+        roles.code(f"{schema}.{signature}", returns, value)
+
+
+@pytest.mark.parametrize("delivery", DELIVERIES)
+@pytest.mark.attack(
+    who="a role with CREATE on a schema of the pipeline's search_path (everybody on `public`, before Postgres 15)",
+    does="puts functions there that fit the pipeline's statements better than Postgres's own",
+    gets="nothing: the schema is left out of the path, and a table that is there has to be named with it",
+)
+def test_a_schema_that_others_create_in_is_not_looked_into(make: MakeWorld, roles: Roles, delivery: str) -> None:
+    roles.sql("GRANT CREATE ON SCHEMA public TO PUBLIC; CREATE TABLE public.orders (id bigint, name text)")
+    roles.sql(f"GRANT INSERT ON public.orders TO {roles.loader}")
+    hijacked(roles, "public")
+    with pytest.raises(ConfigError, match="'orders' is in schema 'public', where PUBLIC may create functions"):
+        sink(roles, table="orders", delivery=delivery).open("p", pa.schema([("id", pa.int64())]))
+    world = make(sink(roles, table="public.orders", delivery=delivery))
+    world.start()
+    world.epoch(0)
+    assert world.ids("public.orders") == list(range(world.ROWS))
+    assert roles.ran_as() == []
+
+
+@pytest.mark.parametrize(
+    "way_out", ["REVOKE CREATE ON SCHEMA public FROM PUBLIC", "CREATE SCHEMA {l} AUTHORIZATION {l}"]
+)
+def test_a_store_where_others_may_create_is_refused_until_one_of_the_ways_out_is_taken(
+    make: MakeWorld, roles: Roles, way_out: str
+) -> None:
+    roles.sql(f"DROP SCHEMA {roles.loader}; CREATE TABLE public.orders (id bigint, name text)")
+    roles.sql(f"GRANT INSERT ON public.orders TO {roles.loader}; GRANT CREATE ON SCHEMA public TO PUBLIC")
+    made = sink(roles, table="public.orders")
+    with pytest.raises(ConfigError, match="'onefold_store' would be in schema 'public', where PUBLIC may create"):
+        lives(make, roles, made=made)
+    roles.sql(f"GRANT CREATE ON SCHEMA public TO {roles.loader}")
+    roles.sql(way_out.replace("{l}", roles.loader))
+    world = make(made)
+    world.start()
+    world.epoch(0)
+    assert world.ids("public.orders") == list(range(world.ROWS))
+
+
+# prepared transactions
+
+
+def prepared_by_tenant(roles: Roles, gid: str = "", database: str = "") -> str:
+    gid = gid or f"{gid_prefix('p', 't')}1/1/{uuid.uuid4().hex}"
+    with psycopg.connect(
+        make_conninfo(roles.url(roles.tenant), dbname=database or roles.database), autocommit=True
+    ) as c:
+        c.execute("BEGIN")
+        c.execute("SELECT 1")
+        c.execute(f"PREPARE TRANSACTION '{gid}'".encode())
+    return gid
+
+
+@pytest.mark.attack(
+    who="a role with CONNECT",
+    does="prepares a transaction under a name that starts as the pipeline's do, between epochs or in the middle of one",
+    gets="nothing: it is left alone, logged, and listed by `onefold txn list`",
+)
+def test_a_tenants_prepared_transaction_stops_nobody(
+    make: MakeWorld, roles: Roles, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = make(sink(roles))
+    world.start()
+    gids = [prepared_by_tenant(roles)]
+    world.between_tasks = lambda: gids.append(prepared_by_tenant(roles))
+    world.epoch(0)
+    world.start()
+    world.epoch(1)
+    assert world.ids(f"{roles.loader}.orders") == list(range(2 * world.ROWS))
+    assert world.gids() == sorted(gids, key=world.gids().index)
+    assert caplog.text.count(f"prepared by role '{roles.tenant}'") >= len(gids)
+    with closing(Transactions(Operations(roles.url(roles.loader)), None)) as transactions:
+        ours, _ = transactions.look()
+        assert {v.transaction.name for v in ours} == set(gids)
+        assert {v.fate for v in ours} == {Fate.LEAVE}
+        assert all(f"prepared by role '{roles.tenant}'" in v.because for v in ours)
+        assert transactions.settle("p") == {}
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+@pytest.mark.attack(
+    who="a role with CONNECT",
+    does="prepares a transaction under the name of one of the pipeline's that was just committed, and not yet noted so",
+    gets="nothing: what was committed has its row in `onefold_parts`, which says so",
+)
+def test_a_name_that_is_taken_again_after_its_commit_stops_nobody(
+    make: MakeWorld, roles: Roles, monkeypatch: pytest.MonkeyPatch, elsewhere: bool
+) -> None:
+    world = make(sink(roles))
+    world.start()
+    listed: list[str] = []
+    world.between_tasks = lambda: listed.extend(world.gids())
+    with monkeypatch.context() as patched:
+        failing_at(patched, "after:Commit", crash)
+        with pytest.raises(CrashError):
+            world.epoch(0)
+    assert listed and world.gids() == []
+    for gid in set(listed):
+        prepared_by_tenant(roles, gid, "postgres" if elsewhere else "")
+    try:
+        assert make(sink(roles)).start().finished == 1
+        lives(make, roles, begun=1) if elsewhere else None
+        assert world.ids(f"{roles.loader}.orders")[: world.ROWS] == list(range(world.ROWS))
+    finally:
+        for gid in set(listed):
+            with psycopg.connect(
+                make_conninfo(roles.admin, dbname="postgres" if elsewhere else roles.database), autocommit=True
+            ) as c:
+                c.execute(f"ROLLBACK PREPARED '{gid}'".encode())
+
+
+def test_a_decided_transaction_of_a_role_that_is_no_longer_ours_is_refused_and_then_committed(
+    make: MakeWorld, roles: Roles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Left alone, its rows would be lost."""
+    group = f"group_{uuid.uuid4().hex[:8]}"
+    lives(make, roles, batches=1)
+    roles.sql(f"CREATE ROLE {group}; GRANT {group} TO {roles.loader}")
+    for schema in ("onefold_sinks", roles.loader):
+        roles.sql(f"GRANT USAGE ON SCHEMA {schema} TO {group}; GRANT ALL ON ALL TABLES IN SCHEMA {schema} TO {group}")
+    world = make(sink(roles, role=group), store=sink(roles).store_url() or "")
+    try:
+        world.start()
+        with monkeypatch.context() as patched:
+            failing_at(patched, "after:Decide", crash)
+            with pytest.raises(CrashError):
+                world.epoch(1)
+        roles.sql(f"REVOKE {group} FROM {roles.loader}")
+        with pytest.raises(ConfigError, match=f"belongs to role '{group}'.*GRANT"):
+            make(sink(roles)).start()
+        assert len(world.gids()) == 2
+        roles.sql(f"GRANT {group} TO {roles.loader}")
+        assert make(sink(roles)).start().finished == 1
+        assert world.ids(f"{roles.loader}.orders") == list(range(2 * world.ROWS))
+    finally:
+        for gid in world.gids():
+            roles.sql(f"ROLLBACK PREPARED '{gid}'")
+        roles.sql(f"DROP OWNED BY {group} CASCADE; DROP ROLE {group}")
+
+
+# locks
+
+
+@pytest.mark.attack(
+    who="a role with CONNECT",
+    does="holds every advisory lock that onefold ever took, for as long as it likes",
+    gets="nothing: locks are rows of tables that it may not write to",
+)
+def test_a_tenant_that_holds_advisory_locks_stops_nobody(roles: Roles) -> None:
+    quoted_table = f'"{roles.loader}"."orders"'
+    digest = hashlib.sha256(quoted_table.encode()).hexdigest()[:32]
+    deletions = f'"onefold_sinks"."onefold_deleted_{digest}"'
+    texts = [
+        f"onefold_deleted_{digest}",
+        f"onefold merges by {deletions}",
+        'dead letters "onefold_sinks"."onefold_dead_letters"',
+        f"onefold table {quoted_table}",
+    ]
+    with psycopg.connect(roles.url(roles.tenant), autocommit=True) as tenant:
+        tenant.execute("SELECT pg_advisory_lock(%s)", (0x6F6E65666F6C64,))
+        tenant.execute("SELECT pg_advisory_lock(hashtext('onefold store'))")
+        for text in texts:
+            tenant.execute("SELECT pg_advisory_lock(hashtextextended(%s, 0))", (text,))
+        made = upserting(roles, on_error="dead_letter", lock_timeout_s=2)
+        with Epochs(made, ORDERS) as epochs:
+            epochs.run(pa.record_batch([[1, 2], [1, 1], [False, False]], schema=ORDERS))
+            epochs.run(pa.record_batch([[1], [2], [True]], schema=ORDERS))
+    assert roles.sql(f"SELECT id FROM {roles.loader}.orders") == [(2,)]
