@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -12,7 +12,7 @@ from kafka import KafkaProducer
 from onefold.core.errors import BadRecord
 from onefold.local import KafkaServer
 from onefold.sources import KafkaSource
-from onefold.sources.kafka import OffsetRange, read_parts
+from onefold.sources.kafka import OffsetRange, close_consumers, read_parts
 from onefold.sources.kafka.columns import added_columns
 
 
@@ -26,7 +26,7 @@ class Name(str):
 @pytest.fixture
 def read(
     kafka_server: KafkaServer, kafka_topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
-) -> Callable[..., tuple[list[Any], list[Any]]]:
+) -> Iterator[Callable[..., tuple[list[Any], list[Any]]]]:
     """Five records, of which 1 and 3 have such a header, and 2 and 3 such a value."""
     topic = kafka_topic(partitions=1)
     producer = KafkaProducer(bootstrap_servers=kafka_server.bootstrap_servers)
@@ -42,7 +42,8 @@ def read(
         parts = list(read_parts(source, schema, OffsetRange(topic, 0, 0, 5)))
         return [row for part in parts for row in part.rows.to_pylist()], [b for p in parts for b in p.bad.to_pylist()]
 
-    return read
+    yield read
+    close_consumers()
 
 
 @pytest.mark.attack(

@@ -16,7 +16,7 @@ from schema_registry import SchemaRegistry
 from onefold.core.errors import BadRecord, ConfigError, Retriable
 from onefold.local import KafkaServer
 from onefold.sources import KafkaSource
-from onefold.sources.kafka import OffsetRange, read_parts
+from onefold.sources.kafka import OffsetRange, close_consumers, read_parts
 from onefold.sources.kafka.avro_types import AvroSchema
 from onefold.sources.kafka.columns import added_columns
 from onefold.sources.kafka.reading import Part
@@ -37,7 +37,9 @@ def registry() -> Iterator[SchemaRegistry]:
 
 
 @pytest.fixture
-def read(kafka_server: KafkaServer, kafka_topic: Topic, registry: SchemaRegistry) -> Callable[..., list[Part]]:
+def read(
+    kafka_server: KafkaServer, kafka_topic: Topic, registry: SchemaRegistry
+) -> Iterator[Callable[..., list[Part]]]:
     """Values between two good records, read as a pipeline with dead letters reads them."""
 
     def read(values: list[bytes], **more: Any) -> list[Part]:
@@ -57,7 +59,8 @@ def read(kafka_server: KafkaServer, kafka_topic: Topic, registry: SchemaRegistry
         schema = pa.schema([*AvroSchema(source.avro_schema or "").arrow, *added_columns(source.columns)])
         return list(read_parts(source, schema, OffsetRange(topic, 0, 0, len(values) + 2)))
 
-    return read
+    yield read
+    close_consumers()
 
 
 def framed(number: int, value: bytes) -> bytes:

@@ -6,11 +6,12 @@ import json
 from collections.abc import Callable
 
 import pytest
+from kafka_topics import in_order
 from support import AVAILABLE_NOW, Rig
 
 from onefold.local import KafkaServer
 from onefold.sources import KafkaSource
-from onefold.sources.kafka import OffsetRange, read
+from onefold.sources.kafka import OffsetRange, close_consumers, read
 from onefold.sources.kafka.raw import RAW_COLUMNS
 
 AT = {"type": "long", "logicalType": "timestamp-micros"}
@@ -44,8 +45,6 @@ def test_a_time_beyond_all_calendars_stops_no_pipeline(rig: Rig) -> None:
 def test_a_records_own_time_stops_no_reader(
     kafka_server: KafkaServer, kafka_topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch, compiled: str
 ) -> None:
-    from kafka_topics import in_order
-
     monkeypatch.setenv("ONEFOLD_COMPILED_FETCH", compiled)
     topic = kafka_topic(partitions=1, config={"message.timestamp.after.max.ms": str(2**63 - 1)})
     producer = in_order(kafka_server.bootstrap_servers)
@@ -54,5 +53,6 @@ def test_a_records_own_time_stops_no_reader(
     assert producer.flush(30) == 0
     source = KafkaSource(topic, bootstrap_servers=kafka_server.bootstrap_servers)
     (batch,) = read(source, RAW_COLUMNS, OffsetRange(topic, 0, 0, 3))
+    close_consumers()
     times = batch.column("timestamp").to_pylist()
     assert [at and at.timestamp() for at in times] == [1, None, 2]
