@@ -60,6 +60,6 @@ def test_a_headers_name_stops_no_reader(read: Callable[..., tuple[list[Any], lis
     assert [(b["source_offset"], "not UTF-8" in b["reason"]) for b in bad] == [(1, True), (2, False), (3, True)]
     with pytest.raises(BadRecord, match="offset 1: the name of a header is not UTF-8"):
         read(columns=["headers"])
-    for allowed, beyond in ((0, 1), (1, 3), (2, 2)):
+    for allowed, beyond in ((0, 1), (1, 2), (2, 3)):
         with pytest.raises(BadRecord, match=f"more than bad_records_max={allowed} .* offset {beyond}:"):
             read(on_error="skip", columns=["headers"], bad_records_max=allowed)

@@ -74,6 +74,28 @@ def test_a_batch_that_cannot_be_unpacked_is_a_bad_record(
     assert ids == [0, 2] and "the record has 400000000 bytes, more than record_bytes_max" in str(bad["reason"])
 
 
+@pytest.mark.attack(
+    who="who may write records",
+    does="writes such a batch behind the marker of a transaction, with which a range of offsets ends",
+    gets="nothing in that range: it ends before the batch",
+)
+def test_a_range_ends_before_a_batch_that_cannot_be_unpacked(
+    kafka_server: KafkaServer, kafka_topic: Topic, compiled: str
+) -> None:
+    topic, servers = kafka_topic(partitions=1), kafka_server.bootstrap_servers
+    producer = Producer({"bootstrap.servers": servers, "transactional.id": topic})
+    producer.init_transactions(20)
+    producer.begin_transaction()
+    producer.produce(topic, b'{"id":0}', partition=0)
+    producer.commit_transaction(20)  # its marker has the offset 1
+    put(servers, topic, [b"\0" * 150_000_000, b'{"id":3}'], "zstd")
+    settings = {"bootstrap_servers": servers, "format": "json", "schema": "id long", "compiled_fetch": compiled}
+    source = KafkaSource(topic, on_error="skip", timeout_s=10, **settings)
+    assert parts(source, 2) == ([0], [])
+    ids, (bad,) = parts(source, 4)
+    assert (ids, bad["source_offset"]) == ([0, 3], 2)
+
+
 READ = """
 import re, sys
 from onefold.sources import KafkaSource

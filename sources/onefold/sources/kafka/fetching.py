@@ -153,12 +153,14 @@ def _records(
                 _explain(error, consumer.reached, wanted, Broker(bootstrap_servers, settings, timeout_s))
         if taken.is_full:
             yield consumer.hand_over()
-        if taken.packed is not None and (at := max(taken.packed, consumer.reached)) < wanted.end:
+        if taken.packed is not None:
+            at = max(taken.packed, consumer.reached)
             if at == packed:  # fetched again, and no other: so it is not what came over the wire
                 if consumer.gathered:
                     yield consumer.hand_over()
-                yield Packed(wanted, at)
-                consumer.assign(replace(wanted, start=at + 1))
+                if at < wanted.end:
+                    yield Packed(wanted, at)
+                consumer.assign(replace(wanted, start=min(at + 1, wanted.end)))  # all below it has come
                 progress_at = time.monotonic()
             packed = at
         if taken.arrived:

@@ -125,8 +125,11 @@ class MessageRecords:
 
     def __init__(self, messages: list[Message], wanted: Wanted) -> None:
         self.messages = messages
-        headers = self.headers if wanted.headers else [None] * len(messages)
-        sizes = [_size(message, pairs, wanted) for message, pairs in zip(messages, headers, strict=True)]
+        sizes = [*map(len, messages)]
+        if wanted.key:
+            sizes = [size + len(message.key() or b"") for size, message in zip(sizes, messages, strict=True)]
+        if wanted.headers:
+            sizes = [size + _bytes_of(pairs) for size, pairs in zip(sizes, self.headers, strict=True)]
         self.too_large: Mapping[int, int | None] = (
             {index: size for index, size in enumerate(sizes) if size > wanted.record_bytes_max}
             if max(sizes) > wanted.record_bytes_max
@@ -199,11 +202,8 @@ class Packed:
         return pa.array([known.get(field.name)], field.type)
 
 
-def _size(message: Message, pairs: _Pairs | None, wanted: Wanted) -> int:
-    size = len(message)
-    if wanted.key:
-        size += len(message.key() or b"")
-    return size + sum(len(name.encode()) + len(value or b"") for name, value in pairs or ())
+def _bytes_of(pairs: _Pairs | None) -> int:
+    return sum(len(name.encode()) + len(value or b"") for name, value in pairs) if pairs else 0
 
 
 def _timestamp(message: Message) -> tuple[int, int]:
