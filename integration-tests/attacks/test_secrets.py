@@ -145,7 +145,11 @@ def test_a_running_job_shows_its_secrets_nowhere(tmp_path: Path, postgres_url: s
             producer.produce(topics[0], value)
         producer.produce(topics[0], b"no Avro")
         assert producer.flush(30) == 0
-        url = sa.make_url(postgres_url).set(password=words["url"]).render_as_string(hide_password=False)
+        role = f"planted_{uuid.uuid4().hex[:6]}"
+        with psycopg.connect(postgres_url, autocommit=True) as connection:
+            connection.execute(f"CREATE ROLE {role} LOGIN SUPERUSER PASSWORD '{words['url']}'".encode())
+        its = sa.make_url(postgres_url).difference_update_query(["passfile"])
+        url = its.set(username=role, password=words["url"]).render_as_string(hide_password=False)
         login = {
             "security.protocol": "SASL_PLAINTEXT",
             "sasl.mechanism": "SCRAM-SHA-512",
