@@ -15,6 +15,8 @@ import pytest
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AclOperation, ResourceType
 from guarded_kafka import guarded_kafka
+from kafka.protocol.producer import ProduceRequest, ProduceResponse
+from kafka.record.default_records import DefaultRecordBatchBuilder
 from kafka_life import SCHEMA as ROWS
 from kafka_life import batches
 from kafka_reading import Reader
@@ -36,6 +38,8 @@ from onefold.core import (
 from onefold.core.contract import Binding
 from onefold.local import KafkaServer
 from onefold.sinks import KafkaSink
+from onefold.sinks.kafka.cluster import cluster
+from onefold.sinks.kafka.naming import Handle
 
 pytestmark = pytest.mark.servers
 SCHEMA = pa.schema([("id", pa.int64())])
@@ -88,6 +92,21 @@ class Victim:
         producer.begin_transaction()
         producer.produce(self.progress, value, key, partition=0)
         producer.commit_transaction(30)
+
+    def break_in(self, key: str, value: bytes) -> None:
+        """Into the prepared transaction, behind its two records: the broker asks for a right on the id that the request
+        names, and takes the number of another's producer in it."""
+        handle, kafka = Handle.parse(self.prepared.handle), cluster(self.servers, {}, 20.0)
+        own = f"evil-{uuid.uuid4().hex}"
+        Producer({"bootstrap.servers": self.servers, "transactional.id": own, "log_level": 0}).init_transactions(30)
+        batch = DefaultRecordBatchBuilder(2, 0, 1, handle.producer_id, handle.producer_epoch, 2, 1 << 16)
+        batch.append(0, int(time.time() * 1000), key.encode(), value, [])
+        topic = ProduceRequest.TopicProduceData
+        part = topic.PartitionProduceData(index=0, records=bytes(batch.build()))
+        data = [topic(name=self.progress, partition_data=[part])]
+        request = ProduceRequest(transactional_id=own, acks=-1, timeout_ms=10_000, topic_data=data)
+        answer = kafka.ask(kafka.leader(self.progress), request, ProduceResponse, 9)
+        assert answer.responses[0].partition_responses[0].error_code == 0
 
     def put(self, key: str, value: bytes) -> None:
         """Without any transaction."""
@@ -145,6 +164,18 @@ def test_a_strangers_ledger_row_neither_hides_a_loss_nor_fences_the_pipeline(
         victim.committer().record(mine)
     assert victim.committer().ledger() == mine
     assert f"{victim.progress!r} has a ledger row" in caplog.text and "evil" not in caplog.text
+
+
+@pytest.mark.attack(
+    who="who may write to the progress topic",
+    does="writes into a transaction that the pipeline has open, under its producer's number, that it is of a later epoch",
+    gets="nothing: what a transaction is, its first record says",
+)
+def test_a_record_in_the_middle_of_an_open_transaction_makes_it_none_of_another_epoch(victim: Victim) -> None:
+    victim.break_in(victim.prepared.handle.rpartition("#")[0], said(7))
+    victim.commit()
+    ledger = victim.committer().ledger()
+    assert ledger is not None and [member.epoch for member in ledger.members] == [1]
 
 
 @pytest.mark.attack(

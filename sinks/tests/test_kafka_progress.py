@@ -42,6 +42,14 @@ def test_a_marker_carries_a_newer_epoch_than_what_it_ends() -> None:
     assert not account.is_committed(Handle(FIRST, 1, 2), 6)
 
 
+def test_of_a_transaction_the_first_record_says_what_it_is_since_others_may_break_in_behind_it() -> None:
+    account = Account(NAMES, writer=9)
+    account.add([Record(9, 0, NAMES.ledger, entry_to(row(1))), Record(9, 0, NAMES.ledger, entry_to(row(99)))])
+    account.add([begun(1, FIRST, 2), begun(1, FIRST, 98), begun(1, SECOND, 98), Marker(1, True), Marker(9, True)])
+    assert account.entry == row(1)
+    assert account.beyond() == {Handle(FIRST, 1, 0): Member(2, 1, 1002)}
+
+
 def test_an_id_that_a_later_epoch_took_proves_the_earlier_one_and_an_aborted_one_proves_nothing() -> None:
     account = Account(NAMES, writer=9)
     account.add([begun(1, FIRST, 5), Marker(1, True), begun(1, FIRST, 6, 2), Marker(1, False)])

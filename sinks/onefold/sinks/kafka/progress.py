@@ -5,10 +5,12 @@ many rows it has, both under its transactional id. The ledger row of a sink has 
 is, with the markers that end transactions: what is committed shows at once, whoever else has a transaction open before
 it, where a read_committed consumer would see nothing behind the oldest open one.
 
-Others may be able to write to the topic, under any key. What they cannot write is a transaction of our producers: a
-producer id belongs to one transactional id, and brokers take a transaction's records only from whoever holds it. So a
-commit counts for a handle only under that handle's own producer id, and a ledger row stands only where its writer is
-the producer that Kafka knows as that of the row's transactional id (`writer`).
+Others may be able to write to the topic, under any key. What they cannot do is begin or end a transaction of our
+producers: a producer id belongs to one transactional id, and brokers let only its holders do that. So a commit counts
+for a handle only under that handle's own producer id, and a ledger row stands only where its writer is the producer
+that Kafka knows as that of the row's transactional id (`writer`). They can break into a transaction that is open, by
+its producer's number, for brokers look for the right on whichever id a request names. So of a transaction the first
+record says what it is: an attempt's last one repeats that, and a ledger row is followed by tombstones alone.
 
 A tombstone forgets an id that the ledger row is long past. It may: what was committed under the id follows from the
 row itself, and nothing that is committed later can stand before the tombstone, where compaction would take it for
@@ -170,7 +172,10 @@ class Account:
         except Unreadable as error:
             self.passed_over[str(error)] += 1
             return
-        self._open.setdefault(record.producer_id, []).append((record, said))
+        opened = self._open.setdefault(record.producer_id, [])
+        if said is not None and any(first is not None for _, first in opened):
+            return
+        opened.append((record, said))
         if isinstance(said, Progress):
             self.begun[record.producer_id, record.producer_epoch] = said
             self._last[record.key] = max(said.epoch, self._last.get(record.key, 0))
