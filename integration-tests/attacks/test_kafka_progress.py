@@ -168,7 +168,7 @@ def test_a_strangers_ledger_row_neither_hides_a_loss_nor_fences_the_pipeline(
 
 @pytest.mark.attack(
     who="who may write to the progress topic",
-    does="writes into a transaction that the pipeline has open, under its producer's number, that it is of a later epoch",
+    does="writes into an open transaction of the pipeline's, by its producer's number, that it is of a later epoch",
     gets="nothing: what a transaction is, its first record says",
 )
 def test_a_record_in_the_middle_of_an_open_transaction_makes_it_none_of_another_epoch(victim: Victim) -> None:

@@ -64,6 +64,12 @@ def test_settings_that_would_break_the_guarantee_or_make_no_sense_are_refused(
         sink(**settings)
 
 
+def test_a_pipelines_own_progress_topic_is_no_target() -> None:
+    own = KafkaSink("onefold_progress-orders", bootstrap_servers="localhost:1", timeout_s=1)
+    with pytest.raises(ConfigError, match="cannot be the topic that it writes to"):
+        own.recover("orders")
+
+
 def test_security_that_our_own_requests_lack_is_refused_in_every_mode_and_no_other_mode_is_named_as_a_way_out() -> None:
     given = {"security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER"}
     for more in ({}, {"mode": "keyed", "id": "id"}):

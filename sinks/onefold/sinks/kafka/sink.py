@@ -195,14 +195,19 @@ class KafkaSink:
         return make(self._settings, pipeline)
 
     def _topics(self, pipeline: str) -> Topics:
+        _check_apart(self._settings.topic, self._settings.progress_topic(pipeline))
         return Topics(self._settings, pipeline)
+
+
+def _check_apart(topic: str, progress: str | None) -> None:
+    if topic == progress:
+        raise ConfigError("progress_topic is the sink's own book-keeping: it cannot be the topic that it writes to")
 
 
 def _check(settings: Settings) -> None:
     if not settings.topic or not isinstance(settings.topic, str):
         raise ConfigError(f"{settings.topic!r} is not a topic's name: KafkaSink('orders', ...)")
-    if settings.topic == settings.progress:
-        raise ConfigError("progress_topic is the sink's own book-keeping: it cannot be the topic that it writes to")
+    _check_apart(settings.topic, settings.progress)
     if not isinstance(settings.bootstrap_servers, str) or not settings.bootstrap_servers.strip():
         raise ConfigError("bootstrap_servers is missing: 'localhost:9092'")
     if settings.mode not in MODES:
