@@ -225,6 +225,21 @@ def test_a_squatted_bookkeeping_schema_is_refused(make: MakeWorld, roles: Roles)
 
 
 @pytest.mark.attack(
+    who="a role that the pipeline's own role has made, by CREATEROLE",
+    does="the same: since Postgres 16 whoever makes a role is a member of it, who may grant it and no more",
+    gets="a refusal that names it: only memberships by which a session has or takes a role's rights are trusted",
+)
+def test_a_role_that_the_pipelines_role_only_administers_is_a_stranger(make: MakeWorld, roles: Roles) -> None:
+    roles.sql(f"GRANT {roles.tenant} TO {roles.loader} WITH ADMIN TRUE, INHERIT FALSE, SET FALSE")
+    squatted(roles)
+    with pytest.raises(ConfigError, match=rf"schema 'onefold_sinks' .* belongs to role '{roles.tenant}'"):
+        sink(roles).recover("p")
+    assert roles.ran_as() == []
+    roles.sql("DROP SCHEMA onefold_sinks CASCADE")
+    lives(make, roles)
+
+
+@pytest.mark.attack(
     who="a role with CREATE on the bookkeeping's schema",
     does="makes one of its tables first, as a table, a view or a partition",
     gets="a refusal that names it",
@@ -507,6 +522,33 @@ def test_a_decided_transaction_of_a_role_that_is_no_longer_ours_is_refused_and_t
         roles.sql(f"GRANT {group} TO {roles.loader}")
         assert make(sink(roles)).start().finished == 1
         assert world.ids(f"{roles.loader}.orders") == list(range(2 * world.ROWS))
+    finally:
+        for gid in world.gids():
+            roles.sql(f"ROLLBACK PREPARED '{gid}'")
+        roles.sql(f"DROP OWNED BY {group} CASCADE; DROP ROLE {group}")
+
+
+def test_what_the_login_prepared_before_it_worked_as_a_group_is_removed(
+    make: MakeWorld, roles: Roles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The group is no member of the login; the session is, and may set its role back."""
+    group = f"group_{uuid.uuid4().hex[:8]}"
+    world = lives(make, roles, batches=1)
+    roles.sql(f"CREATE ROLE {group}; GRANT {group} TO {roles.loader}")
+    for schema in ("onefold_sinks", roles.loader):
+        roles.sql(f"GRANT USAGE ON SCHEMA {schema} TO {group}; GRANT ALL ON ALL TABLES IN SCHEMA {schema} TO {group}")
+    try:
+        world.start()
+        with monkeypatch.context() as patched:
+            failing_at(patched, "before:Decide", crash)
+            with pytest.raises(CrashError):
+                world.epoch(1)
+        assert len(world.gids()) == 2
+        again = make(sink(roles, role=group), store=sink(roles).store_url() or "")
+        again.start()
+        again.epoch(1)
+        assert again.gids() == []
+        assert again.ids(f"{roles.loader}.orders") == list(range(2 * world.ROWS))
     finally:
         for gid in world.gids():
             roles.sql(f"ROLLBACK PREPARED '{gid}'")
