@@ -113,7 +113,7 @@ def _check_key(connection: Connection, found: Target, changes: Changes, delivery
         kind, schema = unseen
         raise ConfigError(
             f"mode='upsert' compares values of type {kind}, whose comparisons are in schema {schema!r}, where names are"
-            f" not looked up. REVOKE CREATE ON SCHEMA {identifier(schema)} FROM PUBLIC and whom this role does not trust,"
+            f" not looked up. REVOKE CREATE ON SCHEMA {identifier(schema)} FROM PUBLIC and whom it doesn't trust,"
             " and name it in the role's search_path; or ALTER EXTENSION ... SET SCHEMA to one that is so"
         )
     if delivery is Delivery.TWO_PHASE:
