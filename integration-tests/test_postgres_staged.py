@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import psycopg
 import pyarrow as pa
 import pytest
 import sqlalchemy as sa
 from calls import BATCH, SCHEMA, Ask, decided, entry, merge, prepared, record, task
+from support import wait_until
 
 from onefold.core.contract import LastResource, SinkKind
 from onefold.core.errors import ConfigError, Fenced, WorkLost
@@ -172,3 +175,17 @@ def test_a_store_in_another_database_is_told_apart(postgres_url: str, ask: Ask) 
     with engine.begin() as connection, pytest.raises(ConfigError, match="the checkpoint store is elsewhere"):
         committer.merge(connection, record(one), [one], entry())
     engine.dispose()
+
+
+def test_a_stage_that_is_dropped_while_it_is_opened_is_made_again(postgres_url: str, ask: Ask) -> None:
+    sink = PostgresSink(postgres_url, "t", delivery="staged")
+    sink.open("p", SCHEMA).close()
+    quoted = ".".join(f'"{part}"' for part in ask.stage().split("."))
+    with ThreadPoolExecutor() as pool, psycopg.connect(postgres_url) as older:
+        older.execute(f"DROP TABLE {quoted}".encode())  # as `drop_outgrown` does
+        opening = pool.submit(sink.open, "p", SCHEMA)
+        waiting = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+        wait_until(lambda: bool(ask(waiting)), 10, "for the opening to wait")
+        older.commit()
+        opening.result(timeout=10).close()
+    assert ask(f"SELECT count(*) FROM {quoted}") == [(0,)]

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from onefold.core import Committable, ConfigError, EpochRecord, Fenced, InDoubt, Positions, Range, TaskId
+from onefold.core import Committable, ConfigError, DataLoss, EpochRecord, Fenced, InDoubt, Positions, Range, TaskId
 from onefold.core.driver import Driver
 from onefold.core.effects import Decide, Pause
 from onefold.core.protocol import Initial
@@ -57,12 +57,14 @@ class Process:
         return self.driver.run(self.life.run(request), self._write).record
 
     def _write(self, record: EpochRecord) -> tuple[Committable, ...]:
-        task = TaskId("p", record.generation, record.epoch, record.timestamp_ms, uuid.uuid4())
-        writer = self.sink.writer(task)
-        writer.write(pa.record_batch({"id": [f"row-{record.epoch}"]}))
+        return (self.prepares(record.epoch, record.generation, record.timestamp_ms),)
+
+    def prepares(self, epoch: int, generation: int = 1, timestamp_ms: int = 1) -> Committable:
+        writer = self.sink.writer(TaskId("p", generation, epoch, timestamp_ms, uuid.uuid4()))
+        writer.write(pa.record_batch({"id": [f"row-{epoch}"]}))
         prepared = writer.prepare()
         assert prepared is not None
-        return (prepared,)
+        return prepared
 
     @contextmanager
     def in_doubt(self) -> Iterator[None]:
@@ -143,3 +145,20 @@ def test_a_source_that_plans_no_ends_may_go_on_once_the_begun_epoch_has_run_agai
     again.runs(0)
     again.plans(1, 20)
     again.driver.run(again.life.check_checkpoint(ROOT, plans_ends=False))
+
+
+def test_a_jobs_own_query_is_swept_for_only_once_its_checkpoint_agrees_with_the_store() -> None:
+    """A newer copy of the store may have decided what an older one does not know."""
+    process = Process().start()
+    process.plans(0, 10)
+    process.runs(0)
+    process.checkpoint.commit(0)
+    older = Process()
+    older.checkpoint = older.driver.files = process.checkpoint
+    prepared = older.prepares(epoch=1)
+    with pytest.raises(DataLoss, match="ends beyond the recorded end"):
+        older.driver.run(older.life.bind(SECOND))
+    assert [*older.sink.prepared] == [prepared.handle] and not older.life.is_swept
+    older.checkpoint.clear()
+    older.driver.run(older.life.bind(SECOND))
+    assert not older.sink.prepared and older.life.is_swept

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -24,10 +25,12 @@ from onefold.core import (
     InDoubt,
     Positions,
     Range,
+    TaskId,
 )
 from onefold.core.dead_letters import LETTER_COLUMNS
 from onefold.core.effects import EpochRequest
 from onefold.core.protocol import Initial
+from onefold.core.query import QueryLife
 from onefold.core.session import Session, task_of
 from onefold.core.store import CheckpointStore
 from onefold.core.testing import ModelTwoPhaseSink, ModelWriteThroughSink
@@ -144,6 +147,26 @@ def test_a_process_that_was_taken_over_while_in_doubt_does_not_take_over_again(s
         run(session, sink)
     assert store.facts("p").generation == other.generation.number == 2
     session.close()
+
+
+class Querying(Session):
+    LIFE = QueryLife
+
+
+def test_a_session_whose_query_was_never_looked_at_sweeps_nothing_when_it_is_closed(store: LosesDecisions) -> None:
+    """Beside an older copy of the store its start is refused, and what a newer one decided is to stay."""
+    sink = ModelTwoPhaseSink("sink")
+    writer = sink.writer(TaskId("p", 1, 1, 1, uuid.uuid4()))
+    writer.write(ROWS)
+    assert writer.prepare() is not None
+    for is_looked_at in (False, True):
+        session = Querying("p", [sink], store, patience_s=0)
+        session.start(Initial(SPAN.start))
+        if is_looked_at:
+            session.drive(session.life.sweep())
+        session.sweep()
+        session.close()
+        assert bool(sink.prepared) is not is_looked_at
 
 
 class Named(ModelWriteThroughSink):

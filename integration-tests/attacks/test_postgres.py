@@ -225,6 +225,21 @@ def test_a_squatted_bookkeeping_schema_is_refused(make: MakeWorld, roles: Roles)
 
 
 @pytest.mark.attack(
+    who="a role that the pipeline's own role has made, by CREATEROLE",
+    does="the same: since Postgres 16 whoever makes a role is a member of it, who may grant it and no more",
+    gets="a refusal that names it: only memberships by which a session has or takes a role's rights are trusted",
+)
+def test_a_role_that_the_pipelines_role_only_administers_is_a_stranger(make: MakeWorld, roles: Roles) -> None:
+    roles.sql(f"GRANT {roles.tenant} TO {roles.loader} WITH ADMIN TRUE, INHERIT FALSE, SET FALSE")
+    squatted(roles)
+    with pytest.raises(ConfigError, match=rf"schema 'onefold_sinks' .* belongs to role '{roles.tenant}'"):
+        sink(roles).recover("p")
+    assert roles.ran_as() == []
+    roles.sql("DROP SCHEMA onefold_sinks CASCADE")
+    lives(make, roles)
+
+
+@pytest.mark.attack(
     who="a role with CREATE on the bookkeeping's schema",
     does="makes one of its tables first, as a table, a view or a partition",
     gets="a refusal that names it",
@@ -412,6 +427,72 @@ def test_a_store_where_others_may_create_is_refused_until_one_of_the_ways_out_is
     assert world.ids("public.orders") == list(range(world.ROWS))
 
 
+CITEXT = """
+CREATE TYPE public.citext;
+CREATE FUNCTION public.citextin(cstring) RETURNS public.citext LANGUAGE internal IMMUTABLE STRICT AS 'textin';
+CREATE FUNCTION public.citextout(public.citext) RETURNS cstring LANGUAGE internal IMMUTABLE STRICT AS 'textout';
+CREATE FUNCTION public.citextrecv(internal) RETURNS public.citext LANGUAGE internal STABLE STRICT AS 'textrecv';
+CREATE TYPE public.citext (INPUT = public.citextin, OUTPUT = public.citextout, RECEIVE = public.citextrecv,
+    INTERNALLENGTH = VARIABLE, STORAGE = extended, LIKE = text);
+CREATE CAST (public.citext AS text) WITHOUT FUNCTION AS IMPLICIT;
+CREATE FUNCTION public.citext_cmp(public.citext, public.citext) RETURNS integer LANGUAGE sql IMMUTABLE STRICT
+    AS 'SELECT bttextcmp(lower($1::text), lower($2::text))';
+""" + "".join(
+    f"""
+CREATE FUNCTION public.citext_{number}(public.citext, public.citext) RETURNS boolean LANGUAGE sql IMMUTABLE STRICT
+    AS 'SELECT public.citext_cmp($1, $2) {sign} 0';
+CREATE OPERATOR public.{sign} (LEFTARG = public.citext, RIGHTARG = public.citext,
+    FUNCTION = public.citext_{number}{", MERGES" if sign == "=" else ""});
+"""
+    for number, sign in enumerate(("<", "<=", "=", ">=", ">"), 1)
+)
+CITEXT += f"""
+CREATE OPERATOR CLASS public.citext_ops DEFAULT FOR TYPE public.citext USING btree AS
+    {", ".join(f"OPERATOR {number} public.{sign}" for number, sign in enumerate(("<", "<=", "=", ">=", ">"), 1))},
+    FUNCTION 1 public.citext_cmp(public.citext, public.citext);
+"""
+
+
+@pytest.mark.parametrize("compared", ["key", "order"])
+def test_a_type_that_would_be_compared_as_another_is_refused(roles: Roles, compared: str) -> None:
+    """As the extension makes it, where others may create: by text's own equality a deletion would miss its row."""
+    roles.sql(CITEXT + "GRANT CREATE ON SCHEMA public TO PUBLIC")
+    schema = pa.schema([("id", pa.string()), ("v", pa.string()), ("gone", pa.bool_())])
+    kinds = ("public.citext", "text") if compared == "key" else ("text", "public.citext")
+    roles.sql(f"CREATE TABLE {roles.loader}.orders (id {kinds[0]} PRIMARY KEY, v {kinds[1]} NOT NULL)")
+    roles.sql(f"ALTER TABLE {roles.loader}.orders OWNER TO {roles.loader}")
+    with pytest.raises(ConfigError, match=r"compares values of type public\.citext.*REVOKE CREATE ON SCHEMA"):
+        upserting(roles).open("p", schema)
+    roles.sql("REVOKE CREATE ON SCHEMA public FROM PUBLIC")
+    with Epochs(upserting(roles), schema) as epochs:
+        epochs.run(pa.record_batch([["ann", "bob"], ["a", "a"], [False, False]], schema=schema))
+        last = ("ANN", "b") if compared == "key" else ("ann", "B")
+        epochs.run(pa.record_batch([[last[0]], [last[1]], [True]], schema=schema))
+    assert roles.sql(f"SELECT id::text FROM {roles.loader}.orders") == [("bob",)]
+
+
+def test_a_role_that_may_only_read_looks_once_it_has_said_whom_it_trusts(make: MakeWorld, roles: Roles) -> None:
+    lives(make, roles, batches=1)
+    for schema in ("onefold_sinks", roles.loader):
+        roles.sql(f"GRANT USAGE ON SCHEMA {schema} TO {roles.tenant}")
+        roles.sql(f"GRANT SELECT ON ALL TABLES IN SCHEMA {schema} TO {roles.tenant}")
+    roles.sql(f"ALTER ROLE {roles.tenant} SET search_path = {roles.loader}")
+
+    def looks() -> bool:
+        operations = Operations(roles.url(roles.tenant))
+        with closing(operations), closing(CheckpointStore(operations.store_url())) as store:
+            return operations.sinks() == [("p", "t")] and store.look() is not None
+
+    with pytest.raises(ConfigError, match=f"GRANT .*{roles.loader}"):
+        looks()
+    roles.sql(f"GRANT {roles.loader} TO {roles.tenant} WITH INHERIT FALSE, SET FALSE")
+    assert looks()
+    with pytest.raises(psycopg.errors.InsufficientPrivilege):
+        roles.as_tenant("DELETE FROM {l}.orders")
+    with pytest.raises(psycopg.errors.InsufficientPrivilege):
+        roles.as_tenant("SET ROLE {l}")
+
+
 # prepared transactions
 
 
@@ -507,6 +588,33 @@ def test_a_decided_transaction_of_a_role_that_is_no_longer_ours_is_refused_and_t
         roles.sql(f"GRANT {group} TO {roles.loader}")
         assert make(sink(roles)).start().finished == 1
         assert world.ids(f"{roles.loader}.orders") == list(range(2 * world.ROWS))
+    finally:
+        for gid in world.gids():
+            roles.sql(f"ROLLBACK PREPARED '{gid}'")
+        roles.sql(f"DROP OWNED BY {group} CASCADE; DROP ROLE {group}")
+
+
+def test_what_the_login_prepared_before_it_worked_as_a_group_is_removed(
+    make: MakeWorld, roles: Roles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The group is no member of the login; the session is, and may set its role back."""
+    group = f"group_{uuid.uuid4().hex[:8]}"
+    world = lives(make, roles, batches=1)
+    roles.sql(f"CREATE ROLE {group}; GRANT {group} TO {roles.loader}")
+    for schema in ("onefold_sinks", roles.loader):
+        roles.sql(f"GRANT USAGE ON SCHEMA {schema} TO {group}; GRANT ALL ON ALL TABLES IN SCHEMA {schema} TO {group}")
+    try:
+        world.start()
+        with monkeypatch.context() as patched:
+            failing_at(patched, "before:Decide", crash)
+            with pytest.raises(CrashError):
+                world.epoch(1)
+        assert len(world.gids()) == 2
+        again = make(sink(roles, role=group), store=sink(roles).store_url() or "")
+        again.start()
+        again.epoch(1)
+        assert again.gids() == []
+        assert again.ids(f"{roles.loader}.orders") == list(range(2 * world.ROWS))
     finally:
         for gid in world.gids():
             roles.sql(f"ROLLBACK PREPARED '{gid}'")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import ClassVar
 
 from onefold.core.asking import Protocol, insist
 from onefold.core.effects import EpochRequest, ReadStore, StoreFacts
@@ -19,6 +20,8 @@ class Life:
     there from the first epoch on.
     """
 
+    HAS_CHECKPOINT: ClassVar[bool] = False  # which is held against the store before anything is swept
+
     def __init__(
         self,
         pipeline: str,
@@ -34,21 +37,21 @@ class Life:
         self._accept_damage = accept_damage
         self._may_come_late = may_come_late
         self._is_in_doubt = False  # whether the last epoch's decision may still land
-        self._is_swept = False  # since the last start
+        self.is_swept = False  # since the last start
 
     def start(self, initial: Initial | None) -> Protocol[Started]:
         """Take over the pipeline: a new generation, recovery, frozen positions. Before every query and batch run."""
         self.started = yield from start(
             self.sinks, initial, self._adopt_ledger, self._accept_damage, self._may_come_late
         )
-        self._is_in_doubt = self._is_swept = False
+        self._is_in_doubt = self.is_swept = False
         return self.started
 
     def sweep(self) -> Protocol[int]:
         """Remove what earlier lives prepared and no manifest names. Returns how much that was."""
         assert self.started is not None, "no sweep without a start"
         removed = yield from sweep(self.started.generation, self.sinks)
-        self._is_swept = True
+        self.is_swept = True
         return removed
 
     def run_epoch(self, request: EpochRequest, runs_max: int = 3) -> Protocol[Outcome]:

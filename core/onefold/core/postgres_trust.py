@@ -2,6 +2,8 @@
 
 Trusted are the session's own roles, every role that they are members of, superusers, the database's owner, and roles
 that can become that owner. A superuser counts as a member only of what was granted to it: else all roles were its own.
+So does who makes roles: since Postgres 16 it may administer each of them, which is no sign of trust. (A membership with
+neither INHERIT nor SET nor ADMIN gives nothing but trust: for roles that only look.)
 
 Two rules follow. Names are looked up only in schemas in which nobody else can create anything: an operator or function
 of somebody else's would run as the session's role. And a table of onefold's own is used only where a trusted role owns
@@ -37,7 +39,10 @@ _MINE = """
 WITH RECURSIVE mine(role) AS (
     SELECT oid FROM pg_catalog.pg_roles
     WHERE rolname OPERATOR(pg_catalog.=) current_user OR rolname OPERATOR(pg_catalog.=) session_user
-    UNION SELECT m.roleid FROM pg_catalog.pg_auth_members m JOIN mine ON m.member OPERATOR(pg_catalog.=) mine.role)
+    UNION SELECT m.roleid FROM pg_catalog.pg_auth_members m JOIN mine ON m.member OPERATOR(pg_catalog.=) mine.role
+        AND coalesce((pg_catalog.to_jsonb(m) OPERATOR(pg_catalog.->>) 'inherit_option')::pg_catalog.bool
+            OR (pg_catalog.to_jsonb(m) OPERATOR(pg_catalog.->>) 'set_option')::pg_catalog.bool
+            OR NOT m.admin_option, true))
 """
 _OWNS_DATABASE = """
 (SELECT datdba FROM pg_catalog.pg_database WHERE datname OPERATOR(pg_catalog.=) pg_catalog.current_database())

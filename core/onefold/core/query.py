@@ -50,6 +50,7 @@ class Running:
 class QueryLife(Life):
     """A life and the one query that it works for."""
 
+    HAS_CHECKPOINT = True
     query: RunningQuery | None = None
     _last_end: tuple[int, Positions] | None = None
     _returned: tuple[int, EpochRecord] | None = None
@@ -63,11 +64,7 @@ class QueryLife(Life):
         an epoch that must run again is planned there already, if its source cannot plan a batch to a given end.
 
         Only then is swept what earlier lives left: an older copy of the store knows less than was decided."""
-        committed = yield from offset_log.last_committed(root)
-        facts: StoreFacts = yield from insist(ReadStore())
-        if committed is not None:
-            end = within(committed.query_id, committed.end)
-            check_committed(facts, Committed(committed.query_id, committed.batch_id, end))
+        facts = yield from self._check_committed(root)
         yield from offset_log.check_planned(root, facts.begun.range.end if facts.begun and not plans_ends else None)
         if self.started is not None:
             yield from self.sweep()
@@ -80,7 +77,8 @@ class QueryLife(Life):
         refuse_query((yield from insist(ReadStore())), self.pipeline)
         if self.started is None or self.query is not None:
             yield from self.start(None)
-        if not self._is_swept:  # nobody called check_checkpoint: the query is the job's own
+        if not self.is_swept:  # nobody called check_checkpoint: the query is the job's own
+            yield from self._check_committed(query.root)
             yield from self.sweep()
         self.query, self._last_end, self._returned = query, None, None
         return True
@@ -114,6 +112,15 @@ class QueryLife(Life):
     def returned(self, batch_id: int, outcome: Outcome) -> None:
         """The call for that batch is about to return to the job, which has no reason to make another one."""
         self._returned = batch_id, outcome.record
+
+    def _check_committed(self, root: str) -> Protocol[StoreFacts]:
+        """What the checkpoint holds as done is on record; returns the record."""
+        committed = yield from offset_log.last_committed(root)
+        facts: StoreFacts = yield from insist(ReadStore())
+        if committed is not None:
+            end = within(committed.query_id, committed.end)
+            check_committed(facts, Committed(committed.query_id, committed.batch_id, end))
+        return facts
 
     def _refuse_rest_of(self, batch_id: int, record: EpochRecord) -> Protocol[None]:
         """A second call has other rows than the first: to call it a replay would lose them. The epoch is marked, since

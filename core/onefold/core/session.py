@@ -134,11 +134,16 @@ class Session:
         """One range, exactly once, under the generation of the last start; the writers run at most `runs_max` times."""
         return self.drive(self.life.run_epoch(request, runs_max), run_writers)
 
+    @property
+    def _may_sweep(self) -> bool:
+        """Not for a query whose checkpoint did not agree: then the store may be an older copy, which knows less."""
+        return self.started is not None and (self.life.is_swept or not self.life.HAS_CHECKPOINT)
+
     def sweep(self) -> None:
         """Between epochs: remove what zombies prepared since. Does nothing while an epoch runs."""
         if self.lock.acquire(blocking=False):
             try:
-                if self.started is not None:
+                if self._may_sweep:
                     self._driver.run(self.life.sweep())
             finally:
                 self.lock.release()
@@ -146,9 +151,10 @@ class Session:
     def sweep_at_the_end(self) -> None:
         """Once a run or a query is over: tasks that came late may have prepared something since its last sweep.
 
-        It waits for no server and raises nothing: what it cannot remove, the next start does.
+        It waits for no server and raises nothing: what it cannot remove, the next start does. A run that was refused
+        beside an older copy of the store leaves everything to a newer one.
         """
-        if self.started is None or not self.lock.acquire(blocking=False):
+        if not self._may_sweep or not self.lock.acquire(blocking=False):
             return
         try:
             Driver(self.name, self.store, self._driver.committers, _raise).run(self.life.sweep())

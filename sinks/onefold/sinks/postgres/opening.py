@@ -37,7 +37,7 @@ def resolve(connection: Connection, settings: Settings, pipeline: str, schema: p
     columns = columns_of(found, written)
     tombs = letters = None
     if changes is not None:
-        _check_key(found, changes, delivery)
+        _check_key(connection, found, changes, delivery)
         if changes.deletes:
             tombs = tombstones.create(connection, books.schema, found, changes)
     if settings.on_error == "dead_letter":
@@ -94,7 +94,7 @@ def _position(schema: pa.Schema, names: Sequence[str]) -> tuple[Column, ...]:
 _TELLABLE = ("bool", "int2", "int4", "int8", "numeric", "text", "varchar", "bytea", "date", "timestamp", "timestamptz")
 
 
-def _check_key(found: Target, changes: Changes, delivery: Delivery) -> None:
+def _check_key(connection: Connection, found: Target, changes: Changes, delivery: Delivery) -> None:
     key = ", ".join(map(identifier, changes.key))
     if not found.takes_copy:
         raise ConfigError(f"{found.table} is a view, and rows cannot be merged into it: name the table behind it")
@@ -107,6 +107,14 @@ def _check_key(found: Target, changes: Changes, delivery: Delivery) -> None:
         raise ConfigError(
             f"mode='upsert' needs {', '.join(missing)} on table {found.table}: GRANT {', '.join(missing)} ON"
             f" {found.table.sql} to the role of the sink's URL"
+        )
+    compared = [column for column in found.columns if column.name in (*changes.key, *changes.order)]
+    if unseen := target.unseen(connection, compared):
+        kind, schema = unseen
+        raise ConfigError(
+            f"mode='upsert' compares values of type {kind}, whose comparisons are in schema {schema!r}, where names are"
+            f" not looked up. REVOKE CREATE ON SCHEMA {identifier(schema)} FROM PUBLIC and whom it doesn't trust,"
+            " and name it in the role's search_path; or ALTER EXTENSION ... SET SCHEMA to one that is so"
         )
     if delivery is Delivery.TWO_PHASE:
         keys = [column for column in found.columns if column.name in changes.key]

@@ -58,7 +58,7 @@ class Operations:
         with self._connected("listing prepared transactions") as connection:
             rows = connection.execute(
                 """SELECT gid, coalesce(owner, 'a dropped role'), database, database = current_database(),
-                          coalesce(pg_has_role(owner, 'MEMBER'), rolsuper), prepared,
+                          coalesce(pg_has_role(session_user, owner, 'MEMBER'), rolsuper), prepared,
                           extract(epoch FROM now() - prepared)::float8
                    FROM pg_prepared_xacts, pg_roles WHERE rolname = current_user ORDER BY prepared, gid"""
             ).fetchall()

@@ -33,9 +33,11 @@ class Other:
 
 
 def named(connection: pool.Connection, prefix: str) -> tuple[set[str], list[Other]]:
-    """The prepared transactions of this database with that prefix: those that this session may end, and the others."""
+    """The prepared transactions of this database with that prefix: those that this session may end, and the others.
+
+    It may set its role to whatever the login is a member of, also where it works as another role."""
     rows = connection.execute(
-        """SELECT gid, owner, coalesce(pg_has_role(owner, 'MEMBER'), rolsuper)
+        """SELECT gid, owner, coalesce(pg_has_role(session_user, owner, 'MEMBER'), rolsuper)
            FROM pg_prepared_xacts, pg_roles
            WHERE starts_with(gid, %s) AND database = current_database() AND rolname = current_user ORDER BY gid""",
         (prefix,),

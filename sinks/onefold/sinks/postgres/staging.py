@@ -60,15 +60,26 @@ def create(connection: pool.Connection, books: Bookkeeping, plan: Plan) -> Plan:
     columns = ", ".join(f"{identifier(column)} {kind}" for column, kind in wanted)
     made = f"CREATE UNLOGGED TABLE IF NOT EXISTS {name} ({columns})"
     with connection.transaction():
-        create_beside_others(connection, made)
-        check_ours(connection, books.schema, [stage])
-        # To the end of the opening, `drop_outgrown` leaves it alone.
-        connection.execute(f"LOCK TABLE {name} IN ACCESS SHARE MODE")
+        while not _held(connection, books.schema, stage, made):
+            pass  # an older driver dropped it meanwhile, and has no reason to make it again
         if declared(connection, name) != wanted:  # somebody's DROP TYPE ... CASCADE took a column
             connection.execute(f"DROP TABLE {name}")
             connection.execute(f"DELETE FROM {books.table('staged')} WHERE stage = %s", (stage,))
             connection.execute(made)
     return replace(plan, stage=stage, stage_table=name)
+
+
+def _held(connection: pool.Connection, schema: str, stage: str, made: str) -> bool:
+    """Make the stage if it is missing, and keep `drop_outgrown` from it to the transaction's end. False if that came
+    first."""
+    create_beside_others(connection, made)
+    check_ours(connection, schema, [stage])
+    try:
+        with connection.transaction():
+            connection.execute(f"LOCK TABLE {stage_sql(schema, stage)} IN ACCESS SHARE MODE")
+    except psycopg.errors.UndefinedTable:
+        return False
+    return True
 
 
 def verify(connection: pool.Connection, books: Bookkeeping, committables: Sequence[Committable]) -> None:

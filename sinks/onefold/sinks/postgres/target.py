@@ -13,7 +13,7 @@ from onefold.sinks.postgres.connection import Connection, ask, create_beside_oth
 from onefold.sinks.postgres.naming import Table, identifier
 from onefold.sinks.postgres.types import PostgresType, default_type
 
-__all__ = ["Target", "TargetColumn", "UniqueIndex", "create", "declared", "find", "types"]
+__all__ = ["Target", "TargetColumn", "UniqueIndex", "create", "declared", "find", "types", "unseen"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +144,14 @@ WHERE c.relkind = 'f' OR c.relpersistence <> 'p' ORDER BY 2 DESC, 1
 """
 
 
+_UNSEEN = """
+SELECT format_type(opcintype, NULL), nspname
+FROM unnest(%s::text[]) type JOIN pg_opclass ON opcintype = to_regtype(type) AND opcdefault
+JOIN pg_am am ON am.oid = opcmethod AND amname = 'btree'
+JOIN pg_amop ON amopfamily = opcfamily AND amoplefttype = opcintype AND amoprighttype = opcintype
+JOIN pg_operator o ON o.oid = amopopr JOIN pg_namespace n ON n.oid = oprnamespace
+WHERE NOT pg_operator_is_visible(o.oid) LIMIT 1
+"""
 _DECLARED = """
 SELECT attname, format_type(atttypid, atttypmod) || coalesce(
     (SELECT format(' COLLATE %%I.%%I', nspname, collname)
@@ -168,6 +176,14 @@ def types(connection: Connection, name: str, columns: Sequence[str]) -> dict[str
                 WHERE a.attrelid = to_regclass(%s) AND a.attname = ANY(%s) AND NOT a.attisdropped"""
     rows = connection.execute(query.encode(), (name, list(columns)))
     return dict(rows.fetchall())
+
+
+def unseen(connection: Connection, columns: Sequence[TargetColumn]) -> tuple[str, str] | None:
+    """A type of these columns whose own comparisons are in a schema where names are not looked up, and that schema.
+
+    Its values would be compared as another type's that they cast to: `citext` as `text`, with case.
+    """
+    return connection.execute(_UNSEEN, ([column.type.sql for column in columns],)).fetchone()
 
 
 def find(connection: Connection, table: Table) -> Target | None:
