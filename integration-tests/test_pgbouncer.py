@@ -218,7 +218,7 @@ def test_a_certificate_that_does_not_hold_is_a_setting_to_mend_for_sink_store_an
     with pytest.raises(ConfigError, match=said):
         describe(PostgresSource(url, "t"))
     with pytest.raises(ConfigError, match=said):
-        list(read(Part(url, {}, None, (), "SELECT 1", "a part")))
+        list(read(Part(url, "pg_catalog", {}, None, (), "SELECT 1", "a part")))
 
 
 def test_a_server_without_tls_is_refused_where_it_was_asked_for(postgres_url: str) -> None:

@@ -23,6 +23,8 @@ from onefold.sinks import PostgresSink, SqlSink
 from onefold.sinks.postgres import layout
 from onefold.sinks.postgres.naming import gid_prefix
 from onefold.sinks.postgres.operations import Operations
+from onefold.sources import PostgresSource
+from onefold.sources.postgres import plan, read
 
 pytestmark = pytest.mark.servers
 
@@ -425,6 +427,35 @@ def test_a_store_where_others_may_create_is_refused_until_one_of_the_ways_out_is
     world.start()
     world.epoch(0)
     assert world.ids("public.orders") == list(range(world.ROWS))
+
+
+@pytest.mark.attack(
+    who="a role with CREATE on a schema of a source's search_path",
+    does="puts operators there that fit a reader's conditions better than Postgres's own",
+    gets="nothing: the schema is left out of the path, and a where or a query that would look there is refused",
+)
+def test_a_reader_runs_no_operator_of_anothers(roles: Roles) -> None:
+    roles.sql("GRANT CREATE ON SCHEMA public TO PUBLIC; CREATE TABLE public.orders (id bigint, amount numeric)")
+    roles.sql(f"GRANT SELECT ON public.orders TO {roles.loader}; INSERT INTO public.orders VALUES (1, 5), (2, -5)")
+    for sign, left, right in ((">", "numeric", "integer"), ("*", "numeric", "integer"), ("=", "oid", "regclass")):
+        result, value = ("boolean", "true") if sign != "*" else ("numeric", "$1")
+        function = roles.code(f"public.hijack_{left}_{ord(sign)}({left}, {right})", result, value)
+        roles.as_tenant(f"CREATE OPERATOR public.{sign} (FUNCTION = {function}, LEFTARG = {left}, RIGHTARG = {right})")
+
+    def ids(**more: Any) -> list[int]:
+        source = PostgresSource(roles.url(roles.loader), **more)
+        return sorted(n for part in plan(source) for batch in read(part) for n in batch.column("id").to_pylist())
+
+    with pytest.raises(ConfigError, match="its where would look names up in schema 'public', where others may create"):
+        ids(table="public.orders", where="amount > 0")
+    with pytest.raises(ConfigError, match="its query would look"):
+        ids(query="SELECT id FROM public.orders WHERE amount > 0")
+    with pytest.raises(ConfigError, match="and name its schema: public is not looked into"):
+        ids(table="orders")
+    assert ids(table="public.orders") == [1, 2]
+    roles.sql(f"ALTER ROLE {roles.loader} SET search_path = {roles.loader}")
+    assert ids(table="public.orders", where="amount > 0") == [1]
+    assert roles.ran_as() == []
 
 
 CITEXT = """

@@ -93,7 +93,7 @@ def test_no_object_shows_a_secret_that_it_was_given() -> None:
     shown = [
         *(postgres, postgres.settings, sql, sql._settings, kafka, kafka.settings, avro, avro.broker(), source),
         *(pipeline, store, store.database, store.database.url, store.database.engine, Operations(POSTGRES)),
-        *(Security.of(LOGIN), Part(POSTGRES, {}, None, (), "SELECT 1", "l"), pipeline.guarantees),
+        *(Security.of(LOGIN), Part(POSTGRES, "pg_catalog", {}, None, (), "SELECT 1", "l"), pipeline.guarantees),
     ]
     for one in shown:
         assert SECRET not in f"{one!r} {one}", type(one)

@@ -121,6 +121,17 @@ def asked(connection: sa.Connection) -> Ask:
     return rows
 
 
+def take_safe_path(ask: Ask) -> tuple[str, list[str]]:
+    """Set the safe path for the transaction at hand. Returns it, and what it leaves out of the role's own path."""
+    ask(SAFE_PATH[0], ())
+    schemas = "pg_catalog.current_schemas(false)::pg_catalog.text[]"
+    ((own,),) = ask(f"SELECT {schemas}", ())
+    for statement in SAFE_PATH:
+        ask(statement, ())
+    ((safe, path),) = ask(f"SELECT {schemas}, pg_catalog.current_setting('search_path')", ())
+    return path, [name for name in own if name not in safe]
+
+
 def check_tables(connection: sa.Connection, names: Sequence[str]) -> None:
     """`check_ours` on Postgres; other databases have one owner each."""
     if connection.dialect.name == "postgresql":

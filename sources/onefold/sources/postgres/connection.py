@@ -57,7 +57,6 @@ def settings(source: PostgresSource, connection: Connection) -> dict[str, str | 
     """Settings of each transaction that plans or reads, None for the default. Not startup options: PgBouncer does not
     pass those on."""
     ours: dict[str, str | None] = {
-        "search_path": None,  # behind a pooler others may have left theirs
         **_TEXTS,
         "statement_timeout": str(round(source.statement_timeout_s * 1000)),
         "lock_timeout": str(round(source.lock_timeout_s * 1000)),
@@ -70,6 +69,7 @@ def settings(source: PostgresSource, connection: Connection) -> dict[str, str | 
 def begin(source: PostgresSource, connection: Connection, **more: str) -> None:
     """Start a transaction with our settings. READ COMMITTED: a later statement sees what an earlier one waited for."""
     connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY")
+    connection.execute("SET LOCAL search_path = pg_catalog")  # behind a pooler others may have left theirs
     ours = settings(source, connection) | more
     names, values = list(ours), list(ours.values())
     set_all = "SELECT set_config(name, value, true) FROM unnest(%s::text[], %s::text[]) AS ours (name, value)"

@@ -22,6 +22,7 @@ class Part:
     """What one task reads. Pickles."""
 
     conninfo: str = field(repr=False)  # it may hold a password
+    path: str  # search_path
     settings: dict[str, str | None]
     snapshot: str | None  # its id; None: the part's own
     columns: tuple[Column, ...]
@@ -51,11 +52,11 @@ def plan(source: PostgresSource, schema: pa.Schema | None = None) -> list[Part]:
         relation = find(connection, source)
         columns = resolve(source, relation.columns, schema)
         ours = settings(source, connection)
-        return [_part(source, ours, columns, pieces) for pieces in slices(connection, source, relation)]
+        return [_part(source, relation.path, ours, columns, pieces) for pieces in slices(connection, source, relation)]
 
 
 def _part(
-    source: PostgresSource, ours: dict[str, str | None], columns: tuple[Column, ...], pieces: list[Slice]
+    source: PostgresSource, path: str, ours: dict[str, str | None], columns: tuple[Column, ...], pieces: list[Slice]
 ) -> Part:
     selected = ", ".join([column.select for column in columns] + list(_dimensions(columns)))
     condition = f" AND ({source.where}\n)" if source.where else ""
@@ -65,6 +66,7 @@ def _part(
     more = f", and {len(pieces) - 1} more" if len(pieces) > 1 else ""
     return Part(
         conninfo(source.url),
+        path,
         ours,
         source.snapshot if source.snapshot not in ("shared", "each") else None,
         columns,

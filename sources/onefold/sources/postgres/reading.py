@@ -58,6 +58,7 @@ def _begin(cursor: Any, part: Part) -> None:
             cursor.execute(f"SET TRANSACTION SNAPSHOT '{snapshot}'")
         except adbc.Error as error:
             raise errors.of_importing(error, snapshot, part.label) from error
+    cursor.execute(f"SET LOCAL search_path = {part.path}")
     chosen = {name: "NULL" if value is None else f"'{value}'" for name, value in part.settings.items()}
     ours = ", ".join(f"set_config('{name}', {value}, true)" for name, value in chosen.items())
     cursor.execute(f"SELECT started, {ours} FROM ({STARTED}) AS server")

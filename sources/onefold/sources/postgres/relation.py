@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import psycopg
 from psycopg import sql
 
+from onefold.core import postgres_trust
 from onefold.core.errors import ConfigError
 from onefold.sources.postgres.connection import Connection
 from onefold.sources.postgres.source import PostgresSource
@@ -19,12 +21,14 @@ __all__ = ["Relation", "find"]
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """`text` stands after FROM; `oid` and `kind` (pg_class.relkind) are None for a query."""
+    """`text` stands after FROM; `oid` and `kind` (pg_class.relkind) are None for a query. `path` is the search_path
+    under which it was found, and is read."""
 
     text: str
     oid: int | None
     kind: str | None
     columns: tuple[tuple[str, PostgresType], ...]
+    path: str
 
 
 _PART = r'"(?:[^"]|"")+"|[^."]+'
@@ -51,13 +55,21 @@ def find(connection: Connection, source: PostgresSource) -> Relation:
     """Look the source up and lock it (ACCESS SHARE, with all partitions) until the transaction's end.
 
     A snapshot that is taken after this sees what is read later: nobody can truncate, drop or rewrite it meanwhile.
-    Raises ConfigError.
+    From here on the transaction has a path of schemas in which nobody else can create anything. Raises ConfigError.
     """
+    path, left_out = postgres_trust.take_safe_path(lambda text, given: _rows(connection, text, given))
+    if left_out and (source.query or source.where):
+        raise ConfigError(
+            f"{source.name}: its {'query' if source.query else 'where'} would look names up in schema {left_out[0]!r},"
+            " where others may create functions and operators that then run as this role. REVOKE CREATE ON SCHEMA"
+            f" {_identifier(left_out[0])} FROM them (PUBLIC has none since Postgres 15), or leave it out of the path:"
+            " ALTER ROLE ... SET search_path = ..., with names from elsewhere written with their schema"
+        )
     oid, kind, names = None, None, None
     if source.table is None:
         text = f"({(source.query or '').strip().rstrip(';')}\n) AS onefold_query"
     else:
-        oid, kind, text = _table(connection, source.table)
+        oid, kind, text = _table(connection, source.table, left_out)
         names = [name for (name,) in connection.execute(_NAMES, (oid,))]
         _known(source, [*(source.columns or ()), *([source.split_by] if source.split_by else [])], names)
     wanted = source.columns or names
@@ -72,17 +84,25 @@ def find(connection: Connection, source: PostgresSource) -> Relation:
             f"{source.name} must have at least one column, and each name once; it has "
             f"{', '.join(name for name, _ in columns) or 'none'}"
         )
-    return Relation(text, oid, kind, columns)
+    return Relation(text, oid, kind, columns, path)
 
 
-def _table(connection: Connection, given: str) -> tuple[int, str, str]:
+def _rows(connection: Connection, text: str, given: Sequence[object]) -> list[tuple[Any, ...]]:
+    cursor = connection.execute(text.encode(), given or None)
+    return cursor.fetchall() if cursor.description else []
+
+
+def _table(connection: Connection, given: str, left_out: Sequence[str]) -> tuple[int, str, str]:
     match = _TABLE.fullmatch(given)
     if match is None:
         raise ConfigError(f"table={given!r} must be a table's name or schema.table; quote names that hold a dot")
     name = ".".join(_identifier(_unquoted(part)) for part in match.groups() if part is not None)
     row = connection.execute(_FIND, (name,)).fetchone()
     if row is None:
-        raise ConfigError(f"there is no table {given} in that database: check its name and the URL")
+        elsewhere = f", and name its schema: {', '.join(left_out)} is not looked into, where others may create"
+        raise ConfigError(
+            f"there is no table {given} in that database: check its name and the URL{elsewhere if left_out else ''}"
+        )
     oid, kind, schema, table = row
     if kind not in _READABLE:
         raise ConfigError(f"{given} is no table or view (pg_class.relkind {kind!r})")
