@@ -22,7 +22,7 @@ from onefold.core import Committable, EpochRecord, LastResource, Positions, Rang
 from onefold.core.driver import Driver
 from onefold.core.effects import EpochRequest
 from onefold.core.patience import Patience
-from onefold.core.protocol import Initial, Outcome, Started, epoch, start
+from onefold.core.protocol import Initial, Outcome, Started, epoch, start, sweep
 from onefold.core.store import CheckpointStore
 from onefold.sinks import PostgresSink
 from onefold.sinks.postgres import committer as committing
@@ -70,6 +70,7 @@ class Life(Generic[S]):
         initial = Initial(initial or _at(0), from_ledger and bool(has_ledger))
         protocol = start(self.names, initial, adopt_ledger, accept_damage, self.may_come_late)
         self.started = self.driver.run(protocol)
+        self.driver.run(sweep(self.started.generation, self.names))  # nobody has a checkpoint here
         return self.started
 
     def open(self, schema: pa.Schema, **of_sinks: pa.Schema) -> None:

@@ -259,12 +259,12 @@ def test_only_the_owner_may_and_the_error_names_the_owner_and_the_statement(post
     try:
         sql(f"CREATE SCHEMA onefold_sinks AUTHORIZATION {writer}; GRANT ALL ON SCHEMA public TO {owner}, {writer}")
         sql(f"SET ROLE {owner}; CREATE TABLE t (id integer, name text); GRANT INSERT ON t TO {writer}")
-        evolving(url).open("p", OLD.schema).close()  # nothing to alter, nothing to own
+        evolving(url, "public.t").open("p", OLD.schema).close()  # nothing to alter, nothing to own
         with pytest.raises(ConfigError, match=f'GRANT "{owner}" to the role') as caught:
-            evolving(url).open("p", NEW.schema)
+            evolving(url, "public.t").open("p", NEW.schema)
         assert 'ALTER TABLE "public"."t" ALTER COLUMN "id" TYPE bigint' in str(caught.value)
         sql(f"GRANT {owner} TO {writer}")
-        evolving(url).open("p", NEW.schema).close()
+        evolving(url, "public.t").open("p", NEW.schema).close()
         assert columns(sql) == EVOLVED
         assert sql("SELECT role FROM onefold_sinks.onefold_evolutions") == [(writer,)]
     finally:

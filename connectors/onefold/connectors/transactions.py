@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from onefold.core import Committable, ConfigError, EpochState, LastResource, OnefoldError
 from onefold.core.driver import Driver
 from onefold.core.effects import Pause, StoreFacts
-from onefold.core.protocol import Started, start
+from onefold.core.protocol import Started, start, sweep
 from onefold.core.settling import Fate, Survey, settle, survey
 from onefold.core.store import CheckpointStore
 from onefold.sinks.postgres.operations import Operations, Prepared
@@ -56,7 +56,8 @@ class Transactions:
             return driver.run(settle(found, lambda committable: gid in (None, committable.handle)))
 
     def take_over(self, pipeline: str) -> Started:
-        """A new generation, which fences every driver of the pipeline, and its recovery: what every start does."""
+        """A new generation, which fences every driver of the pipeline, its recovery and a sweep: what every start does,
+        except that nobody holds a query's checkpoint against the store."""
         with self._driver(pipeline, lambda _: True) as driver:
             facts = self._survey(pipeline, driver).facts
             named = _sinks_of(facts) or tuple(driver.committers)
@@ -68,7 +69,9 @@ class Transactions:
                 )
             for sink in named:
                 self._operations.migrate(pipeline, sink)
-            return driver.run(start(named, None))
+            started = driver.run(start(named, None))
+            driver.run(sweep(started.generation, named))
+            return started
 
     def _verdicts(self, pipeline: str | None, ours: list[Prepared]) -> Iterator[Verdict]:
         here = [t for t in ours if t.is_here]
