@@ -3,7 +3,7 @@
 # make torture random faults on real servers and a real Spark, audited by named invariants after each round
 # make test    every test, on real servers that it starts and stops, in as many processes as there are processors
 # make sanitize  the compiled Kafka fetch under the address, leak and undefined behaviour sanitizers
-# make check   format, lint, types, unit tests: about a minute
+# make check   format, lint, types, unit tests: one to two minutes
 # make bench   throughput, side by side with other ways: the whole main job
 # make bench-postgres   the same of the Postgres sink alone, from memory and from Spark
 # make bench-kafka      the same of Kafka alone: a topic into columns, rows into a topic
