@@ -293,6 +293,11 @@ _ALL: tuple[Mutant, ...] = (
     Mutant(
         "a gap is taken for the next range",
         (
+            Patch(  # what a checkpoint has done is looked at before the range
+                RECOVERY,
+                "    if relation in (Relation.AHEAD, Relation.UNORDERED) or (",
+                "    if relation is Relation.UNORDERED or (",
+            ),
             Patch(
                 RECOVERY,
                 "        case Relation.SAME:\n            return Next()\n",
@@ -633,6 +638,13 @@ UNIT_MUTANTS: tuple[Mutant, ...] = (
         "        if record is None and is_own and shown.epoch < last:\n",
         "        if record is None and is_own and shown.epoch < 0:\n",
         "test_recovery.py::test_an_epoch_that_the_store_has_forgotten_is_no_other_history",
+    ),
+    _unit(  # a checkpoint that has lost what it committed, beside an older copy of the store
+        "a batch beyond the recorded end continues it",
+        RECOVERY,
+        "        case Relation.SAME:\n            return Next()\n        case Relation.AHEAD:\n",
+        "        case Relation.SAME | Relation.AHEAD:\n            return Next()\n        case None:\n",
+        "test_recovery.py::test_gaps_overlaps_and_truncated_topics_are_refused",
     ),
 )
 
