@@ -17,6 +17,7 @@ from support import CrashError, crash, failing_at
 
 from onefold.connectors.transactions import Transactions
 from onefold.core import ConfigError, LastResource
+from onefold.core.findings import Level
 from onefold.core.settling import Fate
 from onefold.core.store import CheckpointStore
 from onefold.sinks import PostgresSink, SqlSink
@@ -562,6 +563,9 @@ def test_a_tenants_prepared_transaction_stops_nobody(
         assert {v.fate for v in ours} == {Fate.LEAVE}
         assert all(f"prepared by role '{roles.tenant}'" in v.because for v in ours)
         assert transactions.settle("p") == {}
+    found = [finding.says for finding in sink(roles).examine("p", None) if finding.level is Level.CAUTION]
+    assert any(f"{len(gids)} prepared transactions under this sink's names" in says for says in found), found
+    assert sink(roles).held("p") == []
 
 
 @pytest.mark.parametrize("elsewhere", [False, True])

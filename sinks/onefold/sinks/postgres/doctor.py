@@ -10,6 +10,7 @@ from onefold.core.findings import Finding, Held, Level
 from onefold.core.invariants import NoLoss
 from onefold.sinks.postgres import connection as pool
 from onefold.sinks.postgres import plan as plans
+from onefold.sinks.postgres import prepared
 from onefold.sinks.postgres import target as targets
 from onefold.sinks.postgres.incarnation import Incarnation
 from onefold.sinks.postgres.naming import Gid, gid_prefix
@@ -18,6 +19,7 @@ from onefold.sinks.postgres.plan import Delivery, Settings
 __all__ = ["examine", "held"]
 
 _FORGOTTEN_S = 600  # what docs/operations.md has people watch for
+_SHOWN_MAX = 3
 _SETTINGS = """
 SELECT current_setting('server_version'), current_setting('fsync'), current_setting('full_page_writes'),
        current_setting('synchronous_commit')
@@ -25,15 +27,12 @@ SELECT current_setting('server_version'), current_setting('fsync'), current_sett
 _STANDBYS = "SELECT application_name, sync_state FROM pg_stat_replication ORDER BY 1"
 _LISTED = """
 SELECT gid, extract(epoch FROM now() - prepared)::float8 FROM pg_prepared_xacts
-WHERE starts_with(gid, %s) AND database = current_database() ORDER BY prepared
+WHERE gid = ANY(%s) ORDER BY prepared
 """
 _COSTS = (
     "It holds locks, and a slot of max_prepared_transactions, until the pipeline's next start, or `onefold txn resolve"
     " --gid {}`"
 )
-_PREPARED = """
-SELECT count(*), extract(epoch FROM max(now() - prepared))::float8 FROM pg_prepared_xacts WHERE starts_with(gid, %s)
-"""
 
 
 def examine(settings: Settings, pipeline: str) -> Iterator[Finding]:
@@ -46,10 +45,11 @@ def examine(settings: Settings, pipeline: str) -> Iterator[Finding]:
 
 
 def held(settings: Settings, pipeline: str) -> list[Held]:
-    """The prepared transactions of the sink."""
+    """The prepared transactions of the sink that this role may end."""
     doing = f"sink {settings.name!r} of pipeline {pipeline!r}, listing prepared transactions"
     with pool.borrow(settings.conninfo("doctor"), doing) as connection:
-        rows = connection.execute(_LISTED, (gid_prefix(pipeline, settings.name),)).fetchall()
+        ours, _ = prepared.named(connection, gid_prefix(pipeline, settings.name))
+        rows = connection.execute(_LISTED, (list(ours),)).fetchall()
     found = []
     for name, age_s in rows:
         gid = Gid.parse_any(name)
@@ -132,16 +132,25 @@ def _delivery(connection: pool.Connection, settings: Settings) -> Iterator[Findi
 
 
 def _prepared(connection: pool.Connection, pipeline: str, sink: str) -> Iterator[Finding]:
-    row = connection.execute(_PREPARED, (gid_prefix(pipeline, sink),)).fetchone()
-    assert row is not None
-    count, oldest_s = row
-    if not count:
+    ours, others = prepared.named(connection, gid_prefix(pipeline, sink))
+    ages_s = [age_s for _, age_s in connection.execute(_LISTED, (list(ours),))]
+    if not ages_s:
         yield Finding(Level.FINE, "nothing of this sink is prepared now")
-    elif oldest_s < _FORGOTTEN_S:
-        yield Finding(Level.FINE, f"prepared transactions of this sink: {count}, the oldest for {oldest_s:.0f} s")
+    elif ages_s[0] < _FORGOTTEN_S:
+        yield Finding(
+            Level.FINE, f"prepared transactions of this sink: {len(ages_s)}, the oldest for {ages_s[0]:.0f} s"
+        )
     else:
         yield Finding(
             Level.CAUTION,
-            f"prepared transactions of this sink: {count}, the oldest for {oldest_s / 60:,.0f} minutes: they hold "
-            "locks until the pipeline is started, or `onefold txn resolve`",
+            f"prepared transactions of this sink: {len(ages_s)}, the oldest for {ages_s[0] / 60:,.0f} minutes: they "
+            "hold locks until the pipeline is started, or `onefold txn resolve`",
+        )
+    if others:
+        owners = sorted({repr(other.owner) if other.owner else "a role that was dropped" for other in others})
+        yield Finding(
+            Level.CAUTION,
+            f"{len(others)} prepared transactions under this sink's names are not its own: {', '.join(owners)} "
+            "prepared them, of which this role is no member. The pipeline leaves them alone; ROLLBACK PREPARED as "
+            f"their owner frees their slots and locks: {', '.join(other.gid for other in others[:_SHOWN_MAX])}",
         )

@@ -6,6 +6,7 @@ process has this one's memory, so no value is copied to it; what comes back is p
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import pickle
 import select
@@ -106,6 +107,7 @@ def _in_child(work: Callable[[], T]) -> T:
 
 
 def _answer(work: Callable[[], Any], writing: int) -> NoReturn:
+    faulthandler.disable()  # how it ends is its answer, and no trace for the worker's log
     try:
         try:
             said = pickle.dumps((True, work()))
