@@ -19,7 +19,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 INSTALLED := .venv/installed
 TOOLS := .onefold/tools/installed
-UNIT := core/tests hbase/tests sources/tests sinks/tests connectors/tests
+UNIT := core/tests clients/tests sources/tests sinks/tests connectors/tests
 NATIVE := $(addprefix sources/onefold/sources/kafka/native/,building.py fetch.c rdkafka.h)
 ARGS ?=
 

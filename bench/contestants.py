@@ -19,8 +19,8 @@ from bench.world import DDL, PARTITIONS, SCHEMA, Used, World
 from onefold.core import TaskId
 from onefold.sinks import PostgresSink
 from onefold.spark import Pipeline, register
-from onefold.spark.direct import RANGES, Fetch
-from onefold.spark.writers import run_writers
+from onefold.spark.runtime.direct import RANGES, Fetch
+from onefold.spark.runtime.writers import run_writers
 
 __all__ = ["CONTESTANTS", "Contestant", "Run"]
 

@@ -18,7 +18,7 @@ from confluent_kafka.cimpl import NewTopic
 from pyspark.sql import DataFrame, SparkSession
 
 from bench.world import cpu_s
-from onefold.connectors.spark_session import spark_session
+from onefold.cli.spark_session import spark_session
 from onefold.local import KafkaServer
 from onefold.sources import IdsWithin, OrderedIds
 from onefold.spark import deduplicate, register

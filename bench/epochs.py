@@ -12,10 +12,10 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from onefold.core import Committable, EpochRecord, LastResource, Positions, Range, Sink, SinkKind, TaskId
-from onefold.core.driver import Driver
-from onefold.core.effects import EpochRequest, Pause
-from onefold.core.protocol import Initial, epoch, start
-from onefold.core.store import CheckpointStore
+from onefold.core.protocol.coordinator import Driver
+from onefold.core.protocol.effects import EpochRequest, Pause
+from onefold.core.protocol.epoch import Initial, epoch, start
+from onefold.core.store.checkpoint_store import CheckpointStore
 
 __all__ = ["Epochs", "Writers", "new_store"]
 

@@ -18,12 +18,12 @@ import pyarrow as pa
 import pyruhvro
 
 from bench.orders import AVRO, SCHEMA
-from onefold.connectors.workload.orders import orders
-from onefold.sources.kafka import avro, avro_decoding
-from onefold.sources.kafka.avro_types import AvroSchema
-from onefold.sources.kafka.csv import CsvParser
-from onefold.sources.kafka.json import JsonParser
-from onefold.sources.kafka.sifting import TooManyBad, sift
+from onefold.sources.kafka.formats.avro import avro, decoding
+from onefold.sources.kafka.formats.avro.types import AvroSchema
+from onefold.sources.kafka.formats.bad_values import TooManyBad, sift
+from onefold.sources.kafka.formats.csv import CsvParser
+from onefold.sources.kafka.formats.json import JsonParser
+from onefold.trials.workload.orders import orders
 
 ROWS = 10_000
 REPEATS = 15
@@ -153,7 +153,7 @@ def _avro(schema: dict[str, Any], rows: list[dict[str, Any]], what: str) -> list
     reader = AvroSchema(text)
     parser = avro.AvroParser(reader.arrow, reader, avro.Plain(reader))
     columns = list(zip(reader.arrow, reader.node.inside, strict=True))
-    general = avro_decoding._general(reader.stripped, reader, columns)
+    general = decoding._general(reader.stripped, reader, columns)
     results = [
         (f"Avro{what} (ours)", microseconds(lambda v: sift(v, parser, 0), values)),
         (f"Avro{what}, fastavro, then pyarrow", microseconds(general, values)),

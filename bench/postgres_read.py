@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from bench.jars import NotAvailable, spark_jars
 from bench.world import cpu_s
-from onefold.connectors.spark_session import spark_session
+from onefold.cli.spark_session import spark_session
 from onefold.local import PostgresServer
 from onefold.sources import PostgresSource
 from onefold.sources.postgres import plan, read

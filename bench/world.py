@@ -19,10 +19,10 @@ from confluent_kafka.cimpl import NewTopic
 from pyspark.sql import SparkSession
 
 from bench.jars import NotAvailable, spark_jars
-from onefold.connectors.spark_session import spark_session
-from onefold.connectors.workload.orders import produce
+from onefold.cli.spark_session import spark_session
 from onefold.local import KafkaServer, PostgresServer
 from onefold.sources import KafkaSource
+from onefold.trials.workload.orders import produce
 
 __all__ = ["DDL", "PARTITIONS", "SCHEMA", "Used", "World", "cpu_s", "open_world"]
 

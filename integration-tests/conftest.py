@@ -26,12 +26,12 @@ from pyspark.sql import SparkSession
 from sql_bench import Bench, Make
 from support import Rig, wait_until
 
-from onefold.connectors.spark_session import spark_session
-from onefold.connectors.transactions import Transactions
-from onefold.hbase import Family, HBaseSettings, HBaseTable, tables
+from onefold.cli.spark_session import spark_session
+from onefold.cli.txn.transactions import Transactions
+from onefold.clients.hbase import Family, HBaseSettings, HBaseTable, tables
 from onefold.local import HBaseServer, KafkaServer, LocalServerError, MariaDbServer, PostgresServer
-from onefold.local.mariadb_binaries import mariadb_binaries
-from onefold.sinks.postgres.operations import Operations
+from onefold.local.mariadb.binaries import mariadb_binaries
+from onefold.sinks.postgres.admin import Operations
 
 
 class _Named:

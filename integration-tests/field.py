@@ -19,7 +19,7 @@ from passwords import password_at, password_of, plain_url
 from onefold.local import LocalServerError, PostgresServer
 from onefold.local.cache import cache_directory
 from onefold.local.debian import unpack
-from onefold.local.postgres_binaries import SYSTEM_CACHE, postgres_binaries, run, service_user
+from onefold.local.postgres.binaries import SYSTEM_CACHE, postgres_binaries, run, service_user
 from onefold.local.process import ProcessRef, kill_tree, spawn
 from onefold.local.resources import HOST, exclusive
 

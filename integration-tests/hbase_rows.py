@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 from lives import Epochs
 
+from onefold.clients.hbase import HBaseSettings, HBaseTable
 from onefold.core import EpochRecord, SinkWriter, TaskId
-from onefold.hbase import HBaseSettings, HBaseTable
 from onefold.sinks import HBaseSink
 
 __all__ = ["SCHEMA", "Line", "Row", "rows"]

@@ -11,7 +11,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from onefold.sources import KafkaSource
 from onefold.sources.kafka import OffsetRange, Planner, Records, fetch, ranges
-from onefold.sources.kafka.standing import Standing
+from onefold.sources.kafka.planning.offset_snapshot import Standing
 
 QUIET = {"log_level": 0}
 

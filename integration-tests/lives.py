@@ -18,17 +18,18 @@ import psycopg
 import pyarrow as pa
 import pytest
 
-from onefold.core import Committable, EpochRecord, LastResource, Positions, Range, Sink, SinkKind, TaskId, driver
-from onefold.core.driver import Driver
-from onefold.core.effects import EpochRequest
-from onefold.core.patience import Patience
-from onefold.core.protocol import Initial, Outcome, Started, epoch, start, sweep
-from onefold.core.store import CheckpointStore
+from onefold.core import Committable, EpochRecord, LastResource, Positions, Range, Sink, SinkKind, TaskId
+from onefold.core.protocol import coordinator
+from onefold.core.protocol.coordinator import Driver
+from onefold.core.protocol.effects import EpochRequest
+from onefold.core.protocol.epoch import Initial, Outcome, Started, epoch, start, sweep
+from onefold.core.protocol.patience import Patience
+from onefold.core.store.checkpoint_store import CheckpointStore
 from onefold.sinks import PostgresSink
-from onefold.sinks.postgres import committer as committing
 from onefold.sinks.postgres import writer as writing
-from onefold.spark import writers
-from onefold.spark.bad_records import Policy
+from onefold.sinks.postgres.commit import committer as committing
+from onefold.spark.runtime import writers
+from onefold.spark.runtime.bad_records import Policy
 
 __all__ = ["Epochs", "Line", "MakeWorld", "World", "assert_exact", "at_failpoint", "later", "worlds"]
 
@@ -313,7 +314,7 @@ def at_failpoint(monkeypatch: pytest.MonkeyPatch, place: str, act: Callable[[], 
             passed.append(name)
             act()
 
-    for module in (driver, committing, writing, writers):
+    for module in (coordinator, committing, writing, writers):
         monkeypatch.setattr(module, "failpoint", failpoint)
     return passed
 

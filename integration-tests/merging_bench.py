@@ -11,13 +11,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from onefold.clients.hbase import HBaseSettings
+from onefold.clients.hbase.table import HBaseTable
 from onefold.core import Committable, TaskId
-from onefold.hbase import HBaseSettings
-from onefold.hbase.table import HBaseTable
 from onefold.local import HBaseServer
 from onefold.sinks import HBaseSink
-from onefold.sinks.hbase import applying, rolling
-from onefold.sinks.hbase.merging import own_cell
+from onefold.sinks.hbase.merge.merge import own_cell
+from onefold.sinks.hbase.modes import applying, rolling
 
 __all__ = ["Bench", "Died", "Held", "dies", "held"]
 

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
-from onefold.connectors.spark_session import spark_session
-from onefold.core.store import CheckpointStore
+from onefold.cli.spark_session import spark_session
+from onefold.core.store.checkpoint_store import CheckpointStore
 from onefold.sinks import KafkaSink, PostgresSink
 from onefold.sources import KafkaSource, PostgresSource
 from onefold.spark import Pipeline, read_postgres

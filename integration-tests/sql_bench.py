@@ -18,8 +18,8 @@ from onefold.core import (
     TaskId,
 )
 from onefold.core.contract import Decided, EpochRecord
-from onefold.core.effects import EpochRequest
-from onefold.core.store import CheckpointStore
+from onefold.core.protocol.effects import EpochRequest
+from onefold.core.store.checkpoint_store import CheckpointStore
 from onefold.sinks import SqlSink
 
 __all__ = ["DELETES", "NOW_MS", "PIPELINE", "UPSERT", "Bench", "Make", "rows"]

@@ -14,8 +14,9 @@ import pytest
 from kafka_topics import in_order
 from pyspark.sql import DataFrame, SparkSession
 
-from onefold.core import Sink, driver
-from onefold.core.protocol import Outcome
+from onefold.core import Sink
+from onefold.core.protocol import coordinator
+from onefold.core.protocol.epoch import Outcome
 from onefold.sinks import PostgresSink
 from onefold.sources import KafkaSource
 from onefold.spark import Pipeline
@@ -38,7 +39,7 @@ def failing_at(monkeypatch: pytest.MonkeyPatch, place: str, act: Callable[[], No
             passed.append(name)
             act()
 
-    monkeypatch.setattr(driver, "failpoint", failpoint)
+    monkeypatch.setattr(coordinator, "failpoint", failpoint)
 
 
 def crash() -> None:

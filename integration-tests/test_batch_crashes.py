@@ -15,8 +15,8 @@ from batch_job import ROWS, RUN, BatchJob
 from pyspark.sql import SparkSession
 from support import Rig, wait_until
 
-from onefold.connectors.workload.processes import SessionProcess
 from onefold.spark import register
+from onefold.trials.workload.processes import SessionProcess
 
 pytestmark = pytest.mark.servers
 REACH_S_MAX = 180.0

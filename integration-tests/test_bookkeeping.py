@@ -11,17 +11,17 @@ from support import CrashError, crash, failing_at
 from txns import onefold
 from typer.testing import CliRunner
 
-from onefold.connectors.cli import app
+from onefold.cli.main import app
 from onefold.core import CheckpointMismatch, ConfigError, Fenced
 from onefold.sinks import PostgresSink
-from onefold.sinks.postgres import layout
+from onefold.sinks.postgres.ledger import migrations
 from onefold.sinks.postgres.naming import stage_name
 
 pytestmark = pytest.mark.servers
 
 DELIVERIES = ["two_phase", "staged"]
 
-# Steps of a onefold to come, as the rules in layout.py allow them.
+# Steps of a onefold to come, as the rules in migrations.py allow them.
 LATER = (
     "CREATE TABLE {s}.onefold_more (pipeline text PRIMARY KEY)",
     "ALTER TABLE {s}.onefold_ledger ADD COLUMN note text NOT NULL DEFAULT ''; ALTER TABLE {s}.onefold_staged ADD y int",
@@ -51,14 +51,14 @@ def test_every_step_is_one_that_prepared_work_and_writers_of_the_first_layout_ma
     make: MakeWorld, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A prepared transaction keeps its locks on the tables: a step that waits for them would wait for ever."""
-    monkeypatch.setattr(layout, "_LOCK_TIMEOUT_S", 2)
+    monkeypatch.setattr(migrations, "_LOCK_TIMEOUT_S", 2)
     with psycopg.connect(postgres_url, autocommit=True) as old:
         with monkeypatch.context() as patched:
-            patched.setattr(layout, "STEPS", layout.STEPS[:1])
-            layout.migrate(old, "onefold_sinks")
+            patched.setattr(migrations, "STEPS", migrations.STEPS[:1])
+            migrations.migrate(old, "onefold_sinks")
         old.execute(f"BEGIN; {A_PART.format(gid='one')}; PREPARE TRANSACTION 'one'".encode())
         world = make()
-        assert version(world) == len(layout.STEPS)
+        assert version(world) == len(migrations.STEPS)
         old.execute(f"BEGIN; {A_PART.format(gid='two')}; PREPARE TRANSACTION 'two'".encode())
         old.execute(THE_REST.encode())
         for gid in ("one", "two"):
@@ -77,9 +77,9 @@ def test_decided_work_of_an_older_layout_is_finished_under_a_newer_one(
         failing_at(patched, "after:Decide", crash)
         with pytest.raises(CrashError):
             old.epoch(1)
-    monkeypatch.setattr(layout, "STEPS", (*layout.STEPS, *LATER))
+    monkeypatch.setattr(migrations, "STEPS", (*migrations.STEPS, *LATER))
     new = make(delivery=delivery)
-    assert version(new) == len(layout.STEPS)
+    assert version(new) == len(migrations.STEPS)
     assert new.start().finished == 1
     new.epoch(2)
     new.assert_exact(3)
@@ -89,11 +89,11 @@ def test_decided_work_of_an_older_layout_is_finished_under_a_newer_one(
 def test_an_older_onefold_runs_on_beside_a_migration_and_its_next_start_is_refused(
     make: MakeWorld, monkeypatch: pytest.MonkeyPatch, delivery: str
 ) -> None:
-    steps = layout.STEPS
+    steps = migrations.STEPS
     old = make(delivery=delivery)
     old.start()
     with monkeypatch.context() as patched:
-        patched.setattr(layout, "STEPS", (*steps, *LATER))
+        patched.setattr(migrations, "STEPS", (*steps, *LATER))
         old.between_tasks = lambda: make("other", pipeline="newer", delivery=delivery).close()
         old.epoch(0)
     old.between_tasks = lambda: None
@@ -107,7 +107,7 @@ def test_an_older_onefold_runs_on_beside_a_migration_and_its_next_start_is_refus
 
 def test_drivers_that_migrate_at_once_run_each_step_once(make: MakeWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     make()
-    monkeypatch.setattr(layout, "STEPS", (*layout.STEPS, *LATER))
+    monkeypatch.setattr(migrations, "STEPS", (*migrations.STEPS, *LATER))
     barrier, opened = threading.Barrier(4), []
 
     def recover(number: int) -> None:
@@ -119,7 +119,7 @@ def test_drivers_that_migrate_at_once_run_each_step_once(make: MakeWorld, monkey
         thread.start()
     for thread in threads:
         thread.join(timeout=60)
-    assert [version(world) for world in opened] == [len(layout.STEPS)] * 4
+    assert [version(world) for world in opened] == [len(migrations.STEPS)] * 4
     assert make().sql("SELECT count(*) FROM onefold_sinks.onefold_ledger") == [(5,)]
 
 
@@ -127,7 +127,7 @@ def test_a_migration_that_fails_leaves_the_layout_as_it_was(make: MakeWorld, mon
     world = make()
     known = version(world)
     with monkeypatch.context() as patched:
-        patched.setattr(layout, "STEPS", (*layout.STEPS, *LATER, "CREATE TABLE {s}.onefold_more (x int)"))
+        patched.setattr(migrations, "STEPS", (*migrations.STEPS, *LATER, "CREATE TABLE {s}.onefold_more (x int)"))
         with pytest.raises(ConfigError, match="already exists"):
             make()
     assert version(world) == known
@@ -143,7 +143,7 @@ def test_a_migration_that_fails_leaves_the_layout_as_it_was(make: MakeWorld, mon
 def test_hundreds_of_epochs_leave_no_more_rows_and_no_larger_catalog_than_twenty(
     make: MakeWorld, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("onefold.core.store.KEEP_EPOCHS", 15)
+    monkeypatch.setattr("onefold.core.store.checkpoint_store.KEEP_EPOCHS", 15)
     world = make(*(PostgresSink(postgres_url, name, delivery=name) for name in DELIVERIES))
     world.ROWS, world.TASKS = 2, 1
     world.start()

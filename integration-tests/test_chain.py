@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 from support import Rig
 
 from onefold.core import CheckpointMismatch, ConfigError, Damaged, DataLoss
-from onefold.core.protocol import Outcome
+from onefold.core.protocol.epoch import Outcome
 from onefold.spark import Pipeline
 
 pytestmark = pytest.mark.servers

@@ -11,9 +11,9 @@ import pytest
 import sqlalchemy as sa
 
 from onefold.core import BadRecord, Positions, Range, Retriable
-from onefold.core.effects import EpochRequest
-from onefold.core.store import CheckpointStore
-from onefold.core.testing.store_suite import StoreSuite
+from onefold.core.protocol.effects import EpochRequest
+from onefold.core.store.checkpoint_store import CheckpointStore
+from onefold.core.testing.conformance.store_suite import StoreSuite
 from onefold.local import MariaDbServer
 
 pytestmark = pytest.mark.servers

@@ -26,7 +26,8 @@ from kafka import KafkaProducer
 
 from onefold.core.errors import BadRecord, ConfigError, Retriable
 from onefold.sources import KafkaSource
-from onefold.sources.kafka import RAW_COLUMNS, OffsetRange, Wanted, close_consumers, consumer, fetch, fetching, read
+from onefold.sources.kafka import RAW_COLUMNS, OffsetRange, Wanted, close_consumers, fetch, read
+from onefold.sources.kafka.fetching import consumer, fetcher
 from onefold.sources.kafka.native.building import NotBuilt, build, compiler
 from onefold.sources.kafka.native.library import LIBRARY_VARIABLE, find
 
@@ -84,7 +85,7 @@ def ms_of(at: datetime) -> int:
 
 def end_of(servers: str, topic: str) -> int:
     """Once the last marker is written."""
-    broker, at = fetching.Broker(servers, {}), [(topic, 0)]
+    broker, at = fetcher.Broker(servers, {}), [(topic, 0)]
     deadline = time.monotonic() + 10
     while (end := broker.latest(at)[topic, 0]) != broker.log_end(at)[topic, 0]:
         assert time.monotonic() < deadline
@@ -176,7 +177,7 @@ def test_both_ways_parse_and_refuse_the_same_json(servers: str, kafka_topic: Top
 def test_batches_have_a_bound_in_bytes_and_one_large_record_goes_alone(
     servers: str, kafka_topic: Topic, monkeypatch: pytest.MonkeyPatch, compiled: str
 ) -> None:
-    monkeypatch.setattr(fetching, "BYTES_MAX", 100_000)
+    monkeypatch.setattr(fetcher, "BYTES_MAX", 100_000)
     monkeypatch.setattr(consumer, "_CONSUME_MAX", 100)  # or one chunk may be all there is
     topic = kafka_topic(partitions=1)
     sizes = [*[1_000] * 450, 900_000, *[1_000] * 450]

@@ -11,10 +11,10 @@ from confluent_kafka.cimpl import NewTopic
 from rich.console import Console
 from support import Rig, wait_until
 
-from onefold.connectors.demo import DemoSettings, run_demo
-from onefold.connectors.workload.orders import orders, produce
-from onefold.connectors.workload.processes import JobProcess
-from onefold.connectors.workload.settings import PARTITIONS, TOPIC, Job
+from onefold.trials.demo import DemoSettings, run_demo
+from onefold.trials.workload.orders import orders, produce
+from onefold.trials.workload.processes import JobProcess
+from onefold.trials.workload.settings import PARTITIONS, TOPIC, Job
 
 pytestmark = pytest.mark.servers
 

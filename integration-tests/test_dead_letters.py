@@ -21,12 +21,12 @@ from support import AVAILABLE_NOW, CrashError, Rig, crash
 from onefold.core import Committable, ConfigError, EpochRecord, Fenced, Sink, SinkWriter, TaskId
 from onefold.core.dead_letters import BAD_COLUMNS, LETTER_COLUMNS, LETTER_HEADERS, letters
 from onefold.core.errors import BadRecord, Retriable
-from onefold.core.patience import Patience
+from onefold.core.protocol.patience import Patience
 from onefold.sinks import KafkaSink, PostgresSink
 from onefold.sources import KafkaSource
 from onefold.spark import Pipeline
-from onefold.spark.bad_records import Bad, Policy
-from onefold.spark.verify import Verification, verify
+from onefold.spark.runtime.bad_records import Bad, Policy
+from onefold.spark.verify.verify import Verification, verify
 
 pytestmark = pytest.mark.servers
 

@@ -17,8 +17,8 @@ from onefold.core import BadRecord, ConfigError, Terminal
 from onefold.sinks import KafkaSink
 from onefold.sources import IdsWithin, KafkaSource, OrderedIds
 from onefold.spark import Pipeline, deduplicate, register
-from onefold.spark.failures import from_spark
-from onefold.spark.verify import verify
+from onefold.spark.runtime.failures import from_spark
+from onefold.spark.verify.verify import verify
 
 pytestmark = pytest.mark.servers
 

@@ -19,11 +19,11 @@ from lives import Epochs, MakeWorld
 from psycopg.conninfo import make_conninfo
 from typer.testing import CliRunner
 
-from onefold.connectors.cli import app
-from onefold.connectors.doctor import Diagnosis, diagnose
+from onefold.cli.doctor.diagnosis import Diagnosis, diagnose
+from onefold.cli.main import app
 from onefold.core import ConfigError, Positions, TaskId
 from onefold.core.findings import Level
-from onefold.core.store import CheckpointStore
+from onefold.core.store.checkpoint_store import CheckpointStore
 from onefold.local import KafkaServer
 from onefold.sinks import KafkaSink, PostgresSink
 from onefold.sources import KafkaSource

@@ -12,9 +12,9 @@ import pytest
 from pyspark.sql import SparkSession
 from support import CrashError, crash, failing_at, fresh
 
+from onefold.clients.hbase import HBaseSettings, HBaseTable
+from onefold.clients.hbase.rows.mapping import TableMapping
 from onefold.core import CheckpointMismatch
-from onefold.hbase import HBaseSettings, HBaseTable
-from onefold.hbase.mapping import TableMapping
 from onefold.local import HBaseServer
 from onefold.sinks import HBaseSink
 from onefold.spark import BatchOutcome, Pipeline

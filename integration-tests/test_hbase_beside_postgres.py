@@ -20,10 +20,10 @@ from support import wait_until
 from two_sinks import OPENED, PARTS, RECOVERED, Driver, Job, Orders
 
 import onefold
+from onefold.clients.hbase import HBaseSettings, HBaseTable
+from onefold.clients.hbase.rows.mapping import TableMapping
 from onefold.core import Sink
-from onefold.core.effects import Effect, ListFolder, ReadFile
-from onefold.hbase import HBaseSettings, HBaseTable
-from onefold.hbase.mapping import TableMapping
+from onefold.core.protocol.effects import Effect, ListFolder, ReadFile
 from onefold.local import HBaseServer, KafkaServer
 
 pytestmark = pytest.mark.servers
@@ -45,7 +45,7 @@ def declared() -> set[str]:
                 continue
             text = file.read_text()
             named = re.findall(r'failpoint\("([^"]+)"\)', text)
-            computed = text.count(COMPUTED) if file.name == "driver.py" else 0
+            computed = text.count(COMPUTED) if file.name == "coordinator.py" else 0
             assert text.count("failpoint(") == len(named) + computed, f"a failpoint of {file} cannot be enumerated"
             found.update(named)
     effects = {*get_args(Effect)} - {ReadFile, ListFolder}  # of Spark's checkpoint, which such a driver has none of

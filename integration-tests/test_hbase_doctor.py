@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from onefold.connectors.cli import app
-from onefold.connectors.doctor import diagnose
+from onefold.cli.doctor.diagnosis import diagnose
+from onefold.cli.main import app
+from onefold.clients.hbase import HBaseTable, compact, tables
+from onefold.clients.hbase.idl import thrift
+from onefold.clients.hbase.pool import pool
 from onefold.core.findings import Finding, Level
-from onefold.hbase import HBaseTable, compact, tables
-from onefold.hbase.idl import thrift
-from onefold.hbase.pool import pool
-from onefold.local.hbase import HBaseServer
+from onefold.local.hbase.hbase import HBaseServer
 from onefold.sinks import HBaseSink
 
 pytestmark = pytest.mark.servers

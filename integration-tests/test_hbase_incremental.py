@@ -14,11 +14,11 @@ import pyarrow as pa
 import pytest
 from merging_bench import Bench, dies, held
 
+from onefold.clients.hbase import Cells, HBaseTable
 from onefold.core import InDoubt, Retriable
-from onefold.hbase import Cells, HBaseTable
 from onefold.local import HBaseServer
-from onefold.sinks.hbase import applying
-from onefold.sinks.hbase.merging import own_cell
+from onefold.sinks.hbase.merge.merge import own_cell
+from onefold.sinks.hbase.modes import applying
 
 pytestmark = pytest.mark.servers
 

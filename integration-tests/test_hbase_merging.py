@@ -9,17 +9,17 @@ from functools import partial
 import pyarrow as pa
 import pytest
 
+from onefold.clients.hbase import HBaseSettings, HBaseTable, tables
+from onefold.clients.hbase.rows.mapping import TableMapping
 from onefold.core.testing import check_sink
-from onefold.hbase import HBaseSettings, HBaseTable, tables
-from onefold.hbase.mapping import TableMapping
 from onefold.local import HBaseServer
 from onefold.sinks import HBaseSink
-from onefold.sinks.hbase import applying, rolling
+from onefold.sinks.hbase.modes import applying, rolling
 
 pytestmark = pytest.mark.servers
 
 CALLS = {"write", "prepare", "writer's abort", "announce", "verify", "commit", "bind", "record", "open", "recover"}
-CODE = ("onefold.sinks.hbase", "onefold.sinks.announcing", "onefold.hbase")
+CODE = ("onefold.sinks.hbase", "onefold.sinks.write_through", "onefold.clients.hbase")
 
 
 def one_each(ids: Sequence[int]) -> pa.RecordBatch:

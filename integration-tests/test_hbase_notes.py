@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from onefold.clients.hbase import Family, HBaseSettings, tables
 from onefold.core import ConfigError, EpochRecord, EpochState, Positions, Range, WriteThrough
-from onefold.hbase import Family, HBaseSettings, tables
 from onefold.local import HBaseServer
 from onefold.sinks import HBaseSink
 

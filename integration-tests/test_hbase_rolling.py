@@ -18,6 +18,8 @@ import thriftpy2
 from merging_bench import Bench, dies, held
 from thriftpy2.rpc import make_client
 
+from onefold.clients.hbase import Cells, Family, HBaseSettings, HBaseTable, tables
+from onefold.clients.hbase.rows.rows import Rows
 from onefold.core import (
     ConfigError,
     EpochRecord,
@@ -27,11 +29,9 @@ from onefold.core import (
     Range,
     WriteThrough,
 )
-from onefold.hbase import Cells, Family, HBaseSettings, HBaseTable, tables
-from onefold.hbase.rows import Rows
 from onefold.local import HBaseServer
 from onefold.sinks import HBaseSink
-from onefold.sinks.hbase import rolling
+from onefold.sinks.hbase.modes import rolling
 
 pytestmark = pytest.mark.servers
 

@@ -21,23 +21,24 @@ from Hbase_thrift import Mutation
 from lives import Epochs
 from support import CrashError, crash, failing_at
 
-from onefold.core import EpochRecord, EpochState, Positions, Range, TaskId, WriteThrough, driver
+from onefold.clients.hbase import Family, HBaseSettings, HBaseTable, tables
+from onefold.clients.hbase.rows.cells import Cells
+from onefold.clients.hbase.rows.mapping import NULL, RowKey, TableMapping
+from onefold.core import EpochRecord, EpochState, Positions, Range, TaskId, WriteThrough
 from onefold.core.errors import BadRecord, ConfigError, Fenced
+from onefold.core.protocol import coordinator
 from onefold.core.testing import check_sink
-from onefold.hbase import Family, HBaseSettings, HBaseTable, tables
-from onefold.hbase.cells import Cells
-from onefold.hbase.mapping import NULL, RowKey, TableMapping
 from onefold.local import HBaseServer
 from onefold.sinks import HBaseSink
-from onefold.sinks.hbase import row_key
+from onefold.sinks.hbase.merge.deduplicate import newest
+from onefold.sinks.hbase.modes import row_key
+from onefold.sinks.hbase.modes.row_key import ByRowKey, RowKeyWriter
 from onefold.sinks.hbase.plan import Plan
-from onefold.sinks.hbase.row_key import ByRowKey, RowKeyWriter
-from onefold.sinks.hbase.versions import newest
 
 pytestmark = pytest.mark.servers
 
 CALLS = {"write", "prepare", "writer's abort", "announce", "verify", "commit", "bind", "record", "open", "recover"}
-CODE = ("onefold.sinks.hbase", "onefold.sinks.announcing", "onefold.hbase")
+CODE = ("onefold.sinks.hbase", "onefold.sinks.write_through", "onefold.clients.hbase")
 
 
 def test_the_sink_keeps_its_promises(hbase_server: HBaseServer) -> None:
@@ -139,7 +140,7 @@ def ahead(line: Line, by_s: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another pipeline has written the rows a and b, deleting the second, and its clock was ahead."""
     real = time.time_ns
     with monkeypatch.context() as patched:
-        patched.setattr(driver.time, "time_ns", lambda: real() + int(by_s * 1e9))
+        patched.setattr(coordinator.time, "time_ns", lambda: real() + int(by_s * 1e9))
         with Epochs(line.make(), SCHEMA, pipeline="ahead", store=line.store) as life:
             life.run(rows(("a", 1, 1, False), ("b", 1, 1, True)))
 

@@ -11,10 +11,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from onefold.clients.hbase import Family, HBaseSettings, HBaseTable
+from onefold.clients.hbase.rows.mapping import RowKey, TableMapping
+from onefold.clients.hbase.tables import create
 from onefold.core.errors import BadRecord, ConfigError, SchemaMismatch
-from onefold.hbase import Family, HBaseSettings, HBaseTable
-from onefold.hbase.mapping import RowKey, TableMapping
-from onefold.hbase.tables import create
 from onefold.local import HBaseServer
 from onefold.sources import HBaseSource
 from onefold.sources.hbase import plan, read

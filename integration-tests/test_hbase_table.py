@@ -21,15 +21,15 @@ from thriftpy2.protocol.cybin import TCyBinaryProtocol
 from thriftpy2.thrift import TClient
 from thriftpy2.transport import TCyBufferedTransport, TSocket
 
+from onefold.clients.hbase import Cells, Family, HBaseSettings, HBaseTable, compact
+from onefold.clients.hbase.connection import Connection
+from onefold.clients.hbase.errors import Unanswered
+from onefold.clients.hbase.idl import SERVICE, thrift
+from onefold.clients.hbase.pool import pool
+from onefold.clients.hbase.tables import create, describe, drop, ensure
 from onefold.core.errors import BadRecord, ConfigError, InDoubt, Retriable
-from onefold.hbase import Cells, Family, HBaseSettings, HBaseTable, compact
-from onefold.hbase.connection import Connection
-from onefold.hbase.errors import Unanswered
-from onefold.hbase.idl import SERVICE, thrift
-from onefold.hbase.pool import pool
-from onefold.hbase.tables import create, describe, drop, ensure
-from onefold.local.hbase import HBaseServer
-from onefold.local.hbase_parts import ThriftProcess
+from onefold.local.hbase.hbase import HBaseServer
+from onefold.local.hbase.parts import ThriftProcess
 
 pytestmark = pytest.mark.servers
 
@@ -314,7 +314,7 @@ def test_servers_that_are_all_away_are_named_and_it_may_be_tried_again() -> None
 
 _FORKS = """
 import os, sys, pyarrow as pa
-from onefold.hbase import Cells, HBaseSettings, HBaseTable
+from onefold.clients.hbase import Cells, HBaseSettings, HBaseTable
 table = HBaseTable(HBaseSettings(sys.argv[1]), sys.argv[2])
 keys = pa.array([b"r%d" % n for n in range(200)], pa.binary())
 table.put(keys, [Cells(b"f", b"q", keys)], 1)

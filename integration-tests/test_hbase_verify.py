@@ -21,20 +21,20 @@ from pyspark.sql import functions as F
 from support import Rig, fresh
 from typer.testing import CliRunner
 
-from onefold.connectors.cli import app
+from onefold.cli.main import app
+from onefold.clients.hbase import HBaseTable
+from onefold.clients.hbase.rows.mapping import RowKey, TableMapping
 from onefold.core import ConfigError, TaskId, Terminal, WriteThrough
 from onefold.core.invariants import Comparison
-from onefold.hbase import HBaseTable
-from onefold.hbase.mapping import RowKey, TableMapping
 from onefold.local import HBaseServer
 from onefold.sinks import HBaseSink
-from onefold.sinks.hbase.folding import Declared
+from onefold.sinks.hbase.merge.aggregates import Declared
 from onefold.sources import HBaseSource
 from onefold.spark import read_hbase
-from onefold.spark.failures import from_spark
-from onefold.spark.hbase_results import due, read_results
-from onefold.spark.verify import compare, verify
-from onefold.spark.writers import run_writers
+from onefold.spark.runtime.failures import from_spark
+from onefold.spark.runtime.writers import run_writers
+from onefold.spark.verify.hbase_results import due, read_results
+from onefold.spark.verify.verify import compare, verify
 
 pytestmark = pytest.mark.servers
 

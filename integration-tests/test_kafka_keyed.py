@@ -18,6 +18,7 @@ from lives import Epochs
 from py4j.java_gateway import JavaGateway
 from support import CrashError, crash, failing_at
 
+from onefold.clients.kafka.cluster import cluster
 from onefold.core import (
     Announcement,
     Committable,
@@ -35,9 +36,9 @@ from onefold.core.testing.conformance.workbench import insist
 from onefold.local import KafkaServer
 from onefold.local.artifacts import kafka_jars
 from onefold.local.java import find_java
-from onefold.sinks.kafka import KafkaSink, requests
-from onefold.sinks.kafka.cluster import cluster
-from onefold.sinks.kafka.progress import Record
+from onefold.sinks.kafka import KafkaSink
+from onefold.sinks.kafka.transactional import txn_admin
+from onefold.sinks.kafka.transactional.transaction_log import Record
 
 pytestmark = pytest.mark.servers
 
@@ -67,7 +68,7 @@ def test_the_keyed_sink_keeps_its_promises(kafka_server: KafkaServer, kafka_topi
     topic, servers = kafka_topic(PARTITIONS), kafka_server.bootstrap_servers
     readers = Readers(servers, topic)
     sink = partial(KafkaSink, topic, bootstrap_servers=servers, mode="keyed", id="id")
-    code = ("onefold.sinks.kafka", "onefold.sinks.announcing")
+    code = ("onefold.sinks.kafka", "onefold.sinks.write_through")
     sibling = partial(sink, name="sibling")
     report = check_sink(sink, readers.ids, make_sibling=sibling, modules=code, steps_max=1, moments=1)
     print(f"\n{report}")
@@ -95,7 +96,7 @@ def test_a_keyed_sink_of_ordered_ids_keeps_its_promises_to_a_reader_of_the_highe
         check_sink,
         rows=seen,
         make_batch=of_three_sources,
-        modules=("onefold.sinks.kafka", "onefold.sinks.announcing"),
+        modules=("onefold.sinks.kafka", "onefold.sinks.write_through"),
         steps_max=1,
         moments=0,
     )
@@ -296,7 +297,7 @@ def test_a_driver_that_was_taken_over_notes_nothing(line: Line, kafka_server: Ka
 
 def notes(servers: str, prefix: str) -> list[str]:
     """The keys of a sink's records in the progress topic, in their order."""
-    log = requests.read_log(cluster(servers, {}, 20), "onefold_progress-p", 0)
+    log = txn_admin.read_log(cluster(servers, {}, 20), "onefold_progress-p", 0)
     keys = [item.key for items, _ in log for item in items if isinstance(item, Record)]
     return [key for key in keys if key.startswith(prefix)]
 

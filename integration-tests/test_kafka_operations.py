@@ -19,12 +19,12 @@ from kafka_topics import QUIET, Stream, offsets_in, open_transaction, produce
 from onefold.core.contract import EpochRecord, EpochState
 from onefold.core.errors import ConfigError, DataLoss
 from onefold.core.positions import Positions, Range
-from onefold.core.protocol import Outcome
+from onefold.core.protocol.epoch import Outcome
 from onefold.local import KafkaServer
 from onefold.sources import KafkaSource
 from onefold.sources.kafka import LagMeter, OffsetRange, close_consumers, fetch
-from onefold.sources.kafka.groups import GroupPositions
-from onefold.sources.kafka.standing import Standing
+from onefold.sources.kafka.config.groups import GroupPositions
+from onefold.sources.kafka.planning.offset_snapshot import Standing
 
 pytestmark = pytest.mark.servers
 Topic = Callable[..., str]

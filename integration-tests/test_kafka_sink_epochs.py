@@ -20,14 +20,14 @@ from kafka_life import SCHEMA, batches, live
 from kafka_reading import Reader, open_transactions, stable_and_end
 from lives import Epochs
 
+from onefold.clients.kafka.cluster import Cluster
 from onefold.core import Committable, Committer, Damaged, Decided, LedgerEntry, Member, Positions, TaskId, WorkLost
 from onefold.core.testing import check_sink
 from onefold.local import KafkaServer
 from onefold.sinks import KafkaSink
-from onefold.sinks.kafka import ledger, requests
-from onefold.sinks.kafka.cluster import Cluster
 from onefold.sinks.kafka.naming import Handle
-from onefold.sinks.kafka.progress import Record
+from onefold.sinks.kafka.transactional import ledger, txn_admin
+from onefold.sinks.kafka.transactional.transaction_log import Record
 
 pytestmark = pytest.mark.servers
 CALLS = {"write", "writer's abort", "prepare", "abort", "commit", "bind", "record", "open", "recover"}
@@ -104,7 +104,7 @@ def test_epochs_use_their_ids_again_and_leave_nothing_open(world: World) -> None
             life.run(*batches(epoch))
     world.assert_exact(3)
     cluster = Cluster(world.servers, {}, 20)
-    ids = requests.list_ids(cluster, f"onefold/p/{world.topic}/1/")
+    ids = txn_admin.list_ids(cluster, f"onefold/p/{world.topic}/1/")
     cluster.close()
     assert len(ids) == 2
 
@@ -129,7 +129,7 @@ def test_the_progress_topic_forgets_ids_that_nobody_uses_any_more_and_a_zombie_o
     world.assert_exact(9)
     cluster = Cluster(world.servers, {}, 20)
     kept: dict[str, bytes | None] = {}
-    for items, _ in requests.read_log(cluster, old.settings.progress_topic("p"), 0):
+    for items, _ in txn_admin.read_log(cluster, old.settings.progress_topic("p"), 0):
         kept |= {item.key: item.value for item in items if isinstance(item, Record) and f"/{world.topic}/" in item.key}
     cluster.close()
     generations = [name.split("/")[3] for name, value in kept.items() if value is not None]
@@ -234,7 +234,7 @@ def test_a_commit_that_was_cut_short_shows_as_a_member_though_another_transactio
     first, second = prepared
     assert first is not None and second is not None
     cluster = Cluster(world.servers, {}, 20)
-    requests.end(cluster, [Handle.parse(second.handle)], commit=True)
+    txn_admin.end(cluster, [Handle.parse(second.handle)], commit=True)
     cluster.close()
     for any_process in (committer, world.sink().recover("p")):
         assert any_process.ledger() == LedgerEntry(0, 0, 0, Positions(), "", (Member(7, 1, 1234),))
@@ -269,7 +269,7 @@ class Late:
 
     def commit(self, decided: Decided, committables: Sequence[Committable]) -> None:
         cluster = Cluster(self.world.servers, {}, 20)
-        requests.end(cluster, [Handle.parse(committables[0].handle)], commit=True)
+        txn_admin.end(cluster, [Handle.parse(committables[0].handle)], commit=True)
         cluster.close()
         self.lost = committables[1]
         expire(self.world)

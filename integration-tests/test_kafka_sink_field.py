@@ -23,6 +23,7 @@ from kafka_reading import Reader, open_transactions
 from lives import Epochs
 from support import wait_until
 
+from onefold.clients.kafka.cluster import Cluster
 from onefold.core import (
     BadRecord,
     ConfigError,
@@ -36,7 +37,6 @@ from onefold.core import (
 )
 from onefold.local import KafkaServer
 from onefold.sinks import KafkaSink
-from onefold.sinks.kafka.cluster import Cluster
 
 pytestmark = pytest.mark.servers
 UPGRADE, DOWNGRADE = 1, 2

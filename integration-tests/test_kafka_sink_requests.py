@@ -19,12 +19,13 @@ from kafka.protocol.producer import EndTxnRequest, EndTxnResponse
 from kafka_reading import Reader
 from kafka_topics import in_order
 
+from onefold.clients.kafka import errors
+from onefold.clients.kafka.cluster import Cluster
+from onefold.clients.kafka.wire import Connection, Unanswered
 from onefold.core import ConfigError, DataLoss, Retriable
 from onefold.local import KafkaServer
-from onefold.sinks.kafka import errors, requests
-from onefold.sinks.kafka.cluster import Cluster
 from onefold.sinks.kafka.naming import Handle
-from onefold.sinks.kafka.wire import Connection, Unanswered
+from onefold.sinks.kafka.transactional import txn_admin
 
 pytestmark = pytest.mark.servers
 
@@ -72,8 +73,8 @@ class Lab:
         self.begin(producer, value)
         return producer, self.found(name).handle
 
-    def found(self, name: str) -> requests.Transaction:
-        return requests.describe(self.cluster, [name])[name]
+    def found(self, name: str) -> txn_admin.Transaction:
+        return txn_admin.describe(self.cluster, [name])[name]
 
     def state(self, handle: Handle) -> str:
         return self.found(handle.transactional_id).state
@@ -121,7 +122,7 @@ def test_a_transaction_that_a_killed_process_left_open_is_committed_by_another(l
         child.send_signal(signal.SIGKILL)
     found = lab.found(name)
     assert found.state == "Ongoing" and lab.values() == []
-    assert requests.end(lab.cluster, [found.handle], commit=True) == {found.handle: OK}
+    assert txn_admin.end(lab.cluster, [found.handle], commit=True) == {found.handle: OK}
     lab.shows("left")
 
 
@@ -240,26 +241,26 @@ def test_a_log_is_read_past_other_peoples_keys_of_any_bytes(lab: Lab) -> None:
     for key in (b"\xff\x00", b"ours"):
         producer.produce(lab.topic, b"v", key)
     assert producer.flush(20) == 0
-    items = [item for some, _ in requests.read_log(lab.cluster, lab.topic, 0) for item in some]
-    assert [item.key for item in items if isinstance(item, requests.Record)] == ["\ufffd\x00", "ours"]
+    items = [item for some, _ in txn_admin.read_log(lab.cluster, lab.topic, 0) for item in some]
+    assert [item.key for item in items if isinstance(item, txn_admin.Record)] == ["\ufffd\x00", "ours"]
 
 
 def test_all_of_a_log_shows_behind_an_open_transaction_whose_readers_wait(lab: Lab) -> None:
     _, waiting = lab.opened("open")
     _, done = lab.opened("done")
     assert lab.end(done, commit=True) == OK
-    markers: list[requests.Marker] = []
+    markers: list[txn_admin.Marker] = []
     deadline_s = time.monotonic() + 10
     while not markers and time.monotonic() < deadline_s:
-        items = [item for some, _ in requests.read_log(lab.cluster, lab.topic, 0) for item in some]
-        markers = [item for item in items if isinstance(item, requests.Marker)]
+        items = [item for some, _ in txn_admin.read_log(lab.cluster, lab.topic, 0) for item in some]
+        markers = [item for item in items if isinstance(item, txn_admin.Marker)]
     assert [(m.producer_id, m.is_commit) for m in markers] == [(done.producer_id, True)]
-    assert [item.value for item in items if isinstance(item, requests.Record)] == [b"open", b"done"]
+    assert [item.value for item in items if isinstance(item, txn_admin.Record)] == [b"open", b"done"]
     assert lab.values() == []
     assert lab.end(waiting, commit=False) == OK
     lab.shows("done")
     with pytest.raises(DataLoss, match="nothing at offset 1000000"):
-        list(requests.read_log(lab.cluster, lab.topic, 1_000_000))
+        list(txn_admin.read_log(lab.cluster, lab.topic, 1_000_000))
 
 
 class Hindered(Cluster):
@@ -293,8 +294,8 @@ def test_all_of_a_log_is_read_through_quotas_and_changes_of_leader(lab: Lab) -> 
     lab.shows("done")
     for spoilt in (held_back, of_a_new_leader):
         hindered = Hindered(lab.servers, spoilt)
-        items = [item for some, _ in requests.read_log(hindered, lab.topic, 0) for item in some]
-        assert [type(item) for item in items] == [requests.Record, requests.Marker]
+        items = [item for some, _ in txn_admin.read_log(hindered, lab.topic, 0) for item in some]
+        assert [type(item) for item in items] == [txn_admin.Record, txn_admin.Marker]
         assert not hindered.spoilt
         hindered.close()
 
@@ -306,15 +307,15 @@ def test_a_broker_that_lacks_a_request_is_named_as_too_old(lab: Lab) -> None:
 
 def test_a_broker_that_is_gone_is_asked_for_anew(lab: Lab) -> None:
     _, done = lab.opened("done")
-    for ask in (lambda: lab.state(done) == "Ongoing", lambda: [*requests.read_log(lab.cluster, lab.topic, 0)]):
+    for ask in (lambda: lab.state(done) == "Ongoing", lambda: [*txn_admin.read_log(lab.cluster, lab.topic, 0)]):
         assert ask()
         lab.cluster._brokers.clear()  # as after its outage, which the metadata of those that are left shows
         assert ask()
     assert lab.state(done) == "Ongoing"
     lab.cluster._brokers.clear()
-    (said,) = requests.end(lab.cluster, [done], commit=True).values()
+    (said,) = txn_admin.end(lab.cluster, [done], commit=True).values()
     assert isinstance(said, Retriable)
-    assert requests.end(lab.cluster, [done], commit=True) == {done: OK}
+    assert txn_admin.end(lab.cluster, [done], commit=True) == {done: OK}
 
 
 @pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit, GeneratorExit, MemoryError])
@@ -332,8 +333,8 @@ def test_an_answer_that_nobody_waited_for_is_not_taken_for_the_next_requests(
     with monkeypatch.context() as patch:
         patch.setattr(Connection, "_receive", interrupted)
         with pytest.raises(interrupt):
-            requests.end(lab.cluster, [prepared], commit=True)
-    assert lab.end(gone, commit=True) in requests.REFUSED
+            txn_admin.end(lab.cluster, [prepared], commit=True)
+    assert lab.end(gone, commit=True) in txn_admin.REFUSED
     assert lab.end(prepared, commit=True) == OK
 
 

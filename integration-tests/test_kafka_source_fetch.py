@@ -18,8 +18,9 @@ from kafka_topics import in_order
 from onefold.core.errors import BadRecord, ConfigError, DataLoss, Retriable
 from onefold.core.positions import Positions
 from onefold.sources import KafkaSource
-from onefold.sources.kafka import RAW_COLUMNS, Broker, OffsetRange, Records, close_consumers, fetch, fetching, read
-from onefold.sources.kafka.fetching import consumers_made
+from onefold.sources.kafka import RAW_COLUMNS, Broker, OffsetRange, Records, close_consumers, fetch, read
+from onefold.sources.kafka.fetching import fetcher
+from onefold.sources.kafka.fetching.fetcher import consumers_made
 from onefold.sources.kafka.native.building import compiler
 from onefold.sources.kafka.native.library import find
 
@@ -102,7 +103,7 @@ def test_a_consumer_goes_on_where_it_stands_without_a_new_connection(servers: st
 FORKING = """
 import os, signal, sys
 from onefold.sources.kafka import RAW_COLUMNS, OffsetRange, fetch
-from onefold.sources.kafka.fetching import consumers_made
+from onefold.sources.kafka.fetching.fetcher import consumers_made
 
 def offsets(start, end):
     found = fetch(sys.argv[1], {}, OffsetRange(sys.argv[2], 0, start, end))
@@ -204,7 +205,7 @@ def test_a_log_that_ends_before_the_range_is_a_loss(servers: str, kafka_topic: T
 def test_a_topic_that_is_deleted_before_it_was_read_is_a_loss(
     servers: str, kafka_topic: Topic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fetching, "_EOF_GRACE_S", 0.3)
+    monkeypatch.setattr(fetcher, "_EOF_GRACE_S", 0.3)
     topic = kafka_topic(partitions=1)
     produce(servers, topic, [b"1", b"2"])
     admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})

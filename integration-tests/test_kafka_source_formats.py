@@ -20,8 +20,8 @@ from support import AVAILABLE_NOW, Rig
 from onefold.core.errors import BadRecord, ConfigError, Retriable
 from onefold.sources import KafkaSource
 from onefold.sources.kafka import OffsetRange, check_schema, find_schema, read, read_parts, record_ddl
-from onefold.sources.kafka.avro_types import AvroSchema
-from onefold.sources.kafka.columns import added_columns
+from onefold.sources.kafka.formats.avro.types import AvroSchema
+from onefold.sources.kafka.formats.columns import added_columns
 
 pytestmark = pytest.mark.servers
 

@@ -19,7 +19,7 @@ from kafka_topics import in_order
 from pyspark.sql import DataFrame, SparkSession
 
 from onefold.sources import KafkaSource
-from onefold.spark.kafka_source import OnefoldKafkaDataSource
+from onefold.spark.formats.kafka_source import OnefoldKafkaDataSource
 
 pytestmark = pytest.mark.servers
 Topic = Callable[..., str]

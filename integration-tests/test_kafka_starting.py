@@ -18,8 +18,8 @@ from onefold.core.errors import ConfigError, DataLoss
 from onefold.core.positions import Positions, Relation
 from onefold.sources import KafkaSource
 from onefold.sources.kafka import Broker, OffsetRange, close_consumers, fetch
-from onefold.sources.kafka.fetching import consumers_made
-from onefold.sources.kafka.standing import Standing
+from onefold.sources.kafka.fetching.fetcher import consumers_made
+from onefold.sources.kafka.planning.offset_snapshot import Standing
 
 pytestmark = pytest.mark.servers
 Topic = Callable[..., str]

@@ -13,13 +13,13 @@ import pytest
 from support import AVAILABLE_NOW, Rig, wait_until
 from typer.testing import CliRunner
 
-from onefold.connectors.cli import app
-from onefold.connectors.doctor import diagnose
+from onefold.cli.doctor.diagnosis import diagnose
+from onefold.cli.main import app
 from onefold.core import Committable, EpochRecord, Sink, TaskId
 from onefold.core.findings import Level
 from onefold.sinks import KafkaSink
-from onefold.spark import query
 from onefold.spark.pipeline import Pipeline
+from onefold.spark.runtime import query
 
 pytestmark = pytest.mark.servers
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from onefold.hbase import Cells, HBaseTable
+from onefold.clients.hbase import Cells, HBaseTable
 from onefold.local import HBaseServer, LocalServerError
-from onefold.local.hbase_parts import ThriftProcess
+from onefold.local.hbase.parts import ThriftProcess
 
 pytestmark = pytest.mark.servers
 

@@ -106,7 +106,7 @@ def test_a_stale_postmaster_pid_with_the_pid_of_another_process_does_not_stop_po
 def test_a_postgres_that_lost_its_state_file_is_named_and_not_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("onefold.local.postgres._ORPHANS_S_MAX", 0.2)
+    monkeypatch.setattr("onefold.local.postgres.server._ORPHANS_S_MAX", 0.2)
     server = PostgresServer(tmp_path)
     pid = server.start().pid
     assert pid is not None
@@ -144,7 +144,7 @@ def test_root_may_keep_data_and_environment_where_nobody_else_may_go(
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: SimpleNamespace(origin=str(package / "__init__.py")))
     with tempfile.TemporaryDirectory(dir="/var/tmp") as open_to_all:
         Path(open_to_all).chmod(0o755)
-        monkeypatch.setattr("onefold.local.postgres_binaries.SYSTEM_CACHE", Path(open_to_all))
+        monkeypatch.setattr("onefold.local.postgres.binaries.SYSTEM_CACHE", Path(open_to_all))
         with PostgresServer(closed) as server:
             assert value(server, "SELECT 1") == 1
             pid = server.status().pid

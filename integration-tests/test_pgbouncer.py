@@ -12,7 +12,7 @@ from field import Certificates, pgbouncer, with_parameters
 from lives import Line, assert_exact, at_failpoint
 
 from onefold.core import ConfigError, Retriable
-from onefold.core.store import CheckpointStore
+from onefold.core.store.checkpoint_store import CheckpointStore
 from onefold.sinks import PostgresSink
 from onefold.sources import PostgresSource
 from onefold.sources.postgres import Part, describe, plan, read

@@ -14,10 +14,10 @@ from support import AVAILABLE_NOW, Rig, crash, failing_at, offsets_of
 
 from onefold.core import ConfigError, Terminal
 from onefold.core.arrangement import needed_by
-from onefold.core.protocol import Outcome
+from onefold.core.protocol.epoch import Outcome
 from onefold.sinks import HBaseSink, PostgresSink
 from onefold.spark import Pipeline
-from onefold.spark.writers import shared_out
+from onefold.spark.runtime.writers import shared_out
 
 pytestmark = pytest.mark.servers
 

@@ -12,7 +12,7 @@ from support import AVAILABLE_NOW, Rig, failing_at, wait_until
 
 from onefold.core import BadRecord, CheckpointMismatch, ConfigError, DataLoss, Fenced, Retriable, SchemaMismatch
 from onefold.core.errors import exit_code
-from onefold.core.protocol import Outcome
+from onefold.core.protocol.epoch import Outcome
 from onefold.local import PostgresServer
 from onefold.spark import Pipeline
 

@@ -19,11 +19,11 @@ from lives import Epochs, Line, assert_exact, at_failpoint, later
 from passwords import password_of
 from support import wait_until
 
+from onefold.clients.postgres import connection as pool
 from onefold.core import ConfigError, Retriable, TaskId
-from onefold.core.store import CheckpointStore
+from onefold.core.store.checkpoint_store import CheckpointStore
 from onefold.local import PostgresServer
 from onefold.sinks import PostgresSink
-from onefold.sinks.postgres import connection as pool
 
 pytestmark = pytest.mark.servers
 SECRET, NEW_SECRET = "s3cret#1", "n3w#2"

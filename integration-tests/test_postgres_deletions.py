@@ -12,8 +12,9 @@ from lives import Epochs
 from support import wait_until
 from upserts import DELETIONS, MARKED, ask, deleting, marked, rows, table, upsert
 
-from onefold.core import ConfigError, driver
-from onefold.sinks.postgres import committer
+from onefold.core import ConfigError
+from onefold.core.protocol import coordinator
+from onefold.sinks.postgres.commit import committer
 
 pytestmark = pytest.mark.servers
 
@@ -36,7 +37,7 @@ def test_a_drivers_clock_that_jumps_ahead_forgets_no_deletion(
         epochs.run(marked((1, 5, None, True)))
         with monkeypatch.context() as ahead:
             now_ns = time.time_ns
-            ahead.setattr(driver.time, "time_ns", lambda: now_ns() + 10**9 * 365 * 24 * 3600)
+            ahead.setattr(coordinator.time, "time_ns", lambda: now_ns() + 10**9 * 365 * 24 * 3600)
             epochs.run(marked((2, 1, "b", False)))  # its commit looks what has expired
         epochs.run(marked((1, 4, "late", False)))
     assert table(postgres_url) == [(2, 1, "b")]

@@ -19,12 +19,12 @@ from evolving import EVOLVED, NEW, OLD, Sql, columns, evolutions, evolving
 from lives import Epochs
 from support import CrashError
 
-from onefold.core import driver
 from onefold.core.contract import SinkKind
 from onefold.core.errors import Retriable, SchemaMismatch
+from onefold.core.protocol import coordinator
 from onefold.sinks import PostgresSink
 from onefold.sinks.postgres import writer
-from onefold.sinks.postgres.loading import StreamingLoad
+from onefold.sinks.postgres.copy.loading import StreamingLoad
 
 pytestmark = pytest.mark.servers
 
@@ -67,7 +67,7 @@ def test_what_an_epoch_left_prepared_does_not_hinder_its_own_pipeline(
                 raise CrashError
 
         with monkeypatch.context() as context:
-            context.setattr(driver, "failpoint", crash)
+            context.setattr(coordinator, "failpoint", crash)
             with pytest.raises(CrashError):
                 life.run(OLD, OLD)
     if delivery == "two_phase":

@@ -312,7 +312,7 @@ def test_a_full_disk_loses_nothing_and_the_pipeline_goes_on_when_there_is_room(
 
 
 def test_a_limit_on_temporary_files_is_a_setting_and_no_full_disk(url: str) -> None:
-    from onefold.sinks.postgres import errors
+    from onefold.clients.postgres import errors
 
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute("SET temp_file_limit = '100kB'; SET work_mem = '64kB'")

@@ -201,7 +201,7 @@ def test_a_forked_child_leaves_its_parents_connections_alone(postgres_url: str, 
 
 
 def test_transactions_are_durable_whatever_the_default_is(postgres_url: str, ask: Ask) -> None:
-    from onefold.sinks.postgres import connection
+    from onefold.clients.postgres import connection
 
     for default, effective in (("off", "on"), ("local", "on"), ("remote_apply", "remote_apply")):
         info = connection.conninfo(_with(postgres_url, options=f"-c synchronous_commit={default}"), "p", 5)

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.servers
 PROGRAM = """
 import sys
 from pathlib import Path
-from onefold.connectors.spark_session import spark_session
+from onefold.cli.spark_session import spark_session
 settings = {"spark.executor.memory": "512m", "spark.executor.cores": "1", "spark.cores.max": "2"}
 spark = spark_session("test", Path(sys.argv[2]), sys.argv[1], **settings)
 def where(batches):

@@ -12,11 +12,11 @@ from pyspark.sql import SparkSession
 from support import CrashError, crash, failing_at
 
 from onefold.core import ConfigError
-from onefold.core.session import Session
-from onefold.core.store import CheckpointStore
+from onefold.core.job.session import Session
+from onefold.core.store.checkpoint_store import CheckpointStore
 from onefold.sinks import SqlSink
 from onefold.spark import Pipeline
-from onefold.spark.checkpoint import elsewhere
+from onefold.spark.runtime.checkpoint import elsewhere
 
 pytestmark = pytest.mark.servers
 WAIT_S = 120

@@ -16,13 +16,13 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from support import AVAILABLE_NOW, Rig
 
+from onefold.clients.hbase import HBaseSettings, HBaseTable
+from onefold.clients.hbase.rows.mapping import TableMapping
 from onefold.core import ConfigError, DataLoss, Sink
-from onefold.hbase import HBaseSettings, HBaseTable
-from onefold.hbase.mapping import TableMapping
 from onefold.local import HBaseServer
 from onefold.sinks import HBaseSink, KafkaSink, SqlSink
 from onefold.sources import KafkaSource, OrderedIds
-from onefold.spark.formats import register
+from onefold.spark.formats.registration import register
 
 pytestmark = pytest.mark.servers
 

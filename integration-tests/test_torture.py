@@ -13,18 +13,18 @@ from confluent_kafka import Producer
 from lives import Epochs
 from rich.console import Console
 
-from onefold.connectors.torture import TortureSettings, run_torture
-from onefold.connectors.torture.audit import Auditor
-from onefold.connectors.torture.history import History
-from onefold.connectors.torture.kafka_reading import TopicLog, open_transactions, unstable
-from onefold.connectors.torture.kafka_topic import KafkaTopic
-from onefold.connectors.torture.settings import PIPELINE
-from onefold.connectors.torture.watcher import Watcher
-from onefold.connectors.workload.settings import Job
 from onefold.core import Committable, SinkKind
 from onefold.core.invariants import Evidence, ResolveOnce
 from onefold.local import KafkaServer
 from onefold.sinks import KafkaSink
+from onefold.trials.torture import TortureSettings, run_torture
+from onefold.trials.torture.audit import Auditor
+from onefold.trials.torture.destinations.kafka_reading import TopicLog, open_transactions, unstable
+from onefold.trials.torture.destinations.kafka_topic import KafkaTopic
+from onefold.trials.torture.history import History
+from onefold.trials.torture.settings import PIPELINE
+from onefold.trials.torture.watcher import Watcher
+from onefold.trials.workload.settings import Job
 
 pytestmark = pytest.mark.servers
 

@@ -13,9 +13,9 @@ from kafka_life import SCHEMA, batches
 from kafka_reading import Reader, open_transactions
 from lives import Life, World, at_failpoint
 
+from onefold.clients.hbase import HBaseSettings, HBaseTable
 from onefold.core import CheckpointMismatch, EpochRecord, Fenced, Positions, Sink
-from onefold.core.protocol import Started
-from onefold.hbase import HBaseSettings, HBaseTable
+from onefold.core.protocol.epoch import Started
 from onefold.sinks import HBaseSink, KafkaSink, PostgresSink
 
 pytestmark = pytest.mark.servers

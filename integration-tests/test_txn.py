@@ -13,11 +13,11 @@ from lives import MakeWorld
 from txns import died, dies_at, fates, onefold, onefold_raises
 from typer.testing import CliRunner
 
-from onefold.connectors.cli import app
-from onefold.connectors.transactions import Transactions
+from onefold.cli.main import app
+from onefold.cli.txn.transactions import Transactions
 from onefold.core import ConfigError
-from onefold.core.settling import Fate
-from onefold.sinks.postgres.operations import Operations
+from onefold.core.protocol.in_doubt import Fate
+from onefold.sinks.postgres.admin import Operations
 
 pytestmark = pytest.mark.servers
 

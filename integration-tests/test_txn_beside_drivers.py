@@ -12,11 +12,11 @@ from lives import MakeWorld, World
 from support import failing_at
 from txns import died, dies_at
 
-from onefold.connectors.transactions import Transactions
+from onefold.cli.txn.transactions import Transactions
 from onefold.core import ConfigError, Fenced
-from onefold.core.settling import Fate
+from onefold.core.protocol.in_doubt import Fate
 from onefold.sinks import PostgresSink
-from onefold.sinks.postgres import committer
+from onefold.sinks.postgres.commit import committer
 
 pytestmark = pytest.mark.servers
 

@@ -13,12 +13,12 @@ from pyspark.sql import functions as F
 from support import Rig
 from typer.testing import CliRunner
 
-from onefold.connectors.cli import app
+from onefold.cli.main import app
 from onefold.core import ConfigError, DataLoss
 from onefold.sinks import PostgresSink
 from onefold.sources import PostgresSource
 from onefold.spark import Pipeline, read_postgres
-from onefold.spark.verify import Verification, compare, verify
+from onefold.spark.verify.verify import Verification, compare, verify
 
 pytestmark = pytest.mark.servers
 

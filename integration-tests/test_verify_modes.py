@@ -11,13 +11,13 @@ from pyspark.sql import DataFrame, SparkSession
 from support import Rig
 from typer.testing import CliRunner
 
-from onefold.connectors.cli import app
+from onefold.cli.main import app
 from onefold.core import ConfigError
 from onefold.core.invariants import Comparison
 from onefold.sinks import PostgresSink
-from onefold.sinks.postgres.changes import Changes
-from onefold.spark.accounting import DeadLetters
-from onefold.spark.verify import Verification, compare, verify
+from onefold.sinks.postgres.merge.upsert import Changes
+from onefold.spark.verify.reconcile import DeadLetters
+from onefold.spark.verify.verify import Verification, compare, verify
 
 pytestmark = pytest.mark.servers
 

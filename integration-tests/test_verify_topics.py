@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from support import Rig
 from typer.testing import CliRunner
 
-from onefold.connectors.cli import app
+from onefold.cli.main import app
 from onefold.core import ConfigError, TaskId
 from onefold.sinks import KafkaSink
 

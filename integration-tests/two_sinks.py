@@ -22,13 +22,13 @@ from lives import Life
 
 from onefold.core import Committable, EpochRecord, Positions, Range, Sink, TaskId, failpoints
 from onefold.core.failpoints import arm, failpoint
-from onefold.core.patience import Patience
-from onefold.core.protocol import Started
+from onefold.core.protocol.epoch import Started
+from onefold.core.protocol.patience import Patience
 from onefold.sinks import HBaseSink, PostgresSink
 from onefold.sources import KafkaSource
 from onefold.sources.kafka import OffsetRange, Planner, ranges, read
-from onefold.sources.kafka.standing import Standing
-from onefold.spark.writers import write_task
+from onefold.sources.kafka.planning.offset_snapshot import Standing
+from onefold.spark.runtime.writers import write_task
 
 __all__ = ["OPENED", "PARTS", "RECOVERED", "Driver", "Job", "Orders"]
 
@@ -48,9 +48,9 @@ _LOADED = [  # before the fork, among it what Arrow and SQLAlchemy would load in
     "pandas",
     "psycopg",
     "sqlalchemy.dialects.postgresql.psycopg",
-    "onefold.sources.kafka.json",
-    "onefold.sinks.postgres.committer",
-    "onefold.hbase.connection",
+    "onefold.sources.kafka.formats.json",
+    "onefold.sinks.postgres.commit.committer",
+    "onefold.clients.hbase.connection",
 ]
 
 

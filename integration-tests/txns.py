@@ -7,8 +7,8 @@ from lives import MakeWorld, World
 from support import CrashError, crash, failing_at
 from typer.testing import CliRunner, Result
 
-from onefold.connectors.cli import app
-from onefold.connectors.transactions import Transactions
+from onefold.cli.main import app
+from onefold.cli.txn.transactions import Transactions
 
 __all__ = ["died", "dies_at", "fates", "onefold", "onefold_raises"]
 

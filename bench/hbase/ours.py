@@ -10,9 +10,9 @@ import pyarrow.compute as pc
 
 from bench.epochs import Epochs, new_store
 from bench.hbase.place import KEY, SCHEMA, Place, Spent
+from onefold.clients.hbase import Cells, HBaseTable
+from onefold.clients.hbase.rows.mapping import TableMapping
 from onefold.core import Committable, TaskId
-from onefold.hbase import Cells, HBaseTable
-from onefold.hbase.mapping import TableMapping
 from onefold.sinks import HBaseSink
 
 __all__ = ["get_alone", "incremental", "put_alone", "rolling", "row_key"]

@@ -15,9 +15,9 @@ import numpy as np
 import psutil
 import pyarrow as pa
 
-from onefold.hbase import Family, HBaseSettings, HBaseTable
-from onefold.hbase.mapping import RowKey
-from onefold.hbase.tables import create, drop
+from onefold.clients.hbase import Family, HBaseSettings, HBaseTable
+from onefold.clients.hbase.rows.mapping import RowKey
+from onefold.clients.hbase.tables import create, drop
 from onefold.local import HBaseServer
 
 __all__ = ["KEY", "SCHEMA", "Place", "Spent"]

@@ -23,10 +23,10 @@ from pyspark.sql import SparkSession
 from bench.jars import NotAvailable, spark_avro_jar, spark_jars
 from bench.orders import AVRO
 from bench.world import PARTITIONS, SEED
-from onefold.connectors.spark_session import spark_session
-from onefold.connectors.workload.orders import orders
+from onefold.cli.spark_session import spark_session
 from onefold.local import KafkaServer
 from onefold.sources import KafkaSource
+from onefold.trials.workload.orders import orders
 
 __all__ = ["SCHEMA_ID", "Place", "Spent"]
 

@@ -19,9 +19,9 @@ from bench.kafka.place import Place, Spent
 from bench.postgres.tables import SCHEMA, SPLITS, make_rows
 from bench.team import Job, Team
 from bench.world import PARTITIONS
+from onefold.clients.kafka.producer_config import producer_config
 from onefold.core import TaskId
 from onefold.sinks import KafkaSink
-from onefold.sinks.kafka.clients import producer_config
 from onefold.sinks.kafka.encoding import Encoding
 from onefold.spark import Pipeline
 

@@ -21,7 +21,7 @@ from bench.jars import NotAvailable, spark_jars
 from bench.postgres import memory, spark
 from bench.postgres.tables import Case, Tables, make_rows
 from bench.report import Load
-from onefold.connectors.spark_session import spark_session
+from onefold.cli.spark_session import spark_session
 from onefold.local import PostgresServer
 
 UPSERT = {"mode": "upsert", "key": "id", "order": "at"}

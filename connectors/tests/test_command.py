@@ -10,14 +10,15 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from onefold.connectors import cli, verify_command
-from onefold.connectors.verify_command import print_verification
+from onefold.cli import main
+from onefold.cli.verify import command
+from onefold.cli.verify.command import print_verification
 from onefold.core import ConfigError, Positions
 from onefold.core.invariants import Comparison
 from onefold.core.testing import CONFIGURATIONS, Fault
-from onefold.sinks.postgres.changes import Changes
+from onefold.sinks.postgres.merge.upsert import Changes
 from onefold.sinks.postgres.naming import Table
-from onefold.spark.verify import Verification
+from onefold.spark.verify.verify import Verification
 
 ODD = "no column '[/b]' of [red], but [1, 2]"
 VERIFY = ["verify", "--pipeline=p", "--postgres=postgresql://nowhere/shop", "--bootstrap-servers=nowhere:9092"]
@@ -30,9 +31,9 @@ def test_an_error_is_shown_as_it_is_and_its_exit_code_says_its_kind(
     def fail() -> None:
         raise ConfigError(ODD)
 
-    monkeypatch.setattr(cli, "app", fail)
+    monkeypatch.setattr(main, "app", fail)
     with pytest.raises(SystemExit) as ended:
-        cli.main()
+        main.main()
     assert ended.value.code == ConfigError.exit_code
     assert capsys.readouterr().err == f"ConfigError: {ODD}\n"
 
@@ -54,11 +55,11 @@ def test_the_options_of_verify_set_sink_and_source_up_as_a_pipeline_has_them(mon
         return Verification(Comparison(0, 0, 0, 0, 0, 0), Positions(), 0, {})
 
     def run(*options: str) -> Any:
-        answer = CliRunner().invoke(cli.app, [*VERIFY, "--table=shop.orders", "--topic=a, b", *options])
+        answer = CliRunner().invoke(main.app, [*VERIFY, "--table=shop.orders", "--topic=a, b", *options])
         assert answer.exit_code == 0, answer.output
         return asked[-1]
 
-    monkeypatch.setattr(verify_command, "run_verification", verify)
+    monkeypatch.setattr(command, "run_verification", verify)
     told = run("--schema=id long", "--key=id, n")
     assert told["key"] == ["id", "n"]
     assert told["source"].topics == ("a", "b")
@@ -90,11 +91,11 @@ def test_the_options_of_verify_set_sink_and_source_up_as_a_pipeline_has_them(mon
 
 def test_a_schedule_is_run_again_as_it_was_printed_and_anything_else_is_refused() -> None:
     schedule = CONFIGURATIONS["two-phase"].and_then(3, Fault.CRASH).to_json()
-    again = CliRunner().invoke(cli.app, ["prove", "--replay", schedule])
+    again = CliRunner().invoke(main.app, ["prove", "--replay", schedule])
     assert again.exit_code == 0, again.output
     assert "no invariant was broken" in again.output
     for wrong in ("{", "{}", "3", schedule.replace("CRASH", "NAP")):
-        refused = CliRunner().invoke(cli.app, ["prove", "--replay", wrong])
+        refused = CliRunner().invoke(main.app, ["prove", "--replay", wrong])
         assert isinstance(refused.exception, ConfigError), wrong
 
 
@@ -103,5 +104,5 @@ def test_options_that_contradict_one_another_are_refused(monkeypatch: pytest.Mon
     for wrong in (["--order=n"], ["--mode=upsert"], ["--source-position=kafka_offset"]):
         monkeypatch.setattr(sys, "argv", ["onefold", *right, *wrong])
         with pytest.raises(SystemExit) as ended:
-            cli.main()
+            main.main()
         assert ended.value.code == ConfigError.exit_code, wrong

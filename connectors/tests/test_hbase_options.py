@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from onefold.connectors.cli import app
-from onefold.connectors.hbase_options import hbase_sink
+from onefold.cli.hbase_options import hbase_sink
+from onefold.cli.main import app
+from onefold.clients.hbase import HBaseSettings
+from onefold.clients.hbase.rows.mapping import RowKey
 from onefold.core import ConfigError
-from onefold.hbase import HBaseSettings
-from onefold.hbase.mapping import RowKey
 from onefold.sinks import HBaseSink
 
 SERVERS = "thrift1:9090,thrift2:9090"

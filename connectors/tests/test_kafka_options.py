@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from onefold.connectors.cli import app
-from onefold.connectors.kafka_options import kafka_sink
+from onefold.cli.kafka_options import kafka_sink
+from onefold.cli.main import app
 from onefold.core import ConfigError
 from onefold.sinks import KafkaSink
 

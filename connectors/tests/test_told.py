@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from onefold.connectors.cli import app
-from onefold.connectors.told import settings_of, told
+from onefold.cli.main import app
+from onefold.cli.told import settings_of, told
 from onefold.core import ConfigError
 
 

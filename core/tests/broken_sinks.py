@@ -13,7 +13,7 @@ from sqlite_sink import SqliteCommitter, SqliteSink, SqliteWriter, transaction
 from sqlite_staged_sink import SqliteStagedCommitter, SqliteStagedSink
 
 from onefold.core import Binding, Committable, Damaged, Decided, Guarantee, LedgerEntry, SinkKind, TaskId
-from onefold.core.binding import bound, check_forward
+from onefold.core.protocol.binding import bound, check_forward
 
 
 class Broken(SqliteSink):

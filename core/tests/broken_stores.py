@@ -9,10 +9,10 @@ from typing import Any
 import sqlalchemy as sa
 
 from onefold.core import Committable, Decided, EpochRecord, Generation, Positions
-from onefold.core.effects import EpochRequest, StoreFacts
-from onefold.core.ports import Merge
-from onefold.core.rows import pipeline_row
-from onefold.core.store import CheckpointStore
+from onefold.core.protocol.effects import EpochRequest, StoreFacts
+from onefold.core.protocol.store_protocol import Merge
+from onefold.core.store.checkpoint_store import CheckpointStore
+from onefold.core.store.store_rows import pipeline_row
 
 
 class FencesNobody(CheckpointStore):

@@ -6,7 +6,7 @@ import os
 import sys
 
 from onefold.core.testing import load
-from onefold.core.testing.mutants import UNIT_MUTANTS
+from onefold.core.testing.proof.mutants import UNIT_MUTANTS
 
 mutant = next(mutant for mutant in UNIT_MUTANTS if mutant.name == os.environ["ONEFOLD_MUTANT"])
 sys.modules.update(load(*mutant.patches).modules)

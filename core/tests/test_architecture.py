@@ -17,9 +17,9 @@ ROOT = Path(__file__).parents[2]
 FOREIGN = {"pyspark", "confluent_kafka", "psycopg", "pgpq", "thriftpy2", "happybase", "py4j"}
 MAY_IMPORT = {
     "core/onefold/core": {"core"},
-    "hbase/onefold/hbase": {"core", "hbase"},
-    "sources/onefold/sources": {"core", "hbase", "sources"},
-    "sinks/onefold/sinks": {"core", "hbase", "sinks"},
+    "clients/onefold/clients": {"core", "clients"},
+    "sources/onefold/sources": {"core", "clients", "sources"},
+    "sinks/onefold/sinks": {"core", "clients", "sinks"},
 }
 
 
@@ -52,7 +52,7 @@ def test_core_imports_no_server_and_no_spark() -> None:
 
 
 def test_no_portion_has_an_init_in_the_shared_namespace() -> None:
-    for portion in ("core", "hbase", "sources", "sinks", "connectors"):
+    for portion in ("core", "clients", "sources", "sinks", "connectors"):
         assert not (ROOT / portion / "onefold/__init__.py").exists()
 
 

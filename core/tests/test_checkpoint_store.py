@@ -25,12 +25,12 @@ from onefold.core import (
     Range,
     Retriable,
 )
-from onefold.core.effects import EpochRequest
-from onefold.core.settled import settle
-from onefold.core.store import CheckpointStore
-from onefold.core.tables import epochs
-from onefold.core.testing.model_store import ModelStore
-from onefold.core.testing.store_suite import StoreSuite, last_of, request
+from onefold.core.protocol.effects import EpochRequest
+from onefold.core.store.checkpoint_store import CheckpointStore
+from onefold.core.store.pinned import settle
+from onefold.core.store.tables import epochs
+from onefold.core.testing.conformance.store_suite import StoreSuite, last_of, request
+from onefold.core.testing.simulator.model_store import ModelStore
 
 NOW_MS = 1_700_000_000_000
 Open = Callable[[str], CheckpointStore]
@@ -263,7 +263,7 @@ def test_only_sqlite_is_local(tmp_path: Path, opened: Open) -> None:
 def test_history_is_oldest_first_and_complete_epochs_are_pruned(
     tmp_path: Path, opened: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("onefold.core.store.KEEP_EPOCHS", 3)
+    monkeypatch.setattr("onefold.core.store.checkpoint_store.KEEP_EPOCHS", 3)
     store = opened(f"sqlite:///{tmp_path / 'store.db'}")
     generation = store.acquire("p", 0)
     for number in range(8):
@@ -277,7 +277,7 @@ def test_history_is_oldest_first_and_complete_epochs_are_pruned(
 def test_a_pipeline_that_dies_in_every_start_does_not_grow_either(
     tmp_path: Path, opened: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("onefold.core.store.KEEP_EPOCHS", 3)
+    monkeypatch.setattr("onefold.core.store.checkpoint_store.KEEP_EPOCHS", 3)
     store = opened(f"sqlite:///{tmp_path / 'store.db'}")
     generation = store.acquire("p", 0)
     record = store.open_epoch(generation, request(0, 1), 0, NOW_MS)

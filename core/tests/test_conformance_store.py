@@ -9,9 +9,9 @@ from pathlib import Path
 import broken_stores as broken
 import pytest
 
-from onefold.core.store import CheckpointStore
+from onefold.core.store.checkpoint_store import CheckpointStore
 from onefold.core.testing import BrokenPromise, Promise, check_store
-from onefold.core.testing.store_suite import StoreSuite, raises
+from onefold.core.testing.conformance.store_suite import StoreSuite, raises
 
 CALLS = {"acquire", "freeze", "open_epoch", "decide", "complete", "give_up", "damage", "accept_damage", "adopt"}
 
@@ -49,7 +49,9 @@ def test_a_wrong_store_fails_by_the_promise_that_it_breaks(
     url: str, store: type[CheckpointStore], promise: Promise, call: str, seen: str
 ) -> None:
     with pytest.raises(BrokenPromise) as caught:
-        check_store(url, store, modules=("broken_stores", "onefold.core.store"), steps_max=8, moments=0)
+        check_store(
+            url, store, modules=("broken_stores", "onefold.core.store.checkpoint_store"), steps_max=8, moments=0
+        )
     error = caught.value
     print(error)
     assert (error.promise, call in error.call, seen in error.seen) == (promise, True, True)

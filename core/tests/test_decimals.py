@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from onefold.core.decimals import decimals_of, exactly
+from onefold.core.values.decimals import decimals_of, exactly
 
 EXACT = Context(prec=200)
 TYPES = st.integers(1, 38).flatmap(lambda p: st.tuples(st.just(p), st.integers(0, p)))

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 
 import pytest
 
-from onefold.core import ConfigError, exposure
-from onefold.core.backends import backend_of, url_of
+from onefold.clients import exposure
+from onefold.core import ConfigError
+from onefold.core.sql.backends import backend_of, url_of
 
 CA = "ssl_ca=/etc/ca.pem"
 

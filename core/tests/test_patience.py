@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from onefold.core import OutOfResources, Retriable
-from onefold.core.effects import ListLeftovers, Pause, ReadStore
-from onefold.core.patience import Patience
+from onefold.core.protocol.effects import ListLeftovers, Pause, ReadStore
+from onefold.core.protocol.patience import Patience
 
 
 def test_a_wait_within_a_wait_gives_it_no_new_patience() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from onefold.core.plain import plain
+from onefold.core.values.plain import plain
 
 
 @pytest.mark.parametrize(

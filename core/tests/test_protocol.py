@@ -34,7 +34,7 @@ from onefold.core import (
     Terminal,
     WorkLost,
 )
-from onefold.core.effects import (
+from onefold.core.protocol.effects import (
     Abort,
     AcquireGeneration,
     Adopt,
@@ -47,7 +47,7 @@ from onefold.core.effects import (
     RunWriters,
     StoreFacts,
 )
-from onefold.core.protocol import Initial, Outcome, Protocol, Started, epoch, start, sweep
+from onefold.core.protocol.epoch import Initial, Outcome, Protocol, Started, epoch, start, sweep
 
 MINE = Generation("p", 3, "token")
 SINKS = ("a", "b")

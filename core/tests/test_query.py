@@ -11,13 +11,13 @@ import pyarrow as pa
 import pytest
 
 from onefold.core import Committable, ConfigError, DataLoss, EpochRecord, Fenced, InDoubt, Positions, Range, TaskId
-from onefold.core.driver import Driver
-from onefold.core.effects import Decide, Pause
-from onefold.core.protocol import Initial
-from onefold.core.query import Job, QueryLife, RunningQuery
-from onefold.core.testing.checkpoint import ROOT, Checkpoint
-from onefold.core.testing.model_store import ModelStore
-from onefold.core.testing.models import ModelSink, ModelTwoPhaseSink, ModelWriteThroughSink
+from onefold.core.job.query import Job, QueryLife, RunningQuery
+from onefold.core.protocol.coordinator import Driver
+from onefold.core.protocol.effects import Decide, Pause
+from onefold.core.protocol.epoch import Initial
+from onefold.core.testing.simulator.checkpoint import ROOT, Checkpoint
+from onefold.core.testing.simulator.model_store import ModelStore
+from onefold.core.testing.simulator.models import ModelSink, ModelTwoPhaseSink, ModelWriteThroughSink
 
 JOB = Job("job", ("sink",))
 SHOWS_AT_ONCE = Job("job", ("sink",), write_through=("sink",))

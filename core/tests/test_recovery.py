@@ -23,9 +23,9 @@ from onefold.core import (
     Range,
     SinkKind,
 )
-from onefold.core.binding import UNBOUND
-from onefold.core.effects import EpochRequest, StoreFacts
-from onefold.core.recovery import (
+from onefold.core.protocol.binding import UNBOUND
+from onefold.core.protocol.effects import EpochRequest, StoreFacts
+from onefold.core.protocol.recovery import (
     Committed,
     Next,
     Replay,

@@ -17,11 +17,11 @@ from onefold.core import (
     Positions,
     Range,
 )
-from onefold.core import store as store_module
-from onefold.core.effects import EpochRequest, StoreFacts
-from onefold.core.runs import NO_RUN, DecidedRun, check_name, next_range, refuse_query, run_of
-from onefold.core.store import CheckpointStore
-from onefold.core.testing.store_suite import last_of, work
+from onefold.core.protocol.effects import EpochRequest, StoreFacts
+from onefold.core.protocol.runs import NO_RUN, DecidedRun, check_name, next_range, refuse_query, run_of
+from onefold.core.store import checkpoint_store as store_module
+from onefold.core.store.checkpoint_store import CheckpointStore
+from onefold.core.testing.conformance.store_suite import last_of, work
 
 NOW_MS = 1_700_000_000_000
 PIPELINE = "p"

@@ -28,11 +28,11 @@ from onefold.core import (
     TaskId,
 )
 from onefold.core.dead_letters import LETTER_COLUMNS
-from onefold.core.effects import EpochRequest
-from onefold.core.protocol import Initial
-from onefold.core.query import QueryLife
-from onefold.core.session import Session, task_of
-from onefold.core.store import CheckpointStore
+from onefold.core.job.query import QueryLife
+from onefold.core.job.session import Session, task_of
+from onefold.core.protocol.effects import EpochRequest
+from onefold.core.protocol.epoch import Initial
+from onefold.core.store.checkpoint_store import CheckpointStore
 from onefold.core.testing import ModelTwoPhaseSink, ModelWriteThroughSink
 
 SPAN = Range(Positions.of({"t/0": 0}), Positions.of({"t/0": 1}))

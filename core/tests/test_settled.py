@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from onefold.core.errors import Retriable
-from onefold.core.settled import settle
-from onefold.core.store import CheckpointStore
+from onefold.core.store.checkpoint_store import CheckpointStore
+from onefold.core.store.pinned import settle
 
 
 def test_the_first_answer_stays_for_each_pipeline_and_name(tmp_path: Path) -> None:

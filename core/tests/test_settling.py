@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from onefold.core import Committable, OnefoldError, SinkKind
-from onefold.core.driver import Driver
-from onefold.core.effects import ListLeftovers, ReadLedger, ReadStore
-from onefold.core.protocol import Protocol
-from onefold.core.settling import EVERY_GENERATION, Fate, Survey, fates, settle, survey
+from onefold.core.protocol.coordinator import Driver
+from onefold.core.protocol.effects import ListLeftovers, ReadLedger, ReadStore
+from onefold.core.protocol.epoch import Protocol
+from onefold.core.protocol.in_doubt import EVERY_GENERATION, Fate, Survey, fates, settle, survey
 from onefold.core.testing import Fault, Subject, load
-from onefold.core.testing.simulator import Plan, Run, judge, simulate
-from onefold.core.testing.world import PIPELINE, World
+from onefold.core.testing.simulator.simulator import Plan, Run, judge, simulate
+from onefold.core.testing.simulator.world import PIPELINE, World
 
 TP, LR, WT = SinkKind.TWO_PHASE, SinkKind.LAST_RESOURCE, SinkKind.WRITE_THROUGH
 Look = Callable[[tuple[str, ...]], Protocol[Survey]]

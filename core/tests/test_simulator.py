@@ -26,11 +26,11 @@ from onefold.core.testing import (
     prove,
     simulate,
 )
-from onefold.core.testing.bounds import SHORT
-from onefold.core.testing.model_mutants import MODEL_MUTANTS
-from onefold.core.testing.mutants import UNIT_MUTANTS, Mutant
-from onefold.core.testing.prove import figures
-from onefold.core.testing.subject import Patch
+from onefold.core.testing.proof.bounds import SHORT
+from onefold.core.testing.proof.model_mutants import MODEL_MUTANTS
+from onefold.core.testing.proof.mutants import UNIT_MUTANTS, Mutant
+from onefold.core.testing.proof.prove import figures
+from onefold.core.testing.proof.subject import Patch
 
 TESTS = Path(__file__).parent
 PAGE = TESTS.parents[1] / "docs/guarantee.md"
@@ -101,7 +101,7 @@ def test_an_undisturbed_run_completes_without_a_fault(subject: Subject) -> None:
 
 def test_the_simulated_protocol_is_the_production_source_and_a_patch_must_fit_it() -> None:
     with pytest.raises(ValueError, match="0 times, not once"):
-        load(Patch("onefold.core.protocol", "words that are not there", ""))
+        load(Patch("onefold.core.protocol.epoch", "words that are not there", ""))
 
 
 @pytest.mark.proof

@@ -12,9 +12,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from onefold.core import SinkKind
 from onefold.core.testing import CONFIGURATIONS, Fault, Plan, Subject, load
-from onefold.core.testing.faults import MISHAPS, RIVALS, applies
-from onefold.core.testing.simulator import judge
-from onefold.core.testing.world import World
+from onefold.core.testing.simulator.faults import MISHAPS, RIVALS, applies
+from onefold.core.testing.simulator.simulator import judge
+from onefold.core.testing.simulator.world import World
 
 STEPS = int(os.environ.get("ONEFOLD_STATE_MACHINE_STEPS", "60"))
 EXAMPLES = int(os.environ.get("ONEFOLD_STATE_MACHINE_EXAMPLES", "400"))

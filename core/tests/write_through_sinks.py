@@ -26,7 +26,7 @@ from onefold.core import (
     TaskId,
     WorkLost,
 )
-from onefold.core.binding import bound, check_forward
+from onefold.core.protocol.binding import bound, check_forward
 
 TABLES = """
 CREATE TABLE IF NOT EXISTS rows (id INTEGER, name TEXT);

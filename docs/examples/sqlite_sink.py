@@ -23,7 +23,7 @@ from onefold.core import (
     TaskId,
     WorkLost,
 )
-from onefold.core.binding import bound, check_forward
+from onefold.core.protocol.binding import bound, check_forward
 
 # One row of onefold_work is one attempt: prepared (its rows wait in onefold_stage), and later committed.
 TABLES = """

@@ -13,8 +13,8 @@ from contextlib import contextmanager
 import pyarrow as pa
 import pytest
 
+from onefold.clients.hbase import HBaseSettings, HBaseTable, tables
 from onefold.core import ConfigError, Retriable, TaskId
-from onefold.hbase import HBaseSettings, HBaseTable, tables
 from onefold.local import HBaseServer
 from onefold.sinks import HBaseSink
 

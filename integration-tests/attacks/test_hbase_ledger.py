@@ -9,11 +9,11 @@ import pyarrow as pa
 import pytest
 from hbase_rows import Line, rows
 
+from onefold.clients.hbase import HBaseSettings, HBaseTable
+from onefold.clients.hbase.rows.cells import Cells
 from onefold.core import CheckpointMismatch
-from onefold.hbase import HBaseSettings, HBaseTable
-from onefold.hbase.cells import Cells
 from onefold.local import HBaseServer
-from onefold.sinks.hbase.notes import LEDGER_FAMILY
+from onefold.sinks.hbase.epoch_log import LEDGER_FAMILY
 
 pytestmark = pytest.mark.servers
 

@@ -13,7 +13,7 @@ from onefold.core.errors import BadRecord
 from onefold.local import KafkaServer
 from onefold.sources import KafkaSource
 from onefold.sources.kafka import OffsetRange, close_consumers, read_parts
-from onefold.sources.kafka.columns import added_columns
+from onefold.sources.kafka.formats.columns import added_columns
 
 
 class Name(str):

@@ -22,6 +22,7 @@ from kafka_life import batches
 from kafka_reading import Reader
 from lives import Epochs
 
+from onefold.clients.kafka.cluster import cluster
 from onefold.core import (
     CheckpointMismatch,
     Committable,
@@ -38,7 +39,6 @@ from onefold.core import (
 from onefold.core.contract import Binding
 from onefold.local import KafkaServer
 from onefold.sinks import KafkaSink
-from onefold.sinks.kafka.cluster import cluster
 from onefold.sinks.kafka.naming import Handle
 
 pytestmark = pytest.mark.servers

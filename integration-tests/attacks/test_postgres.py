@@ -15,15 +15,15 @@ from lives import Epochs, MakeWorld, World
 from psycopg.conninfo import make_conninfo
 from support import CrashError, crash, failing_at
 
-from onefold.connectors.transactions import Transactions
+from onefold.cli.txn.transactions import Transactions
 from onefold.core import ConfigError, LastResource
 from onefold.core.findings import Level
-from onefold.core.settling import Fate
-from onefold.core.store import CheckpointStore
+from onefold.core.protocol.in_doubt import Fate
+from onefold.core.store.checkpoint_store import CheckpointStore
 from onefold.sinks import PostgresSink, SqlSink
-from onefold.sinks.postgres import layout
+from onefold.sinks.postgres.admin import Operations
+from onefold.sinks.postgres.ledger import migrations
 from onefold.sinks.postgres.naming import gid_prefix
-from onefold.sinks.postgres.operations import Operations
 from onefold.sources import PostgresSource
 from onefold.sources.postgres import plan, read
 
@@ -193,9 +193,9 @@ def squatted(roles: Roles) -> None:
     roles.sql(f"DROP SCHEMA onefold_sinks; GRANT CREATE ON DATABASE {roles.database} TO {roles.tenant}")
     roles.sql(f"GRANT CREATE ON DATABASE {roles.database} TO {roles.loader}")
     roles.as_tenant("CREATE SCHEMA onefold_sinks; GRANT ALL ON SCHEMA onefold_sinks TO PUBLIC")
-    for step in layout.STEPS:
+    for step in migrations.STEPS:
         roles.as_tenant(step.format(s="onefold_sinks"))
-    roles.as_tenant(f"INSERT INTO onefold_sinks.onefold_version VALUES ({len(layout.STEPS)})")
+    roles.as_tenant(f"INSERT INTO onefold_sinks.onefold_version VALUES ({len(migrations.STEPS)})")
     roles.as_tenant("GRANT ALL ON ALL TABLES IN SCHEMA onefold_sinks TO PUBLIC")
     name = roles.code("{t}.g()", "trigger", "NEW")
     roles.as_tenant(

@@ -17,11 +17,11 @@ from onefold.core.errors import BadRecord, ConfigError, Retriable
 from onefold.local import KafkaServer
 from onefold.sources import KafkaSource
 from onefold.sources.kafka import OffsetRange, close_consumers, read_parts
-from onefold.sources.kafka.avro_types import AvroSchema
-from onefold.sources.kafka.columns import added_columns
+from onefold.sources.kafka.formats.avro.registry import Registry
+from onefold.sources.kafka.formats.avro.types import AvroSchema
+from onefold.sources.kafka.formats.bad_values import Unparsable
+from onefold.sources.kafka.formats.columns import added_columns
 from onefold.sources.kafka.reading import Part
-from onefold.sources.kafka.registry import Registry
-from onefold.sources.kafka.sifting import Unparsable
 
 Json = Any
 Topic = Callable[..., str]

@@ -21,14 +21,14 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from schema_registry import SchemaRegistry
 
+from onefold.clients.kafka.security import Security
 from onefold.core import OnefoldError
-from onefold.core.store import CheckpointStore
+from onefold.core.store.checkpoint_store import CheckpointStore
 from onefold.local import KafkaServer
 from onefold.sinks import KafkaSink, PostgresSink, SqlSink
-from onefold.sinks.kafka.security import Security
-from onefold.sinks.postgres.operations import Operations
+from onefold.sinks.postgres.admin import Operations
 from onefold.sources import KafkaSource, PostgresSource
-from onefold.sources.kafka.registry import registry
+from onefold.sources.kafka.formats.avro.registry import registry
 from onefold.sources.postgres.planning import Part, describe
 from onefold.spark import Pipeline
 

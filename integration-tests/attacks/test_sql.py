@@ -13,9 +13,9 @@ import sqlalchemy as sa
 from sql_bench import Bench, Make, rows
 
 from onefold.core import ConfigError, OnefoldError
-from onefold.core.store import CheckpointStore
+from onefold.core.store.checkpoint_store import CheckpointStore
 from onefold.sinks import SqlSink
-from onefold.sinks.sql.adapters import adapter_of
+from onefold.sinks.sql.adapters.registry import adapter_of
 from onefold.sinks.sql.naming import exactly
 
 pytestmark = pytest.mark.servers

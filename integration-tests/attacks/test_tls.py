@@ -14,11 +14,11 @@ import pytest
 import sqlalchemy as sa
 from certificates import openssl, self_signed
 
+from onefold.clients.kafka.security import Security
 from onefold.core import ConfigError
-from onefold.core.store import CheckpointStore
+from onefold.core.store.checkpoint_store import CheckpointStore
 from onefold.local import LocalServerError, MariaDbServer
-from onefold.local.mariadb_binaries import mariadb_binaries
-from onefold.sinks.kafka.security import Security
+from onefold.local.mariadb.binaries import mariadb_binaries
 
 _CA = """
 [ca]

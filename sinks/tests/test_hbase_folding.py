@@ -15,10 +15,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from onefold.clients.hbase.rows.mapping import Column
 from onefold.core import BadRecord, ConfigError, SchemaMismatch
-from onefold.hbase.mapping import Column
-from onefold.sinks.hbase.folder import Folder
-from onefold.sinks.hbase.folding import MERGES, Base, Declared, Folding, Own
+from onefold.sinks.hbase.merge.accumulator import Folder
+from onefold.sinks.hbase.merge.aggregates import MERGES, Base, Declared, Folding, Own
 
 LONG = st.integers(-(2**63), 2**63 - 1)
 SMALL = st.integers(-3, 3)

@@ -8,11 +8,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from onefold.clients.hbase.rows.mapping import TableMapping
 from onefold.core import BadRecord, ConfigError, Ordered, SchemaMismatch, SinkKind
-from onefold.hbase.mapping import TableMapping
 from onefold.sinks import HBaseSink
-from onefold.sinks.hbase.ids import Ids
-from onefold.sinks.hbase.merging import own_cell, previous_cell
+from onefold.sinks.hbase.merge.merge import own_cell, previous_cell
+from onefold.sinks.hbase.sequence import Ids
 
 ROWS = pa.schema(
     [("k", pa.string()), ("id", pa.int64()), ("n", pa.int32()), ("at", pa.int64()), ("part", pa.float64())]

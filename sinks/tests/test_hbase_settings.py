@@ -9,12 +9,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from onefold.clients.hbase import HBaseSettings
+from onefold.clients.hbase.rows.mapping import RowKey, TableMapping
 from onefold.core import Partitioned, SinkWriter, TaskId
 from onefold.core.errors import ConfigError, SchemaMismatch
-from onefold.hbase import HBaseSettings
-from onefold.hbase.mapping import RowKey, TableMapping
 from onefold.sinks import HBaseSink
-from onefold.sinks.hbase import row_key
+from onefold.sinks.hbase.modes import row_key
 from onefold.sinks.hbase.plan import Plan
 
 SCHEMA = pa.schema([("id", pa.int64()), ("n", pa.int64()), ("gone", pa.bool_())])

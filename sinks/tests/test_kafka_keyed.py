@@ -23,12 +23,12 @@ from onefold.core import (
     Range,
 )
 from onefold.core.errors import BadRecord, CheckpointMismatch, ConfigError, SchemaMismatch
-from onefold.sinks.announcing import AnnouncingCommitter, Place
+from onefold.sinks.epoch_log import State
 from onefold.sinks.kafka import KafkaSink
-from onefold.sinks.kafka.ascent import Ascent
 from onefold.sinks.kafka.encoding import Encoding
-from onefold.sinks.kafka.ids import Ids
-from onefold.sinks.notes import State
+from onefold.sinks.kafka.keyed.id_order import Ascent
+from onefold.sinks.kafka.keyed.ids import Ids
+from onefold.sinks.write_through import AnnouncingCommitter, Place
 
 JSON = Encoding("json")
 

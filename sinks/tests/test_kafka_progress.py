@@ -5,9 +5,9 @@ from __future__ import annotations
 import uuid
 
 from onefold.core import LedgerEntry, Member, Positions, TaskId
+from onefold.sinks.epoch_log import entry_from, entry_to
 from onefold.sinks.kafka.naming import Handle, Names
-from onefold.sinks.kafka.progress import Account, Marker, Progress, Record
-from onefold.sinks.notes import entry_from, entry_to
+from onefold.sinks.kafka.transactional.transaction_log import Account, Marker, Progress, Record
 
 NAMES = Names("onefold", "p", "s")
 PROCESS = uuid.uuid4()

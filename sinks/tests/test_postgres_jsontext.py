@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onefold.sinks.postgres.jsontext import json_text
+from onefold.sinks.postgres.copy.json_encoder import json_text
 
 UTC = dt.UTC
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)

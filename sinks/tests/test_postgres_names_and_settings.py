@@ -16,12 +16,12 @@ import sqlalchemy as sa
 from hypothesis import given
 from hypothesis import strategies as st
 
+from onefold.clients.postgres.connection import conninfo, starts_as, store_url
 from onefold.core.errors import ConfigError
 from onefold.sinks import PostgresSink
-from onefold.sinks.postgres.connection import conninfo, starts_as, store_url
+from onefold.sinks.postgres.copy.wire import to_wire
 from onefold.sinks.postgres.naming import GID_BYTES_MAX, Gid, Table, attempt_number, gid_prefix, names_in, stage_name
-from onefold.sinks.postgres.types import default_type
-from onefold.sinks.postgres.wire import to_wire
+from onefold.sinks.postgres.schema.types import default_type
 
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), max_size=150)
 NUMBERS = st.integers(0, 2**63 - 1)
@@ -136,7 +136,7 @@ def test_a_type_that_postgres_has_no_place_for_is_none(kind: pa.DataType) -> Non
 
 
 def test_a_cast_that_would_lose_something_raises() -> None:
-    from onefold.sinks.postgres.types import Column, Wire
+    from onefold.sinks.postgres.schema.types import Column, Wire
 
     column = Column("c", pa.timestamp("ns"), Wire.PLAIN, pa.timestamp("us"), "timestamp")
     with pytest.raises(pa.ArrowInvalid):

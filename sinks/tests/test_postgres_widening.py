@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onefold.core.errors import SchemaMismatch
-from onefold.sinks.postgres.comparison import columns_of
 from onefold.sinks.postgres.naming import Table
-from onefold.sinks.postgres.target import Target, TargetColumn
-from onefold.sinks.postgres.types import PostgresType, default_type, fit
-from onefold.sinks.postgres.widening import Alteration, addition, widening
+from onefold.sinks.postgres.schema.comparison import columns_of
+from onefold.sinks.postgres.schema.target import Target, TargetColumn
+from onefold.sinks.postgres.schema.types import PostgresType, default_type, fit
+from onefold.sinks.postgres.schema.widening import Alteration, addition, widening
 
 
 def numeric(precision: int, scale: int) -> PostgresType:

@@ -12,10 +12,10 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import mysql, postgresql
 
 from onefold.core import ConfigError, SinkKind
-from onefold.core.backends import MariaDbBackend, Meaning, PostgresBackend, SqliteBackend
+from onefold.core.sql.backends import MariaDbBackend, Meaning, PostgresBackend, SqliteBackend
 from onefold.sinks import SqlSink
-from onefold.sinks.sql.adapters import adapter_of
-from onefold.sinks.sql.kinds import Family, Kind, kind_of
+from onefold.sinks.sql.adapters.kinds import Family, Kind, kind_of
+from onefold.sinks.sql.adapters.registry import adapter_of
 
 UPSERT: dict[str, Any] = {"mode": "upsert", "key": ("id",), "order": ("v",)}
 SQLITE, MARIADB, POSTGRES = (

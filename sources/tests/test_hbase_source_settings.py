@@ -6,7 +6,7 @@ import datetime as dt
 
 import pytest
 
-from onefold.hbase import HBaseSettings
+from onefold.clients.hbase import HBaseSettings
 from onefold.sources import HBaseSource
 
 SECOND = dt.datetime(1970, 1, 1, 0, 0, 2, tzinfo=dt.UTC)

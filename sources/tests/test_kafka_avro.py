@@ -20,10 +20,10 @@ from hypothesis import strategies as st
 
 from onefold.core.errors import ConfigError, OnefoldError
 from onefold.sources import KafkaSource
-from onefold.sources.kafka import avro, avro_decoding
-from onefold.sources.kafka.avro_types import AvroSchema
-from onefold.sources.kafka.registry import Registry
-from onefold.sources.kafka.sifting import TooManyBad, Unparsable, sift
+from onefold.sources.kafka.formats.avro import avro, decoding
+from onefold.sources.kafka.formats.avro.registry import Registry
+from onefold.sources.kafka.formats.avro.types import AvroSchema
+from onefold.sources.kafka.formats.bad_values import TooManyBad, Unparsable, sift
 
 UTC = dt.UTC
 Json = Any
@@ -58,7 +58,7 @@ def parse(values: list[bytes], reader: str, writer: str | None = None) -> list[J
 def is_vectorised(reader: str, writer: str | None = None) -> bool:
     schema = AvroSchema(reader)
     columns = [(field, node) for field, node in zip(schema.arrow, schema.node.inside, strict=True)]
-    return avro_decoding._vectorised(AvroSchema(writer or reader).stripped, schema, columns) is not None
+    return decoding._vectorised(AvroSchema(writer or reader).stripped, schema, columns) is not None
 
 
 @pytest.mark.parametrize(
@@ -291,7 +291,7 @@ def test_what_both_decoders_take_of_damaged_records_they_take_alike(row: Json, d
         value[at : at + data.draw(st.integers(0, 1))] = data.draw(st.binary(max_size=2)) or b"\0"
     schema = AvroSchema(WIDE)
     columns = list(zip(schema.arrow, schema.node.inside, strict=True))
-    makers = (avro_decoding._general, avro_decoding._vectorised)
+    makers = (decoding._general, decoding._vectorised)
     decoders = [make(schema.stripped, schema, columns) for make in makers]
     taken = []
     for decode in decoders:
@@ -323,9 +323,9 @@ def test_too_many_bad_records_stop_the_parsing() -> None:
 
 DEEP = """
 import json
-from onefold.sources.kafka import avro
-from onefold.sources.kafka.avro_types import AvroSchema
-from onefold.sources.kafka.sifting import sift
+from onefold.sources.kafka.formats.avro import avro
+from onefold.sources.kafka.formats.avro.types import AvroSchema
+from onefold.sources.kafka.formats.bad_values import sift
 
 tree = {"type": "record", "name": "Tree", "fields": [{"name": "inner", "type": ["null", "Tree"]}]}
 endless = {"type": "record", "name": "Endless", "fields": [{"name": "inner", "type": "Endless"}]}

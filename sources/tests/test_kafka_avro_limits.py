@@ -11,11 +11,11 @@ import pyarrow as pa
 import pytest
 
 from onefold.core.errors import ConfigError
-from onefold.sources.kafka import avro
-from onefold.sources.kafka.avro_decoding import decoder_of
-from onefold.sources.kafka.avro_limits import CELLS_MAX, LEVELS_MAX, TYPES_MAX, BadSchema, examined, loaded
-from onefold.sources.kafka.avro_types import AvroSchema
-from onefold.sources.kafka.sifting import Unparsable, sift
+from onefold.sources.kafka.formats.avro import avro
+from onefold.sources.kafka.formats.avro.decoding import decoder_of
+from onefold.sources.kafka.formats.avro.limits import CELLS_MAX, LEVELS_MAX, TYPES_MAX, BadSchema, examined, loaded
+from onefold.sources.kafka.formats.avro.types import AvroSchema
+from onefold.sources.kafka.formats.bad_values import Unparsable, sift
 
 Json = Any
 LARGE = 1_000_000

@@ -15,11 +15,11 @@ import pytest
 
 from onefold.core.errors import ConfigError
 from onefold.sources import KafkaSource
-from onefold.sources.kafka.json import JsonParser
-from onefold.sources.kafka.native import choosing, described, helper, library
+from onefold.sources.kafka.fetching.records import Lines
+from onefold.sources.kafka.formats.bad_values import sift
+from onefold.sources.kafka.formats.json import JsonParser
+from onefold.sources.kafka.native import backend, described, helper, library
 from onefold.sources.kafka.native.building import NotBuilt, build, compiler
-from onefold.sources.kafka.records import Lines
-from onefold.sources.kafka.sifting import sift
 
 ROOT = Path(__file__).parents[2]
 needs_compiler = pytest.mark.skipif(compiler() is None, reason="no C compiler here")
@@ -30,7 +30,7 @@ def place() -> Iterator[pytest.MonkeyPatch]:
     """What a test changes of where the helper is looked for is undone before anybody looks again."""
     library.find.cache_clear()
     with pytest.MonkeyPatch.context() as patch:
-        patch.delenv(choosing.VARIABLE, raising=False)
+        patch.delenv(backend.VARIABLE, raising=False)
         yield patch
     library.find.cache_clear()
 
@@ -75,17 +75,17 @@ def test_the_helper_is_used_unless_it_is_turned_off_and_says_so_once(
     place: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     place.setenv(library.LIBRARY_VARIABLE, str(build(tmp_path / "fetch.so")))
-    place.setattr(choosing, "_told", set())
+    place.setattr(backend, "_told", set())
     with caplog.at_level(logging.INFO, "onefold.sources.kafka"):
         assert helper("auto") is helper("required") is not None
     assert [record.message for record in caplog.records] == [described()]
     assert "in compiled batches (librdkafka " in described()
-    place.setenv(choosing.VARIABLE, "off")
+    place.setenv(backend.VARIABLE, "off")
     assert helper("auto") is None
     assert "turned off" in described()
     assert helper("required") is not None  # what a source says counts more than the process
     assert helper("off") is None
-    place.setenv(choosing.VARIABLE, "1")
+    place.setenv(backend.VARIABLE, "1")
     with pytest.raises(ConfigError, match=r"ONEFOLD_COMPILED_FETCH is one of auto, off, required, not '1'"):
         helper("auto")
 

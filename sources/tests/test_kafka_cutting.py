@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 
 from onefold.core.dead_letters import BAD_COLUMNS
-from onefold.sources.kafka.cutting import cut_to_fit
-from onefold.sources.kafka.records import LETTER_BYTES_MAX
-from onefold.sources.kafka.sifting import BadValue, TooManyBad, sift
-from onefold.sources.kafka.text import TextParser
+from onefold.sources.kafka.fetching.records import LETTER_BYTES_MAX
+from onefold.sources.kafka.formats.bad_values import BadValue, TooManyBad, sift
+from onefold.sources.kafka.formats.cutting import cut_to_fit
+from onefold.sources.kafka.formats.text import TextParser
 
 LARGE = b"x" * 1_000_000
 

@@ -17,14 +17,14 @@ from hypothesis import strategies as st
 
 from onefold.core.errors import ConfigError
 from onefold.sources.kafka.bad_records import bad_batch
-from onefold.sources.kafka.csv import CsvParser, check
-from onefold.sources.kafka.ddl import columns_of, ddl_of
-from onefold.sources.kafka.inferring import infer
-from onefold.sources.kafka.json import JsonParser
-from onefold.sources.kafka.raw import RAW_COLUMNS
-from onefold.sources.kafka.records import Wanted
-from onefold.sources.kafka.sifting import BadValue, TooManyBad, Unparsable, sift
-from onefold.sources.kafka.text import TextParser
+from onefold.sources.kafka.fetching.records import Wanted
+from onefold.sources.kafka.formats.bad_values import BadValue, TooManyBad, Unparsable, sift
+from onefold.sources.kafka.formats.csv import CsvParser, check
+from onefold.sources.kafka.formats.ddl import columns_of, ddl_of
+from onefold.sources.kafka.formats.inferring import infer
+from onefold.sources.kafka.formats.json import JsonParser
+from onefold.sources.kafka.formats.raw import RAW_COLUMNS
+from onefold.sources.kafka.formats.text import TextParser
 
 PAIR = pa.schema({"a": pa.int64(), "b": pa.string()})
 

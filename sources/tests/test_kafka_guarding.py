@@ -10,12 +10,12 @@ import pyarrow as pa
 import pytest
 
 from onefold.core.errors import Retriable
-from onefold.sources.kafka import guarding
-from onefold.sources.kafka.csv import CsvParser
-from onefold.sources.kafka.guarding import in_task
-from onefold.sources.kafka.json import JsonParser
-from onefold.sources.kafka.records import Values
-from onefold.sources.kafka.sifting import Parser, Unparsable, sift
+from onefold.sources.kafka.fetching.records import Values
+from onefold.sources.kafka.formats import guarding
+from onefold.sources.kafka.formats.bad_values import Parser, Unparsable, sift
+from onefold.sources.kafka.formats.csv import CsvParser
+from onefold.sources.kafka.formats.guarding import in_task
+from onefold.sources.kafka.formats.json import JsonParser
 
 IDS = pa.schema({"id": pa.int64()})
 

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onefold.core.errors import ConfigError
-from onefold.sources.kafka import json
-from onefold.sources.kafka.sifting import BadValue, TooManyBad, sift
+from onefold.sources.kafka.formats import json
+from onefold.sources.kafka.formats.bad_values import BadValue, TooManyBad, sift
 
 UTC = dt.UTC
 

@@ -13,10 +13,10 @@ from onefold.core.errors import ConfigError
 from onefold.core.positions import Positions
 from onefold.sources import KafkaSource
 from onefold.sources.kafka import Planner
-from onefold.sources.kafka.java import java_settings
-from onefold.sources.kafka.standing import Standing
-from onefold.sources.kafka.starting import parse
-from onefold.sources.kafka.subscription import Subscription
+from onefold.sources.kafka.config.java import java_settings
+from onefold.sources.kafka.planning.offset_snapshot import Standing
+from onefold.sources.kafka.planning.starting import parse
+from onefold.sources.kafka.planning.subscription import Subscription
 
 SERVERS = "localhost:9092"
 

@@ -16,10 +16,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from rich.table import Table
 
 from onefold.core.errors import OnefoldError
-from onefold.local.hbase import HBaseServer
-from onefold.local.kafka import KafkaServer
-from onefold.local.mariadb import MariaDbServer
-from onefold.local.postgres import PostgresServer
+from onefold.local.hbase.hbase import HBaseServer
+from onefold.local.kafka.broker import KafkaServer
+from onefold.local.mariadb.server import MariaDbServer
+from onefold.local.postgres.server import PostgresServer
 from onefold.local.server import LocalServer, ServerStatus
 
 __all__ = ["app"]

@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 
 from onefold.local.errors import LocalServerError
-from onefold.local.postgres_binaries import run
+from onefold.local.postgres.binaries import run
 
 __all__ = ["unpack"]
 

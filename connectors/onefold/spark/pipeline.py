@@ -12,25 +12,26 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.query import StreamingQuery
 
-from onefold.core import ConfigError, EpochRecord, Fenced, Guarantee, OnefoldError, Positions, Sink, exposure
-from onefold.core.effects import StoreFacts
-from onefold.core.protocol import Initial, Outcome, Started
-from onefold.core.runs import refuse_query
-from onefold.core.session import PATIENCE_S, check_pipeline_name
-from onefold.core.store import CheckpointStore
-from onefold.spark.bad_records import Tally, check_source
-from onefold.spark.batch import BatchOutcome, write_batch
-from onefold.spark.checkpoint import elsewhere
-from onefold.spark.direct import RANGES, BadFetch, Fetch, Transform
-from onefold.spark.failures import from_spark
-from onefold.spark.formats import register
-from onefold.spark.jvm_reader import read_through_spark
-from onefold.spark.query import QuerySession
+from onefold.clients import exposure
+from onefold.core import ConfigError, EpochRecord, Fenced, Guarantee, OnefoldError, Positions, Sink
+from onefold.core.job.session import PATIENCE_S, check_pipeline_name
+from onefold.core.protocol.effects import StoreFacts
+from onefold.core.protocol.epoch import Initial, Outcome, Started
+from onefold.core.protocol.runs import refuse_query
+from onefold.core.store.checkpoint_store import CheckpointStore
+from onefold.spark.formats.jvm_reader import read_through_spark
+from onefold.spark.formats.registration import register
+from onefold.spark.runtime.bad_records import Tally, check_source
+from onefold.spark.runtime.batch import BatchOutcome, write_batch
+from onefold.spark.runtime.checkpoint import elsewhere
+from onefold.spark.runtime.direct import RANGES, BadFetch, Fetch, Transform
+from onefold.spark.runtime.failures import from_spark
+from onefold.spark.runtime.query import QuerySession
 
 if TYPE_CHECKING:
     from onefold.sources.kafka import KafkaSource
-    from onefold.sources.kafka.groups import GroupPositions
-    from onefold.sources.kafka.subscription import Subscription
+    from onefold.sources.kafka.config.groups import GroupPositions
+    from onefold.sources.kafka.planning.subscription import Subscription
 
 __all__ = ["Pipeline"]
 
@@ -103,7 +104,7 @@ class Pipeline:
         source = self.settled(source)
         added: list[str] = []
         if source.deduplicate is not None:
-            from onefold.spark.deduplication import deduplicate, widened  # needs Kafka's client
+            from onefold.spark.dedup.deduplication import deduplicate, widened  # needs Kafka's client
 
             source, added = widened(source, source.deduplicate)
         df = self._load(spark, source, {})

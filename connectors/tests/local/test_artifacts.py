@@ -10,7 +10,7 @@ from rich.progress import Progress
 
 from onefold.local import LocalServerError, find_java
 from onefold.local.artifacts import Distribution, downloaded, kafka_jars, network_options
-from onefold.local.hbase_jars import hbase_jars
+from onefold.local.hbase.jars import hbase_jars
 from onefold.local.java import Java
 
 JARS = ("a-1.jar", "b-1.jar", "c-1.jar")

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from onefold.local import LocalServerError
-from onefold.local.kafka_recovery import fence_earlier_life, was_killed
+from onefold.local.kafka.recovery import fence_earlier_life, was_killed
 
 # What a controller writes: first what earlier lives had written, read again, then what it does itself.
 HISTORY = "Replayed BrokerRegistrationChangeRecord modifying broker 1: (brokerId=1, fenced=1, inControlledShutdown=0)"
@@ -38,7 +38,7 @@ def test_the_controller_ends_when_it_has_fenced_the_earlier_life(tmp_path: Path)
 def test_a_fence_that_is_only_read_again_is_not_taken_for_a_new_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("onefold.local.kafka_recovery._ACTIVE_S_MAX", 0.3)
+    monkeypatch.setattr("onefold.local.kafka.recovery._ACTIVE_S_MAX", 0.3)
     with pytest.raises(LocalServerError, match="did not recover"):
         fence_earlier_life(controller(tmp_path, HISTORY), home=tmp_path, log=tmp_path / "log", port=1)
 

@@ -6,20 +6,21 @@ from pathlib import Path
 
 import pytest
 
-from onefold.local import LocalServerError, mariadb_binaries
+from onefold.local import LocalServerError
+from onefold.local.mariadb import binaries
 
 
 @pytest.fixture(autouse=True)
 def a_machine_without_mariadb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mariadb_binaries, "_SERVERS", ())
-    monkeypatch.setattr(mariadb_binaries, "SYSTEM_CACHE", tmp_path / "cache")
+    monkeypatch.setattr(binaries, "_SERVERS", ())
+    monkeypatch.setattr(binaries, "SYSTEM_CACHE", tmp_path / "cache")
     monkeypatch.setenv("ONEFOLD_CACHE", str(tmp_path / "cache"))
 
 
 def test_without_apt_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(LocalServerError, match=r"no apt-get.*install MariaDB's server.*PATH"):
-        mariadb_binaries.mariadb_binaries()
+        binaries.mariadb_binaries()
 
 
 def test_a_fetch_that_fails_leaves_nothing_and_says_what_apt_said(
@@ -34,5 +35,5 @@ def test_a_fetch_that_fails_leaves_nothing_and_says_what_apt_said(
     with pytest.raises(
         LocalServerError, match=r"could not be fetched \(apt-get failed .*no network.*check the network"
     ):
-        mariadb_binaries.mariadb_binaries()
+        binaries.mariadb_binaries()
     assert [path.name for path in (tmp_path / "cache").iterdir()] == ["mariadb.lock"]

@@ -10,12 +10,12 @@ import pyarrow as pa
 import pytest
 
 from onefold.core import Committable, ConfigError, DataLoss, LedgerEntry
-from onefold.core.session import Session, task_of
-from onefold.core.store import CheckpointStore
+from onefold.core.job.session import Session, task_of
+from onefold.core.store.checkpoint_store import CheckpointStore
 from onefold.core.testing import ModelTwoPhaseSink
 from onefold.sinks import PostgresSink
-from onefold.spark.batch import BatchOutcome, OpenedRun, decide_run, open_run
-from onefold.spark.postgres_writes import _OF_SINK, _Target
+from onefold.spark.formats.postgres_writes import _OF_SINK, _Target
+from onefold.spark.runtime.batch import BatchOutcome, OpenedRun, decide_run, open_run
 
 SCHEMA = pa.schema([("id", pa.string())])
 

@@ -8,10 +8,10 @@ from typing import Any, TypeVar, cast
 import pytest
 
 from onefold.core import CheckpointMismatch, ConfigError, Positions
-from onefold.core.asking import Protocol
-from onefold.core.driver import Driver
-from onefold.core.offset_log import check_planned, end_before, end_of, end_of_running, first_start, last_committed
-from onefold.spark.checkpoint import CheckpointFiles, is_local, running_query
+from onefold.core.job.offset_log import check_planned, end_before, end_of, end_of_running, first_start, last_committed
+from onefold.core.protocol.asking import Protocol
+from onefold.core.protocol.coordinator import Driver
+from onefold.spark.runtime.checkpoint import CheckpointFiles, is_local, running_query
 
 T = TypeVar("T")
 NOBODY = cast(Any, None)

@@ -17,9 +17,9 @@ from pyspark.sql.streaming.state import GroupState
 from pyspark.sql.types import BinaryType, StructType
 
 from onefold.core.errors import BadRecord, ConfigError
-from onefold.spark import deduplication
-from onefold.spark.blocks import ID, Places, keep_new, pack, unpack
-from onefold.spark.highest import SEQUENCE, SOURCE, Highest
+from onefold.spark.dedup import deduplication
+from onefold.spark.dedup.dedup_state import ID, Places, keep_new, pack, unpack
+from onefold.spark.dedup.high_watermark import SEQUENCE, SOURCE, Highest
 
 PLACES = Places("topic", "partition", "offset", "the record's key")
 COLUMNS = pa.schema(

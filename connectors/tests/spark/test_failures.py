@@ -9,9 +9,9 @@ import sys
 import pytest
 
 from onefold.core import BadRecord, DataLoss, OnefoldError, Retriable, SchemaMismatch, Terminal
-from onefold.spark import sealing
-from onefold.spark.failures import from_spark
-from onefold.spark.sealing import marks
+from onefold.spark.runtime import sealing
+from onefold.spark.runtime.failures import from_spark
+from onefold.spark.runtime.sealing import marks
 
 WORKER = """[STREAM_FAILED] Query [id = 1] terminated with exception: Job aborted due to stage failure: Task 0 failed
 Traceback (most recent call last):
@@ -68,7 +68,7 @@ def test_what_data_says_is_no_error_of_ours_whatever_it_looks_like() -> None:
 
 
 def test_every_process_with_the_key_prints_the_seal_and_others_have_other_keys() -> None:
-    code = "from onefold.spark.sealing import marks; from onefold.core import DataLoss, SchemaMismatch\n"
+    code = "from onefold.spark.runtime.sealing import marks; from onefold.core import DataLoss, SchemaMismatch\n"
     raising = f"{code}raise SchemaMismatch('gone')"
     environment = {**os.environ, "ONEFOLD_ERRORS_KEY": sealing._key}
     knows = subprocess.run([sys.executable, "-c", raising], env=environment, capture_output=True, text=True, timeout=60)

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from onefold.core import EpochRecord, EpochState, Positions, Range
 from onefold.core.invariants import ADOPTED
-from onefold.spark.origin import Lineage
+from onefold.spark.verify.origin import Lineage
 
 
 def epoch(

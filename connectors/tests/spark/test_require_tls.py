@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from onefold.connectors.doctor import _exposed
+from onefold.cli.doctor.diagnosis import _exposed
 from onefold.core import ConfigError, Sink
 from onefold.core.findings import Level
 from onefold.sinks import HBaseSink, KafkaSink, PostgresSink, SqlSink

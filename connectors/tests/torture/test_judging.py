@@ -13,7 +13,9 @@ from typing import Any
 
 import pytest
 
-from onefold.connectors.torture.comparing import (
+from onefold.core import EpochRecord, EpochState, Positions, Range
+from onefold.core.invariants import Comparison
+from onefold.trials.torture.destinations.comparing import (
     Place,
     Row,
     compare_appended,
@@ -21,12 +23,10 @@ from onefold.connectors.torture.comparing import (
     compare_rows,
     versions_after,
 )
-from onefold.connectors.torture.history import History
-from onefold.connectors.torture.targets import Role, role_of
-from onefold.connectors.workload.mixed import MixedOrder, mixed_orders
-from onefold.connectors.workload.producer import number_of
-from onefold.core import EpochRecord, EpochState, Positions, Range
-from onefold.core.invariants import Comparison
+from onefold.trials.torture.destinations.targets import Role, role_of
+from onefold.trials.torture.history import History
+from onefold.trials.workload.mixed import MixedOrder, mixed_orders
+from onefold.trials.workload.producer import number_of
 
 GOOD = {1: [(1, "a")], 2: [(2, "b")], 3: [(3, "c")]}
 

@@ -9,10 +9,10 @@ from decimal import Decimal
 
 import pytest
 
-from onefold.connectors.torture.comparing import Place, Row
-from onefold.connectors.torture.comparing_cells import ROWS, compare_newest_of_epochs, compare_totals
-from onefold.connectors.workload.mixed import MixedOrder
 from onefold.core import EpochRecord, EpochState, Positions, Range
+from onefold.trials.torture.destinations.comparing import Place, Row
+from onefold.trials.torture.destinations.comparing_cells import ROWS, compare_newest_of_epochs, compare_totals
+from onefold.trials.workload.mixed import MixedOrder
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -11,13 +11,13 @@ from decimal import Decimal
 
 import pytest
 
-from onefold.connectors.torture.audit import Audit
-from onefold.connectors.torture.comparing_topics import compare_letters, compare_sales
-from onefold.connectors.torture.destination import Due, Found
-from onefold.connectors.torture.kafka_reading import Written
-from onefold.connectors.workload.mixed import MixedOrder
 from onefold.core.invariants import Comparison
-from onefold.spark.kafka_records import javas_partition
+from onefold.spark.verify.kafka_records import javas_partition
+from onefold.trials.torture.audit import Audit
+from onefold.trials.torture.destinations.comparing_topics import compare_letters, compare_sales
+from onefold.trials.torture.destinations.destination import Due, Found
+from onefold.trials.torture.destinations.kafka_reading import Written
+from onefold.trials.workload.mixed import MixedOrder
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 PARTITIONS = 3

@@ -10,9 +10,9 @@ from typing import get_args
 import pytest
 
 import onefold
-from onefold.connectors.torture.plan import Kind, faults, kinds
-from onefold.connectors.workload.settings import INTO_HBASE
-from onefold.core.effects import Effect
+from onefold.core.protocol.effects import Effect
+from onefold.trials.torture.plan import Kind, faults, kinds
+from onefold.trials.workload.settings import INTO_HBASE
 
 
 def test_the_same_seed_gives_the_same_faults_and_another_gives_others() -> None:

@@ -9,11 +9,11 @@ from typing import Any, cast
 
 import pytest
 
-from onefold.connectors.torture.history import History
-from onefold.connectors.torture.supervisor import Supervisor
-from onefold.connectors.workload.processes import JobProcess
-from onefold.connectors.workload.settings import Job
 from onefold.core.errors import DataLoss, Fenced, Retriable
+from onefold.trials.torture.history import History
+from onefold.trials.torture.supervisor import Supervisor
+from onefold.trials.workload.processes import JobProcess
+from onefold.trials.workload.settings import Job
 
 
 class Sleeper:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from onefold.connectors.workload.servers import interrupted_once
+from onefold.trials.workload.servers import interrupted_once
 
 INTERRUPTS = (signal.SIGINT, signal.SIGTERM)
 

@@ -253,7 +253,7 @@ class Committer(Protocol):
     def ledger(self) -> LedgerEntry | None: ...
 
     def bind(self, binding: Binding) -> None:
-        """Make the ledger row that generation's, as `onefold.core.binding.bound` says; it stands where it stood.
+        """Make the ledger row that generation's, as `protocol.binding.bound` says; it stands where it stood.
 
         A compare-and-set: what an older generation announces or records after it is refused, whatever it has read.
         Raises `Fenced` where a newer generation has the row, `CheckpointMismatch` where another store has it.

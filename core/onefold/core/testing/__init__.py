@@ -16,21 +16,21 @@ from onefold.core.invariants import (
     Transition,
     violations,
 )
-from onefold.core.testing.bounds import BOUNDS, DEEP, DEFAULT, ONE_FAULT, Bound
 from onefold.core.testing.conformance import BrokenPromise, ConformanceReport, Promise, check_sink, check_store
-from onefold.core.testing.faults import Fault
-from onefold.core.testing.model_store import ModelStore
-from onefold.core.testing.models import (
+from onefold.core.testing.proof.bounds import BOUNDS, DEEP, DEFAULT, ONE_FAULT, Bound
+from onefold.core.testing.proof.mutants import MUTANTS, Mutant
+from onefold.core.testing.proof.prove import Caught, Proof, catch_mutants, prove
+from onefold.core.testing.proof.subject import Subject, load
+from onefold.core.testing.simulator.faults import Fault
+from onefold.core.testing.simulator.model_store import ModelStore
+from onefold.core.testing.simulator.models import (
     ModelLastResourceSink,
     ModelSink,
     ModelTransaction,
     ModelTwoPhaseSink,
     ModelWriteThroughSink,
 )
-from onefold.core.testing.mutants import MUTANTS, Mutant
-from onefold.core.testing.prove import Caught, Proof, catch_mutants, prove
-from onefold.core.testing.simulator import CONFIGURATIONS, Failure, Plan, Report, Run, explore, simulate
-from onefold.core.testing.subject import Subject, load
+from onefold.core.testing.simulator.simulator import CONFIGURATIONS, Failure, Plan, Report, Run, explore, simulate
 
 __all__ = [
     "BOUNDS",

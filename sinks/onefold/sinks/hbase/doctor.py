@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from onefold.clients.hbase import tables
+from onefold.clients.hbase.limits import limits, misfits
+from onefold.clients.hbase.settings import Address, HBaseSettings
+from onefold.clients.hbase.tables import Family, TableShape
 from onefold.core.findings import Finding, Level
 from onefold.core.invariants import NoLoss
-from onefold.hbase import tables
-from onefold.hbase.limits import limits, misfits
-from onefold.hbase.settings import Address, HBaseSettings
-from onefold.hbase.tables import Family, TableShape
-from onefold.sinks.hbase.notes import LEDGER_FAMILY
+from onefold.sinks.hbase.epoch_log import LEDGER_FAMILY
 from onefold.sinks.hbase.plan import Settings
 
 __all__ = ["examine"]

@@ -13,11 +13,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from onefold.clients.hbase.table import HBaseTable
+from onefold.clients.hbase.wire import Columns
 from onefold.core.contract import TaskId
 from onefold.core.errors import ConfigError, Fenced
-from onefold.hbase.table import HBaseTable
-from onefold.hbase.wire import Columns
-from onefold.sinks.hbase.notes import TableNotes
+from onefold.sinks.hbase.epoch_log import TableNotes
 from onefold.sinks.hbase.plan import Plan
 
 __all__ = ["Hidden", "check_shown", "hidden"]

@@ -8,11 +8,11 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from onefold.clients.hbase.rows.mapping import TableMapping
+from onefold.clients.hbase.settings import HBaseSettings
+from onefold.clients.hbase.table import HBaseTable
 from onefold.core.contract import Committable, Guarantee, SinkWriter, TaskId
-from onefold.hbase.mapping import TableMapping
-from onefold.hbase.settings import HBaseSettings
-from onefold.hbase.table import HBaseTable
-from onefold.sinks.announcing import written
+from onefold.sinks.write_through import written
 
 __all__ = ["Mode", "Plan", "Settings"]
 

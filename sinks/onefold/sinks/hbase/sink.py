@@ -6,20 +6,20 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
+from onefold.clients.hbase import tables
+from onefold.clients.hbase.rows.mapping import RowKey, TableMapping
+from onefold.clients.hbase.settings import HBaseSettings
+from onefold.clients.hbase.tables import Family
 from onefold.core.contract import Committer, Guarantee, SinkWriter, TaskId
 from onefold.core.errors import ConfigError
 from onefold.core.findings import Finding
-from onefold.hbase import tables
-from onefold.hbase.mapping import RowKey, TableMapping
-from onefold.hbase.settings import HBaseSettings
-from onefold.hbase.tables import Family
-from onefold.sinks.announcing import AnnouncingCommitter, Place
 from onefold.sinks.columns import names_of
 from onefold.sinks.hbase import doctor
-from onefold.sinks.hbase.folding import Function
-from onefold.sinks.hbase.modes import mode_of
-from onefold.sinks.hbase.notes import LEDGER_FAMILY, TableNotes
+from onefold.sinks.hbase.epoch_log import LEDGER_FAMILY, TableNotes
+from onefold.sinks.hbase.merge.aggregates import Function
+from onefold.sinks.hbase.modes.modes import mode_of
 from onefold.sinks.hbase.plan import Plan, Settings
+from onefold.sinks.write_through import AnnouncingCommitter, Place
 
 __all__ = ["HBaseSink"]
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
+from onefold.clients.kafka.cluster import Cluster, cluster
 from onefold.core.contract import Committable, SinkKind
 from onefold.core.errors import ConfigError
 from onefold.core.findings import Finding, Held, Level
 from onefold.core.invariants import NoLoss
-from onefold.sinks.kafka import requests
-from onefold.sinks.kafka.cluster import Cluster, cluster
-from onefold.sinks.kafka.keeping import Kept, progress_faults
-from onefold.sinks.kafka.ledger import Ledger
 from onefold.sinks.kafka.plan import Settings
+from onefold.sinks.kafka.topic_config import Kept, progress_faults
 from onefold.sinks.kafka.topics import Topics
+from onefold.sinks.kafka.transactional import txn_admin
+from onefold.sinks.kafka.transactional.ledger import Ledger
 
 __all__ = ["examine", "held", "outage"]
 
@@ -59,7 +59,7 @@ def examine(settings: Settings, pipeline: str, deciding_s: float | None) -> Iter
 def held(settings: Settings, pipeline: str) -> list[Held]:
     """The sink's transactions that are open, and say in the progress topic which epoch they are of."""
     kafka, names = cluster(*settings.cluster), settings.names(pipeline)
-    known = requests.describe(kafka, requests.list_ids(kafka, names.ids, "Ongoing"))
+    known = txn_admin.describe(kafka, txn_admin.list_ids(kafka, names.ids, "Ongoing"))
     if not known or Topics(settings, pipeline).look_at_progress() is None:
         return []
     account = Ledger(settings, pipeline).account()
@@ -110,7 +110,7 @@ def outage(timeout_s: float, outage_max_s: float, deciding_s: float | None) -> I
 
 def _version(kafka: Cluster) -> Finding:
     try:
-        requests.check_versions(kafka)
+        txn_admin.check_versions(kafka)
     except ConfigError as error:
         return Finding(Level.PROBLEM, str(error))
     level = kafka.any().features["transaction.version"]
@@ -152,7 +152,7 @@ def _open(
         f"open transactions hold back other read_committed readers of the topic: {usual}; after a crash until the "
         f"pipeline is started again, or {forgotten_s:g} s where it is not",
     )
-    found = requests.describe(kafka, requests.list_ids(kafka, settings.names(pipeline).ids, "Ongoing"))
+    found = txn_admin.describe(kafka, txn_admin.list_ids(kafka, settings.names(pipeline).ids, "Ongoing"))
     ages_s = [time.time() - transaction.started_ms / 1000 for transaction in found.values()]
     if not ages_s:
         yield Finding(Level.FINE, "no transaction of this sink is open now")

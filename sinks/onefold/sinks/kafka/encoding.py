@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from onefold.core import jsontext
 from onefold.core.errors import BadRecord, ConfigError, SchemaMismatch
+from onefold.core.values import json_encoder
 
 __all__ = ["FORMATS", "Encoding", "Records"]
 
@@ -86,7 +86,7 @@ class Encoding:
             if missing := [name for name in names if name not in schema.names]:
                 raise SchemaMismatch(f"{what} names {missing[0]!r}, and the rows have {', '.join(schema.names)}")
         for field in schema if self.format == "json" else (schema.field(name) for name in self.headers):
-            if (bad := jsontext.unsupported(field.type)) is not None:
+            if (bad := json_encoder.unsupported(field.type)) is not None:
                 raise SchemaMismatch(
                     f"the column {field.name!r} ({field.type}) cannot be written as JSON, for its {bad}: cast it to a "
                     "text or a number first, or leave it out"
@@ -112,7 +112,7 @@ class Encoding:
 
     def _of_json(self, batch: pa.RecordBatch) -> Records:
         names = self._valued(batch.schema.names)
-        values = jsontext.objects(names, [batch.column(name) for name in names])
+        values = json_encoder.objects(names, [batch.column(name) for name in names])
         return Records(
             values=_bytes(values),
             keys=self._keys(batch) if self.key else None,
@@ -128,7 +128,7 @@ class Encoding:
         columns = [batch.column(name) for name in self.key]
         if len(columns) == 1:
             return _parts(columns[0])
-        return _bytes(jsontext.objects(self.key, columns))
+        return _bytes(json_encoder.objects(self.key, columns))
 
     def _of_raw(self, batch: pa.RecordBatch) -> Records:
         there = {name: batch.column(name) for name in batch.schema.names}
@@ -157,7 +157,7 @@ class Encoding:
     def _culprit(self, batch: pa.RecordBatch) -> str:
         for name, column in zip(batch.schema.names, batch.columns, strict=True):
             try:
-                jsontext.texts(column)
+                json_encoder.texts(column)
             except ValueError:
                 return f"the column {name!r}"
         return "a row"
@@ -196,8 +196,8 @@ def _parts(array: pa.Array) -> list[bytes | None]:
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind):
         return _bytes(array)
     if _has_parts(kind):
-        return _bytes(pc.if_else(array.is_valid(), jsontext.texts(array), None))
-    return _bytes(jsontext.plain_texts(array))
+        return _bytes(pc.if_else(array.is_valid(), json_encoder.texts(array), None))
+    return _bytes(json_encoder.plain_texts(array))
 
 
 def _bytes(array: pa.Array) -> list[bytes | None]:

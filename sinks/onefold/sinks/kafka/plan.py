@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from onefold.sinks.kafka.encoding import Encoding
-from onefold.sinks.kafka.ids import Ids
+from onefold.sinks.kafka.keyed.ids import Ids
 from onefold.sinks.kafka.naming import Names, progress_topic
 
 __all__ = ["Settings"]

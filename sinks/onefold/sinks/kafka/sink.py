@@ -6,22 +6,24 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
+from onefold.clients.exposure import of_kafka
+from onefold.clients.kafka import producer_config
+from onefold.clients.kafka.cluster import cluster
 from onefold.core.contract import Committer, Guarantee, SinkKind, SinkWriter, TaskId
 from onefold.core.errors import ConfigError
-from onefold.core.exposure import of_kafka
 from onefold.core.findings import Finding, Held
 from onefold.sinks.columns import names_of
-from onefold.sinks.kafka import clients, doctor, requests
-from onefold.sinks.kafka.cluster import cluster
-from onefold.sinks.kafka.committer import TransactionalCommitter
+from onefold.sinks.kafka import doctor
 from onefold.sinks.kafka.encoding import Encoding
-from onefold.sinks.kafka.ids import Ids
-from onefold.sinks.kafka.keyed import KEYED, KeyedWriter, keyed_committer
+from onefold.sinks.kafka.keyed.ids import Ids
+from onefold.sinks.kafka.keyed.keyed import KEYED, KeyedWriter, keyed_committer
 from onefold.sinks.kafka.naming import check_prefix
 from onefold.sinks.kafka.plan import Settings
-from onefold.sinks.kafka.shared import check_not_shared
 from onefold.sinks.kafka.topics import Topics
-from onefold.sinks.kafka.writer import TransactionalWriter
+from onefold.sinks.kafka.transactional import txn_admin
+from onefold.sinks.kafka.transactional.committer import TransactionalCommitter
+from onefold.sinks.kafka.transactional.shared import check_not_shared
+from onefold.sinks.kafka.transactional.writer import TransactionalWriter
 
 __all__ = ["KafkaSink"]
 
@@ -156,7 +158,7 @@ class KafkaSink:
         if is_keyed:
             self._settings.ids.check(self._settings.encoding, schema)
         else:
-            requests.check_versions(cluster(*self._settings.cluster))
+            txn_admin.check_versions(cluster(*self._settings.cluster))
         topics = self._topics(pipeline)
         topics.check_target()
         topics.make_progress_topic()
@@ -221,7 +223,7 @@ def _check(settings: Settings) -> None:
         raise ConfigError(f"timeout_s is a time above 0, not {settings.timeout_s!r}")
     settings.encoding.check_settings()
     check_prefix(settings.prefix)
-    clients.check(settings.librdkafka)
+    producer_config.check(settings.librdkafka)
     if settings.mode == "keyed":
         settings.ids.check_settings(settings.encoding)
     elif settings.ids != Ids():

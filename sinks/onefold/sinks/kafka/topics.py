@@ -23,11 +23,11 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 from confluent_kafka.cimpl import NewTopic
 
+from onefold.clients.kafka import errors, producer_config
 from onefold.core.errors import ConfigError, Retriable
-from onefold.sinks.kafka import clients, errors
-from onefold.sinks.kafka.keeping import PROGRESS, REPLICAS, Kept, progress_faults
 from onefold.sinks.kafka.plan import Settings
-from onefold.sinks.kafka.transactions import initialize
+from onefold.sinks.kafka.topic_config import PROGRESS, REPLICAS, Kept, progress_faults
+from onefold.sinks.kafka.transactional.transactions import initialize
 
 __all__ = ["Topics"]
 
@@ -47,11 +47,11 @@ class Topics:
         self._settings, self._where = settings, settings.where(pipeline)
         self._progress = settings.progress_topic(pipeline)
         self._said: list[KafkaError] = []
-        config = clients.admin_config(settings.bootstrap_servers, settings.librdkafka)
+        config = producer_config.admin_config(settings.bootstrap_servers, settings.librdkafka)
         try:
-            self._admin = AdminClient(config | {"error_cb": self._said.append, "logger": clients.LOGGER})
+            self._admin = AdminClient(config | {"error_cb": self._said.append, "logger": producer_config.LOGGER})
         except KafkaException as error:
-            raise clients.refused_by_client(error) from error
+            raise producer_config.refused_by_client(error) from error
 
     def check_target(self) -> None:
         """Raise ConfigError unless the sink's topic is there, and may be written to."""
@@ -99,11 +99,11 @@ class Topics:
         """Find out whether transactions with the sink's prefix and its timeout are allowed; none is begun."""
         timeout_ms = int(self._settings.transaction_timeout_s * 1000)
         own = {"transactional.id": transactional_id, "transaction.timeout.ms": str(timeout_ms)}
-        config = clients.producer_config(self._settings.bootstrap_servers, self._settings.librdkafka, own)
+        config = producer_config.producer_config(self._settings.bootstrap_servers, self._settings.librdkafka, own)
         try:
-            producer = Producer({**config, "error_cb": self._said.append, "logger": clients.LOGGER})
+            producer = Producer({**config, "error_cb": self._said.append, "logger": producer_config.LOGGER})
         except KafkaException as error:
-            raise clients.refused_by_client(error) from error
+            raise producer_config.refused_by_client(error) from error
         doing = f"{self._where}, trying transactional id {transactional_id!r} with a timeout of {timeout_ms} ms"
         initialize(producer, self._settings, doing)
 
@@ -192,7 +192,7 @@ class Topics:
                 raise
             if code in (KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN):
                 self._admin.poll(0)
-                raise clients.unreachable(
+                raise producer_config.unreachable(
                     f"{self._where}, {doing}",
                     self._settings.bootstrap_servers,
                     self._settings.timeout_s,

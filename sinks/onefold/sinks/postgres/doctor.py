@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from onefold.clients.postgres import connection as pool
 from onefold.core.contract import Committable, SinkKind
 from onefold.core.errors import ConfigError
 from onefold.core.findings import Finding, Held, Level
 from onefold.core.invariants import NoLoss
-from onefold.sinks.postgres import connection as pool
 from onefold.sinks.postgres import plan as plans
-from onefold.sinks.postgres import prepared
-from onefold.sinks.postgres import target as targets
-from onefold.sinks.postgres.incarnation import Incarnation
+from onefold.sinks.postgres.commit import prepared
+from onefold.sinks.postgres.commit.server_identity import Incarnation
 from onefold.sinks.postgres.naming import Gid, gid_prefix
 from onefold.sinks.postgres.plan import Delivery, Settings
+from onefold.sinks.postgres.schema import target as targets
 
 __all__ = ["examine", "held"]
 

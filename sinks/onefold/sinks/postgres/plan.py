@@ -6,13 +6,13 @@ import enum
 from dataclasses import dataclass, field
 from typing import Literal
 
+from onefold.clients.postgres import connection
 from onefold.core.errors import ConfigError
-from onefold.sinks.postgres import connection
-from onefold.sinks.postgres.bookkeeping import Bookkeeping
-from onefold.sinks.postgres.changes import Changes
+from onefold.sinks.postgres.ledger.bookkeeping import Bookkeeping
+from onefold.sinks.postgres.merge.upsert import Changes
 from onefold.sinks.postgres.naming import Table, identifier
-from onefold.sinks.postgres.target import Target
-from onefold.sinks.postgres.types import Column
+from onefold.sinks.postgres.schema.target import Target
+from onefold.sinks.postgres.schema.types import Column
 
 __all__ = ["ATTEMPT", "DELETED", "Delivery", "OnError", "Plan", "Settings", "choose", "slots", "stage_sql"]
 

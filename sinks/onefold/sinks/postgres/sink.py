@@ -8,19 +8,19 @@ from dataclasses import replace
 import psycopg.conninfo
 import pyarrow as pa
 
+from onefold.clients.exposure import of_postgres
+from onefold.clients.postgres import connection as pool
 from onefold.core.contract import Committer, Guarantee, SinkKind, SinkWriter, TaskId
 from onefold.core.errors import ConfigError
-from onefold.core.exposure import of_postgres
 from onefold.core.findings import Finding, Held
 from onefold.sinks.columns import names_of
-from onefold.sinks.postgres import connection as pool
-from onefold.sinks.postgres import doctor, opening
+from onefold.sinks.postgres import doctor, planner
 from onefold.sinks.postgres import plan as plans
-from onefold.sinks.postgres import target as targets
-from onefold.sinks.postgres.changes import DELETES_KEPT_S, Changes
-from onefold.sinks.postgres.committer import PostgresCommitter
+from onefold.sinks.postgres.commit.committer import PostgresCommitter
+from onefold.sinks.postgres.merge.upsert import DELETES_KEPT_S, Changes
 from onefold.sinks.postgres.naming import BOOKKEEPING, Table
 from onefold.sinks.postgres.plan import Delivery, OnError, Plan, Settings
+from onefold.sinks.postgres.schema import target as targets
 from onefold.sinks.postgres.writer import PostgresWriter
 
 __all__ = ["PostgresSink"]
@@ -203,7 +203,7 @@ class PostgresSink:
             settings.bookkeeping(pipeline).create(connection)
             with connection.transaction():
                 connection.execute(pool.transaction_settings(settings.lock_timeout_s))
-                plan = opening.resolve(connection, settings, pipeline, schema)
+                plan = planner.resolve(connection, settings, pipeline, schema)
             self._plan = plan
         committer = PostgresCommitter(settings, pipeline, plan)
         committer.ledger()  # from here on it notices a server that is an older copy

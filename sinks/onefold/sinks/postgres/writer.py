@@ -5,19 +5,20 @@ from __future__ import annotations
 import psycopg
 import pyarrow as pa
 
+from onefold.clients.postgres import connection as pool
+from onefold.clients.postgres import errors
 from onefold.core.contract import Committable, SinkKind, TaskId
 from onefold.core.errors import BadRecord, OnefoldError, Retriable, SchemaMismatch
 from onefold.core.failpoints import failpoint
-from onefold.sinks.postgres import connection as pool
-from onefold.sinks.postgres import dead_letters, errors
-from onefold.sinks.postgres.dead_letters import DeadLetter, Origin
-from onefold.sinks.postgres.encoding import Encoding
-from onefold.sinks.postgres.isolating import TooManyRefused
-from onefold.sinks.postgres.loading import IsolatingLoad, Load, StreamingLoad
-from onefold.sinks.postgres.merging import merge_attempts
+from onefold.sinks.postgres.copy.encoding import Encoding
+from onefold.sinks.postgres.copy.loading import IsolatingLoad, Load, StreamingLoad
+from onefold.sinks.postgres.merge.merge import merge_attempts
 from onefold.sinks.postgres.naming import Gid, attempt_number, gid_prefix, literal
 from onefold.sinks.postgres.plan import ATTEMPT, Delivery, Plan, Settings
-from onefold.sinks.postgres.target import types
+from onefold.sinks.postgres.rejects import dead_letters
+from onefold.sinks.postgres.rejects.bisect_rejects import TooManyRefused
+from onefold.sinks.postgres.rejects.dead_letters import DeadLetter, Origin
+from onefold.sinks.postgres.schema.target import types
 
 __all__ = ["PostgresWriter"]
 

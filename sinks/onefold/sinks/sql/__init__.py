@@ -1,8 +1,7 @@
-"""Rows into a table of any SQL database with transactions, exactly once: `staged` (DESIGN, section 5).
+"""Rows into a table of any SQL database with transactions, exactly once: `staged`.
 
 sink.py        SqlSink: settings, what `open` found out, the guarantee in words
-adapter.py     what differs per database; sqlite.py, mariadb.py and postgres.py are one class each
-kinds.py       Arrow type -> the kind of column it is; text.py: columns as text
+adapters/      what differs per database, a class for each; kinds.py: Arrow type -> the kind of column it is
 target.py      the user's table: created or compared
 staging.py     the stage: made, verified, merged, cleared
 upsert.py      the newest version of a key wins; deletes

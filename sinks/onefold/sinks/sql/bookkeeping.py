@@ -14,12 +14,12 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from onefold.core.binding import bound, check_forward
 from onefold.core.contract import Binding, LedgerEntry
 from onefold.core.errors import ConfigError, Retriable
 from onefold.core.positions import Positions
-from onefold.core.postgres_trust import check_tables
-from onefold.core.tables import MARIADB_OPTIONS, LongText
+from onefold.core.protocol.binding import bound, check_forward
+from onefold.core.sql.postgres_trust import check_tables
+from onefold.core.store.tables import MARIADB_OPTIONS, LongText
 
 __all__ = ["Bookkeeping", "staged", "stages"]
 

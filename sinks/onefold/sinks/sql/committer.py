@@ -7,13 +7,13 @@ from collections.abc import Collection, Mapping, Sequence
 import sqlalchemy as sa
 
 from onefold.core.contract import Binding, Committable, Decided, EpochRecord, LedgerEntry
-from onefold.core.counting import counts_offsets
 from onefold.core.errors import ConfigError
 from onefold.core.failpoints import failpoint
 from onefold.core.positions import Positions
-from onefold.core.tables import store_info
+from onefold.core.store.tables import store_info
+from onefold.core.topic_identity import counts_offsets
 from onefold.sinks.sql import staging
-from onefold.sinks.sql.adapters import adapter_of
+from onefold.sinks.sql.adapters.registry import adapter_of
 from onefold.sinks.sql.databases import database_of
 from onefold.sinks.sql.plan import Plan, Settings
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from onefold.core.database import Database
+from onefold.core.sql.database import Database
 from onefold.sinks.sql.plan import Settings
 
 __all__ = ["database_of"]

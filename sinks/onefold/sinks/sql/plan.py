@@ -10,8 +10,8 @@ import pyarrow as pa
 import sqlalchemy as sa
 
 from onefold.core.errors import ConfigError
+from onefold.sinks.sql.adapters.kinds import Family, Kind
 from onefold.sinks.sql.bookkeeping import Bookkeeping
-from onefold.sinks.sql.kinds import Family, Kind
 from onefold.sinks.sql.naming import ATTEMPT, ROW, TIMESTAMP, TableName, exactly
 
 __all__ = ["Column", "Plan", "Settings", "Upsert"]

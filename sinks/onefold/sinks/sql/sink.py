@@ -8,16 +8,16 @@ from pathlib import Path
 import pyarrow as pa
 import sqlalchemy as sa
 
-from onefold.core.backends import backend_of, url_of
+from onefold.clients.exposure import of_url
 from onefold.core.contract import Committer, Guarantee, SinkKind, SinkWriter, TaskId
 from onefold.core.errors import ConfigError, SchemaMismatch
-from onefold.core.exposure import of_url
+from onefold.core.sql.backends import backend_of, url_of
 from onefold.sinks.columns import names_of
 from onefold.sinks.sql import staging, target
-from onefold.sinks.sql.adapters import adapter_of
+from onefold.sinks.sql.adapters.kinds import Kind
+from onefold.sinks.sql.adapters.registry import adapter_of
 from onefold.sinks.sql.committer import SqlCommitter
 from onefold.sinks.sql.databases import database_of
-from onefold.sinks.sql.kinds import Kind
 from onefold.sinks.sql.naming import RESERVED, TableName, own_table, unusable
 from onefold.sinks.sql.plan import Plan, Settings, Upsert
 from onefold.sinks.sql.writer import SqlWriter

@@ -9,8 +9,8 @@ from sqlalchemy.schema import CreateTable
 
 from onefold.core.contract import Committable, EpochRecord, SinkKind
 from onefold.core.errors import ConfigError, WorkLost
-from onefold.core.postgres_trust import check_tables
-from onefold.sinks.sql.adapter import Adapter, SqlType
+from onefold.core.sql.postgres_trust import check_tables
+from onefold.sinks.sql.adapters.adapter import Adapter, SqlType
 from onefold.sinks.sql.bookkeeping import Bookkeeping, staged, stages
 from onefold.sinks.sql.naming import ATTEMPT, ROW, TIMESTAMP, exactly
 from onefold.sinks.sql.plan import Plan, Upsert

@@ -9,9 +9,9 @@ import pyarrow as pa
 import sqlalchemy as sa
 
 from onefold.core.errors import ConfigError, SchemaMismatch
-from onefold.core.postgres_trust import check_place
-from onefold.sinks.sql.adapter import Adapter
-from onefold.sinks.sql.kinds import Family, kind_of
+from onefold.core.sql.postgres_trust import check_place
+from onefold.sinks.sql.adapters.adapter import Adapter
+from onefold.sinks.sql.adapters.kinds import Family, kind_of
 from onefold.sinks.sql.naming import TableName, exactly
 from onefold.sinks.sql.plan import Column, Upsert
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from onefold.sinks.sql.adapter import Adapter
+from onefold.sinks.sql.adapters.adapter import Adapter
 from onefold.sinks.sql.naming import ATTEMPT, RANK, TIMESTAMP
 from onefold.sinks.sql.plan import Plan, Upsert
 

@@ -13,11 +13,11 @@ import sqlalchemy as sa
 from onefold.core.contract import Committable, SinkKind, TaskId
 from onefold.core.errors import BadRecord, InDoubt, OnefoldError, OutOfResources, Retriable, SchemaMismatch
 from onefold.core.failpoints import failpoint
-from onefold.core.plain import plain
-from onefold.sinks.sql.adapters import adapter_of
+from onefold.core.values.plain import plain
+from onefold.sinks.sql.adapters.kinds import values_of
+from onefold.sinks.sql.adapters.registry import adapter_of
 from onefold.sinks.sql.bookkeeping import staged
 from onefold.sinks.sql.databases import database_of
-from onefold.sinks.sql.kinds import values_of
 from onefold.sinks.sql.naming import ATTEMPT, ROW, attempt_number
 from onefold.sinks.sql.plan import Plan, Settings
 from onefold.sinks.sql.spool import Spool

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from onefold.core.decimals import exactly
+from onefold.clients.hbase.errors import no_table
+from onefold.clients.hbase.rows.mapping import TableMapping
+from onefold.clients.hbase.settings import HBaseSettings
+from onefold.clients.hbase.table import HBaseTable
+from onefold.clients.hbase.tables import describe
 from onefold.core.errors import BadRecord, ConfigError
-from onefold.hbase.errors import no_table
-from onefold.hbase.mapping import TableMapping
-from onefold.hbase.settings import HBaseSettings
-from onefold.hbase.table import HBaseTable
-from onefold.hbase.tables import describe
+from onefold.core.values.decimals import exactly
 from onefold.sources.hbase.source import HBaseSource
 
 __all__ = ["Part", "plan", "read"]

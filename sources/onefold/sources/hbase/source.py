@@ -11,9 +11,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from onefold.clients.hbase.rows.mapping import RowKey, TableMapping
+from onefold.clients.hbase.settings import HBaseSettings
 from onefold.core.errors import ConfigError, SchemaMismatch
-from onefold.hbase.mapping import RowKey, TableMapping
-from onefold.hbase.settings import HBaseSettings
 
 __all__ = ["HBaseSource"]
 

@@ -8,11 +8,11 @@ import pyarrow as pa
 
 from onefold.core.dead_letters import BAD_COLUMNS
 from onefold.core.errors import BadRecord
-from onefold.sources.kafka import raw
-from onefold.sources.kafka.cutting import cut_to_fit
-from onefold.sources.kafka.offsets import OffsetRange
-from onefold.sources.kafka.records import Records, Wanted
-from onefold.sources.kafka.sifting import BadValue
+from onefold.sources.kafka.fetching.records import Records, Wanted
+from onefold.sources.kafka.formats import raw
+from onefold.sources.kafka.formats.bad_values import BadValue
+from onefold.sources.kafka.formats.cutting import cut_to_fit
+from onefold.sources.kafka.planning.offsets import OffsetRange
 
 __all__ = ["bad_batch", "not_the_same", "open_question", "refused"]
 

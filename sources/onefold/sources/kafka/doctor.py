@@ -9,11 +9,11 @@ from onefold.core.errors import ConfigError, DataLoss
 from onefold.core.findings import Finding, Level
 from onefold.core.invariants import NoLoss
 from onefold.core.positions import Positions
-from onefold.sources.kafka.lag import PartitionLag, lag
-from onefold.sources.kafka.offsets import Broker
+from onefold.sources.kafka.planning.lag import PartitionLag, lag
+from onefold.sources.kafka.planning.offset_snapshot import names_of
+from onefold.sources.kafka.planning.offsets import Broker
+from onefold.sources.kafka.planning.starting import check_ids
 from onefold.sources.kafka.source import KafkaSource
-from onefold.sources.kafka.standing import names_of
-from onefold.sources.kafka.starting import check_ids
 
 __all__ = ["examine", "retention"]
 

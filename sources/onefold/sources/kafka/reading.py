@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from onefold.sources.kafka import raw
+from onefold.clients.kafka.consumer_config import LOGGER
 from onefold.sources.kafka.bad_records import bad_batch, not_the_same, open_question, refused
-from onefold.sources.kafka.columns import parsed_part, wanted_of, with_columns
-from onefold.sources.kafka.fetching import MESSAGES_MAX, fetch
-from onefold.sources.kafka.formats import parser_of
-from onefold.sources.kafka.guarding import in_task
-from onefold.sources.kafka.offsets import OffsetRange
-from onefold.sources.kafka.records import UNREADABLE, Records, Wanted, with_odd_headers
-from onefold.sources.kafka.settings import LOGGER
-from onefold.sources.kafka.sifting import BadValue, Parser, Sifted, TooManyBad, sift
+from onefold.sources.kafka.fetching.fetcher import MESSAGES_MAX, fetch
+from onefold.sources.kafka.fetching.records import UNREADABLE, Records, Wanted, with_odd_headers
+from onefold.sources.kafka.formats import raw
+from onefold.sources.kafka.formats.bad_values import BadValue, Parser, Sifted, TooManyBad, sift
+from onefold.sources.kafka.formats.columns import parsed_part, wanted_of, with_columns
+from onefold.sources.kafka.formats.formats import parser_of
+from onefold.sources.kafka.formats.guarding import in_task
+from onefold.sources.kafka.planning.offsets import OffsetRange
 
 if TYPE_CHECKING:
     from onefold.sources.kafka.source import KafkaSource

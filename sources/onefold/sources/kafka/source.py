@@ -6,21 +6,22 @@ import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from onefold.clients.exposure import of_kafka, of_registry
+from onefold.clients.kafka import consumer_config as client
+from onefold.clients.kafka.librdkafka import near
 from onefold.core.errors import ConfigError
-from onefold.core.exposure import of_kafka, of_registry
-from onefold.core.librdkafka import near
 from onefold.core.positions import Positions
-from onefold.sources.kafka import operations, starting
-from onefold.sources.kafka import settings as client
-from onefold.sources.kafka.deduplication import Deduplication, check_deduplication
-from onefold.sources.kafka.formats import FORMATS, INFER, check_format
-from onefold.sources.kafka.groups import GroupPositions
+from onefold.sources.kafka.config import operations
+from onefold.sources.kafka.config.deduplication import Deduplication, check_deduplication
+from onefold.sources.kafka.config.groups import GroupPositions
+from onefold.sources.kafka.config.options import format_options
+from onefold.sources.kafka.config.reading_options import NO_STATE, hidden, topics_and_settings
+from onefold.sources.kafka.fetching.records import RECORD_BYTES_MAX
+from onefold.sources.kafka.formats.formats import FORMATS, INFER, check_format
 from onefold.sources.kafka.native import check_choice, described
-from onefold.sources.kafka.offsets import Broker
-from onefold.sources.kafka.options import format_options
-from onefold.sources.kafka.reading_options import NO_STATE, hidden, topics_and_settings
-from onefold.sources.kafka.records import RECORD_BYTES_MAX
-from onefold.sources.kafka.subscription import Subscription
+from onefold.sources.kafka.planning import starting
+from onefold.sources.kafka.planning.offsets import Broker
+from onefold.sources.kafka.planning.subscription import Subscription
 
 __all__ = ["KafkaSource"]
 

@@ -8,9 +8,9 @@ from typing import Any
 import adbc_driver_manager
 import psycopg
 
-from onefold.core import libpq
 from onefold.core.errors import BadRecord, ConfigError, OnefoldError, OutOfResources, Retriable, Terminal
-from onefold.core.plain import SAID_MAX, plain
+from onefold.core.sql import libpq
+from onefold.core.values.plain import SAID_MAX, plain
 
 __all__ = ["not_held", "of_connecting", "of_importing", "translate"]
 

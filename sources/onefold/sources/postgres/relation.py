@@ -10,8 +10,8 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
-from onefold.core import postgres_trust
 from onefold.core.errors import ConfigError
+from onefold.core.sql import postgres_trust
 from onefold.sources.postgres.connection import Connection
 from onefold.sources.postgres.source import PostgresSource
 from onefold.sources.postgres.types import PostgresType

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from onefold.core.decimals import decimals_of, exactly
+from onefold.core.values.decimals import decimals_of, exactly
 
 __all__ = ["Refused", "convert"]
 

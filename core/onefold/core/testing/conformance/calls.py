@@ -20,8 +20,8 @@ from onefold.core.contract import (
     TaskId,
     WriteThrough,
 )
-from onefold.core.ports import Merge
-from onefold.core.store import CheckpointStore
+from onefold.core.protocol.store_protocol import Merge
+from onefold.core.store.checkpoint_store import CheckpointStore
 
 __all__ = [
     "Abandon",

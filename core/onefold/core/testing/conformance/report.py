@@ -11,7 +11,12 @@ from onefold.core.testing.conformance.promises import Book, ConformanceReport, P
 
 __all__ = ["STORE_MODULES", "modules_of", "passed"]
 
-STORE_MODULES = ("onefold.core.store", "onefold.core.database", "onefold.core.backends", "onefold.core.rows")
+STORE_MODULES = (
+    "onefold.core.store.checkpoint_store",
+    "onefold.core.sql.database",
+    "onefold.core.sql.backends",
+    "onefold.core.store.store_rows",
+)
 
 
 def passed(subject: str, book: Book, due: Iterable[Promise], seconds: float) -> ConformanceReport:

@@ -14,17 +14,17 @@ from typing import Any
 import sqlalchemy as sa
 
 from onefold.core.contract import Committable, EpochRecord, Generation, LedgerEntry, SinkKind
-from onefold.core.effects import EpochRequest, StoreFacts
 from onefold.core.errors import Fenced
-from onefold.core.ports import Store
 from onefold.core.positions import Range
-from onefold.core.store import CheckpointStore
+from onefold.core.protocol.effects import EpochRequest, StoreFacts
+from onefold.core.protocol.store_protocol import Store
+from onefold.core.store.checkpoint_store import CheckpointStore
 from onefold.core.testing.conformance.processes import Processes
 from onefold.core.testing.conformance.promises import Book, BrokenPromise, ConformanceReport, Promise
 from onefold.core.testing.conformance.report import modules_of, passed
+from onefold.core.testing.conformance.store_suite import StoreSuite
 from onefold.core.testing.conformance.strikes import Striker
 from onefold.core.testing.conformance.workbench import insist, positions
-from onefold.core.testing.store_suite import StoreSuite
 
 __all__ = ["check_store"]
 

@@ -8,12 +8,12 @@ from collections import deque
 
 from confluent_kafka import KafkaError, KafkaException
 
-from onefold.sources.kafka import settings as client
-from onefold.sources.kafka.consumer import ERRORS_MAX, Taken
+from onefold.clients.kafka import consumer_config as client
+from onefold.sources.kafka.fetching.consumer import ERRORS_MAX, Taken
+from onefold.sources.kafka.fetching.records import LETTER_BYTES_MAX, Records, Wanted
 from onefold.sources.kafka.native.library import SAID_ERROR, SAID_EVENT, Gathered, Said
 from onefold.sources.kafka.native.records import ArrowRecords, Room
-from onefold.sources.kafka.offsets import OffsetRange
-from onefold.sources.kafka.records import LETTER_BYTES_MAX, Records, Wanted
+from onefold.sources.kafka.planning.offsets import OffsetRange
 
 __all__ = ["CompiledConsumer"]
 

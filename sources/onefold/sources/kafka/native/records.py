@@ -9,10 +9,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from onefold.sources.kafka.fetching.records import Lines, Values, Wanted
+from onefold.sources.kafka.formats.overflow import kafkas_times
 from onefold.sources.kafka.native.library import Buffers, Gathered
-from onefold.sources.kafka.offsets import OffsetRange
-from onefold.sources.kafka.overflow import kafkas_times
-from onefold.sources.kafka.records import Lines, Values, Wanted
+from onefold.sources.kafka.planning.offsets import OffsetRange
 
 __all__ = ["ArrowRecords", "Room"]
 

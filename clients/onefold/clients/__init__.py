@@ -1,0 +1,1 @@
+"""Clients of each system, which its source and its sink share."""

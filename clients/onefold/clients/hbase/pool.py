@@ -1,0 +1,163 @@
+"""The connections of a process to the Thrift servers of one HBase."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from onefold.clients.hbase.connection import Connection, Request
+from onefold.clients.hbase.errors import Unanswered
+from onefold.clients.hbase.settings import Address, HBaseSettings
+from onefold.core.errors import InDoubt, Retriable
+
+__all__ = ["Pool", "pool"]
+
+T = TypeVar("T")
+IDLE_S_MAX = 50.0  # servers close after 60 s without a word (hbase.thrift.server.socket.read.timeout)
+SHUNNED_S = 5.0  # a server that gave no answer is asked last
+
+
+class Pool:
+    """Thread-safe. A connection that had any trouble is thrown away, and with it all that rested beside it."""
+
+    def __init__(self, settings: HBaseSettings) -> None:
+        self._settings = settings
+        self._addresses = settings.addresses()
+        self._lock = threading.Lock()
+        self._idle: list[tuple[float, Connection]] = []
+        self._shunned_until_s: dict[Address, float] = {}
+        self._turn = itertools.count()
+        self.size = settings.connections * len(self._addresses)
+        self._slots = threading.BoundedSemaphore(self.size)
+        self._threads = ThreadPoolExecutor(self.size, thread_name_prefix="onefold-hbase")
+
+    @contextmanager
+    def connection(self) -> Iterator[Connection]:
+        """Raises Retriable where no server takes a connection: nothing was sent then."""
+        with self._slots:
+            connection = self._rested() or self._connect()
+            try:
+                yield connection
+            except BaseException:
+                connection.close()
+                raise
+            finally:
+                self._give_back(connection)
+
+    def ask(self, call: str, request: Request) -> Any:
+        """The answer to a request that may be repeated: `asking.insist` does. Raises Retriable if there is none."""
+        try:
+            with self.connection() as connection:
+                return connection.ask_all(call, [request])[0]
+        except Unanswered as error:
+            raise Retriable(str(error)) from error
+
+    def ask_once(self, call: str, requests: Sequence[Request]) -> list[Any]:
+        """The answers to requests that may not be repeated, all on one connection. Raises InDoubt where some may have
+        taken effect."""
+        try:
+            with self.connection() as connection:
+                return connection.ask_all(call, requests)
+        except Unanswered as error:
+            raise InDoubt(f"{error}. Some of {len(requests)} requests may have taken effect: read again") from error
+
+    def each(self, tasks: Sequence[Callable[[], T]]) -> list[T | Exception]:
+        """What each returned or raised, once all have ended: in parallel, over all connections. Those that have not
+        begun when one fails are left, with its error: each would wait as long as that one did."""
+        if len(tasks) == 1:
+            return [_outcome(tasks[0])]
+        failed: list[Exception] = []
+
+        def run(task: Callable[[], T]) -> T | Exception:
+            if failed:
+                return failed[0]
+            outcome = _outcome(task)
+            if isinstance(outcome, Exception):
+                failed.append(outcome)
+            return outcome
+
+        futures = [self._threads.submit(run, task) for task in tasks]
+        try:
+            wait(futures)
+        except BaseException:  # interrupted: the process would go on with them before it ends
+            for future in futures:
+                future.cancel()
+            raise
+        return [future.result() for future in futures]
+
+    def close(self) -> None:
+        with self._lock:
+            rested, self._idle = self._idle, []
+        for _, connection in rested:
+            connection.close()
+
+    def _rested(self) -> Connection | None:
+        while True:
+            with self._lock:
+                if not self._idle:
+                    return None
+                since_s, connection = self._idle.pop()
+            if time.monotonic() - since_s < IDLE_S_MAX and not connection.is_stale():
+                return connection
+            connection.close()
+
+    def _give_back(self, connection: Connection) -> None:
+        with self._lock:
+            if not connection.is_dead:
+                self._idle.append((time.monotonic(), connection))
+                return
+            # Its server has died, or hangs: what rested beside it is no better, and another server is asked first.
+            theirs = [other for _, other in self._idle if other.address == connection.address]
+            self._idle = [(since_s, other) for since_s, other in self._idle if other.address != connection.address]
+            self._shunned_until_s[connection.address] = time.monotonic() + SHUNNED_S
+        for other in theirs:
+            other.close()
+
+    def _connect(self) -> Connection:
+        first, now_s = next(self._turn) % len(self._addresses), time.monotonic()
+        turns = self._addresses[first:] + self._addresses[:first]
+        failed: list[str] = []
+        for address in sorted(turns, key=lambda address: self._shunned_until_s.get(address, 0.0) > now_s):
+            try:
+                return Connection(address, self._settings)
+            except Retriable as error:
+                self._shunned_until_s[address] = time.monotonic() + SHUNNED_S
+                failed.append(str(error))
+        raise Retriable("; ".join(failed))
+
+
+def _outcome(task: Callable[[], T]) -> T | Exception:
+    try:
+        return task()
+    except Exception as error:
+        return error
+
+
+_pools: dict[HBaseSettings, Pool] = {}
+_inherited: list[Pool] = []
+_pools_lock = threading.Lock()
+
+
+def _forget_parents() -> None:
+    """In a forked child: the parent's connections are the parent's."""
+    global _pools_lock
+    _pools_lock = threading.Lock()
+    _inherited.extend(_pools.values())
+    _pools.clear()
+
+
+os.register_at_fork(after_in_child=_forget_parents)
+
+
+def pool(settings: HBaseSettings) -> Pool:
+    """The one of this process for these settings: its connections stay open from one task to the next."""
+    with _pools_lock:
+        if settings not in _pools:
+            _pools[settings] = Pool(settings)
+        return _pools[settings]

@@ -1,0 +1,1 @@
+"""Arrow columns as row keys and cells of HBase, and back."""

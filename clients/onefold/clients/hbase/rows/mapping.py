@@ -1,0 +1,220 @@
+"""Arrow columns as rows of an HBase table: declared once, and used by whoever writes, reads or verifies it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from onefold.clients.hbase.rows.cells import Cells
+from onefold.clients.hbase.rows.columns import NULL, Column
+from onefold.clients.hbase.rows.rowkeys import RowKey
+from onefold.clients.hbase.tables import checked_name
+from onefold.core.errors import ConfigError, SchemaMismatch
+
+__all__ = ["NULL", "Column", "RowKey", "TableMapping"]
+
+_FAMILY = re.compile(rb"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+_ASSIGNED = re.compile(r"\s*(?P<name>[^=]+?)\s*=\s*(?P<cell>.+?)\s*")
+_BETWEEN = re.compile(r",(?![^(]*\))")
+_TRUE, _FALSE = b"\xff", b"\x00"
+
+
+@dataclass(frozen=True, slots=True)
+class TableMapping:
+    """The table, its rows' keys, and the cell of each other column; best made by `of`.
+
+    `family`: columns that are not named go there, under their own names. `deleted` is the cell that says, in every
+    row, whether the row is deleted. Encodings that are not said come from the rows, with `bound`; only a mapping that
+    is bound encodes and decodes.
+    """
+
+    table: str
+    row_key: RowKey
+    columns: tuple[Column, ...] = ()
+    family: str | None = None
+    deleted: Column | None = None
+
+    @classmethod
+    def of(
+        cls,
+        table: str,
+        row_key: str | Sequence[str] | RowKey,
+        columns: Mapping[str, str] | str | None = None,
+        family: str | None = None,
+        deleted: str | None = None,
+    ) -> TableMapping:
+        """As users write it:
+
+            TableMapping.of("orders", "customer, id", {"amount": "f:amount decimal(12,2)"}, family="f")
+
+        `columns` may be a text as well: `amount = f:amount decimal(12,2), note = f:note`, or a JSON object.
+        """
+        cells = _listed(columns) if isinstance(columns, str) else dict(columns or {})
+        return cls(
+            table,
+            row_key if isinstance(row_key, RowKey) else RowKey.of(row_key),
+            tuple(Column.cell(name, text) for name, text in cells.items()),
+            family,
+            None if deleted is None else Column.cell("deleted", f"{deleted} boolean"),
+        )
+
+    def __post_init__(self) -> None:
+        checked_name(self.table)
+        names = [column.name for column in (*self.row_key.columns, *self.columns)]
+        if len(set(names)) != len(names):
+            raise ConfigError(f"a column is mapped twice, among {', '.join(names)}: to a cell, or into the row key")
+        places = [(column.family, column.qualifier) for column in self._all_cells]
+        if len(set(places)) != len(places):
+            raise ConfigError(f"two columns have the same cell: {', '.join(c.cell_text for c in self._all_cells)}")
+        for family in self.families:
+            if not _FAMILY.fullmatch(family):
+                raise ConfigError(f"{family.decode(errors='replace')!r} is no family's name: letters, digits, _ - .")
+
+    @property
+    def families(self) -> tuple[bytes, ...]:
+        """Each family once, in order."""
+        own = [self.family.encode()] if self.family is not None else []
+        return tuple(dict.fromkeys([*own, *(column.family for column in self._all_cells)]))
+
+    @property
+    def _all_cells(self) -> tuple[Column, ...]:
+        return self.columns if self.deleted is None else (*self.columns, self.deleted)
+
+    def bound(self, schema: pa.Schema, without: Iterable[str] = ()) -> TableMapping:
+        """For writing rows of this schema, less the columns that are not written. Raises SchemaMismatch."""
+        if missing := [column.name for column in self.columns if column.name not in schema.names]:
+            raise SchemaMismatch(f"the mapping names {missing[0]!r}, and the rows have {', '.join(schema.names)}")
+        return self._with(self.row_key.bound(schema), [field for field in schema if field.name not in without])
+
+    def reading(self, schema: pa.Schema | None = None) -> TableMapping:
+        """For reading all that the mapping declares, or the columns of a schema, as its types.
+
+        Raises SchemaMismatch, and ConfigError where an encoding has to be said.
+        """
+        if schema is not None:
+            there = pa.schema([field for field in schema if field.name in self.row_key.names])
+            return self._with(self.row_key.bound(there, is_whole=False), list(schema))
+        for column in (*self.row_key.columns, *self.columns):
+            if not column.is_bound:
+                raise ConfigError(
+                    f"{self.table}: how is the column {column.name!r} written? Say its encoding, such as "
+                    f"'{column.text} integer', or give a schema"
+                )
+        if not self.columns:
+            raise ConfigError(f"which columns of {self.table} are to be read? Name them in columns=, or give a schema")
+        return self
+
+    def _with(self, row_key: RowKey, fields: Iterable[pa.Field]) -> TableMapping:
+        """Of these fields, those beside the row key, each in its cell."""
+        declared = {column.name: column for column in self.columns}
+        columns = []
+        for field in fields:
+            if field.name in row_key.names:
+                continue
+            column = declared.get(field.name)
+            if column is None:
+                if self.family is None:
+                    raise SchemaMismatch(
+                        f"the column {field.name!r} has no cell: name one in columns=, or a family= for all others"
+                    )
+                column = Column(field.name, family=self.family.encode(), qualifier=field.name.encode())
+            columns.append(column.bound(field.type))
+        if not columns:
+            raise SchemaMismatch(
+                f"no column is left beside the row key ({', '.join(row_key.names)}): a row is its cells"
+            )
+        return replace(self, row_key=row_key, columns=tuple(columns))
+
+    @property
+    def schema(self) -> pa.Schema:
+        """What `decode` returns: the row key's columns, then the others."""
+        return pa.schema([(column.name, column.kind) for column in (*self.row_key.columns, *self.columns)])
+
+    @property
+    def cell_columns(self) -> list[tuple[bytes, bytes]]:
+        """Family and qualifier of each column, in order."""
+        return [(column.family, column.qualifier) for column in self.columns]
+
+    def keys(self, batch: pa.RecordBatch) -> pa.BinaryArray:
+        """The row key of each row. Raises BadRecord."""
+        return self.row_key.encode(batch)
+
+    def cells(self, batch: pa.RecordBatch, deleted: pa.BooleanArray | None = None) -> list[Cells]:
+        """The cells of all columns, in order, and the one that says which rows are deleted: their others are null.
+
+        Raises BadRecord.
+        """
+        values = [column.encode(batch.column(column.name)) for column in self.columns]
+        if deleted is not None:
+            assert self.deleted is not None, "no cell was named for deletions"
+            deleted = pc.fill_null(deleted, False)
+            values = [pc.if_else(deleted, pa.scalar(NULL, pa.binary()), array) for array in values]
+        cells = [Cells(c.family, c.qualifier, array) for c, array in zip(self.columns, values, strict=True)]
+        if self.deleted is not None:
+            flags = deleted if deleted is not None else pa.repeat(pa.scalar(False), batch.num_rows)
+            marks = pc.if_else(flags, pa.scalar(_TRUE, pa.binary()), pa.scalar(_FALSE, pa.binary()))
+            cells.append(Cells(self.deleted.family, self.deleted.qualifier, marks))
+        return cells
+
+    def decode(self, keys: pa.BinaryArray, values: Sequence[pa.BinaryArray]) -> pa.RecordBatch:
+        """Rows of `schema`, of their keys and the values of `cell_columns`; null where there is no cell.
+
+        Raises BadRecord.
+        """
+        arrays = [column.decode(array) for column, array in zip(self.columns, values, strict=True)]
+        return pa.RecordBatch.from_arrays([*self.row_key.decode(keys), *arrays], schema=self.schema)
+
+    def living(self, marks: pa.BinaryArray) -> pa.BooleanArray:
+        """Which rows are not deleted, of the values of the `deleted` cell."""
+        return pc.fill_null(pc.not_equal(marks, _TRUE), True)
+
+    def options(self) -> dict[str, str]:
+        """As options of a data source; `from_options` reads them."""
+        given = {
+            "table": self.table,
+            "rowKey": self.row_key.text,
+            "salt": self.row_key.salt,
+            "hash": self.row_key.hash,
+            "columns": json.dumps({c.name: c.cell_text for c in self.columns}) if self.columns else None,
+            "family": self.family,
+            "deleted": self.deleted.cell_text.removesuffix(" boolean") if self.deleted else None,
+        }
+        return {name: str(value) for name, value in given.items() if value is not None}
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, str]) -> TableMapping:
+        """Of `table`, `rowKey`, `salt`, `hash`, `columns`, `family`, `deleted`. Raises ConfigError."""
+        for name in ("table", "rowKey"):
+            if not options.get(name):
+                raise ConfigError(f"the option {name!r} is missing")
+        numbers = {}
+        for name in ("salt", "hash"):
+            try:
+                numbers[name] = int(options[name]) if name in options else None
+            except ValueError:
+                raise ConfigError(f"{name} is a number, not {options[name]!r}") from None
+        row_key = RowKey.of(options["rowKey"], numbers["salt"], numbers["hash"])
+        return cls.of(options["table"], row_key, options.get("columns"), options.get("family"), options.get("deleted"))
+
+
+def _listed(text: str) -> dict[str, str]:
+    if text.lstrip().startswith("{"):
+        try:
+            found = json.loads(text)
+        except ValueError as error:
+            raise ConfigError(f"columns is no JSON object: {error}") from None
+        if not all(isinstance(cell, str) for cell in found.values()):
+            raise ConfigError('columns maps names to cells: {"amount": "f:amount decimal(12,2)"}')
+        return dict(found)
+    cells = {}
+    for part in _BETWEEN.split(text):
+        assigned = _ASSIGNED.fullmatch(part)
+        if assigned is None:
+            raise ConfigError(f"columns: {part.strip()!r} is not name = family:qualifier encoding")
+        cells[assigned["name"]] = assigned["cell"]
+    return cells

@@ -1,0 +1,143 @@
+"""Tables and what they keep: made, or looked at."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from onefold.clients.hbase import compact
+from onefold.clients.hbase.errors import no_table, refused
+from onefold.clients.hbase.idl import thrift
+from onefold.clients.hbase.pool import pool
+from onefold.clients.hbase.retry import insist
+from onefold.clients.hbase.settings import HBaseSettings
+from onefold.core.errors import ConfigError, OnefoldError
+
+__all__ = ["Family", "TableShape", "checked_name", "create", "describe", "drop", "ensure", "faults"]
+
+_NAME = re.compile(r"(?:\w+:)?\w[\w.-]*", re.ASCII)
+_FOREVER_S = 2**31 - 1
+_LOSES_ACKNOWLEDGED = ("SKIP_WAL", "ASYNC_WAL")
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """`ttl_s` None: cells stay for ever. With a TTL, a cell is gone that long after its *timestamp*."""
+
+    name: bytes
+    versions_max: int = 1
+    ttl_s: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TableShape:
+    name: str
+    families: tuple[Family, ...]
+    durability: str = "USE_DEFAULT"
+
+    def family(self, name: bytes) -> Family | None:
+        return next((family for family in self.families if family.name == name), None)
+
+
+def describe(settings: HBaseSettings, name: str) -> TableShape | None:
+    """The table as it is; None if there is none."""
+    if not _ask(settings, name, "tableExists", tableName=_named(name)):
+        return None
+    found = _ask(settings, name, "getTableDescriptor", table=_named(name))
+    families = tuple(
+        Family(
+            family.name,
+            1 if family.maxVersions is None else family.maxVersions,
+            None if family.timeToLive in (None, _FOREVER_S) else family.timeToLive,
+        )
+        for family in found.columns or ()
+    )
+    return TableShape(name, families, thrift.TDurability._VALUES_TO_NAMES.get(found.durability, "USE_DEFAULT"))
+
+
+def create(settings: HBaseSettings, name: str, families: Sequence[Family], split_keys: Sequence[bytes] = ()) -> None:
+    """A table that is there already is left as it is. `split_keys` are where the second and later regions begin."""
+    columns = [
+        thrift.TColumnFamilyDescriptor(name=f.name, maxVersions=f.versions_max, timeToLive=f.ttl_s or _FOREVER_S)
+        for f in families
+    ]
+    described = thrift.TTableDescriptor(_named(name), columns)
+    try:
+        _ask(settings, name, "createTable", desc=described, splitKeys=sorted(split_keys) or None)
+    except OnefoldError:
+        if describe(settings, name) is None:  # else it is there: another process made it, or the answer was lost
+            raise
+
+
+def drop(settings: HBaseSettings, name: str) -> None:
+    """Disable and delete, for tests and benchmarks."""
+    if not _ask(settings, name, "isTableDisabled", tableName=_named(name)):
+        _ask(settings, name, "disableTable", tableName=_named(name))
+    _ask(settings, name, "deleteTable", tableName=_named(name))
+
+
+def ensure(
+    settings: HBaseSettings, name: str, families: Sequence[Family], split_keys: Sequence[bytes] = ()
+) -> TableShape:
+    """The table, made if it isn't there. Raises ConfigError where it is disabled, lacks a family, keeps fewer versions
+    than asked for, or acknowledges what it has not written. A TTL is for the caller to judge, in what is returned."""
+    shape = describe(settings, name)
+    if shape is None:
+        create(settings, name, families, split_keys)
+        shape = describe(settings, name)
+        if shape is None:
+            raise no_table(name, settings.servers)
+    for fault in faults(settings, shape, families):
+        raise ConfigError(fault)
+    return shape
+
+
+def faults(settings: HBaseSettings, shape: TableShape, families: Sequence[Family]) -> Iterator[str]:
+    """What keeps a table from taking rows of these families for good, with what to do."""
+    name = shape.name
+    where = f"table {name!r} of HBase at {settings.servers}"
+    if _ask(settings, name, "isTableDisabled", tableName=_named(name)):
+        yield f"{where} is disabled. Enable the table (enable '{name}')"
+    for wanted in families:
+        there, said = shape.family(wanted.name), wanted.name.decode(errors="replace")
+        if there is None:
+            yield f"{where} has no column family {said}: add it (alter '{name}', '{said}'), or mend the mapping"
+        elif there.versions_max < wanted.versions_max:
+            yield (
+                f"family {said!r} of {where} keeps {there.versions_max} versions, and {wanted.versions_max} are needed:"
+                f" alter it (VERSIONS => {wanted.versions_max})"
+            )
+    if shape.durability in _LOSES_ACKNOWLEDGED:
+        yield (
+            f"{where} has DURABILITY {shape.durability}: it acknowledges rows that a crash loses. Alter it to SYNC_WAL"
+            " or FSYNC_WAL"
+        )
+
+
+def checked_name(name: str) -> str:
+    """Raises ConfigError for what no table of HBase can be called."""
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise ConfigError(
+            f"a table is called table or namespace:table, of letters, digits, '_', '-', '.': not {name!r}"
+        )
+    return name
+
+
+def _named(name: str) -> Any:
+    """Namespace and table apart, as the administrative calls want them; the others take them as one."""
+    namespace, _, table = checked_name(name).rpartition(":")
+    return thrift.TTableName(ns=(namespace or "default").encode(), qualifier=table.encode())
+
+
+def _ask(settings: HBaseSettings, name: str, call: str, **given: Any) -> Any:
+    request = compact.arguments(call, settings.protocol, **given)
+
+    def ask() -> Any:
+        answer = pool(settings).ask(call, request)
+        if isinstance(answer, Exception):
+            raise refused(answer, name, settings.servers, call) from answer
+        return answer
+
+    return insist(ask, settings.patience_s)

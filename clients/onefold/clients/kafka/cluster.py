@@ -1,0 +1,211 @@
+"""A Kafka cluster as a set of brokers to ask: connections, who coordinates which transactional id, who leads what."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, TypeVar
+
+from kafka.protocol.metadata import (
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+    MetadataRequest,
+    MetadataResponse,
+)
+
+from onefold.clients.kafka.librdkafka import Settings
+from onefold.clients.kafka.security import Security
+from onefold.clients.kafka.wire import Connection, Unanswered
+from onefold.core.errors import ConfigError, OnefoldError, Retriable
+
+__all__ = ["DENIED", "MOVED", "Cluster", "Unsettled", "cluster"]
+
+MOVED = frozenset({14, 15, 16})  # the coordinator is loading, not there, or another broker by now
+# No such topic, no leader, another leader, out of time, no replica, no offset: for now.
+_UNSETTLED = MOVED | {3, 5, 6, 7, 9, 78}
+DENIED = frozenset({29, 30, 31, 53, 58})  # topic, group, cluster, transactional id; SASL
+T = TypeVar("T")
+_LOOK_AGAIN_S = 0.1
+_TRANSACTION = 1  # FindCoordinator's key_type
+
+
+class Unsettled(Retriable):
+    """A broker is up, and does not know yet what it has to do with what it was asked."""
+
+
+class Cluster:
+    """Thread-safe. Raises Retriable where a broker gives no answer, ConfigError where it refuses."""
+
+    def __init__(self, bootstrap_servers: str, settings: Settings, timeout_s: float) -> None:
+        self.bootstrap_servers = bootstrap_servers
+        self.timeout_s = timeout_s
+        self._security = Security.of(settings)
+        self._lock = threading.RLock()
+        self._brokers: dict[int, tuple[str, int]] = {}
+        self._connections: dict[tuple[str, int], Connection] = {}
+        self._coordinators: dict[str, int] = {}
+        self._leaders: dict[str, int] = {}
+
+    def brokers(self) -> list[int]:
+        """Those that are up, as one of them says now."""
+        with self._lock:
+            self._refresh(())
+            return sorted(self._brokers)
+
+    def any(self) -> Connection:
+        """A connection to one of the brokers: those that are known, else the bootstrap servers, one after another."""
+        with self._lock:
+            refused: list[str] = []
+            for address in dict.fromkeys([*self._brokers.values(), *_addresses(self.bootstrap_servers)]):
+                try:
+                    return self._connection(address)
+                except Retriable as error:
+                    refused.append(str(error))
+            raise Retriable("; ".join(refused))
+
+    def by_coordinator(self, ids: Collection[str]) -> dict[int, list[str]]:
+        """Which broker to ask about which transactional ids."""
+        with self._lock:
+            unknown = [name for name in ids if name not in self._coordinators]
+            if unknown:
+                request = FindCoordinatorRequest(key_type=_TRANSACTION, coordinator_keys=unknown)
+                answer = self._retold(lambda: self.any().ask(request, FindCoordinatorResponse, 4))
+                for found in answer.coordinators:
+                    self.check(found.error_code, f"transactional id {found.key!r}")
+                    self._coordinators[found.key] = found.node_id
+                    self._brokers[found.node_id] = (found.host, found.port)
+            shared: dict[int, list[str]] = {}
+            for name in ids:
+                shared.setdefault(self._coordinators[name], []).append(name)
+            return shared
+
+    def leader(self, topic: str) -> int:
+        """The broker that leads partition 0 of a topic."""
+        with self._lock:
+            if topic not in self._leaders:
+                self._refresh((topic,))
+            return self._leaders[topic]
+
+    def settled(self, ask: Callable[[], T]) -> T:
+        """The answer, once the brokers know who coordinates and leads what: after one starts, that takes a moment."""
+        until_s = time.monotonic() + self.timeout_s
+        while True:
+            try:
+                return ask()
+            except Unsettled:
+                if time.monotonic() > until_s:
+                    raise
+                self._coordinators.clear()
+                self._leaders.clear()
+                time.sleep(_LOOK_AGAIN_S)
+
+    def forget(self, name: str) -> None:
+        """A transactional id or a topic is no longer with the broker that was asked."""
+        with self._lock:
+            self._coordinators.pop(name, None)
+            self._leaders.pop(name, None)
+
+    def ask(self, broker: int, request: Any, response: type[Any], version: int) -> Any:
+        return self.ask_all(broker, [request], response, version)[0]
+
+    def ask_all(self, broker: int, requests: Sequence[Any], response: type[Any], version: int) -> list[Any]:
+        """The answers in order. Every request here may be repeated, and is, once, on a connection made anew: a broker
+        closes those that rested for long."""
+        with self._lock:
+            try:
+                if broker not in self._brokers:
+                    raise Unsettled(f"broker {broker} of Kafka at {self.bootstrap_servers} is gone")
+                address = self._brokers[broker]
+                answers: list[Any] = self._retold(
+                    lambda: self._connection(address).ask_all(requests, response, version)
+                )
+                return answers
+            except OnefoldError:
+                self._coordinators.clear()  # whatever that broker was may be another's by now
+                self._leaders.clear()
+                raise
+
+    def check(self, code: int, what: str) -> None:
+        """Raise what Kafka's error code means, if it is one."""
+        if code == 0:
+            return
+        if code in DENIED:
+            raise ConfigError(
+                f"Kafka at {self.bootstrap_servers} denies us {what} (error {code}). The sink needs WRITE and DESCRIBE "
+                "on its transactional ids, by prefix, READ, WRITE and DESCRIBE on the progress topic, and WRITE and "
+                "DESCRIBE on the topic"
+            )
+        if code in _UNSETTLED:
+            raise Unsettled(f"{what}: Kafka at {self.bootstrap_servers} is not ready for it (error {code})")
+        raise Retriable(f"{what}: Kafka at {self.bootstrap_servers} answered with error {code}")
+
+    def close(self) -> None:
+        with self._lock:
+            for connection in self._connections.values():
+                connection.close()
+            self._connections.clear()
+
+    def _connection(self, address: tuple[str, int]) -> Connection:
+        known = self._connections.get(address)
+        if known is None or known.is_closed:
+            known = self._connections[address] = Connection(*address, self._security, self.timeout_s)
+        return known
+
+    def _retold(self, ask: Any) -> Any:
+        """The answer, on a connection made anew if the one that was there is gone."""
+        for is_last in (False, True):
+            try:
+                return ask()
+            except Unanswered as error:
+                if is_last:
+                    raise Retriable(str(error)) from error
+        raise AssertionError("unreachable")
+
+    def _refresh(self, topics: Sequence[str]) -> None:
+        wanted = [MetadataRequest.MetadataRequestTopic(name=topic) for topic in topics]
+        request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
+        answer = self._retold(lambda: self.any().ask(request, MetadataResponse, 9))
+        self._brokers = {broker.node_id: (broker.host, broker.port) for broker in answer.brokers}
+        for topic in answer.topics:
+            partition = next((p for p in topic.partitions if p.partition_index == 0), None)
+            self.check(topic.error_code or (partition.error_code if partition else 5), f"topic {topic.name!r}")
+            assert partition is not None
+            self._leaders[topic.name] = partition.leader_id
+
+
+def _addresses(bootstrap_servers: str) -> list[tuple[str, int]]:
+    found = []
+    for server in bootstrap_servers.split(","):
+        host, _, port = server.strip().rpartition("://")[2].rpartition(":")
+        if not host or not port.isdigit():
+            raise ConfigError(f"bootstrap_servers names {server.strip()!r}, and each is host:port")
+        found.append((host.strip("[]"), int(port)))
+    return found
+
+
+_Key = tuple[str, tuple[tuple[str, str], ...], float]
+_clusters: dict[_Key, Cluster] = {}
+_inherited: list[Cluster] = []
+_clusters_lock = threading.Lock()
+
+
+def _forget_parents() -> None:
+    """In a forked child: the parent's connections are the parent's."""
+    global _clusters_lock
+    _clusters_lock = threading.Lock()
+    _inherited.extend(_clusters.values())
+    _clusters.clear()
+
+
+os.register_at_fork(after_in_child=_forget_parents)
+
+
+def cluster(bootstrap_servers: str, settings: Settings, timeout_s: float) -> Cluster:
+    """The one of this process for these settings: its connections stay open from one task to the next."""
+    key = (bootstrap_servers, tuple(sorted(settings.items())), timeout_s)
+    with _clusters_lock:
+        if key not in _clusters:
+            _clusters[key] = Cluster(bootstrap_servers, settings, timeout_s)
+        return _clusters[key]

@@ -1,0 +1,158 @@
+"""One connection to one broker, for requests that librdkafka has no call for. The codec is kafka-python's.
+
+An exchange that did not end, whatever interrupted it, ends the connection: what comes next on it may be the answer to
+an earlier request.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+from kafka.net.sasl import get_sasl_mechanism
+from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse
+from kafka.protocol.sasl import (
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+    SaslHandshakeRequest,
+    SaslHandshakeResponse,
+)
+
+from onefold.clients.kafka.security import Security
+from onefold.core.errors import ConfigError, Retriable
+
+__all__ = ["Connection", "Unanswered"]
+
+RESPONSE_BYTES_MAX = 64 << 20
+IN_FLIGHT_MAX = 50
+CONNECT_S_MAX = 10.0
+_CLIENT = "onefold"
+
+
+class Unanswered(Exception):
+    """A request was sent, or may have been, and no answer came."""
+
+
+class Connection:
+    """Blocking. Asks are sent together and answered in their order, as Kafka promises for one connection."""
+
+    def __init__(self, host: str, port: int, security: Security, timeout_s: float) -> None:
+        self.address = f"{host}:{port}"
+        self._correlation_id = 0
+        self._versions: dict[int, tuple[int, int]] = {}  # none are known before the first answer
+        try:
+            self._socket = socket.create_connection((host, port), timeout=min(timeout_s, CONNECT_S_MAX))
+            self._socket.settimeout(timeout_s)
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if (context := security.context()) is not None:
+                self._socket = context.wrap_socket(self._socket, server_hostname=host)
+        except ssl.SSLCertVerificationError as error:
+            raise ConfigError(
+                f"the Kafka broker at {self.address} shows a certificate that is not to be trusted: {error}. Mend "
+                "ssl.ca.location, or bootstrap_servers where the name is another"
+            ) from error
+        except OSError as error:
+            raise Retriable(
+                f"no connection to the Kafka broker at {self.address}: {error}. Is it up, and within reach?"
+            ) from error
+        try:
+            self._versions = self._ask_versions()
+            if security.mechanism is not None:
+                self._authenticate(security.mechanism, security)
+        except Unanswered as error:
+            self.close()
+            raise Retriable(f"{error}. Is security.protocol right for that port?") from error
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def is_closed(self) -> bool:
+        return self._socket.fileno() < 0
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def has(self, request: type[Any], version: int) -> bool:
+        """Whether the broker knows this version of a request."""
+        low, high = self._versions.get(request.API_KEY, (0, -1))
+        return low <= version <= high
+
+    def ask(self, request: Any, response: type[Any], version: int) -> Any:
+        return self.ask_all([request], response, version)[0]
+
+    def ask_all(self, requests: Sequence[Any], response: type[Any], version: int) -> list[Any]:
+        """The answers, in order. Raises Unanswered, and the connection is of no more use then."""
+        for request in {type(request) for request in requests} if self._versions else ():
+            if not self.has(request, version):
+                raise ConfigError(
+                    f"the Kafka broker at {self.address} is too old: it has no {request.__name__} of version "
+                    f"{version}. The sink needs brokers from 2.7 on for mode='keyed', from 4.0 on for 'transactional'"
+                )
+        answers: list[Any] = []
+        try:
+            for start in range(0, len(requests), IN_FLIGHT_MAX):
+                asked = [self._framed(request, version) for request in requests[start : start + IN_FLIGHT_MAX]]
+                self._socket.sendall(b"".join(frame for _, frame in asked))
+                answers += [response[version].decode(self._answer(number), header=True) for number, _ in asked]
+        except BaseException as error:
+            self.close()
+            if isinstance(error, (OSError, ValueError, struct.error)):
+                raise Unanswered(f"the Kafka broker at {self.address} did not answer: {error or 'no word'}") from error
+            raise
+        return answers
+
+    def _framed(self, request: Any, version: int) -> tuple[int, bytes]:
+        """A request as it goes out, behind the number that its answer repeats."""
+        self._correlation_id = self._correlation_id % 0x7FFFFFFF + 1
+        request.with_header(self._correlation_id, _CLIENT)
+        return self._correlation_id, bytes(request.encode(version=version, header=True, framed=True))
+
+    def _answer(self, asked: int) -> bytes:
+        answer = self._receive()
+        (answered,) = struct.unpack_from(">i", answer)
+        if answered != asked:
+            raise OSError(f"it answered request {answered} instead of {asked}")
+        return answer
+
+    def _receive(self) -> bytes:
+        (size,) = struct.unpack(">i", self._exactly(4))
+        if not 4 <= size <= RESPONSE_BYTES_MAX:
+            raise OSError(f"{size} is not the size of an answer")
+        return self._exactly(size)
+
+    def _exactly(self, size: int) -> bytes:
+        received = bytearray()
+        while len(received) < size:
+            part = self._socket.recv(size - len(received))
+            if not part:
+                raise OSError("it closed the connection")
+            received += part
+        return bytes(received)
+
+    def _ask_versions(self) -> dict[int, tuple[int, int]]:
+        request = ApiVersionsRequest(client_software_name=_CLIENT, client_software_version="0")
+        answer = self.ask(request, ApiVersionsResponse, 3)
+        self.features = {f.name: f.max_version_level for f in getattr(answer, "finalized_features", None) or ()}
+        return {key.api_key: (key.min_version, key.max_version) for key in answer.api_keys}
+
+    def _authenticate(self, mechanism: str, security: Security) -> None:
+        offered = self.ask(SaslHandshakeRequest(mechanism=mechanism), SaslHandshakeResponse, 1)
+        if offered.error_code:
+            known = ", ".join(offered.mechanisms)
+            raise ConfigError(f"the Kafka broker at {self.address} has no SASL mechanism {mechanism}: it has {known}")
+        exchange = get_sasl_mechanism(mechanism)(
+            sasl_mechanism=mechanism, sasl_plain_username=security.username, sasl_plain_password=security.password
+        )
+        while not exchange.is_done():
+            request = SaslAuthenticateRequest(auth_bytes=exchange.auth_bytes())
+            answer = self.ask(request, SaslAuthenticateResponse, 1)
+            if answer.error_code:
+                raise ConfigError(
+                    f"the Kafka broker at {self.address} refuses user {security.username!r}: {answer.error_message}. "
+                    "Mend sasl.username and sasl.password"
+                )
+            exchange.receive(answer.auth_bytes)

@@ -1,0 +1,1 @@
+"""Postgres: connections kept per process, and what its errors mean."""

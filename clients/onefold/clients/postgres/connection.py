@@ -1,0 +1,304 @@
+"""Connections to one database, kept per process and handed from task to task.
+
+Nothing rests on a session's state, since a pooler in transaction mode gives each transaction another session: what a
+transaction needs is set within it, and no statement is prepared by name. Only the role is the session's: a parameter
+of its start, which a pooler passes on or refuses, and which is looked at after connecting.
+
+Each transaction first sets the path by which names resolve, to schemas that nobody else can create anything in. So no
+statement that looks a name up runs outside one.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import re
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import psycopg
+import psycopg.conninfo
+
+from onefold.clients.postgres import errors
+from onefold.core.errors import ConfigError, OnefoldError, Retriable
+from onefold.core.sql import libpq, postgres_trust
+
+__all__ = [
+    "Connection",
+    "Session",
+    "ask",
+    "borrow",
+    "close_idle",
+    "conninfo",
+    "create_beside_others",
+    "discard",
+    "give_back",
+    "is_pooled",
+    "starts_as",
+    "store_url",
+    "take",
+    "transaction_settings",
+]
+
+Connection = psycopg.Connection[tuple[Any, ...]]
+
+IDLE_MAX = 8
+_APPLICATION_NAME_BYTES_MAX = 63
+# A standby takes connections too, and a service of several hosts may hand one out.
+_WRITABLE = {"target_session_attrs": "read-write"}
+_AS_ARROW = {"client_encoding": "UTF8"}  # of the texts that are copied as they are, whatever the database's encoding
+_OPTION = re.compile(r"(?:\\.|[^\s\\])+", re.DOTALL)
+
+
+class Session(Connection):
+    """A connection in autocommit whose every statement runs in a transaction that has set the path."""
+
+    _path = "pg_catalog, pg_temp"
+
+    def find_path(self) -> None:
+        """Once, after connecting: what is safe stays so, unless the schema's own owner lets others in."""
+        with self.transaction():
+            for statement in postgres_trust.SAFE_PATH:
+                super().execute(statement.encode())
+            row = super().execute("SHOW search_path").fetchone()
+        assert row is not None
+        self._path = str(row[0])
+
+    def execute(self, query: Any, *args: Any, **kwargs: Any) -> psycopg.Cursor[tuple[Any, ...]]:
+        if self.info.transaction_status is not psycopg.pq.TransactionStatus.IDLE:
+            return super().execute(query, *args, **kwargs)
+        with self.transaction():
+            return super().execute(query, *args, **kwargs)
+
+    @contextmanager
+    def transaction(self, *args: Any, **kwargs: Any) -> Iterator[psycopg.Transaction]:
+        is_outermost = self.info.transaction_status is psycopg.pq.TransactionStatus.IDLE
+        with super().transaction(*args, **kwargs) as transaction:
+            if is_outermost:
+                super().execute(self._set_path.encode())
+            yield transaction
+
+    def begin(self, lock_timeout_s: float) -> None:
+        """Start a transaction as this sink wants it, in one round trip."""
+        started = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
+        self.outside(f"{started}; {self._set_path}; {transaction_settings(lock_timeout_s)}".encode())
+
+    @property
+    def _set_path(self) -> str:
+        return f"SET LOCAL search_path = {self._path}"
+
+    def outside(self, statement: bytes) -> None:
+        """Run what cannot be in a transaction, and looks no name up."""
+        super().execute(statement)
+
+
+_lock = threading.Lock()
+# Keyed by process: a forked child must neither use nor close its parent's sockets, so it leaves them where they are.
+_idle: dict[tuple[int, str], list[Session]] = {}
+
+
+def _parameters(url: str) -> dict[str, Any]:
+    try:
+        return dict(psycopg.conninfo.conninfo_to_dict(url))
+    except psycopg.Error:
+        # libpq's message would quote the text, password included.
+        raise ConfigError(
+            "the Postgres URL cannot be read: write postgresql://user:password@host:port/database, "
+            "with odd characters percent-encoded"
+        ) from None
+
+
+def conninfo(url: str, pipeline: str, connect_timeout_s: int, role: str | None = None) -> str:
+    """`url` with what a long-running client needs; what `url` itself says wins, except over `role` and the encoding."""
+    name = f"onefold {pipeline}".encode()[:_APPLICATION_NAME_BYTES_MAX].decode(errors="ignore")
+    defaults = {
+        "connect_timeout": connect_timeout_s,
+        "application_name": name,
+        "keepalives": 1,
+        "keepalives_idle": 30,
+        "keepalives_interval": 10,
+        "keepalives_count": 3,
+        "tcp_user_timeout": 60_000,  # ms that sent bytes may stay unacknowledged
+        **_WRITABLE,
+    }
+    return psycopg.conninfo.make_conninfo(**{**defaults, **_as_role(_parameters(url), role), **_AS_ARROW})
+
+
+def store_url(url: str, role: str | None = None) -> str:
+    """The same database as an SQLAlchemy URL for psycopg, with every other parameter of `url` kept."""
+    parameters = {key: str(value) for key, value in (_WRITABLE | _as_role(_parameters(url), role)).items()}
+    user, password = parameters.pop("user", None), parameters.pop("password", None)
+    host, port = parameters.pop("host", None), parameters.pop("port", None)
+    database = parameters.pop("dbname", None)
+    single = host is not None and "," not in host and not host.startswith("/")
+    if not single:  # sockets and lists of hosts travel as parameters
+        parameters |= {key: value for key, value in (("host", host), ("port", port)) if value is not None}
+    import sqlalchemy as sa  # the driver's business: a worker starts sooner without it
+
+    return sa.URL.create(
+        "postgresql+psycopg",
+        username=user,
+        password=password,
+        host=host if single else None,
+        port=int(port) if single and port else None,
+        database=database,
+        query=parameters,
+    ).render_as_string(hide_password=False)
+
+
+def _as_role(parameters: dict[str, Any], role: str | None) -> dict[str, Any]:
+    """A session that starts as `role` comes back to it on RESET ROLE, and whoever takes it from the pool has it."""
+    if role is None:
+        return parameters
+    given = [str(parameters["options"])] if parameters.get("options") else []
+    escaped = re.sub(r"([\s\\])", r"\\\1", role)
+    return {**parameters, "options": " ".join([*given, f"-c role={escaped}"])}
+
+
+def starts_as(parameters: dict[str, Any]) -> str | None:
+    """The role that the startup parameter `options` asks for: the last one wins."""
+    role = None
+    for option in _OPTION.findall(str(parameters.get("options") or "")):
+        text = re.sub(r"\\(.)", r"\1", option, flags=re.DOTALL)
+        name, _, value = text.removeprefix("--").removeprefix("-c").partition("=")
+        role = value if name == "role" else role
+    return role
+
+
+def _connect(info: str) -> Session:
+    parameters = psycopg.conninfo.conninfo_to_dict(info)
+    connection: Session | None = None
+    try:
+        connection = Session.connect(info, autocommit=True, prepare_threshold=None)
+        connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
+        role = starts_as(parameters)
+        if role is not None:
+            _check_role(connection, role)
+        connection.find_path()
+        return connection
+    except psycopg.Error as error:
+        if connection is not None:
+            connection.close()
+        raise errors.of_connecting(error, parameters) from None
+
+
+def _check_role(connection: Connection, role: str) -> None:
+    row = connection.execute("SELECT current_user").fetchone()
+    if row is not None and row[0] != role:
+        connection.close()
+        raise ConfigError(
+            f"the session was to start as role {role!r} and is {row[0]!r}: a pooler between has dropped the startup "
+            f"parameter `options`. Make it the login role's default in the server itself (ALTER ROLE {row[0]} SET role "
+            f"= '{role}'), or connect to the server directly"
+        )
+
+
+def is_pooled(connection: Connection) -> bool:
+    """Whether a pooler stands between: it invents the process ids that it tells its clients."""
+    row = connection.execute("SELECT pg_backend_pid()").fetchone()
+    return row is not None and row[0] != connection.info.backend_pid
+
+
+def take(info: str) -> Session:
+    """A connection outside any transaction, in autocommit. Raises Retriable or ConfigError."""
+    key = (os.getpid(), info)
+    while True:
+        with _lock:
+            idle = _idle.get(key)
+            connection = idle.pop() if idle else None
+        if connection is None:
+            return _connect(info)
+        try:
+            connection.outside(b"")  # a round trip: the server may have gone since
+        except psycopg.Error:
+            discard(connection)
+        else:
+            return connection
+
+
+def give_back(info: str, connection: Session) -> None:
+    status = connection.info.transaction_status
+    with _lock:
+        idle = _idle.setdefault((os.getpid(), info), [])
+        if not connection.closed and status is psycopg.pq.TransactionStatus.IDLE and len(idle) < IDLE_MAX:
+            idle.append(connection)
+            return
+    discard(connection)
+
+
+def discard(connection: Connection) -> None:
+    connection.close()
+
+
+@contextmanager
+def borrow(info: str, doing: str, lost: type[OnefoldError] = Retriable) -> Iterator[Session]:
+    """A connection for a block; Postgres's errors leave it as onefold's, a lost connection as `lost`."""
+    connection = take(info)
+    try:
+        yield connection
+    except psycopg.Error as error:
+        translated = errors.translate(error, doing, connection, lost=lost)
+        discard(connection)
+        raise translated from error
+    except BaseException:
+        discard(connection)
+        raise
+    else:
+        give_back(info, connection)
+
+
+def transaction_settings(lock_timeout_s: float) -> str:
+    """What a transaction sets for itself beside the path.
+
+    `synchronous_commit` is raised to `on`, and a stricter `remote_apply` left alone. (COMMIT and ROLLBACK PREPARED run
+    outside any transaction, and always flush: twophase.c.) Limits on the time of a statement or transaction that are
+    the role's, the database's or the server's would end a long COPY again and again: they are lifted. What the URL's
+    own `options` set is the user's wish, and stays.
+    """
+    return (
+        f"SET LOCAL lock_timeout = {int(lock_timeout_s * 1000)};"
+        "SELECT set_config('synchronous_commit', 'on', true)"
+        " WHERE current_setting('synchronous_commit') <> 'remote_apply';"
+        f"{libpq.LIMITS_LIFTED}"
+    )
+
+
+def ask(connection: psycopg.Connection[Any]) -> postgres_trust.Ask:
+    """The connection as `postgres_trust` asks it."""
+
+    def rows(statement: str, parameters: Sequence[object]) -> list[Any]:
+        cursor = connection.execute(statement.encode(), parameters or None)
+        return cursor.fetchall() if cursor.description else []
+
+    return rows
+
+
+def create_beside_others(connection: Connection, statement: str) -> None:
+    """Run a CREATE inside the caller's transaction. Whoever makes the same thing at that moment is waited for."""
+    there = (psycopg.errors.UniqueViolation, psycopg.errors.DuplicateTable, psycopg.errors.DuplicateSchema)
+    with suppress(*there), connection.transaction():
+        connection.execute(statement.encode())
+
+
+def close_idle(info: str) -> None:
+    with _lock:
+        connections = _idle.pop((os.getpid(), info), [])
+    for connection in connections:
+        connection.close()
+
+
+@atexit.register
+def _close_all() -> None:
+    for pid, info in list(_idle):
+        if pid == os.getpid():
+            close_idle(info)
+
+
+def _after_fork() -> None:
+    global _lock
+    _lock = threading.Lock()  # another thread of the parent may have held it
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,216 @@
+"""Postgres's errors as onefold's: the one place that knows SQLSTATEs (Postgres manual, appendix A)."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+import psycopg
+
+from onefold.core.errors import BadRecord, ConfigError, OnefoldError, OutOfResources, Retriable, Terminal
+from onefold.core.sql import libpq
+from onefold.core.values.plain import SAID_MAX, plain
+
+__all__ = ["copied_row", "is_refusal", "of_connecting", "said", "translate"]
+
+_GONE = ("57P01", "57P02", "57P03", "57P04", "57P05", "25P03", "25P04")  # the session ended, or never began
+_SECRETS = ("password", "sslpassword", "oauth_client_secret")
+
+
+def said(error: psycopg.Error) -> str:
+    """What the server said: message, detail, hint and place, on one line."""
+    diag = error.diag
+    if diag.message_primary is None:
+        return plain(" ".join(str(error).split()), SAID_MAX)
+    parts = [diag.message_primary, diag.message_detail, diag.message_hint]
+    if diag.context:
+        parts.append(diag.context.splitlines()[-1])
+    return plain("; ".join(" ".join(part.split()) for part in parts if part), SAID_MAX)
+
+
+def is_refusal(error: psycopg.Error) -> bool:
+    """Whether a row as such was refused: its values or size, a constraint, a trigger."""
+    state = error.sqlstate or ""
+    return libpq.refuses_row(state) and state != "22P03"  # COPY's values are of another type than the column's
+
+
+def copied_row(error: psycopg.Error) -> int | None:
+    """Which row of a COPY it was, from 0, by the error's context: `COPY orders, line 3, column amount`."""
+    found = re.match(r"COPY .*?, \w+ (\d+)", error.diag.context or "")
+    return int(found[1]) - 1 if found else None
+
+
+def of_connecting(error: psycopg.Error, parameters: Mapping[str, Any]) -> OnefoldError:
+    """libpq reports a refused connection as text only, without a SQLSTATE."""
+    where = f"{parameters.get('host', 'local socket')}:{parameters.get('port', 5432)}"
+    if "service" in parameters:
+        where = f"what service {parameters['service']!r} says"
+    text = " ".join(str(error).split())
+    for secret in (os.environ.get("PGPASSWORD"), *(parameters.get(name) for name in _SECRETS)):
+        if secret:
+            text = text.replace(str(secret), "***")
+    who = f"database {parameters.get('dbname')!r} as {parameters.get('user')!r} at {where}"
+    if libpq.is_refusal(text):
+        return ConfigError(f"Postgres refuses {who}: {text}. {_remedy(text, parameters)}")
+    if libpq.is_exhaustion(text):
+        return OutOfResources(
+            f"no connection to Postgres, {who}: {text}. Fewer tasks at once, a higher max_connections (needs a "
+            "restart), or a pooler; pg_stat_activity shows who holds them"
+        )
+    if libpq.is_read_only(text):
+        return Retriable(f"no connection to Postgres, {who}: {text}. {libpq.READ_ONLY}")
+    return Retriable(f"no connection to Postgres, {who}: {text}. Is the server up and within reach?")
+
+
+def _remedy(text: str, parameters: Mapping[str, Any]) -> str:
+    if "password" in text:
+        if parameters.get("password"):
+            source = "It came with the URL: give the new one there, and start again"
+        elif os.environ.get("PGPASSWORD"):
+            source = "It came from PGPASSWORD: set that anew, in the driver and the executors, and start again"
+        else:
+            file = parameters.get("passfile") or os.environ.get("PGPASSFILE") or "~/.pgpass"
+            source = (
+                f"libpq looks for it in {file} on each connect, on every machine that runs tasks: a line "
+                "host:port:database:user:password, in a file that only its owner may read (chmod 600)"
+            )
+        return f"{source}. Nothing is lost: what was decided is finished on the next start"
+    if "unsupported startup parameter" in text:
+        return (
+            "PgBouncer takes no startup parameter `options`: leave options and role= out, and set them in the server "
+            "(ALTER ROLE ... SET ...), or connect to the server directly"
+        )
+    if "SSL" in text or "certificate" in text or "private key" in text:
+        return "Mend sslmode, sslrootcert, sslcert or sslkey in the URL, or the server's certificate"
+    return "Mend the sink's URL or the server's settings"
+
+
+def _is_of_another_width(state: str, text: str) -> bool:
+    """COPY's values are of a type that the column no longer has."""
+    return (
+        state == "22P03"
+        or (state == "08P01" and "insufficient data" in text)
+        or (state == "42804" and "binary data has array element type" in text)
+    )
+
+
+def translate(
+    error: psycopg.Error,
+    doing: str,
+    connection: psycopg.Connection[tuple[Any, ...]] | None = None,
+    *,
+    lost: type[OnefoldError] = Retriable,
+) -> OnefoldError:
+    """`doing` says what was tried, for people; `lost` is what a connection that broke meanwhile means there."""
+    state = error.sqlstate or ""
+    text = said(error)
+    broken = connection is not None and connection.closed
+    if _is_of_another_width(state, text):
+        return Retriable(f"{doing}: {text}. The table was altered since the sink was opened: start the pipeline again")
+    if broken or state.startswith("08") or state in _GONE or not state:
+        if not broken and not state and not isinstance(error, psycopg.OperationalError):
+            return Terminal(f"{doing}: {type(error).__name__}: {text}")
+        return lost(f"{doing}: the connection to Postgres broke: {text}")
+    message = f"{doing}: {text} (SQLSTATE {state})"
+    if state == "55P03":
+        return Retriable(f"{doing}: waited for a lock for longer than lock_timeout_s. {_holders(connection)}")
+    if state == "55000" and "prepared transactions are disabled" in text:
+        return ConfigError(f"{message}. Set max_prepared_transactions and restart the server, or delivery='staged'")
+    if state == "53200" and "prepared transactions" in text:
+        return OutOfResources(
+            f"{message}. All of the server's slots are taken: {_slots(connection)}. Fewer writers, a higher "
+            "max_prepared_transactions (needs a restart), or delivery='staged'"
+        )
+    if state == "53400":
+        return ConfigError(f"{message}. Raise that limit for this role, or lift it")
+    if state == "53100":
+        return OutOfResources(
+            f"{message}. The server's disk is full: nothing is lost, and it goes on once there is room"
+        )
+    if state == "57014":
+        return Retriable(
+            f"{message}. Somebody cancelled it, or statement_timeout did, which counts here only where the URL's own "
+            "options set it"
+        )
+    if state == "42501":
+        return ConfigError(
+            f"{message}. GRANT that to the role of the sink's URL, or name one that has it as role=...:"
+            " docs/postgres-connections.md says what it needs"
+        )
+    if state in ("25006", "0A000") and libpq.is_read_only(text):
+        return Retriable(f"{message}. {libpq.READ_ONLY}")
+    if is_refusal(error):
+        return BadRecord(
+            f"{message}. Postgres refuses a row: mend or filter it before the sink, alter the table, or have such rows"
+            " put aside with on_error='dead_letter'"
+        )
+    if state[:2] == "53":
+        return OutOfResources(message)
+    if state[:2] in ("40", "55", "57", "58"):
+        return Retriable(message)
+    if state[:2] in ("0A", "28", "2B", "3D", "3F", "42"):
+        return ConfigError(message)
+    return Terminal(message)
+
+
+_HOLDERS = """
+SELECT l.relation::regclass::text, l.mode, l.pid, p.gid, a.application_name
+FROM pg_locks l
+LEFT JOIN pg_locks x ON l.pid IS NULL AND x.pid IS NULL AND x.locktype = 'transactionid'
+     AND x.virtualtransaction = l.virtualtransaction
+LEFT JOIN pg_prepared_xacts p ON p.transaction = x.transactionid
+LEFT JOIN pg_stat_activity a ON a.pid = l.pid
+LEFT JOIN pg_class c ON c.oid = l.relation
+WHERE l.locktype = 'relation' AND l.granted
+  AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+  AND l.pid IS DISTINCT FROM pg_backend_pid() AND l.mode <> 'AccessShareLock' AND c.relkind IN ('r', 'p')
+  AND c.relnamespace <> 'pg_catalog'::regnamespace
+ORDER BY l.mode = 'AccessExclusiveLock' DESC, p.prepared, l.pid LIMIT 5
+"""
+
+
+def _holders(connection: psycopg.Connection[tuple[Any, ...]] | None) -> str:
+    """Who holds locks here, on a best effort: the wait is over, so the server no longer says who blocked it."""
+    if connection is None or connection.closed:
+        return "pg_locks and pg_prepared_xacts show who holds it"
+    try:
+        if connection.info.transaction_status is psycopg.pq.TransactionStatus.INERROR:
+            connection.rollback()
+        rows = connection.execute(_HOLDERS).fetchall()
+    except psycopg.Error:
+        rows = []
+    if not rows:
+        return "Nobody holds a lock on a table any more: try again"
+    holders = [
+        f"{relation} {mode} by "
+        + (f"prepared transaction {gid!r}" if gid is not None else f"pid {pid} ({application or 'unnamed'})")
+        for relation, mode, pid, gid, application in rows
+    ]
+    return (
+        f"Held now: {'; '.join(holders)}. End a session with pg_terminate_backend(pid), an orphaned transaction with "
+        "ROLLBACK PREPARED"
+    )
+
+
+_SLOTS = """
+SELECT gid, owner, database, date_trunc('second', now() - prepared)::text, count(*) OVER ()
+FROM pg_prepared_xacts ORDER BY prepared LIMIT 5
+"""
+
+
+def _slots(connection: psycopg.Connection[tuple[Any, ...]] | None) -> str:
+    """Who holds the slots for prepared transactions, the oldest first, on a best effort."""
+    rows: list[tuple[Any, ...]] = []
+    if connection is not None and not connection.closed:
+        with suppress(psycopg.Error):
+            if connection.info.transaction_status is psycopg.pq.TransactionStatus.INERROR:
+                connection.rollback()
+            rows = connection.execute(_SLOTS).fetchall()
+    if not rows:
+        return "pg_prepared_xacts shows by whom"
+    held = [f"{gid!r} of role {owner!r} in database {database!r} for {age}" for gid, owner, database, age, _ in rows]
+    more = rows[0][4] - len(rows)
+    return f"{'; '.join(held)}{f'; and {more} more' if more else ''}"

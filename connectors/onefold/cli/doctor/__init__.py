@@ -1,0 +1,1 @@
+"""`onefold doctor`: what a pipeline guarantees as it is set up."""

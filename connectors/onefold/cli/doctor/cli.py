@@ -1,0 +1,185 @@
+"""`onefold doctor`: the options, and the pipeline that they describe."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from onefold.cli import hbase_options as hbase_is
+from onefold.cli import kafka_options as kafka_is
+from onefold.cli.listed import listed
+from onefold.cli.told import settings_of, told
+from onefold.core import ConfigError, Sink
+
+__all__ = ["doctor"]
+
+
+class Delivery(StrEnum):
+    AUTO = "auto"
+    TWO_PHASE = "two_phase"
+    STAGED = "staged"
+    AT_LEAST_ONCE = "at_least_once"
+
+
+class RowMode(StrEnum):
+    APPEND = "append"
+    UPSERT = "upsert"
+
+
+class TableMode(StrEnum):
+    ROW_KEY = "row_key"
+    ROLLING = "rolling"
+    INCREMENTAL = "incremental"
+
+
+def doctor(
+    pipeline: Annotated[str, typer.Option(help="The pipeline's name.")],
+    postgres: Annotated[str | None, typer.Option(help="URL of a Postgres sink's database.", callback=told)] = None,
+    table: Annotated[str | None, typer.Option(help="The Postgres sink's table.")] = None,
+    delivery: Annotated[Delivery, typer.Option(help="The Postgres sink's delivery.")] = Delivery.AUTO,
+    mode: Annotated[
+        RowMode, typer.Option(help="The Postgres sink's mode; upsert needs --key, --order.")
+    ] = RowMode.APPEND,
+    key: Annotated[str, typer.Option(help="upsert: the columns that name a row, separated by commas.")] = "",
+    order: Annotated[str, typer.Option(help="upsert: the columns that say which version is newer.")] = "",
+    delete_when_true: Annotated[str | None, typer.Option(help="upsert: the column that marks deletions.")] = None,
+    delete_when_null: Annotated[str | None, typer.Option(help="upsert: the column that deletions lack.")] = None,
+    role: Annotated[str | None, typer.Option(help="The Postgres sink's role.")] = None,
+    sink: Annotated[str | None, typer.Option(help="The Postgres sink's name, if it isn't the table's.")] = None,
+    bookkeeping_schema: Annotated[str, typer.Option(help="The Postgres sink's bookkeeping_schema.")] = "onefold_sinks",
+    into: kafka_is.Into = None,
+    into_servers: kafka_is.Servers = None,
+    into_mode: kafka_is.Mode = None,
+    into_name: kafka_is.Name = None,
+    id: kafka_is.Id = "",
+    progress_topic: kafka_is.ProgressTopic = None,
+    transactional_id_prefix: kafka_is.Prefix = None,
+    transaction_timeout_s: Annotated[float | None, typer.Option(help="As the Kafka sink has it.")] = None,
+    outage_max_s: Annotated[float | None, typer.Option(help="As the Kafka sink has it.")] = None,
+    hbase: hbase_is.Servers = None,
+    hbase_table: Annotated[str | None, typer.Option(help="The HBase sink's table.")] = None,
+    hbase_mode: Annotated[TableMode | None, typer.Option(help="The HBase sink's mode, if it isn't row_key.")] = None,
+    hbase_order: Annotated[str, typer.Option(help="row_key, rolling: the HBase sink's order.")] = "",
+    hbase_name: Annotated[str | None, typer.Option(help="The HBase sink's name, if it isn't the table's.")] = None,
+    row_key: hbase_is.RowKeyColumns = "",
+    salt: hbase_is.Salt = None,
+    hash: hbase_is.Hash = None,
+    columns: hbase_is.Columns = "",
+    family: hbase_is.Family = None,
+    delete: hbase_is.Delete = None,
+    deletes: hbase_is.Deletes = None,
+    deleted: hbase_is.Deleted = None,
+    merge: hbase_is.Merge = None,
+    message_id: hbase_is.MessageId = None,
+    dense_ids: hbase_is.DenseIds = False,
+    ledger_table: hbase_is.LedgerTable = None,
+    transport: hbase_is.Transport = None,
+    protocol: hbase_is.Protocol = None,
+    kerberos_service: hbase_is.KerberosService = None,
+    info_port: hbase_is.InfoPort = None,
+    topic: Annotated[str, typer.Option(help="The source's topic or topics, separated by commas.")] = "",
+    bootstrap_servers: Annotated[str | None, typer.Option(help="The source's Kafka brokers.")] = None,
+    setting: kafka_is.Setting = None,
+    store: Annotated[
+        str | None, typer.Option(help="The checkpoint store, if it isn't in that database.", callback=told)
+    ] = None,
+    require_tls: Annotated[
+        bool, typer.Option("--require-tls", help="As the pipeline has it: what is not reached by TLS is a problem.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+) -> None:
+    """What the pipeline guarantees, and whether its servers are set up for it. Changes nothing. Exit code 1 if not."""
+    from onefold.cli.doctor.command import print_diagnosis
+    from onefold.cli.doctor.diagnosis import diagnose
+
+    sinks: list[Sink] = []
+    if postgres is not None:
+        rows = {
+            "delivery": delivery.value,
+            "mode": mode.value,
+            "key": listed(key),
+            "order": listed(order),
+            "delete_when_true": delete_when_true,
+            "delete_when_null": delete_when_null,
+            "role": role,
+            "name": sink,
+            "bookkeeping_schema": bookkeeping_schema,
+        }
+        sinks.append(_postgres(postgres, table, rows))
+    records = kafka_is.kafka_sink(
+        into,
+        into_servers or bootstrap_servers,
+        setting or [],
+        into_mode=into_mode,
+        into_name=into_name,
+        id=id,
+        progress_topic=progress_topic,
+        transactional_id_prefix=transactional_id_prefix,
+        transaction_timeout_s=transaction_timeout_s,
+        outage_max_s=outage_max_s,
+    )
+    if records is not None:
+        sinks.append(records)
+    cells = hbase_is.hbase_sink(
+        hbase,
+        hbase_table,
+        hbase_mode=hbase_mode,
+        hbase_order=listed(hbase_order),
+        hbase_name=hbase_name,
+        row_key=row_key,
+        salt=salt,
+        hash=hash,
+        columns=columns,
+        family=family,
+        delete=delete,
+        deletes=deletes,
+        deleted=deleted,
+        merge=merge,
+        message_id=message_id,
+        dense_ids=dense_ids,
+        ledger_table=ledger_table,
+        transport=transport,
+        protocol=protocol,
+        kerberos_service=kerberos_service,
+        info_port=info_port,
+    )
+    if cells is not None:
+        sinks.append(cells)
+    if not sinks:
+        raise ConfigError(
+            "name the pipeline's sinks: --postgres URL --table NAME, or --into TOPIC, or --hbase SERVERS --hbase-table"
+            " NAME --row-key COLUMNS, or several of these"
+        )
+    source = _source(listed(topic), bootstrap_servers, setting or [])
+    found = diagnose(pipeline, sinks, store=store, source=source, require_tls=require_tls)
+    if as_json:
+        json.dump(found.as_dict(), sys.stdout, indent=2)
+        sys.stdout.write("\n")
+    else:
+        print_diagnosis(Console(soft_wrap=True), found)
+    if not found.holds:
+        raise typer.Exit(1)
+
+
+def _postgres(url: str, table: str | None, settings: Mapping[str, Any]) -> Sink:
+    from onefold.sinks import PostgresSink
+
+    if table is None:
+        raise ConfigError("--postgres goes with --table, the sink's table")
+    return PostgresSink(url, table, **settings)
+
+
+def _source(topics: Sequence[str], servers: str | None, settings: Sequence[str]) -> Any:
+    from onefold.sources import KafkaSource
+
+    if not topics:
+        return None
+    if servers is None:
+        raise ConfigError("--topic goes with --bootstrap-servers, the brokers of the source's topics")
+    return KafkaSource(*topics, bootstrap_servers=servers, settings=settings_of(settings))

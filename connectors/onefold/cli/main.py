@@ -1,0 +1,186 @@
+"""The `onefold` command."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from onefold.cli.doctor.cli import doctor
+from onefold.cli.txn.cli import app as txn_app
+from onefold.cli.verify.cli import verify
+from onefold.core import OnefoldError
+from onefold.core.errors import exit_code
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    help="Exactly-once, end to end, for Python data pipelines on Spark.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+app.add_typer(txn_app, name="txn")
+app.command()(doctor)
+app.command()(verify)
+if importlib.util.find_spec("psutil") is not None:  # the extra `local`: servers are for development
+    from onefold.local.cli import app as local_app
+
+    app.add_typer(local_app, name="local")
+
+
+class Delivery(StrEnum):
+    TWO_PHASE = "two_phase"
+    STAGED = "staged"
+
+
+class Promise(StrEnum):
+    EXACTLY_ONCE = "exactly-once"
+    AT_LEAST_ONCE = "at-least-once"
+
+
+@app.command()
+def demo(
+    rows: Annotated[int, typer.Option(min=10_000, help="Orders to produce.")] = 2_000_000,
+    kills: Annotated[int, typer.Option(min=8, max=200, help="How often the pipeline is killed, at least.")] = 12,
+    delivery: Annotated[Delivery, typer.Option(help="How the Postgres sink delivers.")] = Delivery.TWO_PHASE,
+    seed: Annotated[int, typer.Option(help="The same seed, the same orders and moments.")] = 1,
+    guarantee: Annotated[Promise, typer.Option(help="at-least-once: protection off.")] = Promise.EXACTLY_ONCE,
+    directory: Annotated[Path, typer.Option("--dir", help="Servers, logs and data.")] = Path(".onefold/demo"),
+) -> None:
+    """Kafka to Postgres, killed at every bad moment, then audited row by row. Exit code 1 if any row is wrong."""
+    from onefold.trials.demo import DemoSettings, run_demo
+
+    settings = DemoSettings(rows, kills, delivery.value, seed, guarantee is Promise.EXACTLY_ONCE, directory)
+    if not run_demo(settings, Console()):
+        raise typer.Exit(1)
+
+
+class Into(StrEnum):
+    POSTGRES = "postgres"
+    KAFKA = "kafka"
+    KAFKA_KEYED = "kafka-keyed"
+    HBASE = "hbase"
+
+
+class TortureMode(StrEnum):
+    APPEND = "append"
+    UPSERT = "upsert"
+    ROW_KEY = "row_key"
+    ROLLING = "rolling"
+    INCREMENTAL = "incremental"
+
+
+_ORDERS_OF = {  # what the source has: of an HBase table whose rows have versions, orders that have
+    TortureMode.ROW_KEY: TortureMode.UPSERT,
+    TortureMode.ROLLING: TortureMode.APPEND,
+    TortureMode.INCREMENTAL: TortureMode.APPEND,
+}
+_DELIVERY_INTO = {Into.KAFKA: "transactional", Into.KAFKA_KEYED: "keyed"}
+
+
+def _systems(text: str) -> tuple[Into, ...]:
+    """Sinks side by side in one pipeline, at most one for each system: `kafka+hbase`."""
+    try:
+        found = tuple(Into(name) for name in text.split("+"))
+    except ValueError:
+        raise typer.BadParameter(f"{text!r}: any of {', '.join(Into)}, several joined by +") from None
+    if len({into.partition("-")[0] for into in found}) < len(found):
+        raise typer.BadParameter(f"{text!r}: one sink for each system")
+    return found
+
+
+class Letters(StrEnum):
+    TABLE = "table"
+    TOPIC = "topic"
+
+
+class Master(StrEnum):
+    LOCAL = "local"
+    CLUSTER = "cluster"
+
+
+@app.command()
+def torture(
+    faults: Annotated[int, typer.Option(min=1, help="How many faults, at least.")] = 60,
+    minutes: Annotated[float | None, typer.Option(min=0.1, help="For so long, instead of so many faults.")] = None,
+    seed: Annotated[int, typer.Option(help="The same seed, the same faults in the same order.")] = 1,
+    sink: Annotated[
+        str, typer.Option(help=f"Where the orders go: {', '.join(Into)}; to several at once: kafka-keyed+postgres.")
+    ] = Into.POSTGRES,
+    delivery: Annotated[Delivery, typer.Option(help="How the Postgres sink delivers.")] = Delivery.TWO_PHASE,
+    master: Annotated[Master, typer.Option(help="cluster: a standalone Spark cluster of two workers.")] = Master.LOCAL,
+    mode: Annotated[
+        TortureMode | None,
+        typer.Option(help="append, or upsert: late versions and deletions, too. Into HBase: the sink's mode."),
+    ] = None,
+    bad_rows: Annotated[bool, typer.Option(help="Some orders are bad, and become dead letters.")] = True,
+    dead_letters: Annotated[
+        Letters | None,
+        typer.Option(help="table: of what Postgres refuses. topic: of what cannot be read, as for all other sinks."),
+    ] = None,
+    orders_per_s: Annotated[int, typer.Option(min=20, help="How many are produced; less on a slow machine.")] = 200,
+    directory: Annotated[Path, typer.Option("--dir", help="Servers, logs, history.")] = Path(".onefold/torture"),
+) -> None:
+    """Random faults on real servers and a real Spark, audited by named invariants. Exit code 1 on any violation."""
+    sinks = _systems(sink)
+    into_hbase = Into.HBASE in sinks
+    mode = mode or (TortureMode.ROW_KEY if into_hbase else TortureMode.APPEND)
+    if (mode in _ORDERS_OF) is not into_hbase:
+        raise typer.BadParameter(
+            f"{', '.join(_ORDERS_OF)} are the modes of --sink hbase, and append and upsert those of the others",
+            param_hint="--mode",
+        )
+    if into_hbase and len(sinks) > 1 and mode is not TortureMode.ROW_KEY:
+        raise typer.BadParameter("all sinks take the same rows: those of row_key", param_hint="--mode")
+    if mode is TortureMode.UPSERT and Into.POSTGRES not in sinks:
+        raise typer.BadParameter("a topic takes every order, there is no upsert", param_hint="--mode")
+    if sinks != (Into.POSTGRES,) and dead_letters is Letters.TABLE:
+        raise typer.BadParameter("only Postgres has a table of dead letters", param_hint="--dead-letters")
+    deliveries = {Into.HBASE: mode.value, Into.POSTGRES: delivery.value, **_DELIVERY_INTO}
+    from onefold.trials.torture import TortureSettings, run_torture
+
+    settings = TortureSettings(
+        faults,
+        minutes,
+        seed,
+        tuple(deliveries[into] for into in sinks),
+        master.value,
+        directory,
+        orders_per_s=orders_per_s,
+        mode=_ORDERS_OF.get(mode, mode).value,
+        bad_rows=bad_rows,
+        dead_letters=(dead_letters or (Letters.TABLE if sinks == (Into.POSTGRES,) else Letters.TOPIC)).value,
+    )
+    if not run_torture(settings, Console()):
+        raise typer.Exit(1)
+
+
+@app.command()
+def prove(
+    deep: Annotated[bool, typer.Option("--deep", help="Beyond the default bound: minutes to hours.")] = False,
+    mutants: Annotated[bool, typer.Option(help="Try wrong versions of protocol, store and sinks, too.")] = True,
+    replay: Annotated[str | None, typer.Option(help="One schedule again, as a failure printed it.")] = None,
+) -> None:
+    """The protocol, struck at every step in memory: every named invariant. Exit code 1 if the proof does not hold."""
+    from onefold.cli.prove.command import replay_schedule, run_proof
+
+    holds = replay_schedule(Console(), replay) if replay else run_proof(Console(), deep, mutants)
+    if not holds:
+        raise typer.Exit(1)
+
+
+def main() -> None:
+    """The entry point: errors in one line, with an exit code that says what kind they are."""
+    try:
+        app()
+    except OnefoldError as error:
+        Console(stderr=True).print(
+            f"[red]{type(error).__name__}:[/] {escape(str(error))}", soft_wrap=True, highlight=False
+        )
+        sys.exit(exit_code(error))

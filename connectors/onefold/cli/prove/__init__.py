@@ -1,0 +1,1 @@
+"""`onefold prove`: the proof, and one schedule of it again."""

@@ -1,0 +1,1 @@
+"""`onefold prune`: what nobody comes back for."""

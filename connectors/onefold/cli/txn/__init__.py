@@ -1,0 +1,1 @@
+"""`onefold txn`: what is in doubt, and an operator's way to resolve it."""

@@ -1,0 +1,89 @@
+"""`onefold txn list --into`: a Kafka sink's open transactions, held against the pipeline's checkpoint store."""
+
+from __future__ import annotations
+
+import json
+import sys
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import timedelta
+
+from rich.markup import escape
+from rich.table import Table
+
+from onefold.cli.txn.command import COLOURS, table_console
+from onefold.core import Committable, ConfigError
+from onefold.core.findings import Held
+from onefold.core.protocol.in_doubt import Fate, fates
+from onefold.core.store.checkpoint_store import CheckpointStore
+from onefold.sinks import KafkaSink
+
+__all__ = ["Open", "list_open", "look"]
+
+_BECAUSE = {
+    Fate.COMMIT: "its epoch was decided, and the manifest names it: start the pipeline, whose recovery commits it",
+    Fate.ROLL_BACK: "its generation or its epoch is over, and no manifest names it.",
+    Fate.LEAVE: "its epoch runs in the newest generation: its driver may decide it. If that is dead, start it",
+    Fate.UNKNOWN: "its generation is above the store's: name the pipeline's own store with --store",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """An open transaction, what should become of it, and why."""
+
+    committable: Committable
+    age_s: float
+    fate: Fate
+    because: str
+
+
+def look(sink: KafkaSink, pipeline: str, store_url: str) -> list[Open]:
+    """Raises ConfigError where that store knows no such pipeline. Changes nothing."""
+    listed: dict[Committable, Held] = {held.committable: held for held in sink.held(pipeline)}
+    with closing(CheckpointStore(store_url, lock_timeout_s=10)) as store:
+        if store.look() is None or (facts := store.facts(pipeline)).generation == 0:
+            raise ConfigError(
+                f"the checkpoint store at {store.database} knows no pipeline {pipeline!r}: name the store that it has"
+                " with --store, and the pipeline with --pipeline"
+            )
+    found = []
+    for committable, fate in fates(facts, listed).items():
+        held = listed[committable]
+        because = f"{_BECAUSE[fate]} {held.costs}" if fate is Fate.ROLL_BACK else _BECAUSE[fate]
+        found.append(Open(committable, held.age_s, fate, because))
+    return found
+
+
+def list_open(sink: KafkaSink, pipeline: str, store_url: str, as_json: bool) -> None:
+    found = look(sink, pipeline, store_url)
+    if as_json:
+        json.dump({"ours": [_as_dict(pipeline, one) for one in found], "others": []}, sys.stdout, indent=2)
+        sys.stdout.write("\n")
+        return
+    console = table_console()
+    if not found:
+        console.print(f"no open transactions of sink {escape(sink.name)}")
+        return
+    table = Table("should become", "sink", "generation", "epoch", "age", box=None, pad_edge=False)
+    table.add_column("transaction", overflow="fold")
+    table.add_column("because", overflow="fold")
+    for one in found:
+        c = one.committable
+        numbers = (str(c.generation), str(c.epoch), str(timedelta(seconds=int(one.age_s))))
+        fate = f"[{COLOURS[one.fate]}]{one.fate.value}[/]"
+        table.add_row(fate, escape(c.sink), *numbers, escape(c.handle), escape(one.because))
+    console.print(table)
+
+
+def _as_dict(pipeline: str, one: Open) -> dict[str, object]:
+    return {
+        "transaction": one.committable.handle,
+        "age_s": round(one.age_s, 3),
+        "pipeline": pipeline,
+        "sink": one.committable.sink,
+        "generation": one.committable.generation,
+        "epoch": one.committable.epoch,
+        "should_become": one.fate.value,
+        "because": one.because,
+    }

@@ -1,0 +1,1 @@
+"""`onefold verify`: the source against the destination."""

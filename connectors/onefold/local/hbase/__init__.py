@@ -1,0 +1,1 @@
+"""An HBase with its parts on this machine."""

@@ -1,0 +1,1 @@
+"""A MariaDB server on this machine."""

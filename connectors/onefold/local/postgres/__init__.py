@@ -1,0 +1,1 @@
+"""A Postgres server on this machine."""

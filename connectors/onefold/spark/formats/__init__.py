@@ -1,0 +1,1 @@
+"""onefold's Spark data sources."""

@@ -1,0 +1,34 @@
+"""A bounded source that is planned into parts, as Spark reads it: each part in a task of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from onefold.spark.runtime.workers import settle
+
+__all__ = ["PartReader"]
+
+
+@dataclass(frozen=True)
+class _Part(InputPartition):
+    part: Any
+
+
+class PartReader(DataSourceReader):
+    """`plan` makes the parts, in the driver, and `read` one of them into batches, in its task. Both pickle."""
+
+    def __init__(self, plan: Callable[[], Sequence[Any]], read: Callable[[Any], Iterator[pa.RecordBatch]]) -> None:
+        self._plan, self._read = plan, read
+
+    def partitions(self) -> Sequence[InputPartition]:
+        return [_Part(part) for part in self._plan()]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        settle()
+        assert isinstance(partition, _Part), partition
+        return self._read(partition.part)

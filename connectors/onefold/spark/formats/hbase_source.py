@@ -1,0 +1,61 @@
+"""`onefold_hbase`: an HBase table as a Spark data source, and `read_hbase` around it."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceReader
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.types import StructType
+
+from onefold.sources.hbase import HBaseSource, plan, read
+from onefold.spark.formats.batch_reader import PartReader
+from onefold.spark.formats.registration import register
+from onefold.spark.formats.schemas import NESTED, fields_of, parsed, wire_of
+
+__all__ = ["OnefoldHBaseDataSource", "read_hbase"]
+
+
+def read_hbase(
+    spark: SparkSession,
+    source: HBaseSource,
+    schema: StructType | str | None = None,
+    *,
+    json_mode: str = "FAILFAST",
+) -> DataFrame:
+    """The source as a DataFrame; with a `schema`, its columns as exactly those types.
+
+    JSON is read as strings, or parsed where `schema` says something nested; a document that does not fit fails the
+    read, or with `json_mode="PERMISSIVE"` gives nulls.
+    """
+    register(spark)
+    reader = spark.read.format("onefold_hbase").options(**source.options())
+    fields = fields_of(spark, schema)
+    if not fields:
+        return reader.load()
+    nested = {field.name for field in fields if isinstance(field.dataType, NESTED)}
+    wire = wire_of(fields, nested)
+    # What does not fit is refused here, not by a job.
+    source.reading(to_arrow_schema(wire, timezone="UTC"))
+    return parsed(reader.schema(wire).load(), fields, nested, json_mode)
+
+
+class OnefoldHBaseDataSource(DataSource):
+    """Options: `servers`, `table`, `rowKey`, `salt`, `hash`, `columns`, `family`, `deleted`, `deletedAs`, `fromMs`,
+    `untilMs`, as in `HBaseSource`; `transport`, `protocol`, `timeoutS`, `patienceS`, `connections`, `frameBytesMax`,
+    `kerberosService`, as in `HBaseSettings`. Columns: all that `columns` declares with encodings, or what
+    `.schema(...)` says.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        return "onefold_hbase"
+
+    def schema(self) -> StructType:
+        _, schema = HBaseSource.from_options(self.options).reading()
+        return from_arrow_schema(schema)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        source = HBaseSource.from_options(self.options)
+        return PartReader(partial(plan, source, to_arrow_schema(schema, timezone="UTC")), read)

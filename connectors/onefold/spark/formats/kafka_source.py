@@ -1,0 +1,230 @@
+"""`onefold_kafka`: the Kafka source as a Spark data source, streaming and batch, in the style of Spark's own connector.
+
+Spark calls the stream reader's planning methods in one long-lived Python process of the driver, and `read` in the
+executors' workers. Offsets are what Spark's Kafka connector writes too, `{"orders": {"0": 17}}`, with the
+topics' ids and leader epochs beside the partitions, and where the stream began, which Spark logs of no Python source.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import astuple, dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.types import StructType
+
+from onefold.core.errors import ConfigError
+from onefold.sources.kafka import KafkaSource, OffsetRange, Planner, check_schema, find_schema, ranges, read, record_ddl
+from onefold.sources.kafka.config.groups import GroupPositions
+from onefold.sources.kafka.planning import starting
+from onefold.sources.kafka.planning.offset_snapshot import Nested, Partition, Standing, began, of_stream
+from onefold.spark.runtime.direct import RANGES_DDL
+from onefold.spark.runtime.workers import is_guarded, settle
+
+__all__ = ["OnefoldKafkaDataSource"]
+
+
+class OnefoldKafkaDataSource(DataSource):
+    """Options: `subscribe` or `subscribePattern`, `kafka.bootstrap.servers`, `kafka.*` (librdkafka's names),
+    `startingOffsets`, `startingTimestamp`, `startingOffsetsByTimestamp`, `endingOffsets` (batch),
+    `maxOffsetsPerTrigger`, `maxBytesPerTrigger`, `forgetTopics`, `commitToGroup`, `format`, `schema`, `positions`,
+    `timeoutMs`, `compiledFetch`; set by a pipeline: `frozen`, `until`, `direct`; and those of formats and bad records:
+    `columns`, `onError`, `badRecordsMax`, `recordBytesMax`,
+    `avroSchema`, `avroWrittenAs`, `schema.registry.url` and others of confluent-kafka's client, `csvDelimiter`.
+    Columns: those of the format, and what `columns` adds; or with `direct=ranges` topic, partition, start, end: one row
+    for each range, with nothing fetched.
+
+    `startingOffsets=latest` or `-1` is asked for once: the first batch's offsets keep what was found, also for a query
+    that dies before that batch is done.
+    """
+
+    _settled: KafkaSource | None = None
+
+    @classmethod
+    def name(cls) -> str:
+        return "onefold_kafka"
+
+    def schema(self) -> StructType | str:
+        source = self._source()
+        if self._direct():
+            return RANGES_DDL
+        return record_ddl(source)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return _BatchReader(self._source(), self._arrow(schema), self.options, direct=self._direct())
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        if "endingOffsets" in self.options:
+            raise ConfigError("endingOffsets is for batch reads; a stream ends with trigger(availableNow=True)")
+        if not KafkaSource.from_options(self.options).is_settled:
+            source = self._source()
+            raise ConfigError(
+                "a stream's schema must not depend on when it starts. pipeline.read and pipeline.stream keep what was"
+                " found first; here, give it yourself: "
+                + (f"avroSchema={source.avro_schema}" if source.format == "avro" else f"schema={source.schema!r}")
+            )
+        return _StreamReader(self._source(), self._arrow(schema), self.options, direct=self._direct())
+
+    def _source(self) -> KafkaSource:
+        """As the options say; what they leave to the servers is asked for, once for this object."""
+        if self._settled is None:
+            source = KafkaSource.from_options(self.options)
+            self._settled = source if source.is_settled else source.settled_as(find_schema(source))
+        return self._settled
+
+    def _direct(self) -> bool:
+        direct = self.options.get("direct", "")
+        if direct not in ("", "ranges"):
+            raise ConfigError(f"direct is 'ranges' or left out, not {direct!r}")
+        return bool(direct)
+
+    def _arrow(self, schema: StructType) -> pa.Schema:
+        arrow = to_arrow_schema(schema, timezone="UTC")
+        if not self._direct():
+            source = self._source()
+            check_schema(source, arrow)
+            if source.on_error == "dead_letter" and "frozen" not in self.options:
+                raise ConfigError(
+                    "onError=dead_letter needs a pipeline, which writes them: pipeline.read(spark, KafkaSource(...)) of"
+                    " Pipeline(..., dead_letters=...). Here, onError is fail or skip"
+                )
+        return arrow
+
+
+@dataclass(frozen=True)
+class _RangePartition(InputPartition):
+    wanted: OffsetRange
+
+
+class _Planned:
+    """What both readers share: it pickles."""
+
+    def __init__(self, source: KafkaSource, schema: pa.Schema, options: Mapping[str, str], *, direct: bool) -> None:
+        self.source = source
+        self.direct = direct
+        self._schema = schema
+        is_frozen = options.get("frozen", "").lower() == "true"
+        self.planner = Planner(source, Standing.from_nested(json.loads(source.starting_offsets)) if is_frozen else None)
+        until = options.get("until")
+        self._first_end = None if until is None else Standing.from_nested(json.loads(until))
+
+    def planned(self, begin: Mapping[Partition, int], until: Standing) -> list[InputPartition]:
+        unknown = {topic for topic, _ in until.offsets} - until.ids.keys()
+        if unknown and "topic_id" in self.source.columns:
+            topics = ", ".join(sorted(unknown))
+            raise ConfigError(
+                f"columns has 'topic_id', and of {topics} only the name is known here: brokers have ids of topics from"
+                " 2.8 on. Leave 'topic_id' out"
+            )
+        return [_RangePartition(wanted) for wanted in ranges(begin, until.offsets, until.ids)]
+
+    def read_range(self, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
+        if self.direct:
+            arrays = [pa.array([value], field.type) for value, field in zip(astuple(wanted), self._schema, strict=True)]
+            return iter([pa.RecordBatch.from_arrays(arrays, schema=self._schema)])
+        return read(self.source, self._schema, wanted, guarded=is_guarded())
+
+
+class _StreamReader(_Planned, DataSourceStreamReader, SupportsTriggerAvailableNow):
+    def __init__(self, *args: Any, direct: bool) -> None:
+        super().__init__(*args, direct=direct)
+        self._is_available_now = False
+        self._target: Standing | None = None  # where the query ends then
+        self._seen: Standing | None = None
+        self._group = GroupPositions(self.source)
+
+    def initialOffset(self) -> Nested:
+        return self.planner.initial().nested()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._is_available_now = True
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        records_max = self.source.max_offsets_per_trigger
+        return ReadAllAvailable() if records_max is None else ReadMaxRows(records_max)
+
+    def latestOffset(self, start: Nested, limit: ReadLimit) -> Nested:
+        at = Standing.from_nested(start)
+        until = self._until(start)
+        if until is not None:
+            self.planner.ends(at), self.planner.ends(until)  # they raise where that cannot be read again
+            return of_stream(at.moved_to(until.offsets, until).nested(), at.offsets)
+        self._seen = seen = self.planner.ends(at)
+        goal = seen.offsets
+        if self._is_available_now:
+            self._target = self._target or seen
+            # Partitions that came after the target are left to the next run.
+            target = self._target.offsets
+            goal = {p: max(at.offsets.get(p, 0), min(end, seen.offsets[p])) for p, end in target.items() if p in goal}
+        end = self.planner.next(at, seen, goal, limit.max_rows if isinstance(limit, ReadMaxRows) else None)
+        start_of_stream = began(start)
+        return of_stream(end.nested(), at.offsets if start_of_stream is None else start_of_stream)
+
+    def reportLatestOffset(self) -> Nested | None:
+        return None if self._seen is None else self._seen.nested()
+
+    def partitions(self, start: Nested, end: Nested) -> Sequence[InputPartition]:
+        begin, until = Standing.from_nested(start), Standing.from_nested(end)
+        as_planned = began(end)
+        if as_planned is not None and began(start) is None:
+            # The stream's first batch: if it was planned before a restart, its start was asked for anew since.
+            begin = replace(begin, offsets=as_planned)
+        self.planner.check_again(begin, until)
+        return self.planned(begin.offsets, Standing(until.offsets, {**begin.ids, **until.ids}))
+
+    def _until(self, start: Nested) -> Standing | None:
+        """Where the batch from `start` on must end: an epoch that writes through was begun there."""
+        until, at = self._first_end, Standing.from_nested(start).offsets
+        if until is None or at != self.planner.initial().offsets:
+            return None
+        # An epoch without records ends where it starts: that is the stream's first batch, and no later one.
+        return until if began(start) is None or until.offsets != at else None
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        settle()
+        assert isinstance(partition, _RangePartition), partition
+        return self.read_range(partition.wanted)
+
+    def commit(self, end: Nested) -> None:
+        """Positions are in Spark's checkpoint and in the ledger; a group is told of them, if there is one."""
+        self._group.show(Standing.from_nested(end).positions())
+
+    def stop(self) -> None:
+        self._group.close()
+
+
+class _BatchReader(_Planned, DataSourceReader):
+    def __init__(self, source: KafkaSource, schema: pa.Schema, options: Mapping[str, str], *, direct: bool) -> None:
+        super().__init__(source, schema, options, direct=direct)
+        self._ending = options.get("endingOffsets", "latest")
+        if source.starting_offsets == "latest":
+            raise ConfigError("startingOffsets=latest is for streams: a batch from there on would be empty")
+        if source.max_offsets_per_trigger is not None or source.max_bytes_per_trigger is not None:
+            raise ConfigError("maxOffsetsPerTrigger and maxBytesPerTrigger are for streams: give endingOffsets")
+
+    def partitions(self) -> Sequence[InputPartition]:
+        start = self.planner.initial()
+        latest = self.planner.ends(start)
+        end = latest.offsets if self._ending.strip().lower() == "latest" else self._given_end(latest)
+        begin = {partition: offset for partition, offset in start.offsets.items() if partition in end}
+        for (topic, number), offset in begin.items():
+            if end[topic, number] < offset:
+                raise ConfigError(
+                    f"endingOffsets is before startingOffsets for {topic}/{number}: {end[topic, number]} < {offset}"
+                )
+        return self.planned(begin, Standing(end, latest.ids))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        settle()
+        # Spark makes an empty partition of its own where there are none.
+        return self.read_range(partition.wanted) if isinstance(partition, _RangePartition) else iter(())
+
+    def _given_end(self, latest: Standing) -> Mapping[Partition, int]:
+        """The records between two ends of the same topics: those that `endingOffsets` names."""
+        end = starting.parse("endingOffsets", self._ending, self.source.subscription)
+        return starting.resolve_end(self.planner.broker, latest, end)

@@ -1,0 +1,98 @@
+"""`onefold_postgres`, reading: a Postgres table or query as a Spark data source, and `read_postgres` around it.
+
+Spark plans in a Python process of the driver that may end at any time after, so nothing there can hold a snapshot for
+the parts: `read_postgres` holds it in the user's own process, and the format takes its id.
+"""
+
+from __future__ import annotations
+
+import atexit
+import dataclasses
+from collections import deque
+from functools import partial
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceReader
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.types import StructType
+
+from onefold.core.errors import ConfigError
+from onefold.sources.postgres import HeldSnapshot, PostgresSource, describe, hold, plan, read, resolve
+from onefold.spark.formats.batch_reader import PartReader
+from onefold.spark.formats.registration import register
+from onefold.spark.formats.schemas import NESTED, fields_of, parsed, wire_of
+
+__all__ = ["PostgresReads", "read_postgres"]
+
+HELD_MAX = 4
+
+_held: deque[HeldSnapshot] = deque()
+
+
+def read_postgres(
+    spark: SparkSession,
+    source: PostgresSource,
+    schema: StructType | str | None = None,
+    *,
+    json_mode: str = "FAILFAST",
+) -> DataFrame:
+    """The source as a DataFrame; with a `schema`, its columns as exactly those types.
+
+    json and jsonb are read as strings, or parsed where `schema` says something nested; a document that does not fit
+    fails the read, or with `json_mode="PERMISSIVE"` gives nulls. Unless the source is frozen already (`with
+    source.frozen() as source:`, which says when it ends), a snapshot is taken now and held by this process for
+    `hold_s`, at most 4 such: the oldest goes first.
+    """
+    register(spark)
+    fields = fields_of(spark, schema)
+    types = describe(source)
+    jsons = {name for name, kind in types if kind.is_json}
+    nested = {f.name for f in fields if f.name in jsons and isinstance(f.dataType, NESTED)}
+    wire = wire_of(fields, nested)
+    # What does not fit is refused here, not by a job.
+    columns = resolve(source, types, to_arrow_schema(wire, timezone="UTC") if fields else None)
+    if source.snapshot == "shared":
+        source = dataclasses.replace(source, snapshot=_hold(source).id)
+    reader = spark.read.format("onefold_postgres").options(**source.options())
+    if not fields:
+        return reader.schema(from_arrow_schema(pa.schema([(c.name, c.kind) for c in columns]))).load()
+    return parsed(reader.schema(wire).load(), fields, nested, json_mode)
+
+
+def _hold(source: PostgresSource) -> HeldSnapshot:
+    held = hold(source)
+    _held.append(held)
+    while len(_held) > HELD_MAX:
+        _held.popleft().release()
+    return held
+
+
+@atexit.register
+def _release_all() -> None:
+    while _held:
+        _held.popleft().release()
+
+
+class PostgresReads(DataSource):
+    """Options: `url`, `table` or `query`, `columns` (comma-separated), `where`, `splitBy`, `splits`, `snapshot`,
+    `narrowing`, `statementTimeoutS`, `lockTimeoutS`: as in `PostgresSource`. Columns: those of Postgres, or what
+    `.schema(...)` says. Reading in more than one part needs a `snapshot`: the id of one that is held, or `each`.
+    """
+
+    def schema(self) -> StructType:
+        source = self._source()
+        return from_arrow_schema(pa.schema([(c.name, c.kind) for c in resolve(source, describe(source), None)]))
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return PartReader(partial(plan, self._source(), to_arrow_schema(schema, timezone="UTC")), read)
+
+    def _source(self) -> PostgresSource:
+        source = PostgresSource.from_options(self.options)
+        if source.snapshot == "shared" and source.splits > 1:
+            raise ConfigError(
+                "onefold_postgres reads in several parts, and nobody holds a snapshot for them: use "
+                "onefold.spark.read_postgres(spark, source), which does, or .option('splits', 1), or, where nobody "
+                "writes meanwhile, .option('snapshot', 'each')"
+            )
+        return source

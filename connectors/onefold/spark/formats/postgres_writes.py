@@ -1,0 +1,163 @@
+"""`onefold_postgres`, writing: the Postgres sink as a Spark batch format, `df.write.format(...)`, exactly once.
+
+Spark makes the writer in one short-lived Python process of the driver when the query runs, calls `write` in the
+executors' workers, and `commit`, or after any failure `abort`, once, in another such process, with the writer and the
+messages of one accepted attempt per task. So the first opens the run's epoch and the last decides it; between them only
+what pickles exists, and a driver that dies leaves what the next start's recovery finishes or undoes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from onefold.core import Committable, ConfigError
+from onefold.core.job.session import PATIENCE_S, Session, check_pipeline_name, task_of
+from onefold.core.store.checkpoint_store import CheckpointStore
+from onefold.sinks import PostgresSink
+from onefold.spark.runtime.batch import BatchOutcome, OpenedRun, decide_run, give_up_run, open_run
+from onefold.spark.runtime.workers import settle
+from onefold.spark.runtime.writers import write_task
+
+__all__ = ["PostgresWrites"]
+
+
+def _columns(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(","))
+
+
+def _flag(text: str) -> bool:
+    if text.strip().lower() not in ("true", "false"):
+        raise ValueError(text)
+    return text.strip().lower() == "true"
+
+
+_REQUIRED = ("url", "table", "pipeline", "run")
+# Option -> what PostgresSink calls it, and how its text is read.
+_OF_SINK: dict[str, tuple[str, Callable[[str], Any]]] = {
+    "delivery": ("delivery", str),
+    "name": ("name", str),
+    "bookkeepingSchema": ("bookkeeping_schema", str),
+    "key": ("key", _columns),
+    "order": ("order", _columns),
+    "deleteWhenTrue": ("delete_when_true", str),
+    "deleteWhenNull": ("delete_when_null", str),
+    "deletesKeptS": ("deletes_kept_s", float),
+    "onError": ("on_error", str),
+    "deadLetters": ("dead_letters", str),
+    "deadLettersMax": ("dead_letters_max", int),
+    "sourcePosition": ("source_position", _columns),
+    "lockTimeoutS": ("lock_timeout_s", float),
+    "connectTimeoutS": ("connect_timeout_s", int),
+    "evolve": ("evolve", _flag),
+    "role": ("role", str),
+}
+_OPTIONS = (*_REQUIRED, "store", "patienceS", *_OF_SINK)
+
+
+class PostgresWrites(DataSource):
+    """Options: `url`, `table`, `pipeline`, `run`; `store`, `patienceS` as Pipeline has them; and those of PostgresSink,
+    written `lockTimeoutS` for lock_timeout_s, with commas between columns. `key` makes it an upsert. Spark's own mode
+    is `mode("append")` always.
+
+    `delivery` is `staged` unless set: with `two_phase` every partition that has rows takes one of the server's prepared
+    transactions, and here nobody but the user can bound the partitions (`df.coalesce`).
+    """
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        if overwrite:
+            raise ConfigError("onefold_postgres appends: .mode('append'). To replace rows, delete them first")
+        known = {option.lower() for option in _OPTIONS}
+        if unknown := sorted(option for option in self.options if option.lower() not in known):
+            raise ConfigError(f"onefold_postgres has no option {', '.join(unknown)}; it has {', '.join(_OPTIONS)}")
+        if missing := [option for option in _REQUIRED if not self.options.get(option)]:
+            raise ConfigError(f"onefold_postgres needs the option {', '.join(missing)}")
+        target = _Target.of(self.options)
+        with closing(target.session()) as session:
+            run = open_run(session, self.options["run"], to_arrow_schema(schema, timezone="UTC"))
+        return _RunWriter(target, run)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
+        raise ConfigError(
+            "onefold_postgres writes batches. A streaming query goes through a pipeline, which knows its positions:"
+            " Pipeline(...).write(df, ...), or df.writeStream.foreachBatch(pipeline.epoch_writer)"
+        )
+
+
+@dataclass(frozen=True)
+class _Target:
+    """Which pipeline writes where. Once a run is opened, its sink carries to the executors what opening found out."""
+
+    pipeline: str
+    sink: PostgresSink
+    store: str = field(repr=False)  # it may hold a password
+    patience_s: float
+
+    @classmethod
+    def of(cls, options: Mapping[str, str]) -> _Target:
+        check_pipeline_name(options["pipeline"])
+        settings = {name: _read(options, option, as_) for option, (name, as_) in _OF_SINK.items() if option in options}
+        settings = {"delivery": "staged", "mode": "upsert" if "key" in settings else "append", **settings}
+        if settings["mode"] == "upsert" and settings["delivery"] == "two_phase":
+            raise ConfigError(
+                "with delivery=two_phase the rows of one key must come from one task, and here nobody sees to that: use"
+                " delivery=staged, or pipeline.write_batch"
+            )
+        sink = PostgresSink(options["url"], table=options["table"], **settings)
+        store = options.get("store") or sink.store_url()
+        assert store is not None, "a Postgres sink's store lives in its own database"
+        patience_s = _read(options, "patienceS", float) if "patienceS" in options else PATIENCE_S
+        return cls(options["pipeline"], sink, store, patience_s)
+
+    def session(self) -> Session:
+        return Session(self.pipeline, [self.sink], CheckpointStore(self.store), self.patience_s)
+
+
+@dataclass(frozen=True)
+class _Prepared(WriterCommitMessage):
+    """What one task prepared."""
+
+    committables: tuple[Committable, ...]
+
+
+@dataclass(frozen=True)
+class _RunWriter(DataSourceArrowWriter):
+    target: _Target
+    run: OpenedRun | BatchOutcome  # an outcome where the run was written before: nothing is written now
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        settle()
+        if isinstance(self.run, BatchOutcome):
+            return _Prepared(())
+        return _Prepared(write_task([self.target.sink], task_of(self.run.record), iterator).committables)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        if isinstance(self.run, BatchOutcome):
+            return
+        manifest: list[Committable] = []
+        for message in messages:
+            assert isinstance(message, _Prepared), "Spark commits only where every task has answered"
+            manifest.extend(message.committables)
+        with closing(self.target.session()) as session:
+            decide_run(session, self.run, tuple(manifest))
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Also called where `commit` failed, which may have decided: so this asks the store, and not the messages."""
+        if isinstance(self.run, OpenedRun):
+            with closing(self.target.session()) as session:
+                give_up_run(session, self.run)
+
+
+def _read(options: Mapping[str, str], option: str, as_: Callable[[str], Any]) -> Any:
+    try:
+        return as_(options[option])
+    except ValueError:
+        what = "true or false" if as_ is _flag else "a number"
+        raise ConfigError(f"{option}={options[option]!r} must be {what}") from None

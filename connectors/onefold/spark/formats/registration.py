@@ -1,0 +1,27 @@
+"""onefold's formats for a Spark session."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.util import find_spec
+
+from pyspark.sql import SparkSession
+
+from onefold.spark.runtime.sealing import share_key
+
+__all__ = ["register"]
+
+# Each format with its server's client: who has no use for one need not install it.
+_FORMATS = {
+    "confluent_kafka": ("onefold.spark.formats.kafka_source", "OnefoldKafkaDataSource"),
+    "thriftpy2": ("onefold.spark.formats.hbase_source", "OnefoldHBaseDataSource"),
+    "psycopg": ("onefold.spark.formats.postgres_format", "OnefoldPostgresDataSource"),
+}
+
+
+def register(spark: SparkSession) -> None:
+    """Make `onefold_kafka`, `onefold_hbase` and `onefold_postgres` known to this session. Again is fine."""
+    share_key(spark)
+    for client, (module, name) in _FORMATS.items():
+        if find_spec(client) is not None:
+            spark.dataSource.register(getattr(import_module(module), name))

@@ -1,0 +1,1 @@
+"""Streaming queries and batch runs: the driver's and the executors' half of an epoch."""

@@ -1,0 +1,189 @@
+"""Batch runs on Spark: a DataFrame is written exactly once under its run's name, however often the job is run."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from onefold.core import Committable, ConfigError, EpochRecord, Fenced, OnefoldError
+from onefold.core.job.session import Session, task_of
+from onefold.core.protocol.effects import EpochRequest
+from onefold.core.protocol.epoch import Initial, Outcome, Started
+from onefold.core.protocol.in_doubt import LOOKS_MAX
+from onefold.core.protocol.recovery import resolve
+from onefold.core.protocol.runs import NO_RUN, DecidedRun, check_name, next_range, run_of
+from onefold.spark.runtime.checkpoint import elsewhere
+from onefold.spark.runtime.failures import WorkerDied, from_spark
+from onefold.spark.runtime.workers import guarding
+from onefold.spark.runtime.writers import run_writers
+
+__all__ = ["BatchOutcome", "OpenedRun", "decide_run", "give_up_run", "open_run", "write_batch"]
+
+log = logging.getLogger("onefold")
+
+
+@dataclass(frozen=True, slots=True)
+class BatchOutcome:
+    """What became of a run: the epoch that it is, its rows, and whether they had been written before this call."""
+
+    run: str
+    epoch: int
+    rows: int
+    replayed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedRun:
+    """A run whose writers may start, and what another process needs to decide it. Pickles."""
+
+    started: Started
+    request: EpochRequest
+    record: EpochRecord
+    schema: pa.Schema
+
+
+class _Opened(Exception):
+    """Carries an epoch out of the protocol, where its writers are for another process to run. No error."""
+
+    def __init__(self, record: EpochRecord) -> None:
+        super().__init__(record)
+        self.record = record
+
+
+def write_batch(session: Session, df: DataFrame, run: str) -> BatchOutcome:
+    """Write `df` as the run of that name, unless that was done before."""
+    if df.isStreaming:
+        raise ConfigError("write_batch writes a batch DataFrame; a streaming one is written by pipeline.write")
+    session.check_store_reaches(elsewhere(df.sparkSession))
+    has_worker_died = False
+
+    def write(record: EpochRecord) -> tuple[Committable, ...]:
+        nonlocal has_worker_died
+        try:
+            with guarding(df.sparkSession, has_worker_died):
+                return run_writers(df, session.sinks, task_of(record)).committables
+        except OnefoldError:
+            raise
+        except Exception as error:
+            failed = from_spark(error)
+            has_worker_died |= isinstance(failed, WorkerDied)
+            raise failed from error
+
+    with _turn(session, run):
+        asked = _ask(session, run, to_arrow_schema(df.schema, timezone="UTC"))
+        return asked if isinstance(asked, BatchOutcome) else _outcome(session.run_epoch(asked, write))
+
+
+def open_run(session: Session, run: str, schema: pa.Schema) -> OpenedRun | BatchOutcome:
+    """Open the run's epoch for writers elsewhere, unless it was written before. `decide_run` does the rest."""
+
+    def leave(record: EpochRecord) -> tuple[Committable, ...]:
+        raise _Opened(record)
+
+    with _turn(session, run):
+        asked = _ask(session, run, schema)
+        if isinstance(asked, BatchOutcome):
+            return asked
+        try:
+            return _outcome(session.run_epoch(asked, leave))
+        except _Opened as opened:
+            assert session.started is not None
+            return OpenedRun(session.started, asked, opened.record, schema)
+
+
+def decide_run(session: Session, opened: OpenedRun, manifest: tuple[Committable, ...]) -> BatchOutcome:
+    """Decide and commit what the writers of an opened run prepared, in whichever process of the same driver.
+
+    The protocol runs from the top: to open the epoch again under the same generation is answered with the same epoch.
+    """
+    with _turn(session, opened.request.query_id):
+        session.life.started = opened.started
+        session.open_sinks(opened.schema)
+        return _outcome(session.run_epoch(opened.request, lambda _: manifest, runs_max=1))
+
+
+def give_up_run(session: Session, opened: OpenedRun) -> None:
+    """After a failure, which may have come too late: recovery finishes the run if it was decided, else undoes it.
+
+    A driver that was taken over leaves that to its successor.
+    """
+    if session.facts().generation == opened.started.generation.number:
+        session.start(None)
+        session.drive(session.life.sweep())
+
+
+def _ask(session: Session, run: str, schema: pa.Schema) -> EpochRequest | BatchOutcome:
+    """Take over the pipeline for this run, unless there is nothing to do. No older driver decides anything after."""
+    check_name(run)
+    done = session.decided_run(run)
+    if done is not None and _is_at_rest(session, done):
+        return _replayed(done)
+    next_range(session.facts(), run)  # a run that is refused fences nobody
+    session.start(Initial(NO_RUN))
+    session.drive(session.life.sweep())
+    done = session.decided_run(run)
+    if done is not None:
+        return _replayed(done)
+    fingerprint = session.open_sinks(schema)
+    return EpochRequest(
+        range=next_range(session.facts(), run),
+        query_id=run,
+        fingerprint=fingerprint,
+        sinks=session.names,
+        write_through=session.write_through,
+    )
+
+
+def _is_at_rest(session: Session, done: DecidedRun) -> bool:
+    """Whether the run is complete, by store and destinations: then nobody who works on another need be fenced.
+
+    Where the two contradict each other, another run may have gone on between the looks: so it looks again, until the
+    store stands still. What is wrong then, a start says.
+    """
+    facts = session.facts()
+    for _ in range(LOOKS_MAX):
+        if any(record.epoch == done.epoch for record in facts.unfinished):
+            return False
+        try:
+            resolve(facts, session.ledgers())
+        except OnefoldError:
+            before, facts = facts, session.facts()
+            if facts == before:
+                return False
+        else:
+            return True
+    return False
+
+
+def _replayed(done: DecidedRun) -> BatchOutcome:
+    log.info("run %r was written before, as epoch %d: skipped", done.run, done.epoch)
+    return BatchOutcome(done.run, done.epoch, done.rows, replayed=True)
+
+
+def _outcome(outcome: Outcome) -> BatchOutcome:
+    record = outcome.record
+    run = run_of(record.range.end)
+    assert run, record
+    return BatchOutcome(run, record.epoch, record.rows, outcome.replayed)
+
+
+@contextmanager
+def _turn(session: Session, run: str) -> Iterator[None]:
+    """One run at a time in this process; what another process's takeover breaks is told as Fenced, with a way out."""
+    with session.lock:
+        try:
+            yield
+        except OnefoldError as error:
+            fenced = error if isinstance(error, Fenced) else session.taken_over(error)
+            if fenced is None:
+                raise
+            raise Fenced(
+                f"{fenced}. If run {run!r} is still wanted, run it again once the other has ended: what is written"
+                " already is not written again"
+            ) from error

@@ -1,0 +1,132 @@
+"""Which query a batch is of, and the files of its checkpoint, on any filesystem."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlparse
+
+from pyspark.sql import Column, SparkSession
+from pyspark.sql import functions as F
+
+from onefold.core import ConfigError, Positions, Retriable
+from onefold.core.job.offset_log import query_id_of
+from onefold.core.job.query import Running, RunningQuery
+
+__all__ = ["CheckpointFiles", "elsewhere", "is_active", "is_local", "running_batch", "running_query"]
+
+
+def running_query(spark: SparkSession, known: RunningQuery | None, root: str | None = None) -> RunningQuery:
+    """Ask Spark, from inside foreachBatch, which query this is: `known`, or another.
+
+    Without a JVM handle (Spark Connect) there is nobody to ask: the checkpoint at `root`, as the user gave it, then
+    says which query it is, and its replays are drained as if it were stateful.
+    """
+    if not hasattr(spark, "_jsparkSession"):
+        if root is None:
+            raise ConfigError("on Spark Connect the checkpoint's path must be given: Pipeline(..., checkpoint='...')")
+        process = str(os.getpid())
+        if known is not None and (known.root, known.run_id) == (root, process):
+            return known
+        return RunningQuery(_logged_id(CheckpointFiles(spark), root), process, root, stateful=None)
+    query_id = spark.sparkContext.getLocalProperty("sql.streaming.queryId")
+    run_id = spark.sparkContext.getLocalProperty("spark.jobGroup.id")
+    if query_id is None or run_id is None:
+        raise ConfigError("the epoch writer works inside foreachBatch only: df.writeStream.foreachBatch(...)")
+    if known is not None and (known.query_id, known.run_id) == (query_id, run_id):
+        return known
+    execution = _execution(spark, query_id)
+    plan = execution.lastExecution().executedPlan().toString()
+    return RunningQuery(query_id, run_id, execution.resolvedCheckpointRoot(), _is_stateful(plan))
+
+
+def running_batch(spark: SparkSession, query: RunningQuery) -> Running:
+    """Where the batch that runs now starts and ends, as the execution holds it. Nobody can tell on Spark Connect."""
+    if not hasattr(spark, "_jsparkSession"):
+        return Running()
+    execution = _execution(spark, query.query_id)
+    context, sources = execution.getLatestExecutionContext(), execution.sources()
+
+    def positions(progress: Any) -> Positions:
+        found = [progress.get(sources.apply(number)) for number in range(sources.size())]
+        texts = [offset.get().json() if offset.isDefined() else None for offset in found]
+        return Positions.from_spark(texts).without_begun()
+
+    return Running(positions(context.startOffsets()), positions(context.endOffsets()))
+
+
+def is_active(spark: SparkSession, query: RunningQuery) -> bool:
+    """Whether that run of the query still goes on."""
+    if not hasattr(spark, "_jsparkSession"):
+        return True
+    execution = _execution(spark, query.query_id)
+    return execution is not None and execution.runId().toString() == query.run_id and execution.isActive()
+
+
+def is_local(root: str) -> bool:
+    return urlparse(root).scheme in ("", "file")
+
+
+def elsewhere(spark: SparkSession, root: str | None = None) -> str | None:
+    """What of this job is not on this machine: the master, or the checkpoint at `root`. None if all of it is."""
+    master = str(spark.conf.get("spark.master", ""))
+    if master.startswith("local") and (root is None or is_local(root)):
+        return None
+    return f"the master is {master!r}" + ("" if root is None else f" and the checkpoint {root!r}")
+
+
+class CheckpointFiles:
+    """Files of a checkpoint: on this machine as they are, elsewhere through Spark, which knows every filesystem."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+
+    def read(self, path: str) -> str | None:
+        if is_local(path):
+            local = _local(path)
+            return local.read_text() if local.exists() else None
+        rows = self._rows(path, F.col("value"))
+        return rows[0] if rows else None
+
+    def names(self, folder: str) -> list[str]:
+        if is_local(folder):
+            local = _local(folder)
+            return [path.name for path in local.iterdir()] if local.exists() else []
+        return [name.rpartition("/")[2] for name in self._rows(f"{folder}/*", F.input_file_name())]
+
+    def _rows(self, path: str, column: Column) -> list[str]:
+        try:
+            return [str(value) for (value,) in self._spark.read.text(path, wholetext=True).select(column).collect()]
+        except Exception as error:
+            if "PATH_NOT_FOUND" in str(error):
+                return []
+            raise Retriable(f"{path} cannot be read: {str(error).splitlines()[0]}") from error
+
+
+def _logged_id(files: CheckpointFiles, root: str) -> str:
+    """The query's id, as Spark wrote it down before the first batch."""
+    text = files.read(f"{root}/metadata")
+    if text is None:
+        raise ConfigError(
+            f"{root} has no file 'metadata', so it is not the checkpoint of the query that runs: give the pipeline the"
+            " query's checkpointLocation, Pipeline(..., checkpoint='...')"
+        )
+    return query_id_of(text)
+
+
+def _local(path: str) -> Path:
+    """Hadoop writes a local path as `file:/tmp/x`, with no character escaped."""
+    bare = path.removeprefix("file:")
+    return Path("/" + bare.lstrip("/") if bare.startswith("//") else bare)
+
+
+def _execution(spark: SparkSession, query_id: str) -> Any:
+    # The batch's session is a clone with a query manager of its own; the shared state knows every running query.
+    session = spark._jsparkSession
+    uuid = spark._jvm.java.util.UUID.fromString(query_id)  # type: ignore[union-attr]  # PySpark: "JVMView | None"
+    return session.sharedState().activeStreamingQueries().get(uuid)
+
+
+def _is_stateful(plan: str) -> bool:
+    return any(sign in plan for sign in ("StateStore", "TransformWithState", "GroupsWithState", "state info ["))

@@ -1,0 +1,104 @@
+"""The direct path: Spark carries offset ranges, and the task that writes a range also reads and parses it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyspark.errors import AnalysisException
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from onefold.core import ConfigError
+from onefold.core.arrangement import Arrangement
+from onefold.spark.runtime.bad_records import Bad
+from onefold.spark.runtime.workers import is_guarded
+
+if TYPE_CHECKING:
+    from onefold.sources.kafka import KafkaSource
+
+__all__ = ["RANGES", "RANGES_DDL", "BadFetch", "Fetch", "Transform"]
+
+RANGES_DDL = "topic string, partition int, start bigint, end bigint, topic_id string"  # an OffsetRange
+RANGES = {"direct": "ranges"}  # the option that makes `onefold_kafka` deliver ranges instead of records
+
+Transform = Callable[[pa.RecordBatch], Iterable[pa.RecordBatch]]
+
+
+@dataclass(frozen=True)
+class Fetch:
+    """From a batch of offset ranges to the batches of rows to be written. Pickles; runs in the writing task."""
+
+    source: KafkaSource
+    records: pa.Schema
+    schema: pa.Schema
+    transform: Transform | None
+
+    @classmethod
+    def of(cls, source: KafkaSource, transform: Transform | None) -> Fetch:
+        """Find out the schemas: the records' from the source, the rows' by transforming an empty batch."""
+        from onefold.sources.kafka import check_schema, record_ddl
+
+        # Not by loading the source, which would start a Python process that imports all of this again.
+        ddl = record_ddl(source)
+        try:
+            columns = StructType.fromDDL(ddl)
+        except AnalysisException as error:
+            raise ConfigError(f"the schema {ddl!r} is none that Spark reads: {error}") from None
+        assert isinstance(columns, StructType), columns
+        records = to_arrow_schema(columns, timezone="UTC")
+        check_schema(source, records)
+        if transform is None:
+            return cls(source, records, records, None)
+        empty = pa.RecordBatch.from_arrays([pa.array([], field.type) for field in records], schema=records)
+        first = next(iter(transform(empty)), None)
+        if first is None:
+            raise ConfigError(
+                "transform must return at least one record batch, also for an empty one: its schema is the rows' schema"
+            )
+        return cls(source, records, first.schema, transform)
+
+    def meets(self, need: Arrangement) -> bool:
+        """Whether rows come so by themselves: a task has whole ranges, each of one partition in its order."""
+        from onefold.sources.kafka.formats.columns import places_of
+
+        if not need.moves_rows:
+            return True
+        *place, offset = places_of(self.source.format, self.source.columns) or (None,)
+        named = {*need.partition_by} | ({"kafka_topic"} if "kafka_topic_id" in need.partition_by else set())
+        return bool(place) and {*place} <= named and need.order_by in ((), (offset,))
+
+    def __call__(self, ranges: pa.RecordBatch) -> Iterator[pa.RecordBatch | Bad]:
+        from onefold.sources.kafka import OffsetRange, read_parts
+
+        for row in ranges.to_pylist():  # a row is a whole range of records
+            for part in read_parts(self.source, self.records, OffsetRange(**row), guarded=is_guarded()):
+                if part.bad.num_rows:
+                    yield Bad(part.bad)
+                if not part.rows.num_rows:
+                    continue
+                if self.transform is None:
+                    yield part.rows
+                else:
+                    yield from self.transform(part.rows)
+
+
+@dataclass(frozen=True)
+class BadFetch:
+    """From a batch of offset ranges to the bad records in them. Pickles; runs in the writing task."""
+
+    source: KafkaSource
+    records: pa.Schema
+    settled: bool = True  # see `read_parts`
+
+    def __call__(self, ranges: pa.RecordBatch) -> Iterator[Bad]:
+        from onefold.sources.kafka import OffsetRange, read_parts
+
+        for row in ranges.to_pylist():
+            wanted = OffsetRange(**row)
+            parts = read_parts(self.source, self.records, wanted, settled=self.settled, guarded=is_guarded())
+            for part in parts:
+                if part.bad.num_rows:
+                    yield Bad(part.bad)

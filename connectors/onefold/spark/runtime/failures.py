@@ -1,0 +1,67 @@
+"""Errors that crossed Spark as text, made errors again."""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+
+from py4j.protocol import Py4JError
+from pyspark.errors import AnalysisException, PySparkException
+
+from onefold.core import OnefoldError, Retriable, Terminal
+from onefold.core.values.plain import plain
+from onefold.spark.runtime.sealing import opened
+
+__all__ = ["WorkerDied", "from_spark"]
+
+_RAISED = re.compile(r"^\s*((?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception)\b.*|onefold(?:\.\w+)+: .*)$", re.MULTILINE)
+
+_NOT_THERE = re.compile(r"ModuleNotFoundError: No module named '([^']+)'")
+
+
+_DIED = "Python worker exited unexpectedly"
+
+
+class WorkerDied(Retriable):
+    """A Python worker ended without a word: of a record that its parser cannot bear, or of the machine's troubles."""
+
+
+def from_spark(error: Exception) -> OnefoldError:
+    """The onefold error that a worker has sealed in a Spark exception's text (`onefold.spark.runtime.sealing`).
+
+    Another Python exception, or one of SQL over the data (a division by zero), is the job's own, `Terminal`; what else
+    fails a job (an executor lost, a fetch failed) is `Retriable`: nothing was decided.
+    """
+    text = str(error)
+    if (sealed := opened(text)) is not None:
+        return sealed
+    raised = _RAISED.findall(text)
+    is_python = bool(raised) and "Traceback (most recent call last)" in text
+    if is_python or isinstance(error, AnalysisException) or _is_of_data(error):
+        reason = plain(raised[-1] if raised else _first_line(text))
+        if missing := _NOT_THERE.match(reason):
+            return Terminal(_not_there(missing[1]))
+        return Terminal(f"the job's own code failed: {reason}. This batch is not decided; mend it, start again")
+    return (WorkerDied if _DIED in text else Retriable)(f"the Spark job failed: {plain(_first_line(text))}")
+
+
+def _first_line(text: str) -> str:
+    return text.strip().split("\n", 1)[0]
+
+
+def _not_there(module: str) -> str:
+    """A function travels to the workers by the name of its module, unless that is the main script."""
+    return (
+        f"Spark's Python workers cannot import {module!r}, where a function of this job (a merge, a transformation, a"
+        " UDF) is from, or what it needs. This batch is not decided. Install it where they run, or bring it there with"
+        " spark.addArtifacts(file, pyfile=True), spark-submit --py-files, or PYTHONPATH before Spark starts; then start"
+        " again"
+    )
+
+
+def _is_of_data(error: Exception) -> bool:
+    """By the SQL standard's class 22, data exception, and what `raise_error` raises: the same rows fail again."""
+    state = None
+    with suppress(Py4JError, AssertionError):  # it asks the JVM, which may be gone
+        state = error.getSqlState() if isinstance(error, PySparkException) else None
+    return state is not None and state.startswith(("22", "P0001"))

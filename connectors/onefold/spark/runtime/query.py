@@ -1,0 +1,156 @@
+"""A pipeline that runs a streaming query: what each of its batches needs of Spark."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import ClassVar
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from onefold.core import Committable, ConfigError, EpochRecord, OnefoldError, Sink, Terminal
+from onefold.core.job.life import Life
+from onefold.core.job.query import Job, QueryLife, RunningQuery, must_drain
+from onefold.core.job.session import Session
+from onefold.core.protocol.epoch import Outcome
+from onefold.core.store.checkpoint_store import CheckpointStore
+from onefold.spark.runtime import checkpoint
+from onefold.spark.runtime.bad_records import Tally
+from onefold.spark.runtime.checkpoint import CheckpointFiles
+from onefold.spark.runtime.direct import BadFetch, Fetch
+from onefold.spark.runtime.epoch_job import policy_of, write_epoch
+from onefold.spark.runtime.failures import WorkerDied, from_spark
+from onefold.spark.runtime.sweeper import Sweeper
+from onefold.spark.runtime.workers import guarding
+from onefold.spark.runtime.writers import check_direct
+
+__all__ = ["QuerySession"]
+
+GRACE_S = 10.0
+
+log = logging.getLogger("onefold")
+
+
+class QuerySession(Session):
+    """A session and the one query that it works for."""
+
+    LIFE: ClassVar[type[Life]] = QueryLife
+    life: QueryLife
+
+    def __init__(
+        self,
+        name: str,
+        sinks: Sequence[Sink],
+        store: CheckpointStore,
+        patience_s: float,
+        adopt_ledger: bool = False,
+        accept_damage: int | None = None,
+        dead_letters: Sink | None = None,
+        tally: Tally | None = None,
+    ) -> None:
+        super().__init__(name, sinks, store, patience_s, adopt_ledger, accept_damage, dead_letters)
+        self._sweeper: Sweeper | None = None
+        self._job: Job | None = None  # None until the sinks were opened for the running query
+        self._tally = tally or Tally()
+        self._has_worker_died = False  # in this epoch: then it is read with care
+
+    def process(
+        self,
+        df: DataFrame,
+        batch_id: int,
+        root: str | None,
+        reading: Fetch | BadFetch | None,
+        tell: Callable[[Outcome], None],
+    ) -> None:
+        """One batch of the query, exactly once. `reading` is the direct path's, or what `df` was read with.
+
+        `tell` hears what became of it: where that raises, the job may call again. A call for the same batch from
+        another thread waits until all of this is over, and is refused.
+        """
+        with self.lock:
+            query = self._bind(df.sparkSession, root)
+            if self._job is None:
+                schema = reading.schema if isinstance(reading, Fetch) else to_arrow_schema(df.schema, timezone="UTC")
+                fingerprint = self.open_sinks(schema)
+                if isinstance(reading, Fetch):
+                    check_direct(self.sinks, reading)
+                self._job = Job(fingerprint, self.names, self.write_through)
+            running = checkpoint.running_batch(df.sparkSession, query)
+            request = self.drive(self.life.request(batch_id, self._job, running))
+            self.check_counted(request.range)
+            outcome = self.drive(self.life.run(request), lambda record: self._run_job(df, record, reading, query))
+            if outcome.replayed:
+                log.info("batch %d was written before, as epoch %d: skipped", batch_id, outcome.record.epoch)
+            else:
+                self._tally.settle()
+            self._has_worker_died = False
+            if must_drain(query, outcome):
+                df.write.format("noop").mode("overwrite").save()
+            tell(outcome)
+            self.life.returned(batch_id, outcome)
+
+    def refuse_second_query(self, spark: SparkSession, besides: RunningQuery | None = None) -> None:
+        """One pipeline, one query: two would make two chains of positions."""
+        query = self.life.query
+        if query is None or (besides is not None and query.run_id == besides.run_id):
+            return
+        if checkpoint.is_active(spark, query):
+            raise ConfigError(
+                f"pipeline {self.name!r} runs query {query.query_id} already: one pipeline, one query. Stop that one,"
+                " or give the other its own pipeline name"
+            )
+
+    def check_checkpoint(self, spark: SparkSession, root: str, plans_ends: bool) -> None:
+        """Before a query starts, also one that finds nothing new: what its checkpoint holds as done is on record."""
+        with self.lock:
+            self._driver.files = CheckpointFiles(spark)
+            self.drive(self.life.check_checkpoint(root, plans_ends))
+
+    def close(self) -> None:
+        with self.lock:
+            self._stop_sweeper()
+            super().close()
+
+    def _bind(self, spark: SparkSession, root: str | None) -> RunningQuery:
+        """The query this batch belongs to."""
+        query = checkpoint.running_query(spark, self.life.query, root)
+        self._driver.files = CheckpointFiles(spark)
+        if self.life.query != query:
+            self.refuse_second_query(spark, query)
+            self.check_store_reaches(checkpoint.elsewhere(spark, query.root))
+            self.drive(self.life.bind(query))
+            self._job = None
+            self._stop_sweeper()
+            self._sweeper = Sweeper(self.sweep, lambda: checkpoint.is_active(spark, query))
+        return query
+
+    def _run_job(
+        self, df: DataFrame, record: EpochRecord, reading: Fetch | BadFetch | None, query: RunningQuery
+    ) -> tuple[Committable, ...]:
+        try:
+            with guarding(df.sparkSession, self._has_worker_died):
+                written = write_epoch(df, record, self.sinks, reading, self.dead_letters)
+            self._tally.count(record.epoch, written.bad, policy_of(reading, self.dead_letters))
+            return written.committables
+        except OnefoldError:
+            raise
+        except Exception as error:
+            if not checkpoint.is_active(df.sparkSession, query):
+                raise Terminal(
+                    f"the query was stopped in the middle of epoch {record.epoch}: nothing of it was decided, and the"
+                    " next start runs it again"
+                ) from error
+            failed = from_spark(error)
+            self._has_worker_died |= isinstance(failed, WorkerDied)
+            raise failed from error
+
+    def sweep_after_run(self) -> None:
+        """Once more, when Spark has ended the attempts of a batch run that it no longer needs."""
+        self._stop_sweeper()
+        self._sweeper = Sweeper(self.sweep_at_the_end, lambda: False, GRACE_S)
+
+    def _stop_sweeper(self) -> None:
+        if self._sweeper is not None:
+            self._sweeper.stop()
+            self._sweeper = None

@@ -1,0 +1,157 @@
+"""The executors' half of an epoch: its rows into every sink, in one pass unless these need them in different tasks,
+ending in committables."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from onefold.core import Committable, ConfigError, Sink, SinkWriter, TaskId
+from onefold.core.arrangement import AS_THEY_COME, Arrangement, Pass, needed_by, passes
+from onefold.core.failpoints import failpoint
+from onefold.spark.columns import columns
+from onefold.spark.runtime.bad_records import Bad, Letters, Policy
+from onefold.spark.runtime.direct import Fetch
+from onefold.spark.runtime.workers import settle
+
+__all__ = ["Batches", "Fetching", "Written", "check_direct", "run_writers", "shared_out", "write_task"]
+
+Batches = Iterable[pa.RecordBatch | Bad]
+Fetching = Callable[[pa.RecordBatch], Iterable[pa.RecordBatch | Bad]]
+RESULT_SCHEMA = "written binary"
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What one task, or all of them, prepared, and how many bad records they came upon."""
+
+    committables: tuple[Committable, ...]
+    bad: int = 0
+
+
+def run_writers(
+    df: DataFrame,
+    sinks: Sequence[Sink],
+    task: TaskId,
+    fetch: Fetching | None = None,
+    policy: Policy | None = None,
+    others: Sequence[Sink] = (),
+) -> Written:
+    """Write all of `df` to every sink, one attempt per partition, and return what the accepted attempts prepared.
+
+    With `fetch`, the rows of `df` are offset ranges, and each task reads its own; `policy` says what becomes of the bad
+    records that it comes upon. `others` are the epoch's sinks that are written by another job.
+    """
+    if policy is not None and policy.sink is not None:
+        others = (*others, policy.sink)
+    writers_max = _writers_max((*sinks, *others))
+    plan = passes(sinks) if fetch is None else [Pass(AS_THEY_COME, tuple(sinks))]
+    with _kept(df, plan):
+        parts = [
+            _run_pass(shared_out(df, one.arrangement, writers_max), one.sinks, task, fetch, policy) for one in plan
+        ]
+    bad = sum(part.bad for part in parts)
+    if policy is not None:
+        policy.refuse(task, bad)
+    return Written(tuple(committable for part in parts for committable in part.committables), bad)
+
+
+def _run_pass(
+    df: DataFrame, sinks: Sequence[Sink], task: TaskId, fetch: Fetching | None, policy: Policy | None
+) -> Written:
+    def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        settle()
+        written = write_task(sinks, task.another_attempt(), _fetched(batches, fetch), policy)
+        yield pa.RecordBatch.from_pydict({"written": pa.array([pickle.dumps(written)], pa.binary())})
+
+    tasks: list[Written] = [pickle.loads(bytes(row.written)) for row in df.mapInArrow(write, RESULT_SCHEMA).collect()]
+    return Written(tuple(committable for one in tasks for committable in one.committables), sum(t.bad for t in tasks))
+
+
+@contextmanager
+def _kept(df: DataFrame, plan: Sequence[Pass]) -> Iterator[None]:
+    """The rows of an epoch are computed once, also where several passes go over them: all sinks get the same ones."""
+    if len(plan) < 2 or df.storageLevel != StorageLevel.NONE:  # cached by the user, who may go on with it
+        yield
+        return
+    df.persist()
+    try:
+        yield
+    finally:
+        df.unpersist()
+
+
+def shared_out(df: DataFrame, arrangement: Arrangement, writers_max: int | None = None) -> DataFrame:
+    """`df` with its rows in the partitions, and in the order, that sinks need them in."""
+    if arrangement.partition_by:
+        # By an expression that nothing else is shuffled by: adaptive execution drops a shuffle that repeats that of a
+        # join before it, and then may split the join's skewed keys among tasks.
+        df = df.repartition(F.struct(F.lit("of one key"), *columns(arrangement.partition_by)))
+    if arrangement.order_by:
+        order = dict.fromkeys((*arrangement.partition_by, *arrangement.order_by))
+        df = df.sortWithinPartitions(*columns(order))
+    return df if writers_max is None else df.coalesce(writers_max)
+
+
+def check_direct(sinks: Sequence[Sink], fetch: Fetch) -> None:
+    """Raise ConfigError for sinks that need rows moved: the direct path has whole ranges of a partition in a task."""
+    for sink in sinks:
+        need = needed_by(sink)
+        if not fetch.meets(need):
+            raise ConfigError(
+                f"sink {sink.name!r} wants the rows of one {', '.join(need.partition_by)} in one task, and the direct"
+                " path moves no rows between tasks: use pipeline.read and pipeline.write, or let the sink do without"
+                " (delivery='staged' in Postgres; in HBase and Kafka repartition=False, where those rows are in one"
+                " task already)"
+            )
+
+
+def _writers_max(sinks: Sequence[Sink]) -> int | None:
+    limits = [limit for sink in sinks if (limit := sink.writers_max()) is not None]
+    return max(1, min(limits) // len(limits)) if limits else None  # they may share one server's slots
+
+
+def write_task(sinks: Sequence[Sink], task: TaskId, batches: Batches, policy: Policy | None = None) -> Written:
+    """One attempt: every batch to every sink, bad records to theirs, then prepare. A failure undoes what this attempt
+    had not prepared."""
+    with ExitStack() as undo:
+
+        def writer_of(sink: Sink) -> SinkWriter:
+            writer = sink.writer(task)
+            undo.callback(_abort, writer)
+            return writer
+
+        writers = [writer_of(sink) for sink in sinks]
+        dead = writer_of(policy.sink) if policy is not None and policy.sink is not None else None
+        letters = Letters(policy, task, dead) if policy is not None else None
+        for batch in batches:
+            if isinstance(batch, Bad):
+                assert letters is not None, "bad records are only fetched where somebody said what becomes of them"
+                letters.take(batch.records)
+                continue
+            for writer in writers:
+                writer.write(batch)
+        failpoint("writers:written")
+        prepared = [writer.prepare() for writer in (*writers, *([dead] if dead is not None else []))]
+        undo.pop_all()
+    failpoint("writers:prepared")
+    committables = tuple(committable for committable in prepared if committable is not None)
+    return Written(committables, letters.count if letters is not None else 0)
+
+
+def _abort(writer: SinkWriter) -> None:
+    with suppress(Exception):  # the first error is the one to report; what stays behind, the sweep removes
+        writer.abort()
+
+
+def _fetched(batches: Iterable[pa.RecordBatch], fetch: Fetching | None) -> Batches:
+    if fetch is None:
+        return batches
+    return (rows for ranges in batches for rows in fetch(ranges))

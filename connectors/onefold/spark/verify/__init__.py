@@ -1,0 +1,1 @@
+"""A source compared with a destination, row by row."""

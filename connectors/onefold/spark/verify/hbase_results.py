@@ -1,0 +1,192 @@
+"""What an HBase table has to show for a pipeline's rows, by its sink's mode, and what it does show.
+
+Merges that are declared are done again by Spark's own aggregates; a merge function, which only the sink knows, by the
+sink's folding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.types import ArrayType, DataType, DoubleType, FloatType, LongType
+
+from onefold.clients.hbase.rows.mapping import TableMapping
+from onefold.sinks.hbase import HBaseSink
+from onefold.sinks.hbase.merge.accumulator import Folder
+from onefold.sinks.hbase.merge.aggregates import Declared, Function
+from onefold.sinks.hbase.merge.merge import Merge, folding
+from onefold.sinks.hbase.modes.incremental import Incremental
+from onefold.sinks.hbase.modes.rolling import Rolling
+from onefold.sinks.hbase.modes.row_key import ByRowKey
+from onefold.sources.hbase import HBaseSource
+from onefold.spark.columns import column, columns
+from onefold.spark.formats.hbase_source import read_hbase
+from onefold.spark.runtime.workers import settle
+from onefold.spark.verify.fingerprint import fingerprint
+from onefold.spark.verify.origin import EPOCH, Origin
+from onefold.spark.verify.reconcile import Versions
+
+__all__ = ["Due", "due", "newest_by_epoch", "read_results"]
+
+SUMS_DIFFER_MAX = 1e-9  # of doubles: their sums depend on the order, in the last bits of the greatest of them
+
+
+@dataclass(frozen=True)
+class Due:
+    """`rows` come from the source; with `versions` several may be of one row, else each is one. `shown` are those of
+    their columns that the table has; `sums` those of doubles, with the sizes of what was added in `__size_` and their
+    name, `sets` those without an order."""
+
+    rows: DataFrame
+    key: tuple[str, ...]
+    shown: tuple[str, ...]
+    versions: Versions | None = None
+    sums: tuple[str, ...] = ()
+    sets: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Newest:
+    order: tuple[str, ...]
+    delete_when_true: str | None = None
+    delete_when_null: str | None = None
+
+
+def due(rows: DataFrame, sink: HBaseSink) -> Due:
+    """What the table has to show once these rows are written."""
+    settings = sink.settings
+    mode, key = settings.mode, settings.declared.row_key.names
+    mapping = mode.bound(settings.declared, to_arrow_schema(rows.schema, timezone="UTC"))
+    shown = tuple(mapping.schema.names)
+    match mode:
+        case ByRowKey():
+            return Due(rows, key, shown, _Newest(mode.order, mode.delete))
+        case Rolling(merge=None):
+            return Due(rows, key, shown, _Newest(mode.order))
+        case Rolling(merge=merge):
+            assert merge is not None
+            return _merged(rows, merge, mapping)
+        case Incremental(merge=merge):
+            once = rows.dropDuplicates([*key, mode.id])
+            return Due(once, key, shown, _Newest((mode.id,))) if merge is None else _merged(once, merge, mapping)
+    raise AssertionError(mode)
+
+
+def newest_by_epoch(wanted: Due, origin: Origin) -> Due:
+    """The same, with each row's epoch as its order, where rows have none of their own: then the newest epoch's stays.
+
+    Only where some key has different rows: it takes all of the records a second time.
+    """
+    versions = wanted.versions
+    if versions is None or versions.order:
+        return wanted
+    fields = {field.name: field for field in wanted.rows.schema.fields}
+    told = [fields[name] for name in (*wanted.shown, versions.delete_when_true) if name is not None]
+    kinds = wanted.rows.groupBy(*columns(wanted.key)).agg(F.count_distinct(fingerprint(told)).alias("__kinds"))
+    if kinds.where("__kinds > 1").isEmpty():
+        return wanted
+    return replace(wanted, rows=origin.rows_by_epoch(), versions=_Newest((EPOCH,), versions.delete_when_true))
+
+
+def read_results(spark: SparkSession, sink: HBaseSink, wanted: Due) -> DataFrame:
+    """What the table shows. A document that does not fit is a row that was changed, and no reason to stop."""
+    source = HBaseSource(sink.settings.hbase, sink.settings.declared)
+    schema = wanted.rows.select(columns(wanted.shown)).schema
+    found = read_hbase(spark, source, schema, json_mode="PERMISSIVE")
+    for name in wanted.sets:
+        found = found.withColumn(name, F.array_sort(column(name)))
+    if not wanted.sums:
+        return found
+    sums = (part for name in wanted.sums for part in (column(name).alias(f"__{name}"), column(f"__size_{name}")))
+    theirs = wanted.rows.select(*columns(wanted.key), *sums)
+    both = found.join(theirs, list(wanted.key), "left")
+    return both.select(*(_snapped(name) if name in wanted.sums else column(name) for name in wanted.shown))
+
+
+def _snapped(name: str) -> Column:
+    """The sum that is due, where the one that is there is as good as that."""
+    there, wanted = column(name), column(f"__{name}")
+    is_near = F.abs(there - wanted) <= SUMS_DIFFER_MAX * column(f"__size_{name}")
+    return F.when(is_near, wanted).otherwise(there).alias(name)
+
+
+def _merged(rows: DataFrame, merge: Merge, mapping: TableMapping) -> Due:
+    key, shown = mapping.row_key.names, tuple(mapping.schema.names)
+    if not isinstance(merge, Declared):
+        states = rows.select(columns(shown))
+        folded = states.repartition(*columns(key)).mapInArrow(_fold(merge, mapping), states.schema)
+        return Due(folded, key, shown)
+    merges = dict(merge.merges)
+    kinds = {field.name: field.dataType for field in from_arrow_schema(merge.states(_arrow(rows))).fields}
+    lasts = [name for name, one in merges.items() if one == "last"]
+    newest = [F.max_by(F.struct(*columns(lasts)), _place(merge.order, lasts)).alias("__last")] if lasts else []
+    totals = [
+        _aggregate(name, one, rows).cast(kinds[name]).alias(name) for name, one in merges.items() if one != "last"
+    ]
+    sums = [name for name, one in merges.items() if one == "sum" and isinstance(kinds[name], DoubleType)]
+    sizes = [F.sum(F.abs(column(name)).cast("double")).alias(f"__size_{name}") for name in sums]
+    found = rows.groupBy(*columns(key)).agg(*totals, *sizes, *newest)
+    last = F.col("__last")
+    values = (last.getField(name).alias(name) if name in lasts else column(name) for name in shown if name not in key)
+    return Due(
+        found.select(*columns(key), *values, *columns(f"__size_{name}" for name in sums)),
+        key,
+        shown,
+        sums=tuple(sums),
+        sets=tuple(name for name, one in merges.items() if one == "union"),
+    )
+
+
+def _arrow(rows: DataFrame) -> pa.Schema:
+    return to_arrow_schema(rows.schema, timezone="UTC")
+
+
+def _aggregate(name: str, merge: str, rows: DataFrame) -> Column:
+    """The merges of the sink's, also where Spark's aggregate of that name is another one."""
+    value = column(name)
+    kind: DataType = rows.schema[name].dataType
+    match merge:
+        case "sum":  # that of many may fit into 64 bits where that of the first few does not
+            return F.sum(value.cast("decimal(20,0)") if isinstance(kind, LongType) else value)
+        case "count":
+            return F.count(value)
+        case "min":
+            return F.min(value)
+        case "max" if isinstance(kind, FloatType | DoubleType):  # NaN, Spark's greatest, only where nothing else is
+            return F.coalesce(F.max(F.when(~F.isnan(value), value)), F.max(value))
+        case "max":
+            return F.max(value)
+    members = F.flatten(
+        F.collect_list(value if isinstance(kind, ArrayType) else F.when(value.isNotNull(), F.array(value)))
+    )
+    return F.when(F.count(value) > 0, F.array_sort(F.array_distinct(F.array_compact(members))))
+
+
+def _place(order: tuple[str, ...], lasts: list[str]) -> Column:
+    """By which the last row is told: its values decide where the order does not, null above all others."""
+    decide = [part for name in lasts for part in (column(name).isNull(), column(name))]
+    parts = [*columns(order), *decide]
+    return F.struct(*(part.alias(f"_{number}") for number, part in enumerate(parts)))
+
+
+def _fold(function: Function, mapping: TableMapping) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def fold(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        settle()
+        one = folding(function, mapping)
+        folder, is_empty = Folder(one), True
+        for batch in batches:
+            if batch.num_rows:
+                folder.add(mapping.keys(batch), batch)
+                is_empty = False
+        if not is_empty:
+            keys, partials = folder.folded()
+            states = one.settle(keys, partials, None)
+            arrays = [*mapping.row_key.decode(keys), *states.columns]
+            yield pa.RecordBatch.from_arrays(arrays, names=[*mapping.row_key.names, *states.schema.names])
+
+    return fold

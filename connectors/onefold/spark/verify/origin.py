@@ -1,0 +1,158 @@
+"""What a pipeline has read of its source, as a bounded DataFrame, and in which epoch each of its rows was."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.functions import arrow_udf
+from pyspark.sql.types import LongType
+
+from onefold.core import EpochRecord, EpochState, Positions
+from onefold.core.invariants import ADOPTED
+from onefold.sources.kafka import KafkaSource
+from onefold.sources.kafka.formats.columns import POSITION_COLUMNS
+from onefold.spark.dedup.deduplication import deduplicate, widened
+from onefold.spark.formats.registration import register
+
+__all__ = ["EPOCH", "FORGOTTEN", "Lineage", "Origin", "read_source"]
+
+EPOCH = "__onefold_epoch"
+FORGOTTEN = 0  # stands for all epochs before the first one on record
+
+_WRITTEN = (EpochState.DECIDED, EpochState.COMPLETE, EpochState.DAMAGED)
+_RAW_POSITION = ("topic", "partition", "offset")
+
+
+@dataclass(frozen=True)
+class Lineage:
+    """Which epoch a record of the source was in: for each partition, where epochs end in it, ascending. Pickles."""
+
+    ends: Mapping[str, tuple[list[int], list[int]]]
+    starts: Mapping[str, int]
+
+    @classmethod
+    def of(cls, history: Sequence[EpochRecord]) -> Lineage:
+        """Of what the store remembers; where it adopted a destination's ledger, of what came since."""
+        written = [record for record in history if record.state in _WRITTEN]
+        adopted = max((record.epoch for record in written if record.query_id == ADOPTED), default=0)
+        ends: dict[str, tuple[list[int], list[int]]] = {}
+        starts: dict[str, int] = {}
+        for record in (record for record in written if record.epoch > adopted):
+            begin = dict(record.range.start.items)
+            for name, end in record.range.end.items:
+                if isinstance(end, int):
+                    starts.setdefault(name, int(begin.get(name, 0)))
+                    offsets, epochs = ends.setdefault(name, ([], []))
+                    offsets.append(end)
+                    epochs.append(record.epoch)
+        return cls(ends, starts)
+
+    def epochs(self, topics: pa.Array, partitions: pa.Array, offsets: pa.Array) -> pa.Array:
+        """For each record's position, its epoch, or FORGOTTEN."""
+        found = np.full(len(offsets), FORGOTTEN, np.int64)
+        at = offsets.to_numpy()
+        places = pa.table([topics, partitions], names=["topic", "partition"])
+        for place in places.group_by(["topic", "partition"]).aggregate([]).to_pylist():
+            name = f"{place['topic']}/{place['partition']}"
+            if name not in self.ends:
+                continue
+            is_here = pc.and_(pc.equal(topics, place["topic"]), pc.equal(partitions, place["partition"]))
+            here = np.flatnonzero(is_here.to_numpy(zero_copy_only=False))
+            ends, epochs = (np.array(numbers, np.int64) for numbers in self.ends[name])
+            number = np.searchsorted(ends, at[here], side="right")
+            is_known = (number < len(ends)) & (at[here] >= self.starts[name])
+            found[here[is_known]] = epochs[number[is_known]]
+        return pa.array(found)
+
+
+@dataclass(frozen=True)
+class Origin:
+    """The records of a source between two positions, and what the pipeline makes of them: `transform`.
+
+    What is read of them again and again is kept, in memory or on disk, until `release`.
+    """
+
+    spark: SparkSession
+    source: KafkaSource
+    begin: Positions
+    end: Positions
+    history: Sequence[EpochRecord]
+    transform: Callable[[DataFrame], DataFrame]
+    _kept: list[DataFrame] = field(default_factory=list)
+
+    def keep(self, df: DataFrame) -> DataFrame:
+        self._kept.append(df.persist(StorageLevel.MEMORY_AND_DISK))
+        return self._kept[-1]
+
+    def release(self) -> None:
+        while self._kept:
+            self._kept.pop().unpersist()
+
+    def rows(self) -> DataFrame:
+        return self.transform(read_source(self.spark, self.source, self.begin, self.end))
+
+    def rows_by_epoch(self) -> DataFrame:
+        """The same with their epochs in the column EPOCH: `transform` is called for each epoch's records, as the
+        pipeline has called it, for it need not let another column through."""
+        records = self.keep(self._records_by_epoch())
+        epochs = sorted(row[0] for row in records.select(EPOCH).distinct().collect())
+        parts = [
+            self.transform(records.where(F.col(EPOCH) == epoch).drop(EPOCH)).withColumn(
+                EPOCH, F.lit(epoch).cast("long")
+            )
+            for epoch in epochs or [FORGOTTEN]
+        ]
+        return _united(parts)
+
+    def _records_by_epoch(self) -> DataFrame:
+        source, added = self.source, list[str]()
+        if source.format != "raw" and "position" not in source.columns:
+            source, added = source.with_columns("position"), POSITION_COLUMNS.names
+        records = read_source(self.spark, source, self.begin, self.end)
+        position = _RAW_POSITION if source.format == "raw" else tuple(POSITION_COLUMNS.names)
+        if not {*position} <= {*records.columns}:  # a raw schema without them
+            return records.withColumn(EPOCH, F.lit(FORGOTTEN).cast("long"))
+        epoch_of = arrow_udf(Lineage.of(self.history).epochs, LongType())  # type: ignore[call-overload]  # an overload that PySpark's stubs lack
+        return records.withColumn(EPOCH, epoch_of(*position)).drop(*added)
+
+
+def read_source(spark: SparkSession, source: KafkaSource, start: Positions, end: Positions) -> DataFrame:
+    """The source's records between two positions, as a bounded DataFrame."""
+    register(spark)
+    # A partition that came after `end` was read ends where it begins.
+    begin = dict(start.items)
+    topics = source.subscription.find(source.broker(), end.topics())
+    later = {f"{t}/{p}": begin.get(f"{t}/{p}", 0) for t, topic in topics.items() for p in topic.partitions}
+    known = {name: offset for name, offset in end.items if name.rpartition("/")[0] in topics}
+    marks = {name: mark for name, mark in end.marks if name.rpartition("/")[0] in topics}
+    whole = Positions.of({**later, **known}, marks)
+    ids, added = source.deduplicate, list[str]()
+    if ids is not None:
+        source, added = widened(source, ids)
+    df = spark.read.format("onefold_kafka").options(**_bounded(source, start, whole)).load()
+    return df if ids is None else deduplicate(df, ids).drop(*added)
+
+
+def _bounded(source: KafkaSource, start: Positions, end: Positions) -> dict[str, str]:
+    """The options of a batch read between two positions: a stream's limits are none of its."""
+    options = {**source.options(start), "endingOffsets": end.to_kafka_json()}
+    if source.on_error != "fail":
+        options |= {"onError": "skip", "badRecordsMax": str(2**62)}  # of all epochs together
+    return {
+        name: value for name, value in options.items() if name not in ("maxOffsetsPerTrigger", "maxBytesPerTrigger")
+    }
+
+
+def _united(parts: Sequence[DataFrame]) -> DataFrame:
+    """In pairs: Spark analyses each union anew, with all that is below it."""
+    while len(parts) > 1:
+        pairs = [parts[at : at + 2] for at in range(0, len(parts), 2)]
+        parts = [pair[0].unionAll(pair[1]) if len(pair) == 2 else pair[0] for pair in pairs]
+    return parts[0]

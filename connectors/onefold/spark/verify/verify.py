@@ -1,0 +1,216 @@
+"""Compare what the source holds, up to the ledger's positions, with what the destination holds, key by key.
+
+The verdict is the named invariants' (`onefold.core.invariants`), on this comparison and on what store and destination
+say of themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StringType, StructField, StructType
+
+from onefold.core import Committable, ConfigError, EpochRecord, EpochState, LedgerEntry, Positions, Sink
+from onefold.core.invariants import ADOPTED, INVARIANTS, AtomicEpoch, Comparison, Evidence, verdicts
+from onefold.core.protocol.effects import StoreFacts
+from onefold.sinks.kafka import KafkaSink
+from onefold.sinks.postgres import PostgresSink
+from onefold.sources.kafka import KafkaSource
+from onefold.sources.postgres import PostgresSource
+from onefold.spark.columns import columns
+from onefold.spark.formats.postgres_source import read_postgres
+from onefold.spark.pipeline import Pipeline
+from onefold.spark.runtime.epoch_job import read_bad_records
+from onefold.spark.runtime.failures import WorkerDied, from_spark
+from onefold.spark.runtime.workers import guarding
+from onefold.spark.verify.comparison import compare
+from onefold.spark.verify.kafka_results import compare_with_topic
+from onefold.spark.verify.origin import Origin, read_source
+from onefold.spark.verify.reconcile import DeadLetters, read_dead_letters, shown
+
+if TYPE_CHECKING:
+    from onefold.sinks.hbase import HBaseSink
+
+__all__ = ["Comparison", "Verification", "compare", "compare_with_table", "read_source", "verify"]
+
+# Where a record was, which is the key, and what it was.
+LETTER_CONTENT = ("source_topic", "source_partition", "source_offset", "source_timestamp", "key", "value")
+# Whether readers ever saw a part of an epoch, nobody can tell afterwards.
+JUDGED = tuple(invariant for invariant in INVARIANTS if not isinstance(invariant, AtomicEpoch))
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """The comparison, and what contradicts each invariant, by its name. `is_exact` is the verdict."""
+
+    comparison: Comparison
+    positions: Positions
+    epochs: int
+    invariants: dict[str, tuple[str, ...]]
+
+    @property
+    def is_exact(self) -> bool:
+        return not any(self.invariants.values())
+
+
+def verify(
+    spark: SparkSession,
+    pipeline: Pipeline,
+    source: KafkaSource,
+    sink: PostgresSink | HBaseSink | KafkaSink,
+    key: Sequence[str] = (),
+    transform: Callable[[DataFrame], DataFrame] = lambda df: df,
+) -> Verification:
+    """Check one sink of a pipeline against its source. Writes no row (onefold's own tables are made where they are
+    missing). The pipeline must stand still meanwhile, and Kafka must still have all of its records.
+
+    `transform` is the pipeline's own, from the source's DataFrame to the sink's rows. `sink` is set up as the
+    pipeline's. A row of HBase is known by its row key, and has what the sink's mode makes of all rows of that key. Of a
+    Postgres sink that upserts, the table is to have the newest version of each key, and `key` is its own; rows
+    among its dead letters are accounted for there. A topic is read as its readers see it (read_committed, without the
+    repeats of a keyed one), and its records are told apart by their ids, or by `key`. A source is read with its
+    `on_error`: a bad record is no loss where that skips it; where that makes dead letters, and these are in a table,
+    the table has to have each of them once.
+    """
+    if (own := _own_key(sink)) and key and {*key} != {*own}:
+        raise ConfigError(f"the sink's rows are named by {', '.join(own)}: verify them by that key, not {key}")
+    try:
+        return _verify(spark, pipeline, source, sink, key or own, transform)
+    except WorkerDied:
+        with guarding(spark):
+            return _verify(spark, pipeline, source, sink, key or own, transform)
+
+
+def _verify(
+    spark: SparkSession,
+    pipeline: Pipeline,
+    source: KafkaSource,
+    sink: PostgresSink | HBaseSink | KafkaSink,
+    key: Sequence[str],
+    transform: Callable[[DataFrame], DataFrame],
+) -> Verification:
+    source = pipeline.settled(source)
+    ledger, leftovers = _of_destination(sink, pipeline.name)
+    facts = pipeline.facts()
+    history = pipeline.history()
+    begin = _begin(facts, history, source)
+    origin = Origin(spark, source, begin, ledger.positions, history, transform)
+    try:
+        if isinstance(sink, PostgresSink):
+            letters = read_dead_letters(spark, pipeline.name, sink)
+            comparison = compare_with_table(spark, origin.rows(), sink, key, letters)
+        elif isinstance(sink, KafkaSink):
+            comparison = compare_with_topic(origin, sink, key, leftovers)
+        else:
+            comparison = _compare_with_hbase(origin, sink)
+        compared, ledgers = {sink.name: comparison}, {sink.name: ledger}
+        dead = pipeline.dead_letters
+        if isinstance(dead, PostgresSink):
+            ledgers[dead.name], more = _of_destination(dead, pipeline.name)
+            leftovers += more
+            compared[dead.name] = _compare_letters(
+                spark, pipeline.name, source, dead, begin, ledgers[dead.name].positions
+            )
+    except (PySparkException, Py4JJavaError) as error:
+        raise from_spark(error) from error
+    finally:
+        origin.release()
+    evidence = Evidence(
+        compared=compared,
+        initial=begin if _is_whole(history) else None,
+        epochs=tuple(history),
+        leftovers=leftovers,
+        ledgers=ledgers,
+        store_id=facts.store_id,
+    )
+    epochs = sum(record.state is not EpochState.GIVEN_UP for record in history)
+    return Verification(comparison, ledger.positions, epochs, verdicts(evidence, JUDGED))
+
+
+def _own_key(sink: PostgresSink | HBaseSink | KafkaSink) -> tuple[str, ...]:
+    """The columns by which the sink itself tells rows apart; none where it only appends."""
+    if isinstance(sink, PostgresSink):
+        return sink.settings.changes.key if sink.settings.changes is not None else ()
+    return () if isinstance(sink, KafkaSink) else sink.settings.declared.row_key.names
+
+
+def _of_destination(sink: Sink, pipeline: str) -> tuple[LedgerEntry, tuple[Committable, ...]]:
+    """What the destination says of the pipeline, and what is left over there."""
+    committer = sink.recover(pipeline)
+    try:
+        ledger = committer.ledger()
+        if ledger is None:
+            raise ConfigError(
+                f"sink {sink.name!r} has no ledger for pipeline {pipeline!r}: nothing was written under that name."
+                " Check the pipeline's and the table's name, and the sink's bookkeeping_schema or ledger_table"
+            )
+        begun = ledger.announced
+        if begun is not None and begun.epoch > ledger.epoch:
+            raise ConfigError(
+                f"epoch {begun.epoch} of pipeline {pipeline!r} was begun and not finished, and rows of it may show in"
+                f" sink {sink.name!r}: start the pipeline, let it finish that epoch, stop it, then verify"
+            )
+        return ledger, tuple(committer.leftovers(2**62))
+    finally:
+        committer.close()
+
+
+def _compare_letters(
+    spark: SparkSession, pipeline: str, source: KafkaSource, dead: PostgresSink, begin: Positions, end: Positions
+) -> Comparison:
+    """The records of the source that cannot be read, and the table of those that could not be."""
+    expected = read_bad_records(spark, source, begin, end).select(columns(LETTER_CONTENT))
+    names = (*LETTER_CONTENT, "pipeline")
+    table = PostgresSource(dead.url, dead.table, columns=names, narrowing="check", snapshot="each")
+    schema = StructType([*expected.schema.fields, StructField("pipeline", StringType())])
+    mine = read_postgres(spark, table, schema).where(F.col("pipeline") == pipeline).drop("pipeline")
+    return compare(expected, mine, LETTER_CONTENT[:3])
+
+
+def _begin(facts: StoreFacts, history: Sequence[EpochRecord], source: KafkaSource) -> Positions:
+    """The pipeline's first position; by the source's own settings where the store was adopted, and forgot it."""
+    if facts.frozen is not None:
+        return facts.frozen
+    if _is_whole(history):
+        return history[0].range.start
+    return source.initial_positions()
+
+
+def _is_whole(history: Sequence[EpochRecord]) -> bool:
+    """Whether the store still has the pipeline's first epoch: old ones are pruned, or were another store's."""
+    return bool(history) and history[0].epoch == 1 and history[0].query_id != ADOPTED
+
+
+def compare_with_table(
+    spark: SparkSession, expected: DataFrame, sink: PostgresSink, key: Sequence[str], letters: DeadLetters | None = None
+) -> Comparison:
+    """Compare rows with those of a sink's table, at one snapshot of it."""
+    names = shown(sink, expected.columns)
+    # What was written may be narrower than its column: an int in a bigint, a decimal in a numeric without bounds.
+    table = PostgresSource(sink.url, sink.table, columns=names, narrowing="check", hold_s=0)
+    with table.frozen() as frozen:
+        # A document that does not fit is a row that was changed, and no reason to stop.
+        actual = read_postgres(spark, frozen, expected.select(columns(names)).schema, json_mode="PERMISSIVE")
+        return compare(expected, actual, key, sink.settings.changes, letters)
+
+
+def _compare_with_hbase(origin: Origin, sink: HBaseSink) -> Comparison:
+    # Here, for who verifies a Postgres table need not have HBase's client.
+    from onefold.spark.verify.hbase_results import due, newest_by_epoch, read_results
+
+    wanted = newest_by_epoch(due(origin.rows(), sink), origin)
+    found = compare(wanted.rows, read_results(origin.spark, sink, wanted), wanted.key, wanted.versions)
+    if not found.untold:
+        return found
+    first = min((record.epoch for record in origin.history), default=0)
+    note = (
+        f"{found.untold} rows have several versions that are all from before epoch {first}, the oldest that the"
+        " checkpoint store remembers: which of them is the newest nobody can tell any more, and any counts as right"
+    )
+    return replace(found, notes=(note,))

@@ -1,0 +1,1 @@
+"""Pipelines under fire on real servers: demo, torture, and the workload of both."""

@@ -1,0 +1,29 @@
+"""The demo's verdict: the topic against the table, by the verifier that users have."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from onefold.cli.spark_session import session_of_ones_own
+from onefold.core.invariants import Evidence, NoDuplicate, NoLoss, verdicts
+from onefold.spark import Pipeline
+from onefold.spark.verify.verify import Verification, compare_with_table, read_source, verify
+from onefold.trials.workload.settings import Job
+
+__all__ = ["audit"]
+
+
+def audit(job: Job, directory: Path) -> Verification:
+    """Compare every order with every row. Without the protocol there is no ledger: then the topic's end counts."""
+    source, sink = job.source(), job.table()
+    with session_of_ones_own("onefold demo audit", directory / "spark") as spark:
+        if job.exactly_once:
+            pipeline = Pipeline(job.pipeline, sinks=[sink])
+            verification = verify(spark, pipeline, source, sink, ["id"], job.transform)
+            pipeline.close()
+            return verification
+        start, end = source.initial_positions(), job.source(starting_offsets="latest").initial_positions()
+        expected = job.transform(read_source(spark, source, start, end))
+        comparison = compare_with_table(spark, expected, sink, ["id"])
+        judged = (NoLoss(), NoDuplicate())  # the others speak of epochs, and there are none
+        return Verification(comparison, end, 0, verdicts(Evidence(compared={sink.name: comparison}), judged))

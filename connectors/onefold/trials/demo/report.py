@@ -1,0 +1,74 @@
+"""One table: what happened, what came of it, where to look next."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from onefold.cli.verify.verdicts import add_verdicts, print_violations
+from onefold.spark.verify.verify import Verification
+from onefold.trials.demo.settings import DemoSettings
+
+__all__ = ["Tally", "print_report"]
+
+
+@dataclass
+class Tally:
+    """What the demo did to the pipeline, and what the pipeline's processes told of their batches."""
+
+    kills: int = 0
+    postgres_kills: int = 0
+    zombies_fenced: int = 0
+    outcomes: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def replays_skipped(self) -> int:
+        return sum(bool(outcome["replayed"]) for outcome in self.outcomes)
+
+    @property
+    def rows_per_s(self) -> float:
+        """Over the batches that were written, without the starts of processes: those are Spark's, not the data's."""
+        warm = [o for o in self.outcomes if o["rows"] and o["warm"]]
+        return float(sum(o["rows"] for o in warm) / (sum(o["seconds"] for o in warm) or 1.0))
+
+
+def print_report(
+    console: Console, settings: DemoSettings, tally: Tally, verification: Verification, directory: Path
+) -> None:
+    found = verification.comparison
+    table = Table(
+        title="exactly once" if settings.exactly_once else "at least once (protection off)", show_header=False
+    )
+    table.add_column(style="bold")
+    table.add_column(justify="right")
+    table.add_row("orders in the topic that belong into the table", f"{found.expected:,}")
+    table.add_row("rows in the table", f"{found.actual:,}")
+    table.add_row("epochs", f"{verification.epochs:,}")
+    table.add_row("kill -9 of the pipeline", f"{tally.kills}")
+    table.add_row("kill -9 of Postgres", f"{tally.postgres_kills}")
+    table.add_row("zombies woken, all fenced", f"{tally.zombies_fenced}")
+    table.add_row("replays skipped", f"{tally.replays_skipped}")
+    table.add_row(
+        "rows/s while running (batches after a process's first)", f"{tally.rows_per_s:,.0f}", end_section=True
+    )
+    counts = {
+        "lost": found.lost,
+        "duplicated": found.duplicated,
+        "changed": found.changed,
+        "unexpected": found.unexpected,
+    }
+    for name, count in counts.items():
+        table.add_row(name, f"[{'red' if count else 'green'}]{count:,}[/]", end_section=name == "unexpected")
+    add_verdicts(table, verification.invariants)
+    console.print(table)
+    for kind, keys in found.samples.items():
+        console.print(f"{kind}, for example: {'; '.join(keys)}", highlight=False, markup=False)
+    print_violations(console, verification.invariants)
+    console.print(f"Logs of every process: {directory / 'logs'}. To look around in the data:")
+    console.print(f"  onefold local up --dir {directory / 'servers'}   (tables: orders, onefold_epochs)")
+    if settings.exactly_once:
+        console.print("To see what the protection is for: onefold demo --guarantee at-least-once")

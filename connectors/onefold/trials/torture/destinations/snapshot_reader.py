@@ -1,0 +1,82 @@
+"""A reader of the table who looks at it all the time: what one snapshot shows of the epochs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import psycopg
+
+from onefold.core import EpochRecord, EpochState
+from onefold.core.invariants import Glimpse
+from onefold.trials.torture.destinations.comparing import Place, versions_after
+from onefold.trials.torture.settings import PIPELINE
+from onefold.trials.workload.mixed import MixedOrder
+from onefold.trials.workload.settings import TABLE, Job
+
+__all__ = ["TableReader", "View"]
+
+View = tuple[tuple[int, int], ...]  # the rows of a table of versions: key and version
+
+_DECIDED = (EpochState.DECIDED, EpochState.COMPLETE)
+_LAST_DECIDED = "FROM onefold_epochs WHERE pipeline = %s AND state IN ('decided', 'complete')"
+_COUNTED = (
+    f"SELECT (SELECT count(*) FROM {TABLE}), max(epoch), (array_agg(rows ORDER BY epoch DESC))[1] {_LAST_DECIDED}"
+)
+_COUNTED_WITH_DEAD = _COUNTED.replace(
+    f"FROM {TABLE})",
+    f"FROM {TABLE}) + (SELECT count(*) FROM onefold_sinks.onefold_dead_letters)",
+)
+_VERSIONS = f"""
+SELECT (SELECT array_agg(id ORDER BY id) FROM {TABLE}), (SELECT array_agg(version ORDER BY id) FROM {TABLE}), max(epoch)
+{_LAST_DECIDED}
+"""
+
+
+@dataclass
+class TableReader:
+    """Of a delivery that promises whole epochs, whose checkpoint store is in the same database."""
+
+    job: Job
+    _glimpses: set[Glimpse] = field(default_factory=set)
+    _views: dict[tuple[int, int], View] = field(default_factory=dict)  # by epoch and content, not judged yet
+
+    def look(self, records: Mapping[int, EpochRecord]) -> None:
+        """In one snapshot: the table, and how many rows of the last decided epoch are in it beyond those before.
+
+        Raises psycopg.Error.
+        """
+        query = _COUNTED_WITH_DEAD if self.job.has_letters_table else _COUNTED
+        with psycopg.connect(self.job.postgres_url, connect_timeout=2, application_name="torture") as connection:
+            connection.execute("SET statement_timeout = 2000")
+            row = connection.execute(
+                (_VERSIONS if self.job.mode == "upsert" else query).encode(), (PIPELINE,)
+            ).fetchone()
+        assert row is not None
+        if self.job.mode == "upsert":
+            keys, versions, last = row
+            view = tuple(zip(keys or (), versions or (), strict=True))
+            if last is not None:
+                self._views[last, hash(view)] = view
+            return
+        seen, last, rows_whole = row
+        if last not in records:
+            return
+        before = sum(_rows_of_table(r) for r in records.values() if r.epoch < last and r.state in _DECIDED)
+        whole = _rows_of_table(records[last]) if self.job.has_letters_topic else rows_whole
+        self._glimpses.add(Glimpse(TABLE, last, seen - before, whole))
+
+    def glimpses(self, records: Mapping[int, EpochRecord], orders: Mapping[Place, MixedOrder]) -> tuple[Glimpse, ...]:
+        """All so far. Of a table of versions: exactly what the last decided epoch left?"""
+        seen, self._views = self._views, {}
+        for epoch, left in versions_after(records, orders) if seen else ():
+            for view in (view for (of, _), view in seen.items() if of == epoch):
+                agreed = sum(left.get(key) == version for key, version in view)
+                whole = len(left.keys() | {key for key, _ in view})
+                self._glimpses.add(Glimpse(TABLE, epoch, agreed, whole))
+        return tuple(self._glimpses)
+
+
+def _rows_of_table(record: EpochRecord) -> int:
+    """Dead letters included, where they are in a table too."""
+    return sum(committable.rows for committable in record.manifest if committable.sink == TABLE)

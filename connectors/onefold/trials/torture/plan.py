@@ -1,0 +1,163 @@
+"""Which faults, in which order, at which moments: drawn from the seed before anything runs."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from onefold.trials.workload.settings import INTO_HBASE, INTO_KAFKA
+
+__all__ = ["DRIVER_PLACES", "Fault", "Kind", "faults", "kinds"]
+
+
+class Kind(StrEnum):
+    """What can befall a pipeline. The values are the names in the history."""
+
+    KILL_DRIVER = "kill driver"
+    KILL_DRIVER_HALF = "kill half a driver"  # its Python process or its JVM, and the other half goes on for a while
+    KILL_DRIVER_AT = "kill driver at a failpoint"
+    PAUSE_DRIVER = "pause driver"
+    ZOMBIE_DRIVER = "zombie driver"  # paused, replaced, woken beside its successor
+    KILL_WORKER = "kill Python worker"
+    PAUSE_WORKER = "pause Python worker"
+    KILL_EXECUTOR = "kill executor"
+    PAUSE_EXECUTOR = "pause executor"
+    CUT_EXECUTOR = "cut off executor"  # silent for longer than Spark waits, while its Python workers go on
+    ORPHAN_WORKER = "orphan Python worker"  # its executor is killed; the paused worker wakes later, and goes on
+    KILL_POSTGRES = "kill Postgres"
+    KILL_KAFKA = "kill Kafka"
+    KILL_KAFKA_AT = "kill Kafka at a failpoint"  # the driver holds still there, and goes on once Kafka is back
+    KILL_HBASE = "kill HBase"  # master, region server and ZooKeeper; its Thrift servers live on
+    KILL_HBASE_AT = "kill HBase at a failpoint"
+    KILL_THRIFT = "kill Thrift server"
+    PAUSE_THRIFT = "pause Thrift server"  # for longer than its clients wait, and what it was asked for lands late
+    FLUSH_HBASE = "flush HBase"
+    COMPACT_HBASE = "compact HBase"  # flushed, and then all of it
+    COMPACT_HBASE_AT = "compact HBase at a failpoint"  # the driver holds still there, and goes on over other files
+    KILL_PRODUCER = "kill producer"  # in the middle of a transaction
+    END_BACKENDS = "terminate backends"
+    LOSE_SHUFFLE = "lose shuffle files"  # fetches fail, stages run again
+    TAKE_SLOTS = "take prepared slots"
+
+
+DRIVER_PLACES = (
+    "before:AcquireGeneration",
+    "before:Freeze",
+    "after:OpenEpoch",
+    "before:Verify#2",
+    "before:Decide#2",
+    "after:Decide",
+    "before:Commit#2",
+    "after:Commit",
+    "before:WriteLedger#2",
+    "before:Complete",
+    "after:Complete#2",
+    "before:ListLeftovers#3",
+)
+_PLACES = {
+    "two_phase": ("postgres.commit_prepared#2", "postgres.commit_prepared#5"),
+    "staged": ("staged.merge", "staged.merge#2"),
+    "transactional": ("kafka:ended#2", "kafka:ledger#2"),
+    "keyed": ("announced:commit#2", "kafka:noted", "kafka:noted#3"),
+    **dict.fromkeys(INTO_HBASE, ("announced:commit#2", "hbase:noted", "hbase:noted#3")),
+}
+_PLACES_OF_DESTINATION = ("before:Verify", "before:Decide#2", "after:Decide", "before:Commit#2", "before:WriteLedger#2")
+_IN_WORKERS = ("writers:written", "before:prepare", "after:prepare", "writers:prepared")  # of a local master
+_IN_WORKERS_OF = {
+    "transactional": ("kafka:begun", "kafka:begun#3"),
+    **dict.fromkeys(("rolling", "incremental"), ("hbase:read", "hbase:read#3")),
+}
+_OF_HBASE_AT = {Kind.KILL_HBASE_AT, Kind.COMPACT_HBASE_AT}
+_OF_HBASE = {Kind.KILL_HBASE, Kind.KILL_THRIFT, Kind.PAUSE_THRIFT, Kind.FLUSH_HBASE, Kind.COMPACT_HBASE, *_OF_HBASE_AT}
+
+# A driver takes 10 to 20 s to be back, on two cores: what strikes it is drawn less often than what passes quickly.
+_WEIGHTS = {
+    Kind.KILL_DRIVER: 1,
+    Kind.KILL_DRIVER_HALF: 1,
+    Kind.KILL_DRIVER_AT: 2,
+    Kind.PAUSE_DRIVER: 2,
+    Kind.ZOMBIE_DRIVER: 1,
+    Kind.KILL_WORKER: 6,
+    Kind.PAUSE_WORKER: 4,
+    Kind.KILL_EXECUTOR: 4,
+    Kind.PAUSE_EXECUTOR: 3,
+    Kind.CUT_EXECUTOR: 2,
+    Kind.ORPHAN_WORKER: 2,
+    Kind.KILL_POSTGRES: 3,
+    Kind.KILL_KAFKA: 1,
+    Kind.KILL_KAFKA_AT: 2,
+    Kind.KILL_HBASE: 2,
+    Kind.KILL_HBASE_AT: 2,
+    Kind.KILL_THRIFT: 5,
+    Kind.PAUSE_THRIFT: 3,
+    Kind.FLUSH_HBASE: 5,
+    Kind.COMPACT_HBASE: 4,
+    Kind.COMPACT_HBASE_AT: 2,
+    Kind.KILL_PRODUCER: 1,
+    Kind.END_BACKENDS: 7,
+    Kind.LOSE_SHUFFLE: 5,
+    Kind.TAKE_SLOTS: 3,
+}
+_MORE_INTO_KAFKA = {Kind.KILL_KAFKA: 3}
+_OF_CLUSTERS = {Kind.KILL_EXECUTOR, Kind.PAUSE_EXECUTOR, Kind.CUT_EXECUTOR, Kind.ORPHAN_WORKER}
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One fault. It strikes `delay_s` after the one before, or after the next complete epoch if `after_epoch`.
+
+    `hold_s` is how long a process stays paused, a server down or a slot taken; `choice` (0 to 1) picks the victim.
+    `place` is the failpoint that a driver is to be killed at, or to hold still at.
+    """
+
+    kind: Kind
+    delay_s: float
+    after_epoch: bool
+    hold_s: float
+    choice: float
+    place: str | None = None
+
+
+def kinds(deliveries: Collection[str], on_cluster: bool) -> list[Kind]:
+    """The kinds that make sense, each as often as it shall come in one deal of the cards."""
+    out = set() if on_cluster else set(_OF_CLUSTERS)
+    if "two_phase" not in deliveries:
+        out.add(Kind.TAKE_SLOTS)  # nobody prepares anything in Postgres
+    into_kafka = not {*deliveries}.isdisjoint(INTO_KAFKA)
+    if not into_kafka:
+        out.add(Kind.KILL_KAFKA_AT)  # what the driver then does concerns the destination
+    if {*deliveries}.isdisjoint(INTO_HBASE):
+        out |= _OF_HBASE
+    if {*deliveries} <= {*INTO_KAFKA, *INTO_HBASE} and not on_cluster:
+        out |= {Kind.KILL_POSTGRES, Kind.END_BACKENDS}  # there is none
+    weights = _WEIGHTS | (_MORE_INTO_KAFKA if into_kafka else {})
+    return [kind for kind, weight in weights.items() if kind not in out for _ in range(weight)]
+
+
+def faults(seed: int, deliveries: Collection[str], on_cluster: bool) -> Iterator[Fault]:
+    """Faults without end; each kind comes once before any comes often."""
+    rng = random.Random(seed)
+    deck = kinds(deliveries, on_cluster)
+    of_workers = (place for delivery in deliveries for place in _IN_WORKERS_OF.get(delivery, ()))
+    in_workers = () if on_cluster else (*_IN_WORKERS, *of_workers)
+    of_sinks = tuple(dict.fromkeys(place for delivery in deliveries for place in _PLACES[delivery]))
+    places = {
+        Kind.KILL_DRIVER_AT: (*DRIVER_PLACES, *of_sinks, *in_workers),
+        Kind.KILL_KAFKA_AT: (*_PLACES_OF_DESTINATION, *of_sinks),
+        **dict.fromkeys(_OF_HBASE_AT, (*_PLACES_OF_DESTINATION, *of_sinks, *in_workers)),
+    }
+    first = list(dict.fromkeys(deck))
+    rng.shuffle(first)
+    while True:
+        for kind in first:
+            yield Fault(
+                kind=kind,
+                delay_s=round(rng.uniform(0.1, 1.5), 2),
+                after_epoch=rng.random() < 0.5,
+                hold_s=round(rng.uniform(0.5, 4.0), 2),
+                choice=rng.random(),
+                place=rng.choice(places[kind]) if kind in places else None,
+            )
+        first = rng.sample(deck, len(deck))

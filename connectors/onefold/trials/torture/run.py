@@ -1,0 +1,227 @@
+"""The torture from start to end: servers, rounds of faults and audits, one table."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections import Counter
+from collections.abc import Iterator
+from functools import partial
+from itertools import count, islice
+from pathlib import Path
+
+import psycopg
+from rich.console import Console
+from rich.live import Live
+
+from onefold.local import HBaseServer, KafkaServer, LocalServer, PostgresServer, SparkCluster
+from onefold.sinks import PostgresSink
+from onefold.trials.torture.audit import Auditor
+from onefold.trials.torture.destinations.destination import SERVER_ERRORS
+from onefold.trials.torture.history import History
+from onefold.trials.torture.plan import Fault, faults
+from onefold.trials.torture.report import Tally, live_table, print_report
+from onefold.trials.torture.settings import PIPELINE, TortureSettings, spark_settings
+from onefold.trials.torture.strikes.strikes import strike
+from onefold.trials.torture.strikes.striking import Missed
+from onefold.trials.torture.supervisor import Supervisor
+from onefold.trials.torture.watcher import Watcher
+from onefold.trials.torture.world import World
+from onefold.trials.workload.servers import clear, create_topic, interrupted_once, progress_bar
+from onefold.trials.workload.settings import INTO_HBASE, INTO_KAFKA, TABLE, TOPIC, Job
+
+__all__ = ["run_torture"]
+
+FIRST_EPOCH_S_MAX = 300.0
+EPOCH_S_MAX = 60.0
+# In the driver's log, by what they are signs of.
+_RETRIES = {
+    "tasks retried or given up": re.compile(r" TaskSetManager: .*Lost task "),
+    "of these, fetches that failed": re.compile(r" TaskSetManager: .*Lost task .*FetchFailed"),
+    "executors lost": re.compile(r" TaskSchedulerImpl: .*Lost executor "),
+}
+
+
+def run_torture(settings: TortureSettings, console: Console) -> bool:
+    """Run it all. True if every audit was exact and nothing unexpected ended. Stops what it started."""
+    directory = settings.directory.absolute()
+    with interrupted_once() as cleanup:
+        kafka = KafkaServer(directory / "servers")
+        postgres = PostgresServer(directory / "servers") if settings.needs_postgres else None
+        cluster = SparkCluster(directory / "servers") if settings.on_cluster else None
+        hbase = HBaseServer(directory / "servers", thrift_servers=2) if settings.needs_hbase else None
+        servers: list[LocalServer | HBaseServer] = [
+            kafka,
+            *([postgres] if postgres else []),
+            *([hbase] if hbase else []),
+        ]
+        clear(directory, *servers)
+        with progress_bar(console) as progress:
+            for server in (*servers, cluster) if cluster else servers:
+                cleanup.callback(server.stop)
+                server.start(progress)
+        if cluster:
+            os.environ.update(cluster.environment)  # of the jobs, which are processes of this one
+        create_topic(kafka.bootstrap_servers)
+        where = f"Kafka at {kafka.bootstrap_servers}, " + (f"Postgres at {postgres.url}, " if postgres else "")
+        where += f"HBase at {hbase.servers}, " if hbase else ""
+        console.print(f"{where}everything in {directory}")
+        world = _world(settings, directory, kafka, postgres, hbase, cluster)
+        cleanup.callback(world.history.close)
+        cleanup.callback(world.close)
+        tally = Tally(settings)
+        with Live(console=console, get_renderable=lambda: live_table(tally), transient=True) as live:
+            if not console.is_terminal:
+                live.stop()
+            failure = _rounds(world, tally, console)
+        world.close()
+        complaints = [*world.supervisor.complaints, *([failure] if failure else [])]
+        exact = tally.is_exact and not complaints
+        world.history.write("end", faults=dict(tally.faults), rounds=len(tally.audits), exact=exact)
+        retries = _retries(directory / "logs")
+        seconds = world.history.seconds
+        print_report(console, tally, world.supervisor.exits, complaints, retries, seconds, directory)
+        return exact
+
+
+def _world(
+    settings: TortureSettings,
+    directory: Path,
+    kafka: KafkaServer,
+    postgres: PostgresServer | None,
+    hbase: HBaseServer | None,
+    cluster: SparkCluster | None,
+) -> World:
+    job = Job(
+        bootstrap_servers=kafka.bootstrap_servers,
+        postgres_url=postgres.url if postgres else "",
+        checkpoint=(directory / "checkpoint").as_uri(),
+        directory=str(directory),
+        deliveries=settings.deliveries,
+        rows_per_batch=settings.orders_per_s * 10,
+        exactly_once=True,
+        pipeline=PIPELINE,
+        continuous=True,
+        shuffled=True,
+        spark=spark_settings(settings.on_cluster),
+        mode=settings.mode,
+        bad_rows=settings.bad_rows,
+        dead_letters=settings.dead_letters,
+        store=_store(settings, directory, postgres),
+        hbase_servers=hbase.servers if hbase else "",
+    )
+    history = History(directory / "history.jsonl")
+    watcher = Watcher(job, history)
+    auditor = Auditor(job, watcher)
+    history.write(
+        "run",
+        mode=settings.mode,
+        deliveries=settings.deliveries,
+        bad_rows=settings.bad_rows,
+        dead_letters=settings.dead_letters,
+        master=settings.master,
+        seed=settings.seed,
+        topic=TOPIC,
+        destinations=[destination.name for destination in auditor.destinations],
+        pipeline=PIPELINE,
+        store=job.store_url(),
+        kafka=kafka.bootstrap_servers,
+    )
+    for destination in auditor.destinations:
+        destination.create()
+    masters = (cluster.url,) if cluster else ("local[2,4]", "local[2]")
+    supervisor = Supervisor(job, masters, history)
+    return World(settings, job, kafka, postgres, hbase, cluster, history, supervisor, watcher, auditor)
+
+
+def _store(settings: TortureSettings, directory: Path, postgres: PostgresServer | None) -> str | None:
+    """Where the checkpoint store is; None: in the sink's own database."""
+    if not {*settings.deliveries} <= {*INTO_KAFKA, *INTO_HBASE}:
+        return None
+    return PostgresSink(postgres.url, table=TABLE).store_url() if postgres else f"sqlite:///{directory / 'store.db'}"
+
+
+def _rounds(world: World, tally: Tally, console: Console) -> str | None:
+    """Round after round, until there were enough faults or a round was not exact. Returns what went wrong, if so."""
+    settings = world.settings
+    deadline_s = time.monotonic() + settings.minutes * 60 if settings.minutes else None
+    plan = faults(settings.seed, settings.deliveries, settings.on_cluster)
+    try:
+        for number in count(1):
+            tally.round, world.producing = number, True
+            tally.doing = "waiting for an epoch"
+            complete = world.watcher.complete
+            if not world.wait_until(partial(_is_beyond, world, complete), FIRST_EPOCH_S_MAX):
+                return f"no epoch was completed in {FIRST_EPOCH_S_MAX:.0f} s, at the beginning of round {number}"
+            wanted = settings.faults_per_round
+            if deadline_s is None:
+                wanted = min(wanted, settings.faults - tally.total)
+            for fault in islice(plan, 4 * wanted):
+                if wanted <= 0 or (deadline_s is not None and time.monotonic() > deadline_s):
+                    break
+                wanted -= _one_fault(world, fault, tally, console)
+            tally.doing = "coming to rest"
+            audit = world.rest(number)
+            tally.audits.append(audit)
+            figures = ", ".join(f"{name} {value}" for name, value in audit.figures().items())
+            console.print(f"{_clock(world)} round {number} {'exact' if audit.is_exact else 'NOT EXACT'}: {figures}")
+            if not audit.is_exact:
+                return None
+            if tally.total >= settings.faults if deadline_s is None else time.monotonic() > deadline_s:
+                return None
+    except SERVER_ERRORS as error:  # the run ends, but says where to look
+        return f"{type(error).__name__} in round {tally.round}, {tally.doing}: {error}"
+    raise AssertionError("count has no end")
+
+
+def _is_beyond(world: World, epoch: int) -> bool:
+    return world.watcher.complete > epoch
+
+
+def _one_fault(world: World, fault: Fault, tally: Tally, console: Console) -> int:
+    """1 if it struck, 0 if there was nothing to strike."""
+    complete = world.watcher.complete
+    tally.doing = f"{fault.kind.value}, soon"
+    if fault.after_epoch:
+        world.wait_until(lambda: world.watcher.complete > complete, EPOCH_S_MAX)
+    world.wait(fault.delay_s)
+    tally.doing = fault.kind.value
+    told = {"kind": fault.kind.value, "round": tally.round}
+
+    def struck(target: str, pid: int | None) -> None:
+        tally.faults[fault.kind.value] += 1
+        world.history.write("fault", number=tally.total, **told, target=target, pid=pid, detail=fault.place or "")
+        console.print(f"{_clock(world)} {tally.total:>4} {fault.kind.value}: {target}", highlight=False)
+
+    before = tally.total
+    try:
+        detail = strike(world, fault, struck)
+    except (Missed, psycopg.Error) as error:
+        if tally.total > before:
+            raise
+        tally.missed[fault.kind.value] += 1
+        world.history.write("missed", **told, detail=str(error))
+        return 0
+    if detail:
+        world.history.write("over", number=tally.total, kind=fault.kind.value, detail=detail)
+    return tally.total - before
+
+
+def _retries(logs: Path) -> Counter[str]:
+    found: Counter[str] = Counter()
+    for line in _lines(logs):
+        for name, sign in _RETRIES.items():
+            found[name] += bool(sign.search(line))
+    return found
+
+
+def _lines(logs: Path) -> Iterator[str]:
+    for log in sorted(logs.glob("job-*.log")):
+        with log.open(errors="replace") as file:
+            yield from file
+
+
+def _clock(world: World) -> str:
+    minutes, seconds = divmod(int(world.history.seconds), 60)
+    return f"{minutes:>3}:{seconds:02d}"

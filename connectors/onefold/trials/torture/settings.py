@@ -1,0 +1,68 @@
+"""What a torture runs with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from onefold.trials.workload.settings import INTO_HBASE, INTO_KAFKA
+
+__all__ = ["CLUSTER", "PIPELINE", "TortureSettings", "spark_settings"]
+
+PIPELINE = "torture"
+CLUSTER = "cluster"
+HEARTBEAT_LOST_S = 6.0  # an executor that is silent for longer is given up by Spark
+
+_SPARK = {
+    "spark.driver.memory": "1g",
+    # So that a reader of the log sees the task and stage retries.
+    "spark.sql.adaptive.enabled": "true",
+}
+_ON_CLUSTER = {
+    "spark.executor.memory": "512m",
+    "spark.executor.cores": "1",
+    "spark.cores.max": "2",  # half of what the cluster has: a zombie keeps its executors, and its successor needs some
+    "spark.executor.heartbeatInterval": "1s",
+    "spark.storage.blockManagerHeartbeatTimeoutMs": str(int(HEARTBEAT_LOST_S * 1000)),
+    "spark.network.timeoutInterval": "1s",
+    "spark.executor.extraJavaOptions": "-XX:-UsePerfData",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TortureSettings:
+    """The options of `onefold torture`. It ends after `faults` faults, or after `minutes` if they are given.
+
+    `deliveries` are the sinks', at most one for each system: the Postgres sink's (two_phase, staged), the Kafka sink's
+    mode (transactional, keyed), the HBase sink's (row_key, rolling, incremental).
+    """
+
+    faults: int = 60
+    minutes: float | None = None
+    seed: int = 1
+    deliveries: tuple[str, ...] = ("two_phase",)
+    master: str = "local"
+    directory: Path = Path(".onefold/torture")
+    mode: str = "append"
+    bad_rows: bool = True
+    dead_letters: str = "table"
+    faults_per_round: int = 10
+    orders_per_s: int = 200
+
+    @property
+    def on_cluster(self) -> bool:
+        return self.master == CLUSTER
+
+    @property
+    def needs_postgres(self) -> bool:
+        """For the rows, or for the checkpoint store; beside a local master that of any other sink is a file."""
+        return self.on_cluster or not {*self.deliveries} <= {*INTO_KAFKA, *INTO_HBASE}
+
+    @property
+    def needs_hbase(self) -> bool:
+        return not {*self.deliveries}.isdisjoint(INTO_HBASE)
+
+
+def spark_settings(on_cluster: bool) -> Mapping[str, str]:
+    return {**_SPARK, **(_ON_CLUSTER if on_cluster else {})}

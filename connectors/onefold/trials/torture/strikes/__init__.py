@@ -1,0 +1,1 @@
+"""The faults that a torture run strikes with."""

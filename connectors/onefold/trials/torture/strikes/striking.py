@@ -1,0 +1,33 @@
+"""What strikes share: how they tell that they struck, that there was nothing to strike, and a driver held still."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from onefold.trials.torture.plan import Fault
+from onefold.trials.torture.world import World
+from onefold.trials.workload.processes import JobProcess
+
+__all__ = ["FIND_S_MAX", "Missed", "Strike", "Struck", "hold_at"]
+
+FIND_S_MAX = 40.0  # a driver may just be starting
+PLACE_S_MAX = 120.0  # a start takes 20 s, or a minute on a machine that does other things too
+Struck = Callable[[str, int | None], None]  # told of the target and its pid at the moment of the fault
+Strike = Callable[[World, Fault, Struck], str]  # returns, once it is over, what else is to be said
+
+
+class Missed(Exception):
+    """There was nothing to strike; says why."""
+
+
+def hold_at(world: World, place: str | None) -> JobProcess:
+    """A process of the pipeline, started anew, that stands at this failpoint. Raises Missed."""
+    world.supervisor.kill()
+    process = world.supervisor.start(place)
+    world.supervisor.struck(process)
+    reached = world.wait_until(lambda: process.is_held() or process.exit_status is not None, PLACE_S_MAX)
+    if not reached or process.exit_status is not None:
+        if world.supervisor.current is process:
+            world.supervisor.kill()
+        raise Missed(f"{place} was not reached")
+    return process

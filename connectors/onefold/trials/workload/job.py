@@ -1,0 +1,94 @@
+"""The pipeline's own process, which is there to be killed: `python -m onefold.trials.workload.job JOB.json`."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import time
+import uuid
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from onefold.cli.spark_session import spark_session
+from onefold.core import OnefoldError, TaskId
+from onefold.core.errors import exit_code
+from onefold.core.protocol.epoch import Outcome
+from onefold.spark import Pipeline, register
+from onefold.spark.runtime.writers import run_writers
+from onefold.trials.workload.settings import Job
+
+TRIGGER = {"availableNow": True}
+
+
+class Outcomes:
+    """Tells the parent, line by line, what became of each batch."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._previous_s = time.monotonic()
+        self._warm = False
+
+    def __call__(self, outcome: Outcome) -> None:
+        record = outcome.record
+        self._say(epoch=record.epoch, rows=record.rows, replayed=outcome.replayed)
+
+    def unprotected(self, rows: int) -> None:
+        self._say(epoch=0, rows=rows, replayed=False)
+
+    def _say(self, **what: object) -> None:
+        now_s = time.monotonic()
+        line = json.dumps({**what, "seconds": now_s - self._previous_s, "warm": self._warm})
+        self._previous_s, self._warm = now_s, True
+        with self._path.open("a") as file:
+            file.write(line + "\n")
+
+
+def main() -> int:
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
+    logging.getLogger("py4j").setLevel(logging.ERROR)
+    job = Job.load(Path(sys.argv[1]))
+    directory = Path(job.directory) / "spark"
+    spark = spark_session(f"onefold {job.pipeline}", directory, job.master, show_retries=job.continuous, **job.spark)
+    try:
+        run = _exactly_once if job.exactly_once else _at_least_once
+        run(spark, job)
+    except OnefoldError as error:
+        logging.getLogger("onefold").error("%s: %s", type(error).__name__, error)
+        return exit_code(error)
+    return 0
+
+
+def _exactly_once(spark: SparkSession, job: Job) -> None:
+    outcomes = Outcomes(job.outcomes)
+    pipeline = Pipeline(
+        job.pipeline, sinks=job.sinks(), store=job.store, dead_letters=job.letters(), on_outcome=outcomes
+    )
+    df = job.transform(pipeline.read(spark, job.source()))
+    query = pipeline.write(df, checkpoint=job.checkpoint, trigger=None if job.continuous else TRIGGER)
+    pipeline.await_termination(query)
+    pipeline.close()
+
+
+def _at_least_once(spark: SparkSession, job: Job) -> None:
+    """The same source, transformation and COPY without the protocol, as most pipelines run."""
+    register(spark)
+    sink, outcomes = job.table(), Outcomes(job.outcomes)
+    committer = sink.recover(job.pipeline)
+
+    def write(df: DataFrame, batch_id: int) -> None:
+        task = TaskId(job.pipeline, 1, batch_id + 1, 0, uuid.uuid4())
+        written = run_writers(df, [sink], task).committables
+        outcomes.unprotected(sum(committable.rows for committable in written))
+
+    df = job.transform(spark.readStream.format("onefold_kafka").options(**job.source().options()).load())
+    sink.open(job.pipeline, to_arrow_schema(df.schema, timezone="UTC")).close()
+    committer.close()
+    query = df.writeStream.foreachBatch(write).option("checkpointLocation", job.checkpoint).trigger(**TRIGGER).start()
+    query.awaitTermination()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

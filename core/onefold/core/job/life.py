@@ -1,0 +1,84 @@
+"""A pipeline's life in one process: under which generation it works, and whether its last decision may still land."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import ClassVar
+
+from onefold.core.errors import Fenced, InDoubt, OnefoldError
+from onefold.core.protocol.asking import Protocol, insist
+from onefold.core.protocol.effects import EpochRequest, ReadStore, StoreFacts
+from onefold.core.protocol.epoch import Initial, Outcome, Started, epoch, start, sweep
+
+__all__ = ["Life", "taken_over"]
+
+
+class Life:
+    """What a process does for a pipeline, one call after the other: each is a protocol that a driver runs.
+
+    `sinks` are in the order in which an epoch commits them. Of these, those that `may_come_late` need not have been
+    there from the first epoch on.
+    """
+
+    HAS_CHECKPOINT: ClassVar[bool] = False  # which is held against the store before anything is swept
+
+    def __init__(
+        self,
+        pipeline: str,
+        sinks: tuple[str, ...],
+        adopt_ledger: bool = False,
+        accept_damage: int | None = None,
+        may_come_late: Collection[str] = (),
+    ) -> None:
+        self.pipeline = pipeline
+        self.sinks = sinks
+        self.started: Started | None = None
+        self._adopt_ledger = adopt_ledger
+        self._accept_damage = accept_damage
+        self._may_come_late = may_come_late
+        self._is_in_doubt = False  # whether the last epoch's decision may still land
+        self.is_swept = False  # since the last start
+
+    def start(self, initial: Initial | None) -> Protocol[Started]:
+        """Take over the pipeline: a new generation, recovery, frozen positions. Before every query and batch run."""
+        self.started = yield from start(
+            self.sinks, initial, self._adopt_ledger, self._accept_damage, self._may_come_late
+        )
+        self._is_in_doubt = self.is_swept = False
+        return self.started
+
+    def sweep(self) -> Protocol[int]:
+        """Remove what earlier lives prepared and no manifest names. Returns how much that was."""
+        assert self.started is not None, "no sweep without a start"
+        removed = yield from sweep(self.started.generation, self.sinks)
+        self.is_swept = True
+        return removed
+
+    def run_epoch(self, request: EpochRequest, runs_max: int = 3) -> Protocol[Outcome]:
+        """One range, exactly once, under the generation of the last start; the writers run at most `runs_max` times.
+
+        After an epoch that ended in doubt the next call takes over anew: no decision of the old generation lands then.
+        """
+        assert self.started is not None, "no epoch without a start"
+        if self._is_in_doubt:
+            facts: StoreFacts = yield from insist(ReadStore())
+            fenced = taken_over(self.started, facts, InDoubt("the last epoch's decision went unanswered"))
+            if fenced is not None:
+                raise fenced
+            yield from self.start(None)
+        try:
+            return (yield from epoch(self.started.generation, self.started.store_id, request, runs_max))
+        except InDoubt:
+            self._is_in_doubt = True
+            raise
+
+
+def taken_over(started: Started, facts: StoreFacts, because: OnefoldError) -> Fenced | None:
+    """Fenced, if the store knows a newer generation; None if not."""
+    mine = started.generation
+    if facts.generation <= mine.number:
+        return None
+    return Fenced(
+        f"generation {mine.number} of pipeline {mine.pipeline!r} was taken over (now: {facts.generation})."
+        f" Another process runs this pipeline: stop this one and do not restart it. It ended with: {because}"
+    )

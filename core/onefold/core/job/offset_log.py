@@ -1,0 +1,133 @@
+"""What a streaming query's checkpoint says of its sources' positions, in the text that Spark writes.
+
+`offsets/N` says where batch N ends, and is written before the batch runs; `commits/N` says that it is done. Where the
+first batch began is in `sources/S/0`, for those of Spark's own sources that log it, and in the offsets of ours.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from onefold.core.errors import CheckpointMismatch, ConfigError
+from onefold.core.positions import Positions, Relation
+from onefold.core.protocol.asking import Protocol, insist
+from onefold.core.protocol.effects import ListFolder, ReadFile
+from onefold.core.protocol.recovery import Committed
+
+__all__ = ["check_planned", "end_before", "end_of", "end_of_running", "first_start", "last_committed", "query_id_of"]
+
+SOURCES_MAX = 64
+
+
+def end_of(root: str, batch_id: int) -> Protocol[Positions | None]:
+    """Where batch `batch_id` ends; None if that isn't planned."""
+    end = yield from _planned(root, batch_id)
+    return None if end is None else end.without_begun()
+
+
+def last_committed(root: str) -> Protocol[Committed | None]:
+    """The last batch that the checkpoint holds as done; None for a new checkpoint."""
+    done = yield from _batches(f"{root}/commits")
+    end = (yield from end_of(root, max(done))) if done else None
+    if end is None:
+        return None
+    text: str | None = yield from insist(ReadFile(f"{root}/metadata"))
+    return Committed(query_id_of(text or "{}"), max(done), end)
+
+
+def query_id_of(metadata: str) -> str:
+    """The query's id, by the text of the checkpoint's file `metadata`."""
+    return str(json.loads(metadata).get("id", ""))
+
+
+def end_of_running(root: str, batch_id: int) -> Protocol[Positions]:
+    """Where the batch ends that runs now."""
+    end = yield from end_of(root, batch_id)
+    if end is None:
+        raise CheckpointMismatch(
+            f"the checkpoint at {root} has no offsets/{batch_id}, though Spark runs that batch: something deletes files"
+            " there. Stop it, and start with a new checkpoint and starting_offsets='ledger'"
+        )
+    return end
+
+
+def check_planned(root: str, until: Positions | None) -> Protocol[None]:
+    """An epoch that must run again, to `until`, is planned already: its source cannot plan a batch to a given end."""
+    if until is None:
+        return
+    planned = yield from _batches(f"{root}/offsets")
+    end = (yield from end_of(root, max(planned))) if planned else None
+    if end is None or end.relation_to(until) is not Relation.SAME:
+        raise ConfigError(
+            f"an epoch was begun, and must run again exactly as it was, to {until.to_json()}; this checkpoint has not"
+            " planned it, and reader='spark' cannot plan a batch to a given end. Start once with reader='onefold', a"
+            " new, empty checkpoint directory and starting_offsets='ledger'; then do the same with reader='spark'"
+        )
+
+
+def end_before(root: str, batch_id: int) -> Protocol[Positions | None]:
+    """Where the batch before `batch_id` ends; Spark's batch ids can skip. None for the first batch."""
+    if batch_id == 0:
+        return None
+    before = yield from end_of(root, batch_id - 1)
+    if before is not None:
+        return before
+    logged = yield from _batches(f"{root}/offsets")
+    earlier = [number for number in logged if number < batch_id]
+    if not earlier:
+        raise CheckpointMismatch(
+            f"the checkpoint at {root} has no offsets before batch {batch_id}: a part of it was deleted. Start the"
+            " query with a new, empty checkpoint directory and starting_offsets='ledger'"
+        )
+    return (yield from end_of(root, max(earlier)))
+
+
+def first_start(root: str, batch_id: int, end: Positions) -> Protocol[Positions]:
+    """Where the query's first batch began, which this one is and which ends at `end`.
+
+    Sources of ours say it in the batch's own offsets; Spark's own Kafka sources log it in `sources/S/0`.
+    """
+    planned = (yield from _planned(root, batch_id)) or Positions()
+    ours = planned.begun()
+    logged: dict[str, int | str] = {}
+    for number in range(SOURCES_MAX):
+        text: str | None = yield from insist(ReadFile(f"{root}/sources/{number}/0"))
+        if text is None:
+            break
+        _version, _, body = text.partition("\n")
+        try:
+            found = Positions.from_spark([body])
+        except ValueError:  # another kind of source keeps another kind of log there
+            continue
+        logged |= {name: offset for name, offset in found.items if not name.startswith("#")}
+    known = planned.tells_begin_of() | Positions.of(logged).topics().keys()
+    if missing := sorted(end.topics().keys() - known):
+        raise ConfigError(
+            f"batch {batch_id} was planned without a word of where it began in {', '.join(missing)}: by an earlier"
+            " version of onefold, or by a source that Spark logs no start of. Start the query with a new, empty"
+            " checkpoint directory, and read through the pipeline: pipeline.read(spark, KafkaSource(...))"
+        )
+    return Positions.of({**dict(ours.items), **logged}, ours.marks)
+
+
+def _planned(root: str, batch_id: int) -> Protocol[Positions | None]:
+    path = f"{root}/offsets/{batch_id}"
+    text: str | None = yield from insist(ReadFile(path))
+    return None if text is None else _parse(text, path)
+
+
+def _batches(folder: str) -> Protocol[list[int]]:
+    names: Sequence[str] = yield from insist(ListFolder(folder))
+    return [int(name) for name in names if name.isdigit()]
+
+
+def _parse(text: str, path: str) -> Positions:
+    version, _, rest = text.partition("\n")
+    if version.strip() != "v1":
+        raise ConfigError(
+            f"{path} has the format {version.strip()!r}, and onefold reads 'v1': set"
+            " spark.sql.streaming.queryEvolution.enableSourceEvolution=false and start with a new checkpoint"
+        )
+    _metadata, *sources = rest.strip("\n").split("\n")
+    return Positions.from_spark([None if line in ("-", "") else line for line in sources])

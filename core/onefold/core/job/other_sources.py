@@ -1,0 +1,55 @@
+"""Sources that are not Kafka's: their positions are numbers of one query's checkpoint. Not simulated."""
+
+from __future__ import annotations
+
+import hashlib
+
+from onefold.core.errors import CheckpointMismatch
+from onefold.core.positions import Positions
+from onefold.core.protocol.asking import Protocol, insist
+from onefold.core.protocol.effects import ReadFile, ReadStore, StoreFacts
+
+__all__ = ["files_of", "others_start", "within"]
+
+QUERY = "#query"  # beside positions that only mean something within one query's checkpoint
+
+
+def within(query_id: str, positions: Positions) -> Positions:
+    """The positions, marked as those of a query where they only count within it."""
+    if not any(name.startswith("#") for name, _ in positions.items):
+        return positions
+    return Positions.of({**dict(positions.items), QUERY: query_id}, positions.marks)
+
+
+def others_start(pipeline: str, query_id: str, end: Positions) -> Protocol[dict[str, int | str]]:
+    """Where a query's first batch starts in its other sources: nowhere. Raises CheckpointMismatch for a new checkpoint
+    of a pipeline that has written: nobody could tell what is there."""
+    nowhere: dict[str, int | str] = {name: -1 for name, _ in end.items if name.startswith("#")}
+    if nowhere:
+        facts: StoreFacts = yield from insist(ReadStore())
+        last = facts.last
+        if last is not None and dict(last.range.end.items).get(QUERY) != query_id:
+            raise CheckpointMismatch(
+                f"pipeline {pipeline!r} has written {last.epoch} epochs, and this checkpoint directory is new. The"
+                " positions of this query's sources are numbers of their checkpoint, so where a new one begins is not"
+                " known. Nothing was written. Restore the checkpoint directory, or start over under a new pipeline"
+                " name, with an empty table"
+            )
+    return nowhere
+
+
+def files_of(root: str, end: Positions) -> Protocol[str]:
+    """A digest of the files that file sources read up to `end`; empty where there is no file source.
+
+    A file source's position is a number of the checkpoint's own: a restored copy gives it again, to other files.
+    """
+    digest = hashlib.sha256()
+    found = False
+    for name, number in end.items:
+        source, _, kind = name.partition("/")
+        if kind == "logOffset" and source.startswith("#"):
+            found = True
+            log = f"{root}/sources/{source[1:]}/{number}"
+            text = (yield from insist(ReadFile(log))) or (yield from insist(ReadFile(f"{log}.compact")))
+            digest.update((text or "").encode())
+    return digest.hexdigest()[:16] if found else ""

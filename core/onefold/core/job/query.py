@@ -1,0 +1,167 @@
+"""A pipeline that runs a streaming query: which epoch each of its batches is, by what the query's checkpoint says."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from onefold.core.contract import Decided, EpochRecord
+from onefold.core.errors import CheckpointMismatch, ConfigError
+from onefold.core.job import offset_log
+from onefold.core.job.life import Life
+from onefold.core.job.other_sources import files_of, others_start, within
+from onefold.core.job.state_check import check_state
+from onefold.core.positions import Positions, Range
+from onefold.core.protocol.asking import Protocol, insist
+from onefold.core.protocol.effects import EpochRequest, MarkDamaged, ReadStore, StoreFacts
+from onefold.core.protocol.epoch import Initial, Outcome, Started
+from onefold.core.protocol.recovery import Committed, check_committed
+from onefold.core.protocol.runs import refuse_query
+
+__all__ = ["Job", "QueryLife", "Running", "RunningQuery", "must_drain"]
+
+
+@dataclass(frozen=True, slots=True)
+class RunningQuery:
+    """One run of a streaming query."""
+
+    query_id: str
+    run_id: str
+    root: str  # the resolved checkpoint root
+    stateful: bool | None  # None where nobody can tell (Spark Connect)
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What is the same for all batches of a run, known once its sinks were opened."""
+
+    fingerprint: str
+    sinks: tuple[str, ...]
+    write_through: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """Where the running batch starts and ends by what its own process holds in memory; None where nobody can tell."""
+
+    start: Positions | None = None
+    end: Positions | None = None
+
+
+class QueryLife(Life):
+    """A life and the one query that it works for."""
+
+    HAS_CHECKPOINT = True
+    query: RunningQuery | None = None
+    _last_end: tuple[int, Positions] | None = None
+    _returned: tuple[int, EpochRecord] | None = None
+
+    def start(self, initial: Initial | None) -> Protocol[Started]:
+        self.query = None
+        return (yield from super().start(initial))
+
+    def check_checkpoint(self, root: str, plans_ends: bool = True) -> Protocol[None]:
+        """Before a query starts, also one that finds nothing new: what its checkpoint holds as done is on record. And
+        an epoch that must run again is planned there already, if its source cannot plan a batch to a given end.
+
+        Only then is swept what earlier lives left: an older copy of the store knows less than was decided."""
+        facts = yield from self._check_committed(root)
+        yield from offset_log.check_planned(root, facts.begun.range.end if facts.begun and not plans_ends else None)
+        if self.started is not None:
+            yield from self.sweep()
+
+    def bind(self, query: RunningQuery) -> Protocol[bool]:
+        """The run that the next batch belongs to: True if it is new. A new run, of this query or another, starts the
+        protocol anew."""
+        if self.query == query:
+            return False
+        refuse_query((yield from insist(ReadStore())), self.pipeline)
+        if self.started is None or self.query is not None:
+            yield from self.start(None)
+        if not self.is_swept:  # nobody called check_checkpoint: the query is the job's own
+            yield from self._check_committed(query.root)
+            yield from self.sweep()
+        self.query, self._last_end, self._returned = query, None, None
+        return True
+
+    def request(self, batch_id: int, job: Job, running: Running | None = None) -> Protocol[EpochRequest]:
+        """What one batch of the bound run asks for. `running` is what the runtime itself says of it, if it can."""
+        query = self.query
+        assert query is not None, "a batch belongs to a run"
+        if self._returned is not None and self._returned[0] == batch_id:
+            yield from self._refuse_rest_of(batch_id, self._returned[1])
+        span = yield from self._range(query, batch_id, running or Running())
+        files = yield from files_of(query.root, span.end)
+        request = EpochRequest(
+            range=span,
+            query_id=query.query_id,
+            batch_id=batch_id,
+            fingerprint=f"{job.fingerprint}/{files}" if files else job.fingerprint,
+            sinks=job.sinks,
+            write_through=job.write_through,
+            continues=batch_id > 0,
+        )
+        yield from check_state(query.stateful, request)
+        return request
+
+    def run(self, request: EpochRequest) -> Protocol[Outcome]:
+        """That batch, exactly once."""
+        outcome = yield from self.run_epoch(request)
+        self._last_end = (request.batch_id, request.range.end)
+        return outcome
+
+    def returned(self, batch_id: int, outcome: Outcome) -> None:
+        """The call for that batch is about to return to the job, which has no reason to make another one."""
+        self._returned = batch_id, outcome.record
+
+    def _check_committed(self, root: str) -> Protocol[StoreFacts]:
+        """What the checkpoint holds as done is on record; returns the record."""
+        committed = yield from offset_log.last_committed(root)
+        facts: StoreFacts = yield from insist(ReadStore())
+        if committed is not None:
+            end = within(committed.query_id, committed.end)
+            check_committed(facts, Committed(committed.query_id, committed.batch_id, end))
+        return facts
+
+    def _refuse_rest_of(self, batch_id: int, record: EpochRecord) -> Protocol[None]:
+        """A second call has other rows than the first: to call it a replay would lose them. The epoch is marked, since
+        a start after that finds its range written."""
+        assert self.started is not None, "the first call started"
+        evidence = f"the epoch writer was called twice for batch {batch_id}; only the first call's rows are written"
+        yield from insist(MarkDamaged(self.started.generation, Decided(record), evidence))
+        raise ConfigError(
+            f"the epoch writer was called a second time for batch {batch_id}, which is epoch {record.epoch} with the"
+            " first call's rows: the second call's were not written, and the epoch is marked as damaged. Call it once"
+            " for a batch, with all rows (or give each part a pipeline of its own); then write the missing rows by hand"
+            f" and start once with Pipeline(..., accept_damage={record.epoch}), or start over under a new pipeline"
+            " name, with an empty table and a new checkpoint directory"
+        )
+
+    def _range(self, query: RunningQuery, batch_id: int, running: Running) -> Protocol[Range]:
+        end = yield from offset_log.end_of_running(query.root, batch_id)
+        _check_is_run(query, batch_id, end, running.end)
+        if self._last_end is not None and self._last_end[0] == batch_id - 1:
+            return Range(self._last_end[1], within(query.query_id, end))
+        before = yield from offset_log.end_before(query.root, batch_id)
+        if before is not None:
+            _check_is_run(query, batch_id, before, running.start)
+        if before is None:
+            start = yield from offset_log.first_start(query.root, batch_id, end)
+            others = yield from others_start(self.pipeline, query.query_id, end)
+            before = Positions.of({**others, **dict(start.items)}, start.marks)
+        return Range(within(query.query_id, before), within(query.query_id, end))
+
+
+def must_drain(query: RunningQuery, outcome: Outcome) -> bool:
+    """Whether a batch that was written before must run to nowhere: to skip a completed batch of a stateful query would
+    break the state store's validation."""
+    return outcome.replayed and query.stateful is not False
+
+
+def _check_is_run(query: RunningQuery, batch_id: int, logged: Positions, running: Positions | None) -> None:
+    """The file may be another process's by now: an object store replaces what is there."""
+    if running is not None and logged != running:
+        raise CheckpointMismatch(
+            f"the checkpoint at {query.root} says otherwise of batch {batch_id} than the query that runs it"
+            f" ({logged.differences(running)}): another process writes to that directory. Nothing of the batch was"
+            " written. Stop that process, and start the query again"
+        )

@@ -1,0 +1,273 @@
+"""A pipeline's life in one driver process: its store, its committers and its generation, for queries and batch runs."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import math
+import re
+import threading
+import uuid
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from functools import partial
+from typing import ClassVar, TypeVar
+
+import pyarrow as pa
+
+from onefold.core.contract import (
+    Committable,
+    Committer,
+    Counting,
+    EpochRecord,
+    Guarantee,
+    Identifying,
+    LastResource,
+    LedgerEntry,
+    Sink,
+    SinkKind,
+    TaskId,
+)
+from onefold.core.dead_letters import LETTER_COLUMNS
+from onefold.core.errors import ConfigError, Fenced, OnefoldError
+from onefold.core.job.life import Life, taken_over
+from onefold.core.positions import Range
+from onefold.core.protocol.asking import Protocol
+from onefold.core.protocol.coordinator import Driver
+from onefold.core.protocol.effects import EpochRequest, Pause, StoreFacts
+from onefold.core.protocol.epoch import Initial, Outcome, Started
+from onefold.core.protocol.patience import Patience
+from onefold.core.protocol.runs import DecidedRun
+from onefold.core.store.checkpoint_store import CheckpointStore
+from onefold.core.store.pinned import settle
+from onefold.core.topic_identity import check_counted
+
+__all__ = ["PATIENCE_S", "Session", "check_pipeline_name", "task_of"]
+
+PATIENCE_S = 120.0
+
+log = logging.getLogger("onefold")
+T = TypeVar("T")
+
+
+class Session:
+    """Runs a pipeline's life. Its public calls take turns, also with the sweep's timer."""
+
+    LIFE: ClassVar[type[Life]] = Life
+
+    def __init__(
+        self,
+        name: str,
+        sinks: Sequence[Sink],
+        store: CheckpointStore,
+        patience_s: float,
+        adopt_ledger: bool = False,
+        accept_damage: int | None = None,
+        dead_letters: Sink | None = None,
+    ) -> None:
+        self.name = name
+        self.sinks = tuple(sinks)
+        self.dead_letters = dead_letters  # one more sink to the protocol, of rows of its own
+        self.store = store
+        names = tuple(sink.name for sink in self._everyone)
+        self.life = self.LIFE(name, names, adopt_ledger, accept_damage, self._may_come_late)
+        self.lock = threading.RLock()
+        self.patience = Patience(patience_s)
+        self.write_through: tuple[str, ...] = ()  # known once the sinks were opened
+        self._counted: dict[str, str] | None = None  # the ids of topics whose offsets the sinks may compare
+        committers: dict[str, Committer] = {}
+        with ExitStack() as opened:
+            for sink in self._everyone:
+                committer = self.patience.insist(partial(sink.recover, name), f"opening sink {sink.name!r}")
+                opened.callback(committer.close)
+                committers[sink.name] = committer
+            opened.pop_all()
+        self._driver = Driver(name, store, committers, self.patience)
+
+    @property
+    def _may_come_late(self) -> tuple[str, ...]:
+        """Before there was a sink for bad records there were none: each would have stopped the pipeline."""
+        return () if self.dead_letters is None else (self.dead_letters.name,)
+
+    @property
+    def _everyone(self) -> tuple[Sink, ...]:
+        return self.sinks if self.dead_letters is None else (*self.sinks, self.dead_letters)
+
+    @property
+    def started(self) -> Started | None:
+        """The last start, of this process or, for a run that another one opened, of that."""
+        return self.life.started
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The sinks, in the order in which an epoch commits them."""
+        return self.life.sinks
+
+    def drive(
+        self, protocol: Protocol[T], run_writers: Callable[[EpochRecord], tuple[Committable, ...]] | None = None
+    ) -> T:
+        """Run one of the life's protocols to its end."""
+        with self.lock:
+            before = self.started
+            try:
+                return self._driver.run(protocol, run_writers)
+            finally:
+                if self.started is not before and self.started is not None:
+                    log.info(
+                        "pipeline %r: generation %d, %d epochs finished, %d given up",
+                        self.name,
+                        self.started.generation.number,
+                        self.started.finished,
+                        self.started.given_up,
+                    )
+
+    def start(self, initial: Initial | None) -> Started:
+        """Take over the pipeline: a new generation, recovery, frozen positions. Before every query and batch run."""
+        return self.drive(self.life.start(initial))
+
+    def run_epoch(
+        self,
+        request: EpochRequest,
+        run_writers: Callable[[EpochRecord], tuple[Committable, ...]],
+        runs_max: int = 3,
+    ) -> Outcome:
+        """One range, exactly once, under the generation of the last start; the writers run at most `runs_max` times."""
+        return self.drive(self.life.run_epoch(request, runs_max), run_writers)
+
+    @property
+    def _may_sweep(self) -> bool:
+        """Not for a query whose checkpoint did not agree: then the store may be an older copy, which knows less."""
+        return self.started is not None and (self.life.is_swept or not self.life.HAS_CHECKPOINT)
+
+    def sweep(self) -> None:
+        """Between epochs: remove what zombies prepared since. Does nothing while an epoch runs."""
+        if self.lock.acquire(blocking=False):
+            try:
+                if self._may_sweep:
+                    self._driver.run(self.life.sweep())
+            finally:
+                self.lock.release()
+
+    def sweep_at_the_end(self) -> None:
+        """Once a run or a query is over: tasks that came late may have prepared something since its last sweep.
+
+        It waits for no server and raises nothing: what it cannot remove, the next start does. A run that was refused
+        beside an older copy of the store leaves everything to a newer one.
+        """
+        if not self._may_sweep or not self.lock.acquire(blocking=False):
+            return
+        try:
+            Driver(self.name, self.store, self._driver.committers, _raise).run(self.life.sweep())
+        except OnefoldError as error:
+            log.warning("what tasks that came late have prepared stays until the next start: %s", error)
+        finally:
+            self.lock.release()
+
+    def check_store_reaches(self, others: str | None) -> None:
+        """SQLite is one file on this machine: processes or a checkpoint elsewhere (`others` says which) outlive it."""
+        if self.store.is_local and others is not None:
+            raise ConfigError(
+                f"the checkpoint store is a SQLite file, but {others}: give the pipeline a"
+                " Postgres store (store='postgresql+psycopg://...'), or, where a SqlSink is to write to that file, a"
+                " master and a checkpoint on this machine"
+            )
+
+    def facts(self) -> StoreFacts:
+        """What the store knows of the pipeline; waits for a store that is down."""
+        return self.patience.insist(lambda: self.store.facts(self.name), "reading the store")
+
+    def settle(self, name: str, find: Callable[[], str]) -> str:
+        """What was first found under that name, for good."""
+        return self.patience.insist(lambda: settle(self.store, self.name, name, find), "reading the store")
+
+    def decided_run(self, run: str) -> DecidedRun | None:
+        """The batch run of that name, if it was ever decided."""
+        return self.patience.insist(lambda: self.store.decided_run(self.name, run), "reading the store")
+
+    def ledgers(self) -> dict[str, LedgerEntry | None]:
+        """What each destination says of the pipeline."""
+        committers = self._driver.committers
+        return {name: self.patience.insist(committers[name].ledger, "reading the ledger") for name in self.names}
+
+    def taken_over(self, because: OnefoldError) -> Fenced | None:
+        """Fenced, if a newer generation exists; None if not, or if the store doesn't answer now."""
+        try:
+            facts = self.store.facts(self.name)
+        except OnefoldError:
+            return None
+        return None if self.started is None else taken_over(self.started, facts, because)
+
+    def close(self) -> None:
+        with self.lock:
+            self.sweep_at_the_end()
+            self.life.started = None
+            for committer in self._driver.committers.values():
+                committer.close()
+            self.store.close()
+
+    def open_sinks(self, schema: pa.Schema) -> str:
+        """Before the first writers of a query: tables, settings, permissions. Returns the job's fingerprint."""
+        for sink in self._everyone:
+            rows = LETTER_COLUMNS if sink is self.dead_letters else schema
+            committer = self.patience.insist(partial(sink.open, self.name, rows), f"opening sink {sink.name!r}")
+            self._driver.committers[sink.name].close()
+            self._driver.committers[sink.name] = committer
+        guarantees = {sink.name: sink.guarantee() for sink in self._everyone}
+        for name, promise in guarantees.items():
+            log.info("sink %r: %s", name, promise)
+        merging = [name for name, promise in guarantees.items() if promise.kind is SinkKind.LAST_RESOURCE]
+        if len(merging) > 1:
+            raise ConfigError(
+                f"the sinks {', '.join(merging)} would each have to be the one transaction that decides, and only one"
+                " can: use delivery='two_phase' for the others"
+            )
+        self._driver.last_resource = merging[0] if merging else None
+        if merging:
+            committer = self._driver.committers[merging[0]]
+            assert isinstance(committer, LastResource)
+            if not self.patience.insist(partial(self._is_shared, committer), "looking for the checkpoint store"):
+                raise ConfigError(
+                    f"sink {merging[0]!r} merges inside the decision's own transaction, so the checkpoint store must be"
+                    " in its database: leave out store=, or use delivery='two_phase'"
+                )
+        # The shortest-lived first: the order goes into the epoch's record, and recovery keeps it.
+        self.life.sinks = tuple(sorted(self.names, key=lambda name: _lifetime_s(guarantees[name])))
+        kinds = {name: promise.kind for name, promise in guarantees.items()}
+        self.write_through = tuple(name for name, kind in kinds.items() if kind is SinkKind.WRITE_THROUGH)
+        modes = {name: promise.mode for name, promise in guarantees.items()}
+        identities = {sink.name: sink.identity() for sink in self._everyone if isinstance(sink, Identifying)}
+        return hashlib.sha256(
+            f"{schema.to_string()}{sorted(modes.items())}{sorted(identities.items())}".encode()
+        ).hexdigest()[:16]
+
+    def check_counted(self, span: Range) -> None:
+        """Before an epoch: that no sink compares its offsets with those of another topic that had the name before."""
+        ids = span.end.topic_ids()
+        if ids == self._counted:
+            return
+        for name, committer in self._driver.committers.items():
+            if isinstance(committer, Counting):
+                others = self.patience.insist(committer.counted, "reading the ledger")
+                check_counted(name, span, others)
+        self._counted = ids
+
+    def _is_shared(self, committer: LastResource) -> bool:
+        return committer.shares_store(self.store.id())
+
+
+def _lifetime_s(promise: Guarantee) -> float:
+    return math.inf if promise.prepared_s is None else promise.prepared_s
+
+
+def _raise(pause: Pause) -> None:
+    raise pause.because
+
+
+def task_of(record: EpochRecord) -> TaskId:
+    """What the writers of an epoch are told; each attempt then takes an id of its own."""
+    return TaskId(record.pipeline, record.generation, record.epoch, record.timestamp_ms, uuid.uuid4())
+
+
+def check_pipeline_name(name: str) -> None:
+    if not re.fullmatch(r"[^\s/]+", name) or len(name) > 100:
+        raise ConfigError(f"a pipeline's name has 1 to 100 characters, no white space and no slash: {name!r}")

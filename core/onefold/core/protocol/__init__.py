@@ -1,0 +1,1 @@
+"""The epoch protocol, its effects and decisions, and the coordinator that performs them."""

@@ -1,0 +1,168 @@
+"""The real driver: performs the protocol's effects on a store, committers and writers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from onefold.core.contract import (
+    Committable,
+    Committer,
+    EpochRecord,
+    Generation,
+    LastResource,
+    LedgerEntry,
+    WriteThrough,
+)
+from onefold.core.errors import OnefoldError
+from onefold.core.failpoints import failpoint
+from onefold.core.protocol.asking import Protocol
+from onefold.core.protocol.effects import (
+    Abort,
+    AcceptDamage,
+    AcquireGeneration,
+    Adopt,
+    Announce,
+    Bind,
+    Commit,
+    Complete,
+    Decide,
+    Effect,
+    FindEpoch,
+    Freeze,
+    GiveUp,
+    ListFolder,
+    ListLeftovers,
+    MarkDamaged,
+    OpenEpoch,
+    Pause,
+    ReadFile,
+    ReadLedger,
+    ReadStore,
+    RunWriters,
+    Verify,
+    WriteLedger,
+)
+from onefold.core.protocol.store_protocol import Files, Merge, Store
+
+__all__ = ["Driver"]
+
+T = TypeVar("T")
+RunWritersHere = Callable[[EpochRecord], tuple[Committable, ...]]
+
+
+class Driver:
+    """Runs a protocol generator to its end, in this thread.
+
+    `pause` waits before the protocol asks again, and raises the error it is given when it is out of patience.
+    `last_resource` names the one sink whose merge is part of the decision, if there is one. `files` is where the
+    query's checkpoint is, of a pipeline that has one.
+    """
+
+    def __init__(
+        self,
+        pipeline: str,
+        store: Store,
+        committers: Mapping[str, Committer],
+        pause: Callable[[Pause], None],
+        last_resource: str | None = None,
+        files: Files | None = None,
+    ) -> None:
+        self.pipeline = pipeline
+        self.store = store
+        self.committers = dict(committers)
+        self.pause = pause
+        self.last_resource = last_resource
+        self.files = files
+
+    def run(self, protocol: Protocol[T], run_writers: RunWritersHere | None = None) -> T:
+        """Drive `protocol` and return its result. `run_writers` is needed by `epoch` alone."""
+        try:
+            effect = next(protocol)
+            while True:
+                name = type(effect).__name__
+                failpoint(f"before:{name}")
+                try:
+                    answer = self.perform(effect, run_writers)
+                except OnefoldError as error:
+                    effect = protocol.throw(error)
+                else:
+                    failpoint(f"after:{name}")
+                    effect = protocol.send(answer)
+        except StopIteration as stop:
+            result: T = stop.value
+            return result
+
+    def perform(self, effect: Effect, run_writers: RunWritersHere | None = None) -> Any:
+        """Carry out one effect, and answer as it says."""
+        store, now_ms = self.store, time.time_ns() // 1_000_000
+        match effect:
+            case AcquireGeneration(above):
+                return store.acquire(self.pipeline, above)
+            case ReadLedger(sink):
+                return self.committers[sink].ledger()
+            case Bind(sink, binding):
+                return self.committers[sink].bind(binding)
+            case ReadStore():
+                return store.facts(self.pipeline)
+            case ReadFile(path):
+                assert self.files is not None, "only a query has a checkpoint"
+                return self.files.read(path)
+            case ListFolder(path):
+                assert self.files is not None, "only a query has a checkpoint"
+                return self.files.names(path)
+            case Adopt(generation, entry, sinks):
+                return store.adopt(generation, entry, sinks, now_ms)
+            case Freeze(generation, initial):
+                return store.freeze(generation, initial)
+            case FindEpoch(request):
+                return store.find(self.pipeline, request)
+            case OpenEpoch(generation, request, after):
+                return store.open_epoch(generation, request, after, now_ms)
+            case Announce(sink, record):
+                committer = self.committers[sink]
+                assert isinstance(committer, WriteThrough), committer
+                return committer.announce(record)
+            case RunWriters(record):
+                assert run_writers is not None, "only the epoch protocol runs writers, and it is given some"
+                return run_writers(record)
+            case Verify(sink, committables):
+                return self.committers[sink].verify(committables)
+            case Decide(generation, record, manifest):
+                merge = self._merge(generation, record, manifest)
+                return store.decide(generation, record, manifest, now_ms, merge)
+            case Commit(sink, decided):
+                return self.committers[sink].commit(decided, decided.of(sink))
+            case WriteLedger(sink, entry):
+                return self.committers[sink].record(entry)
+            case Complete(generation, decided):
+                return store.complete(generation, decided, now_ms)
+            case GiveUp(generation, record):
+                return store.give_up(generation, record)
+            case MarkDamaged(generation, decided, evidence):
+                return store.damage(generation, decided, evidence)
+            case AcceptDamage(generation, record):
+                return store.accept_damage(generation, record)
+            case ListLeftovers(sink, up_to_generation):
+                return self.committers[sink].leftovers(up_to_generation)
+            case Abort(sink, committables):
+                return self.committers[sink].abort(committables)
+            case Pause():
+                return self.pause(effect)
+
+    def _merge(self, generation: Generation, record: EpochRecord, manifest: tuple[Committable, ...]) -> Merge | None:
+        """The last-resource sink's part of the decision: its rows and its ledger row, in the store's transaction."""
+        if self.last_resource is None:
+            return None
+        committer = self.committers[self.last_resource]
+        assert isinstance(committer, LastResource), committer
+        mine = tuple(c for c in manifest if c.sink == self.last_resource)
+        entry = LedgerEntry(
+            epoch=record.epoch,
+            generation=generation.number,
+            timestamp_ms=record.timestamp_ms,
+            positions=record.range.end,
+            store_id=self.store.id(),
+        )
+        return lambda connection: committer.merge(connection, record, mine, entry)

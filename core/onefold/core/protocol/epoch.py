@@ -1,0 +1,384 @@
+"""The epoch protocol, written once: generators that yield effects and are sent the answers. No I/O.
+
+    start   before every start of a query: take over the store and every sink, finish or give up what earlier lives
+            left, freeze the positions
+    epoch   one range of the source, exactly once: open, write, verify, decide, commit, complete
+    sweep   remove prepared work that nobody will ever commit; also on a timer
+
+The safety rests on three things: Decide is a compare-and-set that only the newest generation can win; only what a
+decided manifest names is ever committed; and nobody decides whose generation is not the one that every sink is bound
+to, since two stores may be alive. A zombie may prepare; nobody commits it, and the sweep removes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
+
+from onefold.core.contract import Binding, Committable, Decided, EpochRecord, EpochState, Generation, LedgerEntry
+from onefold.core.errors import (
+    CheckpointMismatch,
+    Damaged,
+    Fenced,
+    InDoubt,
+    OnefoldError,
+    OutOfResources,
+    Retriable,
+    Terminal,
+    WorkLost,
+)
+from onefold.core.positions import Positions
+from onefold.core.protocol.asking import Protocol
+from onefold.core.protocol.asking import insist as _insist
+from onefold.core.protocol.binding import check_bound, is_foreign, not_mine
+from onefold.core.protocol.effects import (
+    Abort,
+    AcceptDamage,
+    AcquireGeneration,
+    Adopt,
+    Announce,
+    Bind,
+    Commit,
+    Complete,
+    Decide,
+    EpochRequest,
+    FindEpoch,
+    Freeze,
+    GiveUp,
+    ListLeftovers,
+    MarkDamaged,
+    OpenEpoch,
+    Pause,
+    ReadLedger,
+    ReadStore,
+    RunWriters,
+    StoreFacts,
+    Verify,
+    WriteLedger,
+)
+from onefold.core.protocol.recovery import (
+    Replay,
+    Resolution,
+    adoption,
+    check_setting,
+    doomed,
+    ledger_end,
+    place,
+    resolve,
+)
+
+__all__ = ["Initial", "Outcome", "Protocol", "Started", "epoch", "start", "sweep"]
+
+
+@dataclass(frozen=True, slots=True)
+class Initial:
+    """Where the source would start by its settings, if it never did; with `from_ledger`, where the ledger stands."""
+
+    positions: Positions
+    from_ledger: bool = False
+    setting: str | None = None  # what the positions were found by
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """What a start found: the generation to work under and where a new checkpoint's first batch begins.
+
+    `until` is where that batch must end: an epoch that writes through was begun, and runs again exactly as it was.
+    """
+
+    generation: Generation
+    store_id: str
+    start: Positions | None
+    finished: int
+    given_up: int
+    until: Positions | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a range: the epoch's record, and whether it had been decided before this call."""
+
+    record: EpochRecord
+    replayed: bool
+
+
+def start(
+    sinks: tuple[str, ...],
+    initial: Initial | None,
+    adopt_ledger: bool = False,
+    accept_damage: int | None = None,
+    may_come_late: Collection[str] = (),
+) -> Protocol[Started]:
+    """Take over the pipeline. Waits for a sink that is down: no query starts beside an unfinished epoch.
+
+    It sweeps nothing: what this store doesn't know, a newer copy of it may have decided. A query's checkpoint tells.
+
+    Of `sinks`, those that `may_come_late` need not have been there from the first epoch on.
+    """
+    ledgers = yield from _read_ledgers(sinks)
+    seen = [n for entry in ledgers.values() if entry for n in _generations(entry)]
+    generation: Generation = yield from _insist(AcquireGeneration(above=max(seen, default=0)))
+    facts: StoreFacts = yield from _insist(ReadStore())
+    if adopt_ledger:
+        facts = yield from _adopt(generation, facts, sinks, may_come_late)
+    resolution = yield from _resolve(generation, facts, sinks, accept_damage, may_come_late)
+    yield from _bind(Binding(facts.store_id, generation.number), sinks)
+    for record in resolution.accepted:
+        decided = yield from _insist(AcceptDamage(generation, record))
+        yield from _complete(generation, facts.store_id, decided)
+    for decided in resolution.finish:
+        yield from _finish(generation, facts.store_id, decided)
+    for record in resolution.give_up:
+        yield from _insist(GiveUp(generation, record))
+    if resolution.finish or resolution.accepted:
+        facts = yield from _insist(ReadStore())
+        yield from _resolve(generation, facts, sinks, may_come_late=may_come_late)
+    position, until = None, None
+    if initial is not None:
+        position, until = yield from _first_batch(generation, initial, facts)
+    return Started(generation, facts.store_id, position, len(resolution.finish), len(resolution.give_up), until)
+
+
+def epoch(generation: Generation, store_id: str, request: EpochRequest, runs_max: int = 3) -> Protocol[Outcome]:
+    """Process one range exactly once. Writers that fail run again, at most `runs_max` times in all; where a server was
+    merely out of something, after a pause, for as long as the driver has patience.
+
+    Where it ends with InDoubt its decision may land later: the same process, too, starts anew before it asks again."""
+    facts: StoreFacts = yield from _insist(ReadStore())
+    found: EpochRecord | None = yield from _insist(FindEpoch(request))
+    match place(facts, found, request):
+        case Replay(record):
+            if record.state is EpochState.DECIDED:  # maybe since the facts were read
+                yield from _finish(generation, store_id, Decided(record))
+            return Outcome(record, replayed=True)
+    runs = waits = 0
+    while True:
+        record = yield from _insist(OpenEpoch(generation, request, facts.last.epoch if facts.last else 0))
+        for sink in record.write_through:
+            yield from _insist(Announce(sink, record))
+        try:
+            manifest = yield from _prepare(record)
+            decided = yield from _decide(generation, store_id, record, manifest)
+            break
+        except InDoubt:
+            raise  # it may have been decided: no abort, no sweep, no rerun
+        except OutOfResources as error:
+            yield from _abort_run(generation, record)
+            waits += 1
+            yield Pause(waits, RunWriters(record), error)
+        except Retriable:
+            yield from _abort_run(generation, record)
+            runs += 1
+            if runs >= runs_max:
+                raise
+        except (Fenced, CheckpointMismatch):
+            raise  # somebody else is at work here: what was prepared is for the next recovery to remove
+        except OnefoldError:
+            yield from _abort_run(generation, record)
+            raise
+    yield from _finish(generation, store_id, decided)
+    yield from sweep(generation, request.sinks)
+    return Outcome(decided.record, replayed=False)
+
+
+def sweep(generation: Generation, sinks: Iterable[str]) -> Protocol[int]:
+    """Remove what no manifest names: list first, then read the store, then remove. Returns how many were removed."""
+    removed = 0
+    for sink in sinks:
+        listed: tuple[Committable, ...] = tuple((yield from _insist(ListLeftovers(sink, generation.number))))
+        if not listed:
+            continue
+        facts: StoreFacts = yield from _insist(ReadStore())
+        condemned = doomed(facts, generation, listed)
+        if condemned:
+            yield from _insist(Abort(sink, condemned))
+            removed += len(condemned)
+    return removed
+
+
+def _generations(entry: LedgerEntry) -> list[int]:
+    """All that have left a trace in a destination."""
+    told = [entry.announced.generation] if entry.announced is not None else []
+    return [entry.generation, *(member.generation for member in entry.members), *told]
+
+
+def _first_batch(
+    generation: Generation, initial: Initial, facts: StoreFacts
+) -> Protocol[tuple[Positions, Positions | None]]:
+    """Where a new checkpoint's first batch begins, and where it must end, if it must."""
+    if facts.begun is not None:
+        return facts.begun.range.start, facts.begun.range.end
+    if initial.from_ledger:
+        return ledger_end(facts, generation.pipeline), None
+    frozen: Positions = yield from _insist(Freeze(generation, initial.positions.with_setting(initial.setting)))
+    check_setting(facts, frozen, initial.setting)
+    return frozen.with_setting(None), None
+
+
+def _resolve(
+    generation: Generation,
+    facts: StoreFacts,
+    sinks: tuple[str, ...],
+    accept_damage: int | None = None,
+    may_come_late: Collection[str] = (),
+) -> Protocol[Resolution]:
+    """Hold store and ledgers against each other. A newer generation moves both meanwhile: that is no mismatch."""
+    ledgers = yield from _read_ledgers(sinks)
+    try:
+        return resolve(facts, ledgers, accept_damage, may_come_late)
+    except Terminal as error:
+        now: StoreFacts = yield from _insist(ReadStore())
+        if now.generation <= generation.number:
+            raise  # below: the store went back under this start, which the error is about
+        raise not_mine(generation, now.generation) from error
+
+
+def _prepare(record: EpochRecord) -> Protocol[tuple[Committable, ...]]:
+    manifest: tuple[Committable, ...] = yield RunWriters(record)
+    yield from _verify(record, manifest)
+    return manifest
+
+
+def _verify(record: EpochRecord, manifest: tuple[Committable, ...]) -> Protocol[None]:
+    for sink in record.sinks:
+        yield Verify(sink, tuple(c for c in manifest if c.sink == sink))
+
+
+def _decide(
+    generation: Generation, store_id: str, record: EpochRecord, manifest: tuple[Committable, ...]
+) -> Protocol[Decided]:
+    """Send the same Decide until it is answered. Once one went unanswered, only success or Fenced is an answer:
+    the lost one may still land, whatever the store says meanwhile. Until then the work must live: it is looked at
+    again before each, since waiting for the store or for a ledger may have taken all the life that was left. So are the
+    sinks' bindings: whoever bound them since sweeps this work, or had it before it was there and never will."""
+    attempt, in_doubt = 0, False
+    while True:
+        if attempt and not in_doubt:
+            yield from _verify(record, manifest)
+        if not in_doubt:
+            try:
+                yield from _look(Binding(store_id, generation.number), record.sinks)
+            except (Retriable, InDoubt) as error:  # a look leaves nothing in doubt
+                attempt += 1
+                yield Pause(attempt, Decide(generation, record, manifest), error)
+                continue
+        try:
+            decided: Decided = yield Decide(generation, record, manifest)
+            return decided
+        except (Fenced, WorkLost) as error:
+            if in_doubt and isinstance(error, WorkLost):
+                raise _undecided(record, error) from error
+            raise
+        except (Retriable, InDoubt) as error:
+            in_doubt = in_doubt or isinstance(error, InDoubt)
+            attempt += 1
+            because = _undecided(record, error) if in_doubt else error
+            yield Pause(attempt, Decide(generation, record, manifest), because)
+        except OnefoldError as error:
+            if in_doubt:
+                raise _undecided(record, error) from error
+            raise
+
+
+def _look(mine: Binding, sinks: Iterable[str]) -> Protocol[None]:
+    """Whether every sink is still this driver's. What it prepared is listed from here on, so that whoever binds the
+    sinks later finds it."""
+    for sink in sinks:
+        check_bound((yield ReadLedger(sink)), mine, sink)
+
+
+def _undecided(record: EpochRecord, error: OnefoldError) -> InDoubt:
+    return InDoubt(
+        f"the decision on epoch {record.epoch} of pipeline {record.pipeline!r} went unanswered, and it is not known"
+        f" whether it was made ({error}). Start the pipeline again once the checkpoint store answers: it finds out"
+    )
+
+
+def _finish(generation: Generation, store_id: str, decided: Decided) -> Protocol[None]:
+    """Past the commit point there is only forward: commit in every sink, write the ledgers, complete."""
+    damage = yield from _commit_all(decided)
+    if damage is not None:
+        yield from _insist(MarkDamaged(generation, decided, str(damage)))
+        raise damage
+    yield from _complete(generation, store_id, decided)
+
+
+def _complete(generation: Generation, store_id: str, decided: Decided) -> Protocol[None]:
+    record = decided.record
+    entry = LedgerEntry(
+        epoch=record.epoch,
+        generation=generation.number,
+        timestamp_ms=record.timestamp_ms,
+        positions=record.range.end,
+        store_id=store_id,
+    )
+    for sink in record.sinks:
+        yield from _insist(WriteLedger(sink, entry))
+    yield from _insist(Complete(generation, decided))
+
+
+def _commit_all(decided: Decided) -> Protocol[Damaged | None]:
+    """Each sink by itself: one that is down or damaged must not let another's prepared work grow old."""
+    attempt, waiting, damage = 0, decided.record.sinks, None
+    while waiting:
+        unanswered: dict[str, OnefoldError] = {}
+        for sink in waiting:
+            try:
+                yield Commit(sink, decided)
+            except Damaged as error:
+                damage = damage or error
+            except (Retriable, InDoubt) as error:
+                unanswered[sink] = error
+        waiting = tuple(unanswered)
+        if waiting:
+            attempt += 1
+            yield Pause(attempt, Commit(waiting[0], decided), unanswered[waiting[0]])
+    return damage
+
+
+def _abort_run(generation: Generation, record: EpochRecord) -> Protocol[None]:
+    """Remove what a failed run of the writers prepared; what is prepared later still, the sweep removes."""
+    for sink in record.sinks:
+        listed: tuple[Committable, ...] = tuple((yield from _insist(ListLeftovers(sink, generation.number))))
+        mine = tuple(c for c in listed if (c.epoch, c.generation) == (record.epoch, generation.number))
+        if mine:
+            yield from _insist(Abort(sink, mine))
+
+
+def _adopt(
+    generation: Generation, facts: StoreFacts, sinks: tuple[str, ...], may_come_late: Collection[str]
+) -> Protocol[StoreFacts]:
+    """Take over from another store, or from a newer copy of this one, whose drivers may be alive.
+
+    Bound here, they decide nothing that they had not prepared; swept here, that is gone. Only then do the ledgers say
+    what there is to adopt. What shows beyond them before the sweep is not swept: their store can still finish it.
+    """
+    ledgers = yield from _read_ledgers(sinks)
+    is_taken_over = any(entry is not None and is_foreign(entry, facts.store_id) for entry in ledgers.values())
+    if adoption(facts, ledgers, may_come_late) is None and not is_taken_over:
+        return facts
+    yield from _bind(Binding(facts.store_id, generation.number, takes_over=True), sinks)
+    yield from sweep(generation, sinks)
+    now = yield from _read_ledgers(sinks)
+    entry = adoption(facts, {sink: _written_under(ledgers[sink], now[sink]) for sink in sinks}, may_come_late)
+    if entry is not None:
+        yield from _insist(Adopt(generation, entry, sinks))
+    adopted: StoreFacts = yield from _insist(ReadStore())
+    return adopted
+
+
+def _written_under(before: LedgerEntry | None, now: LedgerEntry | None) -> LedgerEntry | None:
+    """The row as it is now, under the store that wrote what it stands at: to be bound over changes nothing of that."""
+    return now and replace(now, store_id=before.store_id if before else "")
+
+
+def _bind(binding: Binding, sinks: Iterable[str]) -> Protocol[None]:
+    for sink in sinks:
+        yield from _insist(Bind(sink, binding))
+
+
+def _read_ledgers(sinks: Iterable[str]) -> Protocol[dict[str, LedgerEntry | None]]:
+    ledgers = {}
+    for sink in sinks:
+        ledgers[sink] = yield from _insist(ReadLedger(sink))
+    return ledgers

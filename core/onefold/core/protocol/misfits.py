@@ -1,0 +1,45 @@
+"""Batches that only a user's change, or another source than Kafka's, can bring: refused here. Not simulated."""
+
+from __future__ import annotations
+
+from onefold.core.contract import EpochRecord
+from onefold.core.errors import CheckpointMismatch
+from onefold.core.positions import Positions, Relation
+from onefold.core.protocol.effects import EpochRequest, StoreFacts
+
+__all__ = ["by_batch_number", "check_has_order", "check_is_from_this_start"]
+
+
+def check_is_from_this_start(facts: StoreFacts, request: EpochRequest, base: Positions) -> None:
+    """Where nothing was written yet, a batch that starts elsewhere has the DataFrame of another start."""
+    start = request.range.start
+    if facts.last is None and start.relation_to(base) is not Relation.SAME:
+        raise CheckpointMismatch(
+            f"batch {request.batch_id} of query {request.query_id} starts elsewhere than this pipeline, which has"
+            f" written nothing yet ({start.differences(base)}): the DataFrame, or its checkpoint, is from"
+            " another start. Nothing was written; start with a new, empty checkpoint directory and the DataFrame"
+            " that the last pipeline.read returned"
+        )
+
+
+def check_has_order(request: EpochRequest, base: Positions) -> None:
+    """Positions of another topic of the name, or of other sources, are neither a gap nor an overlap."""
+    start = request.range.start
+    if start.relation_to(base) is Relation.UNORDERED:
+        raise CheckpointMismatch(
+            f"batch {request.batch_id} of query {request.query_id} does not start where the last epoch ended"
+            f" ({start.differences(base)}), and of such positions nobody can tell which is later: the"
+            " checkpoint is an older copy, or another pipeline's, or a topic was made anew. Nothing was written;"
+            " restore the checkpoint, or start over under a new pipeline name, with an empty table"
+        )
+
+
+def by_batch_number(last: EpochRecord | None, query_id: str, batch_id: int, end: Positions) -> Relation | None:
+    """How the end of a query's batch lies to the last epoch's where the positions have no order: of one query's
+    batches the numbers have one. None where the positions tell."""
+    is_another_source = any(name.startswith("#") for name, _ in end.items)
+    if not is_another_source or last is None or last.query_id != query_id:
+        return None
+    if end.relation_to(last.range.end) is Relation.SAME:
+        return None
+    return Relation.AHEAD if batch_id > last.batch_id else Relation.BEHIND

@@ -1,0 +1,332 @@
+"""What differs between the databases that a checkpoint store, or a sink that shares its transactions, can live in.
+
+One class for each: how a connection is made durable and bounded in waiting, how two that create tables at once keep
+out of each other's way, and what an error means.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, ClassVar
+
+import sqlalchemy as sa
+from sqlalchemy.exc import DataError, DBAPIError, ProgrammingError, SQLAlchemyError
+
+from onefold.core.errors import ConfigError
+from onefold.core.sql import libpq, mariadb_trust, postgres_trust, sqlite_trust
+
+__all__ = ["Backend", "Meaning", "backend_of", "reason", "url_of"]
+
+IDLE_S_MAX = 3600
+
+
+class Meaning(enum.Enum):
+    """What an error says of the transaction it came in."""
+
+    BAD_ROW = "a row was refused"
+    HOPELESS = "waiting can't cure it: a setting, a permission, a name"
+    EXHAUSTED = "the server has no connection, slot or disk to spare"
+    PASSING = "it may go away"
+    BROKEN = "the connection broke, or the server went away in the middle"
+
+
+class Backend(ABC):
+    """One kind of database. `is_local`: only processes of this machine can use it."""
+
+    name: ClassVar[str]  # as people call it
+    driver: ClassVar[str]  # the one whose errors are known here
+    is_local: ClassVar[bool] = False
+
+    @abstractmethod
+    def engine(self, url: sa.URL, lock_timeout_s: float, application: str) -> sa.Engine:
+        """Sessions that commit durably, read committed, and wait for nobody for longer than that."""
+
+    @abstractmethod
+    def meaning(self, error: SQLAlchemyError) -> Meaning: ...
+
+    def hint(self, error: SQLAlchemyError) -> str:
+        """What to do about the error, as the end of its text; nothing where the text says all that is known."""
+        del error
+        return ""
+
+    def let_idle(self, connection: sa.Connection) -> None:
+        """Let the transaction at hand be idle for up to `IDLE_S_MAX`: it locks nothing that others wait for."""
+        del connection
+
+    @contextmanager
+    def alone(self, engine: sa.Engine) -> Iterator[None]:
+        """Around a transaction that creates tables, where its own locks don't keep others out."""
+        del engine
+        yield
+
+    def lock_creation(self, connection: sa.Connection) -> None:
+        """Inside a transaction that creates tables, where they are part of it."""
+        del connection
+
+    def check_ours(self, connection: sa.Connection) -> None:
+        """Raise ConfigError where somebody else has put something in place of onefold's own tables."""
+        del connection
+
+
+class SqliteBackend(Backend):
+    name, driver, is_local = "SQLite", "pysqlite", True
+
+    _HOPELESS = ("unable to open database file", "readonly database", "not a database", "is malformed")
+    _HOPELESS_CODES = ("SQLITE_ERROR", "SQLITE_PERM", "SQLITE_AUTH", "SQLITE_TOOBIG", "SQLITE_RANGE")
+    _BAD_ROW_CODES = ("SQLITE_CONSTRAINT", "SQLITE_MISMATCH")
+
+    def engine(self, url: sa.URL, lock_timeout_s: float, application: str) -> sa.Engine:
+        del application
+        engine = sa.create_engine(url, connect_args={"timeout": lock_timeout_s})
+        sa.event.listen(engine, "connect", self._set)
+        sa.event.listen(engine, "begin", self._begin)
+        path = url.database
+        if path and path != ":memory:" and not path.startswith("file:"):
+            sa.event.listen(engine, "do_connect", lambda *_: sqlite_trust.check_file(Path(path)))
+        return engine
+
+    @staticmethod
+    def _set(connection: Any, _record: Any) -> None:
+        connection.isolation_level = None  # we begin transactions ourselves
+        connection.execute("PRAGMA journal_mode=WAL")
+        connection.execute("PRAGMA synchronous=FULL")
+
+    @staticmethod
+    def _begin(connection: sa.Connection) -> None:
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+    def meaning(self, error: SQLAlchemyError) -> Meaning:
+        code = str(getattr(getattr(error, "orig", None), "sqlite_errorname", None) or "")
+        if code.startswith(self._BAD_ROW_CODES):
+            return Meaning.BAD_ROW
+        if code in self._HOPELESS_CODES or any(word in reason(error) for word in self._HOPELESS):
+            return Meaning.HOPELESS
+        # COMMIT says FULL only where its last page, which makes it one, found no room in the WAL.
+        return {"SQLITE_BUSY": Meaning.PASSING, "SQLITE_FULL": Meaning.EXHAUSTED}.get(code, Meaning.BROKEN)
+
+
+class PostgresBackend(Backend):
+    name, driver = "Postgres", "psycopg"
+
+    # A COMMIT answered with these broke off in the middle (connection lost, server going down, or Postgres's own
+    # "completion unknown"); with any other it has rolled back, as for a deferred constraint.
+    _BROKEN = ("08", "57P", "40003")
+    _HOPELESS = ("0A", "28", "2B", "3D", "3F", "42")
+    _EXHAUSTED = "53"
+
+    def engine(self, url: sa.URL, lock_timeout_s: float, application: str) -> sa.Engine:
+        defaults: dict[str, Any] = {
+            "application_name": application,
+            "connect_timeout": 10,
+            "keepalives_idle": 10,
+            "tcp_user_timeout": 30_000,
+            "target_session_attrs": "read-write",  # a standby takes connections too
+        }
+        # No statement is prepared by name, and no setting is the session's: a pooler in transaction mode gives each
+        # transaction another one. Sinks copy Arrow's texts as they are, in UTF-8, whatever the database's encoding is.
+        connect_args = {key: value for key, value in defaults.items() if key not in url.query}
+        connect_args |= {"prepare_threshold": None, "client_encoding": "UTF8"}
+        engine = sa.create_engine(
+            url,
+            isolation_level="READ COMMITTED",
+            pool_pre_ping=True,
+            connect_args=connect_args,
+            use_native_hstore=False,  # or each connection looks a type up before its first transaction sets the path
+        )
+        settings = self._settings(lock_timeout_s)
+
+        def find_path(connection: Any, record: Any) -> None:
+            with connection.cursor() as cursor:
+                for statement in postgres_trust.SAFE_PATH:
+                    cursor.execute(statement)
+                (record.info["search_path"],) = cursor.fetchone()
+            connection.rollback()
+
+        def begin(connection: sa.Connection) -> None:
+            connection.exec_driver_sql(f"SET LOCAL search_path = {connection.info['search_path']}".replace("%", "%%"))
+            connection.exec_driver_sql(settings)
+
+        sa.event.listen(engine, "connect", find_path)
+        sa.event.listen(engine, "begin", begin)
+        return engine
+
+    @staticmethod
+    def _settings(lock_timeout_s: float) -> str:
+        """A driver that was frozen or cut off in mid-transaction must not keep the pipeline's row locked."""
+        settings = {
+            "lock_timeout": int(lock_timeout_s * 1000),
+            "idle_in_transaction_session_timeout": int(lock_timeout_s * 500),
+            "tcp_keepalives_idle": 10,
+            "tcp_user_timeout": 30_000,
+        }
+        chosen = "".join(f", set_config('{name}', '{value}', true)" for name, value in settings.items())
+        durable = "CASE current_setting('synchronous_commit') WHEN 'remote_apply' THEN 'remote_apply' ELSE 'on' END"
+        return f"SELECT set_config('synchronous_commit', {durable}, true){chosen}, ({libpq.LIMITS_LIFTED})"
+
+    def let_idle(self, connection: sa.Connection) -> None:
+        idle_ms = str(IDLE_S_MAX * 1000)
+        connection.execute(sa.select(sa.func.set_config("idle_in_transaction_session_timeout", idle_ms, sa.true())))
+
+    def hint(self, error: SQLAlchemyError) -> str:
+        return f". {libpq.READ_ONLY}" if libpq.is_read_only(reason(error)) else ""
+
+    def lock_creation(self, connection: sa.Connection) -> None:
+        """Two that create the same table would collide in the catalogue: as they may here, and then wait."""
+        ask = postgres_trust.asked(connection)
+        if ask("SELECT 1 WHERE to_regclass('onefold_locks') IS NULL", ()):
+            postgres_trust.check_path(ask, "onefold_store")
+            try:
+                with connection.begin_nested():
+                    ask("CREATE TABLE IF NOT EXISTS onefold_locks (name text PRIMARY KEY)", ())
+            except DBAPIError as error:
+                if getattr(error.orig, "sqlstate", None) not in ("23505", "42P07"):
+                    raise
+        postgres_trust.check_ours(ask, ["onefold_locks"])
+        postgres_trust.take_turn(ask, "onefold_locks", "tables")
+
+    def meaning(self, error: SQLAlchemyError) -> Meaning:
+        state = str(getattr(getattr(error, "orig", None), "sqlstate", None) or "")
+        if libpq.refuses_row(state) or (not state and isinstance(error, DataError)):
+            return Meaning.BAD_ROW
+        said = reason(error)
+        if state.startswith(self._EXHAUSTED) or (not state and libpq.is_exhaustion(said)):
+            return Meaning.EXHAUSTED
+        if libpq.is_read_only(said):
+            return Meaning.PASSING  # until the primary is found
+        hopeless = state.startswith(self._HOPELESS) or isinstance(error, ProgrammingError)
+        if hopeless or (not state and libpq.is_refusal(said)):
+            return Meaning.HOPELESS
+        return Meaning.BROKEN if not state or state.startswith(self._BROKEN) else Meaning.PASSING
+
+
+class MariaDbBackend(Backend):
+    """MariaDB, and MySQL where it behaves the same. DDL commits by itself here, so a lock outside the transaction
+    keeps two that create tables apart."""
+
+    name, driver = "MariaDB", "pymysql"
+
+    # Of MariaDB's errmsg.h and mysqld_error.h; PyMySQL drops the SQLSTATE that the server sends.
+    _BAD_ROW = (
+        *(1048, 1062, 1216, 1217, 1264, 1265, 1292, 1364, 1366, 1367, 1406, 1411, 1451, 1452, 1586, 1690, 1761, 1762),
+        *(1644, 1874, 1918, 3819, 4025),  # 1644: a trigger's SIGNAL
+    )
+    _HOPELESS = (
+        *(1044, 1045, 1046, 1049, 1051, 1054, 1064, 1072, 1103, 1115, 1118, 1130, 1142, 1143, 1146, 1153, 1227, 1251),
+        *(1267, 1273, 1275, 1286, 1370, 1524, 1665, 1698, 1820, 4151),
+        *(1059, 1166, 1300),  # a name that is too long, or has characters that names have not
+        2026,  # TLS that the URL asks for, and the server has not
+    )
+    _EXHAUSTED = (1021, 1040, 1041, 1114, 1135, 1203, 1226)
+    # 1180 and 1196 are COMMIT's own: part of it may have been done.
+    _BROKEN = (0, 1053, 1152, 1158, 1159, 1160, 1161, 1180, 1184, 1196, 1317, 1927, 2006, 2013, 2014, 2055)
+    _PASSING_FROM, _CLIENT_FROM = 1000, 2000
+    _SQL_MODE = (
+        "STRICT_ALL_TABLES,ERROR_FOR_DIVISION_BY_ZERO,NO_ZERO_DATE,NO_ZERO_IN_DATE,NO_AUTO_VALUE_ON_ZERO,"
+        "NO_ENGINE_SUBSTITUTION"
+    )
+
+    def engine(self, url: sa.URL, lock_timeout_s: float, application: str) -> sa.Engine:
+        del application
+        wait_s = max(1, math.ceil(lock_timeout_s))
+        # A driver that was frozen or cut off in the middle of a transaction must not keep the pipeline's row locked.
+        idle_s = max(1, int(lock_timeout_s / 2))
+
+        def settle(connection: Any, _record: Any) -> None:
+            settings = {
+                "time_zone": "'+00:00'",
+                "innodb_lock_wait_timeout": wait_s,
+                "lock_wait_timeout": wait_s,
+                "wait_timeout": f"GREATEST(@@wait_timeout, {IDLE_S_MAX})",  # it also counts inside transactions
+            }
+            with connection.cursor() as cursor:
+                cursor.execute("SET SESSION " + ", ".join(f"{name}={value}" for name, value in settings.items()))
+                cursor.execute("SELECT @@innodb_flush_log_at_trx_commit")
+                (flush,) = cursor.fetchone()
+            connection.rollback()
+            if flush != 1:
+                warnings.warn(
+                    f"innodb_flush_log_at_trx_commit is {flush} on {url.host}: a crash there may take back what was "
+                    "acknowledged, and exactly-once with it. SET GLOBAL innodb_flush_log_at_trx_commit = 1",
+                    RuntimeWarning,
+                    stacklevel=2,
+                )
+
+        if "local_infile" in url.query:
+            raise ConfigError("local_infile in a URL lets the server read any file of this machine: leave it out")
+        # The mode comes first, since SQLAlchemy quotes names as the server's own one wants it (ANSI_QUOTES) until then.
+        # MySQL's default lets a value that doesn't fit be bent.
+        connect_args = {"charset": "utf8mb4", "sql_mode": self._SQL_MODE} | (
+            {} if "connect_timeout" in url.query else {"connect_timeout": 10}
+        )
+        engine = sa.create_engine(url, isolation_level="READ COMMITTED", pool_pre_ping=True, connect_args=connect_args)
+        sa.event.listen(engine, "connect", settle)
+        sa.event.listen(engine, "begin", lambda connection: self._limit(connection, idle_s))
+        return engine
+
+    @staticmethod
+    def _limit(connection: sa.Connection, idle_s: int) -> None:
+        """End whoever is idle; and nobody who is not: the server's own limit would end a long merge again and again."""
+        if getattr(connection.dialect, "is_mariadb", False):  # MySQL has no such limits
+            connection.exec_driver_sql(f"SET SESSION idle_transaction_timeout = {idle_s}, max_statement_time = 0")
+
+    def let_idle(self, connection: sa.Connection) -> None:
+        self._limit(connection, IDLE_S_MAX)  # the session's next transaction sets it back
+
+    @contextmanager
+    def alone(self, engine: sa.Engine) -> Iterator[None]:
+        with mariadb_trust.turn(engine, self.let_idle):
+            yield
+
+    def check_ours(self, connection: sa.Connection) -> None:
+        mariadb_trust.check_ours(connection)
+
+    def meaning(self, error: SQLAlchemyError) -> Meaning:
+        arguments = getattr(getattr(error, "orig", None), "args", ())
+        number = arguments[0] if arguments and isinstance(arguments[0], int) else 0
+        if number in self._BAD_ROW:
+            return Meaning.BAD_ROW
+        if number in self._HOPELESS or "CERTIFICATE_VERIFY_FAILED" in reason(error):
+            return Meaning.HOPELESS
+        if number in self._EXHAUSTED:
+            return Meaning.EXHAUSTED
+        is_the_servers = self._PASSING_FROM <= number < self._CLIENT_FROM or number > self._CLIENT_FROM + 1000
+        return Meaning.PASSING if is_the_servers and number not in self._BROKEN else Meaning.BROKEN
+
+
+_BACKENDS: dict[str, type[Backend]] = {
+    "sqlite": SqliteBackend,
+    "postgresql": PostgresBackend,
+    "mariadb": MariaDbBackend,
+    "mysql": MariaDbBackend,
+}
+
+
+def url_of(text: str, whose: str) -> sa.URL:
+    """A user's URL. Raises ConfigError, which quotes none of it: any part may be a password with an odd character."""
+    try:
+        return sa.make_url(text)
+    except (sa.exc.ArgumentError, ValueError):  # ValueError: what stands in the port's place is no number
+        raise ConfigError(
+            f"{whose} URL cannot be read: write dialect://user:password@host:port/database, as "
+            "mariadb://shop:secret@db:3306/shop, with odd characters percent-encoded (@ is %40, / is %2F, # is %23)"
+        ) from None
+
+
+def backend_of(url: sa.URL) -> tuple[Backend, sa.URL]:
+    """The backend of a URL, and the URL with the driver that it knows. Raises ConfigError for any other."""
+    name, _, driver = url.drivername.partition("+")
+    kind = _BACKENDS.get(name)
+    if kind is None or driver not in ("", kind.driver):
+        known = ", ".join(f"{name}+{kind.driver}" for name, kind in _BACKENDS.items())
+        raise ConfigError(f"{url.drivername!r} is none of the databases and drivers that onefold knows: {known}")
+    return kind(), url.set(drivername=f"{name}+{kind.driver}")
+
+
+def reason(error: SQLAlchemyError) -> str:
+    return str(error.orig if isinstance(error, DBAPIError) and error.orig else error).strip()

@@ -1,0 +1,106 @@
+"""A SQL database as checkpoint store and SQL sinks use it: short durable transactions, and errors that say what took
+effect."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import sqlalchemy as sa
+from sqlalchemy.exc import ArgumentError, CompileError, IdentifierError, MultipleResultsFound, SQLAlchemyError
+
+from onefold.core.errors import BadRecord, ConfigError, InDoubt, OnefoldError, OutOfResources, Retriable
+from onefold.core.sql.backends import Meaning, backend_of, reason, url_of
+
+__all__ = ["Database"]
+
+_ITS_OWN = (ArgumentError, CompileError, IdentifierError, MultipleResultsFound)  # SQLAlchemy's, whatever servers say
+# Of libpq and of PyMySQL, where they may stand in a URL's query.
+_SECRETS = ("password", "passwd", "sslpassword", "ssl_key_password", "oauth_client_secret")
+
+
+class Database:
+    """One database by its SQLAlchemy URL. `who` uses it, for the texts of errors; `application` is for the server."""
+
+    def __init__(
+        self, url: str, lock_timeout_s: float, who: str = "the checkpoint store", application: str = "onefold store"
+    ) -> None:
+        self.who = who
+        self.backend, self.url = backend_of(url_of(url, f"{who}'s"))
+        try:
+            self.engine = self.backend.engine(self.url, lock_timeout_s, application)
+        except (SQLAlchemyError, ImportError) as error:
+            raise ConfigError(f"{who}'s URL is not usable: {error}") from error
+
+    def __str__(self) -> str:
+        return self.url.difference_update_query(_SECRETS).render_as_string(hide_password=True)
+
+    @property
+    def is_local(self) -> bool:
+        """Whether only processes of this machine can use it."""
+        return self.backend.is_local
+
+    def is_there(self) -> bool:
+        """False for a SQLite file that a connection would only now create."""
+        path = self.url.database
+        return not self.is_local or path is None or path.startswith("file:") or Path(path).exists()
+
+    def close(self) -> None:
+        self.engine.dispose()
+
+    @contextmanager
+    def transaction(self) -> Iterator[sa.Connection]:
+        """One transaction. Raises `Retriable` or `ConfigError` where it had no effect, `InDoubt` where its commit is
+        unknown; an error from inside rolls it back."""
+        try:
+            connection = self.engine.connect()
+        except SQLAlchemyError as error:
+            raise self._without_effect("can't be reached", error) from error
+        with connection:
+            try:
+                transaction = connection.begin()
+                yield connection
+            except OnefoldError:
+                with suppress(SQLAlchemyError):  # a dead connection rolls back by itself
+                    connection.rollback()
+                raise
+            except SQLAlchemyError as error:
+                with suppress(SQLAlchemyError):
+                    connection.rollback()
+                raise self._without_effect("refused", error) from error
+            try:
+                transaction.commit()
+            except SQLAlchemyError as error:
+                connection.invalidate()  # what it is in the middle of is unknown: never back into the pool
+                if self.backend.meaning(error) is not Meaning.BROKEN:
+                    raise self._without_effect("refused to commit", error) from error
+                raise InDoubt(f"{self.who} at {self} did not answer a commit: {reason(error)}") from error
+
+    @contextmanager
+    def creating(self) -> Iterator[sa.Connection]:
+        """A transaction, as above, in which nobody else creates onefold's tables."""
+        try:
+            with self.backend.alone(self.engine), self.transaction() as connection:
+                self.backend.lock_creation(connection)
+                self.backend.check_ours(connection)
+                yield connection
+                self.backend.check_ours(connection)  # what was made now, may have been there a moment before
+        except SQLAlchemyError as error:
+            raise self._without_effect("can't be prepared", error) from error
+
+    def _without_effect(self, what: str, error: SQLAlchemyError) -> OnefoldError:
+        said = f"{self.who} at {self} {what}: {reason(error)}{self.backend.hint(error)}"
+        if isinstance(error, _ITS_OWN):
+            return ConfigError(f"{said}. Asking again changes nothing")
+        match self.backend.meaning(error):
+            case Meaning.BAD_ROW:
+                return BadRecord(f"{said}. Nothing was written")
+            case Meaning.HOPELESS:
+                return ConfigError(
+                    f"{said}. Check its URL, its password, and that the role or the folder may be written"
+                )
+            case Meaning.EXHAUSTED:
+                return OutOfResources(said)
+            case Meaning.PASSING | Meaning.BROKEN:
+                return Retriable(said)

@@ -1,0 +1,64 @@
+"""What onefold believes of a MariaDB database: tables of its own, that nobody has put something else in place of.
+
+A table has no owner here, so whoever may CREATE in the database may have been first. A view would run functions as the
+pipeline's user, a trigger would change what is written, and another engine has no transactions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import sqlalchemy as sa
+
+from onefold.core.errors import ConfigError
+from onefold.core.store.tables import MARIADB_OPTIONS
+
+__all__ = ["check_ours", "turn"]
+
+# The names that onefold makes, as a regular expression of MariaDB's.
+_OURS = "^onefold_(store|pipelines|epochs|runs|settled|turns|sql_[a-z]+|(stage|deleted)_[0-9a-f]{32})$"
+_STRANGE = sa.text(
+    "SELECT table_name, CASE WHEN table_type <> 'BASE TABLE' THEN lower(table_type)"
+    " ELSE concat('a table of the engine ', coalesce(engine, 'none')) END"
+    " FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name REGEXP :ours"
+    " AND (table_type <> 'BASE TABLE' OR coalesce(engine, '') <> 'InnoDB')"
+    " UNION ALL SELECT event_object_table, concat('a table with the trigger ', trigger_name)"
+    " FROM information_schema.triggers WHERE event_object_schema = DATABASE() AND event_object_table REGEXP :ours"
+)
+_turns = sa.Table("onefold_turns", sa.MetaData(), sa.Column("name", sa.String(64), primary_key=True), **MARIADB_OPTIONS)
+_NAME = "tables"
+
+
+def check_ours(connection: sa.Connection) -> None:
+    """Raises ConfigError where a name of onefold's is no InnoDB table, or has triggers."""
+    found = connection.execute(_STRANGE, {"ours": _OURS}).first()
+    if found is not None:
+        name, what = found
+        raise ConfigError(
+            f"{name} in this database is {what}, and onefold makes plain InnoDB tables: somebody else was there first,"
+            f" and nothing of it was used. Take their rights to CREATE and TRIGGER here, and drop {name}"
+        )
+
+
+@contextmanager
+def turn(engine: sa.Engine, let_idle: Callable[[sa.Connection], None]) -> Iterator[None]:
+    """One process at a time makes tables, by a row that only those can lock who may write to the database's tables: a
+    lock by name (GET_LOCK) is everybody's. On a connection of its own, since DDL commits by itself."""
+    row = sa.select(_turns.c.name).where(_turns.c.name == _NAME)
+    with engine.connect() as connection:
+        check_ours(connection)
+        if not sa.inspect(connection).has_table(_turns.name):
+            _turns.create(connection, checkfirst=True)
+        connection.execute(_turns.insert().prefix_with("IGNORE").from_select(["name"], _absent(row)))
+        connection.commit()
+        let_idle(connection)
+        connection.execute(row.with_for_update())
+        yield
+        connection.rollback()
+
+
+def _absent(row: sa.Select[Any]) -> sa.Select[Any]:
+    """The row's values, where it is not there: INSERT would lock one that is."""
+    return sa.select(sa.literal(_NAME)).where(~sa.exists(row))

@@ -1,0 +1,1 @@
+"""The checkpoint store: generations, epochs and frozen positions in any SQL database."""

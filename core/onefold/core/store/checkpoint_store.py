@@ -1,0 +1,337 @@
+"""The checkpoint store: generations, epochs and frozen positions in any SQL database, through SQLAlchemy Core.
+
+Every change is one short transaction that locks the pipeline's row first, so that a compare-and-set on the generation
+is simply: read, compare, write. On Postgres it runs READ COMMITTED with `synchronous_commit=on` and a lock timeout; on
+MariaDB READ COMMITTED in InnoDB with a lock timeout; on SQLite with WAL, `synchronous=FULL` and `BEGIN IMMEDIATE`.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.exc import IntegrityError
+
+from onefold.core.contract import Committable, Decided, EpochRecord, EpochState, Generation, LedgerEntry
+from onefold.core.errors import CheckpointMismatch, ConfigError, Retriable
+from onefold.core.invariants import ADOPTED
+from onefold.core.positions import Positions, Range, Relation
+from onefold.core.protocol.binding import not_mine, went_back
+from onefold.core.protocol.effects import EpochRequest, StoreFacts
+from onefold.core.protocol.recovery import PAST_COMMIT_POINT
+from onefold.core.protocol.runs import DecidedRun
+from onefold.core.protocol.store_protocol import Merge
+from onefold.core.sql.database import Database
+from onefold.core.store.run_names import adopt_name, claim_name, decided_run
+from onefold.core.store.store_rows import (
+    DECIDED_STATES,
+    epochs_before,
+    last_epoch,
+    of_pipeline,
+    pipeline_row,
+    record_of,
+    stored_epoch,
+    this_epoch,
+    unfinished_epochs,
+    values_of,
+)
+from onefold.core.store.tables import epochs, existing_store, pipelines, prepared_store, ready_store, runs, settled
+
+__all__ = ["CheckpointStore"]
+
+KEEP_EPOCHS = 1000
+
+
+class CheckpointStore:
+    """One store, many pipelines. Raises `Retriable` where nothing took effect, `InDoubt` where a commit is unknown."""
+
+    def __init__(self, url: str, *, lock_timeout_s: float = 30.0) -> None:
+        self.database = Database(url, lock_timeout_s)
+        self._id: str | None = None
+
+    @property
+    def is_local(self) -> bool:
+        """Whether only processes of this machine can use the store."""
+        return self.database.is_local
+
+    def close(self) -> None:
+        self.database.close()
+
+    def id(self) -> str:
+        """The store's own id, which every sink's ledger remembers. Makes the tables, or migrates an older store's."""
+        if self._id is None:
+            with self.database.transaction() as connection:
+                store_id = ready_store(connection, str(self.database))
+            if store_id is None:
+                with self.database.creating() as connection:
+                    store_id = prepared_store(connection, str(self.database))
+            self._id = store_id  # only now: a transaction that failed has left no such store
+        return self._id
+
+    def look(self) -> str | None:
+        """The id of a store that is there already, None if there is none. Unlike `id`, makes and migrates nothing."""
+        if self._id is None and self.database.is_there():
+            with self.database.transaction() as connection:
+                self.database.backend.check_ours(connection)
+                self._id = existing_store(connection, str(self.database))
+        return self._id
+
+    def acquire(self, pipeline: str, above: int) -> Generation:
+        """A new generation of the pipeline. From here on no older one decides, completes or gives up anything."""
+        self.id()
+        token = uuid.uuid4().hex
+        with self.database.transaction() as connection:
+            row = connection.execute(pipeline_row(pipeline).with_for_update()).one_or_none()
+            number = max(above, row.generation if row else 0) + 1
+            if row is None:
+                first = pipelines.insert().values(pipeline=pipeline, generation=number, token=token)
+                try:
+                    connection.execute(first)
+                except IntegrityError as error:  # there was no row yet to lock
+                    raise Retriable(
+                        f"pipeline {pipeline!r} was started for the first time by another process"
+                    ) from error
+            else:
+                connection.execute(of_pipeline(pipelines, pipeline).values(generation=number, token=token))
+        return Generation(pipeline, number, token)
+
+    def facts(self, pipeline: str) -> StoreFacts:
+        store_id = self.id()
+        with self.database.transaction() as connection:
+            row = connection.execute(pipeline_row(pipeline)).one_or_none()
+            return StoreFacts(
+                store_id=store_id,
+                generation=row.generation if row else 0,
+                last=last_epoch(connection, pipeline, DECIDED_STATES),
+                complete=last_epoch(connection, pipeline, (EpochState.COMPLETE.value,)),
+                unfinished=unfinished_epochs(connection, pipeline),
+                frozen=Positions.from_json(row.frozen) if row and row.frozen else None,
+            )
+
+    def freeze(self, generation: Generation, initial: Positions) -> Positions:
+        """The initial positions on record; the first stay for good, since a replay must start where they say."""
+        with self._mine(generation) as (connection, row):
+            if row.frozen:
+                return Positions.from_json(row.frozen)
+            connection.execute(of_pipeline(pipelines, generation.pipeline).values(frozen=initial.to_json()))
+            return initial
+
+    def find(self, pipeline: str, request: EpochRequest) -> EpochRecord | None:
+        """The decided or complete epoch of exactly this range and input.
+
+        An empty range says nothing by itself (a stateful query runs batches without new records): there the query
+        and batch id must be the same too.
+        """
+        query = sa.select(epochs).where(
+            epochs.c.pipeline == pipeline,
+            epochs.c.state.in_(DECIDED_STATES),
+            _begins_with(epochs.c.range_start, request.range.start),
+            _begins_with(epochs.c.range_end, request.range.end),
+        )
+        if request.range.is_empty:
+            query = query.where(epochs.c.query_id == request.query_id, epochs.c.batch_id == request.batch_id)
+        with self.database.transaction() as connection:
+            found = map(record_of, connection.execute(query.order_by(epochs.c.epoch.desc())).all())
+        return next((r for r in found if request.range.is_again(r.range) and request.has_input_of(r)), None)
+
+    def open_epoch(self, generation: Generation, request: EpochRequest, after: int, now_ms: int) -> EpochRecord:
+        """Open the next epoch `after` the last one, over a range that continues the chain, or answer with it if it
+        is open already.
+
+        An open epoch that writes through is taken over from an older generation, with its number and its T.
+        """
+        pipeline = generation.pipeline
+        with self._mine(generation) as (connection, row):
+            unfinished = unfinished_epochs(connection, pipeline)
+            for record in unfinished:
+                if record.state is EpochState.OPEN and request.is_again(record):
+                    if record.generation == generation.number:
+                        return record
+                    if record.write_through:
+                        mine = replace(record, generation=generation.number)
+                        connection.execute(this_epoch(record).values(**values_of(mine)))
+                        return mine
+                raise CheckpointMismatch(
+                    f"epoch {record.epoch} of pipeline {pipeline!r} is still {record.state.value}: start the query"
+                    " anew, so that recovery finishes it first"
+                )
+            last = last_epoch(connection, pipeline, DECIDED_STATES)
+            frozen = Positions.from_json(row.frozen) if row.frozen else None
+            base = last.range.end if last else frozen
+            moved = base is not None and request.range.start.relation_to(base) is not Relation.SAME
+            if moved or (last.epoch if last else 0) != after:
+                raise CheckpointMismatch(
+                    f"a new epoch must start at the end of the last one, epoch {after}"
+                    f" ({request.range.start.differences(base or Positions())}): another process has gone on meanwhile"
+                )
+            highest = connection.execute(
+                sa.select(sa.func.max(epochs.c.epoch), sa.func.max(epochs.c.timestamp_ms)).where(
+                    epochs.c.pipeline == pipeline
+                )
+            ).one()
+            opened = EpochRecord(
+                pipeline=pipeline,
+                epoch=(highest[0] or 0) + 1,
+                generation=generation.number,
+                state=EpochState.OPEN,
+                range=request.range,
+                timestamp_ms=max((highest[1] or 0) + 1, now_ms),
+                query_id=request.query_id,
+                batch_id=request.batch_id,
+                fingerprint=request.fingerprint,
+                sinks=request.sinks,
+                write_through=request.write_through,
+            )
+            connection.execute(epochs.insert().values(**values_of(opened), opened_at_ms=now_ms))
+            return opened
+
+    def decide(
+        self,
+        generation: Generation,
+        record: EpochRecord,
+        manifest: Sequence[Committable],
+        now_ms: int,
+        merge: Merge | None = None,
+    ) -> Decided:
+        """The commit point. `merge` is a last-resource sink's part of the same transaction."""
+        with self._mine(generation) as (connection, _):
+            stored = stored_epoch(connection, record)
+            if stored is not None and stored.state in (EpochState.DECIDED, EpochState.COMPLETE):
+                if stored.manifest == tuple(manifest):
+                    return Decided(stored)
+                raise CheckpointMismatch(
+                    f"epoch {record.epoch} was decided with another manifest: start the query anew"
+                )
+            last = last_epoch(connection, record.pipeline, DECIDED_STATES)
+            continues = last is None or record.range.start.relation_to(last.range.end) is Relation.SAME
+            if stored is None or stored != record or not continues:
+                raise CheckpointMismatch(
+                    f"epoch {record.epoch} of pipeline {record.pipeline!r} can't be decided: the store has it as"
+                    f" {stored.state.value if stored else 'unknown'} at another place of the chain; start anew"
+                )
+            decided = replace(stored, state=EpochState.DECIDED, manifest=tuple(manifest))
+            claim_name(connection, decided, now_ms)
+            if merge is not None:
+                merge(connection)
+            connection.execute(this_epoch(decided).values(**values_of(decided), decided_at_ms=now_ms))
+            return Decided(decided)
+
+    def complete(self, generation: Generation, decided: Decided, now_ms: int) -> None:
+        record = decided.record
+        with self._mine(generation) as (connection, _):
+            _stored_as(connection, record, EpochState.DECIDED, EpochState.COMPLETE)
+            connection.execute(this_epoch(record).values(state=EpochState.COMPLETE.value, completed_at_ms=now_ms))
+            finished = (EpochState.COMPLETE.value, EpochState.GIVEN_UP.value)
+            connection.execute(epochs_before(record, KEEP_EPOCHS, finished))
+
+    def give_up(self, generation: Generation, record: EpochRecord) -> None:
+        with self._mine(generation) as (connection, _):
+            stored = _stored_as(connection, record, EpochState.OPEN, EpochState.GIVEN_UP)
+            assert not stored.write_through, f"{stored} may show already: it must run again"
+            connection.execute(this_epoch(record).values(state=EpochState.GIVEN_UP.value))
+            # A pipeline that dies in every start completes nothing, and must not grow either.
+            connection.execute(epochs_before(record, KEEP_EPOCHS, (EpochState.GIVEN_UP.value,)))
+
+    def damage(self, generation: Generation, decided: Decided, evidence: str) -> None:
+        with self._mine(generation) as (connection, _):
+            _stored_as(connection, decided.record, *PAST_COMMIT_POINT)
+            connection.execute(this_epoch(decided.record).values(state=EpochState.DAMAGED.value, error=evidence))
+
+    def accept_damage(self, generation: Generation, record: EpochRecord) -> Decided:
+        """Take a damaged epoch for decided again, on the user's word that its missing part was made good by hand."""
+        with self._mine(generation) as (connection, _):
+            stored = _stored_as(connection, record, EpochState.DAMAGED, EpochState.DECIDED)
+            accepted = replace(stored, state=EpochState.DECIDED)
+            connection.execute(this_epoch(record).values(state=accepted.state.value))
+            return Decided(accepted)
+
+    def adopt(self, generation: Generation, entry: LedgerEntry, sinks: tuple[str, ...], now_ms: int) -> None:
+        """Take over, on the user's word, that the destinations completed everything up to `entry`."""
+        pipeline = generation.pipeline
+        decided_or_damaged = (EpochState.DECIDED.value, EpochState.DAMAGED.value)
+        with self._mine(generation) as (connection, _):
+            connection.execute(
+                epochs.update()
+                .where(epochs.c.pipeline == pipeline, epochs.c.state == EpochState.OPEN.value)
+                .values(state=EpochState.GIVEN_UP.value)
+            )
+            connection.execute(epochs.delete().where(epochs.c.pipeline == pipeline, epochs.c.epoch >= entry.epoch))
+            connection.execute(
+                epochs.update()
+                .where(epochs.c.pipeline == pipeline, epochs.c.state.in_(decided_or_damaged))
+                .values(state=EpochState.COMPLETE.value)
+            )
+            adopted = EpochRecord(
+                pipeline=pipeline,
+                epoch=entry.epoch,
+                generation=generation.number,
+                state=EpochState.COMPLETE,
+                range=Range(entry.positions, entry.positions),
+                timestamp_ms=entry.timestamp_ms,
+                query_id=ADOPTED,
+                batch_id=-1,
+                fingerprint="",
+                sinks=sinks,
+            )
+            connection.execute(
+                epochs.insert().values(**values_of(adopted), opened_at_ms=now_ms, completed_at_ms=now_ms)
+            )
+            adopt_name(connection, adopted, now_ms)
+
+    def decided_run(self, pipeline: str, run: str) -> DecidedRun | None:
+        """The batch run of that name, if it was ever decided: names are kept for good, also of pruned epochs."""
+        self.id()
+        with self.database.transaction() as connection:
+            return decided_run(connection, pipeline, run)
+
+    def forget(self, pipeline: str) -> None:
+        """Remove all that is known of a pipeline that is no more, on the user's word. Fences whoever still runs it.
+
+        Raises ConfigError while an epoch of it is unfinished.
+        """
+        self.id()
+        with self.database.transaction() as connection:
+            connection.execute(pipeline_row(pipeline).with_for_update()).one_or_none()
+            unfinished = unfinished_epochs(connection, pipeline)
+            if unfinished:
+                raise ConfigError(
+                    f"epoch {unfinished[0].epoch} of pipeline {pipeline!r} is {unfinished[0].state.value}: start the"
+                    " pipeline once more, or `onefold txn resolve --take-over` it, before it is forgotten"
+                )
+            for table in (epochs, runs, settled, pipelines):
+                connection.execute(table.delete().where(table.c.pipeline == pipeline))
+
+    def history(self, pipeline: str, limit: int = KEEP_EPOCHS) -> list[EpochRecord]:
+        """The newest epochs, oldest first, given-up ones included."""
+        self.id()
+        query = sa.select(epochs).where(epochs.c.pipeline == pipeline).order_by(epochs.c.epoch.desc()).limit(limit)
+        with self.database.transaction() as connection:
+            return [record_of(row) for row in connection.execute(query)][::-1]
+
+    @contextmanager
+    def _mine(self, generation: Generation) -> Iterator[tuple[sa.Connection, Any]]:
+        """A transaction that holds the pipeline's row and goes on only if the generation is still this one."""
+        with self.database.transaction() as connection:
+            row = connection.execute(pipeline_row(generation.pipeline).with_for_update()).one_or_none()
+            if row is None or (row.generation, row.token) != (generation.number, generation.token):
+                raise not_mine(generation, row.generation if row else None)
+            yield connection, row
+
+
+def _stored_as(connection: sa.Connection, record: EpochRecord, *states: EpochState) -> EpochRecord:
+    """The epoch as the store has it. Raises CheckpointMismatch where it is in another state than this process left it
+    in, which nobody but a newer generation changes."""
+    stored = stored_epoch(connection, record)
+    if stored is None or stored.state not in states:
+        raise went_back(record, stored)
+    return stored
+
+
+def _begins_with(column: sa.Column[str], positions: Positions) -> sa.ColumnElement[bool]:
+    """Whether it holds these positions, or more: their marks, which stand behind them, are no part of what is asked."""
+    text = Positions(positions.items).to_json().removesuffix("}")
+    return sa.func.substr(column, 1, len(text)) == text

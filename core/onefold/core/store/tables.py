@@ -1,0 +1,167 @@
+"""The checkpoint store's tables, and how an older store's become today's.
+
+A store is migrated by the first driver of a newer onefold that opens it, while an older one may still run on beside it:
+so a migration only adds, and what it adds may be left out of an INSERT. The older one refuses its own next start.
+"""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import mysql
+
+from onefold.core.errors import ConfigError
+from onefold.core.sql.postgres_trust import check_place, check_tables
+
+__all__ = [
+    "MARIADB_OPTIONS",
+    "SCHEMA_VERSION",
+    "LongText",
+    "epochs",
+    "existing_store",
+    "pipelines",
+    "prepared_store",
+    "ready_store",
+    "runs",
+    "settled",
+]
+
+# Each brings a store from the version before to this one: SQL that SQLite and Postgres both know.
+MIGRATIONS = {
+    2: ("ALTER TABLE onefold_epochs ADD COLUMN write_through TEXT NOT NULL DEFAULT '[]'",),
+}
+SCHEMA_VERSION = max(MIGRATIONS)
+LongText = sa.Text().with_variant(mysql.LONGTEXT(), "mysql", "mariadb")  # TEXT ends at 64 KB there
+# Transactional, and names that differ in case or accents are different names, whatever the server's defaults are.
+MARIADB_OPTIONS: dict[str, Any] = {
+    f"{dialect}_{option}": value
+    for dialect in ("mysql", "mariadb")
+    for option, value in {"engine": "InnoDB", "charset": "utf8mb4", "collate": "utf8mb4_bin"}.items()
+}
+metadata = sa.MetaData()
+
+store_info = sa.Table(
+    "onefold_store",
+    metadata,
+    sa.Column("store_id", sa.String(36), primary_key=True),
+    sa.Column("version", sa.Integer, nullable=False),
+    **MARIADB_OPTIONS,
+)
+
+pipelines = sa.Table(
+    "onefold_pipelines",
+    metadata,
+    sa.Column("pipeline", sa.String(200), primary_key=True),
+    sa.Column("generation", sa.BigInteger, nullable=False),
+    sa.Column("token", sa.String(32), nullable=False),
+    sa.Column("frozen", LongText),  # positions, JSON
+    **MARIADB_OPTIONS,
+)
+
+epochs = sa.Table(
+    "onefold_epochs",
+    metadata,
+    sa.Column("pipeline", sa.String(200), primary_key=True),
+    sa.Column("epoch", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("generation", sa.BigInteger, nullable=False),
+    sa.Column("state", sa.String(10), nullable=False),
+    sa.Column("range_start", LongText, nullable=False),
+    sa.Column("range_end", LongText, nullable=False),
+    sa.Column("timestamp_ms", sa.BigInteger, nullable=False),
+    sa.Column("query_id", LongText, nullable=False),
+    sa.Column("batch_id", sa.BigInteger, nullable=False),
+    sa.Column("fingerprint", LongText, nullable=False),
+    sa.Column("sinks", LongText, nullable=False),
+    sa.Column("write_through", LongText, nullable=False),
+    sa.Column("manifest", LongText, nullable=False),
+    sa.Column("rows", sa.BigInteger, nullable=False),
+    sa.Column("bytes", sa.BigInteger, nullable=False),
+    sa.Column("opened_at_ms", sa.BigInteger),
+    sa.Column("decided_at_ms", sa.BigInteger),
+    sa.Column("completed_at_ms", sa.BigInteger),
+    sa.Column("error", LongText),
+    sa.Index("onefold_epochs_by_state", "pipeline", "state"),
+    **MARIADB_OPTIONS,
+)
+
+runs = sa.Table(
+    "onefold_runs",
+    metadata,
+    sa.Column("pipeline", sa.String(200), primary_key=True),
+    sa.Column("run", sa.String(200), primary_key=True),
+    sa.Column("epoch", sa.BigInteger, nullable=False),
+    sa.Column("rows", sa.BigInteger, nullable=False),
+    sa.Column("decided_at_ms", sa.BigInteger, nullable=False),
+    **MARIADB_OPTIONS,
+)
+
+settled = sa.Table(
+    "onefold_settled",
+    metadata,
+    sa.Column("pipeline", sa.String(200), primary_key=True),
+    sa.Column("name", sa.String(100), primary_key=True),
+    sa.Column("value", LongText, nullable=False),
+    **MARIADB_OPTIONS,
+)
+
+
+def prepared_store(connection: sa.Connection, where: str) -> str:
+    """The id of the store at `where`, whose tables are today's after the caller's transaction, which keeps others out
+    that do the same. Raises ConfigError."""
+    metadata.create_all(connection)
+    check_tables(connection, [*metadata.tables])
+    row = connection.execute(sa.select(store_info)).one_or_none()
+    if row is None:
+        store_id = str(uuid.uuid4())
+        connection.execute(store_info.insert().values(store_id=store_id, version=SCHEMA_VERSION))
+        return store_id
+    _refuse_newer(row.version, where)
+    if row.version < SCHEMA_VERSION:
+        for version in range(row.version + 1, SCHEMA_VERSION + 1):
+            for statement in MIGRATIONS[version]:
+                connection.exec_driver_sql(statement)
+        connection.execute(store_info.update().values(version=SCHEMA_VERSION))
+    return str(row.store_id)
+
+
+def ready_store(connection: sa.Connection, where: str) -> str | None:
+    """The id of a store that has today's tables, None if there is none; changes nothing. Raises ConfigError."""
+    inspector = sa.inspect(connection)
+    missing = [name for name in metadata.tables if not inspector.has_table(name)]
+    if missing:
+        if store_info.name in missing:
+            check_place(connection, store_info.name)
+        return None
+    check_tables(connection, [*metadata.tables])
+    row = connection.execute(sa.select(store_info)).one_or_none()
+    if row is None or row.version < SCHEMA_VERSION:
+        return None
+    _refuse_newer(row.version, where)
+    return str(row.store_id)
+
+
+def existing_store(connection: sa.Connection, where: str) -> str | None:
+    """The id of a store that is there, None if there is none; changes nothing. Raises ConfigError for an older one."""
+    if not sa.inspect(connection).has_table(store_info.name):
+        return None
+    check_tables(connection, [*metadata.tables])
+    row = connection.execute(sa.select(store_info)).one_or_none()
+    if row is None:
+        return None
+    _refuse_newer(row.version, where)
+    if row.version < SCHEMA_VERSION:
+        raise ConfigError(
+            f"the checkpoint store at {where} has the older version {row.version}: start one of its pipelines with this"
+            " onefold, which migrates it, or look with the onefold that made it"
+        )
+    return str(row.store_id)
+
+
+def _refuse_newer(version: int, where: str) -> None:
+    if version > SCHEMA_VERSION:
+        raise ConfigError(
+            f"the checkpoint store at {where} has version {version}, this onefold knows version {SCHEMA_VERSION}: use"
+            " the onefold that made it, or a newer one"
+        )

@@ -1,0 +1,69 @@
+"""Write-through sinks: what their checks work with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from onefold.core.contract import Announcement, Committer, Decided, EpochRecord, WriteThrough
+from onefold.core.testing.conformance.checks.two_phase import TwoPhaseEpochs
+from onefold.core.testing.conformance.promises import Held
+from onefold.core.testing.conformance.workbench import Work, Workbench
+
+__all__ = ["WriteThroughEpochs", "announced", "begun", "epochs", "expect_told", "rewritten", "through", "told"]
+
+
+@dataclass(slots=True)
+class WriteThroughEpochs(TwoPhaseEpochs):
+    """Epochs that this object numbers; each is noted as written before it is decided."""
+
+    def open(self) -> EpochRecord:
+        return replace(TwoPhaseEpochs.open(self), write_through=(self.bench.sink.name,))
+
+    def decide(self, record: EpochRecord, works: Sequence[Work]) -> Decided:
+        self.bench.insist(lambda: self.bench.committer.verify([work.committable for work in works]))
+        return TwoPhaseEpochs.decide(self, record, works)
+
+
+def epochs(bench: Workbench, generation: int) -> WriteThroughEpochs:
+    bench.generation = generation
+    return WriteThroughEpochs(bench)
+
+
+def begun(bench: Workbench, mine: WriteThroughEpochs) -> EpochRecord:
+    """The next epoch, announced."""
+    record = mine.open()
+    bench.insist(lambda: through(bench.committer).announce(record))
+    return record
+
+
+def through(committer: Committer) -> WriteThrough:
+    assert isinstance(committer, WriteThrough), committer
+    return committer
+
+
+def told(committer: Committer) -> Announcement | None:
+    ledger = committer.ledger()
+    return ledger.announced if ledger is not None else None
+
+
+def rewritten(bench: Workbench, record: EpochRecord, ids: Sequence[int], batches: Sequence[pa.RecordBatch]) -> Work:
+    """These rows written by one more attempt of the epoch, whole."""
+    writer = bench.sink.writer(bench.task(record.epoch))
+    for batch in batches:
+        writer.write(batch)
+    committable = writer.prepare()
+    assert committable is not None, "prepare returned None though rows were written"
+    return Work(committable, tuple(ids))
+
+
+def announced(record: EpochRecord) -> Announcement:
+    return Announcement(record.epoch, record.generation, record.timestamp_ms, record.range)
+
+
+def expect_told(held: Held, bench: Workbench, record: EpochRecord) -> None:
+    for committer in (bench.committer, bench.elsewhere()):
+        there = told(committer)
+        held.expect(there == announced(record), str(announced(record)), there)

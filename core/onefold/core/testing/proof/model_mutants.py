@@ -1,0 +1,125 @@
+"""Model sinks and a model store with a mistake in them: what the simulator sees of a sink or a store that errs.
+
+They show which rules of the contract the invariants rest on; no production code is changed in any of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from onefold.core.testing.proof.mutants import LR, MODELS, STORE, TP, WT, Mutant
+from onefold.core.testing.proof.subject import Patch
+from onefold.core.testing.simulator.faults import Fault
+
+__all__ = ["MODEL_MUTANTS"]
+
+
+def _mutant(name: str, module: str, old: str, new: str, *configurations: str) -> Mutant:
+    return Mutant(name, (Patch(module, old, new),), configurations or (TP,))
+
+
+FIRST = {
+    "a task rolls another attempt back": Fault.STRAGGLE,
+    "an epoch is opened on its range alone": Fault.LATE,
+    "a fenced process decides": Fault.SLEEP,
+    "a write-through sink forgets to ask whether it was written whole": Fault.BACKUP,
+    "the input that a range stands for is not compared": Fault.BACKUP,
+}
+
+_ALL: tuple[Mutant, ...] = (
+    _mutant("match by batch id", STORE, "record.range == request.range and", "record.batch_id == request.batch_id and"),
+    _mutant(
+        "a task rolls another attempt back",
+        MODELS,
+        "        self.prepared[work.committable.handle] = work\n",
+        """        for handle, other in list(self.prepared.items()):
+            if (other.committable.epoch, other.rows) == (work.committable.epoch, work.rows):
+                del self.prepared[handle]
+        self.prepared[work.committable.handle] = work
+""",
+    ),
+    _mutant(
+        "merge without counts",
+        MODELS,
+        """        self.verify(manifest)
+        prepared, committed = dict(self.prepared), dict(self.committed)
+        for committable in manifest:
+            committed""",
+        """        prepared, committed = dict(self.prepared), dict(self.committed)
+        for committable in manifest:
+            if committable.handle not in prepared:
+                continue
+            committed""",
+        LR,
+    ),
+    _mutant(
+        "a merge that shows part by part before the decision",
+        MODELS,
+        "            committed[committable.handle] = prepared.pop(committable.handle)\n",
+        """            committed[committable.handle] = prepared.pop(committable.handle)
+            self.committed = dict(committed)
+            self.reached("inside:Merge")
+""",
+        LR,
+    ),
+    _mutant(
+        "another T on a replay",
+        STORE,
+        "mine = replace(record, generation=generation.number)",
+        "mine = replace(record, generation=generation.number, timestamp_ms=record.timestamp_ms + 1)",
+        WT,
+    ),
+    _mutant(
+        "T is the clock alone",
+        STORE,
+        "timestamp_ms=max(self._now(), *(r.timestamp_ms + 1 for r in self.epochs.values()), 0),",
+        "timestamp_ms=max(self._now(), 0),",
+        WT,
+    ),
+    _mutant(
+        "damage in one part leaves the others uncommitted",
+        MODELS,
+        "                gone.append(committable.handle)\n",
+        "                gone.append(committable.handle)\n                break\n",
+    ),
+    _mutant(
+        "the adopted position is ahead",
+        STORE,
+        "range=Range(entry.positions, entry.positions),",
+        "range=Range(*2 * (Positions.of((name, int(at) + 1) for name, at in entry.positions.items),)),",
+    ),
+    _mutant(
+        "a commit that is not the same when repeated",
+        MODELS,
+        "            elif committable.handle not in self.committed:\n",
+        "            else:\n",
+    ),
+    _mutant(
+        "a fenced process decides",
+        STORE,
+        "        if generation != self.newest:\n",
+        "        if self.newest is None:\n",
+    ),
+    _mutant(
+        "an epoch is opened on its range alone",
+        STORE,
+        "        if (last.epoch if last else 0) != after:\n",
+        "        if after < 0:\n",
+    ),
+    _mutant(
+        "a write-through sink forgets to ask whether it was written whole",
+        MODELS,
+        "if committables and not told.is_written:",
+        "if committables and told is None:",
+        WT,
+    ),
+    _mutant(
+        "the input that a range stands for is not compared",
+        STORE,
+        "record.range == request.range and request.has_input_of(record):",
+        "record.range == request.range:",
+    ),
+)
+
+assert FIRST.keys() <= {mutant.name for mutant in _ALL}
+MODEL_MUTANTS = tuple(replace(m, first=frozenset({FIRST[m.name]})) if m.name in FIRST else m for m in _ALL)

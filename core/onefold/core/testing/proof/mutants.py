@@ -1,0 +1,659 @@
+"""Small wrong versions of the protocol and of recovery. The simulator must catch every one of them.
+
+Each is a few words changed in the source that is simulated; a mutant whose words are no longer there is an error, not
+a mutant that was caught. Mutants of the models alone are in `model_mutants`: they show what the simulator sees of a
+sink or a store that errs, and count for nothing where the production code is meant.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from onefold.core.testing.proof.subject import Patch
+from onefold.core.testing.simulator.faults import Fault
+
+__all__ = ["MUTANTS", "UNIT_MUTANTS", "Mutant"]
+
+PROTOCOL, RECOVERY, BINDING = (
+    "onefold.core.protocol.epoch",
+    "onefold.core.protocol.recovery",
+    "onefold.core.protocol.binding",
+)
+QUERY, LIFE, OFFSETS = "onefold.core.job.query", "onefold.core.job.life", "onefold.core.job.offset_log"
+MODELS, STORE = "onefold.core.testing.simulator.models", "onefold.core.testing.simulator.model_store"
+TP, LR, WT, TT, AS = "two-phase", "last-resource", "write-through", "two-phase + two-phase", "two-phase, another source"
+LATE = "two-phase, late dead letters"
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """What is wrong, the words that make it so, and where it shows: in which configurations, and, where one fault is
+    not enough, what strikes first."""
+
+    name: str
+    patches: tuple[Patch, ...]
+    configurations: tuple[str, ...] = (TP,)
+    first: frozenset[Fault] = frozenset(Fault)
+    test: str = ""  # the unit test that catches it, where no schedule does
+
+    @property
+    def is_of_models(self) -> bool:
+        """Whether it changes no production code."""
+        return {patch.module for patch in self.patches} <= {MODELS, STORE}
+
+
+def _mutant(name: str, module: str, old: str, new: str, *configurations: str) -> Mutant:
+    return Mutant(name, (Patch(module, old, new),), configurations or (TP,))
+
+
+VERIFY = "        yield Verify(sink, tuple(c for c in manifest if c.sink == sink))\n"
+DECIDES = """            manifest = yield from _prepare(record)
+            decided = yield from _decide(generation, store_id, record, manifest)
+"""
+DOUBT = """        except InDoubt:
+            raise  # it may have been decided: no abort, no sweep, no rerun
+"""
+COMMITS = "    damage = yield from _commit_all(decided)\n"
+LISTS = """        listed: tuple[Committable, ...] = tuple((yield from _insist(ListLeftovers(sink, generation.number))))
+        if not listed:
+            continue
+        facts: StoreFacts = yield from _insist(ReadStore())
+"""
+
+SWEEPS_FROM = """    for sink in sinks:
+        listed: tuple[Committable, ...] = tuple((yield from _insist(ListLeftovers(sink, generation.number))))
+"""
+
+FIRST = {
+    "doubt forgotten when a later try is merely refused": Fault.LATE,
+    "a sweep takes what was decided": Fault.CRASH,
+    "a fenced process sweeps its successor's work": Fault.SLEEP,
+    "a sweep reads the store before it lists": Fault.SWEEP_HALTS,
+    "the generation from the store alone": Fault.BACKUP,
+    "T is not compared": Fault.BACKUP,
+    "where an epoch ends is not compared": Fault.CLOCK_BACK,
+    "another store's binding is not compared": Fault.RIVAL,
+    "an adoption sweeps nothing": Fault.RIVAL_ADOPTED,
+    "a store that went back is taken for a newer generation": Fault.BACKUP,
+    "an older generation writes the ledger, and announces": Fault.RIVAL_ADOPTED,
+    "what a checkpoint has done is not looked at": Fault.BACKUP,
+    "a sink's missing epochs are not missed": Fault.BACKUP,
+    "a gap is taken for the next range": Fault.BACKUP,
+    "the ledger row keeps the record's generation": Fault.BACKUP,
+    "what was verified once is not verified again": Fault.RETRIABLE,
+    "a fenced driver aborts what it prepared": Fault.IN_DOUBT,
+    "a query that goes on from batches of which nobody knows is let in": Fault.BACKUP,
+    "no query says that it goes on": Fault.BACKUP,
+    "a checkpoint is not looked at": Fault.BACKUP,
+    "an adoption with a sink that came late": Fault.DEAD_LETTERS,
+}
+
+_ALL: tuple[Mutant, ...] = (
+    _mutant("no verify", PROTOCOL, VERIFY, "        yield from ()\n"),
+    _mutant(
+        "decide before verify",
+        PROTOCOL,
+        DECIDES,
+        """            manifest = yield RunWriters(record)
+            decided = yield from _decide(generation, store_id, record, manifest)
+            for sink in record.sinks:
+                yield from _insist(Verify(sink, tuple(c for c in manifest if c.sink == sink)))
+""",
+    ),
+    Mutant(
+        "commit before decide",
+        (
+            Patch(
+                PROTOCOL,
+                DECIDES,
+                """            manifest = yield from _prepare(record)
+            import dataclasses
+            chosen = dataclasses.replace(record, state=EpochState.DECIDED, manifest=manifest)
+            yield from _commit_all(Decided(chosen))
+            decided = yield from _decide(generation, store_id, record, manifest)
+""",
+            ),
+        ),
+    ),
+    _mutant(
+        "abort after an ambiguous decide",
+        PROTOCOL,
+        DOUBT,
+        """        except InDoubt:
+            yield from _abort_run(generation, record)
+            raise
+""",
+    ),
+    _mutant(
+        "run again after an ambiguous decide",
+        PROTOCOL,
+        DOUBT,
+        """        except InDoubt:
+            yield from _abort_run(generation, record)
+            if not runs_left:
+                raise
+""",
+    ),
+    _mutant(
+        "doubt forgotten when a later try is merely refused",
+        PROTOCOL,
+        "in_doubt = in_doubt or isinstance(error, InDoubt)",
+        "in_doubt = isinstance(error, InDoubt)",
+    ),
+    _mutant(
+        "a sweep passes its own generation over",
+        PROTOCOL,
+        SWEEPS_FROM,
+        SWEEPS_FROM.replace("generation.number", "generation.number - 1"),
+    ),
+    _mutant(
+        "abort after a failed commit",
+        PROTOCOL,
+        "                unanswered[sink] = error\n",
+        "                unanswered[sink] = error\n                yield Abort(sink, decided.of(sink))\n",
+    ),
+    Mutant(
+        "resolve from today's configuration",
+        (
+            Patch(RECOVERY, "        if missing:\n", "        if missing and record.state is EpochState.DAMAGED:\n"),
+            Patch(
+                PROTOCOL,
+                "        yield from _finish(generation, facts.store_id, decided)\n    for record in resolution.give_up",
+                "        decided = Decided(__import__('dataclasses').replace(decided.record, sinks=sinks))\n"
+                "        yield from _finish(generation, facts.store_id, decided)\n    for record in resolution.give_up",
+            ),
+        ),
+        ("two-phase + two-phase",),
+    ),
+    _mutant(
+        "a sweep takes the running epoch's work",
+        RECOVERY,
+        "    running = {(r.epoch, r.generation) for r in facts.unfinished if r.generation == generation.number}\n",
+        "    running: set[tuple[int, int]] = set()\n",
+    ),
+    _mutant(
+        "a sweep takes what was decided",
+        RECOVERY,
+        "    needed = {(c.sink, c.handle) for r in facts.unfinished for c in r.manifest}\n",
+        "    needed: set[tuple[str, str]] = set()\n",
+    ),
+    Mutant(
+        "a fenced process sweeps its successor's work",
+        (
+            Patch(RECOVERY, "    if facts.generation != generation.number:\n        return ()\n", ""),
+            Patch(MODELS, "            if work.committable.generation <= up_to_generation\n", ""),
+        ),
+    ),
+    _mutant(
+        "a sweep reads the store before it lists",
+        PROTOCOL,
+        LISTS,
+        """        facts: StoreFacts = yield from _insist(ReadStore())
+        listed: tuple[Committable, ...] = tuple((yield from _insist(ListLeftovers(sink, generation.number))))
+        if not listed:
+            continue
+""",
+    ),
+    _mutant("forget the leftovers", PROTOCOL, "        if condemned:\n", "        if condemned and not sinks:\n"),
+    _mutant(
+        "the generation from the store alone",
+        PROTOCOL,
+        "AcquireGeneration(above=max(seen, default=0))",
+        "AcquireGeneration(above=min(0, *seen, 0))",
+    ),
+    Mutant(
+        "another range over an open write-through epoch",
+        (
+            Patch(RECOVERY, "begun is not None and not request.is_again(begun)", "begun is not None and base is begun"),
+            Patch(STORE, "and request.is_again(record):", "and (record.write_through or request.is_again(record)):"),
+            Patch(
+                STORE,
+                "mine = replace(record, generation=generation.number)",
+                "mine = replace(record, generation=generation.number, range=request.range)",
+            ),
+            Patch(
+                MODELS,
+                "(old.timestamp_ms, old.range) != (new.timestamp_ms, new.range)",
+                "old.timestamp_ms != new.timestamp_ms",
+            ),
+            Patch(
+                PROTOCOL,
+                "        return facts.begun.range.start, facts.begun.range.end\n",
+                "        return facts.begun.range.start, None\n",
+            ),
+        ),
+        (WT,),
+    ),
+    _mutant(
+        "an open write-through epoch is given up",
+        RECOVERY,
+        "if r.state is EpochState.OPEN and not r.write_through),",
+        "if r.state is EpochState.OPEN),",
+        WT,
+    ),
+    _mutant(
+        "a write-through epoch is not announced",
+        PROTOCOL,
+        "            yield from _insist(Announce(sink, record))\n",
+        "            continue\n",
+        WT,
+    ),
+    _mutant(
+        "complete before commit",
+        PROTOCOL,
+        COMMITS,
+        "    yield from _insist(Complete(generation, decided))\n" + COMMITS,
+    ),
+    _mutant(
+        "the ledger before commit",
+        PROTOCOL,
+        COMMITS,
+        "    yield from _complete(generation, store_id, decided)\n" + COMMITS,
+    ),
+    _mutant(
+        "damage in one sink leaves the others uncommitted",
+        PROTOCOL,
+        "                damage = damage or error\n",
+        "                return damage or error\n",
+        "two-phase + two-phase",
+    ),
+    _mutant(
+        "damage passed over",
+        PROTOCOL,
+        "    if damage is not None:\n        yield from _insist(MarkDamaged",
+        "    if damage is decided:\n        yield from _insist(MarkDamaged",
+    ),
+    _mutant(
+        "initial positions not frozen",
+        PROTOCOL,
+        "    return frozen.with_setting(None), None\n",
+        "    return initial.positions, None\n",
+    ),
+    _mutant(
+        "a decided epoch is skipped without finishing it",
+        PROTOCOL,
+        "            if record.state is EpochState.DECIDED:  #",
+        "            if record.state is EpochState.DECIDED and found is None:  #",
+        "two-phase, another source",
+    ),
+    _mutant(
+        "a ledger row must be newer, not as new",
+        BINDING,
+        "    if row.epoch > new.epoch:\n",
+        "    if row.epoch >= new.epoch > 0:\n",
+    ),
+    _mutant(
+        "the ledgers are not asked",
+        RECOVERY,
+        "        check_ledger(facts, sink, ledger, sink in may_come_late)\n",
+        "        assert sink is not None, ledger\n",
+    ),
+    _mutant(
+        "T is not compared",
+        RECOVERY,
+        "        if record is None or record.timestamp_ms != self.timestamp_ms:\n",
+        "        if record is None:\n",
+    ),
+    Mutant(
+        "a gap is taken for the next range",
+        (
+            Patch(  # what a checkpoint has done is looked at before the range
+                RECOVERY,
+                "    if relation in (Relation.AHEAD, Relation.UNORDERED) or (",
+                "    if relation is Relation.UNORDERED or (",
+            ),
+            Patch(
+                RECOVERY,
+                "        case Relation.SAME:\n            return Next()\n",
+                "        case Relation.SAME | Relation.AHEAD:\n            return Next()\n",
+            ),
+            Patch(
+                STORE,
+                'is not Relation.SAME:\n            raise CheckpointMismatch(f"not at',
+                'is Relation.BEHIND:\n            raise CheckpointMismatch(f"not at',
+            ),
+            Patch(
+                STORE,
+                "record.range.start.relation_to(last.range.end) is Relation.SAME",
+                "record.range.start.relation_to(last.range.end) is not Relation.BEHIND",
+            ),
+        ),
+        ("two-phase, another source",),
+    ),
+    Mutant(
+        "an overlap is taken for the next range",
+        (
+            Patch(
+                RECOVERY,
+                "        case Relation.SAME:\n            return Next()\n",
+                "        case Relation.SAME | Relation.BEHIND:\n            return Next()\n",
+            ),
+            Patch(
+                STORE,
+                'is not Relation.SAME:\n            raise CheckpointMismatch(f"not at',
+                'is Relation.AHEAD:\n            raise CheckpointMismatch(f"not at',
+            ),
+            Patch(
+                STORE,
+                "record.range.start.relation_to(last.range.end) is Relation.SAME",
+                "record.range.start.relation_to(last.range.end) is not Relation.AHEAD",
+            ),
+        ),
+    ),
+    _mutant(
+        "what a checkpoint has done is not looked at",
+        RECOVERY,
+        "    if relation in (Relation.AHEAD, Relation.UNORDERED) or (",
+        "    if relation is Relation.UNORDERED or (",
+    ),
+    _mutant(
+        "where an epoch ends is not compared",
+        RECOVERY,
+        "        return self.end is None or self.end.relation_to(record.range.end) is Relation.SAME\n",
+        "        return True\n",
+        WT,
+    ),
+    _mutant(
+        "another store's binding is not compared",
+        BINDING,
+        "    if foreign and not binding.takes_over:\n",
+        "    if foreign and not binding.store_id:\n",
+    ),
+    _mutant(
+        "nobody looks at the bindings before a decision",
+        PROTOCOL,
+        "            yield from _look(Binding(store_id, generation.number), record.sinks)\n",
+        "            yield from ()\n",
+    ),
+    _mutant(
+        "an adoption fences nobody",
+        PROTOCOL,
+        "    yield from _bind(Binding(facts.store_id, generation.number, takes_over=True), sinks)\n",
+        "    yield from ()\n",
+    ),
+    _mutant(
+        "an adoption sweeps nothing",
+        PROTOCOL,
+        "    yield from sweep(generation, sinks)\n    now = yield",
+        "    now = yield",
+    ),
+    _mutant(
+        "an older generation writes the ledger, and announces",
+        BINDING,
+        "    if foreign or row.generation > new.generation:\n",
+        "    if foreign:\n",
+        WT,
+    ),
+    _mutant(
+        "a store that went back is taken for a newer generation",
+        BINDING,
+        "    if now < generation.number:\n",
+        "    if now < 0:\n",
+    ),
+    _mutant(
+        "a sink's missing epochs are not missed",
+        RECOVERY,
+        "(ledger is None or ledger.epoch < complete.epoch):",
+        "(ledger is None and not sink):",
+    ),
+    _mutant(
+        "the ledger row keeps the record's generation",
+        PROTOCOL,
+        "        generation=generation.number,\n        timestamp_ms=record.timestamp_ms,",
+        "        generation=record.generation,\n        timestamp_ms=record.timestamp_ms,",
+        WT,
+    ),
+    _mutant("no sweep after an epoch", PROTOCOL, "    yield from sweep(generation, request.sinks)\n", ""),
+    _mutant(
+        "no sweep at the start",
+        LIFE,
+        "        removed = yield from sweep(self.started.generation, self.sinks)\n",
+        "        removed = yield from sweep(self.started.generation, ())\n",
+    ),
+    _mutant(
+        "a sweep before the checkpoint was asked",
+        PROTOCOL,
+        "    position, until = None, None\n",
+        "    yield from sweep(generation, sinks)\n    position, until = None, None\n",
+        "last-resource, late dead letters",
+    ),
+    _mutant(
+        "what was verified once is not verified again",
+        PROTOCOL,
+        "        if attempt and not in_doubt:\n",
+        "        if attempt < 0:\n",
+    ),
+    _mutant(
+        "no abort before the writers run again",
+        PROTOCOL,
+        "        except Retriable:\n            yield from _abort_run(generation, record)\n",
+        "        except Retriable:\n",
+    ),
+    _mutant(
+        "a fenced driver aborts what it prepared",
+        PROTOCOL,
+        "        except (Fenced, CheckpointMismatch):\n            raise",
+        "        except (Fenced, CheckpointMismatch):\n"
+        "            yield from _abort_run(generation, record)\n            raise",
+    ),
+    _mutant(
+        "a query that goes on from batches of which nobody knows is let in",
+        RECOVERY,
+        "    if facts.last is None and request.continues and not is_at_base:\n",
+        "    if facts.last and request.continues and not is_at_base:\n",
+        AS,
+    ),
+    _mutant(
+        "no query says that it goes on",
+        QUERY,
+        "            continues=batch_id > 0,\n",
+        "            continues=False,\n",
+        AS,
+    ),
+    _mutant(
+        "a checkpoint is not looked at",
+        QUERY,
+        "        if committed is not None:\n",
+        "        if committed is not None and not root:\n",
+    ),
+    _mutant(
+        "only manifests name sinks",
+        RECOVERY,
+        "{*record.sinks, *(c.sink for c in record.manifest)}",
+        "{*(c.sink for c in record.manifest)}",
+        TT,
+    ),
+    _mutant(
+        "an adoption beside what is half written",
+        RECOVERY,
+        "    if beyond or later:\n",
+        "    if beyond and later:\n",
+    ),
+    _mutant(
+        "no second look after finishing",
+        PROTOCOL,
+        "        facts = yield from _insist(ReadStore())\n"
+        "        yield from _resolve(generation, facts, sinks, may_come_late=may_come_late)\n",
+        "        yield from ()\n",
+        TT,
+    ),
+    _mutant(
+        "a sweep spares all of its own generation",
+        RECOVERY,
+        "(c.epoch, c.generation) not in running",
+        "c.generation != generation.number",
+    ),
+    _mutant(
+        "the first batch ends where it likes",
+        PROTOCOL,
+        "        return facts.begun.range.start, facts.begun.range.end\n",
+        "        return facts.begun.range.start, None\n",
+        WT,
+    ),
+    _mutant(
+        "a sink that came late is held against epochs that it missed",
+        RECOVERY,
+        "        since, complete = complete.epoch, None\n",
+        "        since = complete.epoch\n",
+        LATE,
+    ),
+    _mutant(
+        "no sink may come late",
+        RECOVERY,
+        "check_ledger(facts, sink, ledger, sink in may_come_late)",
+        "check_ledger(facts, sink, ledger)",
+        LATE,
+    ),
+    _mutant(
+        "an adoption with a sink that came late",
+        RECOVERY,
+        "len(accounts) != 1 or len(entries) != len(ledgers)",
+        "len(accounts) != 1",
+        LATE,
+    ),
+)
+
+assert FIRST.keys() <= {mutant.name for mutant in _ALL}
+MUTANTS = tuple(replace(m, first=frozenset({FIRST[m.name]})) if m.name in FIRST else m for m in _ALL)
+
+
+def _unit(name: str, module: str, old: str, new: str, test: str) -> Mutant:
+    return Mutant(name, (Patch(module, old, new),), test=test)
+
+
+# No schedule shows these, because something else refuses as well, or because it takes more faults than the bound has:
+# a unit test catches each.
+UNIT_MUTANTS: tuple[Mutant, ...] = (
+    _unit(  # what a store of another id has not decided is refused anyway; only two stores that live make a difference
+        "the store's id is not compared",
+        RECOVERY,
+        "    if ledger is not None and is_foreign(ledger, facts.store_id):\n",
+        "    if ledger is not None and ledger.epoch < 0:\n",
+        "test_recovery.py::test_two_stories_stop_the_start",
+    ),
+    _unit(  # the sink itself refuses to begin that epoch otherwise
+        "an announcement does not show",
+        RECOVERY,
+        "if begun is not None and begun.epoch > ledger.epoch:",
+        "if begun is not None and begun.epoch < 0:",
+        "test_recovery.py::test_an_announcement_that_the_store_does_not_explain_stops_the_start",
+    ),
+    _unit(  # it is refused anyway, as one that lost its rows
+        "a new sink is not called new",
+        RECOVERY,
+        "    if complete is not None and is_late and not may_come_late:\n",
+        "    if complete is not None and not complete.sinks:\n",
+        "test_recovery.py::test_two_stories_stop_the_start",
+    ),
+    _unit(  # a sink that is behind has members beyond its ledger, for which the adoption is refused anyway
+        "an adoption of sinks that disagree",
+        RECOVERY,
+        "if len(accounts) != 1 or len(entries) != len(ledgers):",
+        "if len(accounts) > 9:",
+        "test_recovery.py::test_no_adoption_where_the_destinations_disagree",
+    ),
+    _unit(  # two starts of a write-through sink whose traces are newer than the older store that follows
+        "the generation of an announcement does not count",
+        PROTOCOL,
+        "*(member.generation for member in entry.members), *told]",
+        "*(member.generation for member in entry.members)]",
+        "test_protocol.py::test_start_takes_a_generation_above_one_that_only_an_announcement_shows",
+    ),
+    _unit(
+        "a sink that was left out beside an older store is put back",
+        RECOVERY,
+        "            _check_left_out(complete, sink, ledger)\n",
+        "            pass\n",
+        "test_recovery.py::test_a_sink_that_was_left_out_while_the_store_went_back_is_not_put_back",
+    ),
+    _unit(
+        "what a sink that was left out shows half written is passed over",
+        RECOVERY,
+        "    if half or (",
+        "    if (",
+        "test_recovery.py::test_a_sink_that_was_left_out_while_the_store_went_back_is_not_put_back",
+    ),
+    _unit(
+        "where a sink that was left out stands is not compared",
+        RECOVERY,
+        "relation_to(theirs) is Relation.BEHIND):",
+        "relation_to(theirs) is None):",
+        "test_recovery.py::test_a_sink_that_was_left_out_while_the_store_went_back_is_not_put_back",
+    ),
+    _unit(  # it takes a destination that goes back to before an adoption, which is then made once more
+        "an adoption takes what it has just bound for its own history",
+        PROTOCOL,
+        "_written_under(ledgers[sink], now[sink])",
+        "now[sink]",
+        "test_protocol.py::test_an_adoption_takes_over_what_another_store_wrote_though_its_own_had_gone_further",
+    ),
+    _unit(  # what is prepared grows no older in the simulator while somebody waits
+        "after a wait for a ledger nothing is verified again",
+        PROTOCOL,
+        "  # a look leaves nothing in doubt\n                attempt += 1\n",
+        "\n",
+        "test_protocol.py::test_what_grew_old_while_a_ledger_could_not_be_read_is_written_again_not_decided",
+    ),
+    _unit(  # a call that fails after its epoch, within a process that goes on: Spark's own query never asks again
+        "the last end of another batch",
+        QUERY,
+        "if self._last_end is not None and self._last_end[0] == batch_id - 1:",
+        "if self._last_end is not None:",
+        "test_query.py::test_a_batch_whose_call_never_returned_is_the_same_range_when_it_is_asked_again",
+    ),
+    _unit(  # a start from the ledger beside a checkpoint that is not new
+        "a first batch starts where the process does",
+        QUERY,
+        "before = Positions.of({**others, **dict(start.items)}, start.marks)",
+        "before = (self.started and self.started.start) or start",
+        "test_query.py::test_a_first_batch_starts_where_its_query_began_not_where_the_ledger_stands_by_now",
+    ),
+    _unit(  # a simulated process runs one query
+        "a new run under the old generation",
+        QUERY,
+        "        if self.started is None or self.query is not None:\n",
+        "        if self.started is None:\n",
+        "test_query.py::test_each_run_of_a_query_works_under_a_generation_of_its_own",
+    ),
+    _unit(  # it is refused, and a new checkpoint is a way out
+        "batch numbers that skip are not seen",
+        OFFSETS,
+        "    return (yield from end_of(root, max(earlier)))\n",
+        "    return None\n",
+        "test_query.py::test_batch_numbers_that_skip_go_on_where_the_last_planned_one_ended",
+    ),
+    _unit(  # the two fence each other once more, and nothing is lost
+        "a successor is taken over in doubt",
+        LIFE,
+        "            if fenced is not None:\n",
+        "            if fenced is None:\n",
+        "test_query.py::test_a_process_in_doubt_does_not_take_over_from_its_successor",
+    ),
+    _unit(  # a destination that goes back under a live driver
+        "a driver goes on with a destination that forgot its start",
+        BINDING,
+        "    if row.generation < mine.generation:\n",
+        "    if row.generation < 0:\n",
+        "test_protocol.py::test_nobody_decides_who_no_longer_has_every_sink",
+    ),
+    _unit(  # a store that has forgotten its older epochs
+        "an adoption does not know epochs that were pruned for its own",
+        RECOVERY,
+        "        if record is None and is_own and shown.epoch < last:\n",
+        "        if record is None and is_own and shown.epoch < 0:\n",
+        "test_recovery.py::test_an_epoch_that_the_store_has_forgotten_is_no_other_history",
+    ),
+    _unit(  # a checkpoint that has lost what it committed, beside an older copy of the store
+        "a batch beyond the recorded end continues it",
+        RECOVERY,
+        "        case Relation.SAME:\n            return Next()\n        case Relation.AHEAD:\n",
+        "        case Relation.SAME | Relation.AHEAD:\n            return Next()\n        case None:\n",
+        "test_recovery.py::test_gaps_overlaps_and_truncated_topics_are_refused",
+    ),
+)
+
+# Equivalent, and therefore in no list:
+# - the generations of a ledger's members do not count: whoever meets members of a generation that the store does not
+#   know meets an epoch that it never decided, and is refused.
+# - a zombie's Complete is not fenced (in the model store): it comes after the zombie's own commits and ledger rows,
+#   which are true, or refused as fenced.

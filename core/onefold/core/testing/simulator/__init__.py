@@ -1,0 +1,1 @@
+"""The protocol struck at every step, in memory, over model sinks and a model store."""

@@ -1,0 +1,225 @@
+"""The checkpoint store's semantics in memory, and a record of what it was asked to decide."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import copy
+from dataclasses import replace
+from typing import Any, cast
+
+import sqlalchemy as sa
+
+from onefold.core.contract import Committable, Decided, EpochRecord, EpochState, Generation, LedgerEntry
+from onefold.core.errors import CheckpointMismatch
+from onefold.core.invariants import ADOPTED, Decision, Transition
+from onefold.core.positions import Positions, Range, Relation
+from onefold.core.protocol.binding import not_mine, went_back
+from onefold.core.protocol.effects import EpochRequest, StoreFacts
+from onefold.core.protocol.recovery import PAST_COMMIT_POINT
+from onefold.core.protocol.store_protocol import Merge
+from onefold.core.testing.simulator.models import ModelTransaction
+
+__all__ = ["ModelStore"]
+
+DECIDED_STATES = (EpochState.DECIDED, EpochState.COMPLETE)
+UNFINISHED = (EpochState.OPEN, EpochState.DECIDED, EpochState.DAMAGED)
+
+
+class ModelStore:
+    """One pipeline's checkpoint store. Time is a counter, tokens are numbers: the same run gives the same history."""
+
+    def __init__(self, store_id: str = "model-store") -> None:
+        self.store_id = store_id
+        self.newest: Generation | None = None
+        self.frozen: Positions | None = None
+        self.epochs: dict[int, EpochRecord] = {}
+        self.transitions: list[Transition] = []
+        self.decisions: list[Decision] = []
+        self._tokens = self._clock = 0
+
+    def id(self) -> str:
+        return self.store_id
+
+    def acquire(self, pipeline: str, above: int) -> Generation:
+        self._tokens += 1
+        number = max(above, self.newest.number if self.newest else 0) + 1
+        self.newest = Generation(pipeline, number, f"token-{self._tokens}")
+        return self.newest
+
+    def facts(self, pipeline: str) -> StoreFacts:
+        assert self.newest is None or self.newest.pipeline == pipeline
+        return StoreFacts(
+            store_id=self.store_id,
+            generation=self.newest.number if self.newest else 0,
+            last=self._last(DECIDED_STATES),
+            complete=self._last((EpochState.COMPLETE,)),
+            unfinished=self._unfinished(),
+            frozen=self.frozen,
+        )
+
+    def freeze(self, generation: Generation, initial: Positions) -> Positions:
+        self._mine(generation)
+        if self.frozen is None:
+            self.frozen = initial
+        return self.frozen
+
+    def find(self, pipeline: str, request: EpochRequest) -> EpochRecord | None:
+        assert self.newest is None or self.newest.pipeline == pipeline
+        same_batch = (request.query_id, request.batch_id)
+        for _, record in sorted(self.epochs.items(), reverse=True):
+            if record.state in DECIDED_STATES and record.range == request.range and request.has_input_of(record):
+                if request.range.is_empty and (record.query_id, record.batch_id) != same_batch:
+                    continue
+                return record
+        return None
+
+    def open_epoch(self, generation: Generation, request: EpochRequest, after: int, now_ms: int) -> EpochRecord:
+        assert now_ms > 0
+        self._mine(generation)
+        for record in self._unfinished():
+            if record.state is EpochState.OPEN and request.is_again(record):
+                if record.generation == generation.number:
+                    return record
+                if record.write_through:
+                    mine = replace(record, generation=generation.number)
+                    self.epochs[record.epoch] = mine
+                    return mine
+            raise CheckpointMismatch(f"epoch {record.epoch} is still {record.state.value}")
+        last = self._last(DECIDED_STATES)
+        base = last.range.end if last else self.frozen
+        if base is not None and request.range.start.relation_to(base) is not Relation.SAME:
+            raise CheckpointMismatch(f"not at the end of the last epoch: {request.range.start.differences(base)}")
+        if (last.epoch if last else 0) != after:
+            raise CheckpointMismatch(f"epoch {after} is not the end of the last one any more")
+        return self._put(
+            EpochRecord(
+                pipeline=generation.pipeline,
+                epoch=max(self.epochs, default=0) + 1,
+                generation=generation.number,
+                state=EpochState.OPEN,
+                range=request.range,
+                timestamp_ms=max(self._now(), *(r.timestamp_ms + 1 for r in self.epochs.values()), 0),
+                query_id=request.query_id,
+                batch_id=request.batch_id,
+                fingerprint=request.fingerprint,
+                sinks=request.sinks,
+                write_through=request.write_through,
+            )
+        )
+
+    def decide(
+        self,
+        generation: Generation,
+        record: EpochRecord,
+        manifest: Sequence[Committable],
+        now_ms: int,
+        merge: Merge | None = None,
+    ) -> Decided:
+        assert now_ms > 0
+        self._mine(generation)
+        stored = self.epochs.get(record.epoch)
+        if stored is not None and stored.state in DECIDED_STATES:
+            if stored.manifest == tuple(manifest):
+                return Decided(stored)
+            raise CheckpointMismatch(f"epoch {record.epoch} was decided with another manifest")
+        last = self._last(DECIDED_STATES)
+        continues = last is None or record.range.start.relation_to(last.range.end) is Relation.SAME
+        if stored is None or stored != record or not continues:
+            raise CheckpointMismatch(f"epoch {record.epoch} can't be decided: the store has {stored}")
+        transaction = ModelTransaction()
+        if merge is not None:
+            try:
+                merge(cast(sa.Connection, transaction))
+            except BaseException:
+                transaction.rollback()
+                raise
+        assert self.newest is not None
+        self.decisions.append(Decision(record.epoch, generation.number, self.newest.number))
+        return Decided(self._put(replace(stored, state=EpochState.DECIDED, manifest=tuple(manifest))))
+
+    def complete(self, generation: Generation, decided: Decided, now_ms: int) -> None:
+        assert now_ms > 0
+        self._move(generation, decided.record, DECIDED_STATES, EpochState.COMPLETE)
+
+    def give_up(self, generation: Generation, record: EpochRecord) -> None:
+        assert not record.write_through, "it may show already: it must run again"
+        self._move(generation, record, (EpochState.OPEN, EpochState.GIVEN_UP), EpochState.GIVEN_UP)
+
+    def damage(self, generation: Generation, decided: Decided, evidence: str) -> None:
+        assert evidence
+        self._move(generation, decided.record, PAST_COMMIT_POINT, EpochState.DAMAGED)
+
+    def accept_damage(self, generation: Generation, record: EpochRecord) -> Decided:
+        self._move(generation, record, (EpochState.DAMAGED, EpochState.DECIDED), EpochState.DECIDED)
+        return Decided(self.epochs[record.epoch])
+
+    def adopt(self, generation: Generation, entry: LedgerEntry, sinks: tuple[str, ...], now_ms: int) -> None:
+        assert now_ms > 0
+        self._mine(generation)
+        for number, record in sorted(self.epochs.items()):
+            if number >= entry.epoch:
+                del self.epochs[number]
+            elif record.state in UNFINISHED:
+                over = EpochState.GIVEN_UP if record.state is EpochState.OPEN else EpochState.COMPLETE
+                self._put(replace(record, state=over))
+        self._put(
+            EpochRecord(
+                pipeline=generation.pipeline,
+                epoch=entry.epoch,
+                generation=generation.number,
+                state=EpochState.COMPLETE,
+                range=Range(entry.positions, entry.positions),
+                timestamp_ms=entry.timestamp_ms,
+                query_id=ADOPTED,
+                batch_id=-1,
+                fingerprint="",
+                sinks=sinks,
+            )
+        )
+
+    def backup(self) -> dict[str, Any]:
+        """All that a copy of the store's database holds."""
+        kept = ("store_id", "newest", "frozen", "epochs", "transitions", "decisions")
+        return {name: copy(getattr(self, name)) for name in kept}
+
+    def restore(self, backup: dict[str, Any]) -> None:
+        for name, value in backup.items():
+            setattr(self, name, copy(value))
+
+    def history(self) -> tuple[EpochRecord, ...]:
+        """Every epoch, oldest first."""
+        return tuple(record for _, record in sorted(self.epochs.items()))
+
+    def jump(self, by: int) -> None:
+        """The clock is set, as by an operator or by NTP."""
+        self._clock += by
+
+    def _now(self) -> int:
+        """A clock that goes on, also where an older copy is restored, but for its jumps."""
+        self._clock += 1
+        return self._clock
+
+    def _mine(self, generation: Generation) -> None:
+        if generation != self.newest:
+            raise not_mine(generation, self.newest.number if self.newest else None)
+
+    def _move(
+        self, generation: Generation, record: EpochRecord, allowed: tuple[EpochState, ...], to: EpochState
+    ) -> None:
+        self._mine(generation)
+        stored = self.epochs.get(record.epoch)
+        if stored is None or stored.state not in allowed:
+            raise went_back(record, stored)
+        if stored.state is not to:
+            self._put(replace(stored, state=to))
+
+    def _put(self, record: EpochRecord) -> EpochRecord:
+        self.epochs[record.epoch] = record
+        self.transitions.append(Transition(record.epoch, record.state))
+        return record
+
+    def _last(self, states: tuple[EpochState, ...]) -> EpochRecord | None:
+        return max((r for r in self.epochs.values() if r.state in states), key=lambda r: r.epoch, default=None)
+
+    def _unfinished(self) -> tuple[EpochRecord, ...]:
+        return tuple(record for record in self.history() if record.state in UNFINISHED)

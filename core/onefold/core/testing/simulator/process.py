@@ -1,0 +1,106 @@
+"""A driver's process in a world, and the steps that it takes: the protocol's effects, and those of Spark's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from onefold.core.contract import Committable, EpochRecord, Generation
+from onefold.core.errors import OnefoldError
+from onefold.core.positions import Positions, Range
+from onefold.core.protocol.coordinator import Driver
+from onefold.core.protocol.effects import Effect, RunWriters
+from onefold.core.testing.simulator.operator import Host
+
+__all__ = ["Attempt", "CommitBatch", "Life", "PlanBatch", "Process", "Step", "records_of", "with_tasks"]
+
+
+@dataclass(frozen=True, slots=True)
+class PlanBatch:
+    """Spark logs how far its next batch goes, of a stream that began at `start`."""
+
+    batch: int
+    end: Positions
+    start: Positions
+
+
+@dataclass(frozen=True, slots=True)
+class CommitBatch:
+    """Spark logs that the batch is done."""
+
+    batch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """-> Committable | None: one attempt of one task writes its rows and prepares."""
+
+    sink: str
+    record: EpochRecord
+    rows: tuple[str, ...]
+
+
+Step = Effect | PlanBatch | CommitBatch | Attempt
+Life = Generator[Step, Any, None]
+T = TypeVar("T")
+
+
+class Process:
+    """A driver's process: what it runs, and the step that it is about to take. None once it has ended."""
+
+    def __init__(self, life: Life, driver: Driver, host: Host) -> None:
+        self.life = life
+        self.driver = driver
+        self.host = host
+        self.generation: Generation | None = None
+        self.next: Step | None = next(life, None)
+
+    def answer(self, value: Any) -> None:
+        self._go_on(lambda: self.life.send(value))
+
+    def fail(self, error: OnefoldError) -> None:
+        self._go_on(lambda: self.life.throw(error))
+
+    def _go_on(self, resume: Callable[[], Step]) -> None:
+        self.next = None
+        with suppress(StopIteration):
+            self.next = resume()
+
+
+def with_tasks(protocol: Generator[Effect, Any, T], data: Range) -> Generator[Step, Any, T]:
+    """The protocol, with Spark's job over the `data` that it holds in place of `RunWriters`: two tasks for each sink,
+    one attempt each."""
+    try:
+        effect = next(protocol)
+        while True:
+            try:
+                if isinstance(effect, RunWriters):
+                    answer: Any = yield from _job(effect.record, data)
+                else:
+                    answer = yield effect
+            except OnefoldError as error:
+                effect = protocol.throw(error)
+            else:
+                effect = protocol.send(answer)
+    except StopIteration as stop:
+        result: T = stop.value
+        return result
+
+
+def _job(record: EpochRecord, data: Range) -> Generator[Step, Any, tuple[Committable, ...]]:
+    accepted: list[Committable | None] = []
+    for sink in record.sinks:
+        for rows in records_of(data).values():
+            accepted.append((yield Attempt(sink, record, tuple(rows))))
+    return tuple(committable for committable in accepted if committable is not None)
+
+
+def records_of(span: Range) -> dict[str, list[str]]:
+    """The source records of each partition in a range."""
+    first = dict(span.start.items)
+    return {
+        partition: [f"{partition}@{offset}" for offset in range(int(first.get(partition, 0)), int(end))]
+        for partition, end in span.end.items
+    }

@@ -1,0 +1,591 @@
+"""A pipeline and all that it touches, in memory: processes that advance one effect at a time, and what outlives them.
+
+The protocol, recovery, the driver, and what a query's batches are by its checkpoint, are the production code; Spark,
+the store and the sinks are models. Whoever drives
+a world says what strikes at which point; a point is a moment before, inside or after an effect.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections import Counter, deque
+from collections.abc import Callable, Generator, Hashable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from itertools import pairwise
+from typing import Any
+
+import pyarrow as pa
+
+from onefold.core.contract import Committable, EpochRecord, EpochState, Generation, SinkKind, TaskId
+from onefold.core.errors import (
+    BadRecord,
+    Fenced,
+    InDoubt,
+    OnefoldError,
+    OutOfResources,
+    Retriable,
+)
+from onefold.core.invariants import ADOPTED, Evidence, Glimpse
+from onefold.core.positions import Positions, Range, Relation
+from onefold.core.protocol.coordinator import Driver
+from onefold.core.protocol.effects import (
+    AcquireGeneration,
+    Adopt,
+    Decide,
+    Effect,
+    FindEpoch,
+    ListFolder,
+    OpenEpoch,
+    Pause,
+    ReadFile,
+    ReadStore,
+    StoreFacts,
+    Verify,
+)
+from onefold.core.testing.proof.subject import Subject
+from onefold.core.testing.simulator.checkpoint import ROOT, Checkpoint
+from onefold.core.testing.simulator.faults import AT_ONCE, MISHAPS, RIVALS, Crash, Fault, Slept, can_follow
+from onefold.core.testing.simulator.model_store import ModelStore
+from onefold.core.testing.simulator.models import Work
+from onefold.core.testing.simulator.operator import Host, Operator
+from onefold.core.testing.simulator.process import (
+    Attempt,
+    CommitBatch,
+    Life,
+    PlanBatch,
+    Process,
+    Step,
+    records_of,
+    with_tasks,
+)
+
+__all__ = ["PIPELINE", "World"]
+
+PIPELINE = "model"
+LIVES_MAX = 80  # the longest plans kill no more than half as many
+CUTS: tuple[dict[str, int], ...] = ({"t/0": 2, "t/1": 1}, {"t/0": 2, "t/1": 3})  # where batches end, from the start on
+OTHER_CUTS: tuple[dict[str, int], ...] = ({"t/0": 1, "t/1": 1}, {"t/0": 2, "t/1": 2}, CUTS[-1])
+CLOCK_JUMP = 1000  # more than any run takes
+EMPTY_AT = 0  # after this cut comes a batch without records
+
+
+@dataclass
+class Moment:
+    """A step that is being taken, and its answer once it was."""
+
+    process: Process
+    step: Step
+    answer: Any = None
+
+
+class World:
+    """Everything of one pipeline. `plan` says what strikes at which point (the first is 1).
+
+    With `late`, the last sink is for dead letters: it may come late, and is off until it is turned on.
+
+    Where `freezes` is off, the source is one whose start Spark logs itself, and the job calls the epoch writer of its
+    own accord: nothing is frozen, and no checkpoint looked at before the first batch.
+    """
+
+    def __init__(
+        self,
+        sinks: tuple[SinkKind, ...],
+        plan: Mapping[int, Fault],
+        subject: Subject,
+        patience: int = 3,
+        freezes: bool = True,
+        late: bool = False,
+    ) -> None:
+        self.freezes = freezes
+        self.plan = dict(plan)
+        self.patience = patience
+        self.subject = subject
+        self.host = Host(subject.store())
+        self.sinks = {f"sink-{n}": subject.models[kind](f"sink-{n}", self.reached) for n, kind in enumerate(sinks)}
+        self.kinds = sinks
+        self.late = tuple(self.sinks)[-1:] if late else ()
+        self._atomic = [sink for sink in self.sinks.values() if sink.kind is SinkKind.LAST_RESOURCE]
+        self.steps: list[str] = []
+        self.struck: Counter[tuple[Fault, str]] = Counter()
+        self.refusals: Counter[tuple[str, str]] = Counter()
+        self.complaints: list[str] = []
+        self.awake: Process | None = None
+        self.asleep: list[Process | Callable[[], object]] = []
+        self.lives = self.attempts = 0
+        self.late_records: Counter[str] = Counter()
+        self._now: Moment | None = None
+        self._down: dict[str, int] = {}
+        self._inherited: Generation | None = None
+        self._sweeping: Iterator[Effect] | None = None
+        self._glimpses: set[Glimpse] = set()
+        self._looked_at: dict[str, object] = {}
+        self.written: dict[str, Work] = {}
+        self._verified: set[str] = set()
+        self._doubted: set[str] = set()
+        self.operator = Operator(self)
+
+    @property
+    def store(self) -> ModelStore:
+        return self.host.store
+
+    @property
+    def checkpoint(self) -> Checkpoint:
+        return self.host.checkpoint
+
+    @checkpoint.setter
+    def checkpoint(self, checkpoint: Checkpoint) -> None:
+        self.host.checkpoint = checkpoint
+
+    @property
+    def first_start(self) -> Positions | None:
+        return self.host.first_start
+
+    # Lives
+
+    def rest(self) -> None:
+        """Live until a life ends of its own accord: all is done, or somebody else has taken over."""
+        while self.advance():
+            pass
+
+    def advance(self) -> bool:
+        """One step of the process that runs, or of a new one. False once there is nothing to do for anybody."""
+        if self.awake is None:
+            if self.lives >= LIVES_MAX:
+                self.complaints.append(f"no rest after {self.lives} lives")
+                return False
+            self.awake = self.begin()
+        process = self.awake
+        try:
+            if self.step(process):
+                return True
+        except (Crash, Retriable, InDoubt):
+            self.awake = None  # its supervisor starts it again
+            return True
+        except Slept:
+            self.awake = None
+            self.asleep.append(process)
+            return True
+        except Fenced as error:
+            self.awake = None
+            if self.operator.starts_again(error):
+                return True
+            newest = self.store.newest
+            if process.generation and newest and newest.number <= process.generation.number:
+                self.complaints.append(f"a life was fenced by nobody: {error}")
+            return False
+        except Exception as error:
+            self.awake = None
+            if self.operator.cures(error):
+                return True
+            self.complaints.append(f"a life ended with {type(error).__name__}: {error}")
+            return False
+        self.awake = None
+        return self.operator.ends_trial()
+
+    def begin(self) -> Process:
+        self.lives += 1
+        self._inherited, self._sweeping = self.store.newest, None
+        sinks = self.operator.configured_sinks()
+        last_resource = next((n for n, s in sinks.items() if s.kind is SinkKind.LAST_RESOURCE), None)
+        driver = Driver(PIPELINE, self.store, sinks, self._pause, last_resource, self.checkpoint)
+        return Process(self._life(tuple(sinks)), driver, self.host)
+
+    def step(self, process: Process) -> bool:
+        """Let a process take one step. False once it has ended; raises what it died of."""
+        if process.next is None:
+            return False
+        outer, now = self._now, Moment(process, process.next)
+        host, self.host = self.host, process.host
+        self._now = now
+        name = type(now.step).__name__
+        try:
+            self.reached(f"before:{name}")
+            now.answer = self._perform(process, now.step)
+            self.reached(f"after:{name}")
+        except OnefoldError as error:
+            if isinstance(now.step, Decide):
+                self._not_decided(now.step, error)
+            process.fail(error)
+        else:
+            process.answer(now.answer)
+        finally:
+            self._now = outer
+            if self.host is process.host:
+                self.host = host
+        return process.next is not None
+
+    def _not_decided(self, decide: Decide, error: OnefoldError) -> None:
+        """A decision that was merely refused is sent again after another look at the work, which may be gone by now."""
+        handles = {c.handle for c in decide.manifest}
+        if isinstance(error, InDoubt):
+            self._doubted |= handles
+        self._verified -= handles - self._doubted
+
+    def resume(self, host: Host) -> None:
+        """The process that slept on a host goes on, as if nothing had been."""
+        self.awake = next((p for p in self.asleep if isinstance(p, Process) and p.host is host), None)
+        self.asleep = [sleeper for sleeper in self.asleep if sleeper is not self.awake]
+
+    def wake(self, steps_max: int | None = None) -> None:
+        """Whatever sleeps goes on to its end; or what has slept longest does, for so many steps."""
+        awoken = len(self.asleep) if steps_max is None else 1
+        sleepers, self.asleep = self.asleep[:awoken], self.asleep[awoken:]
+        for sleeper in sleepers:
+            with suppress(Crash, OnefoldError):
+                if isinstance(sleeper, Process):
+                    self._go_on(sleeper, steps_max)
+                else:
+                    sleeper()
+
+    def _go_on(self, process: Process, steps_max: int | None) -> None:
+        taken = 0
+        try:
+            while self.step(process):
+                taken += 1
+                if steps_max is not None and taken >= steps_max:
+                    raise Slept
+        except Slept:
+            self.asleep.append(process)
+
+    def _life(self, names: tuple[str, ...]) -> Life:
+        """One process: recover, then run batches as Spark does, the last planned one again if it isn't committed."""
+        operator, production = self.operator, self.subject.query
+        life = production.QueryLife(PIPELINE, names, operator.adopts, operator.accepts_damage, self.late)
+        if self.freezes or operator.on_trial:
+            latest = Positions.of({"t/0": self.lives})  # the source has grown since the last life
+            initial = self.subject.protocol.Initial(latest, operator.from_ledger, operator.starting_offsets)
+            yield from life.start(initial if self.freezes else None)
+            if operator.on_trial:
+                return
+            yield from life.check_checkpoint(ROOT)
+        start = yield from self._start(life)
+        until: Positions | None = life.started.until if life.started else None
+        through = tuple(name for name in names if self.sinks[name].kind is SinkKind.WRITE_THROUGH)
+        job = production.Job(f"job/{operator.input}", names, through)
+        run = production.RunningQuery("query", f"run-{self.lives}", ROOT, stateful=False)
+        ends = self.checkpoint.offsets  # what Spark reads when it starts, and holds from then on
+        while (batch := self._next_batch(start, ends)) is not None:
+            begin = (
+                ends[max(earlier)] if (earlier := [b for b in ends if b < batch]) else self.checkpoint.begun or start
+            )
+            if batch not in ends:
+                end = self._end_of_next(begin, list(ends.values()))
+                # As our source does: the batch that starts where a begun epoch did ends where that did.
+                if until is not None and (not ends or begin == start != until):
+                    end = until
+                yield PlanBatch(batch, end, start)
+                ends[batch] = end
+            running = production.Running(begin, ends[batch])
+            try:
+                yield from self._batch(life, run, batch, job, running)
+            except (Retriable, InDoubt):
+                if self.freezes:
+                    raise
+                yield from self._batch(life, run, batch, job, running)  # the job's own code asks once more
+            if operator.calls_twice:
+                yield from self._batch(life, run, batch, job, running)
+            yield CommitBatch(batch)
+
+    def _start(self, life: Any) -> Generator[Step, Any, Positions]:
+        """Where the source's first batch starts."""
+        if self.freezes:
+            frozen: Positions = life.started.start
+            return frozen
+        if self.operator.from_ledger:  # the user's own option for the source: recover, then look
+            yield from life.start(None)
+            facts: StoreFacts = yield ReadStore()
+            if facts.last is not None:
+                return facts.last.range.end
+        return Positions.of({"t/0": 1})
+
+    def _batch(self, life: Any, run: Any, batch: int, job: Any, running: Any) -> Life:
+        """The function that Spark calls for each batch."""
+        yield from life.bind(run)
+        request = yield from life.request(batch, job, running)
+        outcome = yield from with_tasks(life.run(request), Range(running.start, running.end))
+        assert not self.subject.query.must_drain(run, outcome), "it keeps no state"
+        life.returned(batch, outcome)
+
+    def _next_batch(self, start: Positions, ends: Mapping[int, Positions]) -> int | None:
+        last = max(ends, default=None)
+        if last is None:
+            return 0 if start != self.source_end else None
+        if last not in self.checkpoint.commits:
+            return last
+        if ends[last] == self.source_end:
+            return None
+        return last + self.operator.batch_step()
+
+    def _end_of_next(self, begin: Positions, ends: list[Positions]) -> Positions:
+        if self.first_start is None:
+            self.host.first_start = begin
+        if self.operator.topic_is_new:
+            return Positions.of({"t/1": 1})
+        cuts = self._cuts()
+        if ends and ends[-1] == cuts[EMPTY_AT] != cuts[-1] and not any(a == b for a, b in pairwise(ends)):
+            return begin
+        return next((cut for cut in cuts if cut.relation_to(begin) is Relation.AHEAD), cuts[-1])
+
+    def _cuts(self) -> list[Positions]:
+        start = Counter(dict(self.first_start.items)) if self.first_start else Counter()
+        cuts = [start + Counter(cut) for cut in (OTHER_CUTS if self.operator.cuts_anew else CUTS)]
+        return [Positions.of(cut) for cut in [*cuts, cuts[-1] + self.late_records]]
+
+    @property
+    def source_end(self) -> Positions | None:
+        return self._cuts()[-1] if self.first_start else None
+
+    def grow(self) -> None:
+        """One record more, in an old partition or in one that is new."""
+        self.late_records["t/0" if self.late_records.total() % 2 == 0 else "t/2"] += 1
+
+    @property
+    def store_is_behind(self) -> bool:
+        complete = self.store.facts(PIPELINE).complete
+        return complete is None or complete.range.end != self.source_end
+
+    # Steps
+
+    def _perform(self, process: Process, step: Step) -> Any:
+        match step:
+            case PlanBatch(batch, end, start):
+                plan = self.checkpoint.plan if self.freezes else self.checkpoint.plan_of_sparks_own
+                plan(batch, end, start)
+                return None
+            case CommitBatch(batch):
+                self.checkpoint.commit(batch)
+                return None
+            case Attempt():
+                return self._attempt(step)
+            case Pause():
+                return process.driver.perform(step)
+        self._answers(step)
+        answer = process.driver.perform(step)
+        if isinstance(step, AcquireGeneration):
+            process.generation = answer
+        if isinstance(step, OpenEpoch) and AT_ONCE.issuperset(self.plan.values()):
+            held = {c.handle for sink in self.sinks.values() for c in sink.leftovers(answer.generation)}
+            held &= {h for h, w in self.written.items() if w.committable.generation == answer.generation}
+            self.complaints += [f"a run of the writers begins beside {handle}, of the run before it" for handle in held]
+        if isinstance(step, FindEpoch) and answer is not None and not step.request.has_input_of(answer):
+            self.complaints.append(f"epoch {answer.epoch} of another input is taken for what was asked for")
+        if isinstance(step, Adopt) and self.operator.home is not None:
+            process.host.first_start = self.operator.home.first_start
+        if isinstance(step, Verify):
+            self._verified |= {c.handle for c in step.committables}
+        return answer
+
+    def _answers(self, effect: Effect) -> None:
+        """Whether the server that the effect needs is up."""
+        if isinstance(effect, ReadFile | ListFolder):
+            return
+        name = getattr(effect, "sink", "store")
+        if self._down.get(name, 0) > self.lives:
+            raise (InDoubt if isinstance(effect, Decide) else Retriable)(f"{name} is down")
+
+    def _attempt(self, attempt: Attempt) -> Committable | None:
+        record = attempt.record
+        self.attempts += 1
+        task = TaskId(PIPELINE, record.generation, record.epoch, record.timestamp_ms, uuid.UUID(int=self.attempts))
+        writer = self.sinks[attempt.sink].writer(task)
+        if attempt.rows:
+            writer.write(_batch(attempt.rows))
+        committable = writer.prepare()
+        if committable is not None:
+            self.written[committable.handle] = Work(committable, attempt.rows)
+        return committable
+
+    def _pause(self, pause: Pause) -> None:
+        if pause.attempt > self.patience:
+            raise pause.because
+
+    # Points, and what strikes there
+
+    def reached(self, name: str) -> None:
+        for sink in self._atomic:
+            if self._looked_at.get(sink.name) is not sink.committed:
+                self._look(sink)
+        self.steps.append(name)
+        fault = self.plan.get(len(self.steps))
+        if fault is not None and can_follow(fault, name, self.kinds):
+            self.struck[fault, name] += 1
+            self._strike(fault, name)
+
+    def _strike(self, fault: Fault, point: str) -> None:
+        if fault in RIVALS:
+            self.operator.move(fault)
+            raise Slept(point)
+        if fault in MISHAPS:
+            self.operator.suffer(fault)
+            if fault is Fault.STORE_GOES_BACK:
+                return
+            raise Crash(point)
+        match fault:
+            case Fault.CRASH:
+                raise Crash(point)
+            case Fault.RETRIABLE:
+                raise Retriable(f"refused at {point}")
+            case Fault.OUT_OF_RESOURCES:
+                raise OutOfResources(f"nothing to spare at {point}")
+            case Fault.IN_DOUBT:
+                raise InDoubt(f"no answer at {point}")
+            case Fault.JOB_FAILS:
+                raise Retriable(f"the job failed at {point}")
+            case Fault.BAD_RECORD:
+                self.operator.bad_record = True
+                raise BadRecord(f"a record cannot be read at {point}")
+            case Fault.SLEEP:
+                raise Slept(point)
+            case Fault.LATE:
+                self._put_to_sleep()
+                raise InDoubt(f"no answer at {point}")
+            case Fault.STRAGGLE:
+                self._put_to_sleep()
+            case Fault.ORPHAN:
+                self._put_to_sleep()
+                raise Crash(point)
+            case Fault.ANOTHER_ATTEMPT | Fault.RETRIED_STAGE:
+                self._attempt_again(fault)
+            case Fault.WAKE:
+                self.wake()
+            case Fault.WAKE_ONE_STEP:
+                self.wake(steps_max=1)
+            case Fault.EXPIRE_ONE:
+                self._lose_one()
+            case Fault.EXPIRE | Fault.EMPTY_STAGE:
+                self._lose(SinkKind.TWO_PHASE if fault is Fault.EXPIRE else SinkKind.LAST_RESOURCE)
+            case Fault.SINK_DOWN | Fault.STORE_DOWN:
+                self._down["sink-0" if fault is Fault.SINK_DOWN else "store"] = self.lives + 2
+            case Fault.GROW:
+                self.grow()
+            case Fault.CLOCK_AHEAD | Fault.CLOCK_BACK:
+                self.store.jump(CLOCK_JUMP if fault is Fault.CLOCK_AHEAD else -CLOCK_JUMP)
+            case Fault.BACKUP:
+                self.operator.back_up()
+            case Fault.PLAN_REPLACED:
+                self.operator.replaces_plan()
+            case Fault.SWEEP | Fault.SWEEP_HALTS:
+                self._sweep(to_its_end=fault is Fault.SWEEP)
+
+    def _put_to_sleep(self) -> None:
+        """The step that is about to be taken happens later, if ever."""
+        assert self._now is not None
+        process, step = self._now.process, self._now.step
+        if isinstance(step, Attempt):
+            self.asleep.append(lambda: self._attempt(step))
+        else:
+            assert not isinstance(step, (PlanBatch, CommitBatch)), "what only Spark does is never put to sleep"
+            self.asleep.append(partial(process.driver.perform, step))
+
+    def _attempt_again(self, fault: Fault) -> None:
+        assert self._now is not None and isinstance(self._now.step, Attempt)
+        again = self._attempt(self._now.step)
+        if fault is Fault.RETRIED_STAGE:
+            self._now.answer = again
+
+    def _lose(self, kind: SinkKind) -> None:
+        for sink in self.sinks.values():
+            if sink.kind is kind:
+                decidable = kind is SinkKind.TWO_PHASE and not self._verified.isdisjoint(sink.prepared)
+                self.operator.expects_damage |= decidable
+                sink.lose_prepared()
+
+    def _lose_one(self) -> None:
+        sink = next((s for s in self.sinks.values() if s.kind is SinkKind.TWO_PHASE and s.prepared), None)
+        if sink is not None:
+            oldest = next(iter(sink.prepared))
+            self.operator.expects_damage |= oldest in self._verified
+            sink.lose_prepared(oldest)
+
+    def _sweep(self, to_its_end: bool) -> None:
+        """The sweep on a timer, in the newest process, one effect at a time."""
+        newest = self.store.newest
+        if newest is None or newest == self._inherited:
+            return
+        self._sweeping = self._sweeping or self._sweep_steps(newest)
+        next(self._sweeping, None)
+        if to_its_end:
+            deque(self._sweeping, maxlen=0)
+            self._sweeping = None
+
+    def _sweep_steps(self, generation: Generation) -> Iterator[Effect]:
+        driver = Driver(PIPELINE, self.store, self.sinks, self._pause)
+        protocol, answer = self.subject.protocol.sweep(generation, self.sinks), None
+        with suppress(StopIteration):
+            while True:
+                effect = protocol.send(answer)
+                answer = driver.perform(effect)
+                yield effect
+
+    # What is seen at the end
+
+    def _look(self, sink: Any) -> None:
+        """What a reader of the sink sees of its newest epoch just now."""
+        self._looked_at[sink.name] = sink.committed
+        if not sink.committed:
+            return
+        newest = max(work.committable.epoch for work in sink.committed.values())
+        rows = sum(len(w.rows) for w in sink.committed.values() if w.committable.epoch == newest)
+        whole = sum(len(rows) for rows in records_of(self.store.epochs[newest].range).values())
+        self._glimpses.add(Glimpse(sink.name, newest, rows, whole))
+
+    def evidence(self) -> Evidence:
+        facts, begin = self.store.facts(PIPELINE), self.first_start
+        assert begin is not None
+
+        def records(last: EpochRecord | None) -> frozenset[Hashable]:
+            up_to = Range(begin, last.range.end) if last else Range(begin, begin)
+            return frozenset(r for rows in records_of(up_to).values() for r in rows)
+
+        operator = self.operator
+        astray = self.late if operator.are_letters_astray and not operator.has_dead_letters else ()
+        sinks = [sink for sink in self.sinks.values() if sink.name not in astray]
+        epochs = [
+            replace(r, manifest=tuple(c for c in r.manifest if c.sink not in astray)) for r in self.store.history()
+        ]
+        there = [sink for sink in sinks if self.operator.has_dead_letters or sink.name not in self.late]
+        adopted = max((r.epoch for r in epochs if r.query_id == ADOPTED), default=0)
+        return Evidence(
+            due=records(facts.complete),
+            decided=records(facts.last),
+            shown={sink.name: self._shown(sink, records(facts.complete)) for sink in sinks},
+            initial=None if adopted else begin,
+            epochs=tuple(r for r in epochs if r.epoch >= adopted),
+            ledgers={sink.name: sink.entry for sink in sinks if sink.entry is not None and self._stands(sink, facts)},
+            store_id=facts.store_id,
+            leftovers=tuple(work.committable for sink in there for work in sink.prepared.values()),
+            committed=tuple(
+                work.committable
+                for sink in sinks
+                for work in sink.committed.values()
+                if work.committable.epoch > adopted
+            ),
+            transitions=tuple(t for t in self.store.transitions if t.epoch > adopted),
+            decisions=tuple(self.store.decisions),
+            glimpses=tuple(self._glimpses),
+            write_through=frozenset(name for name, sink in self.sinks.items() if sink.kind is SinkKind.WRITE_THROUGH),
+        )
+
+    def _stands(self, sink: Any, facts: StoreFacts) -> bool:
+        """Whether a sink's ledger is to stand at the last epoch: one that may come late was maybe off then."""
+        return sink.name not in self.late or (facts.complete is not None and sink.name in facts.complete.sinks)
+
+    def _shown(self, sink: Any, due: frozenset[Hashable]) -> Counter[Hashable]:
+        """How many times a reader sees each row. What a sink that came late rightly lacks is counted as seen; which of
+        the rows before an adoption it should have, nobody knows any more."""
+        shown: Counter[Hashable] = sink.shown()
+        if sink.name in self.late:
+            epochs = self.store.history()
+            complete = [r for r in epochs if r.state is EpochState.COMPLETE and r.query_id != ADOPTED]
+            mine = [r.range for r in complete if sink.name in r.sinks]
+            missed = due - {row for span in mine for rows in records_of(span).values() for row in rows}
+            is_known = all(r.query_id != ADOPTED for r in epochs)
+            shown.update(row for row in missed if is_known or row not in shown)
+        return shown
+
+
+@cache
+def _batch(rows: tuple[str, ...]) -> pa.RecordBatch:
+    return pa.record_batch({"id": list(rows)})

@@ -1,0 +1,1 @@
+"""Values and texts converted exactly, a column at a time, or refused."""

@@ -1,0 +1,144 @@
+"""The ledger of an HBase sink: one row in a table of its own, which goes forward by compare-and-set."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from onefold.clients.hbase.rows.cells import Cells
+from onefold.clients.hbase.table import HBaseTable
+from onefold.core.errors import CheckpointMismatch, ConfigError, InDoubt
+from onefold.core.failpoints import failpoint
+from onefold.sinks.epoch_log import State, Unreadable, parsed
+from onefold.sinks.hbase.plan import Plan, Settings
+from onefold.sinks.naming import part
+
+__all__ = ["LEDGER_FAMILY", "TableNotes"]
+
+log = logging.getLogger("onefold.sinks.hbase")
+
+LEDGER_FAMILY = b"l"
+_STATE, _SINK = b"state", b"sink"
+_GOES_ON_FROM = "goes on from"
+_TRIES_MAX = 5
+
+
+class TableNotes:
+    """Of one sink of one pipeline. Every call may be repeated, by any process.
+
+    Whoever writes says which text it has read, and HBase writes where that one is still there: a request that lands
+    late finds another one, unless nothing happened in between. The row also says what the sink is: its table, its mode,
+    and once it was opened (`plan`) what the next epoch goes on from.
+    """
+
+    def __init__(self, settings: Settings, pipeline: str, plan: Plan | None = None) -> None:
+        self._settings = settings
+        self._where = settings.where(pipeline)
+        self._table = HBaseTable(settings.hbase, settings.ledger_table)
+        self._key = _one(f"{part(pipeline)}/{part(settings.name)}".encode())
+        self._rests_on = settings.rests_on()
+        self._goes_on_from = plan.goes_on_from() if plan is not None else {}
+
+    def read(self) -> State:
+        """Raises ConfigError where the sink is not what it was, CheckpointMismatch where no sink wrote the row."""
+        return self._state(self._read()[0])
+
+    def others(self) -> Mapping[str, State]:
+        found: dict[str, State] = {}
+        for rows in self._table.scan(b"", b"", [(LEDGER_FAMILY, _STATE), (LEDGER_FAMILY, _SINK)]):
+            states, sinks = (column.to_pylist() for column in rows.values)
+            for key, state, sink in zip(rows.keys.to_pylist(), states, sinks, strict=True):
+                if sink is None or state is None or key == self._key[0].as_py():
+                    continue
+                try:
+                    if _texts(sink).get("table") == self._settings.declared.table:
+                        found[key.decode(errors="replace")] = State.from_json(state)
+                except Unreadable as error:
+                    log.warning("%s: the ledger row %r is none that a sink wrote: %s", self._where, key, error)
+        return found
+
+    def write(self, state: State, generation: int) -> State:
+        """Note it, and return what stands then. Raises what a conditional put raises, InDoubt among it."""
+        for _ in range(_TRIES_MAX):
+            text, known = self._read()
+            there = self._state(text)
+            whole = there.after(state, generation)
+            if whole == there:
+                return there
+            new = Cells(LEDGER_FAMILY, _STATE, _one(whole.to_json()))
+            is_now = {**self._rests_on, _GOES_ON_FROM: {**known, **self._goes_on_from}}
+            who = Cells(LEDGER_FAMILY, _SINK, _one(json.dumps(is_now).encode()))
+            expected = pa.array([text], pa.binary())
+            is_written = self._table.put_if_equal(self._key, new, expected, [who], None)
+            failpoint("hbase:noted")
+            if is_written[0].as_py():
+                return whole
+        raise InDoubt(
+            f"{self._where}, noting as generation {generation} in the table {self._settings.ledger_table!r}: others"
+            f" have written the row {_TRIES_MAX} times meanwhile"
+        )
+
+    def close(self) -> None:
+        """The connections are the process's, not its own."""
+
+    def _state(self, text: bytes | None) -> State:
+        try:
+            return State() if text is None else State.from_json(text)
+        except Unreadable as error:
+            raise self._of_others(error) from None
+
+    def _of_others(self, error: Unreadable) -> CheckpointMismatch:
+        key = self._key[0].as_py().decode()
+        return CheckpointMismatch(
+            f"{self._where}: the row {key!r} of the table {self._settings.ledger_table!r} is none that a sink wrote"
+            f" ({error}). Let nobody but the pipeline write to that table (docs/security.md); put back what the row"
+            " said before, from a snapshot, and start again"
+        )
+
+    def _read(self) -> tuple[bytes | None, dict[str, str]]:
+        """The state's text, and what was ever said of what the next epoch goes on from."""
+        text, sink = self._table.get(self._key, [(LEDGER_FAMILY, _STATE), (LEDGER_FAMILY, _SINK)])
+        found: dict[str, Any] = dict(self._rests_on)
+        if (said := sink[0].as_py()) is not None:
+            try:
+                found = _texts(said)
+            except Unreadable as error:
+                raise self._of_others(error) from None
+        gone_on_from: dict[str, str] = found.pop(_GOES_ON_FROM, {})
+        compared = [name for name, was in gone_on_from.items() if was and name in self._goes_on_from]
+        known = found | {name: gone_on_from[name] for name in compared}
+        mine = self._rests_on | {name: self._goes_on_from[name] for name in compared}
+        if known != mine:
+            was, now = _text(known, mine), _text(mine, known)
+            raise ConfigError(
+                f"{self._where} has written with {was} before, and is now set up with {now}: its ledger, and the rows"
+                " that it wrote, are of the former. Go back to that; or give the sink another name=, and a table where"
+                " it has no rows yet"
+            )
+        return text[0].as_py(), gone_on_from
+
+
+def _texts(said: bytes) -> dict[str, Any]:
+    """What a sink says of itself. Raises Unreadable."""
+    found = parsed(said)
+    if not isinstance(found, dict):
+        raise Unreadable("it is not an object")
+    for name, value in found.items():
+        told = value if isinstance(value, dict) and name == _GOES_ON_FROM else {name: value}
+        if not all(isinstance(text, str) for text in told.values()):
+            raise Unreadable(f"its {name} is no text")
+    return found
+
+
+def _text(one: Mapping[str, str], other: Mapping[str, str]) -> str:
+    """Of the first, what the other has not, or otherwise."""
+    differing = [(name, value) for name, value in one.items() if other.get(name) != value]
+    return ", ".join(f"{name} {value!r}" if value else f"no {name}" for name, value in differing) or "nothing else"
+
+
+def _one(value: bytes) -> pa.BinaryArray:
+    return pa.array([value], pa.binary())

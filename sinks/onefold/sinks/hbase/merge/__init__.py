@@ -1,0 +1,1 @@
+"""Aggregates of an epoch's rows, merged with what the table has."""

@@ -1,0 +1,266 @@
+"""What the rows of one key come to: the merges that a user declares, or a function of their own.
+
+    rows  --lift-->  partial results  --fold-->  one for each key  --settle, onto what the table has-->  states
+
+Partial results are wide where states are not: a sum has 38 or 76 digits until it is settled. So folding in any split
+comes to the same as folding at once, and what a column cannot hold is an error, never another number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from onefold.core.errors import BadRecord, ConfigError, SchemaMismatch
+from onefold.sinks.hbase.merge.group_kernels import grouped, latest, sets, unions
+
+__all__ = ["MERGES", "Base", "Declared", "Folding", "Function", "Own"]
+
+MERGES = ("sum", "count", "min", "max", "last", "union")
+Function = Callable[[pa.RecordBatch, pa.RecordBatch], pa.RecordBatch]
+_WHOLE = pa.decimal128(38, 0)  # a sum of up to 10^18 integers of 64 bits
+_MEMBERS = (
+    pa.types.is_string,
+    pa.types.is_integer,
+    pa.types.is_decimal128,
+    pa.types.is_floating,
+    pa.types.is_boolean,
+    pa.types.is_timestamp,
+)  # those that come back from JSON as they were
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """What the table has for some keys, row by row; what stands in `states` where it has nothing is no matter."""
+
+    states: pa.RecordBatch
+    is_there: pa.BooleanArray
+
+
+class Folding(Protocol):
+    """Pickles. `keys` has one key, never null, for each row of the batch beside it."""
+
+    def states(self, rows: pa.Schema) -> pa.Schema:
+        """What the table keeps of rows of this schema. Raises SchemaMismatch for rows that cannot be folded so."""
+        ...
+
+    def lift(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Raises BadRecord for a row that has no place among the others."""
+        ...
+
+    def fold(self, keys: pa.BinaryArray, partials: pa.RecordBatch) -> tuple[pa.BinaryArray, pa.RecordBatch]:
+        """Each key once, in the order in which they first come."""
+        ...
+
+    def settle(self, keys: pa.BinaryArray, partials: pa.RecordBatch, base: Base | None) -> pa.RecordBatch:
+        """The states of keys that are there once. Raises BadRecord where a column cannot hold one."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """`merges` names each column that the table keeps, and how its values become one; `order` the columns by which a
+    key's last row is the last. If these are not kept, a row is always later than what the table has."""
+
+    merges: tuple[tuple[str, str], ...]
+    order: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, merges: Mapping[str, str], order: Sequence[str] = ()) -> Declared:
+        """Raises ConfigError for merges that make no sense with any rows."""
+        if not merges:
+            raise ConfigError("merge={} names no column: merge={'amount': 'sum'}")
+        for name, merge in merges.items():
+            if merge not in MERGES:
+                raise ConfigError(f"merge={{{name!r}: {merge!r}}}: a merge is one of {', '.join(MERGES)}")
+        if "last" in merges.values() and not order:
+            raise ConfigError("the merge 'last' needs order=, the column by which a key's last row is the last")
+        if order and "last" not in merges.values():
+            raise ConfigError(f"order={tuple(order)!r} belongs to the merge 'last', which no column has")
+        for name in order:
+            if merges.get(name, "last") != "last":
+                raise ConfigError(
+                    f"order= names {name!r}, of which the table then keeps the last: merge it with 'last'"
+                )
+        return cls(tuple(merges.items()), tuple(order))
+
+    def states(self, rows: pa.Schema) -> pa.Schema:
+        for name in (*dict(self.merges), *self.order):
+            if name not in rows.names:
+                raise SchemaMismatch(f"merge= and order= name {name!r}, and the rows have {', '.join(rows.names)}")
+        for name in self.order:
+            _need_order(name, "order", rows.field(name).type)
+        return pa.schema([pa.field(name, _state(name, merge, rows.field(name).type)) for name, merge in self.merges])
+
+    def lift(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        for name in self.order:
+            if nulls := rows.column(name).null_count:
+                raise BadRecord(
+                    f"{nulls} rows have no {name!r}, by which a key's last row is told: filter them before the sink,"
+                    " or mend them"
+                )
+        return pa.record_batch({name: _lifted(merge, rows.column(name)) for name, merge in self._partials})
+
+    def fold(self, keys: pa.BinaryArray, partials: pa.RecordBatch) -> tuple[pa.BinaryArray, pa.RecordBatch]:
+        if not len(keys):
+            return keys, partials
+        named = keys.dictionary_encode()
+        codes, merges = named.indices, self._partials
+        by_arrow = [(name, "sum" if m == "count" else m) for name, m in merges if m in ("sum", "count", "min", "max")]
+        arrays = grouped(codes, [(partials.column(name), function) for name, function in by_arrow])
+        folded: dict[str, pa.Array] = dict(zip((name for name, _ in by_arrow), arrays, strict=True))
+        folded |= {name: unions(codes, partials.column(name)) for name, merge in merges if merge == "union"}
+        lasts = [name for name, merge in merges if merge == "last"]
+        if lasts:
+            places = latest(codes, [partials.column(n) for n in self.order], [partials.column(n) for n in lasts])
+            folded |= {name: partials.column(name).take(places) for name in lasts}
+        return named.dictionary, pa.record_batch({name: folded[name] for name, _ in merges})
+
+    def settle(self, keys: pa.BinaryArray, partials: pa.RecordBatch, base: Base | None) -> pa.RecordBatch:
+        if base is not None:
+            there = base.states.filter(base.is_there)
+            lacking = pa.nulls(len(there), pa.null())
+            columns = {n: there.column(n) if n in there.schema.names else lacking for n in partials.schema.names}
+            restored = {name: column.cast(partials.column(name).type) for name, column in columns.items()}
+            all_keys = pa.concat_arrays([keys, keys.filter(base.is_there)])
+            _, partials = self.fold(all_keys, pa.concat_batches([partials, pa.record_batch(restored)]))
+        return pa.record_batch({n: _settled(n, merge, keys, partials.column(n)) for n, merge in self.merges})
+
+    @property
+    def _partials(self) -> tuple[tuple[str, str], ...]:
+        kept = dict(self.merges)
+        return (*self.merges, *((name, "last") for name in self.order if name not in kept))
+
+
+@dataclass(frozen=True, slots=True)
+class Own:
+    """`function(base, new)` is given rows of the same schema, those at the same place of the same key, and returns what
+    each two come to. It must be a plain function of its arguments, associative and commutative: which rows it is given
+    together, and in which order, is nobody's promise. `columns` are those that it is given, which the table keeps."""
+
+    function: Function
+    columns: tuple[str, ...]
+
+    def states(self, rows: pa.Schema) -> pa.Schema:
+        missing = [name for name in self.columns if name not in rows.names]
+        if missing:
+            raise SchemaMismatch(f"the table keeps {missing[0]!r}, and the rows have {', '.join(rows.names)}")
+        return pa.schema([pa.field(name, rows.field(name).type) for name in self.columns])
+
+    def lift(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        return pa.record_batch({name: rows.column(name) for name in self.columns})
+
+    def fold(self, keys: pa.BinaryArray, partials: pa.RecordBatch) -> tuple[pa.BinaryArray, pa.RecordBatch]:
+        """Two and two at a time: a key of n rows takes as many calls as n has binary digits."""
+        named = keys.dictionary_encode()
+        codes = named.indices.to_numpy()
+        in_order = np.argsort(codes, kind="stable")
+        codes, partials = codes[in_order], partials.take(pa.array(in_order))
+        while len(codes) > len(named.dictionary):
+            starts = np.flatnonzero(np.diff(codes, prepend=-1))
+            sizes = np.diff(starts, append=len(codes))
+            rank = np.arange(len(codes)) - np.repeat(starts, sizes)  # of a row among those of its key
+            is_even, has_next = rank % 2 == 0, rank + 1 < np.repeat(sizes, sizes)
+            pairs, single = np.flatnonzero(is_even & has_next), np.flatnonzero(is_even & ~has_next)
+            called = self._called(partials.take(pa.array(pairs)), partials.take(pa.array(pairs + 1)))
+            codes = np.concatenate([codes[pairs], codes[single]])
+            in_order = np.argsort(codes, kind="stable")
+            partials = pa.concat_batches([called, partials.take(pa.array(single))]).take(pa.array(in_order))
+            codes = codes[in_order]
+        return named.dictionary, partials
+
+    def settle(self, keys: pa.BinaryArray, partials: pa.RecordBatch, base: Base | None) -> pa.RecordBatch:  # noqa: ARG002
+        places = np.flatnonzero(base.is_there.to_numpy(zero_copy_only=False)) if base is not None else ()
+        if base is None or not len(places):
+            return partials
+        there = base.states.take(pa.array(places)).cast(partials.schema)
+        called = self._called(there, partials.take(pa.array(places)))
+        chosen = np.arange(len(partials)) + len(places)
+        chosen[places] = np.arange(len(places))
+        return pa.concat_batches([called, partials]).take(pa.array(chosen))
+
+    def _called(self, base: pa.RecordBatch, new: pa.RecordBatch) -> pa.RecordBatch:
+        merged = self.function(base, new)
+        name = getattr(self.function, "__name__", repr(self.function))
+        if not isinstance(merged, pa.RecordBatch):
+            raise ConfigError(f"the merge function {name} must return a RecordBatch, not {type(merged).__name__}")
+        if merged.schema != new.schema or len(merged) != len(new):
+            raise ConfigError(
+                f"the merge function {name} was given {len(new)} rows of ({_text(new.schema)}) twice, and returned"
+                f" {len(merged)} of ({_text(merged.schema)}): it must return one row for each two, of the same columns"
+            )
+        return merged
+
+
+def _text(schema: pa.Schema) -> str:
+    return ", ".join(f"{field.name} {field.type}" for field in schema)
+
+
+def _need_order(name: str, what: str, kind: pa.DataType) -> None:
+    if pa.types.is_nested(kind) or pa.types.is_null(kind) or pa.types.is_dictionary(kind):
+        raise SchemaMismatch(
+            f"{what}= names {name!r}, which is {kind}: that has no order. Cast it to a text or a number"
+        )
+
+
+def _state(name: str, merge: str, kind: pa.DataType) -> pa.DataType:
+    """What the table keeps of a column of this type."""
+    if merge == "count":
+        return pa.int64()
+    if merge == "sum":
+        if pa.types.is_integer(kind):
+            return pa.int64()
+        if pa.types.is_floating(kind):
+            return pa.float64()
+        if pa.types.is_decimal(kind) and kind.precision <= 38:
+            return pa.decimal128(38, kind.scale)
+        raise SchemaMismatch(
+            f"merge= has the sum of {name!r}, which is {kind}: sums are of integers, doubles, decimals"
+        )
+    if merge == "union":
+        is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind)
+        member = kind.value_type if is_list else kind
+        if not any(holds(member) for holds in _MEMBERS):
+            raise SchemaMismatch(
+                f"merge= has the union of {name!r}, which is {kind}: sets are of texts, numbers, booleans or timestamps"
+            )
+        return pa.list_(member)
+    _need_order(name, "merge", kind)
+    return kind
+
+
+def _lifted(merge: str, values: pa.Array) -> pa.Array:
+    kind = values.type
+    if merge == "count":
+        return values.is_valid().cast(pa.int8()).cast(_WHOLE)
+    if merge == "union":
+        return sets(values)
+    if merge != "sum":
+        return values
+    if pa.types.is_decimal(kind):
+        return values.cast(pa.decimal256(76, kind.scale))
+    return values.cast(_WHOLE if pa.types.is_integer(kind) else pa.float64())
+
+
+def _settled(name: str, merge: str, keys: pa.BinaryArray, values: pa.Array) -> pa.Array:
+    if merge not in ("sum", "count") or not pa.types.is_decimal(values.type):
+        return values
+    if values.type == _WHOLE:
+        kind, low, high = pa.int64(), Decimal(-(2**63)), Decimal(2**63 - 1)
+    else:
+        kind = pa.decimal128(38, values.type.scale)
+        high = Decimal((0, (9,) * 38, -kind.scale))
+        low = high.copy_negate()
+    outside = pc.or_(pc.less(values, pa.scalar(low, values.type)), pc.greater(values, pa.scalar(high, values.type)))
+    if (at := pc.index(outside, True).as_py()) >= 0:
+        raise BadRecord(
+            f"the {merge} of {name!r} of the row {keys[at].as_py()!r} comes to {values[at].as_py()}, which {kind}"
+            " cannot hold: make the column a decimal of fewer places before the sink, or a double, in a new table"
+        )
+    return values.cast(kind)

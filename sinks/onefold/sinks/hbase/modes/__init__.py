@@ -1,0 +1,1 @@
+"""row_key, rolling and incremental: how each mode writes an epoch."""

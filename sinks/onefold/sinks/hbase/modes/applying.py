@@ -1,0 +1,218 @@
+"""How messages with ids are applied to the table: at most one conditional write for each row and batch of them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol, TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from onefold.clients.hbase.retry import insist
+from onefold.clients.hbase.rows.cells import Cells
+from onefold.clients.hbase.rows.columns import KeyColumn
+from onefold.clients.hbase.rows.mapping import TableMapping
+from onefold.clients.hbase.table import HBaseTable
+from onefold.core.errors import InDoubt, Retriable
+from onefold.core.failpoints import failpoint
+from onefold.sinks.hbase.merge.accumulator import Folder
+from onefold.sinks.hbase.merge.aggregates import Base, Declared
+from onefold.sinks.hbase.merge.group_kernels import grouped
+from onefold.sinks.hbase.merge.merge import Merge, base_states, folding, own_cell
+from onefold.sinks.hbase.plan import Plan
+from onefold.sinks.hbase.sequence import Ids
+
+__all__ = ["Applying", "Merging", "Replacing"]
+
+LOGGER = logging.getLogger("onefold.sinks.hbase")
+
+BYTES_MAX = 64 << 20  # of messages that wait to be put in order and applied together
+KEYS_MAX = 20_000  # that are read and written at once
+ROUNDS_MAX = 50  # in which others may get ahead of us in some row
+T = TypeVar("T")
+_GAPS = KeyColumn("gaps", "integer", pa.int64())
+_NO_GAPS = b"\x80" + bytes(7)  # 0, so encoded
+
+
+class Applying(Protocol):
+    """Of one attempt of one task. `keys` and `ids` are those of the rows, as the table has them."""
+
+    def take(self, keys: pa.BinaryArray, ids: pa.BinaryArray, rows: pa.RecordBatch) -> None: ...
+
+    def finish(self) -> None: ...
+
+
+class Replacing:
+    """The values of a row's highest id stay. What is there need not be read: the condition is that the id is higher."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan, self._table = plan, plan.table()
+        self._id = own_cell(plan.mapping, b"id")
+        self._folder = Folder(_newest(plan.mapping))
+
+    def take(self, keys: pa.BinaryArray, ids: pa.BinaryArray, rows: pa.RecordBatch) -> None:
+        self._folder.add(keys, _encoded(self._plan.mapping, ids, rows))
+
+    def finish(self) -> None:
+        keys, rows = self._folder.folded()
+        for start in range(0, len(keys), KEYS_MAX):
+            part = rows[start : start + KEYS_MAX]
+            cells = _cells_of(self._plan.mapping, part)
+            ids = Cells(*self._id, part["id"])
+            failpoint("hbase:read")
+            _until_answered(
+                partial(self._table.put_if_greater, keys[start : start + KEYS_MAX], ids, cells, None), self._table
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class _Messages:
+    """Not applied yet, with the row keys and ids that the table knows them by."""
+
+    keys: pa.BinaryArray
+    ids: pa.BinaryArray
+    rows: pa.RecordBatch
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    @property
+    def bytes(self) -> int:
+        return int(self.keys.nbytes + self.ids.nbytes + self.rows.nbytes)
+
+    def where(self, chosen: pa.BooleanArray) -> _Messages:
+        return _Messages(self.keys.filter(chosen), self.ids.filter(chosen), self.rows.filter(chosen))
+
+    @classmethod
+    def sorted(cls, parts: Sequence[_Messages]) -> _Messages:
+        """By row, each id once."""
+        keys, ids = (pa.concat_arrays(columns) for columns in zip(*((p.keys, p.ids) for p in parts), strict=True))
+        codes = keys.dictionary_encode().indices
+        table = pa.table({"code": codes, "id": ids, "place": pa.array(np.arange(len(keys)))})
+        once = table.group_by(["code", "id"], use_threads=False).aggregate([("place", "min")])
+        places = once.sort_by("code")["place_min"].combine_chunks()
+        return cls(keys.take(places), ids.take(places), pa.concat_batches([p.rows for p in parts]).take(places))
+
+
+class Merging:
+    """Messages are merged into what their row has. `merge` None: the highest id's values replace it."""
+
+    def __init__(self, plan: Plan, ids: Ids, merge: Merge | None, where: str) -> None:
+        self._plan, self._table, self._ids, self._where = plan, plan.table(), ids, where
+        self._merge = merge
+        self._folding = _newest(plan.mapping) if merge is None else folding(merge, plan.mapping)
+        self._id, self._gaps = own_cell(plan.mapping, b"id"), own_cell(plan.mapping, b"gaps")
+        self._waiting: list[_Messages] = []
+        self._bytes = 0
+        self._late = self._missing = 0
+
+    def take(self, keys: pa.BinaryArray, ids: pa.BinaryArray, rows: pa.RecordBatch) -> None:
+        rows = _encoded(self._plan.mapping, ids, rows) if self._merge is None else rows
+        self._waiting.append(_Messages(keys, ids, rows))
+        self._bytes += self._waiting[-1].bytes
+        if self._bytes > BYTES_MAX:
+            self._apply()
+
+    def finish(self) -> None:
+        self._apply()
+        if self._missing or self._late:
+            LOGGER.warning(
+                "%s: %d ids were passed over, and %d messages came at or below the last id of a row that has such gaps:"
+                " they were not applied, as repeats are not. The cells %s count what each row has passed over",
+                self._where,
+                self._missing,
+                self._late,
+                b":".join(self._gaps).decode(),
+            )
+
+    def _apply(self) -> None:
+        if not self._waiting:
+            return
+        messages = _Messages.sorted(self._waiting)
+        self._waiting, self._bytes = [], 0
+        codes = messages.keys.dictionary_encode().indices.to_numpy()  # ascending
+        for start in range(0, codes[-1] + 1, KEYS_MAX):
+            first, last = np.searchsorted(codes, [start, start + KEYS_MAX])
+            chosen = slice(first, last)
+            self._apply_to(_Messages(messages.keys[chosen], messages.ids[chosen], messages.rows[chosen]))
+
+    def _apply_to(self, messages: _Messages) -> None:
+        for _ in range(ROUNDS_MAX):
+            messages = _until_answered(partial(self._round, messages), self._table)
+            if not len(messages):
+                return
+        raise Retriable(
+            f"{self._where}: others have written the row {messages.keys[0].as_py()!r} {ROUNDS_MAX} times between our"
+            " reading and writing it: let fewer of them write the same rows"
+        )
+
+    def _round(self, messages: _Messages) -> _Messages:
+        """Those that are left: in their rows, somebody else came first."""
+        named = messages.keys.dictionary_encode()
+        rows, columns = named.dictionary, self._plan.mapping.cell_columns if self._merge is not None else []
+        stored, gaps, *values = self._table.get(rows, [self._id, self._gaps, *columns])
+        is_new = pc.fill_null(pc.greater(messages.ids, stored.take(named.indices)), True)
+        if self._ids.is_dense:
+            has_gaps = pc.fill_null(pc.not_equal(gaps, _NO_GAPS), False).take(named.indices)
+            self._late += pc.and_(has_gaps, pc.invert(is_new)).true_count
+        messages = messages.where(is_new)
+        if not len(messages):
+            return messages
+        keys, partials = self._folding.fold(messages.keys, self._folding.lift(messages.rows))
+        at = pc.index_in(keys, rows)
+        stored, gaps, values = stored.take(at), gaps.take(at), [cells.take(at) for cells in values]
+        codes = messages.keys.dictionary_encode().indices
+        lowest, highest, count = grouped(codes, [(messages.ids, "min"), (messages.ids, "max"), (_ones(codes), "sum")])
+        cells = self._cells(keys, partials, stored, values)
+        if self._ids.is_dense:
+            missing = self._ids.missing(stored, lowest, highest, count)
+            cells.append(Cells(*self._gaps, _GAPS.encode(pc.add(missing, pc.fill_null(_GAPS.decode(gaps), 0)))))
+        failpoint("hbase:read")
+        is_done = self._table.put_if_equal(keys, Cells(*self._id, highest), stored, cells, None)
+        if self._ids.is_dense:
+            self._missing += pc.sum(missing.filter(is_done)).as_py() or 0
+        return messages.where(pc.is_in(messages.keys, value_set=keys.filter(pc.invert(is_done))))
+
+    def _cells(
+        self, keys: pa.BinaryArray, partials: pa.RecordBatch, stored: pa.BinaryArray, values: list[pa.BinaryArray]
+    ) -> list[Cells]:
+        mapping = self._plan.mapping
+        if self._merge is None:
+            return _cells_of(mapping, partials)
+        is_there = stored.is_valid()
+        for cells in values:  # of a row that was filled before there were ids
+            is_there = pc.or_(is_there, cells.is_valid())
+        return mapping.cells(self._folding.settle(keys, partials, Base(base_states(mapping, values), is_there)))
+
+
+def _until_answered(ask: Callable[[], T], table: HBaseTable) -> T:
+    """Where an answer was lost, asking again is right: what was written is found by its id, and not written again."""
+
+    def again() -> T:
+        try:
+            return ask()
+        except InDoubt as error:
+            raise Retriable(str(error)) from error
+
+    return insist(again, table.settings.patience_s)
+
+
+def _newest(mapping: TableMapping) -> Declared:
+    """Of rows as cells: compared as bytes, which have an order whatever their column's type."""
+    return Declared.of(dict.fromkeys((str(i) for i, _ in enumerate(mapping.columns)), "last"), ("id",))
+
+
+def _encoded(mapping: TableMapping, ids: pa.BinaryArray, rows: pa.RecordBatch) -> pa.RecordBatch:
+    return pa.record_batch({str(i): cell.values for i, cell in enumerate(mapping.cells(rows))} | {"id": ids})
+
+
+def _cells_of(mapping: TableMapping, rows: pa.RecordBatch) -> list[Cells]:
+    return [Cells(family, qualifier, rows[str(i)]) for i, (family, qualifier) in enumerate(mapping.cell_columns)]
+
+
+def _ones(codes: pa.Int32Array) -> pa.Int64Array:
+    return pa.array(np.ones(len(codes), np.int64))

@@ -1,0 +1,203 @@
+"""mode="rolling": rows are merged into what the table has, and a replay merges them into what it had before.
+
+A row has, in one mutation at the timestamp T of its epoch, for each column its value and the one that it replaced, and
+a cell that says T. Whoever finds an older T merges into the values; whoever finds its own, of a task that had come so
+far before it died, merges into the previous ones, and writes the same again, whatever was flushed or compacted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from onefold.clients.hbase.rows.buffers import from_fixed, to_fixed
+from onefold.clients.hbase.rows.cells import Cells
+from onefold.clients.hbase.rows.mapping import NULL, TableMapping
+from onefold.core.contract import Guarantee, SinkKind, SinkWriter, TaskId
+from onefold.core.errors import ConfigError, Fenced
+from onefold.core.failpoints import failpoint
+from onefold.sinks.hbase.merge.accumulator import Folder
+from onefold.sinks.hbase.merge.aggregates import Base, Function
+from onefold.sinks.hbase.merge.merge import (
+    Merge,
+    base_states,
+    bound,
+    check,
+    folding,
+    merge_of,
+    own_cell,
+    own_family_of,
+    previous_cell,
+    states_of,
+)
+from onefold.sinks.hbase.modes.row_key import ByRowKey, RowKeyWriter
+from onefold.sinks.hbase.plan import Plan
+from onefold.sinks.hbase.writer import HBaseWriter
+
+__all__ = ["Rolling", "RollingWriter", "is_replay"]
+
+KEYS_MAX = 20_000  # that are read and written at once
+_EPOCH_WIDTH = 9  # T in milliseconds, 8 bytes, big-endian; 1 where there was a row before, or 0
+
+Bools = npt.NDArray[np.bool_]
+Times = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Rolling:
+    """`merge` None: the newest epoch's row replaces what is there, which needs no base; `order` as for row keys."""
+
+    merge: Merge | None
+    order: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, merge: Mapping[str, str] | Function | str, order: tuple[str, ...] = ()) -> Rolling:
+        """As a user writes it; the columns of `order` are kept too. Raises ConfigError."""
+        if isinstance(merge, Mapping):
+            merge = {**merge, **{name: "last" for name in order if name not in merge}}
+        return cls(merge_of(merge, order), order)
+
+    @property
+    def name(self) -> str:
+        return "rolling"
+
+    def check(self, declared: TableMapping) -> None:
+        if self.merge is None:
+            ByRowKey(self.order).check(declared)
+        else:
+            check(self.merge, declared)
+
+    def guarantee(self) -> Guarantee:
+        conditions = [
+            "the transformation is deterministic and its code unchanged between replays, and the source still has an"
+            " epoch that was begun: it cannot be given up, only written again",
+            "the rows of a key are in one task (repartition=False leaves that to you)",
+            "readers see an epoch's rows one by one, as they are written; each row whole",
+            "nobody else writes these rows",
+        ]
+        if self.merge is not None:
+            conditions.append("a family's TTL is longer than any epoch stays open; a row that it forgets begins anew")
+        return Guarantee(self.name, SinkKind.WRITE_THROUGH, False, tuple(conditions))
+
+    def bound(self, declared: TableMapping, schema: pa.Schema) -> TableMapping:
+        if self.merge is None:
+            return ByRowKey(self.order).bound(declared, schema)
+        return bound(self.merge, declared, schema)
+
+    def rests_on(self, declared: TableMapping) -> Mapping[str, str]:
+        return {} if self.merge is None else own_family_of(declared)
+
+    def goes_on_from(self, mapping: TableMapping, schema: pa.Schema) -> Mapping[str, str]:
+        if self.merge is None:
+            return ByRowKey(self.order).goes_on_from(mapping, schema)
+        return states_of(mapping)
+
+    def counts(self) -> tuple[str, ...]:
+        return () if self.merge is None else self.order
+
+    def order_by(self, declared: TableMapping) -> tuple[str, ...]:  # noqa: ARG002 - rows are folded in any order
+        return ()
+
+    def writer(self, plan: Plan, task: TaskId) -> SinkWriter:
+        if self.merge is None:
+            return RowKeyWriter(ByRowKey(self.order), plan, task)
+        return RollingWriter(self.merge, plan, task)
+
+
+class RollingWriter(HBaseWriter):
+    """One attempt of one task. It reads and writes the table once it has all of its rows."""
+
+    def __init__(self, merge: Merge, plan: Plan, task: TaskId) -> None:
+        super().__init__(plan, task)
+        self._table = plan.table()
+        self._folding = folding(merge, plan.mapping)
+        self._folder = Folder(self._folding)
+        self._epoch = own_cell(plan.mapping, b"epoch")
+        self._previous = [previous_cell(column) for column in plan.mapping.columns]
+
+    def _take(self, batch: pa.RecordBatch) -> None:
+        self._folder.add(self._plan.mapping.keys(batch), batch)
+
+    def _finish(self) -> None:
+        keys, partials = self._folder.folded()
+        for start in range(0, len(keys), KEYS_MAX):
+            self._roll(keys[start : start + KEYS_MAX], partials[start : start + KEYS_MAX])
+
+    def _drop(self) -> None:
+        self._folder = Folder(self._folding)
+
+    def _roll(self, keys: pa.BinaryArray, partials: pa.RecordBatch) -> None:
+        mapping = self._plan.mapping
+        values, is_there = self._base(keys)
+        states = self._folding.settle(keys, partials, Base(base_states(mapping, values), pa.array(is_there)))
+        cells = mapping.cells(states)
+        for (family, qualifier), was in zip(self._previous, values, strict=True):
+            was = pc.if_else(pa.array(is_there), pc.fill_null(was, NULL), pa.scalar(None, pa.binary()))
+            cells.append(Cells(family, qualifier, was))
+        cells.append(Cells(*self._epoch, _epochs(self._task.timestamp_ms, is_there)))
+        failpoint("hbase:read")
+        self._table.put(keys, cells, self._task.timestamp_ms)
+        self._bytes += keys.nbytes + sum(cell.values.nbytes for cell in cells)
+
+    def _base(self, keys: pa.BinaryArray) -> tuple[list[pa.BinaryArray], Bools]:
+        """The cells that each row is merged into, and where there is something to merge into. Raises Fenced."""
+        found = self._table.read(keys, [*self._plan.mapping.cell_columns, self._epoch])
+        self._check_older(keys, found.timestamps)
+        *values, epochs = found.values
+        times, had_row = _read_epochs(epochs)
+        is_there = np.logical_or.reduce([_bools(cells.is_valid()) for cells in found.values])
+        again = is_replay(times, self._task.timestamp_ms)
+        if again.any():
+            places = pa.array(np.flatnonzero(again))
+            before = self._table.read(keys.take(places), [*self._previous, self._epoch])
+            self._check_older(before.keys, before.timestamps)  # a later epoch may have come between the two reads
+            mask, previous = pa.array(again), before.values[:-1]
+            values = [pc.replace_with_mask(now, mask, was) for now, was in zip(values, previous, strict=True)]
+            is_there = np.where(again, had_row, is_there)
+        return values, is_there
+
+    def _check_older(self, keys: pa.BinaryArray, timestamps: list[pa.Int64Array]) -> None:
+        """What was put at a later time than the epoch's would hide what is now written."""
+        newest = pc.fill_null(pc.max_element_wise(*timestamps), 0)
+        at = pc.index(pc.greater(newest, self._task.timestamp_ms), True).as_py()
+        if at < 0:
+            return
+        what = f"{self._where}: the row {keys[at].as_py()!r} was written at {newest[at]} ms, and this epoch's time is"
+        if (timestamps[-1][at].as_py() or 0) > self._task.timestamp_ms:
+            raise Fenced(
+                f"{what} {self._task.timestamp_ms} ms: a later epoch has come so far. Another process runs this"
+                " pipeline: stop this one"
+            )
+        raise ConfigError(
+            f"{what} {self._task.timestamp_ms} ms. It was not this sink: let nobody else write the rows that it merges"
+            " into, or only with timestamps of the clock, before it starts"
+        )
+
+
+def is_replay(times: Times, timestamp_ms: int) -> Bools:
+    """Which rows this very epoch has written before, of the T that they say; 0 where they say none."""
+    again: Bools = times == timestamp_ms
+    return again
+
+
+def _epochs(timestamp_ms: int, had_row: Bools) -> pa.BinaryArray:
+    matrix = np.empty((len(had_row), _EPOCH_WIDTH), np.uint8)
+    matrix[:, :8] = np.frombuffer(timestamp_ms.to_bytes(8, "big"), np.uint8)
+    matrix[:, 8] = had_row
+    return from_fixed(matrix, pa.array(had_row))
+
+
+def _read_epochs(epochs: pa.BinaryArray) -> tuple[Times, Bools]:
+    matrix = to_fixed(epochs, _EPOCH_WIDTH)  # zeros where there is none
+    times: Times = np.ascontiguousarray(matrix[:, :8]).view(">i8")[:, 0].astype(np.int64)
+    had_row: Bools = matrix[:, 8] == 1
+    return times, had_row
+
+
+def _bools(values: pa.BooleanArray) -> Bools:
+    return np.asarray(values.to_numpy(zero_copy_only=False), bool)

@@ -1,0 +1,216 @@
+"""mode="row_key": a row's key says which HBase row it is, and every cell's timestamp is the epoch's T.
+
+A replay writes the same cells again; a task of an older epoch that wakes late writes below what is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from onefold.clients.hbase.rows.cells import Cells
+from onefold.clients.hbase.rows.mapping import NULL, TableMapping
+from onefold.core.contract import Guarantee, SinkKind, TaskId
+from onefold.core.errors import BadRecord, ConfigError, SchemaMismatch
+from onefold.sinks.hbase.hidden import check_shown
+from onefold.sinks.hbase.merge.deduplicate import DELETED, KEY, Repeats, newest, rows_of
+from onefold.sinks.hbase.plan import Plan
+from onefold.sinks.hbase.writer import HBaseWriter
+
+__all__ = ["ByRowKey", "RowKeyWriter"]
+
+DELETES = ("tombstone", "real")
+ROWS_MAX = 100_000  # of a buffer that is not written yet
+BYTES_MAX = 32 << 20
+HELD_BYTES_MAX = 1 << 30  # of rows that are put when all have come
+
+
+@dataclass(frozen=True, slots=True)
+class ByRowKey:
+    """`order`: of several rows of a key in one task, the highest is written. `delete`: a boolean column, true where the
+    row is deleted; `deletes`: by a tombstone, or by HBase's own deletes."""
+
+    order: tuple[str, ...] = ()
+    delete: str | None = None
+    deletes: str = "tombstone"
+
+    @property
+    def name(self) -> str:
+        return "row_key"
+
+    @property
+    def has_real_deletes(self) -> bool:
+        return self.delete is not None and self.deletes == "real"
+
+    def check(self, declared: TableMapping) -> None:
+        if self.deletes not in DELETES:
+            raise ConfigError(f"deletes={self.deletes!r} must be one of {', '.join(DELETES)}")
+        if self.deletes != "tombstone" and self.delete is None:
+            raise ConfigError(
+                "deletes= says how rows are deleted, and delete= must name the column that says which are"
+            )
+        if len({*self.order}) != len(self.order):
+            raise ConfigError(f"order={self.order} must name each column once")
+        if both := sorted({*self.order} & {*declared.row_key.names}):
+            raise ConfigError(f"{both[0]!r} cannot be of the row key and of order=: all rows of a key share it")
+        if self.delete in (*self.order, *declared.row_key.names, *(c.name for c in declared.columns)):
+            raise ConfigError(f"delete={self.delete!r} says what becomes of the row: it is no cell, key or order")
+        if self.has_real_deletes and declared.deleted is not None:
+            raise ConfigError("deletes='real' leaves no cell behind: leave out deleted= of the table's mapping")
+        if self.delete is not None and not self.has_real_deletes and declared.deleted is None:
+            raise ConfigError("delete= marks rows in a cell of their own: name it as deleted='family:qualifier'")
+
+    def guarantee(self) -> Guarantee:
+        conditions = [
+            "the transformation is deterministic and its code unchanged between replays, and the source still has an"
+            " epoch that was begun: it cannot be given up, only written again",
+            "readers see an epoch's rows one by one, as they are written; each row whole",
+            "a family's TTL is longer than any epoch stays open, and cells are forgotten with it",
+            "nobody else writes these cells at later times, nor with a clock that is ahead: an epoch whose rows such"
+            " cells hide is refused",
+        ]
+        if self.order:
+            conditions.append("the rows of a key are in one task (repartition=False leaves that to you)")
+        else:
+            conditions.append("a key comes once in an epoch, or with the same cells each time")
+        if self.has_real_deletes:
+            conditions.append(
+                "a task of an earlier epoch that wakes late, or a Thrift server that still tries to put its rows, does"
+                " so before the next major compaction: what is put of a deleted row after that would show"
+            )
+        return Guarantee(self.name, SinkKind.WRITE_THROUGH, False, tuple(conditions))
+
+    def bound(self, declared: TableMapping, schema: pa.Schema) -> TableMapping:
+        for what, name in [("delete", self.delete), *(("order", name) for name in self.order)]:
+            if name is not None and name not in schema.names:
+                raise SchemaMismatch(f"{what}= names {name!r}, and the rows have {', '.join(schema.names)}")
+        for name in self.order:
+            if not _is_ordered(schema.field(name).type):
+                raise SchemaMismatch(
+                    f"order= names {name!r}, which is {schema.field(name).type}, and such values do not compare"
+                    " exactly: cast it to an integer, a decimal, a text, a date or a timestamp"
+                )
+        if self.delete is not None and not pa.types.is_boolean(schema.field(self.delete).type):
+            raise SchemaMismatch(f"delete={self.delete!r} must be boolean, not {schema.field(self.delete).type}")
+        return declared.bound(schema, without=(self.delete,) if self.delete is not None else ())
+
+    def rests_on(self, declared: TableMapping) -> Mapping[str, str]:  # noqa: ARG002 - its rows are known by their keys
+        return {}
+
+    def goes_on_from(self, mapping: TableMapping, schema: pa.Schema) -> Mapping[str, str]:  # noqa: ARG002
+        """Who does not write that cell any more leaves it as it is, and a row that is put again would stay deleted."""
+        return {"deleted": "" if mapping.deleted is None else mapping.deleted.place}
+
+    def counts(self) -> tuple[str, ...]:
+        """The newest epoch wins, whatever its rows bring."""
+        return ()
+
+    def order_by(self, declared: TableMapping) -> tuple[str, ...]:  # noqa: ARG002 - rows are folded in any order
+        return ()
+
+    def writer(self, plan: Plan, task: TaskId) -> RowKeyWriter:
+        return RowKeyWriter(self, plan, task)
+
+
+def _is_ordered(kind: pa.DataType) -> bool:
+    kinds = pa.types
+    checks = (kinds.is_string, kinds.is_large_string, kinds.is_binary, kinds.is_integer, kinds.is_decimal)
+    return any(check(kind) for check in (*checks, kinds.is_temporal))
+
+
+class RowKeyWriter(HBaseWriter):
+    """One attempt of one task. Without an order, rows show as they come; with one, when all are there."""
+
+    def __init__(self, mode: ByRowKey, plan: Plan, task: TaskId) -> None:
+        super().__init__(plan, task)
+        self._mode = mode
+        self._table = plan.table()
+        self._cells: list[Cells] = []  # families and qualifiers of the columns `cell 0`, ...
+        self._repeats = Repeats(lambda keys: self._table.get(keys, self._columns))
+        self._held: list[pa.Table] = []  # the first one is folded
+        self._fold_at = 2 * BYTES_MAX
+        self._buffer: list[pa.RecordBatch] = []
+        self._written: list[tuple[pa.BinaryArray, pa.BooleanArray]] = []  # keys, and which HBase has deleted
+
+    def _take(self, batch: pa.RecordBatch) -> None:
+        for start in range(0, batch.num_rows, ROWS_MAX):
+            self._buffer.append(batch.slice(start, ROWS_MAX))
+            if sum(b.num_rows for b in self._buffer) >= ROWS_MAX or sum(b.nbytes for b in self._buffer) >= BYTES_MAX:
+                self._send()
+
+    def _finish(self) -> None:
+        self._send()
+        if self._held:
+            self._fold()
+            self._put(self._held[0])
+        check_shown(self._table, self._written, self._columns, self._plan, self._task)
+
+    def _drop(self) -> None:
+        self._buffer, self._held, self._written = [], [], []
+
+    @property
+    def _columns(self) -> list[tuple[bytes, bytes]]:
+        return [(cell.family, cell.qualifier) for cell in self._cells]
+
+    def _send(self) -> None:
+        """What is in the buffer is put, or held where an older version could come behind a newer one."""
+        if not self._buffer:
+            return
+        (batch,) = pa.Table.from_batches(self._buffer).combine_chunks().to_batches()
+        self._buffer = []
+        rows = self._encoded(batch)
+        if self._mode.order:
+            self._hold(rows)
+        else:
+            self._put(self._repeats.new(rows))
+
+    def _hold(self, rows: pa.Table) -> None:
+        self._held.append(rows)
+        if sum(part.nbytes for part in self._held) >= self._fold_at:
+            self._fold()
+
+    def _fold(self) -> None:
+        held = newest(pa.concat_tables(self._held), self._mode.order)
+        if held.nbytes > HELD_BYTES_MAX:
+            raise ConfigError(
+                f"{self._where}: a task with order= holds one row of each key until it has all of them, and this one"
+                f" holds more than {HELD_BYTES_MAX >> 20} MB: read fewer records in an epoch (max_offsets_per_trigger),"
+                " or raise spark.sql.shuffle.partitions"
+            )
+        self._held, self._fold_at = [held], held.nbytes + max(held.nbytes // 2, 2 * BYTES_MAX)
+
+    def _put(self, rows: pa.Table) -> None:
+        """Write them, each of another key. A key has a put or a delete, never both: HBase would hide the put."""
+        timestamp_ms = self._task.timestamp_ms
+        has_deletes = self._mode.has_real_deletes
+        self._written += [
+            (part.column(KEY), part.column(DELETED) if has_deletes else pa.repeat(pa.scalar(False), len(part)))
+            for part in rows.select([KEY, DELETED]).to_batches()
+        ]
+        if has_deletes:
+            gone = rows.filter(rows[DELETED])[KEY].combine_chunks()
+            rows = rows.filter(pc.invert(rows[DELETED]))
+            if len(gone):
+                self._table.delete(gone, self._columns, timestamp_ms)
+        for batch in rows.combine_chunks().to_batches():
+            keys = batch.column(KEY)
+            cells = [replace(cell, values=batch.column(f"cell {i}")) for i, cell in enumerate(self._cells)]
+            self._table.put(keys, cells, timestamp_ms)
+            self._bytes += keys.nbytes + sum(cell.values.nbytes for cell in cells)
+
+    def _encoded(self, batch: pa.RecordBatch) -> pa.Table:
+        mode, mapping = self._mode, self._plan.mapping
+        deleted = None if mode.delete is None else pc.fill_null(batch.column(mode.delete), False)
+        orders = [batch.column(name) for name in mode.order]
+        for name, values in zip(mode.order, orders, strict=True):
+            if values.null_count:
+                raise BadRecord(f"the column {name!r} is null, and it is order=: filter such rows before the sink")
+        flags = deleted if deleted is not None else pa.repeat(pa.scalar(False), batch.num_rows)
+        self._cells = mapping.cells(batch, None if mode.has_real_deletes else deleted)
+        values = [cell.values for cell in self._cells]
+        if mode.has_real_deletes:  # what else a deleted row says makes no difference
+            values = [pc.if_else(flags, pa.scalar(NULL, pa.binary()), array) for array in values]
+        return rows_of(mapping.keys(batch), flags, orders, values)

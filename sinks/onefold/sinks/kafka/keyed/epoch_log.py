@@ -1,0 +1,172 @@
+"""The ledger of mode="keyed": what was announced, what was written, what is complete, in the progress topic.
+
+It needs no transactions. Each generation of a pipeline writes under a key of its own, every record says all that its
+writer knew, and what stands is the furthest of all keys' last records, by epoch, then generation: so whatever lands
+late or out of turn changes nothing that is beyond it, and compaction keeps what counts. Behind a record of a newer
+generation those of older ones count for nothing. A writer reads before it writes, and again after: whoever finds that
+somebody went further is fenced.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from onefold.clients.kafka import errors, producer_config
+from onefold.clients.kafka.cluster import cluster
+from onefold.core.errors import CheckpointMismatch, ConfigError, InDoubt
+from onefold.core.failpoints import failpoint
+from onefold.sinks.epoch_log import State, Unreadable
+from onefold.sinks.kafka.naming import SHARED_PROGRESS
+from onefold.sinks.kafka.plan import Settings
+from onefold.sinks.kafka.producer import connect
+from onefold.sinks.kafka.topics import Topics
+from onefold.sinks.kafka.transactional import txn_admin
+from onefold.sinks.kafka.transactional.transaction_log import Record
+
+__all__ = ["TopicNotes"]
+
+log = logging.getLogger("onefold.sinks.kafka")
+
+
+class TopicNotes:
+    """Of one sink of one pipeline. Every call may be repeated, by any process."""
+
+    def __init__(self, settings: Settings, pipeline: str) -> None:
+        self._settings, self._pipeline = settings, pipeline
+        self._names = settings.names(pipeline)
+        self._topic = settings.progress_topic(pipeline)
+        self._kafka = cluster(*settings.cluster)
+        self._others: dict[str, State] = {}  # of sinks of that name in other pipelines
+        self._state = State()
+        self._unreadable: dict[str, str] = {}  # why, by key, where that has not been written anew
+        self._generations: set[int] = set()  # whose keys are there
+        self._wrote: int | None = None  # as which generation this process did last
+        self._offset = 0
+        self._producer: Producer | None = None
+
+    def read(self) -> State:
+        """All that the progress topic says by now."""
+        for items, offset in txn_admin.read_log(self._kafka, self._topic, self._offset):
+            for item in items:
+                if isinstance(item, Record):
+                    self._take(item)
+            self._offset = offset
+        if self._unreadable:
+            key, why = next(iter(self._unreadable.items()))
+            raise CheckpointMismatch(
+                f"{self._settings.where(self._pipeline)}: the note under {key!r} in the topic {self._topic!r} is none"
+                f" that a sink wrote ({why}), so nobody can tell what it hides. Let nobody but the pipeline write to"
+                " that topic (docs/security.md), write a tombstone under that key, and start again: what the log says"
+                " besides is compared with the store"
+            )
+        return self._state
+
+    def others(self) -> Mapping[str, State]:
+        self.read()
+        if self._settings.progress is None:
+            topics = Topics(self._settings, self._pipeline)
+            for topic in topics.named(SHARED_PROGRESS):
+                if topic != self._topic and topics.may_read(topic):
+                    for items, _ in txn_admin.read_log(self._kafka, topic, 0):
+                        self._take_others(item for item in items if isinstance(item, Record))
+        return dict(self._others)
+
+    def write(self, state: State, generation: int) -> State:
+        """Note it, and return what stands then: this, unless somebody went further.
+
+        Raises InDoubt where it is not known whether it was noted: then the next note goes through the same producer,
+        so that the first cannot land behind it.
+        """
+        if self._state.generation > generation:
+            return self._state
+        whole = self._state.joined(state).to_json()
+        failures: list[KafkaError] = []
+
+        def failed(error: KafkaError | None, _: Message) -> None:
+            if error is not None:
+                failures.append(error)
+
+        try:
+            producer = self._open()
+
+            def put(value: bytes | None, of: int) -> None:
+                producer.produce(self._topic, value, f"{self._names.notes}{of}", partition=0, on_delivery=failed)
+
+            put(whole, generation)
+            failpoint("kafka:noted")
+            left = producer.flush(self._settings.timeout_s)
+            for older in sorted(self._generations):
+                # From the first note of a generation on the older ones' count for nothing; and what they said before
+                # that was read after it, and is in what was just noted.
+                if older < generation == self._wrote and not left and not failures:
+                    put(None, older)
+        except KafkaException as error:
+            raise InDoubt(f"{self._doing(generation)}: {error}") from error
+        if failures:
+            if isinstance(refusal := errors.translate(failures[0], self._doing(generation)), ConfigError):
+                raise refusal
+            if any(failure.fatal() for failure in failures):
+                self._producer = None
+        if left or failures:
+            why = failures[0].str() if failures else f"{self._settings.timeout_s:g} s have passed"
+            raise InDoubt(f"{self._doing(generation)}: {why}")
+        self._wrote = generation
+        return self.read()
+
+    def close(self) -> None:
+        if self._producer is not None:
+            self._producer.flush(self._settings.timeout_s)
+        self._producer = None
+
+    def _take(self, record: Record) -> None:
+        if record.key == self._names.ledger:
+            raise ConfigError(
+                f"{self._settings.where(self._pipeline)} has written with mode='transactional' before, and what its"
+                " ledger says is of transactions: give the sink another name= for mode='keyed'"
+            )
+        generation = self._names.noted(record.key)
+        if generation is not None:
+            self._unreadable.pop(record.key, None)
+            if record.value is None:
+                self._generations.discard(generation)
+                return
+            try:
+                said = State.from_json(record.value)
+            except Unreadable as error:
+                self._unreadable[record.key] = str(error)
+            else:
+                self._generations.add(generation)
+                self._state = self._state.after(said, generation)
+        else:
+            self._take_others([record])
+
+    def _take_others(self, records: Iterable[Record]) -> None:
+        for record in records:
+            other = self._names.pipeline_of(record.key)
+            if record.value is None or other in (None, self._pipeline):
+                continue
+            try:
+                said = State.from_json(record.value)
+            except Unreadable as error:
+                log.warning("a note of pipeline %r that no sink wrote is passed over: %s", other, error)
+            else:
+                self._others[other] = self._others.get(other, State()).joined(said)
+
+    def _open(self) -> Producer:
+        if self._producer is None:
+            settings = self._settings
+            own = {"linger.ms": "0", "message.timeout.ms": str(int(settings.timeout_s * 1000))}
+            config = producer_config.producer_config(settings.bootstrap_servers, settings.librdkafka, own)
+            try:
+                self._producer = Producer({**config, "logger": producer_config.LOGGER})
+            except KafkaException as error:
+                raise producer_config.refused_by_client(error) from error
+            connect(self._producer, settings, f"{settings.where(self._pipeline)}, connecting")
+        return self._producer
+
+    def _doing(self, generation: int) -> str:
+        where = self._settings.where(self._pipeline)
+        return f"{where}, noting as generation {generation} in the topic {self._topic!r}"

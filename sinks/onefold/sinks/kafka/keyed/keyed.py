@@ -1,0 +1,90 @@
+"""mode="keyed": every record carries a unique id, is written at least once, and is the same whenever it is written.
+
+A plain idempotent producer in each task; the driver notes in the progress topic which epoch was begun, written whole,
+and complete. Readers drop what they have seen by the ids.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from onefold.core.contract import Committable, Guarantee, SinkKind, TaskId
+from onefold.core.errors import BadRecord
+from onefold.core.failpoints import failpoint
+from onefold.sinks.columns import check_columns
+from onefold.sinks.kafka.keyed.epoch_log import TopicNotes
+from onefold.sinks.kafka.keyed.id_order import Ascent
+from onefold.sinks.kafka.plan import Settings
+from onefold.sinks.kafka.producer import Outbox
+from onefold.sinks.write_through import AnnouncingCommitter, Place, written
+
+__all__ = ["KEYED", "KeyedWriter", "keyed_committer"]
+
+KEYED = Guarantee(
+    "keyed",
+    SinkKind.WRITE_THROUGH,
+    False,
+    (
+        "readers drop the records whose id they have seen (KafkaSource(deduplicate=...)): each may be there repeatedly",
+        "ids are unique, and those of one source of ids are in one task, in their order",
+        "the transformation is deterministic and its code unchanged between replays, and the source still has an epoch "
+        "that was begun: it cannot be given up, only written again",
+        "no partitions are added to the topic while an epoch is open: what is written again would go elsewhere",
+        "both topics keep what they acknowledged (min.insync.replicas from 2 on, no unclean leader election)",
+    ),
+)
+
+
+class KeyedWriter:
+    """One attempt of one task. Its records show as they are written."""
+
+    def __init__(self, settings: Settings, schema: pa.Schema, task: TaskId) -> None:
+        self._settings, self._schema, self._task = settings, schema, task
+        self._where = f"{settings.where(task.pipeline)}, epoch {task.epoch}"
+        self._outbox: Outbox | None = None
+        self._ascent = Ascent()
+        self._rows = self._bytes = 0
+        self._is_over = False
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        assert not self._is_over, "a writer takes no rows after prepare or abort"
+        if batch.num_rows == 0:
+            return
+        check_columns(batch, self._schema, self._where)
+        if self._outbox is None:
+            self._outbox = Outbox.borrowed(self._settings, f"{self._where}, writing")
+        try:
+            for records in self._settings.ids.records(self._settings.encoding, batch, self._ascent):
+                self._outbox.send(self._settings.topic, records)
+                self._rows += len(records.values)
+                self._bytes += records.bytes
+        except BadRecord as error:
+            raise BadRecord(f"{self._where}: {error}") from error
+
+    def prepare(self) -> Committable | None:
+        assert not self._is_over, "a writer prepares once"
+        self._is_over = True
+        if self._outbox is None:
+            return None
+        failpoint("before:prepare")
+        self._outbox.flush()
+        self._outbox.give_back()
+        self._outbox = None
+        failpoint("after:prepare")
+        return written(self._settings.name, self._task, self._rows, self._bytes)
+
+    def abort(self) -> None:
+        """What was written stays, for the epoch is written again; what was not sent yet is dropped."""
+        self._outbox, self._is_over = None, True
+
+
+def keyed_committer(settings: Settings, pipeline: str) -> AnnouncingCommitter:
+    """The driver's hand: it notes what was begun, written whole and completed in the progress topic."""
+    place = Place(
+        sink=settings.name,
+        where=settings.where(pipeline),
+        ledger=f"the topic {settings.progress_topic(pipeline)!r}",
+        target=f"the topic {settings.topic!r}",
+        servers="the brokers are",
+    )
+    return AnnouncingCommitter(place, TopicNotes(settings, pipeline), settings.ids.columns)

@@ -1,0 +1,1 @@
+"""mode="append": records in transactions that tasks open and the driver commits."""

@@ -1,0 +1,222 @@
+"""The driver's hand in Kafka: it ends the transactions that tasks have left open."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+
+from onefold.clients.kafka.cluster import DENIED, cluster
+from onefold.core.contract import Binding, Committable, Decided, EpochRecord, LedgerEntry, Member, SinkKind
+from onefold.core.errors import Damaged, InDoubt, Retriable, WorkLost
+from onefold.core.failpoints import failpoint
+from onefold.core.positions import Positions
+from onefold.sinks.kafka.naming import Handle
+from onefold.sinks.kafka.plan import Settings
+from onefold.sinks.kafka.transactional import txn_admin
+from onefold.sinks.kafka.transactional.ledger import Ledger
+from onefold.sinks.kafka.transactional.transaction_log import Account
+from onefold.sinks.kafka.transactional.txn_admin import Transaction
+
+__all__ = ["TransactionalCommitter"]
+
+log = logging.getLogger("onefold.sinks.kafka")
+
+_JUST_BEGUN_S = 5.0  # a transaction this young may be about to say which epoch it is of
+_ENDING_S = 5.0
+_LOOK_AGAIN_S = 0.005
+_ENDING = ("PrepareCommit", "PrepareAbort", "PrepareEpochFence")
+
+
+class TransactionalCommitter:
+    """Idempotent, from any process."""
+
+    def __init__(self, settings: Settings, pipeline: str) -> None:
+        self._settings, self._pipeline = settings, pipeline
+        self._names = settings.names(pipeline)
+        self._kafka = cluster(*settings.cluster)
+        self._ledger = Ledger(settings, pipeline)
+
+    def verify(self, committables: Sequence[Committable]) -> None:
+        handles = {Handle.parse(c.handle): c for c in committables}
+        known = txn_admin.describe(self._kafka, [handle.transactional_id for handle in handles])
+        for handle, committable in handles.items():
+            found = known.get(handle.transactional_id)
+            if found is None or found.state != "Ongoing" or found.handle != handle:
+                raise WorkLost(
+                    f"{self._where()}, epoch {committable.epoch}: transaction {handle} is gone before the decision "
+                    f"({_state(found)}): its timeout of {self._settings.transaction_timeout_s:g} s has passed, or "
+                    "somebody ended it. The epoch's writers must run again"
+                )
+            left_s = (found.started_ms + found.timeout_ms) / 1000 - time.time()
+            if left_s < self._settings.outage_max_s:
+                raise WorkLost(
+                    f"{self._where()}, epoch {committable.epoch}: transaction {handle} has {left_s:.0f} s left of its "
+                    f"{found.timeout_ms / 1000:g} s, and outage_max_s asks for {self._settings.outage_max_s:g} s when "
+                    "the epoch is decided. Its writers must run again; where they always take that long, make epochs "
+                    "smaller, raise transaction_timeout_s (and the brokers' transaction.max.timeout.ms), or lower "
+                    "outage_max_s"
+                )
+
+    def commit(self, decided: Decided, committables: Sequence[Committable]) -> None:
+        refused = self._end([Handle.parse(c.handle) for c in committables], commit=True)
+        self._abort_losers(decided.record)
+        if not refused:
+            return
+        account = self._ledger.settled()
+        refused = [handle for handle in refused if not account.is_committed(handle, decided.record.epoch)]
+        gone = [c for c in committables if Handle.parse(c.handle) in refused]
+        if not gone:
+            return
+        if undecided := [c for c in gone if account.is_open(Handle.parse(c.handle))]:
+            raise InDoubt(
+                f"{self._where()}, epoch {decided.record.epoch}: transaction {undecided[0].handle} can no longer be "
+                "committed, and how it ends is not in the log yet"
+            )
+        raise Damaged(self._evidence(decided, committables, gone, account))
+
+    def abort(self, committables: Sequence[Committable]) -> None:
+        # What is refused has ended already, or its id is another transaction's by now.
+        self._end([Handle.parse(c.handle) for c in committables], commit=False)
+
+    def leftovers(self, up_to_generation: int) -> Sequence[Committable]:
+        """Transactions that are open, prepared or not: the record that each begins with says which epoch it is of."""
+        ids = {}
+        for name in txn_admin.list_ids(self._kafka, self._names.ids, "Ongoing"):
+            generation = self._names.generation(name)
+            if generation is not None and generation <= up_to_generation:
+                ids[name] = generation
+        known = txn_admin.describe(self._kafka, ids)
+        account = self._ledger.account()
+        found = []
+        for name, transaction in known.items():
+            if transaction.state != "Ongoing":
+                continue
+            handle = transaction.handle
+            begun = account.begun.get((handle.producer_id, handle.producer_epoch))
+            if begun is None and ids[name] == up_to_generation and _is_young(transaction):
+                continue
+            epoch = begun.epoch if begun is not None else 0
+            found.append(Committable(self._settings.name, SinkKind.TWO_PHASE, str(handle), ids[name], epoch, 0))
+        return found
+
+    def ledger(self) -> LedgerEntry | None:
+        account = self._ledger.settled()
+        members = self._members(account)
+        if account.entry is not None:
+            return replace(account.entry, members=members)
+        return LedgerEntry(0, 0, 0, Positions(), "", members) if members else None
+
+    def bind(self, binding: Binding) -> None:
+        self._ledger.bind(binding)
+
+    def record(self, entry: LedgerEntry) -> None:
+        self._ledger.record(replace(entry, members=()))
+
+    def close(self) -> None:
+        self._ledger.close()
+
+    def _members(self, account: Account) -> tuple[Member, ...]:
+        """What was committed beyond the ledger row, by producers that Kafka knows as those of their ids: of an id that
+        it no longer knows nobody can tell, and to run such an epoch again could double it."""
+        beyond = account.beyond()
+        known = txn_admin.describe(self._kafka, {handle.transactional_id for handle in beyond}) if beyond else {}
+        holders = {name: transaction.handle.producer_id for name, transaction in known.items()}
+        ours = {h: m for h, m in beyond.items() if holders.get(h.transactional_id, h.producer_id) == h.producer_id}
+        if others := beyond.keys() - ours.keys():
+            log.warning(
+                "%s: the topic %r says that %s was committed, by a producer that is another's: %d such records are"
+                " passed over. Let nobody but the pipeline write to that topic (docs/security.md)",
+                self._where(),
+                self._settings.progress_topic(self._pipeline),
+                min(map(str, others)),
+                len(others),
+            )
+        return tuple(sorted(set(ours.values()), key=lambda member: (member.epoch, member.generation)))
+
+    def _abort_losers(self, record: EpochRecord) -> None:
+        """What the manifest doesn't name of this epoch and those before it: open, it would hold back the readers of all
+        that is committed behind it, until the next sweep."""
+        named = {committable.handle for committable in record.manifest}
+        with suppress(Retriable, InDoubt):  # the commit itself is done, and the sweep insists
+            found = self.leftovers(record.generation)
+            self.abort([c for c in found if c.epoch <= record.epoch and c.handle not in named])
+
+    def _end(self, handles: Sequence[Handle], commit: bool) -> list[Handle]:
+        """End each, markers and all; returns those that the coordinator refuses to end this way. Once all the others
+        are ended, raises InDoubt where one is not answered, ConfigError where we may not end it."""
+        ended: list[Handle] = []
+        refused: list[Handle] = []
+        unanswered: list[str] = []
+        denied: dict[Handle, int] = {}
+        waiting = list(handles)
+        deadline_s = time.monotonic() + _ENDING_S
+        while waiting:
+            said = txn_admin.end(self._kafka, waiting, commit)
+            failpoint("kafka:ended")
+            ended += [handle for handle, answer in said.items() if answer == txn_admin.OK]
+            refused += [handle for handle, answer in said.items() if answer in txn_admin.REFUSED]
+            waiting = [handle for handle, answer in said.items() if answer == txn_admin.BUSY]
+            denied |= {
+                handle: answer for handle, answer in said.items() if isinstance(answer, int) and answer in DENIED
+            }
+            known = {txn_admin.OK, txn_admin.BUSY, *txn_admin.REFUSED, *DENIED}
+            unanswered += [f"{handle}: {answer}" for handle, answer in said.items() if answer not in known]
+            if waiting and time.monotonic() > deadline_s:
+                unanswered += [f"{handle}: its markers are still being written" for handle in waiting]
+                break
+            time.sleep(_LOOK_AGAIN_S if waiting else 0)
+        if not self._are_marked(ended, deadline_s):
+            unanswered.append("the markers are still being written")
+        if unanswered:
+            verb = "committing" if commit else "aborting"
+            more = f", and {len(unanswered) - 1} more" if len(unanswered) > 1 else ""
+            raise InDoubt(
+                f"{self._where()}, {verb} transaction {unanswered[0]}{more} (Kafka's error, or why none came)"
+            )
+        for handle, code in denied.items():
+            self._kafka.check(code, f"transaction {handle}")
+        return refused
+
+    def _are_marked(self, ended: Sequence[Handle], deadline_s: float) -> bool:
+        """Wait until the end of each shows in every partition that it wrote to."""
+        ids = [handle.transactional_id for handle in ended]
+        while ids:
+            known = txn_admin.describe(self._kafka, ids)
+            ids = [name for name, found in known.items() if found.state in _ENDING]
+            if ids and time.monotonic() > deadline_s:
+                return False
+            time.sleep(_LOOK_AGAIN_S if ids else 0)
+        return True
+
+    def _evidence(
+        self, decided: Decided, committables: Sequence[Committable], gone: Sequence[Committable], account: Account
+    ) -> str:
+        rows = sum(c.rows for c in committables if c not in gone)
+        named = "; ".join(f"{c.handle} ({c.rows} rows, {self._how(c, account)})" for c in gone)
+        return (
+            f"{self._where()}: epoch {decided.record.epoch} was decided, and {len(gone)} of its {len(committables)} "
+            f"transactions can no longer be committed: {named}. The other {len(committables) - len(gone)} are in the "
+            f"topic, with {rows} rows, as their records in the topic "
+            f"{self._settings.progress_topic(self._pipeline)!r} show. A transaction lives for "
+            f"{self._settings.transaction_timeout_s:g} s; the outage was longer, or somebody "
+            "aborted it. Write the missing rows by hand, from the epoch's source range"
+        )
+
+    @staticmethod
+    def _how(committable: Committable, account: Account) -> str:
+        is_aborted = account.is_aborted(Handle.parse(committable.handle))
+        return "aborted, the log says" if is_aborted else "of which the log says nothing"
+
+    def _where(self) -> str:
+        return self._settings.where(self._pipeline)
+
+
+def _state(found: Transaction | None) -> str:
+    return f"it is {found.state} as {found.handle}" if found is not None else "Kafka doesn't know it"
+
+
+def _is_young(transaction: Transaction) -> bool:
+    return time.time() - transaction.started_ms / 1000 < _JUST_BEGUN_S

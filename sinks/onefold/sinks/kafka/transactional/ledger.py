@@ -1,0 +1,187 @@
+"""The ledger row of one sink of one pipeline: a compare-and-set on a topic."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+
+from confluent_kafka import KafkaException, Producer
+
+from onefold.clients.kafka import errors, producer_config
+from onefold.clients.kafka.cluster import cluster
+from onefold.core.contract import Binding, LedgerEntry
+from onefold.core.errors import ConfigError, InDoubt, Retriable
+from onefold.core.failpoints import failpoint
+from onefold.core.protocol.binding import bound, check_forward
+from onefold.sinks.epoch_log import entry_to
+from onefold.sinks.kafka.plan import Settings
+from onefold.sinks.kafka.transactional import txn_admin
+from onefold.sinks.kafka.transactional.transaction_log import Account
+from onefold.sinks.kafka.transactional.transactions import initialize
+
+__all__ = ["Ledger"]
+
+log = logging.getLogger("onefold.sinks.kafka")
+
+_TRIES_MAX = 5
+_TRANSACTION_S = 60.0
+_SETTLE_S = 5.0
+_LOOK_AGAIN_S = 0.01
+_IDLE_EPOCHS = 100  # an id that nobody used for so long is forgotten; its process may be alive, and use it again
+_FORGOTTEN_MAX = 1000  # with one row
+
+
+class Ledger:
+    """What the progress topic says of a sink, and the hand that writes its ledger row.
+
+    Whoever writes takes the row's transactional id over first (`init_transactions`), which ends what anybody else has
+    begun under it; then reads the row; then writes. From there on the row stays as it was read, until somebody else
+    takes the id over, which fails every later commit of this one.
+    """
+
+    def __init__(self, settings: Settings, pipeline: str) -> None:
+        self._settings, self._pipeline = settings, pipeline
+        self._names = settings.names(pipeline)
+        self._kafka = cluster(*settings.cluster)
+        self._account = Account(self._names)
+        self._topic = settings.progress_topic(pipeline)
+        self._offset = 0
+        self._producer: Producer | None = None  # where it is there, `_account.entry` is the row
+        self._told: set[int | None] = set()
+
+    def account(self) -> Account:
+        """All that the progress topic says by now."""
+        writer = txn_admin.describe(self._kafka, [self._names.ledger]).get(self._names.ledger)
+        self._account.writer = None if writer is None else writer.handle.producer_id
+        for items, offset in txn_admin.read_log(self._kafka, self._topic, self._offset):
+            self._account.add(items)
+            self._offset = offset
+        if self._account.was_keyed:
+            raise ConfigError(
+                f"{self._where()} has written with mode='keyed' before, and what its notes say is of no transactions: "
+                "give the sink another name= for mode='transactional'"
+            )
+        self._tell()
+        return self._account
+
+    def _tell(self) -> None:
+        """Log, once each, what is there that this sink did not write, or of which Kafka no longer knows who did."""
+        account = self._account
+        if account.passed_over:
+            log.warning(
+                "%s: %d records under its keys in the topic %r that no sink wrote are passed over (%s). Let nobody but"
+                " the pipeline write to that topic (docs/security.md)",
+                self._where(),
+                account.passed_over.total(),
+                self._topic,
+                ", ".join(account.passed_over),
+            )
+            account.passed_over.clear()
+        if account.last_writer in (None, account.writer, *self._told):
+            return
+        self._told.add(account.last_writer)
+        if account.is_proven:
+            log.warning(
+                "%s: the topic %r has a ledger row of producer %d, which is not this sink's: it is passed over. Let"
+                " nobody but the pipeline write to that topic (docs/security.md)",
+                self._where(),
+                self._topic,
+                account.last_writer,
+            )
+        else:
+            log.warning(
+                "%s: Kafka no longer knows whose producer %d was, which wrote the ledger row in the topic %r. The row"
+                " is believed: after a week's rest that is as it should be, where nobody but the pipeline may write to"
+                " that topic (docs/security.md)",
+                self._where(),
+                account.last_writer,
+                self._topic,
+            )
+
+    def settled(self) -> Account:
+        """The same, once no transaction of this sink is between its end and its markers: whatever a reader of the
+        topic has seen by now is in the account."""
+        deadline_s = time.monotonic() + _SETTLE_S
+        while ending := txn_admin.list_ids(self._kafka, self._names.ids, "PrepareCommit"):
+            if time.monotonic() > deadline_s:
+                raise Retriable(f"{self._where()}: the markers of transaction {ending[0]} are still being written")
+            time.sleep(_LOOK_AGAIN_S)
+        return self.account()
+
+    def bind(self, binding: Binding) -> None:
+        """Make the row that generation's. Raises Fenced, CheckpointMismatch, or InDoubt."""
+        sink = self._settings.name
+        self._write(lambda there: bound(there, binding, sink), f"binding the ledger to generation {binding.generation}")
+
+    def record(self, entry: LedgerEntry) -> None:
+        """Write the row. Raises Fenced where a newer one is there, InDoubt where it is not known what became of it."""
+
+        def forward(there: LedgerEntry | None) -> LedgerEntry:
+            check_forward(there, entry, self._settings.name)
+            return entry
+
+        self._write(forward, f"writing the ledger row of epoch {entry.epoch}")
+
+    def _write(self, follow: Callable[[LedgerEntry | None], LedgerEntry], doing: str) -> None:
+        """Write the row that follows the one which is there, whatever that is by then."""
+        because: BaseException | None = None
+        for _ in range(_TRIES_MAX):
+            producer = self._producer if self._producer is not None else self._take_over()
+            there = self._account.entry
+            entry = follow(there)
+            if there == entry:
+                return
+            outlived = self._outlived()
+            self._producer = None  # until it is known that the row is there
+            try:
+                producer.begin_transaction()
+                producer.produce(self._topic, entry_to(entry), self._names.ledger, partition=0)
+                for name in outlived:
+                    producer.produce(self._topic, None, name, partition=0)
+                failpoint("kafka:ledger")
+                producer.commit_transaction(self._settings.timeout_s)
+            except (KafkaException, SystemError) as error:
+                because = error
+                if errors.is_fenced(error):
+                    continue
+                if isinstance(refusal := errors.of(error, f"{self._where()}, {doing}"), ConfigError):
+                    raise refusal from error
+                break
+            assert self._account.writer is not None, "it was asked for when the id was taken over"
+            self._account.stands(entry, self._account.writer)
+            self._producer = producer
+            return
+        raise InDoubt(f"{self._where()}, {doing}: {because}") from because
+
+    def _outlived(self) -> list[str]:
+        """The ids to forget along with the next row: of epochs below the row that stands by now, so that it does no
+        harm if that row is all that ever stands."""
+        there = self._account.entry
+        if there is None or not self._account.outlived(there.epoch - _IDLE_EPOCHS):
+            return []
+        # Once more, with all that was said since: the epoch that is being completed may have taken some of them again.
+        return self.account().outlived(there.epoch - _IDLE_EPOCHS)[:_FORGOTTEN_MAX]
+
+    def close(self) -> None:
+        self._producer = None  # it has no transaction open
+
+    def _take_over(self) -> Producer:
+        own = {
+            "transactional.id": self._names.ledger,
+            "transaction.timeout.ms": str(int(min(_TRANSACTION_S, self._settings.transaction_timeout_s) * 1000)),
+            "linger.ms": "0",
+        }
+        doing = f"{self._where()}, taking over the ledger"
+        try:
+            config = producer_config.producer_config(self._settings.bootstrap_servers, self._settings.librdkafka, own)
+            producer = Producer({**config, "logger": producer_config.LOGGER})
+        except KafkaException as error:
+            raise producer_config.refused_by_client(error) from error
+        initialize(producer, self._settings, doing)
+        self.account()
+        self._producer = producer
+        return producer
+
+    def _where(self) -> str:
+        return self._settings.where(self._pipeline)

@@ -1,0 +1,124 @@
+"""Executors: transactions that are begun here and ended elsewhere, by a driver or by the broker's timeout.
+
+Facts that this rests on (a real broker, docs/kafka-sink.md): `Producer.close` aborts an open transaction, while letting
+go of a producer, ending the process and killing it all leave it open; `init_transactions` on an id aborts what is open
+under it, or hides how it ended.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import uuid
+
+from confluent_kafka import Producer
+
+from onefold.clients.kafka import errors
+from onefold.clients.kafka.cluster import Cluster, cluster
+from onefold.core.contract import TaskId
+from onefold.core.errors import Retriable
+from onefold.sinks.kafka.encoding import Records
+from onefold.sinks.kafka.naming import Handle, Names
+from onefold.sinks.kafka.plan import Settings
+from onefold.sinks.kafka.producer import Outbox, connect
+from onefold.sinks.kafka.transactional import txn_admin
+from onefold.sinks.kafka.transactional.transaction_log import Progress
+
+__all__ = ["Attempt", "initialize"]
+
+_LOOKS_MAX = 3
+_ENDED = ("Empty", "CompleteCommit", "CompleteAbort", "Dead")
+
+# This process's ids: of one sink and generation, which epoch each number was last taken for. Kept for good, also of
+# generations that are over: a task of theirs that wakes late must not begin anew under the id of a decided transaction.
+_lock = threading.Lock()
+_process = uuid.uuid4()
+_epochs: dict[tuple[Names, int], list[int]] = {}
+
+
+def _forget_parents() -> None:
+    global _lock, _process
+    _lock, _process = threading.Lock(), uuid.uuid4()
+    _epochs.clear()
+
+
+os.register_at_fork(after_in_child=_forget_parents)
+
+
+def take_id(kafka: Cluster, names: Names, task: TaskId) -> str:
+    """A transactional id for one attempt, and for no other until a later epoch runs.
+
+    One of an earlier epoch is taken again where its transaction has ended: that epoch is complete or given up, since
+    this one runs, so nobody needs to know any more how it ended.
+    """
+    with _lock:
+        epochs = _epochs.setdefault((names, task.generation), [])
+        earlier = [number for number, epoch in enumerate(epochs) if epoch < task.epoch][:_LOOKS_MAX]
+        ids = {names.transactional_id(task.generation, _process, number): number for number in earlier}
+        known = txn_admin.describe(kafka, ids) if ids else {}
+        for name, number in ids.items():
+            if name not in known or known[name].state in _ENDED:
+                epochs[number] = task.epoch
+                return name
+        epochs.append(task.epoch)
+        return names.transactional_id(task.generation, _process, len(epochs) - 1)
+
+
+def initialize(producer: Producer, settings: Settings, doing: str) -> None:
+    """`init_transactions`, within 60 ms. It asks for the coordinator at once, and again after 500 ms if no broker was
+    connected by then. So metadata is asked for before, twice: the first connection is to a bootstrap server, and
+    librdkafka gives it up when it has answered."""
+    for _ in range(2):
+        connect(producer, settings, doing)
+    errors.asked(lambda: producer.init_transactions(settings.timeout_s), doing)
+
+
+class Attempt:
+    """The transaction of one attempt. Begins with a record in the progress topic that says which epoch it is of."""
+
+    def __init__(self, settings: Settings, task: TaskId) -> None:
+        self._settings, self._task = settings, task
+        self._kafka = cluster(*settings.cluster)
+        self.id = take_id(self._kafka, settings.names(task.pipeline), task)
+        self._where = f"{settings.where(task.pipeline)}, epoch {task.epoch}, transaction {self.id}"
+        own = {
+            "transactional.id": self.id,
+            "transaction.timeout.ms": str(int(settings.transaction_timeout_s * 1000)),
+        }
+        self._outbox: Outbox | None = Outbox(settings, own, self._where)
+
+    def begin(self) -> None:
+        producer = self._open().producer
+        initialize(producer, self._settings, self._where)
+        errors.asked(producer.begin_transaction, self._where)
+        self._note(Progress.of(self._task))
+
+    def send(self, records: Records) -> None:
+        self._open().send(self._settings.topic, records)
+
+    def prepare(self, rows: int) -> Handle:
+        """All is with the brokers, and the transaction open, when this returns; whoever has the handle can end it."""
+        self._open().flush()  # a full queue would not take one more
+        self._note(Progress.of(self._task, rows))
+        found = txn_admin.describe(self._kafka, [self.id]).get(self.id)
+        if found is None or found.state != "Ongoing":
+            state = found.state if found is not None else "gone"
+            raise Retriable(f"{self._where}: it is {state}, ended by a sweep or a timeout before it was prepared")
+        self._outbox = None  # which leaves the transaction open: `close` would abort it
+        return found.handle
+
+    def abort(self) -> None:
+        """End it here and now."""
+        outbox, self._outbox = self._outbox, None
+        if outbox is not None:
+            errors.asked(lambda: outbox.producer.abort_transaction(self._settings.timeout_s), self._where)
+
+    def _note(self, progress: Progress) -> None:
+        """In the progress topic; all that was sent is with the brokers when this returns."""
+        outbox, topic, value = self._open(), self._settings.progress_topic(self._task.pipeline), progress.to_json()
+        errors.asked(lambda: outbox.producer.produce(topic, value, self.id, partition=0), self._where)
+        outbox.flush()
+
+    def _open(self) -> Outbox:
+        assert self._outbox is not None, "this attempt is over"
+        return self._outbox

@@ -1,0 +1,163 @@
+"""An operator's view of one database: what is prepared in it, whose it is, and a hand to finish it with.
+
+Looking makes nothing and migrates nothing. Prepared transactions are the whole server's: those of other databases show,
+and can only be finished from a connection to theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from datetime import datetime
+
+import psycopg.conninfo
+
+from onefold.clients.postgres import connection as pool
+from onefold.core.errors import ConfigError
+from onefold.sinks.postgres.commit.committer import PostgresCommitter
+from onefold.sinks.postgres.ledger import migrations, pruning
+from onefold.sinks.postgres.ledger.pruning import Kept
+from onefold.sinks.postgres.naming import BOOKKEEPING, Gid, Table, gid_prefix, identifier, names_in
+from onefold.sinks.postgres.plan import Settings
+
+__all__ = ["Operations", "Prepared"]
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A prepared transaction as the server lists it. `gid` is None for other people's; names are None where cut.
+
+    A name says nothing of whose it is: `is_ours` is whether this session may end it."""
+
+    name: str
+    owner: str
+    database: str
+    is_here: bool
+    is_ours: bool
+    prepared_at: datetime
+    age_s: float
+    gid: Gid | None
+    pipeline: str | None
+    sink: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Operations:
+    """`url` is what libpq takes; `schema` is the sinks' `bookkeeping_schema`."""
+
+    url: str = field(repr=False)  # it may hold a password
+    schema: str = BOOKKEEPING
+
+    def store_url(self) -> str:
+        return pool.store_url(self.url)
+
+    def prepared(self) -> list[Prepared]:
+        """All of them, the oldest first."""
+        known = {gid_prefix(*pair, self.schema): pair for pair in self.sinks()}
+        with self._connected("listing prepared transactions") as connection:
+            rows = connection.execute(
+                """SELECT gid, coalesce(owner, 'a dropped role'), database, database = current_database(),
+                          coalesce(pg_has_role(session_user, owner, 'MEMBER'), rolsuper), prepared,
+                          extract(epoch FROM now() - prepared)::float8
+                   FROM pg_prepared_xacts, pg_roles WHERE rolname = current_user ORDER BY prepared, gid"""
+            ).fetchall()
+        found = []
+        for name, owner, database, is_here, is_ours, prepared_at, age_s in rows:
+            gid = Gid.parse_any(name)
+            names = (known.get(gid.prefix) or names_in(gid.prefix)) if gid else None
+            found.append(
+                Prepared(name, owner, database, is_here, is_ours, prepared_at, age_s, gid, *(names or (None, None)))
+            )
+        return found
+
+    def has_tables(self) -> bool:
+        """Whether the bookkeeping is there. Raises ConfigError for a layout that is too new."""
+        with self._connected("looking for the bookkeeping") as connection:
+            return migrations.is_there(connection, self.schema)
+
+    def sinks(self) -> list[tuple[str, str]]:
+        """Every (pipeline, sink) that was ever opened here."""
+        if not self.has_tables():
+            return []
+        with self._connected("reading the ledger") as connection:
+            table = f"{identifier(self.schema)}.onefold_ledger"
+            rows = connection.execute(f"SELECT pipeline, sink FROM {table} ORDER BY 1, 2".encode()).fetchall()
+        return [(pipeline, sink) for pipeline, sink in rows]
+
+    def kept(self) -> tuple[list[Kept], list[str]]:
+        """What is kept for every sink, and stage tables that belong to none."""
+        if not self.has_tables():
+            return [], []
+        with self._connected("reading the bookkeeping") as connection:
+            return pruning.kept(connection, self.schema), pruning.unowned_stages(connection, self.schema)
+
+    def remove(self, found: Kept | str) -> None:
+        """A sink's bookkeeping, or a stage table alone."""
+        with self._connected("pruning the bookkeeping") as connection:
+            pruning.remove(connection, self.schema, found)
+
+    def sessions(self, pipeline: str) -> int:
+        """How many sessions are connected here under the name that drivers and tasks of this pipeline use."""
+        name = psycopg.conninfo.conninfo_to_dict(self._settings("").conninfo(pipeline))["application_name"]
+        with self._connected("looking for sessions") as connection:
+            row = connection.execute(
+                """SELECT count(*) FROM pg_stat_activity
+                   WHERE application_name = %s AND datname = current_database() AND pid <> pg_backend_pid()""",
+                (name,),
+            ).fetchone()
+        assert row is not None
+        return int(row[0])
+
+    def committer(self, pipeline: str, sink: str, owners: Iterable[str] = ()) -> PostgresCommitter:
+        """A sink's committer, as the role that prepared what it has to finish. Raises ConfigError if this can't be."""
+        return PostgresCommitter(self._settings(sink, self._role_for(sorted(set(owners)))), pipeline, None)
+
+    def migrate(self, pipeline: str, sink: str) -> None:
+        """What a driver does before it recovers."""
+        with self._connected("migrating the ledger") as connection:
+            self._settings(sink).bookkeeping(pipeline).create(connection)
+
+    def close(self) -> None:
+        """Let go of connections; the object can be used again."""
+        pool.close_idle(self._conninfo())
+
+    def _role_for(self, owners: list[str]) -> str | None:
+        """COMMIT PREPARED is for the owner and for superusers. None: whoever this session is, may."""
+        with self._connected("looking at roles") as connection:
+            row = connection.execute(
+                """SELECT current_user, rolsuper, array(SELECT r FROM unnest(%s::text[]) r WHERE r <> current_user),
+                          array(SELECT r FROM unnest(%s::text[]) r WHERE NOT EXISTS (
+                              SELECT FROM pg_roles WHERE rolname = r AND pg_has_role(oid, 'MEMBER')))
+                   FROM pg_roles WHERE rolname = current_user""",
+                (owners, owners),
+            ).fetchone()
+        assert row is not None
+        user, is_super, others, closed = row
+        if is_super or not others:
+            return None
+        if closed or len(owners) > 1:
+            raise ConfigError(
+                f"prepared by role {', '.join(map(repr, owners))}, and this session is {user!r}: connect as that role"
+                f" or as a superuser, or GRANT {identifier(others[0])} TO {identifier(user)}; where several prepared,"
+                " finish theirs one by one with --gid"
+            )
+        return str(others[0])
+
+    def _settings(self, sink: str, role: str | None = None) -> Settings:
+        return Settings(
+            url=self.url,
+            table=Table(None, sink),  # a committer that was not opened touches none
+            name=sink,
+            delivery=None,
+            lock_timeout_s=10,
+            connect_timeout_s=10,
+            bookkeeping_schema=self.schema,
+            role=role,
+        )
+
+    def _connected(self, doing: str) -> AbstractContextManager[pool.Connection]:
+        return pool.borrow(self._conninfo(), doing)
+
+    def _conninfo(self) -> str:
+        return pool.conninfo(self.url, "operator", 10)

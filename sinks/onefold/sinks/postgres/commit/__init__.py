@@ -1,0 +1,1 @@
+"""The driver's half: verify, commit, abort, and which server that is."""

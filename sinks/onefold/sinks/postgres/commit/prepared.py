@@ -1,0 +1,120 @@
+"""The end of a prepared transaction, whoever prepared it. It fails in its own ways (twophase.c, LockGXact).
+
+Any role can prepare a transaction under a name that looks like ours, also under one that ours had until it was
+committed. So that a name is there says nothing of whose it is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import psycopg
+
+from onefold.clients.postgres import connection as pool
+from onefold.clients.postgres import errors
+from onefold.core.contract import Committable
+from onefold.core.errors import ConfigError, OnefoldError, Retriable
+from onefold.sinks.postgres.naming import identifier, literal
+
+__all__ = ["NotOurs", "Other", "end", "named"]
+
+
+class NotOurs(ConfigError):
+    """A prepared transaction that this session may not end: a role prepared it, or a database, that is not its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Other:
+    """Prepared by a role that this session is no member of. `owner` is None for one that was dropped."""
+
+    gid: str
+    owner: str | None
+
+
+def named(connection: pool.Connection, prefix: str) -> tuple[set[str], list[Other]]:
+    """The prepared transactions of this database with that prefix: those that this session may end, and the others.
+
+    It may set its role to whatever the login is a member of, also where it works as another role."""
+    rows = connection.execute(
+        """SELECT gid, owner, coalesce(pg_has_role(session_user, owner, 'MEMBER'), rolsuper)
+           FROM pg_prepared_xacts, pg_roles
+           WHERE starts_with(gid, %s) AND database = current_database() AND rolname = current_user ORDER BY gid""",
+        (prefix,),
+    ).fetchall()
+    return {gid for gid, _, is_ours in rows if is_ours}, [
+        Other(gid, owner) for gid, owner, is_ours in rows if not is_ours
+    ]
+
+
+def end(
+    connection: pool.Session,
+    verb: Literal["COMMIT", "ROLLBACK"],
+    committable: Committable,
+    where: str,
+    lost: type[OnefoldError],
+) -> bool:
+    """COMMIT or ROLLBACK PREPARED, as the owner if need be. False if there is no such transaction."""
+    statement = f"{verb} PREPARED {literal(committable.handle)}".encode()
+    try:
+        try:
+            connection.outside(statement)
+        except psycopg.errors.InsufficientPrivilege:
+            owner = _other_owner(connection, committable)
+            if owner is None or pool.is_pooled(connection):
+                raise
+            _as_owner(connection, owner, statement)
+    except psycopg.errors.UndefinedObject:
+        return False
+    except psycopg.Error as error:
+        doing = f"{where}, {verb} PREPARED {committable.handle!r} of epoch {committable.epoch}"
+        raise _translated(error, doing, connection, committable, lost) from error
+    return True
+
+
+def _other_owner(connection: pool.Connection, committable: Committable) -> str | None:
+    """Only a superuser and the role that prepared a transaction may end it."""
+    row = connection.execute(
+        "SELECT owner FROM pg_prepared_xacts WHERE gid = %s AND owner <> current_user", (committable.handle,)
+    ).fetchone()
+    return row[0] if row is not None else None
+
+
+def _as_owner(connection: pool.Session, owner: str, statement: bytes) -> None:
+    connection.outside(f"SET ROLE {identifier(owner)}".encode())
+    try:
+        connection.outside(statement)
+    finally:
+        if not connection.closed:
+            connection.outside(b"RESET ROLE")
+
+
+def _translated(
+    error: psycopg.Error, doing: str, connection: pool.Connection, committable: Committable, lost: type[OnefoldError]
+) -> OnefoldError:
+    match error.sqlstate:
+        case "42501":
+            row = connection.execute(
+                "SELECT owner, session_user, pg_has_role(owner, 'MEMBER') FROM pg_prepared_xacts WHERE gid = %s",
+                (committable.handle,),
+            ).fetchone()
+            owner, user, is_member = row or ("another role", "this role", False)
+            belongs = f"{doing}: it belongs to role {owner!r}, and this session is {user!r}'s"
+            if is_member and pool.is_pooled(connection):
+                return ConfigError(
+                    f"{belongs}, through a pooler, where SET ROLE could reach somebody else's session. Start once with "
+                    f"the server's own address, or make it the login's default: ALTER ROLE {user} SET role = '{owner}'"
+                )
+            return NotOurs(
+                f"{belongs}, who is no member of it: GRANT {identifier(owner)} TO {identifier(user)}, so that it can "
+                f"SET ROLE, or connect as {owner!r}. PostgresSink(..., role={owner!r}) then keeps all work in one hand"
+            )
+        case "55000":
+            return Retriable(f"{doing}: another committer is busy with it just now: {errors.said(error)}")
+        case "0A000" if "during recovery" not in errors.said(error):
+            return NotOurs(
+                f"{doing}: it was prepared in another database: {errors.said(error)}. "
+                "Set the sink's URL back to that database, and start again"
+            )
+        case _:
+            return errors.translate(error, doing, connection, lost=lost)

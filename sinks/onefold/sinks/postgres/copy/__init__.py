@@ -1,0 +1,1 @@
+"""Rows through COPY's binary format."""

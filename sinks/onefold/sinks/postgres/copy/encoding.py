@@ -1,0 +1,82 @@
+"""A task's rows as COPY's binary format wants them, into the target itself or into the stage."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+from pgpq import ArrowToPostgresBinaryEncoder, encoders
+
+from onefold.core.errors import SchemaMismatch
+from onefold.core.values.decimals import exactly
+from onefold.sinks.postgres.copy.wire import builder, to_wire
+from onefold.sinks.postgres.naming import identifier
+from onefold.sinks.postgres.plan import ATTEMPT, DELETED, Plan
+from onefold.sinks.postgres.schema.types import Column
+
+__all__ = ["Encoding"]
+
+
+class Encoding:
+    """What a COPY of this plan looks like. `attempt` marks the rows of the stage."""
+
+    def __init__(self, plan: Plan, attempt: int) -> None:
+        self._plan, self._attempt = plan, attempt
+        self._schema: pa.Schema | None = None  # of the last batch: checked once, not for each batch
+        self._columns: tuple[Column, ...] = plan.columns
+        names = [column.name for column in self._columns]
+        pairs = [builder(column) for column in self._columns]
+        if plan.stage_table is not None:
+            pairs += [builder(column) for column in plan.position]
+            names += plan.position_names
+            field = pa.field(ATTEMPT, pa.int64())
+            pairs.append((field, encoders.Int64EncoderBuilder(field)))
+            names.append(ATTEMPT)
+            if plan.changes is not None and plan.changes.deletes:
+                field = pa.field(DELETED, pa.bool_())
+                pairs.append((field, encoders.BooleanEncoderBuilder(field)))
+                names.append(DELETED)
+        # The names are ours alone: COPY goes by the order of the columns, and pgpq by their own names.
+        self._wire_schema = pa.schema([field.with_name(name) for name, (field, _) in zip(names, pairs, strict=True)])
+        self._encoders = dict(zip(names, (encoder for _, encoder in pairs), strict=True))
+        self.statement = (
+            f"COPY {plan.stage_table or plan.target} ({', '.join(map(identifier, names))}) FROM STDIN (FORMAT BINARY)"
+        )
+
+    def encoder(self) -> ArrowToPostgresBinaryEncoder:
+        """A fresh encoder: each serves one COPY."""
+        return ArrowToPostgresBinaryEncoder.new_with_encoders(self._wire_schema, self._encoders)
+
+    def check(self, schema: pa.Schema) -> None:
+        """Raise SchemaMismatch unless rows of `schema` are those that the sink was opened with."""
+        if self._schema is not None and self._schema.equals(schema):
+            return
+        if set(schema.names) != set(self._plan.names) or len(schema.names) != len(self._plan.names):
+            raise SchemaMismatch(
+                f"the rows have columns {', '.join(schema.names)}, and the sink was opened with"
+                f" {', '.join(self._plan.names)}: open it with the schema that the writers deliver"
+            )
+        self._schema = schema
+
+    def wire(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows as the encoder takes them. Raises ValueError for values that Postgres cannot hold."""
+        arrays = [self._array(column, batch) for column in self._columns]
+        changes = self._plan.changes
+        for name in changes.required if changes is not None else ():
+            if batch.column(name).null_count:
+                raise ValueError(f"column {name}: null, and a column of key or order has a value in every row")
+        if self._plan.stage_table is not None:
+            arrays += [self._array(column, batch) for column in self._plan.position]
+            arrays.append(pa.repeat(pa.scalar(self._attempt, pa.int64()), batch.num_rows))
+            if changes is not None and changes.deletes:
+                arrays.append(changes.deleted(batch))
+        return pa.RecordBatch.from_arrays(arrays, schema=self._wire_schema)
+
+    def _array(self, column: Column, batch: pa.RecordBatch) -> Any:
+        values = batch.column(column.name)
+        try:
+            if values.type != column.source:
+                values = exactly(values, column.source)
+            return to_wire(column, values)
+        except (ValueError, pa.ArrowException) as error:
+            raise ValueError(f"column {column.name}: {error}") from error

@@ -1,0 +1,1 @@
+"""The tables that onefold keeps in the destination."""

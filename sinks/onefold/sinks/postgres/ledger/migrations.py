@@ -1,0 +1,163 @@
+"""The layout of the bookkeeping tables, as numbered steps: a database is brought from whichever it has to today's.
+
+Steps run in one transaction, under a lock that is a row of a table of ours, which nobody takes who may not write here:
+drivers that start at once wait for each other. A layout that is newer than this onefold is refused. What a step may do
+follows from who is there meanwhile:
+
+- An older onefold that runs on beside it must not notice: it refuses only its own next start. So a step adds tables,
+  indexes, and columns that may be left out of an INSERT; it takes nothing away and renames nothing.
+- A prepared transaction keeps its lock on `onefold_parts` until recovery ends it, and recovery comes after these
+  steps: one that alters that table, or adds an index to it, would wait for ever. New facts about parts go into a table
+  of their own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import psycopg
+
+from onefold.clients.postgres.connection import Connection, ask, create_beside_others, transaction_settings
+from onefold.core.errors import ConfigError
+from onefold.core.sql import postgres_trust
+from onefold.sinks.postgres.naming import identifier
+
+__all__ = ["check_ours", "is_there", "lock", "migrate", "take_turn", "version"]
+
+_LOCK_TIMEOUT_S = 30
+_LOCKS = "CREATE TABLE IF NOT EXISTS {s}.onefold_locks (name text PRIMARY KEY);"
+
+# Step N makes layout N of layout N - 1; `{s}` is the schema. One that was released never changes: add yours at the end.
+STEPS = (
+    """
+CREATE TABLE {s}.onefold_version (version integer NOT NULL);
+CREATE TABLE {s}.onefold_ledger (
+    pipeline text NOT NULL, sink text NOT NULL, epoch bigint NOT NULL, generation bigint NOT NULL,
+    timestamp_ms bigint NOT NULL, positions jsonb NOT NULL, store_id text NOT NULL,
+    updated_at timestamptz NOT NULL DEFAULT now(), PRIMARY KEY (pipeline, sink)) WITH (fillfactor = 50);
+CREATE TABLE {s}.onefold_parts (
+    pipeline text NOT NULL, sink text NOT NULL, epoch bigint NOT NULL, generation bigint NOT NULL,
+    timestamp_ms bigint NOT NULL, gid text NOT NULL, rows bigint NOT NULL, PRIMARY KEY (pipeline, sink, epoch, gid));
+CREATE TABLE {s}.onefold_staged (
+    stage text NOT NULL, attempt bigint NOT NULL, pipeline text NOT NULL, sink text NOT NULL,
+    generation bigint NOT NULL, epoch bigint NOT NULL, rows bigint NOT NULL,
+    staged_at timestamptz NOT NULL DEFAULT now(), PRIMARY KEY (stage, attempt));
+""",
+    """
+CREATE TABLE {s}.onefold_staged_dead (
+    stage text NOT NULL, attempt bigint NOT NULL, reason text NOT NULL, sqlstate text, position jsonb,
+    "row" jsonb NOT NULL, FOREIGN KEY (stage, attempt) REFERENCES {s}.onefold_staged ON DELETE CASCADE);
+CREATE INDEX onefold_staged_dead_by_attempt ON {s}.onefold_staged_dead (stage, attempt);
+""",
+    """
+CREATE TABLE {s}.onefold_evolutions (
+    evolution bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, pipeline text NOT NULL, sink text NOT NULL,
+    target text NOT NULL, statement text NOT NULL, after_epoch bigint, after_generation bigint,
+    role text NOT NULL DEFAULT current_user, evolved_at timestamptz NOT NULL DEFAULT now());
+""",
+    _LOCKS,
+)
+
+
+def version(connection: Connection, schema: str) -> int:
+    """Which layout the tables in `schema` have; 0 where there are none. Raises ConfigError for another role's."""
+    check_ours(connection, schema, re.findall(r"TABLE (?:IF NOT EXISTS )?\{s\}\.(\w+)", "".join(STEPS)))
+    # Not to_regclass: a session that just waited for the lock may still remember that there was no such schema.
+    there = connection.execute(
+        """SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace
+           WHERE relname = 'onefold_version' AND nspname = %s""",
+        (schema,),
+    ).fetchone()
+    if there is None:
+        return 0
+    row = connection.execute(f"SELECT max(version) FROM {identifier(schema)}.onefold_version".encode()).fetchone()
+    return (row[0] if row else None) or 0
+
+
+def migrate(connection: Connection, schema: str) -> None:
+    """Bring the tables to today's layout, or make them. Raises ConfigError for a newer layout, or a missing right."""
+    found, newest = version(connection, schema), len(STEPS)
+    if found < newest:
+        with connection.transaction():
+            lock(connection, schema)
+            found = version(connection, schema)  # by now another driver may have done it, even a newer one
+            if found < newest:
+                _climb(connection, schema, found)
+                found = newest
+    _refuse_newer(found, schema)
+
+
+def is_there(connection: Connection, schema: str) -> bool:
+    """Whether the tables are there, in today's layout or an older one. Raises ConfigError for a newer layout."""
+    found = version(connection, schema)
+    _refuse_newer(found, schema)
+    return found > 0
+
+
+def _refuse_newer(found: int, schema: str) -> None:
+    if found > len(STEPS):
+        raise ConfigError(
+            f"the onefold tables in schema {schema!r} have layout {found}, and this onefold knows {len(STEPS)}: "
+            "use the newer onefold, or another bookkeeping_schema"
+        )
+
+
+def _climb(connection: Connection, schema: str, found: int) -> None:
+    for step in STEPS[found:]:
+        connection.execute(step.format(s=identifier(schema)).encode())
+    table = f"{identifier(schema)}.onefold_version"
+    connection.execute(f"DELETE FROM {table}; INSERT INTO {table} VALUES ({len(STEPS)})".encode())
+
+
+def check_ours(connection: Connection, schema: str, names: Sequence[str]) -> None:
+    """Refuse tables, and a schema, that others could change. Missing ones are fine. Raises ConfigError."""
+    with connection.transaction():
+        postgres_trust.check_ours(ask(connection), names, schema)
+
+
+def lock(connection: Connection, schema: str) -> None:
+    """Until the end of the transaction, nobody else changes the layout or registers a sink in this schema."""
+    connection.execute(transaction_settings(_LOCK_TIMEOUT_S))
+    there = connection.execute(
+        """SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace
+           WHERE relname = 'onefold_locks' AND nspname = %s""",
+        (schema,),
+    ).fetchone()
+    if there is None:
+        _create_schema(connection, schema)
+        create_beside_others(connection, _LOCKS.format(s=identifier(schema)))
+        check_ours(connection, schema, ["onefold_locks"])
+    take_turn(connection, schema, "layout")
+
+
+def take_turn(connection: psycopg.Connection[Any], schema: str, name: str) -> None:
+    """To the transaction's end nobody else has the lock of that name."""
+    postgres_trust.take_turn(ask(connection), f"{identifier(schema)}.onefold_locks", name)
+
+
+def _create_schema(connection: Connection, schema: str) -> None:
+    row = connection.execute(
+        """SELECT current_user, current_database(), n.oid IS NOT NULL,
+                  coalesce(has_schema_privilege(n.oid, 'CREATE'),
+                           has_database_privilege(current_database(), 'CREATE'))
+           FROM (SELECT) one LEFT JOIN pg_namespace n ON n.nspname = %s""",
+        (schema,),
+    ).fetchone()
+    assert row is not None
+    user, database, exists, may_create = row
+    if not may_create:
+        on = f"SCHEMA {identifier(schema)}" if exists else f"DATABASE {identifier(database)}"
+        raise ConfigError(
+            f"role {user!r} may not create the onefold tables in schema {schema!r}: "
+            f"GRANT CREATE ON {on} TO {identifier(user)}, or name a schema of its own as bookkeeping_schema"
+        )
+    if schema == user and not exists:
+        # search_path starts with "$user": the new schema would come first in every later look-up of a bare name.
+        raise ConfigError(
+            f"bookkeeping_schema={schema!r} is also the role's name, so creating it would hide the tables in "
+            "'public' from that role: name another schema"
+        )
+    if not exists:
+        create_beside_others(connection, f"CREATE SCHEMA {identifier(schema)}")

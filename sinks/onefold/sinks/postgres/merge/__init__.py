@@ -1,0 +1,1 @@
+"""Staged rows, and their merge into the target."""

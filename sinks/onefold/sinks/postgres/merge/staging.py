@@ -1,0 +1,253 @@
+"""The stage: one UNLOGGED table for each pipeline and sink, where attempts' rows wait to be merged.
+
+Its name ends with a digest of its columns: a zombie that opens the sink for other rows makes a stage of its own, and
+the live driver's stays. What was outgrown goes with a decided epoch's rows.
+
+Crash recovery of the server empties it, while the logged `onefold_staged` keeps its rows: so every merge counts.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+import psycopg
+
+from onefold.clients.postgres import connection as pool
+from onefold.clients.postgres.connection import create_beside_others
+from onefold.core.contract import Committable, SinkKind
+from onefold.core.errors import BadRecord, ConfigError, WorkLost
+from onefold.sinks.postgres.ledger.bookkeeping import Bookkeeping
+from onefold.sinks.postgres.ledger.migrations import check_ours
+from onefold.sinks.postgres.merge.merge import merge_attempts
+from onefold.sinks.postgres.naming import identifier, stage_name
+from onefold.sinks.postgres.plan import Plan, stage_sql
+from onefold.sinks.postgres.rejects import dead_letters
+from onefold.sinks.postgres.rejects.bisect_rejects import TooManyRefused
+from onefold.sinks.postgres.rejects.dead_letters import Origin
+from onefold.sinks.postgres.schema.target import declared
+
+__all__ = ["clear", "create", "discard", "drop_outgrown", "empty", "leftovers", "merge", "verify"]
+
+AnyConnection = psycopg.Connection[Any]
+
+
+def _parts(committables: Sequence[Committable]) -> dict[str, dict[int, int]]:
+    """Stage -> attempt -> rows, from the handles `stage/attempt`."""
+    found: dict[str, dict[int, int]] = {}
+    for committable in committables:
+        stage, _, attempt = committable.handle.rpartition("/")
+        found.setdefault(stage, {})[int(attempt)] = committable.rows
+    return found
+
+
+def _sql(books: Bookkeeping, stage: str) -> str:
+    return stage_sql(books.schema, stage).replace("%", "%%")
+
+
+def create(connection: pool.Connection, books: Bookkeeping, plan: Plan) -> Plan:
+    """Make sure that there is a stage with the plan's columns; returns the plan with its name."""
+    wanted = plan.stage_columns
+    ours = {column for column, _ in wanted} - {column.name for column in plan.columns}
+    if len(ours) + len(plan.columns) != len(wanted):
+        taken = next(column.name for column in plan.columns if column.name.startswith("onefold_"))
+        raise ConfigError(f"{taken!r} is a column of the stage: rename it in the rows, or use 'two_phase'")
+    stage = f"{stage_name(books.pipeline, books.sink)}_{hashlib.sha256(repr(wanted).encode()).hexdigest()[:12]}"
+    name = stage_sql(books.schema, stage)
+    columns = ", ".join(f"{identifier(column)} {kind}" for column, kind in wanted)
+    made = f"CREATE UNLOGGED TABLE IF NOT EXISTS {name} ({columns})"
+    with connection.transaction():
+        while not _held(connection, books.schema, stage, made):
+            pass  # an older driver dropped it meanwhile, and has no reason to make it again
+        if declared(connection, name) != wanted:  # somebody's DROP TYPE ... CASCADE took a column
+            connection.execute(f"DROP TABLE {name}")
+            connection.execute(f"DELETE FROM {books.table('staged')} WHERE stage = %s", (stage,))
+            connection.execute(made)
+    return replace(plan, stage=stage, stage_table=name)
+
+
+def _held(connection: pool.Connection, schema: str, stage: str, made: str) -> bool:
+    """Make the stage if it is missing, and keep `drop_outgrown` from it to the transaction's end. False if that came
+    first."""
+    create_beside_others(connection, made)
+    check_ours(connection, schema, [stage])
+    try:
+        with connection.transaction():
+            connection.execute(f"LOCK TABLE {stage_sql(schema, stage)} IN ACCESS SHARE MODE")
+    except psycopg.errors.UndefinedTable:
+        return False
+    return True
+
+
+def verify(connection: pool.Connection, books: Bookkeeping, committables: Sequence[Committable]) -> None:
+    """Every attempt is listed with its count, and the stage wasn't emptied. The merge counts the rows themselves."""
+    for stage, attempts in _parts(committables).items():
+        found = connection.execute(
+            f"""SELECT attempt, rows, rows > (SELECT count(*) FROM {books.table("staged_dead")} d
+                                              WHERE d.stage = s.stage AND d.attempt = s.attempt)
+                FROM {books.table("staged")} s WHERE stage = %s AND attempt = ANY(%s)""",
+            (stage, list(attempts)),
+        ).fetchall()
+        listed = {attempt: rows for attempt, rows, _ in found}
+        probe = connection.execute(f"SELECT EXISTS (SELECT FROM {_sql(books, stage)})", ()).fetchone()
+        is_emptied = any(has_staged for _, _, has_staged in found) and not (probe and probe[0])
+        if listed != attempts or is_emptied:
+            raise WorkLost(
+                f"pipeline {books.pipeline!r}, sink {books.sink!r}, epoch {committables[0].epoch}: stage {stage} holds "
+                f"{'no rows' if is_emptied else 'other rows'}, with {len(listed)} of {len(attempts)} attempts "
+                "listed: a crash of the server empties it. The epoch's writers must run again"
+            )
+
+
+def merge(
+    connection: AnyConnection,
+    books: Bookkeeping,
+    plan: Plan,
+    committables: Sequence[Committable],
+    origin: Origin,
+    refused_max: int,
+) -> None:
+    """Move exactly the rows of the manifest, inside the caller's transaction. Raises WorkLost if any is missing."""
+    parts = _parts(committables)
+    assert set(parts) <= {plan.stage}, (sorted(parts), plan.stage)
+    attempts = parts.get(plan.stage, {})
+    if not attempts:
+        return
+    where = f"pipeline {books.pipeline!r}, sink {books.sink!r}, epoch {origin.epoch}"
+    there = connection.execute("SELECT to_regclass(%s)", (stage_sql(books.schema, plan.stage),)).fetchone()
+    if there is None or there[0] is None:
+        raise ConfigError(
+            f"{where}: the checkpoint store's database has no stage {plan.stage}: staged delivery decides inside the "
+            "sink's own database; use the sink's store_url()"
+        )
+    try:
+        dead = 0
+        if plan.dead_letters is not None:
+            dead = dead_letters.adopt_staged(
+                connection, books, plan.dead_letters, origin, plan.stage, list(attempts), refused_max
+            )
+        moved, letters = merge_attempts(connection, plan, list(attempts), origin.timestamp_ms, refused_max - dead)
+    except TooManyRefused as error:
+        raise BadRecord(f"{where}: {dead_letters.too_many(refused_max, error)}") from None
+    expected = sum(attempts.values())
+    accounted = moved + dead + len(letters)
+    if accounted != expected:
+        raise WorkLost(
+            f"{where}: the merge moved {accounted} rows, and the manifest says {expected}. Nothing was "
+            "decided; the epoch's writers must run again. (A crash of the server empties the stage; a BEFORE trigger "
+            "that drops rows shows as the same)"
+        )
+    if letters:
+        assert plan.dead_letters is not None
+        dead_letters.insert(connection, plan.dead_letters, origin, letters)
+
+
+def clear(
+    connection: pool.Connection, books: Bookkeeping, committables: Sequence[Committable], lock_timeout_s: float
+) -> None:
+    """Throw a decided epoch's stage rows away: all at once if nobody newer stages there, else only the named."""
+    newest = max((c.generation, c.epoch) for c in committables)
+    for stage in _parts(committables):
+        if not _truncate(connection, books, stage, newest, lock_timeout_s):
+            discard(connection, books, committables, lock_timeout_s)
+
+
+def drop_outgrown(connection: pool.Connection, books: Bookkeeping, stage: str, generation: int) -> bool:
+    """Drop this sink's stages for other columns than `stage` has: unless somebody uses them, or may be about to.
+
+    For who commits an epoch of that generation, before it is complete. Returns whether all of them are gone.
+    """
+    prefix = stage_name(books.pipeline, books.sink)
+    others = connection.execute(
+        """SELECT relname FROM pg_class WHERE relname >= %(p)s AND relname < %(p)s || '~' AND relname <> %(s)s
+               AND relkind = 'r' AND relnamespace = %(n)s::regnamespace AND pg_has_role(relowner, 'USAGE')""",
+        {"p": prefix, "s": stage, "n": identifier(books.schema)},
+    ).fetchall()
+    kept = 0
+    for (other,) in others:
+        name = stage_sql(books.schema, other)
+        try:
+            with connection.transaction():
+                connection.execute(f"LOCK TABLE {name} IN ACCESS EXCLUSIVE MODE NOWAIT")
+                # In this order: whoever opened that stage while this commit is under way has finished this epoch
+                # first, and written the ledger's row as a newer generation.
+                ledger = books.ledger(connection)
+                used = connection.execute(
+                    f"SELECT FROM {books.table('staged')} WHERE stage = %s LIMIT 1", (other,)
+                ).fetchone()
+                if used is None and (ledger is None or ledger.generation <= generation):
+                    connection.execute(f"DROP TABLE {name}")
+                else:
+                    kept += 1
+        except psycopg.errors.LockNotAvailable:
+            kept += 1
+        except psycopg.errors.UndefinedTable:
+            continue
+    return kept == 0
+
+
+def _truncate(
+    connection: pool.Connection, books: Bookkeeping, stage: str, newest: tuple[int, int], lock_timeout_s: float
+) -> bool:
+    name = stage_sql(books.schema, stage)
+    try:
+        with connection.transaction():
+            connection.execute(pool.transaction_settings(lock_timeout_s))
+            # With this lock held no attempt is in flight, so every attempt that has rows here is listed and visible.
+            connection.execute(f"LOCK TABLE {name} IN ACCESS EXCLUSIVE MODE NOWAIT")
+            newer = connection.execute(
+                f"SELECT FROM {books.table('staged')} WHERE stage = %s AND (generation, epoch) > (%s, %s) LIMIT 1",
+                (stage, *newest),
+            ).fetchone()
+            if newer is not None:
+                return False
+            connection.execute(f"TRUNCATE {name}")
+            connection.execute(f"DELETE FROM {books.table('staged')} WHERE stage = %s", (stage,))
+    except psycopg.errors.LockNotAvailable:
+        return False
+    except psycopg.errors.UndefinedTable:
+        return False
+    return True
+
+
+def empty(connection: pool.Connection, stage_table: str, lock_timeout_s: float) -> None:
+    """Give the room back that two-phase upserts took: each deletes its own rows, so none is visible here.
+
+    A transaction that still works in the stage holds a lock on it; then the next epoch does this.
+    """
+    with suppress(psycopg.errors.LockNotAvailable), connection.transaction():
+        connection.execute(pool.transaction_settings(lock_timeout_s))
+        connection.execute(f"LOCK TABLE {stage_table} IN ACCESS EXCLUSIVE MODE NOWAIT".encode())
+        connection.execute(f"TRUNCATE {stage_table}".encode())
+
+
+def discard(
+    connection: pool.Connection, books: Bookkeeping, committables: Sequence[Committable], lock_timeout_s: float
+) -> None:
+    """Delete the named attempts' rows, and no others."""
+    for stage, attempts in _parts(committables).items():
+        with connection.transaction():
+            connection.execute(pool.transaction_settings(lock_timeout_s))
+            row = connection.execute("SELECT to_regclass(%s) IS NOT NULL", (stage_sql(books.schema, stage),)).fetchone()
+            if row is not None and row[0]:
+                connection.execute(
+                    f"DELETE FROM {_sql(books, stage)} WHERE onefold_attempt = ANY(%s)", (list(attempts),)
+                )
+            connection.execute(
+                f"DELETE FROM {books.table('staged')} WHERE stage = %s AND attempt = ANY(%s)", (stage, list(attempts))
+            )
+
+
+def leftovers(connection: pool.Connection, books: Bookkeeping, up_to_generation: int) -> list[Committable]:
+    rows = connection.execute(
+        f"""SELECT stage, attempt, generation, epoch FROM {books.table("staged")}
+            WHERE pipeline = %s AND sink = %s AND generation <= %s ORDER BY generation, epoch, attempt""",
+        (books.pipeline, books.sink, up_to_generation),
+    ).fetchall()
+    return [
+        Committable(books.sink, SinkKind.LAST_RESOURCE, f"{stage}/{attempt}", generation, epoch, 0)
+        for stage, attempt, generation, epoch in rows
+    ]

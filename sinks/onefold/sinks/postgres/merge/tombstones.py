@@ -1,0 +1,153 @@
+"""Deletions, remembered: one table for each target that rows are deleted from, whichever pipelines do it.
+
+A late record that is not newer than its key's deletion stays out. A deletion is forgotten when it has expired.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from typing import Any
+
+import psycopg
+
+from onefold.clients.postgres.connection import Connection, create_beside_others
+from onefold.core.errors import ConfigError
+from onefold.sinks.postgres.ledger.migrations import check_ours, take_turn
+from onefold.sinks.postgres.merge.upsert import Changes
+from onefold.sinks.postgres.naming import Table, identifier
+from onefold.sinks.postgres.schema.target import Target, declared
+
+__all__ = ["create", "follow", "prune", "take_turns"]
+
+EXPIRES = "onefold_expires_ms"
+
+log = logging.getLogger("onefold")
+
+
+def create(connection: Connection, schema: str, target: Target, changes: Changes) -> str:
+    """The target's table of deletions, made if it is missing; returns its name in SQL. Raises ConfigError."""
+    name = _name(schema, target)
+    types = {column.name: column.sql for column in target.columns}
+    wanted = [(column, types[column]) for column in (*changes.key, *changes.order)] + [(EXPIRES, "bigint")]
+    with connection.transaction():
+        _refuse_elsewhere(connection, schema, target)
+        columns = ", ".join(f"{identifier(column)} {kind} NOT NULL" for column, kind in wanted)
+        key = ", ".join(map(identifier, changes.key))
+        if not declared(connection, name):
+            create_beside_others(
+                connection,
+                f"CREATE TABLE {name} ({columns}, PRIMARY KEY ({key})); CREATE INDEX ON {name} ({EXPIRES});"
+                f"COMMENT ON TABLE {name} IS {_literal(f'deletions from {target.table.sql}')}",
+            )
+        check_ours(connection, schema, [_bare(target)])
+        there = declared(connection, name)
+        if [column for column, _ in there] != [column for column, _ in wanted]:
+            raise ConfigError(
+                f"deletions from {target.table} are remembered in {name} by {_listed(there)}, and this sink goes by"
+                f" {_listed(wanted)}: the pipelines that delete from one table must agree on key and order. If no other"
+                f" pipeline does, and no older record can come any more: DROP TABLE {name}"
+            )
+        follow(connection, schema, target)  # whoever altered the target by hand may not know of this table
+        _refuse_without_rights(connection, name)
+    return name
+
+
+def follow(connection: Connection, schema: str, target: Target) -> tuple[str, str] | None:
+    """Give the deletions' key and order the types that the target has now, inside the caller's transaction.
+
+    Returns the table and the statement, both in SQL; None if there was nothing to do.
+    """
+    name = _name(schema, target)
+    types = {column.name: column.sql for column in target.columns}
+    clauses = [
+        f"ALTER COLUMN {identifier(column)} TYPE {types[column]}"
+        for column, kind in declared(connection, name)
+        if column in types and types[column] != kind
+    ]
+    if not clauses:
+        return None
+    statement = f"ALTER TABLE {name} {', '.join(clauses)}"
+    connection.execute(statement.encode())
+    return name, statement
+
+
+def take_turns(connection: psycopg.Connection[Any], tombstones: str) -> None:
+    """To the transaction's end no other merges in turn: neither would see the other's deletion or older version.
+
+    Pipelines that share what is remembered would else bring a deleted row back. Not by a lock on the table: the mode
+    that excludes itself and no reader or writer is also VACUUM's, which may take longer than anybody's patience.
+    """
+    schema = Table.parse(tombstones).schema
+    assert schema is not None, tombstones
+    take_turn(connection, schema, f"merges by {tombstones}")
+
+
+def prune(connection: Connection, tombstones: str, timestamp_ms: int) -> None:
+    """Forget what had expired when the epoch of that T was opened, but for what somebody else is at: a later epoch
+    does that. An epoch that is decided must not wait for another pipeline's prepared rows.
+
+    T never goes back after a driver's clock has jumped ahead, and would forget everything: so the server's clock must
+    say so, too.
+    """
+    by_both = f"least({timestamp_ms}, extract(epoch FROM clock_timestamp()) * 1000)"
+    expired = f"SELECT ctid FROM {tombstones} WHERE {EXPIRES} < {by_both} FOR UPDATE SKIP LOCKED"
+    connection.execute(f"DELETE FROM {tombstones} WHERE ctid = ANY(ARRAY({expired}))".encode())
+
+
+def _refuse_elsewhere(connection: Connection, schema: str, target: Target) -> None:
+    others = connection.execute(
+        """SELECT nspname, has_table_privilege(relowner, to_regclass(%s), 'DELETE'), pg_get_userbyid(relowner)
+           FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace
+           WHERE relname = %s AND relkind = 'r' AND nspname <> %s""",
+        (target.table.sql, _bare(target), schema),
+    ).fetchall()
+    for other, may_delete, owner in others:
+        if not may_delete:
+            log.warning(
+                "table %s.%s of role %s is no pipeline's that deletes from %s, which that role may not: it is"
+                " left alone",
+                other,
+                _bare(target),
+                owner,
+                target.table,
+            )
+            continue
+        raise ConfigError(
+            f"deletions from {target.table} are remembered in schema {other!r} already, and not in {schema!r}:"
+            " pipelines that don't share them bring each other's deleted rows back. Set"
+            f" bookkeeping_schema={other!r}. If no pipeline uses that one any more, and no older record can come: DROP"
+            f" TABLE {identifier(other)}.{identifier(_bare(target))}"
+        )
+
+
+def _refuse_without_rights(connection: Connection, name: str) -> None:
+    """Another pipeline's role may have made the table."""
+    row = connection.execute(
+        """SELECT current_user, array(SELECT r FROM unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) r
+                                      WHERE NOT has_table_privilege(to_regclass(%s), r))""",
+        (name,),
+    ).fetchone()
+    assert row is not None
+    user, missing = row
+    if missing:
+        raise ConfigError(
+            f"the deletions that are remembered in {name} were another role's until now: GRANT {', '.join(missing)} ON"
+            f" {name} TO {identifier(user)}, or give both pipelines the same role=..."
+        )
+
+
+def _name(schema: str, target: Target) -> str:
+    return f"{identifier(schema)}.{identifier(_bare(target))}"
+
+
+def _bare(target: Target) -> str:
+    return f"onefold_deleted_{hashlib.sha256(target.table.sql.encode()).hexdigest()[:32]}"
+
+
+def _listed(columns: list[tuple[str, str]]) -> str:
+    return ", ".join(f"{name} {kind}" for name, kind in columns if name != EXPIRES)
+
+
+def _literal(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"

@@ -1,0 +1,1 @@
+"""Rows that Postgres refuses: found by bisection, kept as dead letters."""

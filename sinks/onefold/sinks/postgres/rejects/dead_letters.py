@@ -1,0 +1,190 @@
+"""Rows that Postgres refuses, kept beside the table with why, and where they came from.
+
+A dead letter becomes visible with its epoch, exactly once, like the rows that were taken.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+
+from onefold.clients.postgres.connection import Connection, ask, create_beside_others
+from onefold.core.errors import ConfigError
+from onefold.core.sql import postgres_trust
+from onefold.sinks.postgres.copy.json_encoder import json_text
+from onefold.sinks.postgres.ledger.bookkeeping import Bookkeeping
+from onefold.sinks.postgres.naming import Table, identifier
+from onefold.sinks.postgres.rejects.bisect_rejects import Refused, TooManyRefused
+
+__all__ = ["DeadLetter", "Origin", "adopt_staged", "create", "insert", "of_batch", "stage", "too_many"]
+
+_COLUMNS = {
+    "pipeline": "text NOT NULL",
+    "sink": "text NOT NULL",
+    "epoch": "bigint NOT NULL",
+    "generation": "bigint NOT NULL",
+    "reason": "text NOT NULL",
+    "sqlstate": "text",
+    "position": "jsonb",
+    "row": "jsonb NOT NULL",
+    "at": "timestamptz NOT NULL",
+}
+_LIST = ", ".join(identifier(name) for name in _COLUMNS)
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Which epoch of which sink a row belongs to. `timestamp_ms` is the epoch's T."""
+
+    pipeline: str
+    sink: str
+    epoch: int
+    generation: int
+    timestamp_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """One row that was refused. `row` and `position` are JSON."""
+
+    reason: str
+    sqlstate: str | None
+    position: str | None
+    row: str
+
+
+def create(connection: Connection, table: Table) -> str:
+    """The table, made if it is missing; returns its name in SQL. Raises ConfigError for one of another shape."""
+    with connection.transaction():
+        columns = ", ".join(f"{identifier(name)} {kind}" for name, kind in _COLUMNS.items())
+        index = f"CREATE INDEX ON {table.sql} (pipeline, sink, epoch)"
+        if not _is_there(connection, table):
+            create_beside_others(connection, f"CREATE TABLE {table.sql} ({columns}); {index}")
+        postgres_trust.check_ours(ask(connection), [table.name], table.schema)
+        there = {
+            name
+            for (name,) in connection.execute(
+                "SELECT attname FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped",
+                (table.sql,),
+            )
+        }
+        if missing := [name for name in _COLUMNS if name not in there]:
+            raise ConfigError(
+                f"table {table} is to take the dead letters, and has no column {', '.join(missing)}: name another as"
+                " dead_letters, or a table that does not exist yet, which is then made"
+            )
+        row = connection.execute(
+            "SELECT current_user, has_any_column_privilege(to_regclass(%s), 'INSERT')", (table.sql,)
+        ).fetchone()
+        assert row is not None
+        user, may_insert = row
+        if not may_insert:  # else it would be known with the first bad row
+            raise ConfigError(
+                f"role {user!r} may not insert into table {table}, which is to take the dead letters: GRANT INSERT ON"
+                f" {table.sql} TO {identifier(user)}"
+            )
+    return table.sql
+
+
+def _is_there(connection: Connection, table: Table) -> bool:
+    row = connection.execute("SELECT to_regclass(%s) IS NOT NULL", (table.sql,)).fetchone()
+    is_there = row is not None and bool(row[0])
+    if not is_there and table.schema is None:
+        postgres_trust.check_path(ask(connection), table.name)
+    return is_there
+
+
+def of_batch(batch: pa.RecordBatch, position: Sequence[str], refused: Refused) -> list[DeadLetter]:
+    """All rows of `batch` as dead letters."""
+    positions = _texts(batch.select(list(position))) if position else [None] * batch.num_rows
+    return [
+        DeadLetter(refused.reason, refused.sqlstate, at, row) for at, row in zip(positions, _texts(batch), strict=True)
+    ]
+
+
+def insert(connection: psycopg.Connection[Any], table: str, origin: Origin, letters: Sequence[DeadLetter]) -> None:
+    """Write them, inside the caller's transaction."""
+    with connection.cursor() as cursor:
+        cursor.executemany(
+            f"INSERT INTO {_escaped(table)} ({_LIST}) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, {_AT})",
+            [(*_of(origin), *_values(letter), origin.timestamp_ms) for letter in letters],
+        )
+
+
+def stage(connection: Connection, books: Bookkeeping, stage: str, attempt: int, letters: Sequence[DeadLetter]) -> None:
+    """Keep an attempt's dead letters beside its staged rows; they go where those go."""
+    with connection.cursor() as cursor:
+        cursor.executemany(
+            f"""INSERT INTO {books.table("staged_dead")} (stage, attempt, reason, sqlstate, position, "row")
+                VALUES (%s, %s, %s, %s, %s, %s)""",
+            [(stage, attempt, *_values(letter)) for letter in letters],
+        )
+
+
+def adopt_staged(
+    connection: psycopg.Connection[Any],
+    books: Bookkeeping,
+    table: str,
+    origin: Origin,
+    stage: str,
+    attempts: Sequence[int],
+    refused_max: int,
+) -> int:
+    """Make the staged dead letters of these attempts the epoch's own; returns how many they are.
+
+    Raises TooManyRefused beyond `refused_max`: no attempt has more, all of them together may.
+    """
+    staged = f"{books.table('staged_dead')} WHERE stage = %s AND attempt = ANY(%s)"
+    mine = (stage, list(attempts))
+    count = connection.execute(
+        f"""INSERT INTO {_escaped(table)} ({_LIST})
+            SELECT %s, %s, %s, %s, reason, sqlstate, position, "row", {_AT} FROM {staged}""",
+        (*_of(origin), origin.timestamp_ms, *mine),
+    ).rowcount
+    if count > refused_max:
+        last = connection.execute(f"SELECT reason, sqlstate FROM {staged} LIMIT 1", mine).fetchone()
+        assert last is not None
+        raise TooManyRefused(Refused(*last))
+    return count
+
+
+def too_many(refused_max: int, error: TooManyRefused) -> str:
+    return (
+        f"Postgres refuses more than {refused_max} rows, the last one with: {error.last.reason}. Nothing of the epoch "
+        "was written. If the rows are right, mend the table; else filter them, or raise dead_letters_max"
+    )
+
+
+# Postgres has no place for NUL, in jsonb neither: it becomes the six characters that JSON would escape it with.
+_NUL = re.compile(r"(?<!\\)((?:\\\\)*)\\u0000")
+_NOT_UTF8 = re.compile("[\udc80-\udcff]")
+_AT = "timestamptz 'epoch' + %s * interval '1 millisecond'"
+
+
+def _texts(batch: pa.RecordBatch) -> list[Any]:
+    """Each row as JSON. Bytes that are no UTF-8 in a text, which neither Arrow nor Spark minds, become `\\xff`."""
+    rows = json_text(pa.StructArray.from_arrays(batch.columns, fields=list(batch.schema))).cast(pa.binary())
+    decoded = (row.decode(errors="surrogateescape") for row in rows.to_pylist())
+    return [_NOT_UTF8.sub(lambda byte: rf"\\x{ord(byte[0]) & 0xFF:02x}", row) for row in decoded]
+
+
+def _of(origin: Origin) -> tuple[str, str, int, int]:
+    return origin.pipeline, origin.sink, origin.epoch, origin.generation
+
+
+def _values(letter: DeadLetter) -> tuple[str, str | None, str | None, str]:
+    position = _without_nul(letter.position) if letter.position is not None else None
+    return letter.reason, letter.sqlstate, position, _without_nul(letter.row)
+
+
+def _without_nul(text: str) -> str:
+    return _NUL.sub(r"\1\\\\u0000", text)
+
+
+def _escaped(table: str) -> str:
+    return table.replace("%", "%%")

@@ -1,0 +1,113 @@
+"""Schema evolution: the table is given what the rows have more of, by the driver, before any writer runs.
+
+New nullable columns and wider types, nothing else. One transaction alters the table and writes the statement into
+`onefold_evolutions`, so that after a crash there are both or neither.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+import psycopg
+import pyarrow as pa
+
+from onefold.clients.postgres import errors
+from onefold.clients.postgres.connection import Connection, transaction_settings
+from onefold.core.errors import ConfigError
+from onefold.core.failpoints import failpoint
+from onefold.sinks.postgres.ledger.bookkeeping import Bookkeeping
+from onefold.sinks.postgres.merge import tombstones
+from onefold.sinks.postgres.naming import identifier
+from onefold.sinks.postgres.schema.comparison import compare, mismatch
+from onefold.sinks.postgres.schema.target import Target, find
+from onefold.sinks.postgres.schema.widening import Alteration
+
+__all__ = ["alterations", "evolve"]
+
+log = logging.getLogger("onefold")
+
+# Of the SQLSTATEs that an ALTER TABLE ends with, these classes are its refusals; others say something of the server.
+_REFUSALS = ("0A", "22", "23", "2B", "42", "55")
+
+
+def alterations(target: Target, schema: pa.Schema) -> tuple[Alteration, ...]:
+    """What would make the rows fit. Raises SchemaMismatch, with both schemas, where that is not enough."""
+    lines = compare(target, schema)
+    if not schema.names or any(line.problem and line.alteration is None for line in lines):
+        raise mismatch(target, lines)
+    return tuple(line.alteration for line in lines if line.alteration is not None)
+
+
+def evolve(
+    connection: Connection, books: Bookkeeping, target: Target, schema: pa.Schema, lock_timeout_s: float
+) -> Target:
+    """The table after what `alterations` asks for, which may be nothing. Raises SchemaMismatch, ConfigError, Retriable.
+
+    Safe beside others who do the same: the comparison that counts is made once nobody else can alter the table.
+    """
+    if not alterations(target, schema):
+        return target
+    if not target.is_mine:
+        raise ConfigError(
+            f"table {target.table} must be altered for these rows, and only its owner may. GRANT "
+            f"{identifier(target.owner)} to the role of the sink's URL, or run this yourself: "
+            f"{_statement(target, alterations(target, schema))}"
+        )
+    with connection.transaction():
+        connection.execute(transaction_settings(lock_timeout_s))
+        connection.execute(f"LOCK TABLE {target.table.sql} IN ACCESS EXCLUSIVE MODE")
+        now = find(connection, target.table)
+        assert now is not None, target.table  # it is locked
+        wanted = alterations(now, schema)
+        if wanted:
+            _alter(connection, books, now, schema, wanted)
+    if wanted:
+        log.info("sink %r has evolved its table: %s", books.sink, _statement(now, wanted))
+    evolved = find(connection, target.table)
+    if evolved is None:
+        raise ConfigError(f"table {target.table} was dropped while it was opened: start again")
+    return evolved
+
+
+def _statement(target: Target, wanted: Sequence[Alteration]) -> str:
+    # One statement, so that a table that has to be written anew is written anew once.
+    return f"ALTER TABLE {target.table.sql} {', '.join(alteration.clause for alteration in wanted)}"
+
+
+def _alter(
+    connection: Connection, books: Bookkeeping, target: Target, schema: pa.Schema, wanted: Sequence[Alteration]
+) -> None:
+    statement = _statement(target, wanted)
+    if any(alteration.rewrites for alteration in wanted):
+        log.warning("sink %r: Postgres writes all of table %s anew, and locks it meanwhile", books.sink, target.table)
+    try:
+        connection.execute(statement.encode())
+    except psycopg.Error as error:
+        if (error.sqlstate or "")[:2] not in _REFUSALS or error.sqlstate == "55P03":
+            raise
+        because = (
+            f"Postgres refuses to evolve it ({statement}): {errors.said(error)}. Nothing was changed; make way for it, "
+            "or alter the table by hand"
+        )
+        raise mismatch(target, compare(target, schema), because) from error
+    altered = find(connection, target.table)
+    assert altered is not None, target.table
+    deletions = tombstones.follow(connection, books.schema, altered)
+    failpoint("evolve:altered")
+    ledger = books.ledger(connection)
+    for table, done in filter(None, [(target.table.sql, statement), deletions]):
+        connection.execute(
+            f"""INSERT INTO {books.table("evolutions")}
+                    (pipeline, sink, target, statement, after_epoch, after_generation)
+                VALUES (%s, %s, %s, %s, %s, %s)""",
+            (
+                books.pipeline,
+                books.sink,
+                table,
+                done,
+                ledger.epoch if ledger and ledger.epoch else None,
+                ledger.generation if ledger and ledger.epoch else None,
+            ),
+        )
+    failpoint("evolve:recorded")

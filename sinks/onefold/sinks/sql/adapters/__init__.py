@@ -1,0 +1,1 @@
+"""What differs between SQL databases: types, loading, statements."""

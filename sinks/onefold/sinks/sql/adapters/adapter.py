@@ -1,0 +1,138 @@
+"""What differs from database to database, in one class for each: types, loading, and the odd statement."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, ClassVar
+
+import pyarrow as pa
+import sqlalchemy as sa
+from sqlalchemy.types import TypeEngine
+
+from onefold.sinks.sql.adapters.kinds import Family, Kind
+
+__all__ = ["Adapter", "driver_errors", "each_column", "has_room", "quoted"]
+
+SqlType = TypeEngine[Any]
+
+
+class Adapter(ABC):
+    """One kind of database, as the sink uses it. How it is reached and what its errors mean is `core.backends`."""
+
+    conditions: ClassVar[tuple[str, ...]]  # under which the guarantee holds
+    writers_max: ClassVar[int | None] = None
+    holds_back: ClassVar[bool] = False  # rows wait in a file of the task's own until it prepares
+    stage_options: ClassVar[dict[str, Any]] = {}  # SQLAlchemy's keywords for a stage's table
+    stage_has_key: ClassVar[bool] = True  # whether a stage's rows are found by attempt without reading all of them
+    unordered: ClassVar[frozenset[Family]] = frozenset((Family.BOOLEAN, Family.TEXT, Family.BINARY, Family.NULL))
+
+    @abstractmethod
+    def column_type(self, kind: Kind, keys: int = 0) -> SqlType:
+        """The type that a new table's column gets; `keys` is how many key columns it is one of, 0 for none."""
+
+    def stage_type(self, kind: Kind, there: SqlType, keys: int) -> SqlType:
+        """A text key is compared in the stage as the target compares it, so it has the target's type and collation."""
+        as_there = kind.family is Family.NULL or (keys > 0 and kind.family is Family.TEXT)
+        return there if as_there else self.column_type(kind, keys)
+
+    def takes(self, kind: Kind, there: SqlType) -> bool:
+        """Whether a column of that type holds every value of that kind exactly, or refuses it."""
+        match kind.family:
+            case Family.NULL:
+                return True
+            case Family.BOOLEAN:
+                return isinstance(there, sa.Boolean)
+            case Family.INTEGER:
+                return self.integer_bits(there) >= kind.bits or has_room(there, kind.precision, 0)
+            case Family.FLOAT:
+                return self.float_bits(there) >= kind.bits
+            case Family.DECIMAL:
+                return has_room(there, kind.precision, kind.scale)
+            case Family.TEXT:
+                return isinstance(there, sa.String) and not isinstance(there, (sa.Enum, sa.CHAR))
+            case Family.BINARY:
+                return isinstance(there, (sa.LargeBinary, sa.VARBINARY))
+            case Family.DATE:
+                return isinstance(there, sa.Date)
+            case Family.TIME:
+                return isinstance(there, sa.Time)
+            case Family.LOCAL:
+                return isinstance(there, sa.DateTime) and not there.timezone
+            case Family.INSTANT:
+                return isinstance(there, sa.DateTime) and there.timezone
+
+    def integer_bits(self, there: SqlType) -> int:
+        """How wide an integer column is; 0 for none."""
+        if not isinstance(there, sa.Integer):
+            return 0
+        return 16 if isinstance(there, sa.SmallInteger) else 64 if isinstance(there, sa.BigInteger) else 32
+
+    def float_bits(self, there: SqlType) -> int:
+        if not isinstance(there, sa.Float):
+            return 0
+        return 64 if isinstance(there, (sa.DOUBLE, sa.DOUBLE_PRECISION)) else 32
+
+    def check_target(self, connection: sa.Connection, table: sa.TableClause) -> None:
+        """Raises ConfigError for a table that doesn't keep what it acknowledged."""
+        del connection, table
+
+    def collations(self, connection: sa.Connection, table: sa.TableClause) -> dict[str, str]:
+        """Of text columns, where SQLAlchemy's inspector doesn't say it and a stage would not have the same."""
+        del connection, table
+        return {}
+
+    @abstractmethod
+    def load(self, connection: sa.Connection, stage: sa.TableClause, batch: pa.RecordBatch) -> None:
+        """Put the rows into the stage, in the transaction at hand. The batch's columns are of the kinds' own types.
+
+        Raises ValueError for values that the database cannot hold.
+        """
+
+    def deleting(
+        self, table: sa.TableClause, key: Sequence[str], source: sa.Subquery, condition: sa.ColumnElement[bool]
+    ) -> sa.Delete:
+        """Delete the rows of `table` that have a row in `source` of which the condition holds."""
+        del key, source
+        return sa.delete(table).where(condition)
+
+
+def has_room(there: SqlType, precision: int, scale: int) -> bool:
+    if not isinstance(there, sa.Numeric) or isinstance(there, sa.Float):
+        return False
+    if there.precision is None:
+        return True
+    whole = there.precision - (there.scale or 0)
+    return (there.scale or 0) >= scale and whole >= precision - scale
+
+
+def each_column(batch: pa.RecordBatch, encode: Callable[[Any], Any]) -> list[Any]:
+    """Every column encoded; a ValueError names the column."""
+    encoded = []
+    for name, values in zip(batch.schema.names, batch.columns, strict=True):
+        try:
+            encoded.append(encode(values))
+        except ValueError as error:
+            raise ValueError(f"column {name}: {error}") from error
+    return encoded
+
+
+@contextmanager
+def driver_errors(connection: sa.Connection) -> Iterator[None]:
+    """Errors of a driver that is spoken to directly leave as SQLAlchemy's, which the transaction understands."""
+    base = connection.dialect.loaded_dbapi.Error
+    try:
+        yield
+    except base as error:
+        raise sa.exc.DBAPIError.instance(None, None, error, base, dialect=connection.dialect) from error
+
+
+def quoted(connection: sa.Connection, stage: sa.TableClause) -> tuple[str, str]:
+    """The names of a table and its columns, for a statement that goes to the driver without parameters."""
+    preparer = connection.dialect.identifier_preparer
+    columns = ", ".join(preparer.quote(column.name) for column in stage.columns)
+    # Where parameters are written with %, SQLAlchemy doubles it, and nobody halves it again here.
+    double = preparer._double_percents
+    table = preparer.format_table(stage)
+    return (table.replace("%%", "%"), columns.replace("%%", "%")) if double else (table, columns)

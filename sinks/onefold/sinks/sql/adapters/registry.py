@@ -1,0 +1,23 @@
+"""Which class speaks for which database."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+
+from onefold.sinks.sql.adapters.adapter import Adapter
+from onefold.sinks.sql.adapters.mariadb import MariaDbAdapter
+from onefold.sinks.sql.adapters.postgres import PostgresAdapter
+from onefold.sinks.sql.adapters.sqlite import SqliteAdapter
+
+__all__ = ["adapter_of"]
+
+
+def adapter_of(url: sa.URL, dialect: sa.Dialect | None = None) -> Adapter:
+    """By the URL, of those that `core.backends` knows; once connected, `dialect` tells MariaDB from MySQL."""
+    match url.get_backend_name():
+        case "sqlite":
+            return SqliteAdapter()
+        case "postgresql":
+            return PostgresAdapter()
+        case name:
+            return MariaDbAdapter(bool(getattr(dialect, "is_mariadb", name == "mariadb")))

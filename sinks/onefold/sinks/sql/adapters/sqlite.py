@@ -1,0 +1,95 @@
+"""SQLite: one file on one machine, one writer at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import sqlalchemy as sa
+
+from onefold.sinks.sql.adapters.adapter import Adapter, SqlType, each_column, quoted
+from onefold.sinks.sql.adapters.kinds import Family, Kind
+from onefold.sinks.sql.adapters.text import as_text
+
+__all__ = ["SqliteAdapter"]
+
+_TYPES: dict[Family, type[SqlType]] = {
+    Family.BOOLEAN: sa.Boolean,
+    Family.INTEGER: sa.BigInteger,
+    Family.FLOAT: sa.REAL,
+    Family.DECIMAL: sa.Text,  # SQLite's own numbers are 64-bit integers and floats: text keeps every digit
+    Family.TEXT: sa.Text,
+    Family.BINARY: sa.LargeBinary,
+    Family.DATE: sa.Date,
+    Family.TIME: sa.Time,
+    Family.LOCAL: sa.DateTime,
+    Family.INSTANT: sa.DateTime,
+    Family.NULL: sa.Text,
+}
+# Dates and times are text in the formats of SQLAlchemy and of SQLite's own functions, which sort as they should.
+_MAY_BE_TEXT = (Family.DECIMAL, Family.TEXT, Family.DATE, Family.TIME, Family.LOCAL, Family.INSTANT)
+
+
+class SqliteAdapter(Adapter):
+    conditions = (
+        "every process that uses the file runs on this machine, and its disk keeps what it acknowledged",
+        "one task writes at a time",
+    )
+    writers_max = 1
+    holds_back = True  # a task that was frozen with rows in an open transaction would keep everybody else out
+    stage_options: ClassVar[dict[str, Any]] = {"sqlite_with_rowid": False}
+    unordered = Adapter.unordered | {Family.DECIMAL}
+
+    def column_type(self, kind: Kind, keys: int = 0) -> SqlType:
+        del keys
+        return _TYPES[kind.family]()
+
+    def takes(self, kind: Kind, there: SqlType) -> bool:
+        match kind.family:
+            case Family.BOOLEAN | Family.INTEGER:
+                return isinstance(there, sa.Integer) or (
+                    kind.family is Family.BOOLEAN and isinstance(there, sa.Boolean)
+                )
+            case Family.FLOAT:
+                return isinstance(there, sa.Float)
+            case Family.INSTANT | Family.LOCAL if isinstance(there, sa.DateTime):
+                return True
+            case family if family in _MAY_BE_TEXT and isinstance(there, sa.String):
+                return True
+            case Family.DECIMAL:
+                return False
+        return super().takes(kind, there)
+
+    def collations(self, connection: sa.Connection, table: sa.TableClause) -> dict[str, str]:
+        """Of columns in unique indexes: no other place tells them."""
+        query = sa.text(
+            "SELECT x.name, x.coll "
+            "FROM pragma_index_list(:name, :schema) AS i, pragma_index_xinfo(i.name, :schema) AS x "
+            "WHERE i.\"unique\" AND x.key AND x.name IS NOT NULL AND x.coll <> 'BINARY'"
+        )
+        found = connection.execute(query, {"name": table.name, "schema": table.schema or "main"})
+        return {row.name: row.coll for row in found}
+
+    def load(self, connection: sa.Connection, stage: sa.TableClause, batch: pa.RecordBatch) -> None:
+        table, columns = quoted(connection, stage)
+        values = ", ".join("?" * batch.num_columns)
+        rows = list(zip(*each_column(batch, _python), strict=True))
+        connection.exec_driver_sql(f"INSERT INTO {table} ({columns}) VALUES ({values})", rows)
+
+    def deleting(
+        self, table: sa.TableClause, key: Sequence[str], source: sa.Subquery, condition: sa.ColumnElement[bool]
+    ) -> sa.Delete:
+        found = sa.select(*(table.c[name] for name in key)).select_from(sa.join(table, source, condition))
+        return sa.delete(table).where(sa.tuple_(*(table.c[name] for name in key)).in_(found.correlate(None)))
+
+
+def _python(values: Any) -> list[Any]:
+    kind = values.type
+    if pa.types.is_floating(kind) and pc.any(pc.is_nan(values)).as_py():
+        raise ValueError("not a number (NaN), which SQLite stores as null")
+    if pa.types.is_boolean(kind) or pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_binary(kind):
+        listed: list[Any] = values.to_pylist()
+        return listed
+    return list(as_text(values).to_pylist())

@@ -1,0 +1,95 @@
+"""A consumer group that is told where a pipeline stands, for dashboards. Nobody reads it back."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as NoAnswer
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka import KafkaException
+
+from onefold.clients.kafka import consumer_config as client
+from onefold.core.errors import OnefoldError
+from onefold.core.positions import Positions
+from onefold.sources.kafka.planning.offset_snapshot import Partition, Standing
+
+if TYPE_CHECKING:
+    from onefold.sources.kafka.planning.offsets import Broker
+    from onefold.sources.kafka.source import KafkaSource
+
+__all__ = ["GroupPositions"]
+
+_CLOSE_S_MAX = 5.0
+_AGAIN_S = 0.25
+
+
+class GroupPositions:
+    """Shows positions in the group that the source names, if it names one. Failures are logged, never raised, and no
+    epoch waits for the broker. Pickles."""
+
+    def __init__(self, source: KafkaSource) -> None:
+        self._source = source
+        self._broker: Broker | None = None
+        self._last: Mapping[Partition, int] = {}
+        self._sent: Future[Any] | None = None
+
+    def show(self, at: Positions) -> None:
+        """To be called once everything below these positions is in the destination."""
+        covers = self._source.subscription.covers
+        self._last = {p: offset for p, offset in Standing.of(at).offsets.items() if covers(p[0])}
+        if self._source.commit_to_group is None or not self._last:
+            return
+        try:
+            self._sent = self._send()
+        except (OnefoldError, KafkaException) as error:
+            self._warn(error)
+        else:
+            self._sent.add_done_callback(self._look)
+
+    def close(self) -> None:
+        """Give the last positions a moment to arrive; a group's coordinator that moves is asked again."""
+        deadline = time.monotonic() + _CLOSE_S_MAX
+        while self._sent is not None:
+            try:
+                failed = _failure(self._sent, max(0.1, deadline - time.monotonic()))
+                if failed is None or time.monotonic() > deadline:
+                    break
+                time.sleep(_AGAIN_S)
+                self._sent = self._send()
+            except (OnefoldError, KafkaException) as error:
+                self._warn(error)
+                break
+        self._broker = self._sent = None
+
+    def _send(self) -> Future[Any]:
+        assert self._source.commit_to_group is not None
+        if self._broker is None:
+            self._broker = self._source.broker()
+        return self._broker.set_group(self._source.commit_to_group, self._last)
+
+    def _look(self, sent: Future[Any]) -> None:
+        failed = _failure(sent, 0)
+        if failed is not None:
+            self._warn(failed)
+
+    def _warn(self, error: object) -> None:
+        client.LOGGER.warning(
+            "the consumer group %r was not told the positions (%s): dashboards show older ones until the next epoch. It"
+            " must have no members of its own, and we need READ on it",
+            self._source.commit_to_group,
+            error,
+        )
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_broker": None, "_sent": None}
+
+
+def _failure(sent: Future[Any], timeout_s: float) -> object | None:
+    """Why the positions did not arrive, or have not yet; None if they did."""
+    try:
+        answers = sent.result(timeout_s).topic_partitions
+    except (NoAnswer, KafkaException) as error:
+        return error
+    return next((answer.error for answer in answers if answer.error is not None), None)

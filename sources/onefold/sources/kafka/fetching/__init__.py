@@ -1,0 +1,1 @@
+"""Records out of Kafka: exact ranges of offsets."""

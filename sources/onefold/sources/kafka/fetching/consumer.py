@@ -1,0 +1,171 @@
+"""One open consumer of one partition at a time: what it takes out of librdkafka waits in it until it is handed over."""
+
+from __future__ import annotations
+
+import gc
+from collections import deque
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from onefold.clients.kafka import consumer_config as client
+from onefold.sources.kafka.fetching.records import MessageRecords, Records, Wanted
+from onefold.sources.kafka.planning.offsets import OffsetRange
+
+__all__ = ["ERRORS_MAX", "MessageConsumer", "RangeConsumer", "Taken"]
+
+ERRORS_MAX = 5
+_CONSUME_MAX = 5_000
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What came: `arrived` records more are gathered; `errors` that librdkafka delivered for the partition.
+
+    `is_full`: as many records or bytes are gathered as were asked for. `packed`: librdkafka cannot unpack what begins
+    at this offset, or before it.
+    """
+
+    arrived: int
+    errors: list[KafkaError]
+    is_full: bool
+    packed: int | None = None
+
+
+class RangeConsumer(Protocol):
+    """Not thread-safe, and not for the children of the process that opened it.
+
+    `errors` are the last things that the client said of its connections. `reached`: nothing below this offset is still
+    to come; it may pass offsets without a record, which control records and compaction leave.
+    """
+
+    errors: deque[KafkaError]
+
+    @property
+    def reached(self) -> int: ...
+
+    @property
+    def gathered(self) -> int:
+        """How many records wait to be handed over."""
+        ...
+
+    def assign(self, wanted: OffsetRange) -> None:
+        """Read from the range's start on, and forget whatever came before."""
+        ...
+
+    def want(self, wanted: Wanted) -> None:
+        """What comes along with the records from now on."""
+        ...
+
+    def take(self, end: int, records_max: int, bytes_max: int, wait_s: float) -> Taken:
+        """Gather what is there below `end`; waits up to `wait_s`, and longer only while records come."""
+        ...
+
+    def hand_over(self) -> Records:
+        """All that was gathered, one record or more."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class MessageConsumer:
+    """On confluent_kafka.Consumer, with a Python object for each record.
+
+    `_ahead` are messages that came along with the range before. `_passed`: the consumer has delivered all below it.
+    """
+
+    def __init__(self, bootstrap_servers: str, settings: client.Settings) -> None:
+        self.errors: deque[KafkaError] = deque(maxlen=ERRORS_MAX)
+        config: dict[str, Any] = {
+            **client.consumer_config(bootstrap_servers, settings),
+            "error_cb": self.errors.append,
+            "logger": client.LOGGER,
+        }
+        try:
+            self._consumer = Consumer(config)
+        except KafkaException as error:
+            raise client.refused_by_client(error) from error
+        self._passed = 0
+        self._at: tuple[str, int] | None = None
+        self._ahead: list[Message] = []
+        self._gathered: list[Message] = []
+        self._gathered_bytes = 0
+        self._wanted = Wanted()
+
+    @property
+    def reached(self) -> int:
+        return _offset(self._ahead[0]) if self._ahead else self._passed
+
+    @property
+    def gathered(self) -> int:
+        return len(self._gathered)
+
+    def assign(self, wanted: OffsetRange) -> None:
+        self._ahead, self._gathered, self._gathered_bytes = [], [], 0
+        self._passed, self._at = wanted.start, (wanted.topic, wanted.partition)
+        self._consumer.assign([TopicPartition(wanted.topic, wanted.partition, wanted.start)])
+
+    def want(self, wanted: Wanted) -> None:
+        self._wanted = wanted  # messages carry everything
+
+    def take(self, end: int, records_max: int, bytes_max: int, wait_s: float) -> Taken:
+        lowest = self.reached
+        messages = self._next(min(_CONSUME_MAX, end - lowest), wait_s)
+        good = [message for message in messages if message.error() is None]
+        errors: list[KafkaError] = []
+        packed: int | None = None
+        if len(good) < len(messages):
+            for message in messages:
+                if (error := message.error()) is None:
+                    continue
+                if message.topic() is not None and (message.topic(), message.partition()) != self._at:
+                    continue  # of what was read before: it means nothing to what is read now
+                if error.code() == KafkaError._PARTITION_EOF:
+                    self._passed = max(self._passed, _offset(message))
+                else:
+                    errors.append(error)
+                    if error.code() == KafkaError._BAD_COMPRESSION:
+                        packed = _offset(message)
+        if good:
+            first, last = _offset(good[0]), _offset(good[-1])
+            assert first >= lowest, f"the consumer delivered offset {first}, and {lowest} was to come"
+            self._passed = max(self._passed, last + 1)
+            if last >= end:
+                cut = next(i for i, message in enumerate(good) if _offset(message) >= end)
+                good, self._ahead = good[:cut], good[cut:]
+            self._gathered += good
+            self._gathered_bytes += sum(map(len, good))
+        is_full = len(self._gathered) >= records_max or self._gathered_bytes >= bytes_max
+        return Taken(len(good), errors, is_full, packed)
+
+    def hand_over(self) -> Records:
+        messages, self._gathered, self._gathered_bytes = self._gathered, [], 0
+        return MessageRecords(messages, self._wanted)
+
+    def close(self) -> None:
+        self._consumer.close()
+
+    def _next(self, count: int, wait_s: float) -> list[Message]:
+        """What is there already, up to `count`; waits only if that is nothing."""
+        if self._ahead:
+            taken, self._ahead = self._ahead, []
+            return taken
+        # consume() with a timeout would wait until `count` messages are there, also at the end of the partition.
+        # Messages are objects that the garbage collector counts: without the pause it took up to 40 % of the time.
+        collects = gc.isenabled()
+        gc.disable()
+        try:
+            messages: list[Message] = self._consumer.consume(count, 0)
+        finally:
+            if collects:
+                gc.enable()
+        if not messages and (first := self._consumer.poll(wait_s)) is not None:
+            messages = [first]
+        return messages
+
+
+def _offset(message: Message) -> int:
+    offset = message.offset()
+    assert offset is not None
+    return offset

@@ -1,0 +1,242 @@
+"""Exactly one range of offsets out of Kafka, with consumers that stay open from one range to the next."""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import os
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import NoReturn
+
+from confluent_kafka import KafkaError
+
+from onefold.clients.kafka import consumer_config as client
+from onefold.core.errors import ConfigError, DataLoss, Retriable
+from onefold.sources.kafka.fetching.consumer import MessageConsumer, RangeConsumer
+from onefold.sources.kafka.fetching.records import Packed, Records, Wanted
+from onefold.sources.kafka.native import helper
+from onefold.sources.kafka.native.consumer import CompiledConsumer
+from onefold.sources.kafka.planning.offsets import Broker, OffsetRange
+from onefold.sources.kafka.planning.subscription import Subscription
+from onefold.sources.kafka.planning.truncation import deleted, is_truncation, truncated
+
+__all__ = ["close_consumers", "consumers_made", "fetch"]
+
+MESSAGES_MAX = 30_000  # a parser of whole batches takes a tenth less for each record than with 10,000
+BYTES_MAX = 32 << 20
+_CONSUMERS_MAX = 4  # idle ones in this process; each may hold a queue of prefetched messages
+_ALIKE_MAX = 4  # idle ones with the same settings: a further partition takes over the one that rested longest
+_EOF_GRACE_S = 5.0  # after a change of leader, the end of a partition may lie behind for a moment
+
+_GONE = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._LOG_TRUNCATION})
+_NO_TOPIC = frozenset(
+    {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION},
+)
+_NO_ACCESS = frozenset({KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError._AUTHENTICATION, KafkaError._SSL})
+
+_Key = tuple[str, tuple[tuple[str, str], ...], bool]
+
+
+class _Slot:
+    """One open consumer, and where it stands.
+
+    `stands_at` is the (topic, partition, offset) from which everything is still to come out of it.
+    """
+
+    def __init__(self, key: _Key, library: ctypes.CDLL | None) -> None:
+        self.key = key
+        bootstrap_servers, settings, _ = key
+        self.consumer: RangeConsumer = (
+            MessageConsumer(bootstrap_servers, dict(settings))
+            if library is None
+            else CompiledConsumer(library, bootstrap_servers, dict(settings))
+        )
+        self.stands_at: tuple[str, int, int] | None = None
+
+    def go_to(self, wanted: OffsetRange, columns: Wanted) -> None:
+        if self.stands_at != (wanted.topic, wanted.partition, wanted.start):
+            self.consumer.assign(wanted)
+        self.consumer.want(columns)
+        self.stands_at = None  # until the range is complete
+        self.consumer.errors.clear()
+
+
+_lock = threading.Lock()
+_idle: list[_Slot] = []  # the most recently used last
+_inherited: list[_Slot] = []
+_made = 0
+
+
+def _forget_parents() -> None:
+    """In a forked child: librdkafka's threads stayed with the parent, so its clients can't even be destroyed here."""
+    global _lock, _made
+    _lock = threading.Lock()
+    _inherited.extend(_idle)
+    _idle.clear()
+    _made = 0
+
+
+os.register_at_fork(after_in_child=_forget_parents)
+
+
+def consumers_made() -> int:
+    """How many consumers this process has opened so far."""
+    return _made
+
+
+def close_consumers() -> None:
+    """Close the consumers of this process that no range is using."""
+    with _lock:
+        slots, _idle[:] = list(_idle), []
+    for slot in slots:
+        slot.consumer.close()
+
+
+atexit.register(close_consumers)  # librdkafka's threads must not outlive the libraries that they use
+
+
+def fetch(
+    bootstrap_servers: str,
+    settings: client.Settings,
+    wanted: OffsetRange,
+    *,
+    columns: Wanted = Wanted(),  # noqa: B008  # frozen
+    timeout_s: float = 60.0,
+    messages_max: int = MESSAGES_MAX,
+    compiled: str = "auto",
+) -> Iterator[Records]:
+    """The records of one range, in order, in batches of about `messages_max` records or `BYTES_MAX` bytes.
+
+    Offsets inside the range may be missing: aborted transactions, transaction markers, compaction. `compiled` is
+    "auto", "off" or "required". Raises `DataLoss` where records of the range are gone, `Retriable` if nothing arrives
+    for `timeout_s`.
+    """
+    if wanted.start >= wanted.end:
+        return
+    library = helper(compiled)
+    slot = _borrow((bootstrap_servers, tuple(sorted(settings.items())), library is not None), wanted, library)
+    complete = False
+    try:
+        slot.go_to(wanted, columns)
+        yield from _records(slot.consumer, wanted, bootstrap_servers, settings, timeout_s, messages_max)
+        slot.stands_at = (wanted.topic, wanted.partition, wanted.end)
+        complete = True
+    finally:
+        if complete:
+            _give_back(slot)
+        else:  # abandoned or failed in the middle: nobody knows where it stands
+            slot.consumer.close()
+
+
+def _records(
+    consumer: RangeConsumer,
+    wanted: OffsetRange,
+    bootstrap_servers: str,
+    settings: client.Settings,
+    timeout_s: float,
+    messages_max: int,
+) -> Iterator[Records]:
+    progress_at = time.monotonic()
+    check_at = progress_at + min(_EOF_GRACE_S, timeout_s)
+    last_error: KafkaError | None = None
+    packed = -1
+    while consumer.reached < wanted.end:
+        taken = consumer.take(wanted.end, messages_max, BYTES_MAX, wait_s=0.5)
+        for error in taken.errors:
+            if error.code() == KafkaError._BAD_COMPRESSION:
+                continue
+            last_error = error
+            if error.code() in _GONE | _NO_TOPIC | _NO_ACCESS:
+                _explain(error, consumer.reached, wanted, Broker(bootstrap_servers, settings, timeout_s))
+        if taken.is_full:
+            yield consumer.hand_over()
+        if taken.packed is not None:
+            at = max(taken.packed, consumer.reached)
+            if at == packed:  # fetched again, and no other: so it is not what came over the wire
+                if consumer.gathered:
+                    yield consumer.hand_over()
+                if at < wanted.end:
+                    yield Packed(wanted, at)
+                consumer.assign(replace(wanted, start=min(at + 1, wanted.end)))  # all below it has come
+                progress_at = time.monotonic()
+            packed = at
+        if taken.arrived:
+            progress_at = time.monotonic()  # after the yield: what the reader did meanwhile doesn't count
+            check_at = progress_at + min(_EOF_GRACE_S, timeout_s)
+        elif consumer.reached < wanted.end:
+            waited_s = time.monotonic() - progress_at
+            if time.monotonic() > check_at:
+                _check_log(
+                    consumer.reached, wanted, Broker(bootstrap_servers, settings, max(1.0, timeout_s - waited_s))
+                )
+                check_at = time.monotonic() + _EOF_GRACE_S
+            if waited_s > timeout_s:
+                errors = [*consumer.errors, *([last_error] if last_error is not None else [])]
+                what = f"reading {wanted} from {consumer.reached}"
+                raise client.unreachable(what, bootstrap_servers, timeout_s, errors)
+    if consumer.gathered:
+        yield consumer.hand_over()
+
+
+def _explain(error: KafkaError, reached: int, wanted: OffsetRange, broker: Broker) -> NoReturn:
+    if is_truncation(error):
+        raise truncated(f"{wanted.topic}/{wanted.partition}", reached, error.str())
+    if error.code() in _NO_TOPIC:
+        _check_there(wanted, broker)
+        raise Retriable(f"{wanted}: {error.str()}, but the broker knows it again: read the range again")
+    if error.code() in _NO_ACCESS:
+        raise ConfigError(f"{wanted}: {error.str()}. Check the security settings and the topic's ACLs")
+    _check_log(reached, wanted, broker)
+    raise Retriable(f"{wanted}: {error.str()}, but the broker still has this range: read it again")
+
+
+def _check_there(wanted: OffsetRange, broker: Broker) -> None:
+    """Raise `DataLoss` if the topic is gone. Asks for a while: a broker that restarts knows no topic at first."""
+    found = Subscription((wanted.topic,)).find(broker, known=(wanted.topic,))
+    if wanted.partition not in found[wanted.topic].partitions:
+        raise DataLoss(
+            f"{wanted}: the topic was deleted and made anew, with fewer partitions, while its records were still to be"
+            " read. What was not read of it is lost: restore it, or go on under a new pipeline name"
+        )
+
+
+def _check_log(reached: int, wanted: OffsetRange, broker: Broker) -> None:
+    """Raise `DataLoss` if the broker no longer has what is still to be read."""
+    _check_there(wanted, broker)  # of a topic that is gone it would only say that nobody leads it
+    at = (wanted.topic, wanted.partition)
+    first, end = broker.earliest([at])[at], broker.log_end([at])[at]
+    if first > reached:
+        raise deleted(wanted, reached, first)
+    if end < wanted.end:
+        raise DataLoss(
+            f"{wanted}: the partition ends at {end}, before the range that was planned. The topic was deleted and "
+            "made anew, or its log was cut (an unclean leader election). Restore it, or accept the loss openly: start "
+            "over under a new pipeline name with explicit startingOffsets"
+        )
+
+
+def _borrow(key: _Key, wanted: OffsetRange, library: ctypes.CDLL | None) -> _Slot:
+    """The idle consumer that stands where we want to read, else any with these settings, else a new one."""
+    global _made
+    at = (wanted.topic, wanted.partition, wanted.start)
+    with _lock:
+        same = [slot for slot in _idle if slot.key == key]
+        chosen = next((slot for slot in same if slot.stands_at == at), None)
+        if chosen is None and len(same) >= _ALIKE_MAX:
+            chosen = same[0]
+        if chosen is not None:
+            _idle.remove(chosen)
+            return chosen
+        _made += 1
+    return _Slot(key, library)
+
+
+def _give_back(slot: _Slot) -> None:
+    with _lock:
+        _idle.append(slot)
+        surplus = [_idle.pop(0) for _ in range(len(_idle) - _CONSUMERS_MAX)]
+    for old in surplus:
+        old.consumer.close()

@@ -1,0 +1,230 @@
+"""Fetched records, as the formats get them: many at a time, in order, from one partition."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from operator import methodcaller
+from typing import Any, Protocol, overload
+
+import pyarrow as pa
+from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
+
+from onefold.sources.kafka.formats.overflow import kafkas_times
+from onefold.sources.kafka.planning.offsets import OffsetRange
+
+__all__ = [
+    "LETTER_BYTES_MAX",
+    "RECORD_BYTES_MAX",
+    "UNREADABLE",
+    "Lines",
+    "MessageRecords",
+    "Packed",
+    "Records",
+    "Values",
+    "Wanted",
+    "with_odd_headers",
+]
+
+RECORD_BYTES_MAX = 32 << 20
+# Of a dead letter's key, value and headers together: with the rest, it fits into what a Kafka topic takes by default.
+LETTER_BYTES_MAX = 768 << 10
+
+Values = Sequence[bytes | None]
+_Pairs = Sequence[tuple[str, bytes | None]]
+UNREADABLE = (
+    "the name of a header is not UTF-8, and confluent-kafka cannot read it. The compiled helper can"
+    " (docs/compiled-fetch.md); or read without headers"
+)
+# Where a name cannot be decoded, confluent-kafka's method returns a list with a hole in it *and* sets an error. A call
+# that the interpreter has specialised, after some rounds, does not look for that, and the process ends at the hole.
+_headers_of = methodcaller("headers")
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What comes along with the offsets and values of the records."""
+
+    key: bool = False
+    timestamp: bool = False
+    headers: bool = False
+    lines: bool = False  # `values` may be `Lines`, for who can make use of them
+    record_bytes_max: int = RECORD_BYTES_MAX  # what of a record is wanted has no more bytes, or the record is too large
+
+    @classmethod
+    def of(cls, names: Collection[str], *, lines: bool = False, record_bytes_max: int = RECORD_BYTES_MAX) -> Wanted:
+        """For these columns, named as the raw ones are."""
+        return cls("key" in names, "timestamp" in names, "headers" in names, lines, record_bytes_max)
+
+
+class Records(Protocol):
+    """A batch. Its columns have the names and types of format=raw; only those that were wanted are there."""
+
+    def __len__(self) -> int: ...
+
+    @property
+    def too_large(self) -> Mapping[int, int | None]:
+        """Which records are too large, and how many bytes they have; None where nobody can unpack them. Of these, key
+        and value are cut, to `LETTER_BYTES_MAX` each, and headers left out."""
+        ...
+
+    @property
+    def values(self) -> Values:
+        """The bytes of each value; None for a null one."""
+        ...
+
+    def column(self, field: pa.Field) -> pa.Array:
+        """The raw column of this name, as this type (which may name and mark nested fields in its own way)."""
+        ...
+
+
+class Lines(Sequence[bytes | None]):
+    """Values that lie one after the other in one buffer, with a newline behind each: what a parser of lines reads.
+
+    A slice shares the buffer. `are_objects`: each value begins with `{` and ends with `}`, so none is null.
+    """
+
+    def __init__(self, array: pa.BinaryArray, *, are_objects: bool, is_ascii: bool) -> None:
+        self._array = array  # each value with its newline
+        self.are_objects = are_objects
+        self.is_ascii = is_ascii
+
+    def __len__(self) -> int:
+        return len(self._array)
+
+    def __iter__(self) -> Iterator[bytes | None]:
+        return iter(self.array().to_pylist())
+
+    @overload
+    def __getitem__(self, index: int) -> bytes | None: ...
+    @overload
+    def __getitem__(self, index: slice) -> Lines: ...
+    def __getitem__(self, index: int | slice) -> bytes | Lines | None:
+        if isinstance(index, slice):
+            return Lines(self._array[index], are_objects=self.are_objects, is_ascii=self.is_ascii)
+        value: bytes | None = self._array[index].as_py()
+        return None if value is None else value[:-1]
+
+    def array(self) -> pa.BinaryArray:
+        """The values without their newlines: a copy."""
+        import pyarrow.compute as pc  # takes its time, and Spark's planners import all this for each query
+
+        return pc.binary_slice(self._array, 0, -1)
+
+    def buffer(self) -> pa.Buffer:
+        """The values with their newlines, as they lie there."""
+        ends = pa.Array.from_buffers(
+            pa.int32(), len(self._array) + 1, [None, self._array.buffers()[1]], offset=self._array.offset
+        )
+        return self._array.buffers()[2][ends[0].as_py() : ends[-1].as_py()]
+
+
+class MessageRecords:
+    """A Python object for each record, as confluent-kafka delivers them."""
+
+    def __init__(self, messages: list[Message], wanted: Wanted) -> None:
+        self.messages = messages
+        sizes = [*map(len, messages)]
+        if wanted.key:
+            sizes = [size + len(message.key() or b"") for size, message in zip(sizes, messages, strict=True)]
+        if wanted.headers:
+            sizes = [size + _bytes_of(pairs) for size, pairs in zip(sizes, self.headers, strict=True)]
+        self.too_large: Mapping[int, int | None] = (
+            {index: size for index, size in enumerate(sizes) if size > wanted.record_bytes_max}
+            if max(sizes) > wanted.record_bytes_max
+            else {}
+        )
+
+    def __len__(self) -> int:
+        return len(self.messages)
+
+    @property
+    def values(self) -> Values:
+        return self._cut([message.value() for message in self.messages])
+
+    @cached_property
+    def headers(self) -> list[_Pairs | None]:
+        """None where they cannot be read. Each message is asked once: asked again, it gives its list with the hole."""
+        return [_pairs(message) for message in self.messages]
+
+    def column(self, field: pa.Field) -> pa.Array:
+        messages = self.messages
+        values: Sequence[Any]
+        match field.name:
+            case "topic" | "partition":
+                # All messages of a range share them.
+                value = messages[0].topic() if field.name == "topic" else messages[0].partition()
+                return pa.repeat(pa.scalar(value, field.type), len(messages))
+            case "offset":
+                values = [message.offset() for message in messages]
+            case "timestamp":
+                # Kafka keeps milliseconds.
+                values = [None if kind == TIMESTAMP_NOT_AVAILABLE else ms for kind, ms in map(_timestamp, messages)]
+                return kafkas_times(pa.array(values, pa.timestamp("ms", "UTC")), field.type)
+            case "key":
+                values = self._cut([message.key() for message in messages])
+            case "value":
+                values = self.values
+            case "headers":
+                values = [[] if n in self.too_large else _told(pairs) for n, pairs in enumerate(self.headers)]
+            case _:
+                raise KeyError(field.name)
+        return pa.array(values, field.type)
+
+    def _cut(self, texts: list[bytes | None]) -> list[bytes | None]:
+        for index in self.too_large:
+            text = texts[index]
+            texts[index] = None if text is None else text[:LETTER_BYTES_MAX]
+        return texts
+
+
+@dataclass(frozen=True)
+class Packed:
+    """A record that librdkafka cannot unpack within receive.message.max.bytes: nothing is known of it but its place."""
+
+    of: OffsetRange
+    offset: int
+
+    def __len__(self) -> int:
+        return 1
+
+    @property
+    def too_large(self) -> Mapping[int, int | None]:
+        return {0: None}
+
+    @property
+    def values(self) -> Values:
+        return [None]
+
+    def column(self, field: pa.Field) -> pa.Array:
+        known = {"topic": self.of.topic, "partition": self.of.partition, "offset": self.offset, "headers": []}
+        return pa.array([known.get(field.name)], field.type)
+
+
+def _bytes_of(pairs: _Pairs | None) -> int:
+    return sum(len(name.encode()) + len(value or b"") for name, value in pairs) if pairs else 0
+
+
+def _timestamp(message: Message) -> tuple[int, int]:
+    return message.timestamp()
+
+
+def with_odd_headers(records: Records) -> list[int]:
+    """The records whose headers cannot be read, and are null."""
+    if not isinstance(records, MessageRecords):
+        return []
+    return [index for index, found in enumerate(records.headers) if found is None]
+
+
+def _told(pairs: _Pairs | None) -> list[dict[str, object]] | None:
+    # Where there are none, not null: Spark 4.2 takes quadratic time to hand a column of null lists to Python.
+    return None if pairs is None else [{"key": key, "value": value} for key, value in pairs]
+
+
+def _pairs(message: Message) -> _Pairs | None:
+    try:
+        headers: Any = _headers_of(message)
+    except (SystemError, UnicodeDecodeError):  # of a name that cannot be decoded the former, by version
+        return None
+    return list(headers.items()) if isinstance(headers, dict) else headers or []

@@ -1,0 +1,1 @@
+"""Values parsed as Arrow, and the bad ones among them."""

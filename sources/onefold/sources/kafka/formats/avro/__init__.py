@@ -1,0 +1,1 @@
+"""Avro values, their schemas and the registry."""

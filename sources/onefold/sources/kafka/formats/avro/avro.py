@@ -1,0 +1,120 @@
+"""Avro values parsed as Arrow: bare ones, of one schema, and those that a schema registry's id is in front of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from onefold.core.errors import ConfigError
+from onefold.sources.kafka.formats.avro.decoding import Decoder, decoder_of
+from onefold.sources.kafka.formats.avro.registry import HEADER, SCHEMAS_MAX, Registry
+from onefold.sources.kafka.formats.avro.types import AvroSchema
+from onefold.sources.kafka.formats.bad_values import Unparsable, by_chance
+from onefold.sources.kafka.formats.raw import is_same
+
+__all__ = ["AvroParser", "Framed", "Plain", "check"]
+
+
+class Framing(Protocol):
+    """How values say what they were written as: by their first `size` bytes."""
+
+    size: int
+
+    def writer(self, head: bytes, /) -> Any:
+        """The schema, in one piece. Raises `Unparsable`."""
+        ...
+
+
+def check(schema: pa.Schema, reader: AvroSchema) -> None:
+    """Raise `ConfigError` for a column that the schema which records are read as does not have, or not so."""
+    for field in schema:
+        number = reader.arrow.get_field_index(field.name)
+        if number < 0:
+            raise ConfigError(f"format=avro: avro_schema has no field {field.name!r}: {', '.join(reader.arrow.names)}")
+        if not is_same(field.type, reader.arrow.field(number).type):
+            wanted = reader.arrow.field(number).type
+            raise ConfigError(f"format=avro: the field {field.name!r} is {wanted} by avro_schema, not {field.type}")
+
+
+class Plain:
+    """Every value is one record of that schema, with nothing around it."""
+
+    size = 0
+
+    def __init__(self, writer: AvroSchema) -> None:
+        self._writer = writer
+
+    def writer(self, _: bytes) -> Any:
+        return self._writer.json
+
+
+class Framed:
+    """Every value says by an id which of the registry's schemas it was written with (Confluent's wire format)."""
+
+    size = HEADER
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+
+    def writer(self, head: bytes) -> Any:
+        if len(head) < HEADER or head[0] != 0:
+            raise Unparsable(None, "the value does not begin with a zero and a schema's id")
+        return self._registry.writer(int.from_bytes(head[1:], "big"))
+
+
+class AvroParser:
+    """One row for each value: its record, read as `reader`'s, in the columns of `schema`."""
+
+    def __init__(self, schema: pa.Schema, reader: AvroSchema, framing: Framing) -> None:
+        self._schema = schema
+        self._reader = reader
+        self._framing = framing
+        self._decoders: dict[bytes, Decoder | Unparsable] = {}
+
+    def parse(self, values: Sequence[bytes | None]) -> pa.RecordBatch:
+        size = self._framing.size
+        if None in values:
+            reason = "the value is null (a tombstone), and format=avro needs a record; format=raw reads it"
+            raise Unparsable(list(values).index(None), reason)
+        there = [value for value in values if value is not None]
+        by_head: dict[bytes, list[int]] = {}
+        for index, value in enumerate(there):
+            by_head.setdefault(value[:size], []).append(index)
+        decoders = [(at, self._decoder(head, at[0])) for head, at in by_head.items()]  # all, before any decodes
+        parts: list[pa.RecordBatch] = []
+        order: list[int] = []
+        for at, decode in decoders:
+            try:
+                parts.append(decode([there[index][size:] for index in at]))
+            except Unparsable as error:
+                raise Unparsable(None if error.index is None else at[error.index], error.reason) from None
+            order += at
+        return parts[0] if len(parts) == 1 else pa.concat_batches(parts).take(pc.sort_indices(pa.array(order)))
+
+    def explain(self, value: bytes | None) -> Unparsable:
+        try:
+            self.parse([value])
+        except Unparsable as error:
+            return error
+        return by_chance()
+
+    def _decoder(self, head: bytes, index: int) -> Decoder:
+        """What decodes the values of that head. Raises `Unparsable` at `index` where nothing does, at once if it is
+        known already: many values may have the head, and each is asked about alone."""
+        decoder = self._decoders.get(head)
+        if decoder is None:
+            try:
+                decoder = decoder_of(self._framing.writer(head), self._reader, self._schema)
+            except Unparsable as error:
+                if not error.settled:
+                    raise Unparsable(index, error.reason, settled=False) from None
+                decoder = error
+            if len(self._decoders) >= SCHEMAS_MAX:
+                del self._decoders[next(iter(self._decoders))]
+            self._decoders[head] = decoder
+        if isinstance(decoder, Unparsable):
+            raise Unparsable(index, decoder.reason)
+        return decoder

@@ -1,0 +1,110 @@
+"""One bad value in a batch costs that value, not the batch: find the bad ones, have all others parsed together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+from types import MappingProxyType
+from typing import Protocol
+
+import pyarrow as pa
+
+from onefold.core.values.plain import plain
+from onefold.sources.kafka.fetching.records import Values
+
+__all__ = ["BadValue", "Parser", "Sifted", "TooManyBad", "Unparsable", "by_chance", "sift"]
+
+
+class Unparsable(Exception):
+    """Some value is not what the schema says, for `reason`: the one at `index`, where the parser can tell.
+
+    It is not `settled` where the same value may parse another time: its schema's id is not in the registry yet.
+    """
+
+    def __init__(self, index: int | None, reason: str, settled: bool = True) -> None:
+        super().__init__(index, reason)
+        self.index = index
+        self.reason = plain(reason)  # it may quote the value
+        self.settled = settled
+
+
+def by_chance() -> Unparsable:
+    """Why a value is refused that could be parsed when it was tried again, as where a library ends its process."""
+    return Unparsable(0, "it could not be read, and then it could: what parses it fails by chance", settled=False)
+
+
+class Parser(Protocol):
+    """From values to rows of one schema. Pickles not: made where it is used."""
+
+    def parse(self, values: Values) -> pa.RecordBatch:
+        """One row for each value, all of them exact; raises `Unparsable` if there is none for one of them."""
+        ...
+
+    def explain(self, value: bytes | None) -> Unparsable:
+        """Why a value that `parse` refused by itself is refused, in words for people."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class BadValue:
+    index: int
+    reason: str
+    settled: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Sifted:
+    """The rows of the good values, in order, in some batches; and the bad values."""
+
+    rows: list[pa.RecordBatch] = field(default_factory=list)
+    bad: list[BadValue] = field(default_factory=list)
+
+
+class TooManyBad(Exception):
+    """More bad values than were to be put up with; `last` is the one that was too many."""
+
+    def __init__(self, last: BadValue) -> None:
+        super().__init__(last.reason)
+        self.last = last
+
+
+def sift(values: Values, parser: Parser, bad_max: int, known: Mapping[int, str] = MappingProxyType({})) -> Sifted:
+    """Parse all that can be, in parts as large as will go, from the first value to the last; `known` ones are bad, and
+    why.
+
+    A part that fails is split at the value that the parser names, or else in halves: few bad values among many cost
+    about one more parsing of the batch and some calls each. Raises `TooManyBad` at the first value beyond `bad_max`.
+    """
+    found = Sifted()
+    ends = sorted({0, len(values), *known, *(index + 1 for index in known)})
+    pending = [*pairwise(ends)][::-1]
+    while pending:
+        start, end = pending.pop()
+        assert start < end, "every part has a value, and is smaller than the one before"
+        if start in known:
+            found.bad.append(BadValue(start, plain(known[start])))
+            if len(found.bad) > bad_max:
+                raise TooManyBad(found.bad[-1])
+            continue
+        try:
+            found.rows.append(parser.parse(values[start:end]))
+            continue
+        except Unparsable as error:
+            named = error.index
+        if end - start == 1:
+            why = parser.explain(values[start])
+            found.bad.append(BadValue(start, why.reason, why.settled))
+            if len(found.bad) > bad_max:
+                raise TooManyBad(found.bad[-1])
+        else:
+            pending += reversed(_split(start, end, named))
+    return found
+
+
+def _split(start: int, end: int, named: int | None) -> list[tuple[int, int]]:
+    """Smaller parts: the named value by itself, and what is behind it in halves, where more may be bad."""
+    at = start + named if named is not None else end
+    cuts = [at, at + 1, (at + 1 + end) // 2] if start <= at < end else [(start + end) // 2]
+    ends = sorted({*(cut for cut in cuts if start < cut < end), end})
+    return list(zip([start, *ends[:-1]], ends, strict=True))

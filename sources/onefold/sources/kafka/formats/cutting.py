@@ -1,0 +1,66 @@
+"""Dead letters that every sink can hold: of a record that is too large for that, the beginning."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from onefold.core.dead_letters import BAD_COLUMNS
+from onefold.sources.kafka.fetching.records import LETTER_BYTES_MAX
+
+__all__ = ["CUT", "cut_to_fit"]
+
+CUT = "onefold.cut"  # the header that says so
+_PART_BYTES_MAX = LETTER_BYTES_MAX // 8  # of the key, and of the headers, where something has to go
+
+
+def cut_to_fit(bad: pa.RecordBatch, sizes: Sequence[int | None]) -> pa.RecordBatch:
+    """Bad records (`BAD_COLUMNS`) of which none has more than `LETTER_BYTES_MAX` bytes in key, value and headers.
+
+    Of one that is cut, the last header is `onefold.cut`, with how many bytes it had and how many are kept as JSON, and
+    its reason begins with that. `sizes`: what the records had that came here cut, None where nobody knows; 0 of others.
+    """
+    sums = pc.add(_lengths(bad.column("key")), _lengths(bad.column("value")))
+    headers = bad.column("headers").to_pylist()
+    totals = [total + _header_bytes(pairs) for total, pairs in zip(sums.to_pylist(), headers, strict=True)]
+    if not any(size != 0 for size in sizes) and max(totals, default=0) <= LETTER_BYTES_MAX:
+        return bad
+    rows = [
+        _cut(row, size or (total if size == 0 else None)) if size != 0 or total > LETTER_BYTES_MAX else row
+        for row, size, total in zip(bad.to_pylist(), sizes, totals, strict=True)
+    ]
+    return pa.RecordBatch.from_pylist(rows, schema=BAD_COLUMNS)
+
+
+def _cut(row: dict[str, Any], size: int | None) -> dict[str, Any]:
+    key, value = row["key"], row["value"]
+    key = None if key is None else key[:_PART_BYTES_MAX]
+    pairs, left = [], _PART_BYTES_MAX
+    for pair in row["headers"] or ():
+        left -= _header_bytes([pair])
+        if left < 0:
+            break
+        pairs.append(pair)
+    value = None if value is None else value[: LETTER_BYTES_MAX - 2 * _PART_BYTES_MAX]
+    kept = len(key or b"") + len(value or b"") + _header_bytes(pairs)
+    pairs.append({"key": CUT, "value": json.dumps({"bytes": size, "kept": kept}).encode()})
+    of = "an unknown number of" if size is None else size
+    return row | {
+        "key": key,
+        "value": value,
+        "headers": pairs,
+        "reason": f"cut to {kept} of {of} bytes: {row['reason']}",
+    }
+
+
+def _lengths(column: pa.BinaryArray) -> pa.Array:
+    return pc.fill_null(pc.binary_length(column).cast(pa.int64()), 0)
+
+
+def _header_bytes(pairs: Sequence[dict[str, Any]] | None) -> int:
+    """With what each counts beside its bytes, so that empty ones have a bound, too."""
+    return sum(16 + len(pair["key"].encode()) + len(pair["value"] or b"") for pair in pairs or ())

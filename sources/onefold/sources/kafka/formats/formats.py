@@ -1,0 +1,169 @@
+"""The formats of values: their settings, their columns, and what parses them."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from onefold.core.errors import ConfigError
+from onefold.sources.kafka.formats import columns, csv, json, raw, text
+from onefold.sources.kafka.formats.bad_values import Parser
+from onefold.sources.kafka.formats.ddl import columns_of
+
+if TYPE_CHECKING:
+    from onefold.sources.kafka.source import KafkaSource
+
+__all__ = ["FORMATS", "INFER", "ON_ERROR", "check_format", "check_schema", "parser_of", "record_ddl"]
+
+FORMATS = ("raw", "string", "json", "csv", "avro")
+ON_ERROR = ("fail", "dead_letter", "skip")
+INFER = "infer"
+
+
+_RECORD_BYTES_LIMIT = 1 << 30  # an Arrow array of values has 2 GiB
+
+
+def check_format(source: KafkaSource) -> None:
+    """Raise `ConfigError` for settings that do not go together. Asks no server."""
+    chosen = source.format
+    if chosen in ("raw", "string", "avro") and source.schema is not None:
+        own = {"raw": raw.RAW_DDL, "string": text.TEXT_DDL, "avro": "those of avro_schema"}[chosen]
+        raise ConfigError(f"a schema goes with format='json' or 'csv'; format={chosen!r} has its own columns: {own}")
+    if chosen == "raw" and source.columns:
+        raise ConfigError(
+            "columns (and positions) go with the other formats; format='raw' has topic, partition and offset, key,"
+            " headers and timestamp by itself"
+        )
+    if chosen == "csv" and source.schema == INFER:
+        raise ConfigError("format=csv has no names or types to infer a schema from: give one")
+    if chosen != "csv" and source.csv_delimiter != ",":
+        raise ConfigError("csv_delimiter goes with format='csv'")
+    csv.check_delimiter(source.csv_delimiter)
+    _check_avro(source)
+    columns.check_names(source.columns, _parsed_names(source))
+    if source.on_error not in ON_ERROR:
+        raise ConfigError(f"on_error is one of {', '.join(ON_ERROR)}, not {source.on_error!r}")
+    if (
+        isinstance(source.bad_records_max, bool)
+        or not isinstance(source.bad_records_max, int)
+        or source.bad_records_max < 0
+    ):
+        raise ConfigError(
+            f"bad_records_max is how many records of an epoch may be bad: 0 or more, not {source.bad_records_max!r}"
+        )
+    if chosen == "raw" and source.on_error != "fail" and source.reader == "spark":
+        raise ConfigError("format='raw' with reader='spark' takes every record as it is: on_error goes with the others")
+    size = source.record_bytes_max
+    if isinstance(size, bool) or not isinstance(size, int) or not 1 <= size <= _RECORD_BYTES_LIMIT:
+        raise ConfigError(
+            f"record_bytes_max is how many bytes a record may have: 1 to {_RECORD_BYTES_LIMIT}, not {size!r}"
+        )
+
+
+def record_ddl(source: KafkaSource) -> str:
+    """The columns of a source's records, as a Spark DDL text."""
+    match source.format:
+        case "raw":
+            return raw.RAW_DDL
+        case "string":
+            parsed = text.TEXT_DDL
+        case "avro":
+            from onefold.sources.kafka.formats.avro.types import AvroSchema
+            from onefold.sources.kafka.formats.ddl import ddl_of
+
+            assert source.avro_schema is not None, "settled before"
+            parsed = ddl_of(AvroSchema(source.avro_schema).arrow)
+        case _ if source.schema is None:
+            raise ConfigError(
+                f"format={source.format} needs a schema: .option('schema', 'id long, at timestamp') or .schema('id"
+                " long, ...')"
+            )
+        case _:
+            parsed = source.schema
+    return columns.columns_ddl(parsed, source.columns)
+
+
+def check_schema(source: KafkaSource, schema: pa.Schema) -> None:
+    """Raise `ConfigError` if the source's records can't be read as this schema."""
+    columns.check_types(schema, source.columns)
+    parsed = columns.parsed_part(schema, source.columns)
+    match source.format:
+        case "raw":
+            raw.check(parsed)
+        case "string":
+            text.check(parsed)
+        case "json":
+            json.check(parsed)
+        case "csv":
+            csv.check(parsed)
+        case _:
+            from onefold.sources.kafka.formats.avro import avro
+            from onefold.sources.kafka.formats.avro.types import AvroSchema
+
+            assert source.avro_schema is not None, "settled before"
+            avro.check(parsed, AvroSchema(source.avro_schema))
+
+
+def parser_of(source: KafkaSource, parsed: pa.Schema) -> Parser:
+    """What turns the values of a source's records into these columns."""
+    match source.format:
+        case "string":
+            return text.TextParser(parsed)
+        case "json":
+            return json.JsonParser(parsed)
+        case "csv":
+            return csv.CsvParser(parsed, source.csv_delimiter)
+    assert source.format == "avro" and source.avro_schema is not None, source
+    from onefold.sources.kafka.formats.avro import avro
+    from onefold.sources.kafka.formats.avro.types import AvroSchema
+
+    reader = AvroSchema(source.avro_schema)
+    if source.schema_registry is not None:
+        from onefold.sources.kafka.formats.avro.registry import registry
+
+        return avro.AvroParser(parsed, reader, avro.Framed(registry(source.schema_registry, source.timeout_s)))
+    writer = reader if source.avro_written_as is None else AvroSchema(source.avro_written_as)
+    return avro.AvroParser(parsed, reader, avro.Plain(writer))
+
+
+def _parsed_names(source: KafkaSource) -> list[str]:
+    """As far as they are known before any server is asked."""
+    if source.format == "avro":
+        from onefold.sources.kafka.formats.avro.types import AvroSchema
+
+        return AvroSchema(source.avro_schema).arrow.names if source.avro_schema is not None else []
+    return columns_of(source.schema) if source.schema not in (None, INFER) else []
+
+
+def _check_avro(source: KafkaSource) -> None:
+    given = {
+        "avro_schema": source.avro_schema,
+        "avro_written_as": source.avro_written_as,
+        "schema_registry": source.schema_registry,
+    }
+    if source.format != "avro":
+        if named := [name for name, value in given.items() if value is not None]:
+            raise ConfigError(f"{named[0]} goes with format='avro'")
+        return
+    for module in ("fastavro", "pyruhvro", *(["authlib"] if source.schema_registry is not None else [])):
+        if find_spec(module) is None:
+            raise ConfigError(f"format='avro' needs {module}, which is not installed: pip install 'onefold[avro]'")
+    if source.schema_registry is not None and not source.schema_registry.get("url"):
+        raise ConfigError("schema_registry is the registry's URL, or its settings with 'url' among them")
+    if source.schema_registry is not None and source.avro_written_as is not None:
+        raise ConfigError("avro_written_as is for records without a registry: there, each says what it was written as")
+    if source.avro_schema is None and source.schema_registry is None:
+        raise ConfigError(
+            "format='avro' needs avro_schema, the JSON text of what records are read as, or schema_registry"
+        )
+    if source.avro_schema is None and len(source.topics) != 1:
+        raise ConfigError(
+            "several topics have several subjects in the registry: give avro_schema, what all are read as"
+        )
+    from onefold.sources.kafka.formats.avro.types import AvroSchema
+
+    for text_ in (source.avro_schema, source.avro_written_as):
+        if text_ is not None:
+            AvroSchema(text_)

@@ -1,0 +1,66 @@
+"""Whether records are fetched by the compiled helper, and how a user sees it."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+
+from onefold.clients.kafka import consumer_config as client
+from onefold.core.errors import ConfigError
+from onefold.sources.kafka.native.library import find
+
+__all__ = ["CHOICES", "VARIABLE", "check_choice", "described", "helper"]
+
+CHOICES = ("auto", "off", "required")
+VARIABLE = "ONEFOLD_COMPILED_FETCH"  # what "auto" means in this process
+
+_told: set[str] = set()
+
+
+def check_choice(choice: str) -> None:
+    """Raise `ConfigError` for a choice that isn't one."""
+    if choice not in CHOICES:
+        raise ConfigError(f"compiled_fetch is one of {', '.join(CHOICES)}, not {choice!r}")
+
+
+def helper(choice: str) -> ctypes.CDLL | None:
+    """The compiled helper, if it is to be used. Raises `ConfigError` if it is required and can't be."""
+    chosen = _effective(choice)
+    if chosen == "off":
+        return None
+    found = find()
+    if not isinstance(found, str):
+        _tell(described(choice))
+        return found
+    if chosen == "required":
+        raise ConfigError(
+            f"compiled_fetch is required, and the compiled helper cannot be used here: {found}. Build it on every "
+            "machine that reads, or set compiled_fetch='auto'"
+        )
+    _tell(described(choice))
+    return None
+
+
+def described(choice: str = "auto") -> str:
+    """How this process fetches records, in words."""
+    if _effective(choice) == "off":
+        return "Kafka records are fetched one by one: the compiled fetch is turned off"
+    found = find()
+    if isinstance(found, str):
+        return f"Kafka records are fetched one by one: the compiled fetch is not used, {found}"
+    return f"Kafka records are fetched in compiled batches (librdkafka {found.onefold_librdkafka().decode()})"
+
+
+def _effective(choice: str) -> str:
+    if choice != "auto":
+        return choice
+    given = os.environ.get(VARIABLE, "") or "auto"
+    if given not in CHOICES:
+        raise ConfigError(f"{VARIABLE} is one of {', '.join(CHOICES)}, not {given!r}")
+    return given
+
+
+def _tell(text: str) -> None:
+    if text not in _told:
+        _told.add(text)
+        client.LOGGER.info("%s", text)

@@ -1,0 +1,1 @@
+"""Where batches begin and end: offsets, asked of the broker."""

@@ -1,0 +1,189 @@
+"""Where topics begin and end, asked of the broker."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from confluent_kafka import (
+    ConsumerGroupTopicPartitions,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType  # type: ignore[attr-defined]
+
+from onefold.clients.kafka import consumer_config as client
+from onefold.clients.kafka import librdkafka
+from onefold.core.errors import ConfigError
+from onefold.sources.kafka.planning.offset_snapshot import Offsets, Partition, Standing
+from onefold.sources.kafka.planning.subscription import Subscription
+
+__all__ = ["Broker", "OffsetRange", "Topic"]
+
+_FIRST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
+_END: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+_NO_ID = "A" * 22  # what a broker answers that knows no topic ids (before Kafka 2.8)
+_AGAIN_S = 0.25
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetRange:
+    """Records of one partition: from `start` up to, not including, `end`. `topic_id`: of which topic of that name."""
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+    topic_id: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.topic}/{self.partition} [{self.start}, {self.end})"
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A topic as it is now: its id, where brokers know such, and the numbers of its partitions."""
+
+    id: str | None
+    partitions: tuple[int, ...]
+
+
+class Broker:
+    """Questions to a Kafka cluster. Each ends within `timeout_s`; not thread-safe; does not pickle."""
+
+    def __init__(self, bootstrap_servers: str, settings: client.Settings, timeout_s: float = 60.0) -> None:
+        self.bootstrap_servers = bootstrap_servers
+        self.timeout_s = timeout_s
+        self._isolation = client.isolation(settings)
+        self._said: deque[KafkaError] = deque(maxlen=5)
+        config: dict[str, Any] = {
+            **client.admin_config(bootstrap_servers, settings),
+            "error_cb": self._said.append,
+            "logger": client.LOGGER,
+        }
+        try:
+            self._admin = AdminClient(config)
+        except KafkaException as error:
+            raise client.refused_by_client(error) from error
+
+    def partitions(self, topics: Collection[str]) -> list[Partition]:
+        """Every partition of these topics. Raises `ConfigError` for a topic that doesn't exist."""
+        found = Subscription(tuple(topics)).find(self)
+        return [(topic, number) for topic in topics for number in found[topic].partitions]
+
+    def topic_names(self) -> list[str]:
+        """All topics that we may know of."""
+        known = self._ask("asking for the topics", lambda left_s: self._admin.list_topics(timeout=left_s).topics)
+        return [name for name, topic in known.items() if topic.error is None]
+
+    def topics(self, names: Collection[str]) -> dict[str, Topic]:
+        """Those of these topics that exist."""
+        if not names:
+            return {}
+
+        def describe(left_s: float) -> dict[str, Topic]:
+            asked = self._admin.describe_topics(TopicCollection(list(names)), request_timeout=left_s)
+            answers = {name: self._described(name, answer) for name, answer in asked.items()}
+            return {name: topic for name, topic in answers.items() if topic is not None}
+
+        return self._ask(f"asking for the partitions of {', '.join(sorted(names)[:5])}", describe)
+
+    def settings_of(self, names: Collection[str]) -> dict[str, dict[str, str]]:
+        """The settings of these topics, the brokers' defaults among them; none of those that we may not see."""
+
+        def ask(left_s: float) -> dict[str, dict[str, str]]:
+            wanted = [ConfigResource(ResourceType.TOPIC, name) for name in names]
+            asked = self._admin.describe_configs(wanted, request_timeout=left_s) if wanted else {}
+            return {resource.name: self._configured(answer) for resource, answer in asked.items()}
+
+        return self._ask("asking for the topics' settings", ask)
+
+    def earliest(self, partitions: Iterable[Partition]) -> Offsets:
+        """The first record that Kafka still has, of each partition."""
+        return dict(self._list(dict.fromkeys(partitions, _FIRST), self._isolation).offsets)
+
+    def latest(self, partitions: Iterable[Partition]) -> Offsets:
+        """The end of each partition: with read_committed the last stable offset, before any open transaction."""
+        return dict(self.ends(partitions).offsets)
+
+    def ends(self, partitions: Iterable[Partition]) -> Standing:
+        """The same, with the leader epochs of now."""
+        return self._list(dict.fromkeys(partitions, _END), self._isolation)
+
+    def log_end(self, partitions: Iterable[Partition]) -> Offsets:
+        """The end of each partition whether or not transactions are open."""
+        return dict(self._list(dict.fromkeys(partitions, _END), IsolationLevel.READ_UNCOMMITTED).offsets)
+
+    def at_times(self, times_ms: Mapping[Partition, int]) -> Offsets:
+        """The first record of each partition from that time on; -1 where there is none yet."""
+        specs = {at: OffsetSpec.for_timestamp(ms) for at, ms in times_ms.items()}
+        return dict(self._list(specs, self._isolation).offsets)
+
+    def set_group(self, group: str, offsets: Mapping[Partition, int]) -> Future[Any]:
+        """Send a group's positions, and wait for nothing."""
+        at = [TopicPartition(topic, number, offset) for (topic, number), offset in offsets.items()]
+        wanted = ConsumerGroupTopicPartitions(group, at)
+        (sent,) = self._admin.alter_consumer_group_offsets([wanted], request_timeout=self.timeout_s).values()
+        return sent
+
+    def _described(self, name: str, answer: Future[Any]) -> Topic | None:
+        try:
+            found = answer.result()
+        except KafkaException as error:
+            code = error.args[0].code()
+            if code == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                return None
+            if code in (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.TOPIC_EXCEPTION):
+                reason = error.args[0].str()
+                raise ConfigError(f"topic {name!r} at {self.bootstrap_servers}: {reason}") from error
+            raise
+        topic_id = str(found.topic_id)
+        return Topic(None if topic_id == _NO_ID else topic_id, tuple(sorted(p.id for p in found.partitions)))
+
+    @staticmethod
+    def _configured(answer: Future[Any]) -> dict[str, str]:
+        try:
+            return {name: entry.value for name, entry in answer.result().items()}
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                return {}
+            raise
+
+    def _list(self, specs: Mapping[Partition, OffsetSpec], isolation: IsolationLevel) -> Standing:
+        if not specs:
+            return Standing()
+        asked = {TopicPartition(topic, number): spec for (topic, number), spec in specs.items()}
+
+        def ask(left_s: float) -> Standing:
+            answers = self._admin.list_offsets(asked, isolation_level=isolation, request_timeout=left_s)
+            found = {(at.topic, at.partition): answer.result() for at, answer in answers.items()}
+            epochs = {p: result.leader_epoch for p, result in found.items() if result.leader_epoch is not None}
+            return Standing({p: result.offset for p, result in found.items()}, {}, epochs)
+
+        return self._ask("asking for offsets", ask)
+
+    def _ask(self, what: str, ask: Callable[[float], T]) -> T:
+        """Until there is an answer, or the time is up: a partition without a leader, as in a restart, comes back."""
+        self._said.clear()
+        deadline = time.monotonic() + self.timeout_s
+        while True:
+            try:
+                return ask(max(0.1, deadline - time.monotonic()))
+            except KafkaException as error:
+                is_final = error.args[0].code() in (KafkaError._TIMED_OUT, *librdkafka.REFUSALS)
+                if is_final or time.monotonic() + _AGAIN_S > deadline:
+                    self._admin.poll(0)
+                    said = [*self._said, error.args[0]]
+                    raise client.unreachable(what, self.bootstrap_servers, self.timeout_s, said) from error
+                time.sleep(_AGAIN_S)
+            finally:
+                self._admin.poll(0)

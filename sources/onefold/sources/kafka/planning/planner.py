@@ -1,0 +1,187 @@
+"""Where the next batch of a stream begins and ends: questions to the broker, refusals, and arithmetic."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from onefold.core.errors import ConfigError, DataLoss, Retriable
+from onefold.sources.kafka.planning import starting
+from onefold.sources.kafka.planning.offset_snapshot import Offsets, Partition, Standing, names_of
+from onefold.sources.kafka.planning.offsets import Broker, OffsetRange, Topic
+from onefold.sources.kafka.planning.size_estimate import Sizes
+from onefold.sources.kafka.planning.subscription import SETTLE_S
+from onefold.sources.kafka.planning.truncation import check_not_truncated, deleted
+
+if TYPE_CHECKING:
+    from onefold.sources.kafka.source import KafkaSource
+
+__all__ = ["Planner", "limit", "not_behind", "ranges"]
+
+
+_ID_SETTLE_S = 1.0  # a broker that lags behind may know the topic that had the name before
+
+
+class Planner:
+    """Plans the batches of one source. Pickles, and opens its clients when a question comes up."""
+
+    def __init__(self, source: KafkaSource, frozen: Standing | None = None) -> None:
+        self.source = source
+        self._frozen = frozen  # by a pipeline, maybe long ago: what came later stands at its first record
+        self._initial: Standing | None = None
+        self._checked: Standing | None = None
+        self._is_kept = False
+        self._broker: Broker | None = None
+        self._sizes = Sizes(source)
+        self._whole: dict[Partition, tuple[int, int | None]] = {}  # not cut below that offset, by that epoch's leader
+
+    @property
+    def broker(self) -> Broker:
+        if self._broker is None:
+            self._broker = self.source.broker()
+        return self._broker
+
+    def initial(self) -> Standing:
+        """Where the first batch begins. Asked of the broker at most once, however often Spark asks."""
+        if self._initial is None:
+            if self.source.starting_offsets == "ledger" and self._frozen is None:
+                raise ConfigError(
+                    "startingOffsets=ledger: only a pipeline knows its ledger. Read with pipeline.read(spark,"
+                    " KafkaSource(..., starting_offsets='ledger')), which passes explicit positions"
+                )
+            self._initial = self._frozen or Standing.of(self.source.initial_positions(self.broker))
+        return self._initial
+
+    def ends(self, start: Standing) -> Standing:
+        """Where all topics of the source end now. Raises `DataLoss` where that does not go on from `start`."""
+        topics = self._check(start)
+        seen = self.broker.ends([(topic, number) for topic, found in topics.items() for number in found.partitions])
+        at = {partition: offset for partition, offset in start.offsets.items() if partition[0] in topics}
+        ends = not_behind(self.broker, at, dict(seen.offsets))
+        self._check_kept(at)
+        whole = {p: (offset, seen.epochs.get(p)) for p, offset in at.items()}
+        asked = {p: epoch for p, epoch in start.epochs.items() if p in at and self._whole.get(p) != whole[p]}
+        check_not_truncated(self.source, Standing(at, {}, asked), seen)
+        self._whole = whole
+        ids = {topic: found.id for topic, found in topics.items() if found.id is not None}
+        return Standing(ends, ids, seen.epochs)
+
+    def next(self, start: Standing, seen: Standing, goal: Mapping[Partition, int], records_max: int | None) -> Standing:
+        """The end of the next batch: on the way from `start` to `goal`, which was `seen`, as far as the limits let."""
+        bytes_max = self.source.max_bytes_per_trigger
+        if bytes_max is not None:
+            by_bytes = self._sizes.records_in(bytes_max, start.offsets, goal)
+            records_max = by_bytes if records_max is None else min(records_max, by_bytes)
+        end = start.moved_to(limit(start.offsets, goal, records_max), seen)
+        self._checked = end
+        return end
+
+    def check_again(self, start: Standing, end: Standing) -> None:
+        """A batch that was planned before a restart is read from the topics of now: are they the same ones?"""
+        if end != self._checked:
+            self._check(Standing({**start.offsets, **end.offsets}, {**start.ids, **end.ids}))
+            self._check_kept({p: offset for p, offset in start.offsets.items() if offset < end.offsets.get(p, 0)})
+
+    def _check_kept(self, start: Offsets) -> None:
+        """Raise `DataLoss` if Kafka has deleted what a stream is to start with: once for its life, since a reader comes
+        upon what is deleted later. A kept consumer may still hold such records, and its next start would not."""
+        if self._is_kept or not start:
+            return
+        first = self.broker.earliest(start)
+        for partition, offset in sorted(start.items()):
+            if first[partition] > offset:
+                raise deleted(f"{partition[0]}/{partition[1]}", offset, first[partition])
+        self._is_kept = True
+
+    def _check(self, start: Standing) -> Mapping[str, Topic]:
+        known = {topic for topic, _ in start.offsets}
+        self.source.subscription.check_continues(known, "the checkpoint")
+        deadline = time.monotonic() + _ID_SETTLE_S
+        while True:
+            topics = self.source.subscription.find(self.broker, known)
+            try:
+                starting.check_ids(start.ids, topics)
+                return topics
+            except DataLoss:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(_ID_SETTLE_S / 4)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_broker": None}
+
+
+def limit(start: Mapping[Partition, int], latest: Mapping[Partition, int], records_max: int | None) -> Offsets:
+    """The end of the next batch: at most `records_max` offsets after `start`, shared in proportion to the lag.
+
+    Every partition that lags gets at least one, so that none starves (so a bound below the number of lagging
+    partitions is exceeded by their number). A partition without a start stands at 0; none goes beyond its latest,
+    nor behind its start.
+    """
+    lag = {p: max(0, end - start.get(p, 0)) for p, end in latest.items()}
+    total = sum(lag.values())
+    if records_max is None or total <= records_max:
+        return {p: start.get(p, 0) + lag[p] for p in latest}
+    lagging = sum(behind > 0 for behind in lag.values())
+    beyond = max(0, records_max - lagging)  # what there is to share once each has its one
+    share = {p: 1 + (n - 1) * beyond // max(1, total - lagging) if n else 0 for p, n in lag.items()}
+    rest = records_max - sum(share.values())
+    for p in sorted(lag, key=lambda p: lag[p] - share[p], reverse=True):  # what the rounding down left over
+        if rest <= 0:
+            break
+        more = min(rest, lag[p] - share[p])
+        share[p] += more
+        rest -= more
+    return {p: start.get(p, 0) + share[p] for p in latest}
+
+
+def ranges(
+    start: Mapping[Partition, int], end: Mapping[Partition, int], ids: Mapping[str, str] | None = None
+) -> list[OffsetRange]:
+    """One range for each partition that has anything between the two. A partition without a start stands at 0."""
+    ids = ids or {}
+    for (topic, number), offset in start.items():
+        if offset > end.get((topic, number), -1):
+            raise DataLoss(
+                f"{topic}/{number}: this batch would start at {offset} and end at {end.get((topic, number), 'nothing')}"
+                ": the checkpoint and the starting offsets belong to different runs, or the topic was made anew"
+            )
+    return [
+        OffsetRange(topic, number, start.get((topic, number), 0), offset, ids.get(topic))
+        for (topic, number), offset in sorted(end.items())
+        if offset > start.get((topic, number), 0)
+    ]
+
+
+def not_behind(broker: Broker, start: Mapping[Partition, int], latest: Offsets) -> Offsets:
+    """`latest`, once no partition ends before its start; raises `DataLoss` if one stays behind.
+
+    A start beyond the last stable offset is none: it was found with read_uncommitted, or given by hand.
+    """
+    deadline = time.monotonic() + SETTLE_S
+    while True:
+        behind = sorted(p for p, offset in start.items() if latest.get(p, -1) < offset)
+        if not behind:
+            return latest
+        try:
+            end = broker.log_end([p for p in behind if p in latest])
+            if all(end.get(p, -1) >= start[p] for p in behind):
+                return latest | {p: start[p] for p in behind}
+            if time.monotonic() > deadline:
+                lost = next(p for p in behind if end.get(p, -1) < start[p])
+                raise _beyond_the_end(lost, start[lost], end.get(lost))
+            time.sleep(0.5)  # a new leader may not know the old end yet
+            latest = broker.latest(latest)
+        except Retriable as error:
+            raise Retriable(f"{error} (checking whether {names_of(behind)} lost records)") from error
+
+
+def _beyond_the_end(partition: Partition, offset: int, end: int | None) -> DataLoss:
+    topic, number = partition
+    now = f"the partition now ends at {end}" if end is not None else "the partition is gone"
+    return DataLoss(
+        f"{topic}/{number}: the next offset to read is {offset}, but {now}. The topic was deleted and made anew, or its"
+        " log was cut (an unclean leader election, a lost disk). Restore it, or accept the loss: start over under a new"
+        " pipeline name with explicit startingOffsets for every partition"
+    )

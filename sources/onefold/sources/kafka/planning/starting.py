@@ -1,0 +1,239 @@
+"""Where a first batch starts: what a user may write, and what becomes of it once the broker was asked."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+from onefold.core.errors import ConfigError, DataLoss
+from onefold.core.positions import FROM, LEADER_EPOCHS, TOPIC_ID
+from onefold.sources.kafka.planning.offset_snapshot import Offsets, Partition, Standing, names_of
+
+if TYPE_CHECKING:
+    from onefold.sources.kafka.planning.offsets import Broker, Topic
+    from onefold.sources.kafka.planning.subscription import Subscription
+
+__all__ = [
+    "EARLIEST",
+    "KEYWORDS",
+    "LATEST",
+    "Place",
+    "Start",
+    "StartingOffsets",
+    "check_ids",
+    "of_options",
+    "parse",
+    "resolve",
+    "text_of",
+]
+
+LATEST, EARLIEST = -1, -2  # as in Spark's startingOffsets, and in Kafka's own ListOffsets
+KEYWORDS = ("earliest", "latest", "ledger")
+
+Place = int | datetime  # an offset, EARLIEST or LATEST; or the first record from that time on
+StartingOffsets = str | datetime | Mapping[str, str | datetime | Mapping[str, int | str | datetime]]
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_WORDS: dict[str, Place] = {"earliest": EARLIEST, "latest": LATEST}
+
+
+@dataclass(frozen=True)
+class Start:
+    """A place for every partition, or for those of a topic, or for one; the narrower one counts."""
+
+    every: Place | None = None
+    topics: Mapping[str, Place] = field(default_factory=dict)
+    partitions: Mapping[Partition, Place] = field(default_factory=dict)
+    ids: Mapping[str, str] = field(default_factory=dict)
+
+    def place(self, partition: Partition) -> Place | None:
+        return self.partitions.get(partition, self.topics.get(partition[0], self.every))
+
+
+def text_of(starting: StartingOffsets) -> str:
+    """As it goes through options, and pickles: a word, a time, or JSON."""
+    if isinstance(starting, str):
+        return starting
+    return starting.isoformat() if isinstance(starting, datetime) else json.dumps(starting, default=_iso)
+
+
+def of_options(given: Mapping[str, str]) -> str:
+    """What a data source's options say of it, Spark's own two options for times included."""
+    names = [name for name in ("startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp") if name in given]
+    if len(names) > 1:
+        raise ConfigError(f"give {names[0]} or {names[1]}, not both")
+    text = given[names[0]] if names else "earliest"
+    match names:
+        case ["startingTimestamp"]:
+            return _time_of(names[0], text)
+        case ["startingOffsetsByTimestamp"]:
+            try:
+                value = {t: {p: _time_of(names[0], ms) for p, ms in by.items()} for t, by in json.loads(text).items()}
+            except (ValueError, AttributeError):
+                raise ConfigError(
+                    f'{names[0]} is JSON such as {{"orders": {{"0": 1763692380000}}}}, in milliseconds, not {text!r}'
+                ) from None
+            return json.dumps(value)
+    return text.strip().lower() if text.strip().lower() in KEYWORDS else text
+
+
+def _time_of(name: str, ms: str | int) -> str:
+    try:
+        return (_EPOCH + timedelta(milliseconds=int(ms))).isoformat(timespec="milliseconds")
+    except (ValueError, TypeError, OverflowError):
+        raise ConfigError(f"{name}: {ms!r} is no time in milliseconds since 1970") from None
+
+
+def parse(name: str, text: str, subscription: Subscription) -> Start:
+    """What the option `name` says; raises `ConfigError` with what is wrong."""
+    example = subscription.topics[0] if subscription.topics else "orders"
+    form = (
+        f'{name} is earliest, latest, a time such as 2026-11-20T00:00:00Z, or JSON such as {{"{example}": {{"0": 17}}}}'
+    )
+    if (place := _word_or_time(name, text)) is not None:
+        return Start(every=place)
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise ConfigError(f"{form}, not {text!r} ({error}){_near(text, KEYWORDS)}") from None
+    if not isinstance(value, dict) or not all(isinstance(by, dict | str) for by in value.values()):
+        raise ConfigError(f"{form}, not {text!r}")
+    topics: dict[str, Place] = {}
+    partitions: dict[Partition, Place] = {}
+    ids: dict[str, str] = {}
+    for topic, by in value.items():
+        if topic in subscription.forgotten:
+            continue  # a pipeline's positions keep it
+        if not subscription.covers(topic):
+            raise ConfigError(
+                f"{name} names the topic {topic!r}, which is not subscribed to{_near(topic, subscription.topics)}"
+            )
+        if isinstance(by, str):
+            topics[topic] = _place(f"{name}: {topic}", by)
+            continue
+        for partition, offset in by.items():
+            if partition == TOPIC_ID:
+                ids[topic] = str(offset)
+            elif partition not in (LEADER_EPOCHS, FROM):
+                if not partition.isdigit():
+                    raise ConfigError(f'{name}: {topic}/{partition}: a partition is a number such as "0"')
+                partitions[topic, int(partition)] = _place(f"{name}: {topic}/{partition}", offset)
+    return Start(None, topics, partitions, ids)
+
+
+def resolve(broker: Broker, topics: Mapping[str, Topic], start: Start) -> Standing:
+    """An offset for every partition. Raises `ConfigError` where one is left out, does not exist, or ends before its
+    offset, and `DataLoss` where the record at an offset was deleted, or the topic made anew."""
+    there = [(topic, number) for topic, found in topics.items() for number in found.partitions]
+    if unknown := sorted(start.partitions.keys() - set(there)):
+        raise ConfigError(f"startingOffsets names {names_of(unknown)}, which Kafka does not have: take it out")
+    places = {partition: start.place(partition) for partition in there}
+    if missing := [partition for partition, place in places.items() if place is None]:
+        raise ConfigError(
+            f"startingOffsets leaves out {names_of(missing)}: give an offset for every partition, -2 for the earliest"
+            " or -1 for the latest"
+        )
+    check_ids(start.ids, topics)
+    # The ends first: a record that arrives while we ask is then after "latest", and not between a time and the end.
+    ends = broker.ends(there)
+    given: Offsets = {partition: place for partition, place in places.items() if isinstance(place, int)}
+    if explicit := {partition: offset for partition, offset in given.items() if offset >= 0}:
+        _check_within(explicit, broker.earliest(explicit), broker.log_end(explicit))
+    found = given | _at_times(broker, places)
+    if early := [partition for partition, offset in found.items() if offset == EARLIEST]:
+        found |= broker.earliest(early)
+    found |= {partition: ends.offsets[partition] for partition, offset in found.items() if offset == LATEST}
+    ids = {topic: described.id for topic, described in topics.items() if described.id is not None}
+    return Standing(found, ids, ends.epochs)
+
+
+def resolve_end(broker: Broker, latest: Standing, end: Start) -> Offsets:
+    """Where a bounded read ends: an offset for each partition of `latest`, none beyond it."""
+    places = {partition: end.place(partition) for partition in latest.offsets}
+    if missing := [partition for partition, place in places.items() if place is None]:
+        raise ConfigError(f"endingOffsets leaves out {names_of(missing)}: give every partition, -1 for the latest")
+    if unknown := sorted(end.partitions.keys() - latest.offsets.keys()):
+        raise ConfigError(f"endingOffsets names {names_of(unknown)}, which Kafka does not have: take it out")
+    _refuse_others(end.ids, latest.ids)
+    found = {p: place for p, place in places.items() if isinstance(place, int)} | _at_times(broker, places)
+    for (topic, number), offset in found.items():
+        last = latest.offsets[topic, number]
+        if offset > last or offset == EARLIEST:
+            raise ConfigError(f"endingOffsets: {topic}/{number} ends at {last} (-1), so {offset} cannot be read")
+    return {partition: latest.offsets[partition] if offset == LATEST else offset for partition, offset in found.items()}
+
+
+def check_ids(known: Mapping[str, str], topics: Mapping[str, Topic]) -> None:
+    """Raise `DataLoss` if a topic is another one than that of which there are positions."""
+    _refuse_others(known, {name: topic.id for name, topic in topics.items() if topic.id is not None})
+
+
+def _refuse_others(known: Mapping[str, str], now: Mapping[str, str]) -> None:
+    for topic, name in known.items():
+        if now.get(topic, name) != name:
+            raise DataLoss(
+                f"{topic}: the topic was deleted and made anew: its id is {now[topic]} now, and the positions are of"
+                f" the topic {name}. Nothing of the new one was read, and what was not read of the old one is lost."
+                " Accept that openly: read the new one under a new pipeline name, or, in plain Spark, with a new"
+                " checkpoint"
+            )
+
+
+def _at_times(broker: Broker, places: Mapping[Partition, Place | None]) -> Offsets:
+    """The first record from a time on; LATEST where there is none yet."""
+    times = {partition: place for partition, place in places.items() if isinstance(place, datetime)}
+    found = broker.at_times({partition: (at - _EPOCH) // timedelta(milliseconds=1) for partition, at in times.items()})
+    return {partition: offset if offset >= 0 else LATEST for partition, offset in found.items()}
+
+
+def _check_within(given: Offsets, first: Offsets, end: Offsets) -> None:
+    for (topic, number), offset in given.items():
+        at = (topic, number)
+        if offset > end[at]:
+            raise ConfigError(
+                f"startingOffsets: {topic}/{number} is to start at {offset}, and ends at {end[at]}: correct the offset"
+                " (-1 for the end); or is this another topic of the same name?"
+            )
+        if offset < first[at]:
+            raise DataLoss(
+                f"startingOffsets: {topic}/{number} is to start at {offset}, but Kafka has deleted everything before"
+                f" {first[at]} (retention, or delete_records). Start at {first[at]}, or at -2, to accept the loss"
+            )
+
+
+def _place(where: str, value: object) -> Place:
+    if isinstance(value, str) and (place := _word_or_time(where, value)) is not None:
+        return place
+    if isinstance(value, bool) or not isinstance(value, int) or value < EARLIEST:
+        raise ConfigError(
+            f"{where}: an offset is a whole number from 0, or -1 for the latest, or -2 for the earliest; or it is"
+            f" earliest, latest, or a time such as 2026-11-20T00:00:00Z; not {value!r}"
+        )
+    return value
+
+
+def _word_or_time(where: str, text: str) -> Place | None:
+    if text in _WORDS:
+        return _WORDS[text]
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    if at.tzinfo is None:
+        raise ConfigError(f"{where}: the time {text!r} has no zone: write {at.isoformat()}Z for UTC, or +01:00")
+    return at
+
+
+def _iso(value: object) -> str:
+    if isinstance(value, datetime):
+        return value.isoformat()
+    raise TypeError(f"starting_offsets: {value!r} is no offset and no time")
+
+
+def _near(name: str, known: tuple[str, ...]) -> str:
+    close = difflib.get_close_matches(name, list(known), 1)
+    return f"; did you mean {close[0]!r}?" if close else ""

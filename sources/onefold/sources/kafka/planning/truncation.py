@@ -1,0 +1,105 @@
+"""Was a log cut below what we have read, and written on since? The leader epochs tell (KIP-101, KIP-320).
+
+A position keeps the leader epoch that it was found under. While the leader is the same, nothing was cut. Under another
+one, the broker is asked where that epoch ended: before the position means that records which were read are no longer
+in the log, and that others are below the position which were never read. librdkafka asks this on every seek.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from onefold.clients.kafka import consumer_config as client
+from onefold.core.errors import DataLoss
+from onefold.sources.kafka.planning.offset_snapshot import Partition, Standing
+
+if TYPE_CHECKING:
+    from onefold.sources.kafka.source import KafkaSource
+
+__all__ = ["check_not_truncated", "deleted", "is_truncation", "truncated"]
+
+_TRUNCATED = KafkaError(KafkaError._LOG_TRUNCATION).str()
+_ANSWERS = (KafkaError._PARTITION_EOF, KafkaError._AUTO_OFFSET_RESET)
+_ASKED_MAX = 100  # partitions at once: each seek is a request of its own
+
+
+def is_truncation(error: KafkaError) -> bool:
+    """librdkafka reports it as the reason of an offset reset."""
+    return error.code() == KafkaError._LOG_TRUNCATION or _TRUNCATED in error.str()
+
+
+def truncated(partition: str, offset: int, said: str) -> DataLoss:
+    return DataLoss(
+        f"{partition}: the log was cut below {offset}, up to where it had been read, and written on since ({said}): an"
+        " unclean leader election, or a lost disk. Records that were read are gone from Kafka, and others with lower"
+        " offsets were never read. Compare with `onefold verify`, or accept the loss: start over under a new pipeline"
+        " name with explicit startingOffsets"
+    )
+
+
+def deleted(where: object, offset: int, first: int) -> DataLoss:
+    return DataLoss(
+        f"{where}: the first offset still wanted is {offset}, but Kafka has deleted everything before "
+        f"{first} (retention, or delete_records). Restore those records if you can (a mirror, a backup) at the "
+        "same offsets; or accept the loss openly: start over under a new pipeline name with explicit "
+        f"startingOffsets, this partition at {first}. Then raise retention.ms or read more often"
+    )
+
+
+def check_not_truncated(source: KafkaSource, start: Standing, seen: Standing) -> None:
+    """Raise `DataLoss` if a partition's log was cut below its start. Asks only where the leader epoch has changed."""
+    suspects = [
+        p for p, epoch in start.epochs.items() if start.offsets.get(p, 0) > 0 and seen.epochs.get(p, epoch) != epoch
+    ]
+    for first in range(0, len(suspects), _ASKED_MAX):
+        some = sorted(suspects)[first : first + _ASKED_MAX]
+        _ask(source, {p: TopicPartition(*p, start.offsets[p], leader_epoch=start.epochs[p]) for p in some})
+
+
+def _ask(source: KafkaSource, at: Mapping[Partition, TopicPartition]) -> None:
+    said: list[KafkaError] = []
+    settings = {**source.settings, "isolation.level": "read_uncommitted"}  # ends are told while transactions are open
+    config = client.consumer_config(source.bootstrap_servers, settings)
+    try:
+        consumer = Consumer(
+            {**config, "fetch.message.max.bytes": "1", "error_cb": said.append, "logger": client.LOGGER}
+        )
+    except KafkaException as error:
+        raise client.refused_by_client(error) from error
+    deadline = time.monotonic() + source.timeout_s
+    try:
+        consumer.assign(list(at.values()))
+        to_seek, waiting = dict(at), set(at)
+        while waiting:
+            to_seek = {p: where for p, where in to_seek.items() if not _sought(consumer, where)}
+            for message in consumer.consume(100, 0.1):
+                failed, partition = message.error(), (message.topic() or "", message.partition() or 0)
+                if failed is not None and is_truncation(failed):
+                    raise truncated(f"{partition[0]}/{partition[1]}", at[partition].offset, failed.str())
+                if failed is not None and failed.code() not in _ANSWERS:
+                    said.append(failed)
+                elif partition in waiting and partition not in to_seek:
+                    waiting.discard(partition)  # a record, the end, or an offset that is gone, which the reader reports
+                    consumer.incremental_unassign([at[partition]])
+            if time.monotonic() > deadline:
+                names = ", ".join(f"{topic}/{number}" for topic, number in sorted(waiting)[:5])
+                raise client.unreachable(
+                    f"asking whether {names} was cut", source.bootstrap_servers, source.timeout_s, said[-5:]
+                )
+    finally:
+        consumer.close()
+
+
+def _sought(consumer: Consumer, where: TopicPartition) -> bool:
+    """Whether the seek, which makes librdkafka ask, is under way: a partition must have been started before."""
+    try:
+        consumer.seek(where)
+    except KafkaException as error:
+        if error.args[0].code() in (KafkaError._STATE, KafkaError._PREV_IN_PROGRESS):
+            return False
+        raise
+    return True
