@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from onefold.core import Committable, EpochRecord, LastResource, Positions, Range, Sink, SinkKind, TaskId
-from onefold.core.protocol.coordinator import Driver
+from onefold.core.protocol.coordinator import Coordinator
 from onefold.core.protocol.effects import EpochRequest, Pause
 from onefold.core.protocol.epoch import Initial, epoch, start
 from onefold.core.store.checkpoint_store import CheckpointStore
@@ -48,7 +48,7 @@ class Epochs:
         kind = sink.guarantee().kind
         self._write_through = (sink.name,) if kind is SinkKind.WRITE_THROUGH else ()
         self._store = CheckpointStore(store_url)
-        self._driver = Driver(pipeline, self._store, {sink.name: sink.recover(pipeline)}, _stop)
+        self._driver = Coordinator(pipeline, self._store, {sink.name: sink.recover(pipeline)}, _stop)
         self._started = self._driver.run(start((sink.name,), Initial(_position(0))))
         committer = self._driver.committers[sink.name] = sink.open(pipeline, schema)
         if kind is SinkKind.LAST_RESOURCE:

@@ -11,7 +11,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from onefold.sources import KafkaSource
 from onefold.sources.kafka import OffsetRange, Planner, Records, fetch, ranges
-from onefold.sources.kafka.planning.offset_snapshot import Standing
+from onefold.sources.kafka.planning.offset_snapshot import OffsetSnapshot
 
 QUIET = {"log_level": 0}
 
@@ -60,7 +60,7 @@ def offsets_in(records: Records) -> list[int]:
 class Stream:
     """The batches of a source as Spark would ask for them: plan, read, and go on from there."""
 
-    def __init__(self, source: KafkaSource, start: Standing | None = None) -> None:
+    def __init__(self, source: KafkaSource, start: OffsetSnapshot | None = None) -> None:
         self.source, self.planner = source, Planner(source, start)
         self.at = self.planner.initial()
 
@@ -77,4 +77,4 @@ class Stream:
 
     def restarted(self) -> Stream:
         """Another process, which has nothing but what the checkpoint holds."""
-        return Stream(self.source, Standing.from_nested(self.at.nested()))
+        return Stream(self.source, OffsetSnapshot.from_nested(self.at.nested()))

@@ -20,7 +20,7 @@ import pytest
 
 from onefold.core import Committable, EpochRecord, LastResource, Positions, Range, Sink, SinkKind, TaskId
 from onefold.core.protocol import coordinator
-from onefold.core.protocol.coordinator import Driver
+from onefold.core.protocol.coordinator import Coordinator
 from onefold.core.protocol.effects import EpochRequest
 from onefold.core.protocol.epoch import Initial, Outcome, Started, epoch, start, sweep
 from onefold.core.protocol.patience import Patience
@@ -50,7 +50,7 @@ class Life(Generic[S]):
         self.patience = patience or Patience(NO_PATIENCE_S)
         self.store = CheckpointStore(store or sinks[0].store_url() or "")
         committers = {s.name: self.patience.insist(partial(s.recover, pipeline), "recover") for s in sinks}
-        self.driver = Driver(pipeline, self.store, committers, self.patience)
+        self.driver = Coordinator(pipeline, self.store, committers, self.patience)
         self.started: Started | None = None
         self.may_come_late: tuple[str, ...] = ()
 

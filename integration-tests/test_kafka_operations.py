@@ -24,7 +24,7 @@ from onefold.local import KafkaServer
 from onefold.sources import KafkaSource
 from onefold.sources.kafka import LagMeter, OffsetRange, close_consumers, fetch
 from onefold.sources.kafka.config.groups import GroupPositions
-from onefold.sources.kafka.planning.offset_snapshot import Standing
+from onefold.sources.kafka.planning.offset_snapshot import OffsetSnapshot
 
 pytestmark = pytest.mark.servers
 Topic = Callable[..., str]
@@ -105,7 +105,7 @@ class Crashed:
     """The broker died while a range of `mid` was being read, and lost the tail of the log of `cut`."""
 
     mid_read: list[int]
-    cut_at: Standing
+    cut_at: OffsetSnapshot
 
 
 @pytest.fixture(scope="module")
@@ -145,7 +145,7 @@ def test_a_log_that_was_cut_and_written_on_is_a_loss_though_it_is_longer_than_th
     produce(secure.servers, "cut", 100)
     with pytest.raises(DataLoss, match=r"cut/0: the log was cut below 50, up to where it had been read"):
         Stream(source, crashed.cut_at).batch()
-    below = Standing({("cut", 0): end - 1}, crashed.cut_at.ids, crashed.cut_at.epochs)
+    below = OffsetSnapshot({("cut", 0): end - 1}, crashed.cut_at.ids, crashed.cut_at.epochs)
     assert len(Stream(source, below).batch()) == 101  # nothing of it had been read
 
 

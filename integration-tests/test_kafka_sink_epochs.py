@@ -21,7 +21,17 @@ from kafka_reading import Reader, open_transactions, stable_and_end
 from lives import Epochs
 
 from onefold.clients.kafka.cluster import Cluster
-from onefold.core import Committable, Committer, Damaged, Decided, LedgerEntry, Member, Positions, TaskId, WorkLost
+from onefold.core import (
+    Committable,
+    CommittedPart,
+    Committer,
+    Damaged,
+    Decided,
+    LedgerEntry,
+    Positions,
+    TaskId,
+    WorkLost,
+)
 from onefold.core.testing import check_sink
 from onefold.local import KafkaServer
 from onefold.sinks import KafkaSink
@@ -237,7 +247,7 @@ def test_a_commit_that_was_cut_short_shows_as_a_member_though_another_transactio
     txn_admin.end(cluster, [Handle.parse(second.handle)], commit=True)
     cluster.close()
     for any_process in (committer, world.sink().recover("p")):
-        assert any_process.ledger() == LedgerEntry(0, 0, 0, Positions(), "", (Member(7, 1, 1234),))
+        assert any_process.ledger() == LedgerEntry(0, 0, 0, Positions(), "", (CommittedPart(7, 1, 1234),))
     assert world.reader.ids() == [], "a reader waits for the first"
     committer.abort([first])
     assert sorted(world.reader.ids()) == [5, 6, 7, 8, 9]
@@ -247,7 +257,7 @@ def test_the_ledger_goes_on_after_another_process_wrote_it(world: World) -> None
     mine, theirs = (world.sink().recover("p") for _ in range(2))
     entries = [LedgerEntry(n, 1, 1000 + n, Positions.of({"t/0": n}), "store") for n in (1, 2, 3)]
     for committer, entry in zip((mine, theirs, mine), entries, strict=True):
-        committer.record(entry)
+        committer.write_ledger(entry)
         assert mine.ledger() == theirs.ledger() == entry
     mine.close()
     theirs.close()

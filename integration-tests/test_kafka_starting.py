@@ -19,7 +19,7 @@ from onefold.core.positions import Positions, Relation
 from onefold.sources import KafkaSource
 from onefold.sources.kafka import Broker, OffsetRange, close_consumers, fetch
 from onefold.sources.kafka.fetching.fetcher import consumers_made
-from onefold.sources.kafka.planning.offset_snapshot import Standing
+from onefold.sources.kafka.planning.offset_snapshot import OffsetSnapshot
 
 pytestmark = pytest.mark.servers
 Topic = Callable[..., str]
@@ -143,14 +143,14 @@ def test_positions_from_before_there_were_ids_go_on_and_know_their_topic_from_th
 ) -> None:
     topic = kafka_topic(partitions=1)
     produce(servers, topic, 5)
-    stream = Stream(KafkaSource(topic, bootstrap_servers=servers), Standing.from_nested({topic: {"0": 3}}))
-    stream.at = Standing({(topic, 0): 5})
+    stream = Stream(KafkaSource(topic, bootstrap_servers=servers), OffsetSnapshot.from_nested({topic: {"0": 3}}))
+    stream.at = OffsetSnapshot({(topic, 0): 5})
     assert stream.batch() == []
     assert stream.at.nested() == {topic: {"0": 5}}
     produce(servers, topic, 1)
     assert len(stream.batch()) == 1
     assert stream.at.ids.keys() == {topic}
-    old, new = Standing({(topic, 0): 6}).positions(), stream.at.positions()
+    old, new = OffsetSnapshot({(topic, 0): 6}).positions(), stream.at.positions()
     assert old.relation_to(new) is Relation.SAME
 
 

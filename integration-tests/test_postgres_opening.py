@@ -138,7 +138,7 @@ def test_at_least_once_says_that_it_protects_nothing(postgres_url: str, ask: Ask
     committer.verify([one])
     committer.commit(decided(one), [one])
     committer.abort([one])
-    committer.record(entry())
+    committer.write_ledger(entry())
     assert committer.ledger() == entry()
     assert ask.ids() == [1, 2, 3]
     assert ask.parts() == []

@@ -16,7 +16,7 @@ import psycopg
 import pytest
 from calls import BATCH, DELIVERIES, SCHEMA, Ask, decided, entry, eventually, merge, prepared, task
 
-from onefold.core.contract import Member, SinkKind
+from onefold.core.contract import CommittedPart, SinkKind
 from onefold.core.errors import ConfigError, Damaged, Fenced, InDoubt, Retriable, WorkLost
 from onefold.sinks import PostgresSink
 
@@ -50,9 +50,9 @@ def test_a_commit_that_is_repeated_finds_it_done(postgres_url: str, ask: Ask) ->
     for _ in range(2):
         sink.recover("p").commit(decided(one, two), [one, two])
     assert len(ask.ids()) == 6
-    committer.record(entry(epoch=1))
+    committer.write_ledger(entry(epoch=1))
     committer.commit(decided(one, two), [one, two])
-    committer.record(entry(epoch=2))
+    committer.write_ledger(entry(epoch=2))
     assert ask.parts() == []
     committer.commit(decided(one, two), [one, two])
     assert len(ask.ids()) == 6
@@ -142,7 +142,7 @@ def test_a_zombies_late_prepare_is_never_visible_and_one_sweep_removes_it(postgr
     zombie.write(BATCH)
     mine = prepared(sink, task(generation=2))
     committer.commit(decided(mine), [mine])
-    committer.record(entry(1, 2))
+    committer.write_ledger(entry(1, 2))
     late = zombie.prepare()
     assert late is not None
     assert ask.ids() == [1, 2, 3]
@@ -159,9 +159,9 @@ def test_a_connection_that_dies_while_committing_is_in_doubt(postgres_url: str, 
         holder.execute("LOCK onefold_sinks.onefold_ledger IN ACCESS EXCLUSIVE MODE")
         with subprocess.Popen([sys.executable, "-c", _KILLER, postgres_url]) as killer:
             with pytest.raises(InDoubt, match="epoch 1"):
-                committer.record(entry())
+                committer.write_ledger(entry())
             assert killer.wait(10) == 0
-    committer.record(entry())
+    committer.write_ledger(entry())
     committer.abort([one])
 
 
@@ -183,13 +183,13 @@ _KILLER = textwrap.dedent("""
 def test_a_ledger_rows_epoch_and_generation_only_grow(postgres_url: str, ask: Ask) -> None:
     committer = PostgresSink(postgres_url, "t").recover("p")
     assert committer.ledger() is None
-    committer.record(entry(5, 2))
-    committer.record(entry(5, 2))
-    committer.record(entry(5, 3))
+    committer.write_ledger(entry(5, 2))
+    committer.write_ledger(entry(5, 2))
+    committer.write_ledger(entry(5, 3))
     for older in (entry(5, 2), entry(4, 9), entry(6, 2)):
         with pytest.raises(Fenced, match=r"epoch 5 of generation 3|taken over by generation 3"):
-            committer.record(older)
-    committer.record(entry(6, 3))
+            committer.write_ledger(older)
+    committer.write_ledger(entry(6, 3))
     assert committer.ledger() == entry(6, 3)
     assert ask("SELECT epoch, positions FROM onefold_sinks.onefold_ledger") == [(6, {"t/0": 9})]
 
@@ -197,13 +197,13 @@ def test_a_ledger_rows_epoch_and_generation_only_grow(postgres_url: str, ask: As
 def test_the_ledger_shows_committed_members_beyond_it(postgres_url: str, ask: Ask) -> None:
     sink = PostgresSink(postgres_url, "t", delivery="two_phase")
     committer = sink.open("p", SCHEMA)
-    committer.record(entry(1))
+    committer.write_ledger(entry(1))
     one, two = prepared(sink, task(epoch=2)), prepared(sink, task(epoch=2))
     assert committer.ledger() == entry(1)
     committer.commit(decided(one), [one])
-    assert committer.ledger() == entry(1, members=(Member(2, 1, 1002),))
+    assert committer.ledger() == entry(1, members=(CommittedPart(2, 1, 1002),))
     committer.commit(decided(one, two), [one, two])
-    committer.record(entry(2))
+    committer.write_ledger(entry(2))
     assert committer.ledger() == entry(2)
     assert len(ask.parts()) == 2
 

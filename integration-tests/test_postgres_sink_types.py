@@ -48,7 +48,7 @@ def load(url: str, table: str, batch: pa.RecordBatch, delivery: str, batches: in
             committer.merge(connection, record, record.manifest, entry)
         engine.dispose()
     committer.commit(Decided(record), record.manifest)
-    committer.record(entry)
+    committer.write_ledger(entry)
     committer.close()
     return sink
 

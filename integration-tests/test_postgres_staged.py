@@ -94,7 +94,7 @@ def test_a_merge_under_an_older_generation_than_the_ledgers_is_fenced_and_moves_
 ) -> None:
     sink = PostgresSink(postgres_url, "t", delivery="staged")
     committer = sink.open("p", SCHEMA)
-    committer.record(entry(epoch=1, generation=2))
+    committer.write_ledger(entry(epoch=1, generation=2))
     one = prepared(sink)
     with pytest.raises(Fenced, match="generation 2"):
         merge(sink, committer, one)
@@ -130,7 +130,7 @@ def test_a_zombies_old_decision_drops_no_stage_that_its_successor_is_about_to_fi
     live = PostgresSink(postgres_url, "t", delivery="staged")
     committer = live.recover("p")
     committer.commit(decided(one), [one])
-    committer.record(entry(1, generation=2))
+    committer.write_ledger(entry(1, generation=2))
     committer = live.open("p", SCHEMA.append(pa.field("more", pa.int32())))
     its.commit(decided(one), [one])
     two = prepared(live, task(2, 2), BATCH.append_column("more", pa.array([7, 8, 9], pa.int32())))

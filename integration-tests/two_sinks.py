@@ -27,7 +27,7 @@ from onefold.core.protocol.patience import Patience
 from onefold.sinks import HBaseSink, PostgresSink
 from onefold.sources import KafkaSource
 from onefold.sources.kafka import OffsetRange, Planner, ranges, read
-from onefold.sources.kafka.planning.offset_snapshot import Standing
+from onefold.sources.kafka.planning.offset_snapshot import OffsetSnapshot
 from onefold.spark.runtime.writers import write_task
 
 __all__ = ["OPENED", "PARTS", "RECOVERED", "Driver", "Job", "Orders"]
@@ -179,7 +179,7 @@ def _run(life: Life[Sink], started: Started, planner: Planner, schema: pa.Schema
         until = None
         if end == at:
             return
-        wanted = ranges(Standing.of(at).offsets, Standing.of(end).offsets, end.topic_ids())
+        wanted = ranges(OffsetSnapshot.of(at).offsets, OffsetSnapshot.of(end).offsets, end.topic_ids())
 
         def write(record: EpochRecord, wanted: list[OffsetRange] = wanted) -> tuple[Committable, ...]:
             """A task for each partition."""
@@ -194,6 +194,6 @@ def _run(life: Life[Sink], started: Started, planner: Planner, schema: pa.Schema
 
 
 def _next(planner: Planner, at: Positions, rows_max: int | None) -> Positions:
-    start = Standing.of(at)
+    start = OffsetSnapshot.of(at)
     seen = planner.ends(start)
     return planner.next(start, seen, seen.offsets, rows_max).positions()

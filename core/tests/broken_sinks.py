@@ -292,7 +292,7 @@ class LedgerInTwoSteps(Broken):
     """record removes the old row in one transaction, and writes the new one in another."""
 
     class Committer(SqliteCommitter):
-        def record(self, entry: LedgerEntry) -> None:
+        def write_ledger(self, entry: LedgerEntry) -> None:
             with transaction(self.sink.path) as db:
                 self._record(db, entry)
                 db.execute("DELETE FROM onefold_ledger WHERE (pipeline, sink) = (?, ?)", self.mine)

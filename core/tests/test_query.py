@@ -12,7 +12,7 @@ import pytest
 
 from onefold.core import Committable, ConfigError, DataLoss, EpochRecord, Fenced, InDoubt, Positions, Range, TaskId
 from onefold.core.job.query import Job, QueryLife, RunningQuery
-from onefold.core.protocol.coordinator import Driver
+from onefold.core.protocol.coordinator import Coordinator
 from onefold.core.protocol.effects import Decide, Pause
 from onefold.core.protocol.epoch import Initial
 from onefold.core.testing.simulator.checkpoint import ROOT, Checkpoint
@@ -38,7 +38,7 @@ class Process:
             else (ModelStore(), sink or ModelTwoPhaseSink("sink"), Checkpoint())
         )
         self.job = of.job if of else job
-        self.driver = Driver("p", self.store, {"sink": self.sink}, _give_up, files=self.checkpoint)
+        self.driver = Coordinator("p", self.store, {"sink": self.sink}, _give_up, files=self.checkpoint)
         self.life = QueryLife("p", ("sink",))
 
     def start(self, from_ledger: bool = False) -> Process:

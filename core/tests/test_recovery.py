@@ -10,6 +10,7 @@ from onefold.core import (
     Announcement,
     CheckpointMismatch,
     Committable,
+    CommittedPart,
     ConfigError,
     Damaged,
     DataLoss,
@@ -17,7 +18,6 @@ from onefold.core import (
     EpochState,
     Generation,
     LedgerEntry,
-    Member,
     OnefoldError,
     Positions,
     Range,
@@ -32,8 +32,8 @@ from onefold.core.protocol.recovery import (
     adoption,
     check_committed,
     check_setting,
-    doomed,
     ledger_end,
+    orphans,
     place,
     resolve,
 )
@@ -49,7 +49,7 @@ def record(epoch: int, state: EpochState, sinks: tuple[str, ...] = ("a", "b")) -
 
 
 def ledger(
-    epoch: int, store: str = "store", time_ms: int | None = None, members: tuple[Member, ...] = ()
+    epoch: int, store: str = "store", time_ms: int | None = None, members: tuple[CommittedPart, ...] = ()
 ) -> LedgerEntry:
     return LedgerEntry(epoch, 1, time_ms or epoch * 1000, at(epoch * 10), store, members)
 
@@ -77,7 +77,7 @@ def test_what_was_decided_is_finished_and_what_was_not_is_given_up() -> None:
 
 
 def test_a_decided_epoch_may_be_committed_in_some_sinks_already() -> None:
-    some = {"a": ledger(2), "b": ledger(1, members=(Member(2, 1, 2000),))}
+    some = {"a": ledger(2), "b": ledger(1, members=(CommittedPart(2, 1, 2000),))}
     assert len(resolve(WITH_DECIDED, some).finish) == 1
     assert len(resolve(FIRST_DECIDED, {"a": ledger(1), "b": None}).finish) == 1
 
@@ -93,8 +93,18 @@ def test_a_decided_epoch_may_be_committed_in_some_sinks_already() -> None:
         (AT_REST, {"a": ledger(1, store="other"), "b": ledger(1)}, CheckpointMismatch, "store other"),
         (AT_REST, {"a": ledger(3), "b": ledger(1)}, CheckpointMismatch, "'a' holds epoch 3"),
         (EMPTY, {"a": ledger(1), "b": None}, CheckpointMismatch, "no epoch yet"),
-        (AT_REST, {"a": ledger(1, members=(Member(2, 1, 2000),)), "b": ledger(1)}, CheckpointMismatch, "holds epoch 2"),
-        (WITH_OPEN, {"a": ledger(1, members=(Member(2, 1, 2000),)), "b": ledger(1)}, CheckpointMismatch, "epoch 2"),
+        (
+            AT_REST,
+            {"a": ledger(1, members=(CommittedPart(2, 1, 2000),)), "b": ledger(1)},
+            CheckpointMismatch,
+            "holds epoch 2",
+        ),
+        (
+            WITH_OPEN,
+            {"a": ledger(1, members=(CommittedPart(2, 1, 2000),)), "b": ledger(1)},
+            CheckpointMismatch,
+            "epoch 2",
+        ),
         (AT_REST, {"a": ledger(1, time_ms=5), "b": ledger(1)}, CheckpointMismatch, "another time"),
     ],
 )
@@ -106,7 +116,7 @@ def test_two_stories_stop_the_start(
 
 
 def test_members_of_a_first_epoch_that_no_ledger_row_covers_yet_count_too() -> None:
-    half = LedgerEntry(0, 1, 0, Positions(), "", (Member(1, 1, 1000),))
+    half = LedgerEntry(0, 1, 0, Positions(), "", (CommittedPart(1, 1, 1000),))
     assert resolve(FIRST_DECIDED, {"a": half, "b": None}).finish
     with pytest.raises(CheckpointMismatch, match="holds epoch 1, which the checkpoint store never decided"):
         resolve(EMPTY, {"a": half, "b": None})
@@ -130,7 +140,7 @@ def test_nothing_is_adopted_where_store_and_destinations_agree() -> None:
 
 def test_the_store_that_comes_back_after_another_one_was_refused_finishes_its_own_history() -> None:
     assert adoption(WITH_DECIDED, {"a": ledger(1, store="o"), "b": ledger(1, store="o")}) is None
-    member = ledger(1, store="o", members=(Member(2, 1, 2000),))
+    member = ledger(1, store="o", members=(CommittedPart(2, 1, 2000),))
     assert adoption(WITH_DECIDED, {"a": member, "b": ledger(1, store="o")}) is None
 
 
@@ -157,7 +167,7 @@ def test_what_all_destinations_say_is_adopted(entry: LedgerEntry) -> None:
         (AT_REST, {"a": ledger(3), "late": None}, "leave late out of this one start, and put it back for the next"),
         (AT_REST, {"a": None, "late": ledger(3)}, "a at epoch none, late at epoch 3.: go back to the store"),
         (AT_REST, {"a": ledger(3), "b": ledger(2), "late": None}, "late at epoch none.: go back to the store"),
-        (AT_REST, {"a": ledger(3, members=(Member(4, 1, 4000),)), "b": ledger(3)}, "epoch 4 is half written"),
+        (AT_REST, {"a": ledger(3, members=(CommittedPart(4, 1, 4000),)), "b": ledger(3)}, "epoch 4 is half written"),
         (WITH_DECIDED, {"a": ledger(1, "o", 5), "b": ledger(1, "o", 5)}, "epoch 2 is half written"),
     ],
 )
@@ -319,7 +329,7 @@ def test_a_sweep_spares_manifests_and_its_running_epoch_and_nothing_else() -> No
         left("of an older generation's try", 3, 2),
         left("of an epoch before", 2, 3),
     ]
-    gone = doomed(facts, mine, listed)
+    gone = orphans(facts, mine, listed)
     assert [(c.sink, c.handle) for c in gone] == [
         ("b", "named"),
         ("a", "attempt that lost"),
@@ -330,11 +340,11 @@ def test_a_sweep_spares_manifests_and_its_running_epoch_and_nothing_else() -> No
 
 def test_a_damaged_epochs_work_is_spared() -> None:
     facts = replace(AT_REST, unfinished=(replace(DAMAGED, manifest=(left("named", 2, 1),)),))
-    assert doomed(facts, Generation("p", 3, "token"), [left("named", 2, 1)]) == ()
+    assert orphans(facts, Generation("p", 3, "token"), [left("named", 2, 1)]) == ()
 
 
 def test_a_fenced_process_sweeps_nothing() -> None:
-    assert doomed(AT_REST, Generation("p", 2, "token"), [left("old", 1, 1)]) == ()
+    assert orphans(AT_REST, Generation("p", 2, "token"), [left("old", 1, 1)]) == ()
 
 
 def test_a_sink_that_may_come_late_need_not_have_been_there_from_the_first_epoch_on() -> None:
@@ -352,8 +362,8 @@ def test_a_sink_that_came_late_shows_its_first_epoch_before_that_is_complete() -
     """A crash between the commit of that epoch and its completion must leave a pipeline that starts."""
     first = replace(DECIDED, sinks=("a", "b", "c"))
     facts = replace(WITH_DECIDED, last=first, unfinished=(first,))
-    rest = {"a": ledger(2), "b": ledger(1, members=(Member(2, 1, 2000),))}
-    shown = (Member(2, 1, 2000),)
+    rest = {"a": ledger(2), "b": ledger(1, members=(CommittedPart(2, 1, 2000),))}
+    shown = (CommittedPart(2, 1, 2000),)
     for entry in (None, ledger(2), ledger(0, members=shown)):
         assert [d.record for d in resolve(facts, {**rest, "c": entry}, may_come_late=("c",)).finish] == [first]
     through = replace(first, state=EpochState.OPEN, write_through=("c",))
@@ -370,7 +380,7 @@ def test_a_sink_that_came_late_shows_its_first_epoch_before_that_is_complete() -
     ("shown", "words"),
     [
         (ledger(2), "holds epoch 2, which the checkpoint store never decided"),
-        (replace(ledger(0), members=(Member(2, 1, 2000),)), "holds epoch 2, which"),
+        (replace(ledger(0), members=(CommittedPart(2, 1, 2000),)), "holds epoch 2, which"),
         (ledger(2, store="other"), "was written under checkpoint store other"),
     ],
 )
@@ -385,7 +395,7 @@ def test_a_late_sink_that_is_ahead_of_the_store_is_told_that_the_store_is_older_
 def test_a_late_sink_whose_first_epoch_has_another_time_in_the_store_has_another_history() -> None:
     first = replace(DECIDED, sinks=("a", "b", "c"))
     facts = replace(WITH_DECIDED, last=first, unfinished=(first,))
-    rest = {"a": ledger(2), "b": ledger(1, members=(Member(2, 1, 2000),))}
+    rest = {"a": ledger(2), "b": ledger(1, members=(CommittedPart(2, 1, 2000),))}
     told = Announcement(3, 1, 3000, Range(at(20), at(30)))
     with pytest.raises(CheckpointMismatch, match="an epoch 2 of another time"):
         resolve(facts, {**rest, "c": ledger(2, time_ms=7)}, may_come_late=("c",))
@@ -410,7 +420,7 @@ def test_what_a_late_sink_shows_from_before_it_was_left_out_is_not_compared() ->
     "shown",
     [
         replace(ledger(4), positions=at(91)),
-        ledger(4, members=(Member(5, 1, 5000),)),
+        ledger(4, members=(CommittedPart(5, 1, 5000),)),
         replace(ledger(4), announced=Announcement(9, 1, 9000, Range(at(80), at(90)))),
     ],
     ids=["stands beyond", "half committed", "half written"],

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from onefold.core import Committable, OnefoldError, SinkKind
-from onefold.core.protocol.coordinator import Driver
+from onefold.core.protocol.coordinator import Coordinator
 from onefold.core.protocol.effects import ListLeftovers, ReadLedger, ReadStore
 from onefold.core.protocol.epoch import Protocol
 from onefold.core.protocol.in_doubt import EVERY_GENERATION, Fate, Survey, fates, settle, survey
@@ -54,7 +54,7 @@ class Visited(World):
 
     def _go(self, effects: int) -> None:
         self._is_visiting = True
-        driver = Driver(PIPELINE, self.store, self.sinks, self._pause)
+        driver = Coordinator(PIPELINE, self.store, self.sinks, self._pause)
         for _ in range(effects):
             if self._effect is None:
                 break

@@ -118,7 +118,7 @@ class Committer:
         with transaction(self.sink.path) as db:
             self.note(db, "entry", bound(self.read(db, "entry"), binding, self.sink.name))
 
-    def record(self, entry: LedgerEntry) -> None:
+    def write_ledger(self, entry: LedgerEntry) -> None:
         with transaction(self.sink.path) as db:
             check_forward(self.read(db, "entry"), entry, self.sink.name)
             self.note(db, "entry", replace(entry, announced=None))
@@ -226,8 +226,8 @@ class AnnouncesForAnybody(Sink):
 
 class RecordsOverTheAnnouncement(Sink):
     class Tidy(Committer):
-        def record(self, entry: LedgerEntry) -> None:
-            super().record(entry)
+        def write_ledger(self, entry: LedgerEntry) -> None:
+            super().write_ledger(entry)
             with transaction(self.sink.path) as db:
                 db.execute("DELETE FROM notes WHERE (pipeline, sink, what) = (?, ?, 'announced')", self.mine)
 

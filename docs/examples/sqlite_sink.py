@@ -12,11 +12,11 @@ import pyarrow as pa
 from onefold.core import (
     Binding,
     Committable,
+    CommittedPart,
     Damaged,
     Decided,
     Guarantee,
     LedgerEntry,
-    Member,
     Positions,
     Retriable,
     SinkKind,
@@ -162,14 +162,14 @@ class SqliteCommitter:
             row = self._row(db)
             query = """SELECT DISTINCT epoch, generation, timestamp_ms FROM onefold_work
                        WHERE (pipeline, sink) = (?, ?) AND is_committed AND epoch > ? ORDER BY 1, 2"""
-            members = tuple(Member(*found) for found in db.execute(query, (*self.mine, row.epoch)))
+            members = tuple(CommittedPart(*found) for found in db.execute(query, (*self.mine, row.epoch)))
         return replace(row, members=members) if row.store_id or members else None
 
     def bind(self, binding: Binding) -> None:
         with transaction(self.sink.path) as db:
             self._write(db, bound(self._row(db), binding, self.sink.name))
 
-    def record(self, entry: LedgerEntry) -> None:
+    def write_ledger(self, entry: LedgerEntry) -> None:
         with transaction(self.sink.path) as db:
             self._record(db, entry)
 

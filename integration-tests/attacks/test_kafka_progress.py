@@ -161,7 +161,7 @@ def test_a_strangers_ledger_row_neither_hides_a_loss_nor_fences_the_pipeline(
         victim.commit()
     with caplog.at_level(logging.WARNING):
         mine = LedgerEntry(1, 1, 1, Positions.of({"t/0": 1}), "store")
-        victim.committer().record(mine)
+        victim.committer().write_ledger(mine)
     assert victim.committer().ledger() == mine
     assert f"{victim.progress!r} has a ledger row" in caplog.text and "evil" not in caplog.text
 

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from onefold.clients.hbase.rows.mapping import Column
 from onefold.core import BadRecord, ConfigError, SchemaMismatch
-from onefold.sinks.hbase.merge.accumulator import Folder
-from onefold.sinks.hbase.merge.aggregates import MERGES, Base, Declared, Folding, Own
+from onefold.sinks.hbase.merge.accumulator import Accumulator
+from onefold.sinks.hbase.merge.aggregates import MERGES, Aggregate, Base, Declared, Own
 
 LONG = st.integers(-(2**63), 2**63 - 1)
 SMALL = st.integers(-3, 3)
@@ -98,8 +98,10 @@ def by_hand(rows: Keyed) -> dict[bytes, dict[str, Any]]:
     return found
 
 
-def through_a_folder(folding: Folding, rows: Keyed, cuts: int, bytes_max: int) -> tuple[pa.BinaryArray, pa.RecordBatch]:
-    folder = Folder(folding, bytes_max)
+def through_a_folder(
+    folding: Aggregate, rows: Keyed, cuts: int, bytes_max: int
+) -> tuple[pa.BinaryArray, pa.RecordBatch]:
+    folder = Accumulator(folding, bytes_max)
     for start in range(0, max(len(rows), 1), cuts):
         part = rows[start : start + cuts]
         folder.add(pa.array([key for key, _ in part], pa.binary()), batch([row for _, row in part]))
@@ -160,7 +162,7 @@ def test_a_sum_of_integers_is_exact_or_an_error_and_what_lies_between_may_be_wid
     values: list[int], cuts: int
 ) -> None:
     folding = Declared.of({"n": "sum"})
-    folder = Folder(folding, 0)
+    folder = Accumulator(folding, 0)
     for start in range(0, len(values), cuts):
         part = values[start : start + cuts]
         folder.add(pa.array([b"k"] * len(part), pa.binary()), pa.record_batch({"n": pa.array(part, pa.int64())}))
@@ -219,7 +221,7 @@ OWN_ROWS = st.lists(
 @given(OWN_ROWS, st.integers(1, 20), st.integers(0, 20))
 def test_a_function_of_the_users_own_sees_every_row_once_in_any_split(rows: Keyed, cuts: int, in_table: int) -> None:
     folding = pickle.loads(pickle.dumps(Own(added, ("n", "text"))))
-    folder, before = Folder(folding, 50), Folder(folding, 50)
+    folder, before = Accumulator(folding, 50), Accumulator(folding, 50)
     for one, part in ((before, rows[:in_table]), (folder, rows[in_table:])):
         for start in range(0, max(len(part), 1), cuts):
             piece = part[start : start + cuts]
@@ -248,7 +250,7 @@ def test_a_hot_keys_rows_take_few_calls_and_little_memory() -> None:
         calls.append(len(new))
         return added(base, new)
 
-    folder = Folder(Own(counted, ("n", "text")), bytes_max=100_000)
+    folder = Accumulator(Own(counted, ("n", "text")), bytes_max=100_000)
     rows = pa.record_batch({"n": pa.array([1] * 1000, pa.int64()), "text": ["x"] * 1000})
     for _ in range(100):
         folder.add(pa.array([b"hot"] * 1000, pa.binary()), rows)

@@ -26,7 +26,7 @@ from onefold.core.errors import BadRecord, CheckpointMismatch, ConfigError, Sche
 from onefold.sinks.epoch_log import State
 from onefold.sinks.kafka import KafkaSink
 from onefold.sinks.kafka.encoding import Encoding
-from onefold.sinks.kafka.keyed.id_order import Ascent
+from onefold.sinks.kafka.keyed.id_order import IdOrder
 from onefold.sinks.kafka.keyed.ids import Ids
 from onefold.sinks.write_through import AnnouncingCommitter, Place
 
@@ -100,10 +100,10 @@ ROWS = pa.record_batch(
     ],
 )
 def test_ids_are_made_of_one_column_or_of_several(columns: tuple[str, ...], expected: list[bytes]) -> None:
-    (in_key,) = Ids(columns).records(JSON, ROWS, Ascent())
+    (in_key,) = Ids(columns).records(JSON, ROWS, IdOrder())
     assert in_key.keys == expected
     keyed = Encoding("json", ("p",), ("b",))
-    (in_header,) = Ids(columns, "id").records(keyed, ROWS, Ascent())
+    (in_header,) = Ids(columns, "id").records(keyed, ROWS, IdOrder())
     assert in_header.keys == [b"3", b"4"]
     assert in_header.headers == [[("b", b"\xff"), ("id", expected[0])], [("b", b"x"), ("id", expected[1])]]
     assert in_header.values == next(iter(keyed.records(ROWS))).values
@@ -113,24 +113,24 @@ def test_ids_are_made_of_one_column_or_of_several(columns: tuple[str, ...], expe
 def test_a_row_whose_id_is_null_or_empty_is_refused(bad: str | None) -> None:
     rows = pa.record_batch({"t": ["x", bad], "n": [1, 2]})
     with pytest.raises(BadRecord, match="neither null nor empty"):
-        list(Ids(("t",)).records(JSON, rows, Ascent()))
+        list(Ids(("t",)).records(JSON, rows, IdOrder()))
     if bad is None:
         with pytest.raises(BadRecord, match="neither null nor empty"):
-            list(Ids(("t", "n"), "id").records(JSON, rows, Ascent()))
+            list(Ids(("t", "n"), "id").records(JSON, rows, IdOrder()))
 
 
 def test_raw_rows_without_their_id_are_refused() -> None:
     raw = Encoding("raw")
     keyed = pa.record_batch({"value": [b"v", b"w"], "key": [b"a", None]})
-    assert next(iter(Ids().records(raw, keyed.slice(0, 1), Ascent()))).keys == [b"a"]
+    assert next(iter(Ids().records(raw, keyed.slice(0, 1), IdOrder()))).keys == [b"a"]
     with pytest.raises(BadRecord, match="no id in its key"):
-        list(Ids().records(raw, keyed, Ascent()))
+        list(Ids().records(raw, keyed, IdOrder()))
     kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
     pairs = pa.array([[{"key": "id", "value": b"a"}], None], kind)
     headed = pa.record_batch({"value": [b"v", b"w"], "headers": pairs})
-    assert next(iter(Ids(header="id").records(raw, headed.slice(0, 1), Ascent()))).headers == [[("id", b"a")]]
+    assert next(iter(Ids(header="id").records(raw, headed.slice(0, 1), IdOrder()))).headers == [[("id", b"a")]]
     with pytest.raises(BadRecord, match="no id in its header 'id'"):
-        list(Ids(header="id").records(raw, headed, Ascent()))
+        list(Ids(header="id").records(raw, headed, IdOrder()))
 
 
 def span(epoch: int) -> Range:
@@ -194,7 +194,7 @@ def test_two_rows_of_one_epoch_and_generation_are_never_both_taken_for_written()
     notes = Memory(State(LedgerEntry(1, 3, 101, span(1).end, "store")))
     notes.between = State(replace(mine, timestamp_ms=999))
     with pytest.raises(CheckpointMismatch, match="another row of epoch 2 and generation 3 than this driver wrote"):
-        committer_of(notes).record(mine)
+        committer_of(notes).write_ledger(mine)
     notes.state, notes.between = State(), State(announced=Announcement(1, 3, 999, span(1)))
     begun = EpochRecord("p", 1, 3, EpochState.OPEN, span(1), 101, "q", 0, "job")
     with pytest.raises(CheckpointMismatch, match="epoch 1 was begun at 999 ms"):
@@ -217,7 +217,7 @@ def test_numbers_that_do_not_grow_within_their_source_are_refused_wherever_a_bat
     batches: list[list[tuple[str, int]]],
 ) -> None:
     highest: dict[str, int] = {}
-    ascent = Ascent()
+    ascent = IdOrder()
     for batch in batches:
         falls = False
         for source, number in batch:
@@ -232,7 +232,7 @@ def test_numbers_that_do_not_grow_within_their_source_are_refused_wherever_a_bat
 
 
 def test_a_number_that_readers_do_not_take_is_refused() -> None:
-    ascent, sources = Ascent(), pa.array(["a", "b"])
+    ascent, sources = IdOrder(), pa.array(["a", "b"])
     ascent.check(sources, pa.array([1, 2**63 - 1], pa.uint64()))
     with pytest.raises(BadRecord, match=f"the id b:{2**63} has a number above"):
         ascent.check(sources, pa.array([2, 2**63], pa.uint64()))
@@ -241,19 +241,19 @@ def test_a_number_that_readers_do_not_take_is_refused() -> None:
 def test_ids_of_several_columns_have_to_grow_in_a_task_and_those_of_one_need_not() -> None:
     rows = pa.record_batch({"t": ["a", "b", "a"], "n": [2, 1, 1]})
     with pytest.raises(BadRecord, match="the id a:1 comes after a:2"):
-        list(Ids(("t", "n")).records(JSON, rows, Ascent()))
-    assert len(list(Ids(("n",)).records(JSON, rows, Ascent()))) == 1
+        list(Ids(("t", "n")).records(JSON, rows, IdOrder()))
+    assert len(list(Ids(("n",)).records(JSON, rows, IdOrder()))) == 1
 
 
 def test_no_two_sources_of_ids_have_one_name() -> None:
     schema = {"a": pa.string(), "b": pa.string(), "n": pa.int64()}
     ids = Ids(("a", "b", "n"))
     good = pa.record_batch({"a": ["x/y", "x"], "b": ["z", "y"], "n": [1, 1]}, schema=pa.schema(schema))
-    (records,) = ids.records(JSON, good, Ascent())
+    (records,) = ids.records(JSON, good, IdOrder())
     assert records.keys == [b"x/y/z:1", b"x/y:1"]
     bad = pa.record_batch({"a": ["x", "x"], "b": ["y", "y/z"], "n": [1, 1]}, schema=pa.schema(schema))
     with pytest.raises(BadRecord, match="a row's b has a slash"):
-        [*ids.records(JSON, bad, Ascent())]
+        [*ids.records(JSON, bad, IdOrder())]
 
 
 @pytest.mark.parametrize(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import uuid
 
-from onefold.core import LedgerEntry, Member, Positions, TaskId
+from onefold.core import CommittedPart, LedgerEntry, Positions, TaskId
 from onefold.sinks.epoch_log import entry_from, entry_to
 from onefold.sinks.kafka.naming import Handle, Names
-from onefold.sinks.kafka.transactional.transaction_log import Account, Marker, Progress, Record
+from onefold.sinks.kafka.transactional.transaction_log import Marker, Progress, Record, TransactionLog
 
 NAMES = Names("onefold", "p", "s")
 PROCESS = uuid.uuid4()
@@ -24,9 +24,9 @@ def row(epoch: int) -> LedgerEntry:
 
 
 def test_a_commit_shows_behind_an_open_transaction_and_an_abort_never() -> None:
-    account = Account(NAMES, writer=9)
+    account = TransactionLog(NAMES, writer=9)
     account.add([begun(1, FIRST, 5), begun(2, SECOND, 5), Marker(2, True)])
-    assert [*account.beyond().values()] == [Member(5, 1, 1005)]
+    assert [*account.beyond().values()] == [CommittedPart(5, 1, 1005)]
     assert account.is_open(Handle(FIRST, 1, 0)) and not account.is_committed(Handle(FIRST, 1, 0), 5)
     assert account.is_committed(Handle(SECOND, 2, 0), 5)
     account.add([Marker(1, False)])
@@ -35,7 +35,7 @@ def test_a_commit_shows_behind_an_open_transaction_and_an_abort_never() -> None:
 
 
 def test_a_marker_carries_a_newer_epoch_than_what_it_ends() -> None:
-    account = Account(NAMES, writer=9)
+    account = TransactionLog(NAMES, writer=9)
     account.add([begun(1, FIRST, 5, producer_epoch=0), Marker(1, True), begun(1, FIRST, 6, producer_epoch=2)])
     assert account.is_committed(Handle(FIRST, 1, 0), 5)
     assert account.begun.keys() == {(1, 2)}
@@ -43,15 +43,15 @@ def test_a_marker_carries_a_newer_epoch_than_what_it_ends() -> None:
 
 
 def test_of_a_transaction_the_first_record_says_what_it_is_since_others_may_break_in_behind_it() -> None:
-    account = Account(NAMES, writer=9)
+    account = TransactionLog(NAMES, writer=9)
     account.add([Record(9, 0, NAMES.ledger, entry_to(row(1))), Record(9, 0, NAMES.ledger, entry_to(row(99)))])
     account.add([begun(1, FIRST, 2), begun(1, FIRST, 98), begun(1, SECOND, 98), Marker(1, True), Marker(9, True)])
     assert account.entry == row(1)
-    assert account.beyond() == {Handle(FIRST, 1, 0): Member(2, 1, 1002)}
+    assert account.beyond() == {Handle(FIRST, 1, 0): CommittedPart(2, 1, 1002)}
 
 
 def test_an_id_that_a_later_epoch_took_proves_the_earlier_one_and_an_aborted_one_proves_nothing() -> None:
-    account = Account(NAMES, writer=9)
+    account = TransactionLog(NAMES, writer=9)
     account.add([begun(1, FIRST, 5), Marker(1, True), begun(1, FIRST, 6, 2), Marker(1, False)])
     assert account.is_committed(Handle(FIRST, 1, 0), 5)
     account.add([begun(1, FIRST, 7, 4), Marker(1, True)])
@@ -60,26 +60,26 @@ def test_an_id_that_a_later_epoch_took_proves_the_earlier_one_and_an_aborted_one
 
 
 def test_members_are_what_lies_beyond_the_ledger_row() -> None:
-    account = Account(NAMES, writer=9)
+    account = TransactionLog(NAMES, writer=9)
     account.add([begun(1, FIRST, 5), Marker(1, True), begun(2, SECOND, 6), Marker(2, True)])
     account.add([Record(9, 0, NAMES.ledger, entry_to(row(5)))])
     assert account.entry is None, "its transaction is open"
     account.add([Marker(9, True)])
-    assert account.entry == row(5) and [*account.beyond().values()] == [Member(6, 1, 1006)]
+    assert account.entry == row(5) and [*account.beyond().values()] == [CommittedPart(6, 1, 1006)]
     account.add([Record(9, 0, NAMES.ledger, entry_to(row(6))), Marker(9, False)])
     assert account.entry == row(5)
     assert account.is_committed(Handle(FIRST, 3, 3), 4), "an epoch before the ledger row's is complete"
 
 
 def test_other_sinks_records_and_tombstones_of_ids_that_are_gone_are_passed_over() -> None:
-    account = Account(NAMES, writer=9)
+    account = TransactionLog(NAMES, writer=9)
     other = Names("onefold", "p", "s2").transactional_id(1, PROCESS, 0)
     account.add([begun(1, other, 5), Record(2, 0, FIRST, None), Marker(1, True), Marker(2, True), Marker(3, True)])
-    assert account == Account(NAMES, writer=9)
+    assert account == TransactionLog(NAMES, writer=9)
 
 
 def test_an_id_that_the_ledger_row_is_past_is_forgotten_with_a_committed_tombstone_only() -> None:
-    account = Account(NAMES, writer=9)
+    account = TransactionLog(NAMES, writer=9)
     account.add([begun(1, FIRST, 5), Marker(1, True), begun(2, SECOND, 6), Marker(2, True)])
     account.add([Record(9, 0, NAMES.ledger, entry_to(row(6))), Marker(9, True)])
     assert account.outlived(6) == [FIRST] and account.outlived(5) == []
@@ -91,10 +91,10 @@ def test_an_id_that_the_ledger_row_is_past_is_forgotten_with_a_committed_tombsto
 
 
 def test_an_id_that_is_taken_again_before_its_tombstone_is_committed_is_kept() -> None:
-    account = Account(NAMES, writer=9)
+    account = TransactionLog(NAMES, writer=9)
     account.add([begun(1, FIRST, 5), Marker(1, True), Record(9, 0, NAMES.ledger, entry_to(row(6))), Marker(9, True)])
     account.add([Record(9, 0, FIRST, None), begun(1, FIRST, 7, 2), Marker(1, True), Marker(9, True)])
-    assert account.is_committed(Handle(FIRST, 1, 2), 7) and [*account.beyond().values()] == [Member(7, 1, 1007)]
+    assert account.is_committed(Handle(FIRST, 1, 2), 7) and [*account.beyond().values()] == [CommittedPart(7, 1, 1007)]
     assert account.outlived(6) == []
 
 

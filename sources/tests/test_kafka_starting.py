@@ -14,7 +14,7 @@ from onefold.core.positions import Positions
 from onefold.sources import KafkaSource
 from onefold.sources.kafka import Planner
 from onefold.sources.kafka.config.java import java_settings
-from onefold.sources.kafka.planning.offset_snapshot import Standing
+from onefold.sources.kafka.planning.offset_snapshot import OffsetSnapshot
 from onefold.sources.kafka.planning.starting import parse
 from onefold.sources.kafka.planning.subscription import Subscription
 
@@ -42,7 +42,7 @@ def test_positions_of_a_forgotten_topic_stay_with_the_others() -> None:
     frozen = Positions.of({"a/0": 17, "gone/0": 5}, {"gone/id": "x"})
     options = source("a", forget_topics=["gone"]).options(frozen)
     again = KafkaSource.from_options(options)
-    assert Standing.from_nested(json.loads(again.starting_offsets)).positions() == frozen
+    assert OffsetSnapshot.from_nested(json.loads(again.starting_offsets)).positions() == frozen
     start = parse("startingOffsets", again.starting_offsets, again.subscription)
     assert (start.partitions, start.ids) == ({("a", 0): 17}, {})
 
@@ -92,32 +92,32 @@ def test_a_pattern_goes_through_options_and_never_means_kafkas_own_topics() -> N
         "orders",
         "my-orders",
     ]
-    assert "commitToGroup" not in given.options(Standing({("orders", 0): 1}).positions())  # the pipeline does it
+    assert "commitToGroup" not in given.options(OffsetSnapshot({("orders", 0): 1}).positions())  # the pipeline does it
 
 
 def test_a_standing_comes_back_from_what_spark_keeps_of_it() -> None:
-    at = Standing({("a", 10): 5, ("a", 2): 7, ("b", 0): 1}, {"a": "A"}, {("a", 10): 3, ("a", 2): 1})
+    at = OffsetSnapshot({("a", 10): 5, ("a", 2): 7, ("b", 0): 1}, {"a": "A"}, {("a", 10): 3, ("a", 2): 1})
     nested = at.nested()
     assert nested == {"a": {"2": 7, "10": 5, "epochs": "2:1 10:3", "id": "A"}, "b": {"0": 1}}
     assert list(nested["a"]) == ["2", "10", "epochs", "id"]
-    assert Standing.from_nested(nested) == Standing.of(at.positions()) == at
+    assert OffsetSnapshot.from_nested(nested) == OffsetSnapshot.of(at.positions()) == at
 
 
 def test_a_change_of_leader_alone_is_no_new_data() -> None:
-    at = Standing({("a", 0): 5, ("a", 1): 5}, {}, {("a", 0): 1, ("a", 1): 1})
-    seen = Standing({("a", 0): 5, ("a", 1): 9}, {"a": "A"}, {("a", 0): 2, ("a", 1): 2})
+    at = OffsetSnapshot({("a", 0): 5, ("a", 1): 5}, {}, {("a", 0): 1, ("a", 1): 1})
+    seen = OffsetSnapshot({("a", 0): 5, ("a", 1): 9}, {"a": "A"}, {("a", 0): 2, ("a", 1): 2})
     assert at.moved_to({("a", 0): 5, ("a", 1): 5}, seen).nested() == at.nested()
-    assert at.moved_to(seen.offsets, seen) == Standing(seen.offsets, {"a": "A"}, {("a", 0): 1, ("a", 1): 2})
+    assert at.moved_to(seen.offsets, seen) == OffsetSnapshot(seen.offsets, {"a": "A"}, {("a", 0): 1, ("a", 1): 2})
 
 
 def test_a_position_never_keeps_the_leader_epoch_of_an_older_one() -> None:
-    at = Standing({("a", 0): 5}, {}, {("a", 0): 1})
-    assert at.moved_to({("a", 0): 9}, Standing({("a", 0): 9})).epochs == {}  # no broker said
+    at = OffsetSnapshot({("a", 0): 5}, {}, {("a", 0): 1})
+    assert at.moved_to({("a", 0): 9}, OffsetSnapshot({("a", 0): 9})).epochs == {}  # no broker said
 
 
 def test_a_planner_pickles_with_what_it_was_frozen_at() -> None:
-    planner = Planner(source("a"), Standing({("a", 0): 5}))
-    assert pickle.loads(pickle.dumps(planner)).initial() == Standing({("a", 0): 5})
+    planner = Planner(source("a"), OffsetSnapshot({("a", 0): 5}))
+    assert pickle.loads(pickle.dumps(planner)).initial() == OffsetSnapshot({("a", 0): 5})
 
 
 def test_librdkafkas_settings_become_the_java_clients(tmp_path: Any) -> None:

@@ -10,7 +10,7 @@ import pytest
 from onefold.core import CheckpointMismatch, ConfigError, Positions
 from onefold.core.job.offset_log import check_planned, end_before, end_of, end_of_running, first_start, last_committed
 from onefold.core.protocol.asking import Protocol
-from onefold.core.protocol.coordinator import Driver
+from onefold.core.protocol.coordinator import Coordinator
 from onefold.spark.runtime.checkpoint import CheckpointFiles, is_local, running_query
 
 T = TypeVar("T")
@@ -18,7 +18,7 @@ NOBODY = cast(Any, None)
 
 
 def asked(protocol: Protocol[T]) -> T:
-    return Driver("p", NOBODY, {}, NOBODY, files=CheckpointFiles(NOBODY)).run(protocol)
+    return Coordinator("p", NOBODY, {}, NOBODY, files=CheckpointFiles(NOBODY)).run(protocol)
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from pyspark.sql.types import BinaryType, StructType
 from onefold.core.errors import BadRecord, ConfigError
 from onefold.spark.dedup import deduplication
 from onefold.spark.dedup.dedup_state import ID, Places, keep_new, pack, unpack
-from onefold.spark.dedup.high_watermark import SEQUENCE, SOURCE, Highest
+from onefold.spark.dedup.high_watermark import SEQUENCE, SOURCE, HighWatermark
 
 PLACES = Places("topic", "partition", "offset", "the record's key")
 COLUMNS = pa.schema(
@@ -81,7 +81,7 @@ def test_a_row_is_new_if_its_number_is_above_all_before_it_however_the_log_is_cu
         for source, number in batch:
             expected.append(number > highest.get(source, -1))
             highest[source] = max(number, highest.get(source, -1))
-        seen = Highest(state)
+        seen = HighWatermark(state)
         columns = {SOURCE: pa.array([s for s, _ in batch], pa.binary()), SEQUENCE: pa.array([n for _, n in batch])}
         assert seen.mask(pa.record_batch(columns)).to_pylist() == expected
         state = seen.state()

@@ -22,6 +22,7 @@ __all__ = [
     "Announcement",
     "Binding",
     "Committable",
+    "CommittedPart",
     "Committer",
     "Counting",
     "Decided",
@@ -33,7 +34,6 @@ __all__ = [
     "InPlace",
     "LastResource",
     "LedgerEntry",
-    "Member",
     "Ordered",
     "Partitioned",
     "Sink",
@@ -161,7 +161,7 @@ class Decided:
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class CommittedPart:
     """A committed part of an epoch, as the destination shows it: proof that the epoch was decided."""
 
     epoch: int
@@ -208,7 +208,7 @@ class LedgerEntry:
     timestamp_ms: int
     positions: Positions
     store_id: str
-    members: tuple[Member, ...] = field(default=())
+    members: tuple[CommittedPart, ...] = field(default=())
     announced: Announcement | None = None
 
 
@@ -260,7 +260,7 @@ class Committer(Protocol):
         """
         ...
 
-    def record(self, entry: LedgerEntry) -> None:
+    def write_ledger(self, entry: LedgerEntry) -> None:
         """Write the ledger row. Epoch and generation only grow, each by itself: else raises `Fenced`."""
         ...
 

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from onefold.core.contract import Announcement, LedgerEntry
 from onefold.core.positions import Positions, Range
 
-__all__ = ["Notes", "State", "Unreadable", "checked", "entry_from", "entry_to", "parsed"]
+__all__ = ["EpochLog", "State", "Unreadable", "checked", "entry_from", "entry_to", "parsed"]
 
 
 class Unreadable(ValueError):
@@ -128,7 +128,7 @@ class State:
         return cls(None if entry is None else entry_from(entry.encode()), told)
 
 
-class Notes(Protocol):
+class EpochLog(Protocol):
     """Where the state of one sink of one pipeline is kept. Every call may be repeated, by any process.
 
     What was noted only goes forward: whatever lands late or out of turn changes nothing that is beyond it, nor anything

@@ -23,7 +23,7 @@ from onefold.core.failpoints import failpoint
 from onefold.core.positions import Positions
 from onefold.core.protocol.binding import UNBOUND, bound, check_forward
 from onefold.core.topic_identity import counts_offsets
-from onefold.sinks.epoch_log import Notes, State
+from onefold.sinks.epoch_log import EpochLog, State
 
 __all__ = ["AnnouncingCommitter", "Place", "written"]
 
@@ -61,7 +61,7 @@ def written(sink: str, task: TaskId, rows: int, bytes: int) -> Committable:
 class AnnouncingCommitter:
     """Idempotent, from any process."""
 
-    def __init__(self, place: Place, notes: Notes, counts: Sequence[str] = ()) -> None:
+    def __init__(self, place: Place, notes: EpochLog, counts: Sequence[str] = ()) -> None:
         """`counts`: the columns by which the destination compares rows with those that are there."""
         self._place, self._notes, self._counts = place, notes, counts
 
@@ -137,7 +137,7 @@ class AnnouncingCommitter:
                 return
         raise Retriable(f"{self._place.where}: others have written {self._place.ledger} {_TRIES_MAX} times meanwhile")
 
-    def record(self, entry: LedgerEntry) -> None:
+    def write_ledger(self, entry: LedgerEntry) -> None:
         entry = replace(entry, members=(), announced=None)
         there = self._notes.read().entry
         check_forward(there, entry, self._place.sink)

@@ -16,7 +16,7 @@ from onefold.core.protocol.binding import is_foreign
 from onefold.core.protocol.effects import StoreFacts
 from onefold.core.store.checkpoint_store import CheckpointStore
 from onefold.sinks.postgres.admin import Operations
-from onefold.sinks.postgres.ledger.pruning import Kept
+from onefold.sinks.postgres.ledger.pruning import SinkState
 
 __all__ = ["prune_bookkeeping"]
 
@@ -42,13 +42,13 @@ def prune_bookkeeping(postgres: str, schema: str, store_url: str | None, retired
             typer.confirm("Remove all of this?", abort=True)
         for pipeline in retired:
             store.forget(pipeline)
-        everything: list[Kept | str] = [*gone, *stages]
+        everything: list[SinkState | str] = [*gone, *stages]
         for found in everything:
             operations.remove(found)
         console.print(f"removed: the bookkeeping of {len(gone)} sinks, and {len(stages)} more stage tables")
 
 
-def why(kept: Kept, facts: StoreFacts, is_their_store: bool, retired: Sequence[str]) -> str | None:
+def why(kept: SinkState, facts: StoreFacts, is_their_store: bool, retired: Sequence[str]) -> str | None:
     """Why a sink's bookkeeping may go; None where it is needed, or nobody can know."""
     ledger = kept.ledger
     if ledger is not None and is_foreign(ledger, facts.store_id):
@@ -66,7 +66,7 @@ def why(kept: Kept, facts: StoreFacts, is_their_store: bool, retired: Sequence[s
     return f"the pipeline's last epoch, {last.epoch}, went to {', '.join(last.sinks)}"
 
 
-def _refuse_prepared(operations: Operations, gone: dict[Kept, str]) -> None:
+def _refuse_prepared(operations: Operations, gone: dict[SinkState, str]) -> None:
     going = {(k.pipeline, k.sink) for k in gone}
     for transaction in operations.prepared():
         if transaction.is_here and (transaction.pipeline, transaction.sink) in going:
@@ -76,7 +76,7 @@ def _refuse_prepared(operations: Operations, gone: dict[Kept, str]) -> None:
             )
 
 
-def _print(gone: dict[Kept, str], stages: Sequence[str]) -> None:
+def _print(gone: dict[SinkState, str], stages: Sequence[str]) -> None:
     table = Table("pipeline", "sink", "ledger at epoch", "parts", "staged", "stage table", "because", box=None)
     for kept, because in gone.items():
         counts = (

@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 from onefold.core import Committable, ConfigError, EpochState, LastResource, OnefoldError
-from onefold.core.protocol.coordinator import Driver
+from onefold.core.protocol.coordinator import Coordinator
 from onefold.core.protocol.effects import Pause, StoreFacts
 from onefold.core.protocol.epoch import Started, start, sweep
 from onefold.core.protocol.in_doubt import Fate, Survey, settle, survey
@@ -100,7 +100,7 @@ class Transactions:
                 yield Verdict(t, fate, _because(t, fate, found.facts, sessions))
 
     @contextmanager
-    def _driver(self, pipeline: str, finishes: Callable[[Prepared], bool] = lambda _: False) -> Iterator[Driver]:
+    def _driver(self, pipeline: str, finishes: Callable[[Prepared], bool] = lambda _: False) -> Iterator[Coordinator]:
         """A driver over those of the pipeline's sinks that are in this database, in the role that it needs."""
         if not self._operations.has_tables():
             raise ConfigError(
@@ -116,7 +116,7 @@ class Transactions:
                 owners = {t.owner for t in listed if t.sink == sink and t.is_ours and finishes(t)}
                 committers[sink] = self._operations.committer(pipeline, sink, owners)
                 stack.callback(committers[sink].close)
-            yield Driver(pipeline, self._store, committers, _raise)
+            yield Coordinator(pipeline, self._store, committers, _raise)
 
     def _refuse_theirs(self, pipeline: str, facts: StoreFacts, gid: str | None) -> None:
         """What a manifest names must be committed, and no less: this session may not."""
@@ -127,7 +127,7 @@ class Transactions:
                 if verdict.fate is Fate.COMMIT:
                     raise ConfigError(f"{t.name!r}: {verdict.because}")
 
-    def _survey(self, pipeline: str, driver: Driver) -> Survey:
+    def _survey(self, pipeline: str, driver: Coordinator) -> Survey:
         """Raises ConfigError where nothing shows that this store is the pipeline's store."""
         store_id = self._store.look()
         if store_id is None:
@@ -148,7 +148,7 @@ class Transactions:
         return found
 
 
-def _shares(driver: Driver, sink: str, store_id: str) -> bool:
+def _shares(driver: Coordinator, sink: str, store_id: str) -> bool:
     committer = driver.committers[sink]
     return isinstance(committer, LastResource) and committer.shares_store(store_id)
 

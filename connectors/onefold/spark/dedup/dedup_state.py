@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from onefold.core.errors import BadRecord
-from onefold.spark.dedup.high_watermark import SEQUENCE, SOURCE, Highest, to_ipc
+from onefold.spark.dedup.high_watermark import SEQUENCE, SOURCE, HighWatermark, to_ipc
 from onefold.spark.runtime.workers import settle
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def keep_new(places: Places) -> Callable[[Any, Iterable[pd.DataFrame], GroupStat
     """For applyInPandasWithState, by topic and partition: the blocks again, without the rows that were seen."""
 
     def kept(_key: Any, blocks: Iterable[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
-        seen = Highest(bytes(state.get[0]) if state.exists else None)
+        seen = HighWatermark(bytes(state.get[0]) if state.exists else None)
         yield from _new(blocks, seen, places)
         state.update((seen.state(),))
 
@@ -87,7 +87,7 @@ def keep_first(places: Places) -> Callable[[pd.DataFrame], pd.DataFrame]:
     def kept(blocks: pd.DataFrame) -> pd.DataFrame:
         import pandas as pd
 
-        return pd.concat(_new([blocks], Highest(), places))
+        return pd.concat(_new([blocks], HighWatermark(), places))
 
     return kept
 
@@ -104,7 +104,7 @@ def unpack(columns: Sequence[str]) -> Callable[[Batches], Iterator[pa.RecordBatc
     return unpacked
 
 
-def _new(blocks: Iterable[pd.DataFrame], seen: Highest, places: Places) -> Iterator[pd.DataFrame]:
+def _new(blocks: Iterable[pd.DataFrame], seen: HighWatermark, places: Places) -> Iterator[pd.DataFrame]:
     import pandas as pd
 
     for rows, raw in _in_order(blocks, places):

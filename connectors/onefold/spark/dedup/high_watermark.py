@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-__all__ = ["SEQUENCE", "SOURCE", "Highest"]
+__all__ = ["SEQUENCE", "SOURCE", "HighWatermark"]
 
 SOURCE = "__onefold_source"
 SEQUENCE = "__onefold_sequence"
@@ -14,7 +14,7 @@ _STATE = pa.schema([("source", pa.binary()), ("highest", pa.int64())], metadata=
 _NONE = -1
 
 
-class Highest:
+class HighWatermark:
     """Of one partition of a topic. A row is new if its number is above all that came before it from its source.
 
     What it keeps is a function of the partition's records in their order, however they are cut into batches.

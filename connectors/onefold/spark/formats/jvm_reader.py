@@ -56,7 +56,7 @@ def read_through_spark(spark: SparkSession, source: KafkaSource, known: Position
 
 def _options(source: KafkaSource, known: Positions, start: Positions) -> dict[str, str]:
     from onefold.sources.kafka.config.java import java_settings
-    from onefold.sources.kafka.planning.offset_snapshot import Standing
+    from onefold.sources.kafka.planning.offset_snapshot import OffsetSnapshot
     from onefold.sources.kafka.planning.starting import check_ids
 
     if source.topics_pattern is not None and source.forget_topics:
@@ -66,14 +66,14 @@ def _options(source: KafkaSource, known: Positions, start: Positions) -> dict[st
         )
     topics = source.subscription.find(source.broker(), start.topics())
     check_ids(known.topic_ids(), topics)
-    offsets = Standing.of(start).offsets
+    offsets = OffsetSnapshot.of(start).offsets
     # Spark wants every partition named; those that came later stand at their first record.
     every = {
         (topic, number): offsets.get((topic, number), 0) for topic, at in topics.items() for number in at.partitions
     }
     options = {
         "kafka.bootstrap.servers": source.bootstrap_servers,
-        "startingOffsets": Standing(every).positions().to_kafka_json(),
+        "startingOffsets": OffsetSnapshot(every).positions().to_kafka_json(),
         "failOnDataLoss": "true",
         "includeHeaders": "true",
     }

@@ -22,7 +22,7 @@ from onefold.core.errors import ConfigError
 from onefold.sources.kafka import KafkaSource, OffsetRange, Planner, check_schema, find_schema, ranges, read, record_ddl
 from onefold.sources.kafka.config.groups import GroupPositions
 from onefold.sources.kafka.planning import starting
-from onefold.sources.kafka.planning.offset_snapshot import Nested, Partition, Standing, began, of_stream
+from onefold.sources.kafka.planning.offset_snapshot import Nested, OffsetSnapshot, Partition, began, of_stream
 from onefold.spark.runtime.direct import RANGES_DDL
 from onefold.spark.runtime.workers import is_guarded, settle
 
@@ -109,11 +109,13 @@ class _Planned:
         self.direct = direct
         self._schema = schema
         is_frozen = options.get("frozen", "").lower() == "true"
-        self.planner = Planner(source, Standing.from_nested(json.loads(source.starting_offsets)) if is_frozen else None)
+        self.planner = Planner(
+            source, OffsetSnapshot.from_nested(json.loads(source.starting_offsets)) if is_frozen else None
+        )
         until = options.get("until")
-        self._first_end = None if until is None else Standing.from_nested(json.loads(until))
+        self._first_end = None if until is None else OffsetSnapshot.from_nested(json.loads(until))
 
-    def planned(self, begin: Mapping[Partition, int], until: Standing) -> list[InputPartition]:
+    def planned(self, begin: Mapping[Partition, int], until: OffsetSnapshot) -> list[InputPartition]:
         unknown = {topic for topic, _ in until.offsets} - until.ids.keys()
         if unknown and "topic_id" in self.source.columns:
             topics = ", ".join(sorted(unknown))
@@ -134,8 +136,8 @@ class _StreamReader(_Planned, DataSourceStreamReader, SupportsTriggerAvailableNo
     def __init__(self, *args: Any, direct: bool) -> None:
         super().__init__(*args, direct=direct)
         self._is_available_now = False
-        self._target: Standing | None = None  # where the query ends then
-        self._seen: Standing | None = None
+        self._target: OffsetSnapshot | None = None  # where the query ends then
+        self._seen: OffsetSnapshot | None = None
         self._group = GroupPositions(self.source)
 
     def initialOffset(self) -> Nested:
@@ -149,7 +151,7 @@ class _StreamReader(_Planned, DataSourceStreamReader, SupportsTriggerAvailableNo
         return ReadAllAvailable() if records_max is None else ReadMaxRows(records_max)
 
     def latestOffset(self, start: Nested, limit: ReadLimit) -> Nested:
-        at = Standing.from_nested(start)
+        at = OffsetSnapshot.from_nested(start)
         until = self._until(start)
         if until is not None:
             self.planner.ends(at), self.planner.ends(until)  # they raise where that cannot be read again
@@ -169,17 +171,17 @@ class _StreamReader(_Planned, DataSourceStreamReader, SupportsTriggerAvailableNo
         return None if self._seen is None else self._seen.nested()
 
     def partitions(self, start: Nested, end: Nested) -> Sequence[InputPartition]:
-        begin, until = Standing.from_nested(start), Standing.from_nested(end)
+        begin, until = OffsetSnapshot.from_nested(start), OffsetSnapshot.from_nested(end)
         as_planned = began(end)
         if as_planned is not None and began(start) is None:
             # The stream's first batch: if it was planned before a restart, its start was asked for anew since.
             begin = replace(begin, offsets=as_planned)
         self.planner.check_again(begin, until)
-        return self.planned(begin.offsets, Standing(until.offsets, {**begin.ids, **until.ids}))
+        return self.planned(begin.offsets, OffsetSnapshot(until.offsets, {**begin.ids, **until.ids}))
 
-    def _until(self, start: Nested) -> Standing | None:
+    def _until(self, start: Nested) -> OffsetSnapshot | None:
         """Where the batch from `start` on must end: an epoch that writes through was begun there."""
-        until, at = self._first_end, Standing.from_nested(start).offsets
+        until, at = self._first_end, OffsetSnapshot.from_nested(start).offsets
         if until is None or at != self.planner.initial().offsets:
             return None
         # An epoch without records ends where it starts: that is the stream's first batch, and no later one.
@@ -192,7 +194,7 @@ class _StreamReader(_Planned, DataSourceStreamReader, SupportsTriggerAvailableNo
 
     def commit(self, end: Nested) -> None:
         """Positions are in Spark's checkpoint and in the ledger; a group is told of them, if there is one."""
-        self._group.show(Standing.from_nested(end).positions())
+        self._group.show(OffsetSnapshot.from_nested(end).positions())
 
     def stop(self) -> None:
         self._group.close()
@@ -217,14 +219,14 @@ class _BatchReader(_Planned, DataSourceReader):
                 raise ConfigError(
                     f"endingOffsets is before startingOffsets for {topic}/{number}: {end[topic, number]} < {offset}"
                 )
-        return self.planned(begin, Standing(end, latest.ids))
+        return self.planned(begin, OffsetSnapshot(end, latest.ids))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         settle()
         # Spark makes an empty partition of its own where there are none.
         return self.read_range(partition.wanted) if isinstance(partition, _RangePartition) else iter(())
 
-    def _given_end(self, latest: Standing) -> Mapping[Partition, int]:
+    def _given_end(self, latest: OffsetSnapshot) -> Mapping[Partition, int]:
         """The records between two ends of the same topics: those that `endingOffsets` names."""
         end = starting.parse("endingOffsets", self._ending, self.source.subscription)
         return starting.resolve_end(self.planner.broker, latest, end)

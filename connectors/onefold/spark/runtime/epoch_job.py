@@ -89,10 +89,10 @@ def _of_all_epochs(source: KafkaSource, start: Positions) -> KafkaSource:
 def _ranges(spark: SparkSession, source: KafkaSource, span: Range) -> DataFrame | None:
     """The offset ranges of an epoch's records of this source; None if there are none."""
     from onefold.sources.kafka import ranges
-    from onefold.sources.kafka.planning.offset_snapshot import Standing
+    from onefold.sources.kafka.planning.offset_snapshot import OffsetSnapshot
 
     start, end = (
-        {at: offset for at, offset in Standing.of(positions).offsets.items() if source.subscription.covers(at[0])}
+        {at: offset for at, offset in OffsetSnapshot.of(positions).offsets.items() if source.subscription.covers(at[0])}
         for positions in (span.start, span.end)
     )
     wanted = [astuple(each) for each in ranges(start, end, span.end.topic_ids())]

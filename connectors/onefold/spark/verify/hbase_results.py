@@ -17,7 +17,7 @@ from pyspark.sql.types import ArrayType, DataType, DoubleType, FloatType, LongTy
 
 from onefold.clients.hbase.rows.mapping import TableMapping
 from onefold.sinks.hbase import HBaseSink
-from onefold.sinks.hbase.merge.accumulator import Folder
+from onefold.sinks.hbase.merge.accumulator import Accumulator
 from onefold.sinks.hbase.merge.aggregates import Declared, Function
 from onefold.sinks.hbase.merge.merge import Merge, folding
 from onefold.sinks.hbase.modes.incremental import Incremental
@@ -178,7 +178,7 @@ def _fold(function: Function, mapping: TableMapping) -> Callable[[Iterator[pa.Re
     def fold(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         settle()
         one = folding(function, mapping)
-        folder, is_empty = Folder(one), True
+        folder, is_empty = Accumulator(one), True
         for batch in batches:
             if batch.num_rows:
                 folder.add(mapping.keys(batch), batch)

@@ -19,7 +19,7 @@ from pyspark.sql.types import IntegerType
 from onefold.core import ConfigError, Positions
 from onefold.sinks.kafka import KafkaSink
 from onefold.sinks.kafka.encoding import Records
-from onefold.sinks.kafka.keyed.id_order import Ascent
+from onefold.sinks.kafka.keyed.id_order import IdOrder
 from onefold.sinks.kafka.plan import Settings
 from onefold.sources.kafka import KafkaSource
 from onefold.spark.columns import column, columns
@@ -211,7 +211,7 @@ def partition_due(partitions: int) -> Callable[[Column], Column]:
     return lambda key: udf(key)
 
 
-class _AnyOrder(Ascent):
+class _AnyOrder(IdOrder):
     """Here rows come in any order."""
 
     def check(self, sources: pa.Array, numbers: pa.Array) -> None:

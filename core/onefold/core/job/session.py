@@ -33,7 +33,7 @@ from onefold.core.errors import ConfigError, Fenced, OnefoldError
 from onefold.core.job.life import Life, taken_over
 from onefold.core.positions import Range
 from onefold.core.protocol.asking import Protocol
-from onefold.core.protocol.coordinator import Driver
+from onefold.core.protocol.coordinator import Coordinator
 from onefold.core.protocol.effects import EpochRequest, Pause, StoreFacts
 from onefold.core.protocol.epoch import Initial, Outcome, Started
 from onefold.core.protocol.patience import Patience
@@ -82,7 +82,7 @@ class Session:
                 opened.callback(committer.close)
                 committers[sink.name] = committer
             opened.pop_all()
-        self._driver = Driver(name, store, committers, self.patience)
+        self._driver = Coordinator(name, store, committers, self.patience)
 
     @property
     def _may_come_late(self) -> tuple[str, ...]:
@@ -157,7 +157,7 @@ class Session:
         if not self._may_sweep or not self.lock.acquire(blocking=False):
             return
         try:
-            Driver(self.name, self.store, self._driver.committers, _raise).run(self.life.sweep())
+            Coordinator(self.name, self.store, self._driver.committers, _raise).run(self.life.sweep())
         except OnefoldError as error:
             log.warning("what tasks that came late have prepared stays until the next start: %s", error)
         finally:

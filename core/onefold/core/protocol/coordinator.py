@@ -46,13 +46,13 @@ from onefold.core.protocol.effects import (
 )
 from onefold.core.protocol.store_protocol import Files, Merge, Store
 
-__all__ = ["Driver"]
+__all__ = ["Coordinator"]
 
 T = TypeVar("T")
 RunWritersHere = Callable[[EpochRecord], tuple[Committable, ...]]
 
 
-class Driver:
+class Coordinator:
     """Runs a protocol generator to its end, in this thread.
 
     `pause` waits before the protocol asks again, and raises the error it is given when it is out of patience.
@@ -135,7 +135,7 @@ class Driver:
             case Commit(sink, decided):
                 return self.committers[sink].commit(decided, decided.of(sink))
             case WriteLedger(sink, entry):
-                return self.committers[sink].record(entry)
+                return self.committers[sink].write_ledger(entry)
             case Complete(generation, decided):
                 return store.complete(generation, decided, now_ms)
             case GiveUp(generation, record):

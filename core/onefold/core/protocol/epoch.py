@@ -61,8 +61,8 @@ from onefold.core.protocol.recovery import (
     Resolution,
     adoption,
     check_setting,
-    doomed,
     ledger_end,
+    orphans,
     place,
     resolve,
 )
@@ -189,7 +189,7 @@ def sweep(generation: Generation, sinks: Iterable[str]) -> Protocol[int]:
         if not listed:
             continue
         facts: StoreFacts = yield from _insist(ReadStore())
-        condemned = doomed(facts, generation, listed)
+        condemned = orphans(facts, generation, listed)
         if condemned:
             yield from _insist(Abort(sink, condemned))
             removed += len(condemned)

@@ -21,7 +21,7 @@ from onefold.core.errors import Retriable
 from onefold.core.protocol.binding import is_foreign, of_another_store
 from onefold.core.protocol.effects import Abort, Commit, ListLeftovers, ReadLedger, ReadStore, StoreFacts
 from onefold.core.protocol.epoch import Protocol
-from onefold.core.protocol.recovery import check_ledger, doomed
+from onefold.core.protocol.recovery import check_ledger, orphans
 
 __all__ = ["LOOKS_MAX", "Fate", "Survey", "fates", "settle", "survey"]
 
@@ -58,7 +58,7 @@ def fates(facts: StoreFacts, listed: Iterable[Committable]) -> dict[Committable,
     listed = tuple(listed)
     known = tuple(c for c in listed if c.generation <= facts.generation)
     newest = Generation("", facts.generation, "")  # only its number counts here
-    condemned = set(doomed(facts, newest, known))
+    condemned = set(orphans(facts, newest, known))
     decided = {(c.sink, c.handle) for r in facts.unfinished if r.state is EpochState.DECIDED for c in r.manifest}
 
     def fate(committable: Committable) -> Fate:

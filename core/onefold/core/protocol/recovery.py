@@ -22,8 +22,8 @@ __all__ = [
     "check_committed",
     "check_ledger",
     "check_setting",
-    "doomed",
     "ledger_end",
+    "orphans",
     "place",
     "resolve",
 ]
@@ -346,7 +346,7 @@ def check_committed(facts: StoreFacts, committed: Committed) -> None:
         )
 
 
-def doomed(facts: StoreFacts, generation: Generation, listed: Iterable[Committable]) -> tuple[Committable, ...]:
+def orphans(facts: StoreFacts, generation: Generation, listed: Iterable[Committable]) -> tuple[Committable, ...]:
     """Which leftovers a sweep removes. `listed` must have been read before `facts`.
 
     Nothing at all if another generation has taken over. Else all but what a manifest still needs and what the running

@@ -62,7 +62,7 @@ def held(settings: Settings, pipeline: str) -> list[Held]:
     known = txn_admin.describe(kafka, txn_admin.list_ids(kafka, names.ids, "Ongoing"))
     if not known or Topics(settings, pipeline).look_at_progress() is None:
         return []
-    account = Ledger(settings, pipeline).account()
+    account = Ledger(settings, pipeline).transactions()
     found = []
     for name, transaction in known.items():
         begun = account.begun.get((transaction.handle.producer_id, transaction.handle.producer_epoch))

@@ -15,7 +15,7 @@ from onefold.core.errors import OnefoldError
 from onefold.sinks.kafka.encoding import Records
 from onefold.sinks.kafka.plan import Settings
 
-__all__ = ["Outbox", "connect"]
+__all__ = ["RecordProducer", "connect"]
 
 
 _POLL_S = 0.01
@@ -35,8 +35,8 @@ _IDLE_MAX = 4  # a task needs one, and an executor's process runs one task at a 
 _GAPLESS = {"enable.gapless.guarantee": "true", "message.timeout.ms": "0"}
 
 _lock = threading.Lock()
-_idle: list[Outbox] = []
-_inherited: list[Outbox] = []
+_idle: list[RecordProducer] = []
+_inherited: list[RecordProducer] = []
 
 
 def _forget_parents() -> None:
@@ -50,11 +50,11 @@ def _forget_parents() -> None:
 os.register_at_fork(after_in_child=_forget_parents)
 
 
-class Outbox:
+class RecordProducer:
     """A plain producer, of one attempt at a time. `doing` says in errors whose records these are."""
 
     @classmethod
-    def borrowed(cls, settings: Settings, doing: str) -> Outbox:
+    def borrowed(cls, settings: Settings, doing: str) -> RecordProducer:
         """One that waits in this process for its next attempt, or a new one: a producer takes a while to begin."""
         with _lock:
             for outbox in _idle:

@@ -17,7 +17,7 @@ from onefold.clients.postgres import connection as pool
 from onefold.core.errors import ConfigError
 from onefold.sinks.postgres.commit.committer import PostgresCommitter
 from onefold.sinks.postgres.ledger import migrations, pruning
-from onefold.sinks.postgres.ledger.pruning import Kept
+from onefold.sinks.postgres.ledger.pruning import SinkState
 from onefold.sinks.postgres.naming import BOOKKEEPING, Gid, Table, gid_prefix, identifier, names_in
 from onefold.sinks.postgres.plan import Settings
 
@@ -85,14 +85,14 @@ class Operations:
             rows = connection.execute(f"SELECT pipeline, sink FROM {table} ORDER BY 1, 2".encode()).fetchall()
         return [(pipeline, sink) for pipeline, sink in rows]
 
-    def kept(self) -> tuple[list[Kept], list[str]]:
+    def kept(self) -> tuple[list[SinkState], list[str]]:
         """What is kept for every sink, and stage tables that belong to none."""
         if not self.has_tables():
             return [], []
         with self._connected("reading the bookkeeping") as connection:
             return pruning.kept(connection, self.schema), pruning.unowned_stages(connection, self.schema)
 
-    def remove(self, found: Kept | str) -> None:
+    def remove(self, found: SinkState | str) -> None:
         """A sink's bookkeeping, or a stage table alone."""
         with self._connected("pruning the bookkeeping") as connection:
             pruning.remove(connection, self.schema, found)

@@ -11,7 +11,7 @@ from onefold.core.findings import Finding, Held, Level
 from onefold.core.invariants import NoLoss
 from onefold.sinks.postgres import plan as plans
 from onefold.sinks.postgres.commit import prepared
-from onefold.sinks.postgres.commit.server_identity import Incarnation
+from onefold.sinks.postgres.commit.server_identity import ServerIdentity
 from onefold.sinks.postgres.naming import Gid, gid_prefix
 from onefold.sinks.postgres.plan import Delivery, Settings
 from onefold.sinks.postgres.schema import target as targets
@@ -63,7 +63,7 @@ def _durability(connection: pool.Connection) -> Iterator[Finding]:
     row = connection.execute(_SETTINGS).fetchone()
     assert row is not None
     version, fsync, full_pages, synchronous_commit = row
-    here = Incarnation.of(connection)
+    here = ServerIdentity.of(connection)
     yield Finding(
         Level.FINE,
         f"Postgres {version}, system identifier {here.system or 'hidden'}, timeline {here.timeline or 'hidden'}: a "

@@ -11,7 +11,7 @@ from onefold.core.contract import Committable, SinkKind, TaskId
 from onefold.core.errors import BadRecord, OnefoldError, Retriable, SchemaMismatch
 from onefold.core.failpoints import failpoint
 from onefold.sinks.postgres.copy.encoding import Encoding
-from onefold.sinks.postgres.copy.loading import IsolatingLoad, Load, StreamingLoad
+from onefold.sinks.postgres.copy.loading import BisectingLoad, Load, StreamingLoad
 from onefold.sinks.postgres.merge.merge import merge_attempts
 from onefold.sinks.postgres.naming import Gid, attempt_number, gid_prefix, literal
 from onefold.sinks.postgres.plan import ATTEMPT, Delivery, Plan, Settings
@@ -94,7 +94,7 @@ class PostgresWriter:
         if self._plan.dead_letters is None:
             return StreamingLoad(connection, self._encoding)
         position = tuple(column.name for column in self._plan.position)
-        return IsolatingLoad(connection, self._encoding, position, self._settings.dead_letters_max)
+        return BisectingLoad(connection, self._encoding, position, self._settings.dead_letters_max)
 
     def _check_types(self, connection: pool.Connection) -> None:
         """COPY takes bytes for whatever type the column has by now: of the same width, it would take them in silence.

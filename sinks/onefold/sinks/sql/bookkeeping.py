@@ -99,7 +99,7 @@ class Bookkeeping:
         query = query.where(_ledger.c.sink == self.sink, _ledger.c.pipeline != self.pipeline)
         return {row.pipeline: (Positions.from_json(row.positions),) for row in connection.execute(query)}
 
-    def record(self, connection: sa.Connection, entry: LedgerEntry) -> None:
+    def write_ledger(self, connection: sa.Connection, entry: LedgerEntry) -> None:
         """Move the ledger's row forward, inside the caller's transaction. Raises Fenced where a newer one is there."""
         there = self._locked(connection)
         check_forward(there, entry, self.sink)

@@ -62,9 +62,9 @@ class SqlCommitter:
         with self._database.transaction() as connection:
             self._books.bind(connection, binding)
 
-    def record(self, entry: LedgerEntry) -> None:
+    def write_ledger(self, entry: LedgerEntry) -> None:
         with self._database.transaction() as connection:
-            self._books.record(connection, entry)
+            self._books.write_ledger(connection, entry)
 
     def shares_store(self, store_id: str) -> bool:
         with self._database.transaction() as connection:
@@ -89,7 +89,7 @@ class SqlCommitter:
         adapter = adapter_of(self._database.url)
         staging.merge(connection, adapter, self._books, plan, settings.upsert, record, mine)
         failpoint("staged.merge")
-        self._books.record(connection, entry)
+        self._books.write_ledger(connection, entry)
 
     def close(self) -> None:
         self._database.close()

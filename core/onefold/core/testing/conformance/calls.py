@@ -176,7 +176,7 @@ class Record(Driver):
 
     def ready(self) -> Callable[[], None]:
         committer = self.make_sink().recover(self.pipeline)
-        return lambda: committer.record(self.entry)
+        return lambda: committer.write_ledger(self.entry)
 
 
 @dataclass(frozen=True, slots=True)

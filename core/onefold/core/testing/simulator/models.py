@@ -20,12 +20,12 @@ from onefold.core.contract import (
     Announcement,
     Binding,
     Committable,
+    CommittedPart,
     Decided,
     EpochRecord,
     EpochState,
     Guarantee,
     LedgerEntry,
-    Member,
     SinkKind,
     TaskId,
 )
@@ -178,7 +178,7 @@ class ModelSink(ABC):
     def bind(self, binding: Binding) -> None:
         self.entry = bound(self.entry, binding, self.name)
 
-    def record(self, entry: LedgerEntry) -> None:
+    def write_ledger(self, entry: LedgerEntry) -> None:
         check_forward(self.entry, entry, self.name)
         self.entry = entry
 
@@ -217,7 +217,7 @@ class ModelTwoPhaseSink(ModelSink):
         """Its row, and the members beyond it."""
         row = self.entry or UNBOUND
         keys = sorted({(w.committable.epoch, w.committable.generation) for w in self.committed.values()})
-        members = tuple(Member(e, g, self.times_ms[e, g]) for e, g in keys if e > row.epoch)
+        members = tuple(CommittedPart(e, g, self.times_ms[e, g]) for e, g in keys if e > row.epoch)
         return replace(row, members=members) if self.entry or members else None
 
 
@@ -243,7 +243,7 @@ class ModelLastResourceSink(ModelSink):
         prepared, committed = dict(self.prepared), dict(self.committed)
         for committable in manifest:
             committed[committable.handle] = prepared.pop(committable.handle)
-        self.record(entry)
+        self.write_ledger(entry)
         self.prepared, self.committed = prepared, committed
         self.reached("inside:Merge")
 

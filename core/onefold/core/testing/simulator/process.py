@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from onefold.core.contract import Committable, EpochRecord, Generation
 from onefold.core.errors import OnefoldError
 from onefold.core.positions import Positions, Range
-from onefold.core.protocol.coordinator import Driver
+from onefold.core.protocol.coordinator import Coordinator
 from onefold.core.protocol.effects import Effect, RunWriters
 from onefold.core.testing.simulator.operator import Host
 
@@ -50,7 +50,7 @@ T = TypeVar("T")
 class Process:
     """A driver's process: what it runs, and the step that it is about to take. None once it has ended."""
 
-    def __init__(self, life: Life, driver: Driver, host: Host) -> None:
+    def __init__(self, life: Life, driver: Coordinator, host: Host) -> None:
         self.life = life
         self.driver = driver
         self.host = host

@@ -29,7 +29,7 @@ from onefold.core.errors import (
 )
 from onefold.core.invariants import ADOPTED, Evidence, Glimpse
 from onefold.core.positions import Positions, Range, Relation
-from onefold.core.protocol.coordinator import Driver
+from onefold.core.protocol.coordinator import Coordinator
 from onefold.core.protocol.effects import (
     AcquireGeneration,
     Adopt,
@@ -189,7 +189,7 @@ class World:
         self._inherited, self._sweeping = self.store.newest, None
         sinks = self.operator.configured_sinks()
         last_resource = next((n for n, s in sinks.items() if s.kind is SinkKind.LAST_RESOURCE), None)
-        driver = Driver(PIPELINE, self.store, sinks, self._pause, last_resource, self.checkpoint)
+        driver = Coordinator(PIPELINE, self.store, sinks, self._pause, last_resource, self.checkpoint)
         return Process(self._life(tuple(sinks)), driver, self.host)
 
     def step(self, process: Process) -> bool:
@@ -511,7 +511,7 @@ class World:
             self._sweeping = None
 
     def _sweep_steps(self, generation: Generation) -> Iterator[Effect]:
-        driver = Driver(PIPELINE, self.store, self.sinks, self._pause)
+        driver = Coordinator(PIPELINE, self.store, self.sinks, self._pause)
         protocol, answer = self.subject.protocol.sweep(generation, self.sinks), None
         with suppress(StopIteration):
             while True:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from onefold.sinks.hbase.merge.aggregates import Folding
+from onefold.sinks.hbase.merge.aggregates import Aggregate
 
-__all__ = ["BYTES_MAX", "Folder"]
+__all__ = ["BYTES_MAX", "Accumulator"]
 
 BYTES_MAX = 64 << 20
 
 
-class Folder:
+class Accumulator:
     """Holds `bytes_max` of rows beside what is folded, or as much again as that, whichever is more."""
 
-    def __init__(self, folding: Folding, bytes_max: int = BYTES_MAX) -> None:
+    def __init__(self, folding: Aggregate, bytes_max: int = BYTES_MAX) -> None:
         self._folding, self._bytes_max = folding, bytes_max
         self._keys: list[pa.BinaryArray] = []
         self._partials: list[pa.RecordBatch] = []

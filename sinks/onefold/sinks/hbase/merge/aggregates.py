@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from onefold.core.errors import BadRecord, ConfigError, SchemaMismatch
 from onefold.sinks.hbase.merge.group_kernels import grouped, latest, sets, unions
 
-__all__ = ["MERGES", "Base", "Declared", "Folding", "Function", "Own"]
+__all__ = ["MERGES", "Aggregate", "Base", "Declared", "Function", "Own"]
 
 MERGES = ("sum", "count", "min", "max", "last", "union")
 Function = Callable[[pa.RecordBatch, pa.RecordBatch], pa.RecordBatch]
@@ -43,7 +43,7 @@ class Base:
     is_there: pa.BooleanArray
 
 
-class Folding(Protocol):
+class Aggregate(Protocol):
     """Pickles. `keys` has one key, never null, for each row of the batch beside it."""
 
     def states(self, rows: pa.Schema) -> pa.Schema:

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from onefold.clients.hbase.rows.mapping import Column, TableMapping
 from onefold.core.errors import ConfigError, SchemaMismatch
-from onefold.sinks.hbase.merge.aggregates import Declared, Folding, Function, Own
+from onefold.sinks.hbase.merge.aggregates import Aggregate, Declared, Function, Own
 
 __all__ = [
     "OWN_CELLS",
@@ -72,7 +72,7 @@ def _kept(merge: Merge | None, declared: TableMapping, schema: pa.Schema, withou
     return pa.schema([*keys, *states])
 
 
-def folding(merge: Merge, mapping: TableMapping) -> Folding:
+def folding(merge: Merge, mapping: TableMapping) -> Aggregate:
     """`mapping` is bound."""
     return merge if isinstance(merge, Declared) else Own(merge, tuple(column.name for column in mapping.columns))
 

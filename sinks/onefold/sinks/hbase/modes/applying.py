@@ -19,7 +19,7 @@ from onefold.clients.hbase.rows.mapping import TableMapping
 from onefold.clients.hbase.table import HBaseTable
 from onefold.core.errors import InDoubt, Retriable
 from onefold.core.failpoints import failpoint
-from onefold.sinks.hbase.merge.accumulator import Folder
+from onefold.sinks.hbase.merge.accumulator import Accumulator
 from onefold.sinks.hbase.merge.aggregates import Base, Declared
 from onefold.sinks.hbase.merge.group_kernels import grouped
 from onefold.sinks.hbase.merge.merge import Merge, base_states, folding, own_cell
@@ -52,7 +52,7 @@ class Replacing:
     def __init__(self, plan: Plan) -> None:
         self._plan, self._table = plan, plan.table()
         self._id = own_cell(plan.mapping, b"id")
-        self._folder = Folder(_newest(plan.mapping))
+        self._folder = Accumulator(_newest(plan.mapping))
 
     def take(self, keys: pa.BinaryArray, ids: pa.BinaryArray, rows: pa.RecordBatch) -> None:
         self._folder.add(keys, _encoded(self._plan.mapping, ids, rows))

@@ -21,7 +21,7 @@ from onefold.clients.hbase.rows.mapping import NULL, TableMapping
 from onefold.core.contract import Guarantee, SinkKind, SinkWriter, TaskId
 from onefold.core.errors import ConfigError, Fenced
 from onefold.core.failpoints import failpoint
-from onefold.sinks.hbase.merge.accumulator import Folder
+from onefold.sinks.hbase.merge.accumulator import Accumulator
 from onefold.sinks.hbase.merge.aggregates import Base, Function
 from onefold.sinks.hbase.merge.merge import (
     Merge,
@@ -116,7 +116,7 @@ class RollingWriter(HBaseWriter):
         super().__init__(plan, task)
         self._table = plan.table()
         self._folding = folding(merge, plan.mapping)
-        self._folder = Folder(self._folding)
+        self._folder = Accumulator(self._folding)
         self._epoch = own_cell(plan.mapping, b"epoch")
         self._previous = [previous_cell(column) for column in plan.mapping.columns]
 
@@ -129,7 +129,7 @@ class RollingWriter(HBaseWriter):
             self._roll(keys[start : start + KEYS_MAX], partials[start : start + KEYS_MAX])
 
     def _drop(self) -> None:
-        self._folder = Folder(self._folding)
+        self._folder = Accumulator(self._folding)
 
     def _roll(self, keys: pa.BinaryArray, partials: pa.RecordBatch) -> None:
         mapping = self._plan.mapping

@@ -7,12 +7,12 @@ import pyarrow.compute as pc
 
 from onefold.core.errors import BadRecord
 
-__all__ = ["Ascent"]
+__all__ = ["IdOrder"]
 
 NUMBER_MAX = 2**63 - 1
 
 
-class Ascent:
+class IdOrder:
     """Of one attempt: remembers each source's last number."""
 
     def __init__(self) -> None:

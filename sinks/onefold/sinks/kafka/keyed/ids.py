@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from onefold.core.errors import BadRecord, ConfigError, SchemaMismatch
 from onefold.sinks.kafka.encoding import ROWS_MAX, Encoding, Header, Records
-from onefold.sinks.kafka.keyed.id_order import Ascent
+from onefold.sinks.kafka.keyed.id_order import IdOrder
 
 __all__ = ["Ids"]
 
@@ -75,7 +75,7 @@ class Ids:
                 "columns the last is an integer that grows within what the others name"
             )
 
-    def records(self, encoding: Encoding, batch: pa.RecordBatch, ascent: Ascent) -> Iterator[Records]:
+    def records(self, encoding: Encoding, batch: pa.RecordBatch, ascent: IdOrder) -> Iterator[Records]:
         """The rows of a batch whose schema was checked, in order, each record with its id.
 
         Raises BadRecord for a row without one, and for ids of several columns that don't go on from `ascent`.
@@ -107,7 +107,7 @@ class Ids:
             raise BadRecord(f"a row has no id in its {where}, by which readers tell records apart: filter or mend it")
         return records
 
-    def _ids(self, batch: pa.RecordBatch, ascent: Ascent) -> list[bytes | None]:
+    def _ids(self, batch: pa.RecordBatch, ascent: IdOrder) -> list[bytes | None]:
         texts = [_texts(batch.column(name)) for name in self.columns]
         for name, parts in zip(self.source[1:], texts[1:], strict=False):
             if pc.any(pc.match_substring(parts, "/")).as_py():

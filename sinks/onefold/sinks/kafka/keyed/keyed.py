@@ -13,9 +13,9 @@ from onefold.core.errors import BadRecord
 from onefold.core.failpoints import failpoint
 from onefold.sinks.columns import check_columns
 from onefold.sinks.kafka.keyed.epoch_log import TopicNotes
-from onefold.sinks.kafka.keyed.id_order import Ascent
+from onefold.sinks.kafka.keyed.id_order import IdOrder
 from onefold.sinks.kafka.plan import Settings
-from onefold.sinks.kafka.producer import Outbox
+from onefold.sinks.kafka.producer import RecordProducer
 from onefold.sinks.write_through import AnnouncingCommitter, Place, written
 
 __all__ = ["KEYED", "KeyedWriter", "keyed_committer"]
@@ -41,8 +41,8 @@ class KeyedWriter:
     def __init__(self, settings: Settings, schema: pa.Schema, task: TaskId) -> None:
         self._settings, self._schema, self._task = settings, schema, task
         self._where = f"{settings.where(task.pipeline)}, epoch {task.epoch}"
-        self._outbox: Outbox | None = None
-        self._ascent = Ascent()
+        self._outbox: RecordProducer | None = None
+        self._ascent = IdOrder()
         self._rows = self._bytes = 0
         self._is_over = False
 
@@ -52,7 +52,7 @@ class KeyedWriter:
             return
         check_columns(batch, self._schema, self._where)
         if self._outbox is None:
-            self._outbox = Outbox.borrowed(self._settings, f"{self._where}, writing")
+            self._outbox = RecordProducer.borrowed(self._settings, f"{self._where}, writing")
         try:
             for records in self._settings.ids.records(self._settings.encoding, batch, self._ascent):
                 self._outbox.send(self._settings.topic, records)

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from onefold.clients.kafka.cluster import DENIED, cluster
-from onefold.core.contract import Binding, Committable, Decided, EpochRecord, LedgerEntry, Member, SinkKind
+from onefold.core.contract import Binding, Committable, CommittedPart, Decided, EpochRecord, LedgerEntry, SinkKind
 from onefold.core.errors import Damaged, InDoubt, Retriable, WorkLost
 from onefold.core.failpoints import failpoint
 from onefold.core.positions import Positions
@@ -17,7 +17,7 @@ from onefold.sinks.kafka.naming import Handle
 from onefold.sinks.kafka.plan import Settings
 from onefold.sinks.kafka.transactional import txn_admin
 from onefold.sinks.kafka.transactional.ledger import Ledger
-from onefold.sinks.kafka.transactional.transaction_log import Account
+from onefold.sinks.kafka.transactional.transaction_log import TransactionLog
 from onefold.sinks.kafka.transactional.txn_admin import Transaction
 
 __all__ = ["TransactionalCommitter"]
@@ -65,17 +65,17 @@ class TransactionalCommitter:
         self._abort_losers(decided.record)
         if not refused:
             return
-        account = self._ledger.settled()
-        refused = [handle for handle in refused if not account.is_committed(handle, decided.record.epoch)]
+        transactions = self._ledger.settled()
+        refused = [handle for handle in refused if not transactions.is_committed(handle, decided.record.epoch)]
         gone = [c for c in committables if Handle.parse(c.handle) in refused]
         if not gone:
             return
-        if undecided := [c for c in gone if account.is_open(Handle.parse(c.handle))]:
+        if undecided := [c for c in gone if transactions.is_open(Handle.parse(c.handle))]:
             raise InDoubt(
                 f"{self._where()}, epoch {decided.record.epoch}: transaction {undecided[0].handle} can no longer be "
                 "committed, and how it ends is not in the log yet"
             )
-        raise Damaged(self._evidence(decided, committables, gone, account))
+        raise Damaged(self._evidence(decided, committables, gone, transactions))
 
     def abort(self, committables: Sequence[Committable]) -> None:
         # What is refused has ended already, or its id is another transaction's by now.
@@ -89,13 +89,13 @@ class TransactionalCommitter:
             if generation is not None and generation <= up_to_generation:
                 ids[name] = generation
         known = txn_admin.describe(self._kafka, ids)
-        account = self._ledger.account()
+        transactions = self._ledger.transactions()
         found = []
         for name, transaction in known.items():
             if transaction.state != "Ongoing":
                 continue
             handle = transaction.handle
-            begun = account.begun.get((handle.producer_id, handle.producer_epoch))
+            begun = transactions.begun.get((handle.producer_id, handle.producer_epoch))
             if begun is None and ids[name] == up_to_generation and _is_young(transaction):
                 continue
             epoch = begun.epoch if begun is not None else 0
@@ -103,25 +103,25 @@ class TransactionalCommitter:
         return found
 
     def ledger(self) -> LedgerEntry | None:
-        account = self._ledger.settled()
-        members = self._members(account)
-        if account.entry is not None:
-            return replace(account.entry, members=members)
+        transactions = self._ledger.settled()
+        members = self._members(transactions)
+        if transactions.entry is not None:
+            return replace(transactions.entry, members=members)
         return LedgerEntry(0, 0, 0, Positions(), "", members) if members else None
 
     def bind(self, binding: Binding) -> None:
         self._ledger.bind(binding)
 
-    def record(self, entry: LedgerEntry) -> None:
-        self._ledger.record(replace(entry, members=()))
+    def write_ledger(self, entry: LedgerEntry) -> None:
+        self._ledger.write_ledger(replace(entry, members=()))
 
     def close(self) -> None:
         self._ledger.close()
 
-    def _members(self, account: Account) -> tuple[Member, ...]:
+    def _members(self, transactions: TransactionLog) -> tuple[CommittedPart, ...]:
         """What was committed beyond the ledger row, by producers that Kafka knows as those of their ids: of an id that
         it no longer knows nobody can tell, and to run such an epoch again could double it."""
-        beyond = account.beyond()
+        beyond = transactions.beyond()
         known = txn_admin.describe(self._kafka, {handle.transactional_id for handle in beyond}) if beyond else {}
         holders = {name: transaction.handle.producer_id for name, transaction in known.items()}
         ours = {h: m for h, m in beyond.items() if holders.get(h.transactional_id, h.producer_id) == h.producer_id}
@@ -192,10 +192,14 @@ class TransactionalCommitter:
         return True
 
     def _evidence(
-        self, decided: Decided, committables: Sequence[Committable], gone: Sequence[Committable], account: Account
+        self,
+        decided: Decided,
+        committables: Sequence[Committable],
+        gone: Sequence[Committable],
+        transactions: TransactionLog,
     ) -> str:
         rows = sum(c.rows for c in committables if c not in gone)
-        named = "; ".join(f"{c.handle} ({c.rows} rows, {self._how(c, account)})" for c in gone)
+        named = "; ".join(f"{c.handle} ({c.rows} rows, {self._how(c, transactions)})" for c in gone)
         return (
             f"{self._where()}: epoch {decided.record.epoch} was decided, and {len(gone)} of its {len(committables)} "
             f"transactions can no longer be committed: {named}. The other {len(committables) - len(gone)} are in the "
@@ -206,8 +210,8 @@ class TransactionalCommitter:
         )
 
     @staticmethod
-    def _how(committable: Committable, account: Account) -> str:
-        is_aborted = account.is_aborted(Handle.parse(committable.handle))
+    def _how(committable: Committable, transactions: TransactionLog) -> str:
+        is_aborted = transactions.is_aborted(Handle.parse(committable.handle))
         return "aborted, the log says" if is_aborted else "of which the log says nothing"
 
     def _where(self) -> str:

@@ -17,7 +17,7 @@ from onefold.core.protocol.binding import bound, check_forward
 from onefold.sinks.epoch_log import entry_to
 from onefold.sinks.kafka.plan import Settings
 from onefold.sinks.kafka.transactional import txn_admin
-from onefold.sinks.kafka.transactional.transaction_log import Account
+from onefold.sinks.kafka.transactional.transaction_log import TransactionLog
 from onefold.sinks.kafka.transactional.transactions import initialize
 
 __all__ = ["Ledger"]
@@ -44,50 +44,50 @@ class Ledger:
         self._settings, self._pipeline = settings, pipeline
         self._names = settings.names(pipeline)
         self._kafka = cluster(*settings.cluster)
-        self._account = Account(self._names)
+        self._log = TransactionLog(self._names)
         self._topic = settings.progress_topic(pipeline)
         self._offset = 0
-        self._producer: Producer | None = None  # where it is there, `_account.entry` is the row
+        self._producer: Producer | None = None  # where it is there, `_log.entry` is the row
         self._told: set[int | None] = set()
 
-    def account(self) -> Account:
+    def transactions(self) -> TransactionLog:
         """All that the progress topic says by now."""
         writer = txn_admin.describe(self._kafka, [self._names.ledger]).get(self._names.ledger)
-        self._account.writer = None if writer is None else writer.handle.producer_id
+        self._log.writer = None if writer is None else writer.handle.producer_id
         for items, offset in txn_admin.read_log(self._kafka, self._topic, self._offset):
-            self._account.add(items)
+            self._log.add(items)
             self._offset = offset
-        if self._account.was_keyed:
+        if self._log.was_keyed:
             raise ConfigError(
                 f"{self._where()} has written with mode='keyed' before, and what its notes say is of no transactions: "
                 "give the sink another name= for mode='transactional'"
             )
         self._tell()
-        return self._account
+        return self._log
 
     def _tell(self) -> None:
         """Log, once each, what is there that this sink did not write, or of which Kafka no longer knows who did."""
-        account = self._account
-        if account.passed_over:
+        transactions = self._log
+        if transactions.passed_over:
             log.warning(
                 "%s: %d records under its keys in the topic %r that no sink wrote are passed over (%s). Let nobody but"
                 " the pipeline write to that topic (docs/security.md)",
                 self._where(),
-                account.passed_over.total(),
+                transactions.passed_over.total(),
                 self._topic,
-                ", ".join(account.passed_over),
+                ", ".join(transactions.passed_over),
             )
-            account.passed_over.clear()
-        if account.last_writer in (None, account.writer, *self._told):
+            transactions.passed_over.clear()
+        if transactions.last_writer in (None, transactions.writer, *self._told):
             return
-        self._told.add(account.last_writer)
-        if account.is_proven:
+        self._told.add(transactions.last_writer)
+        if transactions.is_proven:
             log.warning(
                 "%s: the topic %r has a ledger row of producer %d, which is not this sink's: it is passed over. Let"
                 " nobody but the pipeline write to that topic (docs/security.md)",
                 self._where(),
                 self._topic,
-                account.last_writer,
+                transactions.last_writer,
             )
         else:
             log.warning(
@@ -95,26 +95,26 @@ class Ledger:
                 " is believed: after a week's rest that is as it should be, where nobody but the pipeline may write to"
                 " that topic (docs/security.md)",
                 self._where(),
-                account.last_writer,
+                transactions.last_writer,
                 self._topic,
             )
 
-    def settled(self) -> Account:
+    def settled(self) -> TransactionLog:
         """The same, once no transaction of this sink is between its end and its markers: whatever a reader of the
-        topic has seen by now is in the account."""
+        topic has seen by now is in the log."""
         deadline_s = time.monotonic() + _SETTLE_S
         while ending := txn_admin.list_ids(self._kafka, self._names.ids, "PrepareCommit"):
             if time.monotonic() > deadline_s:
                 raise Retriable(f"{self._where()}: the markers of transaction {ending[0]} are still being written")
             time.sleep(_LOOK_AGAIN_S)
-        return self.account()
+        return self.transactions()
 
     def bind(self, binding: Binding) -> None:
         """Make the row that generation's. Raises Fenced, CheckpointMismatch, or InDoubt."""
         sink = self._settings.name
         self._write(lambda there: bound(there, binding, sink), f"binding the ledger to generation {binding.generation}")
 
-    def record(self, entry: LedgerEntry) -> None:
+    def write_ledger(self, entry: LedgerEntry) -> None:
         """Write the row. Raises Fenced where a newer one is there, InDoubt where it is not known what became of it."""
 
         def forward(there: LedgerEntry | None) -> LedgerEntry:
@@ -128,7 +128,7 @@ class Ledger:
         because: BaseException | None = None
         for _ in range(_TRIES_MAX):
             producer = self._producer if self._producer is not None else self._take_over()
-            there = self._account.entry
+            there = self._log.entry
             entry = follow(there)
             if there == entry:
                 return
@@ -148,8 +148,8 @@ class Ledger:
                 if isinstance(refusal := errors.of(error, f"{self._where()}, {doing}"), ConfigError):
                     raise refusal from error
                 break
-            assert self._account.writer is not None, "it was asked for when the id was taken over"
-            self._account.stands(entry, self._account.writer)
+            assert self._log.writer is not None, "it was asked for when the id was taken over"
+            self._log.stands(entry, self._log.writer)
             self._producer = producer
             return
         raise InDoubt(f"{self._where()}, {doing}: {because}") from because
@@ -157,11 +157,11 @@ class Ledger:
     def _outlived(self) -> list[str]:
         """The ids to forget along with the next row: of epochs below the row that stands by now, so that it does no
         harm if that row is all that ever stands."""
-        there = self._account.entry
-        if there is None or not self._account.outlived(there.epoch - _IDLE_EPOCHS):
+        there = self._log.entry
+        if there is None or not self._log.outlived(there.epoch - _IDLE_EPOCHS):
             return []
         # Once more, with all that was said since: the epoch that is being completed may have taken some of them again.
-        return self.account().outlived(there.epoch - _IDLE_EPOCHS)[:_FORGOTTEN_MAX]
+        return self.transactions().outlived(there.epoch - _IDLE_EPOCHS)[:_FORGOTTEN_MAX]
 
     def close(self) -> None:
         self._producer = None  # it has no transaction open
@@ -179,7 +179,7 @@ class Ledger:
         except KafkaException as error:
             raise producer_config.refused_by_client(error) from error
         initialize(producer, self._settings, doing)
-        self.account()
+        self.transactions()
         self._producer = producer
         return producer
 

@@ -26,11 +26,11 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 
-from onefold.core.contract import LedgerEntry, Member, TaskId
+from onefold.core.contract import CommittedPart, LedgerEntry, TaskId
 from onefold.sinks.epoch_log import Unreadable, checked, entry_from
 from onefold.sinks.kafka.naming import Handle, Names
 
-__all__ = ["Account", "Marker", "Progress", "Record"]
+__all__ = ["Marker", "Progress", "Record", "TransactionLog"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class Marker:
 
 
 @dataclass(slots=True)
-class Account:
+class TransactionLog:
     """What the log says of one sink of one pipeline, as far as it was read.
 
     `writer` is the producer id of the ledger row's transactional id, as Kafka knows it now; None where it knows none,
@@ -145,11 +145,11 @@ class Account:
         aborted = self._aborted.get(handle.transactional_id, {}).get(handle.producer_id)
         return aborted is not None and aborted[0] == handle
 
-    def beyond(self) -> dict[Handle, Member]:
+    def beyond(self) -> dict[Handle, CommittedPart]:
         """The committed transactions of epochs beyond the ledger row, whoever's they are."""
         after = self.entry.epoch if self.entry is not None else 0
         return {
-            handle: Member(progress.epoch, progress.generation, progress.timestamp_ms)
+            handle: CommittedPart(progress.epoch, progress.generation, progress.timestamp_ms)
             for of_producers in self._committed.values()
             for handle, progress in of_producers.values()
             if progress.epoch > after

@@ -20,7 +20,7 @@ from onefold.core.errors import Retriable
 from onefold.sinks.kafka.encoding import Records
 from onefold.sinks.kafka.naming import Handle, Names
 from onefold.sinks.kafka.plan import Settings
-from onefold.sinks.kafka.producer import Outbox, connect
+from onefold.sinks.kafka.producer import RecordProducer, connect
 from onefold.sinks.kafka.transactional import txn_admin
 from onefold.sinks.kafka.transactional.transaction_log import Progress
 
@@ -85,7 +85,7 @@ class Attempt:
             "transactional.id": self.id,
             "transaction.timeout.ms": str(int(settings.transaction_timeout_s * 1000)),
         }
-        self._outbox: Outbox | None = Outbox(settings, own, self._where)
+        self._outbox: RecordProducer | None = RecordProducer(settings, own, self._where)
 
     def begin(self) -> None:
         producer = self._open().producer
@@ -119,6 +119,6 @@ class Attempt:
         errors.asked(lambda: outbox.producer.produce(topic, value, self.id, partition=0), self._where)
         outbox.flush()
 
-    def _open(self) -> Outbox:
+    def _open(self) -> RecordProducer:
         assert self._outbox is not None, "this attempt is over"
         return self._outbox

@@ -19,7 +19,7 @@ from onefold.core.sql import postgres_trust
 from onefold.core.topic_identity import counts_offsets
 from onefold.sinks.postgres.commit import prepared
 from onefold.sinks.postgres.commit.prepared import NotOurs
-from onefold.sinks.postgres.commit.server_identity import Incarnation
+from onefold.sinks.postgres.commit.server_identity import ServerIdentity
 from onefold.sinks.postgres.merge import staging, tombstones
 from onefold.sinks.postgres.naming import Gid, gid_prefix
 from onefold.sinks.postgres.plan import Delivery, Plan, Settings
@@ -44,7 +44,7 @@ class PostgresCommitter:
         self._may_be_outgrown = plan is not None and plan.stage_table is not None  # other stages, by this plan's
         # What this process knows to be in the destination: a server that shows less of it is an older copy.
         self._epoch_known = 0
-        self._incarnation: Incarnation | None = None  # None before the ledger was read
+        self._incarnation: ServerIdentity | None = None  # None before the ledger was read
         self._reported: set[prepared.Other] = set()
 
     def verify(self, committables: Sequence[Committable]) -> None:
@@ -150,7 +150,7 @@ class PostgresCommitter:
 
     def ledger(self) -> LedgerEntry | None:
         with self._borrow("reading the ledger") as connection:
-            self._incarnation = Incarnation.of(connection)
+            self._incarnation = ServerIdentity.of(connection)
             found = self._books.ledger(connection)
         self._epoch_known = found.epoch if found is not None else 0
         return found
@@ -168,11 +168,11 @@ class PostgresCommitter:
             self._books.bind(connection, binding)
             connection.execute("COMMIT")
 
-    def record(self, entry: LedgerEntry) -> None:
+    def write_ledger(self, entry: LedgerEntry) -> None:
         with self._borrow(f"writing the ledger row of epoch {entry.epoch}", InDoubt) as connection:
             connection.begin(self._settings.lock_timeout_s)
             self._check_ledger_is_not_older(connection)
-            self._books.record(connection, entry)
+            self._books.write_ledger(connection, entry)
             connection.execute("COMMIT")
         self._epoch_known = max(self._epoch_known, entry.epoch)
 
@@ -201,7 +201,7 @@ class PostgresCommitter:
             mine = [c for c in manifest if c.sink == name]
             staging.merge(raw, self._books, self._plan, mine, origin, self._settings.dead_letters_max)
             failpoint("staged.merge")
-            self._books.record(raw, entry)
+            self._books.write_ledger(raw, entry)
         except psycopg.Error as error:
             # Before the store commits, nothing has taken effect: a broken connection rolls back too.
             raise errors.translate(error, f"{self._where()}, merging epoch {record.epoch}", raw) from error
@@ -234,7 +234,7 @@ class PostgresCommitter:
         """
         there = self._books.epoch(connection)
         if there < self._epoch_known:
-            now = Incarnation.of(connection)
+            now = ServerIdentity.of(connection)
             raise DataLoss(
                 f"{self._where()}: the ledger stands at epoch {there}, and epoch {self._epoch_known} was completed "
                 f"there before: {self._became(now) or 'the destination is an older copy'}. Nothing more was written. "
@@ -242,11 +242,11 @@ class PostgresCommitter:
                 "ledger and Spark's checkpoint, and says how to go on"
             )
 
-    def _became(self, now: Incarnation) -> str | None:
+    def _became(self, now: ServerIdentity) -> str | None:
         return self._incarnation.became(now) if self._incarnation is not None else None
 
     def _of_gone(self, connection: pool.Connection, gone: Sequence[Committable], of: int) -> OnefoldError:
-        became = self._became(Incarnation.of(connection))
+        became = self._became(ServerIdentity.of(connection))
         if became is None:
             return Damaged(self._evidence(gone, of))
         return DataLoss(

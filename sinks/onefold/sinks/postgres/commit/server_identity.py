@@ -12,7 +12,7 @@ import psycopg
 
 from onefold.clients.postgres.connection import Connection
 
-__all__ = ["Incarnation"]
+__all__ = ["ServerIdentity"]
 
 # Of the WAL that is written now: pg_control_checkpoint() has the old timeline until the first checkpoint after it.
 _TIMELINE = "SELECT left(pg_walfile_name(pg_current_wal_lsn()), 8)"
@@ -20,18 +20,18 @@ _SYSTEM = "SELECT system_identifier::text FROM pg_control_system()"
 
 
 @dataclass(frozen=True, slots=True)
-class Incarnation:
+class ServerIdentity:
     """Both are open to every role in Postgres itself; a managed server that hides them leaves None."""
 
     system: str | None
     timeline: int | None
 
     @classmethod
-    def of(cls, connection: Connection) -> Incarnation:
+    def of(cls, connection: Connection) -> ServerIdentity:
         timeline = _asked(connection, _TIMELINE)
         return cls(_asked(connection, _SYSTEM), int(timeline, 16) if timeline is not None else None)
 
-    def became(self, now: Incarnation) -> str | None:
+    def became(self, now: ServerIdentity) -> str | None:
         """What happened between two looks, as a sentence's end; None if it is the same server as far as one can see."""
         if None not in (self.system, now.system) and self.system != now.system:
             return f"this is another server than before (system identifier {now.system}, it was {self.system})"

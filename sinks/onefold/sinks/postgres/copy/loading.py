@@ -16,7 +16,7 @@ from onefold.sinks.postgres.rejects import dead_letters
 from onefold.sinks.postgres.rejects.bisect_rejects import Refused, isolate
 from onefold.sinks.postgres.rejects.dead_letters import DeadLetter
 
-__all__ = ["IsolatingLoad", "Load", "StreamingLoad"]
+__all__ = ["BisectingLoad", "Load", "StreamingLoad"]
 
 PIECE_ROWS = 20_000
 
@@ -97,7 +97,7 @@ class StreamingLoad:
         self._copying.cancel()
 
 
-class IsolatingLoad:
+class BisectingLoad:
     """A COPY for every few thousand rows, each in a savepoint; what is refused becomes a dead letter.
 
     Raises TooManyRefused beyond `refused_max`.

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from onefold.clients.postgres.connection import Connection
-from onefold.core.contract import Binding, LedgerEntry, Member
+from onefold.core.contract import Binding, CommittedPart, LedgerEntry
 from onefold.core.errors import ConfigError, Retriable
 from onefold.core.positions import Positions
 from onefold.core.protocol.binding import bound, check_forward
@@ -66,7 +66,7 @@ class Bookkeeping:
                 WHERE pipeline = %s AND sink = %s AND epoch > %s ORDER BY 1, 2, 3""",
             (self.pipeline, self.sink, row[0]),
         ).fetchall()
-        members = tuple(Member(*part) for part in parts)
+        members = tuple(CommittedPart(*part) for part in parts)
         if row[0] == 0 and not row[4] and not members:
             return None
         return LedgerEntry(row[0], row[1], row[2], Positions.from_json(row[3]), row[4], members)
@@ -108,7 +108,7 @@ class Bookkeeping:
         ).fetchone()
         return int(row[0]) if row is not None else 0
 
-    def record(self, connection: Connection, entry: LedgerEntry) -> None:
+    def write_ledger(self, connection: Connection, entry: LedgerEntry) -> None:
         """Move the ledger's row forward, inside the caller's transaction. Raises Fenced where a newer generation or
         another store has it, or it stands beyond.
 

@@ -16,13 +16,13 @@ from onefold.sinks.postgres.ledger.bookkeeping import Bookkeeping
 from onefold.sinks.postgres.naming import stage_name
 from onefold.sinks.postgres.plan import stage_sql
 
-__all__ = ["Kept", "kept", "remove", "unowned_stages"]
+__all__ = ["SinkState", "kept", "remove", "unowned_stages"]
 
 LOCK_TIMEOUT_S = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class SinkState:
     """All that is kept for one sink of one pipeline. `stages` are the names of its stage tables."""
 
     pipeline: str
@@ -33,7 +33,7 @@ class Kept:
     stages: tuple[str, ...]
 
 
-def kept(connection: Connection, schema: str) -> list[Kept]:
+def kept(connection: Connection, schema: str) -> list[SinkState]:
     """For every sink that was ever opened here, by pipeline and name."""
     stages = _stages(connection, schema)
     books = Bookkeeping(schema, "", "")
@@ -45,7 +45,7 @@ def kept(connection: Connection, schema: str) -> list[Kept]:
         (),
     ).fetchall()
     return [
-        Kept(
+        SinkState(
             pipeline,
             sink,
             Bookkeeping(schema, pipeline, sink).ledger(connection),
@@ -68,12 +68,12 @@ def unowned_stages(connection: Connection, schema: str) -> list[str]:
     return [stage for stage in _stages(connection, schema) if _owner(stage) not in owned and stage not in used]
 
 
-def remove(connection: Connection, schema: str, found: Kept | str) -> None:
+def remove(connection: Connection, schema: str, found: SinkState | str) -> None:
     """All of it, in one transaction; a string names a stage alone. Raises Retriable where somebody works with it."""
     with connection.transaction():
         migrations.lock(connection, schema)
         connection.execute(transaction_settings(LOCK_TIMEOUT_S))
-        if isinstance(found, Kept):
+        if isinstance(found, SinkState):
             books = Bookkeeping(schema, found.pipeline, found.sink)
             for table in ("parts", "staged", "ledger"):
                 connection.execute(

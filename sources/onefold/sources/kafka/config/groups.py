@@ -13,7 +13,7 @@ from confluent_kafka import KafkaException
 from onefold.clients.kafka import consumer_config as client
 from onefold.core.errors import OnefoldError
 from onefold.core.positions import Positions
-from onefold.sources.kafka.planning.offset_snapshot import Partition, Standing
+from onefold.sources.kafka.planning.offset_snapshot import OffsetSnapshot, Partition
 
 if TYPE_CHECKING:
     from onefold.sources.kafka.planning.offsets import Broker
@@ -38,7 +38,7 @@ class GroupPositions:
     def show(self, at: Positions) -> None:
         """To be called once everything below these positions is in the destination."""
         covers = self._source.subscription.covers
-        self._last = {p: offset for p, offset in Standing.of(at).offsets.items() if covers(p[0])}
+        self._last = {p: offset for p, offset in OffsetSnapshot.of(at).offsets.items() if covers(p[0])}
         if self._source.commit_to_group is None or not self._last:
             return
         try:

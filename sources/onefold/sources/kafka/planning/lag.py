@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from onefold.core.positions import Positions
-from onefold.sources.kafka.planning.offset_snapshot import Standing
+from onefold.sources.kafka.planning.offset_snapshot import OffsetSnapshot
 
 if TYPE_CHECKING:
     from onefold.core.protocol.epoch import Outcome
@@ -101,7 +101,7 @@ def lag(source: KafkaSource, at: Positions, broker: Broker | None = None) -> tup
     Raises `DataLoss` where a topic of these positions is gone.
     """
     broker = broker or source.broker()
-    offsets = Standing.of(at).offsets
+    offsets = OffsetSnapshot.of(at).offsets
     topics = source.subscription.find(broker, {topic for topic, _ in offsets})
     partitions = [(topic, number) for topic, found in sorted(topics.items()) for number in found.partitions]
     first, stable, end = broker.earliest(partitions), broker.latest(partitions), broker.log_end(partitions)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from onefold.core.positions import FROM, LEADER_EPOCHS, TOPIC_ID, Positions
 
-__all__ = ["Nested", "Offsets", "Partition", "Standing", "began", "names_of", "of_stream"]
+__all__ = ["Nested", "OffsetSnapshot", "Offsets", "Partition", "began", "names_of", "of_stream"]
 
 Partition = tuple[str, int]
 Offsets = dict[Partition, int]
@@ -15,7 +15,7 @@ Nested = dict[str, dict[str, int | str]]
 
 
 @dataclass(frozen=True)
-class Standing:
+class OffsetSnapshot:
     """Offsets by partition; `ids` of their topics, and the leader `epochs` they were found under, where known.
 
     As Spark and people see it: `{"orders": {"0": 17, "1": 3, "epochs": "0:5 1:7", "id": "Sx2..."}}`.
@@ -26,7 +26,7 @@ class Standing:
     epochs: Mapping[Partition, int] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, positions: Positions) -> Standing:
+    def of(cls, positions: Positions) -> OffsetSnapshot:
         offsets = {(topic, number): offset for topic, by in positions.topics().items() for number, offset in by.items()}
         epochs: Offsets = {}
         for name, mark in positions.marks:
@@ -37,7 +37,7 @@ class Standing:
         return cls(offsets, positions.topic_ids(), epochs)
 
     @classmethod
-    def from_nested(cls, nested: Nested) -> Standing:
+    def from_nested(cls, nested: Nested) -> OffsetSnapshot:
         return cls.of(
             Positions.from_flat({f"{t}/{name}": value for t, by in nested.items() for name, value in by.items()})
         )
@@ -56,12 +56,12 @@ class Standing:
             nested.setdefault(topic, {})[kind] = mark
         return nested
 
-    def moved_to(self, offsets: Mapping[Partition, int], seen: Standing) -> Standing:
+    def moved_to(self, offsets: Mapping[Partition, int], seen: OffsetSnapshot) -> OffsetSnapshot:
         """At `offsets`, found in what was `seen`. Where nothing moved, everything stays as it was, so that a change of
         leader is no new data."""
         moved = {p for p, offset in offsets.items() if self.offsets.get(p) != offset}
         topics = {topic for topic, _ in moved}
-        return Standing(
+        return OffsetSnapshot(
             {**self.offsets, **offsets},
             {**{topic: name for topic, name in seen.ids.items() if topic in topics}, **self.ids},
             {p: epoch for p, epoch in self.epochs.items() if p not in moved}

@@ -22,7 +22,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, Resou
 from onefold.clients.kafka import consumer_config as client
 from onefold.clients.kafka import librdkafka
 from onefold.core.errors import ConfigError
-from onefold.sources.kafka.planning.offset_snapshot import Offsets, Partition, Standing
+from onefold.sources.kafka.planning.offset_snapshot import Offsets, OffsetSnapshot, Partition
 from onefold.sources.kafka.planning.subscription import Subscription
 
 __all__ = ["Broker", "OffsetRange", "Topic"]
@@ -115,7 +115,7 @@ class Broker:
         """The end of each partition: with read_committed the last stable offset, before any open transaction."""
         return dict(self.ends(partitions).offsets)
 
-    def ends(self, partitions: Iterable[Partition]) -> Standing:
+    def ends(self, partitions: Iterable[Partition]) -> OffsetSnapshot:
         """The same, with the leader epochs of now."""
         return self._list(dict.fromkeys(partitions, _END), self._isolation)
 
@@ -158,16 +158,16 @@ class Broker:
                 return {}
             raise
 
-    def _list(self, specs: Mapping[Partition, OffsetSpec], isolation: IsolationLevel) -> Standing:
+    def _list(self, specs: Mapping[Partition, OffsetSpec], isolation: IsolationLevel) -> OffsetSnapshot:
         if not specs:
-            return Standing()
+            return OffsetSnapshot()
         asked = {TopicPartition(topic, number): spec for (topic, number), spec in specs.items()}
 
-        def ask(left_s: float) -> Standing:
+        def ask(left_s: float) -> OffsetSnapshot:
             answers = self._admin.list_offsets(asked, isolation_level=isolation, request_timeout=left_s)
             found = {(at.topic, at.partition): answer.result() for at, answer in answers.items()}
             epochs = {p: result.leader_epoch for p, result in found.items() if result.leader_epoch is not None}
-            return Standing({p: result.offset for p, result in found.items()}, {}, epochs)
+            return OffsetSnapshot({p: result.offset for p, result in found.items()}, {}, epochs)
 
         return self._ask("asking for offsets", ask)
 

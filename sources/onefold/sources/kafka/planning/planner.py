@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from onefold.core.errors import ConfigError, DataLoss, Retriable
 from onefold.sources.kafka.planning import starting
-from onefold.sources.kafka.planning.offset_snapshot import Offsets, Partition, Standing, names_of
+from onefold.sources.kafka.planning.offset_snapshot import Offsets, OffsetSnapshot, Partition, names_of
 from onefold.sources.kafka.planning.offsets import Broker, OffsetRange, Topic
 from onefold.sources.kafka.planning.size_estimate import Sizes
 from onefold.sources.kafka.planning.subscription import SETTLE_S
@@ -26,11 +26,11 @@ _ID_SETTLE_S = 1.0  # a broker that lags behind may know the topic that had the 
 class Planner:
     """Plans the batches of one source. Pickles, and opens its clients when a question comes up."""
 
-    def __init__(self, source: KafkaSource, frozen: Standing | None = None) -> None:
+    def __init__(self, source: KafkaSource, frozen: OffsetSnapshot | None = None) -> None:
         self.source = source
         self._frozen = frozen  # by a pipeline, maybe long ago: what came later stands at its first record
-        self._initial: Standing | None = None
-        self._checked: Standing | None = None
+        self._initial: OffsetSnapshot | None = None
+        self._checked: OffsetSnapshot | None = None
         self._is_kept = False
         self._broker: Broker | None = None
         self._sizes = Sizes(source)
@@ -42,7 +42,7 @@ class Planner:
             self._broker = self.source.broker()
         return self._broker
 
-    def initial(self) -> Standing:
+    def initial(self) -> OffsetSnapshot:
         """Where the first batch begins. Asked of the broker at most once, however often Spark asks."""
         if self._initial is None:
             if self.source.starting_offsets == "ledger" and self._frozen is None:
@@ -50,10 +50,10 @@ class Planner:
                     "startingOffsets=ledger: only a pipeline knows its ledger. Read with pipeline.read(spark,"
                     " KafkaSource(..., starting_offsets='ledger')), which passes explicit positions"
                 )
-            self._initial = self._frozen or Standing.of(self.source.initial_positions(self.broker))
+            self._initial = self._frozen or OffsetSnapshot.of(self.source.initial_positions(self.broker))
         return self._initial
 
-    def ends(self, start: Standing) -> Standing:
+    def ends(self, start: OffsetSnapshot) -> OffsetSnapshot:
         """Where all topics of the source end now. Raises `DataLoss` where that does not go on from `start`."""
         topics = self._check(start)
         seen = self.broker.ends([(topic, number) for topic, found in topics.items() for number in found.partitions])
@@ -62,12 +62,14 @@ class Planner:
         self._check_kept(at)
         whole = {p: (offset, seen.epochs.get(p)) for p, offset in at.items()}
         asked = {p: epoch for p, epoch in start.epochs.items() if p in at and self._whole.get(p) != whole[p]}
-        check_not_truncated(self.source, Standing(at, {}, asked), seen)
+        check_not_truncated(self.source, OffsetSnapshot(at, {}, asked), seen)
         self._whole = whole
         ids = {topic: found.id for topic, found in topics.items() if found.id is not None}
-        return Standing(ends, ids, seen.epochs)
+        return OffsetSnapshot(ends, ids, seen.epochs)
 
-    def next(self, start: Standing, seen: Standing, goal: Mapping[Partition, int], records_max: int | None) -> Standing:
+    def next(
+        self, start: OffsetSnapshot, seen: OffsetSnapshot, goal: Mapping[Partition, int], records_max: int | None
+    ) -> OffsetSnapshot:
         """The end of the next batch: on the way from `start` to `goal`, which was `seen`, as far as the limits let."""
         bytes_max = self.source.max_bytes_per_trigger
         if bytes_max is not None:
@@ -77,10 +79,10 @@ class Planner:
         self._checked = end
         return end
 
-    def check_again(self, start: Standing, end: Standing) -> None:
+    def check_again(self, start: OffsetSnapshot, end: OffsetSnapshot) -> None:
         """A batch that was planned before a restart is read from the topics of now: are they the same ones?"""
         if end != self._checked:
-            self._check(Standing({**start.offsets, **end.offsets}, {**start.ids, **end.ids}))
+            self._check(OffsetSnapshot({**start.offsets, **end.offsets}, {**start.ids, **end.ids}))
             self._check_kept({p: offset for p, offset in start.offsets.items() if offset < end.offsets.get(p, 0)})
 
     def _check_kept(self, start: Offsets) -> None:
@@ -94,7 +96,7 @@ class Planner:
                 raise deleted(f"{partition[0]}/{partition[1]}", offset, first[partition])
         self._is_kept = True
 
-    def _check(self, start: Standing) -> Mapping[str, Topic]:
+    def _check(self, start: OffsetSnapshot) -> Mapping[str, Topic]:
         known = {topic for topic, _ in start.offsets}
         self.source.subscription.check_continues(known, "the checkpoint")
         deadline = time.monotonic() + _ID_SETTLE_S

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from onefold.core.errors import ConfigError, DataLoss
 from onefold.core.positions import FROM, LEADER_EPOCHS, TOPIC_ID
-from onefold.sources.kafka.planning.offset_snapshot import Offsets, Partition, Standing, names_of
+from onefold.sources.kafka.planning.offset_snapshot import Offsets, OffsetSnapshot, Partition, names_of
 
 if TYPE_CHECKING:
     from onefold.sources.kafka.planning.offsets import Broker, Topic
@@ -125,7 +125,7 @@ def parse(name: str, text: str, subscription: Subscription) -> Start:
     return Start(None, topics, partitions, ids)
 
 
-def resolve(broker: Broker, topics: Mapping[str, Topic], start: Start) -> Standing:
+def resolve(broker: Broker, topics: Mapping[str, Topic], start: Start) -> OffsetSnapshot:
     """An offset for every partition. Raises `ConfigError` where one is left out, does not exist, or ends before its
     offset, and `DataLoss` where the record at an offset was deleted, or the topic made anew."""
     there = [(topic, number) for topic, found in topics.items() for number in found.partitions]
@@ -148,10 +148,10 @@ def resolve(broker: Broker, topics: Mapping[str, Topic], start: Start) -> Standi
         found |= broker.earliest(early)
     found |= {partition: ends.offsets[partition] for partition, offset in found.items() if offset == LATEST}
     ids = {topic: described.id for topic, described in topics.items() if described.id is not None}
-    return Standing(found, ids, ends.epochs)
+    return OffsetSnapshot(found, ids, ends.epochs)
 
 
-def resolve_end(broker: Broker, latest: Standing, end: Start) -> Offsets:
+def resolve_end(broker: Broker, latest: OffsetSnapshot, end: Start) -> Offsets:
     """Where a bounded read ends: an offset for each partition of `latest`, none beyond it."""
     places = {partition: end.place(partition) for partition in latest.offsets}
     if missing := [partition for partition, place in places.items() if place is None]:

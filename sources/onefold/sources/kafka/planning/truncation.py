@@ -15,7 +15,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from onefold.clients.kafka import consumer_config as client
 from onefold.core.errors import DataLoss
-from onefold.sources.kafka.planning.offset_snapshot import Partition, Standing
+from onefold.sources.kafka.planning.offset_snapshot import OffsetSnapshot, Partition
 
 if TYPE_CHECKING:
     from onefold.sources.kafka.source import KafkaSource
@@ -50,7 +50,7 @@ def deleted(where: object, offset: int, first: int) -> DataLoss:
     )
 
 
-def check_not_truncated(source: KafkaSource, start: Standing, seen: Standing) -> None:
+def check_not_truncated(source: KafkaSource, start: OffsetSnapshot, seen: OffsetSnapshot) -> None:
     """Raise `DataLoss` if a partition's log was cut below its start. Asks only where the leader epoch has changed."""
     suspects = [
         p for p, epoch in start.epochs.items() if start.offsets.get(p, 0) > 0 and seen.epochs.get(p, epoch) != epoch

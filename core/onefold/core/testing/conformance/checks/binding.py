@@ -26,7 +26,7 @@ def a_ledger_row_is_one_stores_and_its_newest_generations(subject: Subject) -> N
             committer.bind(Binding(STORE, 2))
             _expect(held, bench, row)
         row = replace(entry_of(opened, STORE, generation=2), positions=positions(3))
-        bench.committer.record(row)
+        bench.committer.write_ledger(row)
         for binding, error in (
             (Binding(STORE, 1), Fenced),
             (Binding(OTHER, 9), CheckpointMismatch),
@@ -47,7 +47,7 @@ def a_ledger_row_is_one_stores_and_its_newest_generations(subject: Subject) -> N
             for committer in (bench.committer, bench.elsewhere()):
                 for entry in (late, foreign):
                     expected = f"Fenced: {entry} after {binding}"
-                    held.expect_raises(Fenced, partial(committer.record, entry), expected)
+                    held.expect_raises(Fenced, partial(committer.write_ledger, entry), expected)
                 _expect(held, bench, row)
         with subject.book.holding(Promise.FENCES, "announce") as held:
             for committer in (bench.committer, bench.elsewhere()):
@@ -58,7 +58,7 @@ def a_ledger_row_is_one_stores_and_its_newest_generations(subject: Subject) -> N
                 _expect(held, bench, row)
         with subject.book.holding(Promise.LEDGER_FORWARD, "record") as held:
             row = replace(row, epoch=row.epoch + 1, timestamp_ms=row.timestamp_ms + 1)
-            bench.committer.record(row)
+            bench.committer.write_ledger(row)
             _expect(held, bench, row)
     bench.close()
 
@@ -67,7 +67,7 @@ def bind_can_be_cut_anywhere(subject: Subject) -> None:
     bench = Workbench(subject)
     row = replace(entry_of(subject.kind.epochs(bench, 1).open(), STORE), positions=positions(3))
     bench.committer.bind(Binding(STORE, row.generation))
-    bench.committer.record(row)
+    bench.committer.write_ledger(row)
     for number, strike in enumerate(subject.striker.each("bind")):
         store_id = OTHER if number % 2 == 0 else STORE
         binding = Binding(store_id, row.generation + 1, takes_over=True)

@@ -146,7 +146,7 @@ def commit_can_be_cut_anywhere(subject: Subject) -> None:
             bench.insist(partial(bench.elsewhere().commit, decided, named))
             bench.look(held, visible=ids)
             bench.committer.commit(decided, named)
-            bench.elsewhere().record(epochs.entry(record))
+            bench.elsewhere().write_ledger(epochs.entry(record))
             bench.elsewhere().commit(decided, named[:1])
             bench.elsewhere().commit(decided, named)
             bench.wanted.update(ids)
@@ -174,7 +174,7 @@ def record_can_be_cut_anywhere(subject: Subject) -> None:
             there = bench.committer.ledger()
             possible = (entry,) if strike.is_answered else (before, entry)
             held.expect(there in possible, " or ".join(map(str, possible)), there)
-            bench.insist(partial(bench.elsewhere().record, entry))
+            bench.insist(partial(bench.elsewhere().write_ledger, entry))
             there = bench.committer.ledger()
             held.expect(there == entry, str(entry), there)
         before = entry

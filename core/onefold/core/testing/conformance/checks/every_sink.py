@@ -212,8 +212,8 @@ def the_ledger_only_goes_forward(subject: Subject) -> None:
         held.expect(there is None, "None before anything was recorded", there)
         for number in (first.epoch, first.epoch + 1, first.epoch + 5):
             entry = replace(first, epoch=number, timestamp_ms=first.timestamp_ms + number, positions=positions(number))
-            bench.committer.record(entry)
-            bench.elsewhere().record(entry)
+            bench.committer.write_ledger(entry)
+            bench.elsewhere().write_ledger(entry)
             for there in (
                 bench.committer.ledger(),
                 subject.striker.processes.run(ReadLedger(subject.make_sink, bench.pipeline)).result(),
@@ -225,15 +225,15 @@ def the_ledger_only_goes_forward(subject: Subject) -> None:
         other.close()
     with subject.book.holding(Promise.LEDGER_FORWARD, "record") as held:
         now = replace(entry, generation=4)
-        bench.committer.record(now)  # the same epoch in a newer generation: forward
+        bench.committer.write_ledger(now)  # the same epoch in a newer generation: forward
         for epoch, generation in ((now.epoch - 1, 9), (now.epoch - 1, 1), (now.epoch, 3), (1, 1), (now.epoch + 1, 3)):
             older = replace(now, epoch=epoch, generation=generation, positions=positions(0))
             expected = f"Fenced: epoch {epoch} of generation {generation} is behind epoch {now.epoch} of generation 4"
-            held.expect_raises(Fenced, lambda older=older: bench.elsewhere().record(older), expected)
+            held.expect_raises(Fenced, lambda older=older: bench.elsewhere().write_ledger(older), expected)
             there = bench.committer.ledger()
             held.expect(there == now, f"the row as it was: {now}", there)
         after = replace(now, epoch=now.epoch + 1)
-        bench.committer.record(after)
+        bench.committer.write_ledger(after)
         there = bench.committer.ledger()
         held.expect(there == after, str(after), there)
     bench.close()

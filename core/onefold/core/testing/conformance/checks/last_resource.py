@@ -164,7 +164,7 @@ def a_merge_goes_back_with_its_transaction(subject: Subject) -> None:
     record = mine.open()
     work = bench.prepare(bench.task(record.epoch))
     beyond = replace(mine.entry(record), epoch=record.epoch + 1, generation=bench.generation + 1)
-    bench.committer.record(beyond)
+    bench.committer.write_ledger(beyond)
     with subject.book.holding(Promise.MERGE_FENCED, "merge") as held:
         expected = f"Fenced: the ledger is at epoch {beyond.epoch} of generation {beyond.generation}"
         held.expect_raises(Fenced, lambda: mine.merge(record, [work.committable]), expected)

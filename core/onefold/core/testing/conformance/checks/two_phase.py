@@ -72,7 +72,7 @@ def what_never_can_be_committed_is_damage(subject: Subject) -> None:
             expected = "Damaged: one of the two was rolled back, and never committed"
             held.expect_raises(Damaged, lambda c=committer: c.commit(decided, both), expected)
             bench.look(held, visible=whole.ids)
-        bench.committer.record(mine.entry(record))
+        bench.committer.write_ledger(mine.entry(record))
         bench.look(held, visible=whole.ids)
     bench.sweep("commit")
     bench.close()

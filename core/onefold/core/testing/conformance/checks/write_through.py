@@ -122,7 +122,7 @@ def announcements_only_go_forward(subject: Subject) -> None:
         again = replace(first, generation=6)
         through(bench.committer).announce(again)
         expect_told(held, bench, again)
-    bench.committer.record(entry_of(second, "conformance", generation=6))
+    bench.committer.write_ledger(entry_of(second, "conformance", generation=6))
     with subject.book.holding(Promise.ANNOUNCED, "record") as held:
         expect_told(held, bench, again)
     with subject.book.holding(Promise.ANNOUNCE_FORWARD, "announce") as held:
