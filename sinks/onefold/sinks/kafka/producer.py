@@ -11,6 +11,7 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from onefold.clients.kafka import errors, producer_config
+from onefold.core.checks import require
 from onefold.core.errors import OnefoldError
 from onefold.sinks.kafka.encoding import Records
 from onefold.sinks.kafka.plan import Settings
@@ -66,7 +67,7 @@ class RecordProducer:
 
     def give_back(self) -> None:
         """For the next attempt, once all is acknowledged. One that failed, or was cut short, is let go of instead."""
-        assert not self._failures and not len(self.producer), "only what is flushed can be another attempt's"
+        require(not self._failures and not len(self.producer), "only what is flushed can be another attempt's")
         self._said.clear()
         with _lock:
             if len(_idle) < _IDLE_MAX:

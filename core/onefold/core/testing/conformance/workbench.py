@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 
+from onefold.core.checks import present
 from onefold.core.contract import Committable, Committer, EpochRecord, LedgerEntry, Sink, TaskId
 from onefold.core.errors import InDoubt, Retriable, WorkLost
 from onefold.core.positions import Positions
@@ -139,8 +140,7 @@ class Workbench:
         ids, batch = self.batch()
         writer = (sink or self.sink).writer(task)
         writer.write(batch)
-        committable = writer.prepare()
-        assert committable is not None, "prepare returned None though rows were written"
+        committable = present(writer.prepare(), "prepare returned None though rows were written")
         return Work(committable, ids)
 
     # looking

@@ -18,11 +18,13 @@ from typing import Any
 
 import pyarrow as pa
 
+from onefold.core.checks import present, require
 from onefold.core.contract import Committable, EpochRecord, EpochState, Generation, SinkKind, TaskId
 from onefold.core.errors import (
     BadRecord,
     Fenced,
     InDoubt,
+    InternalError,
     OnefoldError,
     OutOfResources,
     Retriable,
@@ -305,7 +307,7 @@ class World:
         yield from life.bind(run)
         request = yield from life.request(batch, job, running)
         outcome = yield from with_tasks(life.run(request), Range(running.start, running.end))
-        assert not self.subject.query.must_drain(run, outcome), "it keeps no state"
+        require(not self.subject.query.must_drain(run, outcome), "it keeps no state")
         life.returned(batch, outcome)
 
     def _next_batch(self, start: Positions, ends: Mapping[int, Positions]) -> int | None:
@@ -471,19 +473,22 @@ class World:
 
     def _put_to_sleep(self) -> None:
         """The step that is about to be taken happens later, if ever."""
-        assert self._now is not None
-        process, step = self._now.process, self._now.step
+        now = present(self._now, "no step is being taken")
+        process, step = now.process, now.step
         if isinstance(step, Attempt):
             self.asleep.append(lambda: self._attempt(step))
         else:
-            assert not isinstance(step, (PlanBatch, CommitBatch)), "what only Spark does is never put to sleep"
+            if isinstance(step, PlanBatch | CommitBatch):
+                raise InternalError("a step of Spark's own is never put to sleep")
             self.asleep.append(partial(process.driver.perform, step))
 
     def _attempt_again(self, fault: Fault) -> None:
-        assert self._now is not None and isinstance(self._now.step, Attempt)
-        again = self._attempt(self._now.step)
+        now = present(self._now, "no step is being taken")
+        if not isinstance(now.step, Attempt):
+            raise InternalError(f"only a task has another attempt: {now.step}")
+        again = self._attempt(now.step)
         if fault is Fault.RETRIED_STAGE:
-            self._now.answer = again
+            now.answer = again
 
     def _lose(self, kind: SinkKind) -> None:
         for sink in self.sinks.values():
@@ -532,8 +537,7 @@ class World:
         self._glimpses.add(Glimpse(sink.name, newest, rows, whole))
 
     def evidence(self) -> Evidence:
-        facts, begin = self.store.facts(PIPELINE), self.first_start
-        assert begin is not None
+        facts, begin = self.store.facts(PIPELINE), present(self.first_start, "evidence of a run that never began")
 
         def records(last: EpochRecord | None) -> frozenset[Hashable]:
             up_to = Range(begin, last.range.end) if last else Range(begin, begin)

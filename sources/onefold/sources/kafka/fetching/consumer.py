@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from onefold.clients.kafka import consumer_config as client
+from onefold.core.checks import require
 from onefold.sources.kafka.fetching.records import MessageRecords, Records, Wanted
 from onefold.sources.kafka.planning.offsets import OffsetRange
 
@@ -129,7 +130,7 @@ class MessageConsumer:
                         packed = _offset(message)
         if good:
             first, last = _offset(good[0]), _offset(good[-1])
-            assert first >= lowest, f"the consumer delivered offset {first}, and {lowest} was to come"
+            require(first >= lowest, f"the consumer delivered offset {first}, and {lowest} was to come")
             self._passed = max(self._passed, last + 1)
             if last >= end:
                 cut = next(i for i, message in enumerate(good) if _offset(message) >= end)
