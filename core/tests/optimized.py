@@ -58,7 +58,12 @@ def open_is_decided() -> bool:
 
 def main(directory: str) -> None:
     right = explore(CONFIGURATIONS["two-phase"], ONE_FAULT, load())
-    wrong = explore(CONFIGURATIONS["two-phase"], ONE_FAULT, load(*MUTANTS[0].patches))
+    wrong = explore(
+        CONFIGURATIONS["two-phase"],
+        ONE_FAULT,
+        load(*MUTANTS[0].patches),
+        is_enough=lambda report: bool(report.failures),
+    )
     seen = {
         "asserts run": __debug__,
         "an open epoch is decided": open_is_decided(),

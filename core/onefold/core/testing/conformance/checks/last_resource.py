@@ -26,9 +26,9 @@ from onefold.core.protocol.committer_kinds import last_resource
 from onefold.core.protocol.effects import EpochRequest
 from onefold.core.store.checkpoint_store import CheckpointStore
 from onefold.core.testing.conformance.calls import Decide, decide
-from onefold.core.testing.conformance.kinds import Kind, finish
+from onefold.core.testing.conformance.kinds import Kind, Subject, finish
 from onefold.core.testing.conformance.promises import Held, Promise
-from onefold.core.testing.conformance.workbench import LOOK_AGAIN_S, Subject, Work, Workbench, entry_of, positions
+from onefold.core.testing.conformance.workbench import LOOK_AGAIN_S, Work, Workbench, entry_of, positions
 
 __all__ = ["LAST_RESOURCE"]
 
@@ -212,7 +212,7 @@ def a_decision_can_be_cut_anywhere(subject: Subject) -> None:
 def _expect_together(held: Held, mine: StoreEpochs, record: EpochRecord, ids: Sequence[int], must: bool) -> None:
     """The store's decision, the ledger's row and all rows, or none of the three. They are read one after the other,
     while a killed client's server may still commit: so two readings must agree before they are judged."""
-    bench, deadline_s = mine.bench, time.monotonic() + mine.bench.subject.settle_s
+    bench, deadline_s = mine.bench, time.monotonic() + mine.bench.target.settle_s
     while True:
         ledger = bench.elsewhere().ledger()
         there = (

@@ -9,9 +9,9 @@ from onefold.core.checks import require
 from onefold.core.contract import Decided, EpochRecord, EpochState, LedgerEntry, SinkKind
 from onefold.core.errors import Damaged
 from onefold.core.positions import Range
-from onefold.core.testing.conformance.kinds import Kind
+from onefold.core.testing.conformance.kinds import Kind, Subject
 from onefold.core.testing.conformance.promises import Held, Promise
-from onefold.core.testing.conformance.workbench import Subject, Work, Workbench, entry_of, positions
+from onefold.core.testing.conformance.workbench import Work, Workbench, entry_of, positions
 
 __all__ = ["TWO_PHASE"]
 

@@ -22,9 +22,9 @@ from onefold.core.testing.conformance.checks.write_through_crashes import (
     writers_can_be_cut_anywhere,
 )
 from onefold.core.testing.conformance.checks.write_through_steps import begun, epochs, expect_told, rewritten
-from onefold.core.testing.conformance.kinds import Kind, finish
+from onefold.core.testing.conformance.kinds import Kind, Subject, finish
 from onefold.core.testing.conformance.promises import Held, Promise
-from onefold.core.testing.conformance.workbench import Subject, Work, Workbench, entry_of
+from onefold.core.testing.conformance.workbench import Work, Workbench, entry_of
 
 __all__ = ["WRITE_THROUGH"]
 

@@ -18,10 +18,10 @@ from onefold.core.testing.conformance.checks.write_through_steps import (
     rewritten,
     told,
 )
-from onefold.core.testing.conformance.kinds import finish
+from onefold.core.testing.conformance.kinds import Subject, finish
 from onefold.core.testing.conformance.processes import Call
 from onefold.core.testing.conformance.promises import Held, Promise
-from onefold.core.testing.conformance.workbench import Subject, Workbench
+from onefold.core.testing.conformance.workbench import Workbench
 
 __all__ = [
     "announce_can_be_cut_anywhere",
