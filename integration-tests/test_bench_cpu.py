@@ -23,9 +23,12 @@ def test_the_time_of_a_process_counts_on_once_it_has_ended() -> None:
     before_s = cpu_s(os.getpid())
     with subprocess.Popen([sys.executable, "-c", A_CHILD_THAT_NOBODY_WAITS_FOR], stdin=subprocess.PIPE) as parent:
         read_s = [before_s]
-        wait_until(
-            lambda: bool(read_s.append(cpu_s(os.getpid()))) or read_s[-1] - before_s > 0.5, 30, "the child's work"
-        )
+
+        def is_seen() -> bool:
+            read_s.append(cpu_s(os.getpid()))
+            return read_s[-1] - before_s > 0.5
+
+        wait_until(is_seen, 30, "the child's work")
         parent.communicate()
     read_s.append(cpu_s(os.getpid()))
     assert read_s == sorted(read_s)
