@@ -21,6 +21,7 @@ INSTALLED := .venv/installed
 TOOLS := .onefold/tools/installed
 UNIT := core/tests clients/tests sources/tests sinks/tests connectors/tests
 NATIVE := $(addprefix sources/onefold/sources/kafka/native/,building.py fetch.c rdkafka.h)
+PARALLEL := -n auto --dist loadgroup
 ARGS ?=
 
 .PHONY: demo prove torture test sanitize check bench bench-postgres bench-kafka bench-hbase audit lock docs clean
@@ -34,7 +35,7 @@ torture: $(INSTALLED)
 	@$(BIN)/onefold torture $(ARGS)
 
 test: $(INSTALLED)
-	@$(BIN)/python -m pytest $(or $(ARGS),-n auto)
+	@$(BIN)/python -m pytest $(or $(ARGS),$(PARALLEL))
 
 sanitize: $(INSTALLED)
 	@ONEFOLD_SANITIZE=whole $(BIN)/python -m pytest integration-tests/test_compiled_fetch.py -k sanitizers $(ARGS)
@@ -43,7 +44,7 @@ check: $(INSTALLED)
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
-	@$(BIN)/python -m pytest -q -n auto -m "not proof" $(UNIT)
+	@$(BIN)/python -m pytest -q $(PARALLEL) -m "not proof" $(UNIT)
 
 bench: $(INSTALLED)
 	@$(BIN)/python -m bench $(ARGS)

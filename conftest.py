@@ -1,15 +1,14 @@
 """For all tests: Hypothesis draws the same examples in every run, and times none; HYPOTHESIS_PROFILE=explore asks for
 new ones.
 
-`make test` runs them in several processes (`-n auto`), each with servers and a Spark of its own; without `-n` they run
-one after the other in one process.
+`make test` runs them in several processes (`-n auto --dist loadgroup`), each with servers and a Spark of its own;
+without `-n` they run one after the other in one process. Tests that share what is dear to start are an `xdist_group`.
 """
 
 from __future__ import annotations
 
 import os
 import signal
-from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -19,13 +18,6 @@ settings.register_profile("explore", max_examples=1000, deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
 
 PROCESSES_MAX = 4  # each takes up to 4 GB
-# Modules whose tests share servers that no other module uses.
-WHOLE = tuple(
-    f"integration-tests/test_{name}.py"
-    for name in ("local_servers", "kafka_keyed", "kafka_operations", "kafka_sink_epochs", "kafka_sink_field")
-)
-# HBase takes long to start: once is enough.
-HBASE = tuple(f"integration-tests/{name}" for name in ("test_hbase_", "test_local_hbase", "attacks/test_hbase"))
 
 
 def pytest_configure() -> None:
@@ -40,18 +32,3 @@ def pytest_xdist_auto_num_workers() -> int:
         return 0
     processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return min(processors, PROCESSES_MAX) if processors > 1 else 0
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Other modules stay whole, for what their tests share; tests on real servers go one by one to whoever is free."""
-    from xdist.scheduler import LoadScopeScheduling
-
-    class Scheduling(LoadScopeScheduling):
-        def _split_scope(self, nodeid: str) -> str:
-            module = nodeid.partition("::")[0]
-            if module.startswith(HBASE):
-                return "HBase"
-            return nodeid if module.startswith("integration-tests/") and module not in WHOLE else module
-
-    return Scheduling(config, log)
