@@ -1,7 +1,8 @@
 # make demo    the main job under fire: Kafka to Postgres through Spark, killed again and again, then audited
 # make prove   the protocol struck at every step, in memory: about ten minutes, and no violation; then as long for its mutants
 # make torture random faults on real servers and a real Spark, audited by named invariants after each round
-# make test    every test, on real servers that it starts and stops, in as many processes as there are processors
+# make test    what a change needs, in under ten minutes, on real servers that it starts and stops
+# make test-all  every test: about an hour on two processors
 # make sanitize  the compiled Kafka fetch under the address, leak and undefined behaviour sanitizers
 # make check   format, lint, types, unit tests: one to two minutes
 # make bench   throughput, side by side with other ways: the whole main job
@@ -24,7 +25,7 @@ NATIVE := $(addprefix sources/onefold/sources/kafka/native/,building.py fetch.c 
 PARALLEL := -n auto --dist loadgroup
 ARGS ?=
 
-.PHONY: demo prove torture test sanitize check bench bench-postgres bench-kafka bench-hbase audit lock docs clean
+.PHONY: demo prove torture test test-all sanitize check bench bench-postgres bench-kafka bench-hbase audit lock docs clean
 demo: $(INSTALLED)
 	@$(BIN)/onefold demo $(ARGS)
 
@@ -35,6 +36,9 @@ torture: $(INSTALLED)
 	@$(BIN)/onefold torture $(ARGS)
 
 test: $(INSTALLED)
+	@$(BIN)/python -m pytest $(or $(ARGS),$(PARALLEL) -m "not slow and not soak")
+
+test-all: $(INSTALLED)
 	@$(BIN)/python -m pytest $(or $(ARGS),$(PARALLEL))
 
 sanitize: $(INSTALLED)

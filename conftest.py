@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 
 import pytest
 from hypothesis import settings
@@ -18,6 +19,9 @@ settings.register_profile("explore", max_examples=1000, deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
 
 PROCESSES_MAX = 4  # each takes up to 4 GB
+SOAK_S_MAX = 600
+# What CI runs first of the slow tests, when it has not the time for all: by what would be worst to break.
+WORTH = ("two_stores", "ways_out", "crashes", "late_attempts", "attacks/", "chain", "two_sinks", "beside", "pipeline")
 
 
 def pytest_configure() -> None:
@@ -32,3 +36,20 @@ def pytest_xdist_auto_num_workers() -> int:
         return 0
     processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return min(processors, PROCESSES_MAX) if processors > 1 else 0
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    def rank(item: pytest.Item) -> tuple[bool, int]:
+        found = (rank for rank, part in enumerate(WORTH) if part in item.nodeid)
+        return item.get_closest_marker("soak") is not None, next(found, len(WORTH))
+
+    if "ONEFOLD_TEST_UNTIL" in os.environ:
+        items.sort(key=rank)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """ONEFOLD_TEST_UNTIL is when a run has to end, in seconds since 1970: what would take it beyond is skipped."""
+    until_s = float(os.environ.get("ONEFOLD_TEST_UNTIL", "inf"))
+    if time.time() + (SOAK_S_MAX if item.get_closest_marker("soak") else 0) > until_s:
+        pytest.skip("there is no time left for it in this run; `make test-all` runs it")
