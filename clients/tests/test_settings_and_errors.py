@@ -17,7 +17,6 @@ from onefold.clients.hbase import HBaseSettings, HBaseTable
 from onefold.clients.hbase.connection import Connection
 from onefold.clients.hbase.errors import refused
 from onefold.clients.hbase.pool import Pool
-from onefold.clients.hbase.retry import insist
 from onefold.clients.hbase.settings import Address
 from onefold.core.errors import BadRecord, ConfigError, OnefoldError, Retriable
 
@@ -85,30 +84,6 @@ def test_what_hbase_says_is_mended_waited_for_or_the_rows(
     error = refused(SimpleNamespace(message=text, canRetry=can_retry), "orders", "thrift1:9090", "writing")
     assert type(error) is means
     assert "'orders'" in str(error) and "thrift1:9090" in str(error)
-
-
-def test_asking_again_ends_after_a_while_and_never_happens_for_what_cannot_be_cured() -> None:
-    asked: list[float] = []
-
-    def ask() -> str:
-        asked.append(time.monotonic())
-        if len(asked) < 3:
-            raise Retriable("busy")
-        return "answer"
-
-    assert insist(ask, 10) == "answer"
-    asked.clear()
-    with pytest.raises(Retriable, match=r"busy \(asked 2 times within 0.01 s\)"):
-        insist(lambda: ask() and None, 0.01)
-    asked.clear()
-
-    def refuse() -> None:
-        asked.append(0)
-        raise ConfigError("no")
-
-    with pytest.raises(ConfigError):
-        insist(refuse, 10)
-    assert len(asked) == 1
 
 
 def test_once_one_request_has_failed_those_that_have_not_begun_do_not_wait_as_long_again() -> None:

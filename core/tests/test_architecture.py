@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 from pathlib import Path
 from types import ModuleType
 
@@ -49,6 +50,14 @@ def test_core_imports_no_server_and_no_spark() -> None:
     assert len(modules) > 10
     for path in modules:
         assert not {name.split(".")[0] for name in _imports(path)} & FOREIGN, path
+
+
+def test_one_place_sleeps() -> None:
+    """Retries and looks wait in onefold.core.waiting; servers and processes on this machine are polled by others."""
+    folders = (*MAY_IMPORT, "connectors/onefold/spark")
+    modules = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
+    sleepers = {path.name for path in modules if re.search(r"\bsleep\(", path.read_text())}
+    assert sleepers == {"waiting.py"}
 
 
 def test_no_portion_has_an_init_in_the_shared_namespace() -> None:

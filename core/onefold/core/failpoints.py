@@ -13,10 +13,12 @@ SIGSEGV, as it would by a defect of a parser's library.
 
 from __future__ import annotations
 
+import math
 import os
 import threading
-import time
 from pathlib import Path
+
+from onefold.core.waiting import Wait
 
 __all__ = ["RELEASED", "arm", "deadly", "failpoint"]
 
@@ -60,6 +62,7 @@ def _hold(name: str) -> None:
     place = f"{name.replace(':', '-')}.{os.getpid()}.{threading.current_thread().name}"
     marker = Path(os.environ["ONEFOLD_FAILPOINT_DIR"]) / place
     marker.touch()
+    held = Wait(math.inf, pause_s=0.02, pause_max_s=0.02)
     while marker.exists() and not marker.with_name(RELEASED).exists():
-        time.sleep(0.02)
+        held.pause()
     marker.unlink(missing_ok=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, TypeVar
 
@@ -19,6 +18,7 @@ from onefold.clients.kafka.librdkafka import Settings
 from onefold.clients.kafka.security import Security
 from onefold.clients.kafka.wire import Connection, Unanswered
 from onefold.core.errors import ConfigError, OnefoldError, Retriable
+from onefold.core.waiting import Wait
 
 __all__ = ["DENIED", "MOVED", "Cluster", "Unsettled", "cluster"]
 
@@ -27,7 +27,6 @@ MOVED = frozenset({14, 15, 16})  # the coordinator is loading, not there, or ano
 _UNSETTLED = MOVED | {3, 5, 6, 7, 9, 78}
 DENIED = frozenset({29, 30, 31, 53, 58})  # topic, group, cluster, transactional id; SASL
 T = TypeVar("T")
-_LOOK_AGAIN_S = 0.1
 _TRANSACTION = 1  # FindCoordinator's key_type
 
 
@@ -90,16 +89,15 @@ class Cluster:
 
     def settled(self, ask: Callable[[], T]) -> T:
         """The answer, once the brokers know who coordinates and leads what: after one starts, that takes a moment."""
-        until_s = time.monotonic() + self.timeout_s
+        wait = Wait(self.timeout_s)
         while True:
             try:
                 return ask()
             except Unsettled:
-                if time.monotonic() > until_s:
+                if not wait.again():
                     raise
                 self._coordinators.clear()
                 self._leaders.clear()
-                time.sleep(_LOOK_AGAIN_S)
 
     def forget(self, name: str) -> None:
         """A transactional id or a topic is no longer with the broker that was asked."""

@@ -1,15 +1,14 @@
-"""The one place that waits: between an unanswered request and the next."""
+"""How long a driver asks again: between an unanswered request and the next."""
 
 from __future__ import annotations
 
 import logging
-import random
-import time
 from collections.abc import Callable
 from typing import TypeVar
 
 from onefold.core.errors import OnefoldError, Retriable
 from onefold.core.protocol.effects import Pause
+from onefold.core.waiting import Wait
 
 __all__ = ["Patience"]
 
@@ -23,7 +22,7 @@ class Patience:
     def __init__(self, patience_s: float, pause_max_s: float = 5.0) -> None:
         self.patience_s = patience_s
         self.pause_max_s = pause_max_s
-        self._began_s: dict[str, float] = {}  # by what is waited for: waits nest
+        self._waits: dict[str, Wait] = {}  # by what is waited for: waits nest
 
     def __call__(self, pause: Pause) -> None:
         self._wait(pause.attempt, type(pause.waiting_for).__name__, pause.because)
@@ -39,11 +38,10 @@ class Patience:
                 self._wait(attempt, doing, error)
 
     def _wait(self, attempt: int, doing: str, because: OnefoldError) -> None:
-        now_s = time.monotonic()
         if attempt == 1:
-            self._began_s[doing] = now_s
-        if now_s - self._began_s[doing] > self.patience_s:
+            self._waits[doing] = Wait(self.patience_s, pause_s=min(0.1, self.pause_max_s), pause_max_s=self.pause_max_s)
+        wait = self._waits[doing]
+        if wait.is_over:
             raise because
-        wait_s = min(0.05 * 2 ** min(attempt, 10), self.pause_max_s) * random.uniform(0.5, 1.0)
         log.warning("%s waits: %s (try %d)", doing, because, attempt)
-        time.sleep(wait_s)
+        wait.pause()

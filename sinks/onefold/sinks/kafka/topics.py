@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -25,6 +24,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from onefold.clients.kafka import errors, producer_config
 from onefold.core.errors import ConfigError, Retriable
+from onefold.core.waiting import Wait
 from onefold.sinks.kafka.plan import Settings
 from onefold.sinks.kafka.topic_config import PROGRESS, REPLICAS, Kept, progress_faults
 from onefold.sinks.kafka.transactional.transactions import initialize
@@ -35,7 +35,6 @@ T = TypeVar("T")
 
 _UNSEEN = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED)
 _SETTLE_S = 5.0
-_LOOK_AGAIN_S = 0.1
 _WRITE = frozenset({AclOperation.WRITE, AclOperation.DESCRIBE})
 _READ_WRITE = _WRITE | {AclOperation.READ}
 
@@ -158,9 +157,9 @@ class Topics:
 
     def _once_there(self, topic: str, wanted: frozenset[AclOperation]) -> Any:
         """One that was made a moment ago may not be known to every broker yet. None if it is not there in a while."""
-        deadline_s = time.monotonic() + min(self._settings.timeout_s, _SETTLE_S)
-        while (found := self._describe(topic, wanted)) is None and time.monotonic() < deadline_s:
-            time.sleep(_LOOK_AGAIN_S)
+        wait = Wait(min(self._settings.timeout_s, _SETTLE_S))
+        while (found := self._describe(topic, wanted)) is None and wait.again():
+            pass
         return found
 
     def _look(self, topic: str, wanted: frozenset[AclOperation]) -> Kept | None:

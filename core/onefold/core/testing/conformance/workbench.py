@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -19,8 +18,9 @@ from onefold.core.positions import Positions
 from onefold.core.testing.conformance.calls import MakeSink
 from onefold.core.testing.conformance.promises import Book, Held, Promise
 from onefold.core.testing.conformance.strikes import Striker
+from onefold.core.waiting import Wait, retry
 
-__all__ = ["Target", "Work", "Workbench", "entry_of", "insist"]
+__all__ = ["Target", "Work", "Workbench", "entry_of", "insist", "looking"]
 
 MakeBatch = Callable[[Sequence[int]], pa.RecordBatch]
 T = TypeVar("T")
@@ -52,16 +52,12 @@ class Work:
 
 def insist(call: Callable[[], T], within_s: float) -> T:
     """Ask again while the answer is that nothing, or nothing known, took effect, as the protocol does."""
-    deadline_s = time.monotonic() + within_s
-    while True:
-        try:
-            return call()
-        except WorkLost:
-            raise
-        except (Retriable, InDoubt):
-            if time.monotonic() > deadline_s:
-                raise
-            time.sleep(LOOK_AGAIN_S)
+    return retry(call, within_s, on=(Retriable, InDoubt), never=(WorkLost,))
+
+
+def looking(within_s: float) -> Wait:
+    """The wait between two looks at a destination."""
+    return Wait(within_s, pause_s=LOOK_AGAIN_S, pause_max_s=LOOK_AGAIN_S)
 
 
 def entry_of(record: EpochRecord, store_id: str, generation: int | None = None) -> LedgerEntry:
@@ -153,7 +149,7 @@ class Workbench:
         What is missing may take a moment to show. What must not be seen never may: that breaks the promise `stray`.
         """
         must = self.wanted.union(visible)
-        deadline_s = time.monotonic() + self.target.settle_s
+        wait = looking(self.target.settle_s)
         while True:
             shown = Counter(i for i in self.target.rows() if i in self.written)
             with self.target.book.holding(stray, held.call, held.crash) as unseen:
@@ -166,10 +162,8 @@ class Workbench:
             missing = sorted(must - shown.keys())
             if not missing:
                 return shown
-            late = time.monotonic() > deadline_s
             seen = f"{len(missing)} rows are missing after {self.target.settle_s} s, the first is id {missing[0]}"
-            held.expect(not late, f"all {len(must)} decided rows visible", seen)
-            time.sleep(LOOK_AGAIN_S)
+            held.expect(wait.again(), f"all {len(must)} decided rows visible", seen)
 
     def mark(self) -> None:
         """What the destination holds now is where it has to come back to."""
@@ -181,7 +175,7 @@ class Workbench:
         kept = {work.committable.handle for work in keep}
         upto = self.generation if generation is None else generation
         aborted: set[str] = set()
-        deadline_s = time.monotonic() + self.target.settle_s
+        wait = looking(self.target.settle_s)
         committer = self.elsewhere()
         with self.target.book.holding(Promise.SWEPT, call, crash) as held:
             while True:
@@ -195,10 +189,8 @@ class Workbench:
                 there = self._held()
                 if there == self.baseline:
                     break
-                late = time.monotonic() > deadline_s
                 seen = f"prepared() finds {there} where it found {self.baseline} before the call"
-                held.expect(not late, "nothing left in the destination that leftovers doesn't list", seen)
-                time.sleep(LOOK_AGAIN_S)
+                held.expect(wait.again(), "nothing left in the destination that leftovers doesn't list", seen)
         committer.close()
 
     def _held(self) -> int:

@@ -12,13 +12,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from onefold.clients.hbase.retry import insist
 from onefold.clients.hbase.rows.cells import Cells
 from onefold.clients.hbase.rows.columns import KeyColumn
 from onefold.clients.hbase.rows.mapping import TableMapping
 from onefold.clients.hbase.table import HBaseTable
 from onefold.core.errors import InDoubt, Retriable
 from onefold.core.failpoints import failpoint
+from onefold.core.waiting import retry
 from onefold.sinks.hbase.merge.accumulator import Accumulator
 from onefold.sinks.hbase.merge.aggregates import Base, Declared
 from onefold.sinks.hbase.merge.group_kernels import grouped
@@ -198,7 +198,7 @@ def _until_answered(ask: Callable[[], T], table: HBaseTable) -> T:
         except InDoubt as error:
             raise Retriable(str(error)) from error
 
-    return insist(again, table.settings.patience_s)
+    return retry(again, table.settings.patience_s)
 
 
 def _newest(mapping: TableMapping) -> Declared:

@@ -13,6 +13,7 @@ from onefold.core.contract import Binding, Committable, CommittedPart, Decided, 
 from onefold.core.errors import Damaged, InDoubt, Retriable, WorkLost
 from onefold.core.failpoints import failpoint
 from onefold.core.positions import Positions
+from onefold.core.waiting import Wait
 from onefold.sinks.kafka.naming import Handle
 from onefold.sinks.kafka.plan import Settings
 from onefold.sinks.kafka.transactional import txn_admin
@@ -26,7 +27,6 @@ log = logging.getLogger("onefold.sinks.kafka")
 
 _JUST_BEGUN_S = 5.0  # a transaction this young may be about to say which epoch it is of
 _ENDING_S = 5.0
-_LOOK_AGAIN_S = 0.005
 _ENDING = ("PrepareCommit", "PrepareAbort", "PrepareEpochFence")
 
 
@@ -152,7 +152,7 @@ class TransactionalCommitter:
         unanswered: list[str] = []
         denied: dict[Handle, int] = {}
         waiting = list(handles)
-        deadline_s = time.monotonic() + _ENDING_S
+        wait = Wait(_ENDING_S, pause_s=0.005, pause_max_s=0.02)
         while waiting:
             said = txn_admin.end(self._kafka, waiting, commit)
             failpoint("kafka:ended")
@@ -164,11 +164,10 @@ class TransactionalCommitter:
             }
             known = {txn_admin.OK, txn_admin.BUSY, *txn_admin.REFUSED, *DENIED}
             unanswered += [f"{handle}: {answer}" for handle, answer in said.items() if answer not in known]
-            if waiting and time.monotonic() > deadline_s:
+            if waiting and not wait.again():
                 unanswered += [f"{handle}: its markers are still being written" for handle in waiting]
                 break
-            time.sleep(_LOOK_AGAIN_S if waiting else 0)
-        if not self._are_marked(ended, deadline_s):
+        if not self._are_marked(ended, wait):
             unanswered.append("the markers are still being written")
         if unanswered:
             verb = "committing" if commit else "aborting"
@@ -180,15 +179,14 @@ class TransactionalCommitter:
             self._kafka.check(code, f"transaction {handle}")
         return refused
 
-    def _are_marked(self, ended: Sequence[Handle], deadline_s: float) -> bool:
+    def _are_marked(self, ended: Sequence[Handle], wait: Wait) -> bool:
         """Wait until the end of each shows in every partition that it wrote to."""
         ids = [handle.transactional_id for handle in ended]
         while ids:
             known = txn_admin.describe(self._kafka, ids)
             ids = [name for name, found in known.items() if found.state in _ENDING]
-            if ids and time.monotonic() > deadline_s:
+            if ids and not wait.again():
                 return False
-            time.sleep(_LOOK_AGAIN_S if ids else 0)
         return True
 
     def _evidence(

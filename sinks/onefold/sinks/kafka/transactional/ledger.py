@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable
 
 from confluent_kafka import KafkaException, Producer
@@ -15,6 +14,7 @@ from onefold.core.contract import Binding, LedgerEntry
 from onefold.core.errors import ConfigError, InDoubt, Retriable
 from onefold.core.failpoints import failpoint
 from onefold.core.protocol.binding import bound, check_forward
+from onefold.core.waiting import Wait
 from onefold.sinks.epoch_log import entry_to
 from onefold.sinks.kafka.plan import Settings
 from onefold.sinks.kafka.transactional import txn_admin
@@ -28,7 +28,6 @@ log = logging.getLogger("onefold.sinks.kafka")
 _TRIES_MAX = 5
 _TRANSACTION_S = 60.0
 _SETTLE_S = 5.0
-_LOOK_AGAIN_S = 0.01
 _IDLE_EPOCHS = 100  # an id that nobody used for so long is forgotten; its process may be alive, and use it again
 _FORGOTTEN_MAX = 1000  # with one row
 
@@ -103,11 +102,10 @@ class Ledger:
     def settled(self) -> TransactionLog:
         """The same, once no transaction of this sink is between its end and its markers: whatever a reader of the
         topic has seen by now is in the log."""
-        deadline_s = time.monotonic() + _SETTLE_S
+        wait = Wait(_SETTLE_S, pause_s=0.01, pause_max_s=0.05)
         while ending := txn_admin.list_ids(self._kafka, self._names.ids, "PrepareCommit"):
-            if time.monotonic() > deadline_s:
+            if not wait.again():
                 raise Retriable(f"{self._where()}: the markers of transaction {ending[0]} are still being written")
-            time.sleep(_LOOK_AGAIN_S)
         return self.transactions()
 
     def bind(self, binding: Binding) -> None:

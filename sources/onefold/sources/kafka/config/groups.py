@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NoAnswer
@@ -13,6 +12,7 @@ from confluent_kafka import KafkaException
 from onefold.clients.kafka import consumer_config as client
 from onefold.core.errors import OnefoldError
 from onefold.core.positions import Positions
+from onefold.core.waiting import Wait
 from onefold.sources.kafka.planning.offset_snapshot import OffsetSnapshot, Partition
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 __all__ = ["GroupPositions"]
 
 _CLOSE_S_MAX = 5.0
-_AGAIN_S = 0.25
 
 
 class GroupPositions:
@@ -50,13 +49,12 @@ class GroupPositions:
 
     def close(self) -> None:
         """Give the last positions a moment to arrive; a group's coordinator that moves is asked again."""
-        deadline = time.monotonic() + _CLOSE_S_MAX
+        wait = Wait(_CLOSE_S_MAX)
         while self._sent is not None:
             try:
-                failed = _failure(self._sent, max(0.1, deadline - time.monotonic()))
-                if failed is None or time.monotonic() > deadline:
+                failed = _failure(self._sent, max(0.1, wait.left_s))
+                if failed is None or not wait.again():
                     break
-                time.sleep(_AGAIN_S)
                 self._sent = self._send()
             except (OnefoldError, KafkaException) as error:
                 self._warn(error)

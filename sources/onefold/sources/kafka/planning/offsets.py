@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future
@@ -22,6 +21,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, Resou
 from onefold.clients.kafka import consumer_config as client
 from onefold.clients.kafka import librdkafka
 from onefold.core.errors import ConfigError
+from onefold.core.waiting import Wait
 from onefold.sources.kafka.planning.offset_snapshot import Offsets, OffsetSnapshot, Partition
 from onefold.sources.kafka.planning.subscription import Subscription
 
@@ -30,7 +30,6 @@ __all__ = ["Broker", "OffsetRange", "Topic"]
 _FIRST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 _END: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 _NO_ID = "A" * 22  # what a broker answers that knows no topic ids (before Kafka 2.8)
-_AGAIN_S = 0.25
 
 T = TypeVar("T")
 
@@ -174,16 +173,15 @@ class Broker:
     def _ask(self, what: str, ask: Callable[[float], T]) -> T:
         """Until there is an answer, or the time is up: a partition without a leader, as in a restart, comes back."""
         self._said.clear()
-        deadline = time.monotonic() + self.timeout_s
+        wait = Wait(self.timeout_s)
         while True:
             try:
-                return ask(max(0.1, deadline - time.monotonic()))
+                return ask(max(0.1, wait.left_s))
             except KafkaException as error:
                 is_final = error.args[0].code() in (KafkaError._TIMED_OUT, *librdkafka.REFUSALS)
-                if is_final or time.monotonic() + _AGAIN_S > deadline:
+                if is_final or not wait.again():
                     self._admin.poll(0)
                     said = [*self._said, error.args[0]]
                     raise client.unreachable(what, self.bootstrap_servers, self.timeout_s, said) from error
-                time.sleep(_AGAIN_S)
             finally:
                 self._admin.poll(0)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from onefold.core.errors import ConfigError, DataLoss, Retriable
+from onefold.core.waiting import Wait
 from onefold.sources.kafka.planning import starting
 from onefold.sources.kafka.planning.offset_snapshot import Offsets, OffsetSnapshot, Partition, names_of
 from onefold.sources.kafka.planning.offsets import Broker, OffsetRange, Topic
@@ -99,16 +99,15 @@ class Planner:
     def _check(self, start: OffsetSnapshot) -> Mapping[str, Topic]:
         known = {topic for topic, _ in start.offsets}
         self.source.subscription.check_continues(known, "the checkpoint")
-        deadline = time.monotonic() + _ID_SETTLE_S
+        wait = Wait(_ID_SETTLE_S)
         while True:
             topics = self.source.subscription.find(self.broker, known)
             try:
                 starting.check_ids(start.ids, topics)
                 return topics
             except DataLoss:
-                if time.monotonic() > deadline:
+                if not wait.again():
                     raise
-                time.sleep(_ID_SETTLE_S / 4)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_broker": None}
@@ -161,7 +160,7 @@ def not_behind(broker: Broker, start: Mapping[Partition, int], latest: Offsets) 
 
     A start beyond the last stable offset is none: it was found with read_uncommitted, or given by hand.
     """
-    deadline = time.monotonic() + SETTLE_S
+    wait = Wait(SETTLE_S)  # a new leader may not know the old end yet
     while True:
         behind = sorted(p for p, offset in start.items() if latest.get(p, -1) < offset)
         if not behind:
@@ -170,10 +169,9 @@ def not_behind(broker: Broker, start: Mapping[Partition, int], latest: Offsets) 
             end = broker.log_end([p for p in behind if p in latest])
             if all(end.get(p, -1) >= start[p] for p in behind):
                 return latest | {p: start[p] for p in behind}
-            if time.monotonic() > deadline:
+            if not wait.again():
                 lost = next(p for p in behind if end.get(p, -1) < start[p])
                 raise _beyond_the_end(lost, start[lost], end.get(lost))
-            time.sleep(0.5)  # a new leader may not know the old end yet
             latest = broker.latest(latest)
         except Retriable as error:
             raise Retriable(f"{error} (checking whether {names_of(behind)} lost records)") from error

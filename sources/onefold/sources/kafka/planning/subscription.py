@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from onefold.core.errors import ConfigError, DataLoss
+from onefold.core.waiting import Wait
 
 if TYPE_CHECKING:
     from onefold.sources.kafka.planning.offsets import Broker, Topic
@@ -71,14 +71,14 @@ class Subscription:
         """The topics as they are now. Raises `ConfigError` where one was never there, `DataLoss` where a `known` one,
         of which there are positions, is gone."""
         known = [topic for topic in known if topic not in self.forgotten]
-        deadline = time.monotonic() + min(broker.timeout_s, SETTLE_S)
+        wait = Wait(min(broker.timeout_s, SETTLE_S))
         while True:
             wanted = self.topics if self.pattern is None else filter(self.covers, broker.topic_names())
             found = broker.topics(sorted({*wanted, *known}))
             missing = [topic for topic in dict.fromkeys((*known, *self.topics)) if topic not in found]
             if not missing:
                 return found
-            if time.monotonic() > deadline:
+            if not wait.again():
                 if missing[0] in known:
                     raise DataLoss(
                         f"{missing[0]}: the topic was deleted, and there are positions in it. What was not read of it"
@@ -89,4 +89,3 @@ class Subscription:
                     f"Kafka at {broker.bootstrap_servers} has no topic {', '.join(map(repr, missing))}: create it, or"
                     " correct the name in subscribe"
                 )
-            time.sleep(0.25)

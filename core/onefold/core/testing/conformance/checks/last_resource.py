@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -28,7 +27,7 @@ from onefold.core.store.checkpoint_store import CheckpointStore
 from onefold.core.testing.conformance.calls import Decide, decide
 from onefold.core.testing.conformance.kinds import Kind, Subject, finish
 from onefold.core.testing.conformance.promises import Held, Promise
-from onefold.core.testing.conformance.workbench import LOOK_AGAIN_S, Work, Workbench, entry_of, positions
+from onefold.core.testing.conformance.workbench import Work, Workbench, entry_of, looking, positions
 
 __all__ = ["LAST_RESOURCE"]
 
@@ -212,7 +211,7 @@ def a_decision_can_be_cut_anywhere(subject: Subject) -> None:
 def _expect_together(held: Held, mine: StoreEpochs, record: EpochRecord, ids: Sequence[int], must: bool) -> None:
     """The store's decision, the ledger's row and all rows, or none of the three. They are read one after the other,
     while a killed client's server may still commit: so two readings must agree before they are judged."""
-    bench, deadline_s = mine.bench, time.monotonic() + mine.bench.target.settle_s
+    bench, wait = mine.bench, looking(mine.bench.target.settle_s)
     while True:
         ledger = bench.elsewhere().ledger()
         there = (
@@ -223,9 +222,7 @@ def _expect_together(held: Held, mine: StoreEpochs, record: EpochRecord, ids: Se
         if there == (True, True, len(ids)) or (not must and there == (False, False, 0)):
             return
         seen = f"decided: {there[0]}, in the ledger: {there[1]}, {there[2]} of {len(ids)} rows visible"
-        late = time.monotonic() > deadline_s
-        held.expect(not late, "decision, ledger row and all rows" + ("" if must else ", or none of them"), seen)
-        time.sleep(LOOK_AGAIN_S)
+        held.expect(wait.again(), "decision, ledger row and all rows" + ("" if must else ", or none of them"), seen)
 
 
 LAST_RESOURCE = Kind(
