@@ -145,7 +145,7 @@ def test_what_a_keyed_sink_wrote_repeatedly_arrives_once(
             if failing is not None:
                 failing_at(patched, failing, crash)
             try:
-                df = pipeline.read(rig.spark, rig.source(positions=True, at_most=None))
+                df = pipeline.read(rig.spark, rig.source(columns="position", at_most=None))
                 rig.finish(pipeline, pipeline.write(df, rig.checkpoint("between"), AVAILABLE_NOW))
             finally:
                 pipeline.close()

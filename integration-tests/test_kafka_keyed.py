@@ -264,7 +264,7 @@ def test_nothing_is_written_behind_a_record_that_kafka_refuses(
         bootstrap_servers=kafka_server.bootstrap_servers,
         mode="keyed",
         id="n",
-        settings={"batch.num.messages": "1", "linger.ms": "0"},
+        client_config={"batch.num.messages": "1", "linger.ms": "0"},
     )
     texts = ["x" * (10_000 if n == 30 else 10) for n in range(200)]
     batch = pa.RecordBatch.from_arrays([pa.array(range(200)), pa.array(texts)], schema=schema)

@@ -107,12 +107,12 @@ def test_who_may_write_to_the_progress_topic_and_not_read_it_is_told_by_an_exami
 def test_a_wrong_password_and_a_certificate_of_nobody_known_are_said_to_be_refused(
     guarded: Guarded, tmp_path: Path
 ) -> None:
-    wrong = guarded.sink("orders", settings={"sasl.password": "guessed"}, timeout_s=5)
+    wrong = guarded.sink("orders", client_config={"sasl.password": "guessed"}, timeout_s=5)
     with pytest.raises(ConfigError, match="refused us"):
         wrong.recover("p")
     stranger = self_signed(tmp_path, "stranger", "stranger")
     for asked in ({"sasl.password": "guessed"}, {"ssl.ca.location": str(stranger)}):
-        sink = guarded.sink("orders", settings=asked, timeout_s=5)
+        sink = guarded.sink("orders", client_config=asked, timeout_s=5)
         with pytest.raises(ConfigError, match=r"refuses user 'alice'|not to be trusted"):
             Cluster(*sink.settings.cluster).brokers()
 
@@ -227,7 +227,7 @@ def test_more_rows_than_the_producers_queue_holds_arrive_in_order(
     topic = kafka_topic(partitions=1)
     small = {"queue.buffering.max.messages": "500", "linger.ms": "1"}
     write(
-        KafkaSink(topic, bootstrap_servers=kafka_server.bootstrap_servers, settings=small),
+        KafkaSink(topic, bootstrap_servers=kafka_server.bootstrap_servers, client_config=small),
         pa.record_batch({"id": pa.array(range(20_000), pa.int64())}),
     )
     reader = Reader(kafka_server.bootstrap_servers, topic, 1)

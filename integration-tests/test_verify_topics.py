@@ -48,7 +48,7 @@ class Topic:
     def __init__(self, rig: Rig, make: MakeTopic, **settings: Any) -> None:
         self.rig, self.make, self.settings = rig, make, settings
         self.name = make(partitions=PARTITIONS)
-        self.source = rig.source(positions=True, at_most=100)
+        self.source = rig.source(columns="position", at_most=100)
 
     def sink(self) -> KafkaSink:
         options = {name.removeprefix("into_"): value for name, value in self.settings.items()}

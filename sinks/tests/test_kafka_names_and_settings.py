@@ -24,7 +24,7 @@ def sink(**more: Any) -> KafkaSink:
 
 
 def test_a_sink_travels_and_promises_the_same_where_it_arrives() -> None:
-    there = pickle.loads(pickle.dumps(sink(key="id", settings={"compression.type": "zstd"})))
+    there = pickle.loads(pickle.dumps(sink(key="id", client_config={"compression.type": "zstd"})))
     promise = there.guarantee()
     assert promise == sink().guarantee()
     assert (promise.kind, promise.atomic_epoch, promise.prepared_s) == (SinkKind.TWO_PHASE, False, 900)
@@ -44,16 +44,16 @@ def test_a_sink_travels_and_promises_the_same_where_it_arrives() -> None:
         ({"timeout_s": 0}, "timeout_s is a time above 0"),
         ({"transactional_id_prefix": "a/b"}, "transactional_id_prefix='a/b'"),
         ({"transactional_id_prefix": "x" * 65}, "1 to 64"),
-        ({"settings": {"acks": "1"}}, "'acks' cannot be given: the sink's guarantee rests on it"),
-        ({"settings": {"transactional.id": "x"}}, "use transactional_id_prefix"),
-        ({"settings": {"transaction.timeout.ms": "1"}}, "use transaction_timeout_s"),
-        ({"settings": {"linger.ms": 5}}, "'linger.ms' is a int: write it as str"),
-        ({"settings": {"sasl.jaas.config": "x"}}, "a setting of the Java client"),
-        ({"settings": {"security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER"}}, "PLAIN, SCRAM-SHA-256"),
-        ({"settings": {"security.protocol": "SASL_SSL"}}, "sasl.mechanism='GSSAPI'"),
-        ({"settings": {"security.protocol": "ssl", "ssl.keystore.location": "x"}}, "PEM files"),
-        ({"settings": {"security.protocol": "ssl", "ssl.ca.location": "/nowhere"}}, "cannot be used"),
-        ({"settings": {"security.protocol": "tls"}}, "must be one of PLAINTEXT"),
+        ({"client_config": {"acks": "1"}}, "'acks' cannot be given: the sink's guarantee rests on it"),
+        ({"client_config": {"transactional.id": "x"}}, "use transactional_id_prefix"),
+        ({"client_config": {"transaction.timeout.ms": "1"}}, "use transaction_timeout_s"),
+        ({"client_config": {"linger.ms": 5}}, "'linger.ms' is a int: write it as str"),
+        ({"client_config": {"sasl.jaas.config": "x"}}, "a setting of the Java client"),
+        ({"client_config": {"security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER"}}, "PLAIN, SCRAM-SHA-256"),
+        ({"client_config": {"security.protocol": "SASL_SSL"}}, "sasl.mechanism='GSSAPI'"),
+        ({"client_config": {"security.protocol": "ssl", "ssl.keystore.location": "x"}}, "PEM files"),
+        ({"client_config": {"security.protocol": "ssl", "ssl.ca.location": "/nowhere"}}, "cannot be used"),
+        ({"client_config": {"security.protocol": "tls"}}, "must be one of PLAINTEXT"),
         ({"format": "raw", "key": "id"}, "key= goes with format='json'"),
     ],
 )
@@ -74,7 +74,7 @@ def test_security_that_our_own_requests_lack_is_refused_in_every_mode_and_no_oth
     given = {"security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER"}
     for more in ({}, {"mode": "keyed", "id": "id"}):
         with pytest.raises(ConfigError, match="PLAIN, SCRAM-SHA-256") as raised:
-            sink(settings=given, **more)
+            sink(client_config=given, **more)
         assert "keyed" not in str(raised.value) and "certificates" in str(raised.value)
 
 

@@ -55,4 +55,4 @@ def kafka_sink(into: str | None, servers: str | None, settings: Sequence[str] = 
     for name, value in told.items():
         told[name] = listed(value) if name in _COLUMNS else value.value if isinstance(value, StrEnum) else value
     own = {name.removeprefix("into_"): value for name, value in told.items()}
-    return KafkaSink(into, bootstrap_servers=servers, settings=settings_of(settings), **own)
+    return KafkaSink(into, bootstrap_servers=servers, client_config=settings_of(settings), **own)

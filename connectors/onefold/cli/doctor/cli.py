@@ -182,4 +182,4 @@ def _source(topics: Sequence[str], servers: str | None, settings: Sequence[str])
         return None
     if servers is None:
         raise ConfigError("--topic goes with --bootstrap-servers, the brokers of the source's topics")
-    return KafkaSource(*topics, bootstrap_servers=servers, settings=settings_of(settings))
+    return KafkaSource(topics, bootstrap_servers=servers, client_config=settings_of(settings))

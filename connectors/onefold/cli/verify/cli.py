@@ -158,12 +158,12 @@ def verify(
     result = run_verification(
         pipeline=pipeline,
         source=KafkaSource(
-            *listed(topic),
+            listed(topic),
             bootstrap_servers=bootstrap_servers,
             format="json",
             schema=schema,
-            positions=positions,
-            settings=settings_of(setting or []),
+            columns="position" if positions else (),
+            client_config=settings_of(setting or []),
             on_error="dead_letter" if letters is not None else "skip" if skips_bad_records else "fail",
         ),
         sink=of_kafka

@@ -110,10 +110,10 @@ class TopicLook:
         settings = sink.settings
         client = {name: value for name, value in settings.librdkafka.items() if name.startswith(_OF_CLIENT)}
         source = KafkaSource(
-            settings.topic, bootstrap_servers=settings.bootstrap_servers, format="raw", settings=client
+            settings.topic, bootstrap_servers=settings.bootstrap_servers, format="raw", client_config=client
         )
         broker = source.broker()
-        partitions = broker.partitions([settings.topic])
+        partitions = source.subscription.partitions(broker)
         first, end, log_end = (
             {number: offset for (_, number), offset in ask(partitions).items()}
             for ask in (broker.earliest, broker.latest, broker.log_end)

@@ -134,7 +134,7 @@ class Job:
             bootstrap_servers=self.bootstrap_servers,
             format="json",
             schema=f"{SCHEMAS[self.mode]}, note string" if self.has_letters_table else SCHEMAS[self.mode],
-            positions=self.has_letters_table or bool(self.into_kafka or self.into_hbase),
+            columns="position" if self.has_letters_table or self.into_kafka or self.into_hbase else (),
             starting_offsets=starting_offsets,
             max_offsets_per_trigger=self.rows_per_batch,
             on_error="dead_letter" if self.has_letters_topic else "fail",

@@ -57,8 +57,8 @@ class KafkaSink:
     unless it is named. `transaction_timeout_s` is how long a transaction
     may stay open, at most the brokers' transaction.max.timeout.ms, and `outage_max_s`, by default a third of it, how
     much of that must be left when an epoch is decided: an outage of that length between the decision and its commit is
-    survived. `settings` are librdkafka's (security, compression, batching); those that the guarantee rests on are
-    refused, with the reason. `timeout_s` bounds each wait for the brokers.
+    survived. `client_config` has librdkafka's settings (security, compression, batching); those that the guarantee
+    rests on are refused, with the reason. `timeout_s` bounds each wait for the brokers.
 
     Raises ConfigError for settings that make no sense.
     """
@@ -78,7 +78,7 @@ class KafkaSink:
         transaction_timeout_s: float = 900,
         outage_max_s: float | None = None,
         timeout_s: float = 30,
-        settings: Mapping[str, str] | None = None,
+        client_config: Mapping[str, str] | None = None,
         id: str | Sequence[str] = (),
         id_header: str | None = None,
         repartition: bool = True,
@@ -95,7 +95,7 @@ class KafkaSink:
             transaction_timeout_s=transaction_timeout_s,
             outage_max_s=outage_max_s,
             timeout_s=timeout_s,
-            client=tuple(sorted((settings or {}).items())),
+            client=tuple(sorted((client_config or {}).items())),
             ids=Ids(names_of(id), id_header),
             repartition=repartition,
         )

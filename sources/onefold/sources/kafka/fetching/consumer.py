@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from onefold.clients.kafka import consumer_config as client
 from onefold.sources.kafka.fetching.records import MessageRecords, Records, Wanted
-from onefold.sources.kafka.planning.offsets import OffsetRange
+from onefold.sources.kafka.planning.offset_range import OffsetRange
 
 __all__ = ["ERRORS_MAX", "MessageConsumer", "RangeConsumer", "Taken"]
 

@@ -19,7 +19,8 @@ from onefold.sources.kafka.fetching.consumer import MessageConsumer, RangeConsum
 from onefold.sources.kafka.fetching.records import Packed, Records, Wanted
 from onefold.sources.kafka.native import helper
 from onefold.sources.kafka.native.consumer import CompiledConsumer
-from onefold.sources.kafka.planning.offsets import Broker, OffsetRange
+from onefold.sources.kafka.planning.broker import Broker
+from onefold.sources.kafka.planning.offset_range import OffsetRange
 from onefold.sources.kafka.planning.subscription import Subscription
 from onefold.sources.kafka.planning.truncation import deleted, is_truncation, truncated
 
@@ -214,7 +215,7 @@ def _check_log(reached: int, wanted: OffsetRange, broker: Broker) -> None:
         raise DataLoss(
             f"{wanted}: the partition ends at {end}, before the range that was planned. The topic was deleted and "
             "made anew, or its log was cut (an unclean leader election). Restore it, or accept the loss openly: start "
-            "over under a new pipeline name with explicit startingOffsets"
+            "over under a new pipeline name with explicit starting_offsets"
         )
 
 

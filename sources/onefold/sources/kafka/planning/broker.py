@@ -1,4 +1,4 @@
-"""Where topics begin and end, asked of the broker."""
+"""Questions to the brokers: which topics there are, and where their partitions begin and end."""
 
 from __future__ import annotations
 
@@ -23,9 +23,8 @@ from onefold.clients.kafka import consumer_config as client
 from onefold.clients.kafka import librdkafka
 from onefold.core.errors import ConfigError
 from onefold.sources.kafka.planning.offset_snapshot import Offsets, OffsetSnapshot, Partition
-from onefold.sources.kafka.planning.subscription import Subscription
 
-__all__ = ["Broker", "OffsetRange", "Topic"]
+__all__ = ["Broker", "Topic"]
 
 _FIRST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 _END: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
@@ -33,20 +32,6 @@ _NO_ID = "A" * 22  # what a broker answers that knows no topic ids (before Kafka
 _AGAIN_S = 0.25
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class OffsetRange:
-    """Records of one partition: from `start` up to, not including, `end`. `topic_id`: of which topic of that name."""
-
-    topic: str
-    partition: int
-    start: int
-    end: int
-    topic_id: str | None = None
-
-    def __str__(self) -> str:
-        return f"{self.topic}/{self.partition} [{self.start}, {self.end})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +59,6 @@ class Broker:
             self._admin = AdminClient(config)
         except KafkaException as error:
             raise client.refused_by_client(error) from error
-
-    def partitions(self, topics: Collection[str]) -> list[Partition]:
-        """Every partition of these topics. Raises `ConfigError` for a topic that doesn't exist."""
-        found = Subscription(tuple(topics)).find(self)
-        return [(topic, number) for topic in topics for number in found[topic].partitions]
 
     def topic_names(self) -> list[str]:
         """All topics that we may know of."""
