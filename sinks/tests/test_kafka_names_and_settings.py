@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from onefold.clients.kafka import producer_config
+from onefold.clients.kafka.producer_config import PRODUCER
 from onefold.clients.kafka.security import Security
 from onefold.core import ConfigError, SinkKind, TaskId
 from onefold.sinks import KafkaSink
@@ -80,9 +80,9 @@ def test_security_that_our_own_requests_lack_is_refused_in_every_mode_and_no_oth
 
 def test_librdkafkas_settings_pass_through_and_ours_stand() -> None:
     given = {"linger.ms": "1", "security.protocol": "ssl", "partitioner": "random"}
-    config = producer_config.producer_config(SERVERS, given, {"transactional.id": "x"})
+    config = PRODUCER.config(SERVERS, given, {"transactional.id": "x"})
     assert config.items() >= {**given, "acks": "all", "transactional.id": "x", "bootstrap.servers": SERVERS}.items()
-    assert "linger.ms" not in producer_config.admin_config(SERVERS, given)
+    assert "linger.ms" not in PRODUCER.admin_config(SERVERS, given)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,8 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from onefold.clients.kafka import errors, producer_config
+from onefold.clients.kafka import errors
+from onefold.clients.kafka.producer_config import PRODUCER
 from onefold.core.errors import OnefoldError
 from onefold.sinks.kafka.encoding import Records
 from onefold.sinks.kafka.plan import Settings
@@ -20,14 +21,6 @@ __all__ = ["RecordProducer", "connect"]
 
 _POLL_S = 0.01
 _FLUSH_S = 0.2
-_REFUSALS = (
-    KafkaError.MSG_SIZE_TOO_LARGE,
-    KafkaError.RECORD_LIST_TOO_LARGE,
-    KafkaError.INVALID_RECORD,
-    KafkaError.INVALID_TIMESTAMP,
-    KafkaError.TOPIC_AUTHORIZATION_FAILED,
-    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-)
 _IDLE_MAX = 4  # a task needs one, and an executor's process runs one task at a time
 
 # A record that is passed over while later ones are written would look seen when it comes again: what arrives of an
@@ -81,13 +74,9 @@ class RecordProducer:
             if error is not None:
                 failures.append(error)
 
-        config = producer_config.producer_config(settings.bootstrap_servers, settings.librdkafka, own)
-        callbacks = {"on_delivery": failed, "error_cb": said.append, "logger": producer_config.LOGGER}
+        config = PRODUCER.config(settings.bootstrap_servers, settings.librdkafka, own)
         self._failures, self._said = failures, said  # not through self: a cycle would keep the producer alive
-        try:
-            self.producer = Producer({**config, **callbacks})
-        except KafkaException as error:
-            raise producer_config.refused_by_client(error) from error
+        self.producer = PRODUCER.open(Producer, {**config, "on_delivery": failed, "error_cb": said.append})
         connect(self.producer, settings, doing)
 
     def send(self, topic: str, records: Records) -> None:
@@ -117,7 +106,7 @@ class RecordProducer:
                 for value, key, header, partition, timestamp in parts:
                     put(value, key, headers=header or [], partition=partition, timestamp=timestamp)
         except KafkaException as error:
-            raise self._refused(error) from error
+            raise errors.of(error, self._doing) from error
         self._asked(lambda: producer.poll(0))
 
     def flush(self) -> None:
@@ -145,28 +134,14 @@ class RecordProducer:
                 raise self._unanswered("its queue stays full")
 
     def _asked(self, call: Callable[[], int]) -> int:
-        try:
-            return call()
-        except (KafkaException, SystemError) as error:  # SystemError where callbacks ran: the real one is its cause
-            cause = error if isinstance(error, KafkaException) else error.__cause__
-            if not isinstance(cause, KafkaException):
-                raise
-            raise self._refused(cause) from error
-
-    def _refused(self, error: KafkaException) -> OnefoldError:
-        """Where librdkafka stopped so as to leave no gap, what it stopped at is in its text only."""
-        said: KafkaError = error.args[0]
-        if said.code() == KafkaError._GAPLESS_GUARANTEE:
-            known = (KafkaError(code) for code in _REFUSALS)
-            said = next((refusal for refusal in known if refusal.str() in said.str()), said)
-        return errors.translate(said, self._doing)
+        return errors.asked(call, self._doing)
 
     def _failed(self) -> OnefoldError:
         return errors.first_failure(self._failures, self._doing)
 
     def _unanswered(self, what: str) -> OnefoldError:
         settings = self._settings
-        return producer_config.unreachable(
+        return PRODUCER.unreachable(
             f"{self._doing}: {what}", settings.bootstrap_servers, settings.timeout_s, self._said
         )
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 import pyarrow as pa
 
 from onefold.clients.exposure import of_kafka
-from onefold.clients.kafka import producer_config
 from onefold.clients.kafka.cluster import cluster
+from onefold.clients.kafka.producer_config import PRODUCER
 from onefold.core.contract import Committer, Guarantee, SinkKind, SinkWriter, TaskId
 from onefold.core.errors import ConfigError
 from onefold.core.findings import Finding, Held
@@ -223,7 +223,7 @@ def _check(settings: Settings) -> None:
         raise ConfigError(f"timeout_s is a time above 0, not {settings.timeout_s!r}")
     settings.encoding.check_settings()
     check_prefix(settings.prefix)
-    producer_config.check(settings.librdkafka)
+    PRODUCER.check(settings.librdkafka)
     if settings.mode == "keyed":
         settings.ids.check_settings(settings.encoding)
     elif settings.ids != Ids():

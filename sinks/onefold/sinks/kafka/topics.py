@@ -23,7 +23,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 from confluent_kafka.cimpl import NewTopic
 
-from onefold.clients.kafka import errors, producer_config
+from onefold.clients.kafka import errors
+from onefold.clients.kafka.producer_config import PRODUCER
 from onefold.core.errors import ConfigError, Retriable
 from onefold.sinks.kafka.plan import Settings
 from onefold.sinks.kafka.topic_config import PROGRESS, REPLICAS, Kept, progress_faults
@@ -33,7 +34,6 @@ __all__ = ["Topics"]
 
 T = TypeVar("T")
 
-_UNSEEN = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED)
 _SETTLE_S = 5.0
 _LOOK_AGAIN_S = 0.1
 _WRITE = frozenset({AclOperation.WRITE, AclOperation.DESCRIBE})
@@ -47,11 +47,8 @@ class Topics:
         self._settings, self._where = settings, settings.where(pipeline)
         self._progress = settings.progress_topic(pipeline)
         self._said: list[KafkaError] = []
-        config = producer_config.admin_config(settings.bootstrap_servers, settings.librdkafka)
-        try:
-            self._admin = AdminClient(config | {"error_cb": self._said.append, "logger": producer_config.LOGGER})
-        except KafkaException as error:
-            raise producer_config.refused_by_client(error) from error
+        config = PRODUCER.admin_config(settings.bootstrap_servers, settings.librdkafka)
+        self._admin = PRODUCER.open(AdminClient, {**config, "error_cb": self._said.append})
 
     def check_target(self) -> None:
         """Raise ConfigError unless the sink's topic is there, and may be written to."""
@@ -99,11 +96,8 @@ class Topics:
         """Find out whether transactions with the sink's prefix and its timeout are allowed; none is begun."""
         timeout_ms = int(self._settings.transaction_timeout_s * 1000)
         own = {"transactional.id": transactional_id, "transaction.timeout.ms": str(timeout_ms)}
-        config = producer_config.producer_config(self._settings.bootstrap_servers, self._settings.librdkafka, own)
-        try:
-            producer = Producer({**config, "error_cb": self._said.append, "logger": producer_config.LOGGER})
-        except KafkaException as error:
-            raise producer_config.refused_by_client(error) from error
+        config = PRODUCER.config(self._settings.bootstrap_servers, self._settings.librdkafka, own)
+        producer = PRODUCER.open(Producer, {**config, "error_cb": self._said.append})
         doing = f"{self._where}, trying transactional id {transactional_id!r} with a timeout of {timeout_ms} ms"
         initialize(producer, self._settings, doing)
 
@@ -178,7 +172,7 @@ class Topics:
         try:
             return {name: entry.value for name, entry in future.result().items()}
         except KafkaException as error:
-            if error.args[0].code() in _UNSEEN:
+            if error.args[0].code() in errors.NOT_SHOWN:
                 return {}
             raise errors.translate(error.args[0], f"{self._where}, reading the settings of {name!r}") from error
 
@@ -192,7 +186,7 @@ class Topics:
                 raise
             if code in (KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN):
                 self._admin.poll(0)
-                raise producer_config.unreachable(
+                raise PRODUCER.unreachable(
                     f"{self._where}, {doing}",
                     self._settings.bootstrap_servers,
                     self._settings.timeout_s,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from onefold.clients.kafka.consumer_config import LOGGER
+from onefold.clients.kafka.consumer_config import CONSUMER
 from onefold.sources.kafka.bad_records import bad_batch, not_the_same, open_question, refused
 from onefold.sources.kafka.config.model import KafkaSourceConfig
 from onefold.sources.kafka.fetching.fetcher import MESSAGES_MAX, fetch
@@ -57,7 +57,7 @@ def read(
 def tell_skipped(source: KafkaSourceConfig, wanted: OffsetRange, count: int) -> None:
     """Log how many records of a range were left out, if they go nowhere else."""
     if count and source.on_error == "skip":
-        LOGGER.warning("%s: %d records could not be read, and were skipped", wanted, count)
+        CONSUMER.logger.warning("%s: %d records could not be read, and were skipped", wanted, count)
 
 
 def read_parts(

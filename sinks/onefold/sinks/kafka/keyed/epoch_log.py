@@ -14,8 +14,9 @@ from collections.abc import Iterable, Mapping
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from onefold.clients.kafka import errors, producer_config
+from onefold.clients.kafka import errors
 from onefold.clients.kafka.cluster import cluster
+from onefold.clients.kafka.producer_config import PRODUCER
 from onefold.core.errors import CheckpointMismatch, ConfigError, InDoubt
 from onefold.core.failpoints import failpoint
 from onefold.sinks.epoch_log import State, Unreadable
@@ -159,11 +160,8 @@ class TopicNotes:
         if self._producer is None:
             settings = self._settings
             own = {"linger.ms": "0", "message.timeout.ms": str(int(settings.timeout_s * 1000))}
-            config = producer_config.producer_config(settings.bootstrap_servers, settings.librdkafka, own)
-            try:
-                self._producer = Producer({**config, "logger": producer_config.LOGGER})
-            except KafkaException as error:
-                raise producer_config.refused_by_client(error) from error
+            config = PRODUCER.config(settings.bootstrap_servers, settings.librdkafka, own)
+            self._producer = PRODUCER.open(Producer, config)
             connect(self._producer, settings, f"{settings.where(self._pipeline)}, connecting")
         return self._producer
 

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from onefold.clients.kafka.cluster import DENIED, cluster
+from onefold.clients.kafka.cluster import cluster
+from onefold.clients.kafka.errors import DENIED
 from onefold.core.contract import Binding, Committable, CommittedPart, Decided, EpochRecord, LedgerEntry, SinkKind
 from onefold.core.errors import Damaged, InDoubt, Retriable, WorkLost
 from onefold.core.failpoints import failpoint

@@ -8,8 +8,9 @@ from collections.abc import Callable
 
 from confluent_kafka import KafkaException, Producer
 
-from onefold.clients.kafka import errors, producer_config
+from onefold.clients.kafka import errors
 from onefold.clients.kafka.cluster import cluster
+from onefold.clients.kafka.producer_config import PRODUCER
 from onefold.core.contract import Binding, LedgerEntry
 from onefold.core.errors import ConfigError, InDoubt, Retriable
 from onefold.core.failpoints import failpoint
@@ -173,11 +174,8 @@ class Ledger:
             "linger.ms": "0",
         }
         doing = f"{self._where()}, taking over the ledger"
-        try:
-            config = producer_config.producer_config(self._settings.bootstrap_servers, self._settings.librdkafka, own)
-            producer = Producer({**config, "logger": producer_config.LOGGER})
-        except KafkaException as error:
-            raise producer_config.refused_by_client(error) from error
+        config = PRODUCER.config(self._settings.bootstrap_servers, self._settings.librdkafka, own)
+        producer = PRODUCER.open(Producer, config)
         initialize(producer, self._settings, doing)
         self.transactions()
         self._producer = producer

@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from onefold.clients.kafka.consumer_config import LOGGER
+from onefold.clients.kafka.consumer_config import CONSUMER
 from onefold.core.errors import ConfigError
 from onefold.sources.kafka.config.model import KafkaSourceConfig
 from onefold.sources.kafka.fetching.fetcher import fetch
@@ -35,7 +35,7 @@ def find_schema(source: KafkaSourceConfig) -> str:
         return registry(source.registry, source.timeout_s).latest(f"{source.topics[0]}-value")
     values = _sample(source)
     found = ddl_of(infer(values))
-    LOGGER.warning("%s: schema inferred from %d records: %s", source.subscription, len(values), found)
+    CONSUMER.logger.warning("%s: schema inferred from %d records: %s", source.subscription, len(values), found)
     return found
 
 

@@ -19,8 +19,9 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType  # type: ignore[attr-defined]
 
-from onefold.clients.kafka import consumer_config as client
-from onefold.clients.kafka import librdkafka
+from onefold.clients.kafka.consumer_config import CONSUMER, isolation
+from onefold.clients.kafka.errors import DENIED, NOT_SHOWN
+from onefold.clients.kafka.librdkafka import Settings
 from onefold.core.errors import ConfigError
 from onefold.sources.kafka.planning.offset_snapshot import Offsets, OffsetSnapshot, Partition
 
@@ -45,20 +46,13 @@ class Topic:
 class Broker:
     """Questions to a Kafka cluster. Each ends within `timeout_s`; not thread-safe; does not pickle."""
 
-    def __init__(self, bootstrap_servers: str, settings: client.Settings, timeout_s: float = 60.0) -> None:
+    def __init__(self, bootstrap_servers: str, settings: Settings, timeout_s: float = 60.0) -> None:
         self.bootstrap_servers = bootstrap_servers
         self.timeout_s = timeout_s
-        self._isolation = client.isolation(settings)
+        self._isolation = isolation(settings)
         self._said: deque[KafkaError] = deque(maxlen=5)
-        config: dict[str, Any] = {
-            **client.admin_config(bootstrap_servers, settings),
-            "error_cb": self._said.append,
-            "logger": client.LOGGER,
-        }
-        try:
-            self._admin = AdminClient(config)
-        except KafkaException as error:
-            raise client.refused_by_client(error) from error
+        config = CONSUMER.admin_config(bootstrap_servers, settings)
+        self._admin = CONSUMER.open(AdminClient, {**config, "error_cb": self._said.append})
 
     def topic_names(self) -> list[str]:
         """All topics that we may know of."""
@@ -134,7 +128,7 @@ class Broker:
         try:
             return {name: entry.value for name, entry in answer.result().items()}
         except KafkaException as error:
-            if error.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+            if error.args[0].code() in NOT_SHOWN:
                 return {}
             raise
 
@@ -159,11 +153,11 @@ class Broker:
             try:
                 return ask(max(0.1, deadline - time.monotonic()))
             except KafkaException as error:
-                is_final = error.args[0].code() in (KafkaError._TIMED_OUT, *librdkafka.REFUSALS)
+                is_final = error.args[0].code() in (KafkaError._TIMED_OUT, *DENIED)
                 if is_final or time.monotonic() + _AGAIN_S > deadline:
                     self._admin.poll(0)
                     said = [*self._said, error.args[0]]
-                    raise client.unreachable(what, self.bootstrap_servers, self.timeout_s, said) from error
+                    raise CONSUMER.unreachable(what, self.bootstrap_servers, self.timeout_s, said) from error
                 time.sleep(_AGAIN_S)
             finally:
                 self._admin.poll(0)

@@ -10,7 +10,7 @@ from typing import Any
 
 from confluent_kafka import KafkaException
 
-from onefold.clients.kafka import consumer_config as client
+from onefold.clients.kafka.consumer_config import CONSUMER
 from onefold.core.errors import OnefoldError
 from onefold.core.positions import Positions
 from onefold.sources.kafka.config.model import KafkaSourceConfig
@@ -73,7 +73,7 @@ class GroupPositions:
             self._warn(failed)
 
     def _warn(self, error: object) -> None:
-        client.LOGGER.warning(
+        CONSUMER.logger.warning(
             "the consumer group %r was not told the positions (%s): dashboards show older ones until the next epoch. It"
             " must have no members of its own, and we need READ on it",
             self._source.commit_to_group,

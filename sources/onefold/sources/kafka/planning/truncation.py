@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from onefold.clients.kafka import consumer_config as client
+from onefold.clients.kafka.consumer_config import CONSUMER
 from onefold.core.errors import DataLoss
 from onefold.sources.kafka.config.model import KafkaSourceConfig
 from onefold.sources.kafka.planning.offset_snapshot import OffsetSnapshot, Partition
@@ -61,13 +61,8 @@ def _ask(source: KafkaSourceConfig, at: Mapping[Partition, TopicPartition]) -> N
     said: list[KafkaError] = []
     # A read_committed reader is not told the end of a partition while a transaction is open there.
     settings = {**source.client_config, "isolation.level": "read_uncommitted"}
-    config = client.consumer_config(source.bootstrap_servers, settings)
-    try:
-        consumer = Consumer(
-            {**config, "fetch.message.max.bytes": "1", "error_cb": said.append, "logger": client.LOGGER}
-        )
-    except KafkaException as error:
-        raise client.refused_by_client(error) from error
+    config = CONSUMER.config(source.bootstrap_servers, settings, {"fetch.message.max.bytes": "1"})
+    consumer = CONSUMER.open(Consumer, {**config, "error_cb": said.append})
     deadline = time.monotonic() + source.timeout_s
     try:
         consumer.assign(list(at.values()))
@@ -85,7 +80,7 @@ def _ask(source: KafkaSourceConfig, at: Mapping[Partition, TopicPartition]) -> N
                     consumer.incremental_unassign([at[partition]])
             if time.monotonic() > deadline:
                 names = ", ".join(f"{topic}/{number}" for topic, number in sorted(waiting)[:5])
-                raise client.unreachable(
+                raise CONSUMER.unreachable(
                     f"asking whether {names} was cut", source.bootstrap_servers, source.timeout_s, said[-5:]
                 )
     finally:
