@@ -167,7 +167,7 @@ def test_an_open_transaction_of_the_sink_is_in_doubt_and_somebody_elses_is_refus
 def test_a_keyed_topic_with_repeats_is_exact_by_its_ids_and_what_readers_pass_over_is_lost(
     rig: Rig, kafka_topic: MakeTopic
 ) -> None:
-    topic = Topic(rig, kafka_topic, into_mode="keyed", id=POSITION)
+    topic = Topic(rig, kafka_topic, into_delivery="keyed", id=POSITION)
     rig.put(120)
     topic.run()
     records = topic.records()

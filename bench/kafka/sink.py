@@ -30,7 +30,7 @@ __all__ = ["produce", "produce_encoded", "through_sparks_sink", "through_the_pip
 BATCH_ROWS = 10_000  # as Spark hands them out
 _WITHIN: dict[str, dict[str, Any]] = {
     "transactional": {"key": "id"},
-    "keyed": {"mode": "keyed", "id": "id"},
+    "keyed": {"delivery": "keyed", "id": "id"},
 }  # the same records
 
 

@@ -161,7 +161,12 @@ def test_every_bad_record_has_a_dead_letter_that_a_topic_takes(
     )
     (part,) = read_parts(source, SCHEMA, OffsetRange(topic, 0, 0, 1))
     sink = KafkaSink(
-        into, bootstrap_servers=servers, format="raw", headers=LETTER_HEADERS, mode="keyed", id_header="source_offset"
+        into,
+        bootstrap_servers=servers,
+        format="raw",
+        headers=LETTER_HEADERS,
+        delivery="keyed",
+        id_header="source_offset",
     )
     sink.open(topic, LETTER_COLUMNS).close()
     task = TaskId(topic, 1, 1, int(time.time() * 1000), uuid.uuid4())

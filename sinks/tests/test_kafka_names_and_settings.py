@@ -37,8 +37,8 @@ def test_a_sink_travels_and_promises_the_same_where_it_arrives() -> None:
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        ({"mode": "sometimes"}, "mode='sometimes' must be one of transactional"),
-        ({"progress_topic": "orders"}, "cannot be the topic that it writes to"),
+        ({"delivery": "sometimes"}, "delivery='sometimes' must be one of transactional"),
+        ({"ledger": "orders"}, "cannot be the topic that it writes to"),
         ({"transaction_timeout_s": 0}, "transaction_timeout_s=0 must be 1 or more"),
         ({"outage_max_s": 900}, "outage_max_s=900"),
         ({"timeout_s": 0}, "timeout_s is a time above 0"),
@@ -64,7 +64,7 @@ def test_settings_that_would_break_the_guarantee_or_make_no_sense_are_refused(
         sink(**settings)
 
 
-def test_a_pipelines_own_progress_topic_is_no_target() -> None:
+def test_a_pipelines_own_ledger_topic_is_no_target() -> None:
     own = KafkaSink("onefold_progress-orders", bootstrap_servers="localhost:1", timeout_s=1)
     with pytest.raises(ConfigError, match="cannot be the topic that it writes to"):
         own.recover("orders")
@@ -72,7 +72,7 @@ def test_a_pipelines_own_progress_topic_is_no_target() -> None:
 
 def test_security_that_our_own_requests_lack_is_refused_in_every_mode_and_no_other_mode_is_named_as_a_way_out() -> None:
     given = {"security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER"}
-    for more in ({}, {"mode": "keyed", "id": "id"}):
+    for more in ({}, {"delivery": "keyed", "id": "id"}):
         with pytest.raises(ConfigError, match="PLAIN, SCRAM-SHA-256") as raised:
             sink(client_config=given, **more)
         assert "keyed" not in str(raised.value) and "certificates" in str(raised.value)

@@ -131,7 +131,7 @@ class Cluster:
         if code in DENIED:
             raise ConfigError(
                 f"Kafka at {self.bootstrap_servers} denies us {what} (error {code}). The sink needs WRITE and DESCRIBE "
-                "on its transactional ids, by prefix, READ, WRITE and DESCRIBE on the progress topic, and WRITE and "
+                "on its transactional ids, by prefix, READ, WRITE and DESCRIBE on the ledger topic, and WRITE and "
                 "DESCRIBE on the topic"
             )
         if code in NOT_READY:

@@ -76,7 +76,7 @@ def translate(error: KafkaError, doing: str) -> OnefoldError:
     if code in DENIED:
         return ConfigError(
             f"{said}. Check the security settings and ACLs: WRITE and DESCRIBE on the transactional ids (by prefix), "
-            "on the topic and on the progress topic, READ on the progress topic too"
+            "on the topic and on the ledger topic, READ on the ledger topic too"
         )
     if code == KafkaError.INVALID_TRANSACTION_TIMEOUT:
         return ConfigError(

@@ -172,7 +172,7 @@ class Job:
             return orders.selectExpr(*_CELLS[self.into_hbase])
         if not self.shuffled:
             return orders
-        # The ids of mode="keyed" count the records of a partition of the source: these stay together, in their order.
+        # The ids of a keyed topic count the records of a partition of the source: these stay together, in their order.
         together = POSITION_COLUMNS.names[1] if self.into_kafka == "keyed" else "account"
         return orders.repartition(SHUFFLED_TASKS, together)
 
@@ -196,4 +196,4 @@ class Job:
 
     def _topic(self, topic: str, **more: Any) -> KafkaSink:
         mode = self.into_kafka or "transactional"
-        return KafkaSink(topic, bootstrap_servers=self.bootstrap_servers, mode=mode, **more)
+        return KafkaSink(topic, bootstrap_servers=self.bootstrap_servers, delivery=mode, **more)

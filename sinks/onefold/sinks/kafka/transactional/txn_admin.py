@@ -55,9 +55,9 @@ def check_versions(cluster: Cluster) -> None:
     if level < 2 or not connection.has(EndTxnRequest, END_TXN_VERSION):
         raise ConfigError(
             f"Kafka at {cluster.bootstrap_servers} cannot end transactions safely from another process: "
-            "mode='transactional' needs brokers from 4.0 on with the feature transaction.version=2 (it is "
+            "delivery='transactional' needs brokers from 4.0 on with the feature transaction.version=2 (it is "
             f"{level}). Upgrade, then `kafka-features.sh upgrade --feature transaction.version=2`; until then use "
-            "mode='keyed'"
+            "delivery='keyed'"
         )
 
 
@@ -142,7 +142,7 @@ def read_log(cluster: Cluster, topic: str, offset: int) -> Iterator[tuple[list[R
             raise DataLoss(
                 f"topic {topic!r} of {cluster.bootstrap_servers} has nothing at offset {offset}, where the sink's "
                 "book-keeping goes on: it was made anew, cut, or records of it were deleted. Restore it; or, where the "
-                "destination is right, use another progress topic under a new pipeline name"
+                "destination is right, use another ledger topic under a new pipeline name"
             )
         items: list[Record | Marker] = []
         before = offset
