@@ -8,6 +8,7 @@ import uuid
 from dataclasses import dataclass
 from urllib.parse import unquote
 
+from onefold.core.checks import require
 from onefold.core.errors import ConfigError
 from onefold.sinks.naming import part
 
@@ -41,8 +42,8 @@ def identifier(name: str) -> str:
 
 def literal(text: str) -> str:
     """`text` as an SQL string, for the statements that take no parameters (COMMIT PREPARED)."""
-    assert "\0" not in text
-    assert "\\" not in text, text
+    require("\0" not in text, "a NUL in text that is quoted for SQL")
+    require("\\" not in text, f"a backslash in text that is quoted for SQL: {text}")
     return "'" + text.replace("'", "''") + "'"
 
 
@@ -114,7 +115,7 @@ class Gid:
 
     def __str__(self) -> str:
         text = f"{self.prefix}{self.generation}/{self.epoch}/{self.attempt.hex}"
-        assert len(text.encode()) <= GID_BYTES_MAX, text
+        require(len(text.encode()) <= GID_BYTES_MAX, f"a transaction's name that is too long: {text}")
         return text
 
     @classmethod

@@ -7,6 +7,7 @@ import pyarrow as pa
 
 from onefold.clients.postgres import connection as pool
 from onefold.clients.postgres import errors
+from onefold.core.checks import present, require
 from onefold.core.contract import Committable, SinkKind, TaskId
 from onefold.core.errors import BadRecord, OnefoldError, Retriable, SchemaMismatch
 from onefold.core.failpoints import failpoint
@@ -27,7 +28,7 @@ class PostgresWriter:
     """One attempt of one task. Connects when the first row arrives; an empty task never does."""
 
     def __init__(self, settings: Settings, plan: Plan, task: TaskId) -> None:
-        assert task.pipeline == plan.pipeline, (task.pipeline, plan.pipeline)
+        require(task.pipeline == plan.pipeline, f"a task of pipeline {task.pipeline!r} and a plan of {plan.pipeline!r}")
         self._settings, self._plan, self._task = settings, plan, task
         self._books = settings.bookkeeping(task.pipeline)
         self._conninfo = settings.conninfo(task.pipeline)
@@ -38,7 +39,7 @@ class PostgresWriter:
         self._is_over = False
 
     def write(self, batch: pa.RecordBatch) -> None:
-        assert not self._is_over, "a writer takes no rows after prepare or abort"
+        require(not self._is_over, "a writer takes no rows after prepare or abort")
         if batch.num_rows == 0:
             return
         try:
@@ -50,7 +51,7 @@ class PostgresWriter:
             raise self._failed(error, "writing rows") from error
 
     def prepare(self) -> Committable | None:
-        assert not self._is_over, "a writer prepares once"
+        require(not self._is_over, "a writer prepares once")
         if self._connection is None or self._load is None:
             self._is_over = True
             return None
@@ -133,9 +134,9 @@ class PostgresWriter:
         if self._plan.stage_table is not None:
             dead += self._merge_own(connection, len(dead))
         if dead:
-            assert self._plan.dead_letters is not None
+            table = present(self._plan.dead_letters, "rejected rows without a table for them")
             origin = Origin(books.pipeline, books.sink, task.epoch, task.generation, task.timestamp_ms)
-            dead_letters.insert(connection, self._plan.dead_letters, origin, dead)
+            dead_letters.insert(connection, table, origin, dead)
         if self._plan.delivery is Delivery.AT_LEAST_ONCE:
             connection.execute("COMMIT")
             return f"committed/{task.attempt.hex}"

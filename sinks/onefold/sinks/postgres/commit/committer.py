@@ -11,6 +11,7 @@ import psycopg
 
 from onefold.clients.postgres import connection as pool
 from onefold.clients.postgres import errors
+from onefold.core.checks import present, require
 from onefold.core.contract import Binding, Committable, Decided, EpochRecord, LedgerEntry, SinkKind
 from onefold.core.errors import ConfigError, Damaged, DataLoss, InDoubt, OnefoldError, Retriable, WorkLost
 from onefold.core.failpoints import failpoint
@@ -108,8 +109,8 @@ class PostgresCommitter:
                     connection.execute(pool.transaction_settings(self._settings.lock_timeout_s))
                     tombstones.prune(connection, plan.tombstones, timestamp_ms)
             if plan.delivery is Delivery.TWO_PHASE:
-                assert plan.stage_table is not None
-                staging.empty(connection, plan.stage_table, self._settings.lock_timeout_s)
+                stage = present(plan.stage_table, "upserts without a stage table")
+                staging.empty(connection, stage, self._settings.lock_timeout_s)
 
     def abort(self, committables: Sequence[Committable]) -> None:
         gids, staged = self._split(committables)
@@ -184,22 +185,22 @@ class PostgresCommitter:
         self, connection: sa.Connection, record: EpochRecord, manifest: Sequence[Committable], entry: LedgerEntry
     ) -> None:
         """Inside the store's transaction, on the store's connection to this same database."""
-        assert self._plan is not None, "merge needs a committer from open(): recovery never decides"
-        assert entry.epoch == record.epoch, (entry.epoch, record.epoch)
+        plan = present(self._plan, "merge needs a committer from open(): recovery never decides")
+        require(entry.epoch == record.epoch, f"epoch {record.epoch} with the ledger row of epoch {entry.epoch}")
         raw = connection.connection.driver_connection
         if not isinstance(raw, psycopg.Connection):
             raise ConfigError(
                 f"{self._where()}: staged delivery decides inside the sink's own database, and the checkpoint store is "
                 "elsewhere: leave the store to its default, or use the sink's store_url()"
             )
-        assert not raw.autocommit, "the merge and the decision must be one transaction"
+        require(not raw.autocommit, "the merge and the decision must be one transaction")
         try:
             raw.execute(pool.transaction_settings(self._settings.lock_timeout_s))
             self._check_ledger_is_not_older(raw)
             name = self._settings.name
             origin = Origin(record.pipeline, name, record.epoch, entry.generation, record.timestamp_ms)
             mine = [c for c in manifest if c.sink == name]
-            staging.merge(raw, self._books, self._plan, mine, origin, self._settings.dead_letters_max)
+            staging.merge(raw, self._books, plan, mine, origin, self._settings.dead_letters_max)
             failpoint("staged.merge")
             self._books.write_ledger(raw, entry)
         except psycopg.Error as error:
@@ -212,7 +213,7 @@ class PostgresCommitter:
     def _split(self, committables: Sequence[Committable]) -> tuple[list[Committable], list[Committable]]:
         gids, staged = [], []
         for committable in committables:
-            assert committable.sink == self._settings.name, committable
+            require(committable.sink == self._settings.name, f"work of another sink: {committable}")
             if committable.kind is SinkKind.LAST_RESOURCE:
                 staged.append(committable)
             elif not committable.handle.startswith("committed/"):  # at least once: nothing left to do, or to undo

@@ -18,6 +18,7 @@ import psycopg
 
 from onefold.clients.postgres import connection as pool
 from onefold.clients.postgres.connection import create_beside_others
+from onefold.core.checks import require
 from onefold.core.contract import Committable, SinkKind
 from onefold.core.errors import BadRecord, ConfigError, WorkLost
 from onefold.sinks.postgres.ledger.bookkeeping import Bookkeeping
@@ -112,7 +113,7 @@ def merge(
 ) -> None:
     """Move exactly the rows of the manifest, inside the caller's transaction. Raises WorkLost if any is missing."""
     parts = _parts(committables)
-    assert set(parts) <= {plan.stage}, (sorted(parts), plan.stage)
+    require(set(parts) <= {plan.stage}, f"the stage is {plan.stage}, and the parts are of {sorted(parts)}")
     attempts = parts.get(plan.stage, {})
     if not attempts:
         return
