@@ -34,7 +34,7 @@ class Line:
     def __init__(self, servers: str, directory: Path, **settings: Any) -> None:
         self.store = f"sqlite:///{directory / 'store.db'}"
         self.servers, self.table = servers, f"test_{uuid.uuid4().hex[:12]}"
-        self.settings = {"row_key": "id", "family": "f", "order": "version", "delete": "gone", **settings}
+        self.settings = {"row_key": "id", "family": "f", "order": "version", "delete_when_true": "gone", **settings}
         self.sink = self.make()
 
     def make(self, **more: Any) -> HBaseSink:

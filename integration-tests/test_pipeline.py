@@ -120,7 +120,7 @@ def test_where_a_sink_asks_for_it_the_rows_of_a_task_come_in_order(spark: SparkS
 
     def made(id: str, name: str) -> HBaseSink:
         sums = {"mode": "incremental", "merge": {"n": "sum"}, "family": "f"}
-        return HBaseSink("nowhere:1", "t", row_key="k", id=id, name=name, **sums)
+        return HBaseSink("nowhere:1", "t", row_key="k", sequence=id, name=name, **sums)
 
     mixed = spark.range(0, 10_000, 1, 4).selectExpr("id % 7 AS k", "id * 7919 % 10000 AS n")
     sorted_out = shared_out(mixed, needed_by(made("n", "one")))

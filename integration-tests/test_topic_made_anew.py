@@ -122,7 +122,9 @@ def test_messages_that_are_counted_by_offsets_are_refused_and_numbers_that_go_on
 
     def sums(id: str) -> HBaseSink:
         merge = {"n": "sum"}
-        return HBaseSink(hbase_server.servers, table, row_key="id", family="f", mode="incremental", id=id, merge=merge)
+        return HBaseSink(
+            hbase_server.servers, table, row_key="id", family="f", mode="incremental", sequence=id, merge=merge
+        )
 
     def counted(number: str) -> Callable[[DataFrame], DataFrame]:
         return lambda df: df.selectExpr("id", "n", number)
