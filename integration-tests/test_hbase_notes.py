@@ -75,10 +75,10 @@ REFUSED: dict[str, tuple[Setup, Setup, str]] = {
     ),
     "key's type": (({}, KN | {"k": LONG}), ({}, KN), "row key's k 'integer'"),
     "id's type": ((by_id("replace"), KIN), (by_id("replace"), KIN | {"id": TEXT}), "sequence's values 'integer'"),
-    "id's name": ((by_id("replace"), KIN), (by_id("replace", "n"), KIN), "id 'id'"),
+    "id's name": ((by_id("replace"), KIN), (by_id("replace", "n"), KIN), "sequence 'id'"),
     "replaced, then merged": ((by_id("replace"), KIN), (by_id({"n": "sum"}), KIN | {"n": DOUBLE}), "merge 'replace'"),
-    "mark left out": ((MARKED, GONE), ({}, KN), "deleted 'f:_deleted'"),
-    "mark's cell": ((MARKED, GONE), (MARKED | {"deleted": "g:gone"}, GONE), "deleted 'f:_deleted'"),
+    "mark left out": ((MARKED, GONE), ({}, KN), "tombstone_column 'f:_deleted'"),
+    "mark's cell": ((MARKED, GONE), (MARKED | {"tombstone_column": "g:gone"}, GONE), "tombstone_column 'f:_deleted'"),
     "real deletes": (
         (MARKED, GONE),
         (REAL, GONE),

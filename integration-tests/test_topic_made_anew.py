@@ -161,7 +161,7 @@ def test_rows_bring_the_id_of_their_topic_beside_bad_records(rig: Rig, path: str
         return
     pipeline = rig.pipeline(rig.sink(), dead_letters=rig.sink("two_phase", "dead"))
     if path == "stream":
-        query = pipeline.stream(rig.spark, source, rig.checkpoint(), AVAILABLE_NOW)
+        query = pipeline.write_direct(rig.spark, source, rig.checkpoint(), AVAILABLE_NOW)
     else:
         query = pipeline.write(pipeline.read(rig.spark, source), rig.checkpoint(), AVAILABLE_NOW)
     rig.finish(pipeline, query)
@@ -177,7 +177,7 @@ def test_a_keyed_topic_of_the_direct_path_takes_the_topic_s_id(anew: Anew, kafka
     sink = KafkaSink(into, bootstrap_servers=rig.servers, mode="keyed", id=ids)
     pipeline = rig.pipeline(sink, store=rig.sqlite)
     source = rig.source(columns=["position", "topic_id"])
-    rig.finish(pipeline, pipeline.stream(rig.spark, source, rig.checkpoint(), AVAILABLE_NOW))
+    rig.finish(pipeline, pipeline.write_direct(rig.spark, source, rig.checkpoint(), AVAILABLE_NOW))
     pipeline.close()
     reader = Reader(rig.servers, into, 1, "read_uncommitted")
     assert len({message.key() for message in reader.read()}) == 400
