@@ -78,7 +78,7 @@ def _ours(
             started_s = time.monotonic()
             pipeline = Pipeline(table, sinks=[PostgresSink(world.postgres.url, table, delivery=delivery)])
             if direct:
-                query = pipeline.stream(spark, source, root, TRIGGER)
+                query = pipeline.write_direct(spark, source, root, TRIGGER)
             else:
                 query = pipeline.write(pipeline.read(spark, source), root, TRIGGER)
             pipeline.await_termination(query)
