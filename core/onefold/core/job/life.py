@@ -27,24 +27,20 @@ class Life:
         self,
         pipeline: str,
         sinks: tuple[str, ...],
-        adopt_ledger: bool = False,
-        accept_damage: int | None = None,
         may_come_late: Collection[str] = (),
     ) -> None:
         self.pipeline = pipeline
         self.sinks = sinks
         self.started: Started | None = None
-        self._adopt_ledger = adopt_ledger
-        self._accept_damage = accept_damage
         self._may_come_late = may_come_late
         self._is_in_doubt = False  # whether the last epoch's decision may still land
         self.is_swept = False  # since the last start
 
-    def start(self, initial: Initial | None) -> Protocol[Started]:
+    def start(
+        self, initial: Initial | None, adopt_ledger: bool = False, accept_damage: int | None = None
+    ) -> Protocol[Started]:
         """Take over the pipeline: a new generation, recovery, frozen positions. Before every query and batch run."""
-        self.started = yield from start(
-            self.sinks, initial, self._adopt_ledger, self._accept_damage, self._may_come_late
-        )
+        self.started = yield from start(self.sinks, initial, adopt_ledger, accept_damage, self._may_come_late)
         self._is_in_doubt = self.is_swept = False
         return self.started
 

@@ -56,9 +56,11 @@ class QueryLife(Life):
     _last_end: tuple[int, Positions] | None = None
     _returned: tuple[int, EpochRecord] | None = None
 
-    def start(self, initial: Initial | None) -> Protocol[Started]:
+    def start(
+        self, initial: Initial | None, adopt_ledger: bool = False, accept_damage: int | None = None
+    ) -> Protocol[Started]:
         self.query = None
-        return (yield from super().start(initial))
+        return (yield from super().start(initial, adopt_ledger, accept_damage))
 
     def check_checkpoint(self, root: str, plans_ends: bool = True) -> Protocol[None]:
         """Before a query starts, also one that finds nothing new: what its checkpoint holds as done is on record. And
@@ -132,8 +134,8 @@ class QueryLife(Life):
             f"the epoch writer was called a second time for batch {batch_id}, which is epoch {record.epoch} with the"
             " first call's rows: the second call's were not written, and the epoch is marked as damaged. Call it once"
             " for a batch, with all rows (or give each part a pipeline of its own); then write the missing rows by hand"
-            f" and start once with Pipeline(..., accept_damage={record.epoch}), or start over under a new pipeline"
-            " name, with an empty table and a new checkpoint directory"
+            f" and call pipeline.recover(accept_damage={record.epoch}), or start over under a new pipeline name, with"
+            " an empty table and a new checkpoint directory"
         )
 
     def _range(self, query: RunningQuery, batch_id: int, running: Running) -> Protocol[Range]:

@@ -225,7 +225,9 @@ class World(Scene):
     def _life(self, names: tuple[str, ...]) -> Life:
         """One process: recover, then run batches as Spark does, the last planned one again if it isn't committed."""
         operator, production = self.operator, self.subject.query
-        life = production.QueryLife(PIPELINE, names, operator.adopts, operator.accepts_damage, self.late)
+        life = production.QueryLife(PIPELINE, names, self.late)
+        if operator.adopts or operator.accepts_damage is not None:  # pipeline.recover(...), then the query as usual
+            yield from life.start(None, operator.adopts, operator.accepts_damage)
         if self.freezes or operator.on_trial:
             latest = Positions.of({"t/0": self.lives})  # the source has grown since the last life
             initial = self.subject.protocol.Initial(latest, operator.from_ledger, operator.starting_offsets)

@@ -1,4 +1,4 @@
-"""What the progress topic says, and who says it, folded from its log.
+"""What the ledger topic says, and who says it, folded from its log.
 
 Every attempt's transaction begins with a record that says which epoch it is of, and ends with another one that says how
 many rows it has, both under its transactional id. The ledger row of a sink has a key of its own. The log is read as it
@@ -86,7 +86,7 @@ class TransactionLog:
 
     names: Names
     writer: int | None = None
-    was_keyed: bool = False  # mode="keyed" has notes under these names
+    was_keyed: bool = False  # delivery="keyed" has notes under these names
     begun: dict[tuple[int, int], Progress] = field(default_factory=dict)  # of open transactions
     passed_over: Counter[str] = field(default_factory=Counter)  # why, of records under our keys that no sink wrote
     _rows: dict[int, LedgerEntry] = field(default_factory=dict)  # the last ledger row of each producer, in their order

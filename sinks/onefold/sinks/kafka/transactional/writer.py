@@ -11,7 +11,7 @@ from onefold.core.contract import Committable, SinkKind, TaskId
 from onefold.core.errors import BadRecord, OnefoldError
 from onefold.core.failpoints import failpoint
 from onefold.sinks.columns import check_columns
-from onefold.sinks.kafka.plan import Settings
+from onefold.sinks.kafka.config import KafkaSinkConfig
 from onefold.sinks.kafka.transactional.transactions import Attempt
 
 __all__ = ["TransactionalWriter"]
@@ -20,7 +20,7 @@ __all__ = ["TransactionalWriter"]
 class TransactionalWriter:
     """One attempt of one task. Begins a transaction when the first row arrives; an empty task never does."""
 
-    def __init__(self, settings: Settings, schema: pa.Schema, task: TaskId) -> None:
+    def __init__(self, settings: KafkaSinkConfig, schema: pa.Schema, task: TaskId) -> None:
         self._settings, self._schema, self._task = settings, schema, task
         self._attempt: Attempt | None = None
         self._rows = self._bytes = 0

@@ -5,13 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from onefold.core.errors import ConfigError, DataLoss
 from onefold.core.waiting import Wait
-
-if TYPE_CHECKING:
-    from onefold.sources.kafka.planning.offsets import Broker, Topic
+from onefold.sources.kafka.planning.broker import Broker, Topic
+from onefold.sources.kafka.planning.offset_snapshot import Partition
 
 __all__ = ["SETTLE_S", "Subscription"]
 
@@ -89,3 +87,7 @@ class Subscription:
                     f"Kafka at {broker.bootstrap_servers} has no topic {', '.join(map(repr, missing))}: create it, or"
                     " correct the name in subscribe"
                 )
+
+    def partitions(self, broker: Broker) -> list[Partition]:
+        """Every partition of the topics as they are now, topic by topic. Raises as `find` does."""
+        return [(topic, number) for topic, found in self.find(broker).items() for number in found.partitions]
