@@ -102,7 +102,7 @@ def test_the_kafka_sink_keeps_its_promises(world: World) -> None:
         make_sibling=partial(KafkaSink, world.topic, bootstrap_servers=world.servers, name="sibling"),
         steps_max=1,
         moments=1,
-        settle_s=20,
+        patience_s=20,
     )
     print(f"\n{report}")
     assert report.strikes.keys() == CALLS

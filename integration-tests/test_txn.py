@@ -1,4 +1,4 @@
-"""`onefold txn`: what is prepared, what should become of it, and the command that settles it."""
+"""`onefold txn`: what is prepared, what should become of it, and the command that resolves it."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ def test_undecided_work_is_its_live_generations_until_that_is_over(
     assert list(fates(txn).values()) == ["leave alone"] * 2
     because = txn.look()[0][0].because
     assert "epoch 2 runs in generation 1, the newest" in because and "--take-over" in because
-    assert txn.settle("p") == {}
+    assert txn.resolve("p") == {}
     assert len(world.gids()) == 2
     world.store.acquire("p", 1)  # a successor that dies before it has recovered anything
     assert list(fates(txn).values()) == ["roll back"] * 2
-    assert set(txn.settle("p").values()) == {Fate.ROLL_BACK}
+    assert set(txn.resolve("p").values()) == {Fate.ROLL_BACK}
     world.assert_exact(1)
     world.start()
     world.epoch(1)
@@ -50,8 +50,8 @@ def test_decided_work_is_committed_and_the_next_start_completes_its_epoch(
     assert list(fates(txn).values()) == ["commit"] * 4
     assert "epoch 1 was decided" in txn.look()[0][0].because
     first = world.gids()[0]
-    assert len(txn.settle("p", first)) == 2, "with the rest of its epoch in that sink"
-    assert len(txn.settle("p")) == 2
+    assert len(txn.resolve("p", first)) == 2, "with the rest of its epoch in that sink"
+    assert len(txn.resolve("p")) == 2
     world.assert_exact(1)
     assert world.start().finished == 1
     world.epoch(1)
@@ -67,7 +67,7 @@ def test_a_lost_attempt_beside_a_decided_epoch_is_rolled_back_once_its_generatio
     assert sorted(fates(txn).values()) == ["commit", "commit", "leave alone"]
     world.store.acquire("p", 1)
     assert fates(txn)[lost.handle] == "roll back"
-    txn.settle("p")
+    txn.resolve("p")
     world.assert_exact(1)
 
 
@@ -78,18 +78,18 @@ def test_what_a_zombie_prepares_after_its_epoch_is_rolled_back(make: MakeWorld, 
     world.attempt(world.sinks[0], record, [1])
     assert list(fates(txn).values()) == ["roll back"]
     assert "epoch 1 is over, and its manifest doesn't name it" in txn.look()[0][0].because
-    txn.settle("p")
+    txn.resolve("p")
     world.assert_exact(1)
 
 
-def test_staged_leftovers_are_settled_too(make: MakeWorld, txn: Transactions, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_staged_leftovers_are_resolved_too(make: MakeWorld, txn: Transactions, monkeypatch: pytest.MonkeyPatch) -> None:
     world = died(make, monkeypatch, "before:Decide", delivery="staged")
-    assert (txn.settle("p"), world.staged()) == ({}, 2)
+    assert (txn.resolve("p"), world.staged()) == ({}, 2)
     world.store.acquire("p", 1)
-    assert len(txn.settle("p")) == 2
+    assert len(txn.resolve("p")) == 2
     world.start()
     dies_at(monkeypatch, world, "after:Decide", 0)
-    assert set(txn.settle("p").values()) == {Fate.COMMIT}
+    assert set(txn.resolve("p").values()) == {Fate.COMMIT}
     world.assert_exact(1)
 
 
@@ -146,14 +146,14 @@ def expect_unknown(url: str, store: str | None, reason: str) -> None:
         (verdict, *_) = transactions.look()[0]
         assert verdict.fate is Fate.UNKNOWN
         with pytest.raises(Exception, match=reason) as caught:
-            transactions.settle("p")
+            transactions.resolve("p")
         assert verdict.because == str(caught.value)
         assert "geheim" not in verdict.because
     finally:
         transactions.close()
 
 
-def test_an_older_copy_of_the_store_settles_nothing(
+def test_an_older_copy_of_the_store_resolves_nothing(
     make: MakeWorld, txn: Transactions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = make()
@@ -165,7 +165,7 @@ def test_an_older_copy_of_the_store_settles_nothing(
     world.sql("DELETE FROM onefold_pipelines; INSERT INTO onefold_pipelines TABLE kept")
     assert list(fates(txn).values()) == ["unknown"] * 2
     assert "generation 2 is above the store's 1" in txn.look()[0][0].because
-    assert txn.settle("p") == {}
+    assert txn.resolve("p") == {}
     assert len(world.gids()) == 2
 
 
@@ -221,14 +221,14 @@ def test_what_another_role_prepared_is_finished_as_that_role_or_the_grant_is_nam
     world.sql(f'GRANT SELECT ON ALL TABLES IN SCHEMA onefold_sinks, public TO "{operator}"')
     url = psycopg.conninfo.make_conninfo(postgres_url, user=operator, password="geheim")
     transactions = Transactions(Operations(url), None)
-    for asked in (transactions.look, lambda: transactions.settle("p")):
+    for asked in (transactions.look, lambda: transactions.resolve("p")):
         with pytest.raises(ConfigError, match=f'belongs to role .{writer}.*GRANT "{writer}" TO "{operator}"'):
             asked()
     assert len(world.gids()) == 2
     with psycopg.connect(postgres_url, autocommit=True) as connection:
         connection.execute(f'GRANT "{writer}" TO "{operator}"'.encode())
     assert list(fates(transactions).values()) == ["commit"] * 2
-    assert len(transactions.settle("p")) == 2
+    assert len(transactions.resolve("p")) == 2
     transactions.close()
     world.assert_exact(1)
 
@@ -236,7 +236,7 @@ def test_what_another_role_prepared_is_finished_as_that_role_or_the_grant_is_nam
 # the command
 
 
-def test_the_command_shows_asks_settles_and_says_what_it_left(
+def test_the_command_shows_asks_resolves_and_says_what_it_left(
     make: MakeWorld, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert onefold("list", "--postgres", postgres_url).output.strip() == "no prepared transactions of onefold"

@@ -56,14 +56,14 @@ def strike(monkeypatch: pytest.MonkeyPatch, world: World, place: str, batch: int
 
 
 @pytest.mark.parametrize("delivery", DELIVERIES)
-def test_settling_at_any_moment_of_a_live_driver_leaves_it_to_go_on_exactly(
+def test_resolving_at_any_moment_of_a_live_driver_leaves_it_to_go_on_exactly(
     make: MakeWorld, txn: Transactions, monkeypatch: pytest.MonkeyPatch, delivery: str
 ) -> None:
     world = make(delivery=delivery)
     world.start()
     world.epoch(0)
     for batch, place in enumerate(places(delivery), 1):
-        strike(monkeypatch, world, place, batch, lambda: txn.settle("p"))
+        strike(monkeypatch, world, place, batch, lambda: txn.resolve("p"))
         world.assert_exact(batch + 1)
 
 
@@ -88,7 +88,7 @@ def test_taking_over_at_any_moment_of_a_live_driver_fences_it_and_its_successor_
 
 
 @pytest.mark.parametrize("place", ["after:ListLeftovers", "after:ReadLedger", "before:Commit", "before:Abort"])
-def test_a_successor_that_starts_in_the_middle_of_settling_finds_nothing_broken(
+def test_a_successor_that_starts_in_the_middle_of_resolving_finds_nothing_broken(
     make: MakeWorld, txn: Transactions, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
     dead, successor = make(), make()
@@ -104,7 +104,7 @@ def test_a_successor_that_starts_in_the_middle_of_settling_finds_nothing_broken(
         successor.epoch(2)
 
     failing_at(monkeypatch, place, start)
-    txn.settle("p")
+    txn.resolve("p")
     successor.epoch(3)
     successor.assert_exact(4)
 

@@ -31,7 +31,7 @@ def sink_passes(cls: type[SqliteSink], path: str) -> bool:
             partial(cls, path),
             rows=lambda: ask("SELECT id FROM rows"),
             prepared=lambda: ask("SELECT count(*) FROM onefold_stage")[0],
-            settle_s=10 if cls is SqliteSink else 0.2,
+            patience_s=10 if cls is SqliteSink else 0.2,
             **SETTINGS,  # type: ignore[arg-type]
         )
     except BrokenPromise:

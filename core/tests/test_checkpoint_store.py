@@ -27,7 +27,7 @@ from onefold.core import (
 )
 from onefold.core.protocol.effects import EpochRequest
 from onefold.core.store.checkpoint_store import CheckpointStore
-from onefold.core.store.pinned import settle
+from onefold.core.store.pins import pin
 from onefold.core.store.tables import epochs
 from onefold.core.testing.conformance.store_suite import StoreSuite, last_of, request
 from onefold.core.testing.simulator.model_store import ModelStore
@@ -300,9 +300,9 @@ def test_a_pipeline_is_forgotten_only_when_nothing_of_it_is_unfinished_and_its_d
     with pytest.raises(ConfigError, match="epoch 1 of pipeline 'p' is open"):
         store.forget("p")
     store.complete(generation, store.decide(generation, record, [], NOW_MS), NOW_MS)
-    assert [settle(store, name, "schema", lambda: "its first") for name in ("p", "other")] == ["its first"] * 2
+    assert [pin(store, name, "schema", lambda: "its first") for name in ("p", "other")] == ["its first"] * 2
     store.forget("p")
-    now = {name: settle(store, name, "schema", lambda: "another topic's") for name in ("p", "other")}
+    now = {name: pin(store, name, "schema", lambda: "another topic's") for name in ("p", "other")}
     assert now == {"p": "another topic's", "other": "its first"}
     assert (store.facts("p").generation, store.history("p")) == (0, [])
     with pytest.raises(Fenced, match="knows no such pipeline"):

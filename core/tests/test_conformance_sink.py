@@ -47,7 +47,7 @@ def check(tmp_path: Path) -> Iterator[Sinks]:
             db.close()
 
     def check(cls: type[SqliteSink], **settings: Any) -> ConformanceReport:
-        settings = {"steps_max": 10, "moments": 1, "settle_s": 0.2} | settings
+        settings = {"steps_max": 10, "moments": 1, "patience_s": 0.2} | settings
         return check_sink(
             partial(cls, path),
             rows=lambda: ask("SELECT id FROM rows"),
@@ -63,7 +63,7 @@ def check(tmp_path: Path) -> Iterator[Sinks]:
 def test_a_right_sink_passes_and_every_call_was_struck_before_inside_and_after(
     check: Sinks, cls: type[SqliteSink]
 ) -> None:
-    report = check(cls, settle_s=10)
+    report = check(cls, patience_s=10)
     is_staged = cls is SqliteStagedSink
     assert report.strikes.keys() == (CALLS | {"merge"} if is_staged else CALLS)
     assert all(s.before == 1 and s.inside >= 2 and s.after >= 1 for s in report.strikes.values()), report
@@ -75,7 +75,7 @@ def test_a_right_sink_passes_and_every_call_was_struck_before_inside_and_after(
 
 
 def test_a_right_write_through_sink_passes(check: Sinks) -> None:
-    report = check(through.Sink, settle_s=10, steps_max=2)
+    report = check(through.Sink, patience_s=10, steps_max=2)
     assert report.strikes.keys() == (CALLS - {"abort"}) | {"announce", "verify"}
     assert all(s.before == 1 and s.inside >= 2 and s.after >= 1 for s in report.strikes.values()), report
     assert {Promise.WRITTEN_AGAIN, Promise.NOTED_WHOLE, Promise.ANNOUNCE_DURABLE} <= report.promises.keys()
@@ -90,7 +90,7 @@ def test_a_sink_whose_readers_rest_on_an_order_passes_if_it_asks_for_all_of_it(
     check: Sinks, shared: Processes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(conformance_of_sinks, "Processes", lambda _modules: contextlib.nullcontext(shared))
-    report = check(through.AsksForItsOrder, settle_s=10, steps_max=1, make_batch=of_one_name)
+    report = check(through.AsksForItsOrder, patience_s=10, steps_max=1, make_batch=of_one_name)
     assert report.promises[Promise.SHARED_OUT]
     with pytest.raises(BrokenPromise) as caught:
         check(through.AsksForItsRowsOnly, make_batch=of_one_name)

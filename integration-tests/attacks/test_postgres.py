@@ -562,7 +562,7 @@ def test_a_tenants_prepared_transaction_stops_nobody(
         assert {v.transaction.name for v in ours} == set(gids)
         assert {v.fate for v in ours} == {Fate.LEAVE}
         assert all(f"prepared by role '{roles.tenant}'" in v.because for v in ours)
-        assert transactions.settle("p") == {}
+        assert transactions.resolve("p") == {}
     found = [finding.says for finding in sink(roles).examine("p", None) if finding.level is Level.CAUTION]
     assert any(f"{len(gids)} prepared transactions under this sink's names" in says for says in found), found
     assert sink(roles).held("p") == []

@@ -98,7 +98,7 @@ class Pipeline:
     def read(self, spark: SparkSession, source: KafkaSource) -> DataFrame:
         """The source as a streaming DataFrame. This takes the pipeline over: recovery runs, and the initial positions
         are frozen."""
-        source = self.settled(source)
+        source = self.with_schema(source)
         added: list[str] = []
         if source.deduplicate is not None:
             from onefold.spark.dedup.deduplication import deduplicate, widened  # needs Kafka's client
@@ -128,7 +128,7 @@ class Pipeline:
         The data bypasses the JVM, so only `transform` can change it: a deterministic function from one Arrow record
         batch to any number of them, all of one schema.
         """
-        source = self.settled(source)
+        source = self.with_schema(source)
         if source.reader == "spark":
             raise ConfigError(
                 "reader='spark' carries records through Spark, the direct path doesn't: use pipeline.read"
@@ -238,7 +238,7 @@ class Pipeline:
         if self._group is not None:
             self._group.close()
 
-    def settled(self, source: KafkaSource) -> KafkaSource:
+    def with_schema(self, source: KafkaSource) -> KafkaSource:
         """The source with the schema that the pipeline's first start found, where it leaves that open."""
         check_source(source, self.dead_letters)
         if self._requires_tls:
@@ -248,7 +248,7 @@ class Pipeline:
         from onefold.sources.kafka import find_schema
 
         name = f"{source.format} schema of {','.join(sorted(source.topics)) or source.topics_pattern}"
-        return source.with_schema(self._session().settle(name[:100], lambda: find_schema(source)))
+        return source.with_schema(self._session().pin(name[:100], lambda: find_schema(source)))
 
     def _load(self, spark: SparkSession, source: KafkaSource, options: Mapping[str, str]) -> DataFrame:
         register(spark)
@@ -257,9 +257,9 @@ class Pipeline:
         facts = session.facts()
         refuse_query(facts, self.name)
         frozen_before = facts.frozen
-        settled = frozen_before if frozen_before is not None else source.initial_positions()
+        begin = frozen_before if frozen_before is not None else source.initial_positions()
         setting = source.starting_text
-        started = session.start(Initial(settled, setting == "ledger", setting))
+        started = session.start(Initial(begin, setting == "ledger", setting))
         if frozen_before is not None and setting not in ("ledger", frozen_before.setting or setting):
             log.warning(
                 "pipeline %r: starting_offsets=%r is ignored: it goes on from what was written. To begin elsewhere,"

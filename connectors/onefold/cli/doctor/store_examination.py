@@ -68,5 +68,5 @@ def _unfinished(facts: StoreFacts) -> Iterator[Finding]:
                 (NoLoss.name, ResolveOnce.name),
             )
         else:
-            says = f"epoch {record.epoch} is {record.state.value}: a driver works at it, or the next start settles it"
+            says = f"epoch {record.epoch} is {record.state.value}: a driver works at it, or the next start resolves it"
             yield Finding(Level.FINE, says)

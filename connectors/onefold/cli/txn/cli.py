@@ -67,7 +67,7 @@ def resolve(
     schema: Schema = "onefold_sinks",
     take_over: Annotated[
         bool,
-        typer.Option("--take-over", help="Settle the running epoch too: FENCES the pipeline's driver if it is alive."),
+        typer.Option("--take-over", help="Resolve the running epoch too: FENCES the pipeline's driver if it is alive."),
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Don't ask.")] = False,
 ) -> None:

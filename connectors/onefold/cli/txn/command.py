@@ -38,7 +38,7 @@ def list_transactions(postgres: str, schema: str, store: str | None, pipeline: s
 def resolve_transactions(
     postgres: str, schema: str, store: str | None, pipeline: str | None, gid: str | None, take_over: bool, yes: bool
 ) -> bool:
-    """Shows, asks, settles, and shows what had to be left; False if anything had to be."""
+    """Shows, asks, resolves, and shows what had to be left; False if anything had to be."""
     if take_over and (pipeline is None or gid is not None):
         raise ConfigError("--take-over is for one whole pipeline: name it with --pipeline, and no --gid")
     console = Console(soft_wrap=True)
@@ -48,7 +48,7 @@ def resolve_transactions(
             found = [_one(gid, found, others)]
             pipeline = found[0].transaction.pipeline
         _print(found, [])
-        names = [pipeline] if pipeline else sorted(_settleable(found))
+        names = [pipeline] if pipeline else sorted(_resolvable(found))
         doing = "Take over, and fence the driver of," if take_over else "Commit and roll back, as shown, for"
         if not names or not (yes or typer.confirm(f"{doing} {', '.join(names)}?", abort=True)):
             return not found
@@ -59,7 +59,7 @@ def resolve_transactions(
                     f"{escape(name)}: taken over as generation {started.generation.number}; {started.finished} decided"
                     f" epochs finished, {started.given_up} given up"
                 )
-            fates = list(transactions.settle(name, gid).values())
+            fates = list(transactions.resolve(name, gid).values())
             if fates or not take_over:
                 counts = f"{fates.count(Fate.COMMIT)} committed, {fates.count(Fate.ROLL_BACK)} rolled back"
                 console.print(f"{escape(name)}: {counts}")
@@ -86,7 +86,7 @@ def _one(gid: str, ours: list[Verdict], others: list[Prepared]) -> Verdict:
     return verdict
 
 
-def _settleable(found: list[Verdict]) -> set[str]:
+def _resolvable(found: list[Verdict]) -> set[str]:
     names = {v.transaction.pipeline for v in found if v.fate in (Fate.COMMIT, Fate.ROLL_BACK)}
     return {name for name in names if name is not None}
 

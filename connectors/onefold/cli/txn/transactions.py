@@ -10,13 +10,13 @@ from onefold.core import Committable, ConfigError, EpochState, LastResource, One
 from onefold.core.protocol.coordinator import Coordinator
 from onefold.core.protocol.effects import Pause, StoreFacts
 from onefold.core.protocol.epoch import Started, start, sweep
-from onefold.core.protocol.in_doubt import Fate, Survey, settle, survey
+from onefold.core.protocol.in_doubt import Fate, Survey, resolve, survey
 from onefold.core.store.checkpoint_store import CheckpointStore
 from onefold.sinks.postgres.admin import Operations, Prepared
 
 __all__ = ["Transactions", "Verdict"]
 
-START = "start the pipeline: its recovery settles it"
+START = "start the pipeline: its recovery resolves it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +48,12 @@ class Transactions:
             verdicts += self._verdicts(name, [t for t in ours if t.pipeline == name])
         return verdicts, [t for t in listed if not t.gid]
 
-    def settle(self, pipeline: str, gid: str | None = None) -> dict[Committable, Fate]:
+    def resolve(self, pipeline: str, gid: str | None = None) -> dict[Committable, Fate]:
         """Commit and roll back what can be without taking the pipeline over; of one transaction, or of all."""
         with self._driver(pipeline, lambda t: gid in (None, t.name)) as driver:
             found = self._survey(pipeline, driver)
             self._refuse_theirs(pipeline, found.facts, gid)
-            return driver.run(settle(found, lambda committable: gid in (None, committable.handle)))
+            return driver.run(resolve(found, lambda committable: gid in (None, committable.handle)))
 
     def take_over(self, pipeline: str) -> Started:
         """A new generation, which fences every driver of the pipeline, its recovery and a sweep: what every start does,

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from onefold.core.errors import BadRecord
 from onefold.spark.dedup.high_watermark import SEQUENCE, SOURCE, HighWatermark, to_ipc
-from onefold.spark.runtime.workers import settle
+from onefold.spark.runtime.workers import freeze_imports
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -61,7 +61,7 @@ def pack(places: Places) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
     """For mapInArrow: blocks of rows with their ids split, each of one partition, in its order."""
 
     def packed(batches: Batches) -> Iterator[pa.RecordBatch]:
-        settle()
+        freeze_imports()
         for batch in batches:
             if batch.num_rows:
                 blocks = [_block(part, places) for part in _by_partition(_with_parts(batch, places), places)]

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from onefold.spark.runtime.workers import settle
+from onefold.spark.runtime.workers import freeze_imports
 
 __all__ = ["PartReader"]
 
@@ -29,6 +29,6 @@ class PartReader(DataSourceReader):
         return [_Part(part) for part in self._plan()]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        settle()
+        freeze_imports()
         assert isinstance(partition, _Part), partition
         return self._read(partition.part)

@@ -84,7 +84,7 @@ class Tally:
         """Of an epoch whose writers are done; they may run again before it is complete."""
         self._running = epoch, bad, policy
 
-    def settle(self) -> None:
+    def complete(self) -> None:
         """The epoch is complete."""
         (epoch, bad, policy), self._running = self._running, (0, 0, None)
         if not bad or policy is None:

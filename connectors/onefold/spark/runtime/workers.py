@@ -11,19 +11,19 @@ from pyspark.sql import SparkSession
 
 from onefold.spark.runtime.sealing import share_key
 
-__all__ = ["guarding", "is_guarded", "settle"]
+__all__ = ["freeze_imports", "guarding", "is_guarded"]
 
 _GUARDED = "onefold.guarded"  # a property of the jobs that one thread of the driver starts
 
-_settled = False
+_is_frozen = False
 
 
-def settle() -> None:
+def freeze_imports() -> None:
     """Call first in a task. PySpark collects garbage after every task, over everything that was ever imported; what is
     here by the first task stays for good, so it is taken out of that (CPU per small task: 190 to 105 ms)."""
-    global _settled
-    if not _settled:
-        _settled = True
+    global _is_frozen
+    if not _is_frozen:
+        _is_frozen = True
         gc.freeze()
 
 

@@ -26,7 +26,7 @@ from onefold.sinks.hbase.modes.row_key import ByRowKey
 from onefold.sources.hbase import HBaseSource
 from onefold.spark.columns import column, columns
 from onefold.spark.formats.hbase_source import read_hbase
-from onefold.spark.runtime.workers import settle
+from onefold.spark.runtime.workers import freeze_imports
 from onefold.spark.verify.fingerprint import fingerprint
 from onefold.spark.verify.origin import EPOCH, Origin
 from onefold.spark.verify.reconcile import Versions
@@ -176,7 +176,7 @@ def _place(order: tuple[str, ...], lasts: list[str]) -> Column:
 
 def _fold(function: Function, mapping: TableMapping) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def fold(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        settle()
+        freeze_imports()
         one = folding(function, mapping)
         folder, is_empty = Accumulator(one), True
         for batch in batches:

@@ -40,7 +40,7 @@ from onefold.core.protocol.epoch import Initial, Outcome, Started
 from onefold.core.protocol.patience import Patience
 from onefold.core.protocol.runs import DecidedRun
 from onefold.core.store.checkpoint_store import CheckpointStore
-from onefold.core.store.pinned import settle
+from onefold.core.store.pins import pin
 from onefold.core.topic_identity import check_counted
 
 __all__ = ["PATIENCE_S", "Session", "check_pipeline_name", "task_of"]
@@ -175,9 +175,9 @@ class Session:
         """What the store knows of the pipeline; waits for a store that is down."""
         return self.patience.insist(lambda: self.store.facts(self.name), "reading the store")
 
-    def settle(self, name: str, find: Callable[[], str]) -> str:
-        """What was first found under that name, for good."""
-        return self.patience.insist(lambda: settle(self.store, self.name, name, find), "reading the store")
+    def pin(self, name: str, find: Callable[[], str]) -> str:
+        """The value that the pipeline's first start found under that name."""
+        return self.patience.insist(lambda: pin(self.store, self.name, name, find), "reading the store")
 
     def decided_run(self, run: str) -> DecidedRun | None:
         """The batch run of that name, if it was ever decided."""

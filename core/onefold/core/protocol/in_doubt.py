@@ -1,4 +1,4 @@
-"""Settling prepared work without taking its pipeline over: after a dead driver, or beside a live one.
+"""Resolves prepared work that is in doubt without taking its pipeline over: after a dead driver, or beside a live one.
 
     COMMIT     a decided epoch's manifest names it: the decision stands, whoever carries it out
     ROLL_BACK  no manifest names it, and none ever will: its generation is over, or its epoch is
@@ -23,7 +23,7 @@ from onefold.core.protocol.effects import Abort, Commit, ListLeftovers, ReadLedg
 from onefold.core.protocol.epoch import Protocol
 from onefold.core.protocol.recovery import check_ledger, orphans
 
-__all__ = ["LOOKS_MAX", "Fate", "Survey", "fates", "settle", "survey"]
+__all__ = ["LOOKS_MAX", "Fate", "Survey", "fates", "resolve", "survey"]
 
 EVERY_GENERATION = 2**62
 LOOKS_MAX = 5
@@ -91,10 +91,10 @@ def survey(sinks: tuple[str, ...]) -> Protocol[Survey]:
     return Survey(facts, ledgers, fates(facts, listed))
 
 
-def settle(found: Survey, chosen: Callable[[Committable], bool]) -> Protocol[dict[Committable, Fate]]:
+def resolve(found: Survey, chosen: Callable[[Committable], bool]) -> Protocol[dict[Committable, Fate]]:
     """Commit and roll back, of what is chosen, what the survey says; a decided one with all of its epoch in that sink.
 
-    Returns what is settled, and how. The epoch itself is completed by the pipeline's own next start.
+    Returns what is resolved, and how. The epoch itself is completed by the pipeline's own next start.
     """
     done: dict[Committable, Fate] = {}
     for record in found.facts.unfinished:

@@ -40,7 +40,7 @@ from onefold.core.store.store_rows import (
     unfinished_epochs,
     values_of,
 )
-from onefold.core.store.tables import epochs, existing_store, pipelines, prepared_store, ready_store, runs, settled
+from onefold.core.store.tables import epochs, existing_store, pins, pipelines, prepared_store, ready_store, runs
 
 __all__ = ["CheckpointStore"]
 
@@ -303,7 +303,7 @@ class CheckpointStore:
                     f"epoch {unfinished[0].epoch} of pipeline {pipeline!r} is {unfinished[0].state.value}: start the"
                     " pipeline once more, or `onefold txn resolve --take-over` it, before it is forgotten"
                 )
-            for table in (epochs, runs, settled, pipelines):
+            for table in (epochs, runs, pins, pipelines):
                 connection.execute(table.delete().where(table.c.pipeline == pipeline))
 
     def history(self, pipeline: str, limit: int = KEEP_EPOCHS) -> list[EpochRecord]:

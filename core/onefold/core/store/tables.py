@@ -20,11 +20,11 @@ __all__ = [
     "LongText",
     "epochs",
     "existing_store",
+    "pins",
     "pipelines",
     "prepared_store",
     "ready_store",
     "runs",
-    "settled",
 ]
 
 # Each brings a store from the version before to this one: SQL that SQLite and Postgres both know.
@@ -90,8 +90,8 @@ runs = sa.Table(
     **MARIADB_OPTIONS,
 )
 
-settled = sa.Table(
-    "onefold_settled",
+pins = sa.Table(
+    "onefold_pins",
     metadata,
     sa.Column("pipeline", sa.String(200), primary_key=True),
     sa.Column("name", sa.String(100), primary_key=True),

@@ -33,7 +33,7 @@ RESERVED = frozenset((ATTEMPT, ROW, RANK, TIMESTAMP))  # beside the rows' own co
 
 
 _OURS = re.compile(
-    r"onefold_(store|pipelines|epochs|runs|settled|turns|locks|sql_[a-z]+|(stage|deleted)_[0-9a-f]{32})", re.IGNORECASE
+    r"onefold_(store|pipelines|epochs|runs|pins|turns|locks|sql_[a-z]+|(stage|deleted)_[0-9a-f]{32})", re.IGNORECASE
 )
 
 

@@ -47,7 +47,7 @@ def check_sink(
     modules: Sequence[str] = (),
     steps_max: int = 16,
     moments: int = 4,
-    settle_s: float = 10.0,
+    patience_s: float = 10.0,
 ) -> ConformanceReport:
     """Hold a sink's every promise against its real destination, killing real processes at points of every call.
 
@@ -61,7 +61,7 @@ def check_sink(
     - `modules` name the sink's own code, whose lines are the points where processes are killed: by default the
       package of the sink's class, or its module where it is in none.
     - `steps_max` points inside each call, evenly spread, and `moments` by a timer.
-    - `settle_s` bounds the wait for what a killed client's server finishes late.
+    - `patience_s` bounds the wait for what a killed client's server finishes late.
 
     Raises BrokenPromise, an AssertionError, at the first promise that does not hold; its text says which, in which
     call, with the process killed where, what was expected, and what was seen in the destination instead. Raises
@@ -77,7 +77,7 @@ def check_sink(
     book = Book()
     with Processes(tuple(modules) or modules_of(type(sink))) as processes:
         striker = Striker(processes, book, steps_max, moments)
-        subject = Subject(make_sink, rows, prepared, make_batch, make_sibling, settle_s, book, striker, kind)
+        subject = Subject(make_sink, rows, prepared, make_batch, make_sibling, patience_s, book, striker, kind)
         checks = (
             (*SINK_CHECKS, *WRITER_CRASHES, *kind.checks, *DRIVER_CRASHES) if kind.is_transactional else kind.checks
         )

@@ -41,7 +41,7 @@ def check_store(
     modules: Sequence[str] = (),
     steps_max: int = 16,
     moments: int = 4,
-    settle_s: float = 10.0,
+    patience_s: float = 10.0,
 ) -> ConformanceReport:
     """Hold a checkpoint store at a SQLAlchemy URL to its rules, killing real processes at points of every call.
 
@@ -60,7 +60,9 @@ def check_store(
     try:
         _hold_the_rules(book, connect)
         with _marks(url) as count, Processes(tuple(modules) or modules_of(type(opened[0]))) as processes:
-            crashes = StoreCrashes(url, make_store, count, settle_s, book, Striker(processes, book, steps_max, moments))
+            crashes = StoreCrashes(
+                url, make_store, count, patience_s, book, Striker(processes, book, steps_max, moments)
+            )
             for call, prepare in CALLS.items():
                 crashes.check(call, prepare, connect())
     finally:
@@ -158,7 +160,7 @@ class StoreCrashes:
     url: str
     make_store: MakeStore
     marks: Callable[[str], int]
-    settle_s: float
+    patience_s: float
     book: Book
     striker: Striker
 
@@ -180,7 +182,7 @@ class StoreCrashes:
                 possible = (whole,) if strike.is_answered else (before, whole)
                 held.expect(there in possible, " or ".join(possible), there)
             with self.book.holding(Promise.STORE_AGAIN, call, strike.crash) as held:
-                insist(partial(getattr(store, call), *arguments), self.settle_s)
+                insist(partial(getattr(store, call), *arguments), self.patience_s)
                 there = self._state(store, pipeline)
                 possible = (whole,) if call != "acquire" else (whole, whole.replace("generation 8", "generation 9"))
                 held.expect(there in possible, " or ".join(possible), there)
@@ -197,7 +199,7 @@ class StoreCrashes:
 
     def _state(self, store: Store, pipeline: str) -> str:
         """All that the store says of a pipeline, in words that don't name it, and how often its merge was done."""
-        facts = insist(lambda: store.facts(pipeline), self.settle_s)
+        facts = insist(lambda: store.facts(pipeline), self.patience_s)
         said = {
             "last": _words(facts.last),
             "complete": _words(facts.complete),

@@ -37,7 +37,7 @@ class Target:
     prepared: Callable[[], int] | None
     make_batch: MakeBatch
     make_sibling: MakeSink | None
-    settle_s: float
+    patience_s: float
     book: Book
     striker: Striker
 
@@ -112,7 +112,7 @@ class Workbench:
         return self.insist(lambda: self.target.make_sink().recover(self.pipeline))
 
     def insist(self, call: Callable[[], T]) -> T:
-        return insist(call, self.target.settle_s)
+        return insist(call, self.target.patience_s)
 
     # writing
 
@@ -149,7 +149,7 @@ class Workbench:
         What is missing may take a moment to show. What must not be seen never may: that breaks the promise `stray`.
         """
         must = self.wanted.union(visible)
-        wait = looking(self.target.settle_s)
+        wait = looking(self.target.patience_s)
         while True:
             shown = Counter(i for i in self.target.rows() if i in self.written)
             with self.target.book.holding(stray, held.call, held.crash) as unseen:
@@ -162,7 +162,7 @@ class Workbench:
             missing = sorted(must - shown.keys())
             if not missing:
                 return shown
-            seen = f"{len(missing)} rows are missing after {self.target.settle_s} s, the first is id {missing[0]}"
+            seen = f"{len(missing)} rows are missing after {self.target.patience_s} s, the first is id {missing[0]}"
             held.expect(wait.again(), f"all {len(must)} decided rows visible", seen)
 
     def mark(self) -> None:
@@ -175,7 +175,7 @@ class Workbench:
         kept = {work.committable.handle for work in keep}
         upto = self.generation if generation is None else generation
         aborted: set[str] = set()
-        wait = looking(self.target.settle_s)
+        wait = looking(self.target.patience_s)
         committer = self.elsewhere()
         with self.target.book.holding(Promise.SWEPT, call, crash) as held:
             while True:

@@ -66,7 +66,7 @@ class TransactionalCommitter:
         self._abort_losers(decided.record)
         if not refused:
             return
-        transactions = self._ledger.settled()
+        transactions = self._ledger.when_marked()
         refused = [handle for handle in refused if not transactions.is_committed(handle, decided.record.epoch)]
         gone = [c for c in committables if Handle.parse(c.handle) in refused]
         if not gone:
@@ -104,7 +104,7 @@ class TransactionalCommitter:
         return found
 
     def ledger(self) -> LedgerEntry | None:
-        transactions = self._ledger.settled()
+        transactions = self._ledger.when_marked()
         members = self._members(transactions)
         if transactions.entry is not None:
             return replace(transactions.entry, members=members)

@@ -100,7 +100,7 @@ class Ledger:
                 self._topic,
             )
 
-    def settled(self) -> TransactionLog:
+    def when_marked(self) -> TransactionLog:
         """The same, once no transaction of this sink is between its end and its markers: whatever a reader of the
         topic has seen by now is in the log."""
         wait = Wait(_SETTLE_S, pause_s=0.01, pause_max_s=0.05)

@@ -211,7 +211,7 @@ def a_decision_can_be_cut_anywhere(subject: Subject) -> None:
 def _expect_together(held: Held, mine: StoreEpochs, record: EpochRecord, ids: Sequence[int], must: bool) -> None:
     """The store's decision, the ledger's row and all rows, or none of the three. They are read one after the other,
     while a killed client's server may still commit: so two readings must agree before they are judged."""
-    bench, wait = mine.bench, looking(mine.bench.target.settle_s)
+    bench, wait = mine.bench, looking(mine.bench.target.patience_s)
     while True:
         ledger = bench.elsewhere().ledger()
         there = (

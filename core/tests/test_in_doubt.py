@@ -1,4 +1,4 @@
-"""Settling beside everything that can go on: at every point of a simulated pipeline, and in two parts at every two."""
+"""Resolves work in doubt beside all that can go on: whole at every point of a simulated pipeline, or cut in two."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from onefold.core import Committable, OnefoldError, SinkKind
 from onefold.core.protocol.coordinator import Coordinator
 from onefold.core.protocol.effects import ListLeftovers, ReadLedger, ReadStore
 from onefold.core.protocol.epoch import Protocol
-from onefold.core.protocol.in_doubt import EVERY_GENERATION, Fate, Survey, fates, settle, survey
+from onefold.core.protocol.in_doubt import EVERY_GENERATION, Fate, Survey, fates, resolve, survey
 from onefold.core.testing import Fault, Subject, load
 from onefold.core.testing.simulator.simulator import Plan, Run, judge, simulate
 from onefold.core.testing.simulator.world import PIPELINE, World
@@ -25,7 +25,7 @@ DISTANCE_MAX = 25  # points between the two parts: more than an epoch's effects 
 
 @dataclass(frozen=True)
 class Visit:
-    """Somebody settles: so many effects at the point `begins`, the rest at the point `ends`."""
+    """Somebody resolves: so many effects at the point `begins`, the rest at the point `ends`."""
 
     begins: int
     ends: int
@@ -33,12 +33,12 @@ class Visit:
 
 
 class Visited(World):
-    """A world in which somebody settles meanwhile, over connections of their own."""
+    """A world in which somebody resolves meanwhile, over connections of their own."""
 
     def __init__(self, plan: Plan, subject: Subject, visit: Visit, look: Look, done: Counter[Fate]) -> None:
         super().__init__(plan.sinks, dict(plan.faults), subject, plan.patience, plan.freezes)
         self._visit, self._done, self._is_visiting = visit, done, False
-        self._work = self._settling(look)
+        self._work = self._resolving(look)
         self._effect = next(self._work)
 
     def reached(self, name: str) -> None:
@@ -65,14 +65,14 @@ class Visited(World):
                 self._effect = None
         self._is_visiting = False
 
-    def _settling(self, look: Look) -> Iterator[Any]:
+    def _resolving(self, look: Look) -> Iterator[Any]:
         found = yield from look(tuple(self.sinks))
-        done = yield from settle(found, lambda _: True)
+        done = yield from resolve(found, lambda _: True)
         self._done.update(done.values())
 
 
 def visits(plan: Plan, run: Run) -> Iterator[Visit]:
-    """Settling whole at every point; and cut after the listing, and after the survey, at every two."""
+    """Resolving whole at every point; and cut after the listing, and after the survey, at every two."""
     sinks = len(plan.sinks)
     first = max((point for point, _ in plan.faults), default=0) + 1
     for begins in range(max(first - 5, 1) if plan.faults else 1, len(run.steps) + 1):
@@ -102,7 +102,7 @@ def subject() -> Subject:
 
 @pytest.mark.proof
 @pytest.mark.parametrize("sinks", [(TP,), (LR,), (TP, LR), (TP, WT)], ids=lambda s: " + ".join(k.value for k in s))
-def test_settling_at_any_two_points_of_a_pipeline_that_lives_breaks_nothing(
+def test_resolving_at_any_two_points_of_a_pipeline_that_lives_breaks_nothing(
     subject: Subject, sinks: tuple[SinkKind, ...]
 ) -> None:
     every = 13 if len(sinks) == 1 else 59
@@ -111,7 +111,7 @@ def test_settling_at_any_two_points_of_a_pipeline_that_lives_breaks_nothing(
 
 @pytest.mark.proof
 @pytest.mark.parametrize("fault", [Fault.CRASH, Fault.SLEEP, Fault.ORPHAN, Fault.RETRIED_STAGE, Fault.JOB_FAILS])
-def test_settling_after_a_fault_at_any_point_breaks_nothing(subject: Subject, fault: Fault) -> None:
+def test_resolving_after_a_fault_at_any_point_breaks_nothing(subject: Subject, fault: Fault) -> None:
     done: Counter[Fate] = Counter()
     for sinks in ((TP,), (LR,), (TP, LR)):
         undisturbed = simulate(Plan(sinks), subject)

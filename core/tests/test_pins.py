@@ -6,16 +6,16 @@ from pathlib import Path
 
 from onefold.core.errors import Retriable
 from onefold.core.store.checkpoint_store import CheckpointStore
-from onefold.core.store.pinned import settle
+from onefold.core.store.pins import pin
 
 
 def test_the_first_answer_stays_for_each_pipeline_and_name(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'store.db'}"
     for expected in ("one", "one"):
         store = CheckpointStore(url)
-        found = [settle(store, "p", "schema of orders", lambda answer=answer: answer) for answer in ("one", "two")]
+        found = [pin(store, "p", "schema of orders", lambda answer=answer: answer) for answer in ("one", "two")]
         assert found == [expected, expected]
-        assert settle(store, "q", "schema of orders", lambda: "three") == "three"
+        assert pin(store, "q", "schema of orders", lambda: "three") == "three"
         store.close()
 
 
@@ -25,13 +25,13 @@ def test_of_two_who_find_out_at_once_the_second_is_told_the_first_ones_answer(tm
 
     def find() -> str:
         if not asked:
-            asked.append(settle(stores[1], "p", "n", lambda: "meanwhile"))
+            asked.append(pin(stores[1], "p", "n", lambda: "meanwhile"))
         return "late"
 
     answers = []
     for _ in range(2):
         try:
-            answers.append(settle(stores[0], "p", "n", find))
+            answers.append(pin(stores[0], "p", "n", find))
         except Retriable:
             continue
     assert answers == ["meanwhile"]
