@@ -16,7 +16,7 @@ import pyarrow as pa
 from onefold.clients.postgres.connection import Connection, ask, create_beside_others
 from onefold.core.errors import ConfigError
 from onefold.core.sql import postgres_trust
-from onefold.sinks.postgres.copy.json_encoder import json_text
+from onefold.core.values import json_encoder
 from onefold.sinks.postgres.ledger.bookkeeping import Bookkeeping
 from onefold.sinks.postgres.naming import Table, identifier
 from onefold.sinks.postgres.rejects.bisect_rejects import Refused, TooManyRefused
@@ -168,7 +168,7 @@ _AT = "timestamptz 'epoch' + %s * interval '1 millisecond'"
 
 def _texts(batch: pa.RecordBatch) -> list[Any]:
     """Each row as JSON. Bytes that are no UTF-8 in a text, which neither Arrow nor Spark minds, become `\\xff`."""
-    rows = json_text(pa.StructArray.from_arrays(batch.columns, fields=list(batch.schema))).cast(pa.binary())
+    rows = json_encoder.objects(batch.schema.names, batch.columns, "quote").cast(pa.binary())
     decoded = (row.decode(errors="surrogateescape") for row in rows.to_pylist())
     return [_NOT_UTF8.sub(lambda byte: rf"\\x{ord(byte[0]) & 0xFF:02x}", row) for row in decoded]
 
