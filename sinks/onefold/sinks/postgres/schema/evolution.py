@@ -27,9 +27,6 @@ __all__ = ["alterations", "evolve"]
 
 log = logging.getLogger("onefold")
 
-# Of the SQLSTATEs that an ALTER TABLE ends with, these classes are its refusals; others say something of the server.
-_REFUSALS = ("0A", "22", "23", "2B", "42", "55")
-
 
 def alterations(target: Target, schema: pa.Schema) -> tuple[Alteration, ...]:
     """What would make the rows fit. Raises SchemaMismatch, with both schemas, where that is not enough."""
@@ -84,7 +81,7 @@ def _alter(
     try:
         connection.execute(statement.encode())
     except psycopg.Error as error:
-        if (error.sqlstate or "")[:2] not in _REFUSALS or error.sqlstate == "55P03":
+        if not errors.refuses_ddl(error):
             raise
         because = (
             f"Postgres refuses to evolve it ({statement}): {errors.said(error)}. Nothing was changed; make way for it, "
