@@ -1,4 +1,4 @@
-"""Names that both sides of a crash can read: prepared transactions, stages, attempts; and SQL quoting."""
+"""Names that both sides of a crash can read: prepared transactions, stages, attempts."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import uuid
 from dataclasses import dataclass
 from urllib.parse import unquote
 
+from onefold.clients.postgres.quoting import identifier
 from onefold.core.errors import ConfigError
 from onefold.sinks.naming import part
 
@@ -17,33 +18,12 @@ __all__ = [
     "Table",
     "attempt_number",
     "gid_prefix",
-    "identifier",
-    "literal",
     "names_in",
     "stage_name",
 ]
 
 BOOKKEEPING = "onefold_sinks"  # the schema, where the user names no other
-NAME_BYTES_MAX = 63
 GID_BYTES_MAX = 199  # Postgres: "must be less than 200 bytes long"
-
-
-def identifier(name: str) -> str:
-    """`name` as a quoted SQL identifier."""
-    if not name or "\0" in name:
-        raise ConfigError(f"{name!r} cannot be the name of a table or column in Postgres")
-    if len(name.encode()) > NAME_BYTES_MAX:
-        raise ConfigError(
-            f"{name!r} has {len(name.encode())} bytes, and Postgres cuts names after {NAME_BYTES_MAX}: shorten it"
-        )
-    return '"' + name.replace('"', '""') + '"'
-
-
-def literal(text: str) -> str:
-    """`text` as an SQL string, for the statements that take no parameters (COMMIT PREPARED)."""
-    assert "\0" not in text
-    assert "\\" not in text, text
-    return "'" + text.replace("'", "''") + "'"
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from onefold.clients.postgres.connection import Connection
+from onefold.clients.postgres.quoting import identifier
 from onefold.core.errors import ConfigError, SchemaMismatch
 from onefold.sinks.postgres.merge import staging, tombstones
 from onefold.sinks.postgres.merge.upsert import Changes
-from onefold.sinks.postgres.naming import identifier, stage_name
+from onefold.sinks.postgres.naming import stage_name
 from onefold.sinks.postgres.plan import Delivery, Plan, Settings, choose, slots, stage_sql
 from onefold.sinks.postgres.rejects import dead_letters
 from onefold.sinks.postgres.schema import evolution, target

@@ -7,13 +7,14 @@ import pyarrow as pa
 
 from onefold.clients.postgres import connection as pool
 from onefold.clients.postgres import errors
+from onefold.clients.postgres.quoting import literal
 from onefold.core.contract import Committable, SinkKind, TaskId
 from onefold.core.errors import BadRecord, OnefoldError, Retriable, SchemaMismatch
 from onefold.core.failpoints import failpoint
 from onefold.sinks.postgres.copy.encoding import Encoding
 from onefold.sinks.postgres.copy.loading import BisectingLoad, Load, StreamingLoad
 from onefold.sinks.postgres.merge.merge import merge_attempts
-from onefold.sinks.postgres.naming import Gid, attempt_number, gid_prefix, literal
+from onefold.sinks.postgres.naming import Gid, attempt_number, gid_prefix
 from onefold.sinks.postgres.plan import ATTEMPT, Delivery, Plan, Settings
 from onefold.sinks.postgres.rejects import dead_letters
 from onefold.sinks.postgres.rejects.bisect_rejects import TooManyRefused

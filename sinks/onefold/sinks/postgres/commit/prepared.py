@@ -13,9 +13,9 @@ import psycopg
 
 from onefold.clients.postgres import connection as pool
 from onefold.clients.postgres import errors
+from onefold.clients.postgres.quoting import identifier, literal
 from onefold.core.contract import Committable
 from onefold.core.errors import ConfigError, OnefoldError, Retriable
-from onefold.sinks.postgres.naming import identifier, literal
 
 __all__ = ["NotOurs", "Other", "end", "named"]
 

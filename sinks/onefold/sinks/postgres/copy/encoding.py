@@ -7,10 +7,10 @@ from typing import Any
 import pyarrow as pa
 from pgpq import ArrowToPostgresBinaryEncoder, encoders
 
+from onefold.clients.postgres.quoting import identifier
 from onefold.core.errors import SchemaMismatch
 from onefold.core.values.decimals import exactly
 from onefold.sinks.postgres.copy.wire import builder, to_wire
-from onefold.sinks.postgres.naming import identifier
 from onefold.sinks.postgres.plan import ATTEMPT, DELETED, Plan
 from onefold.sinks.postgres.schema.types import Column
 

@@ -20,9 +20,9 @@ from typing import Any
 import psycopg
 
 from onefold.clients.postgres.connection import Connection, ask, create_beside_others, transaction_settings
+from onefold.clients.postgres.quoting import identifier
 from onefold.core.errors import ConfigError
 from onefold.core.sql import postgres_trust
-from onefold.sinks.postgres.naming import identifier
 
 __all__ = ["check_ours", "is_there", "lock", "migrate", "take_turn", "version"]
 

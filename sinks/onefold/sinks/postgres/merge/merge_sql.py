@@ -11,8 +11,8 @@ from typing import Any
 
 import psycopg
 
+from onefold.clients.postgres.quoting import identifier
 from onefold.sinks.postgres.merge.upsert import Changes
-from onefold.sinks.postgres.naming import identifier
 from onefold.sinks.postgres.plan import DELETED, Plan
 
 __all__ = ["apply", "sort_in_memory"]

@@ -18,12 +18,13 @@ import psycopg
 
 from onefold.clients.postgres import connection as pool
 from onefold.clients.postgres.connection import create_beside_others
+from onefold.clients.postgres.quoting import identifier
 from onefold.core.contract import Committable, SinkKind
 from onefold.core.errors import BadRecord, ConfigError, WorkLost
 from onefold.sinks.postgres.ledger.bookkeeping import Bookkeeping
 from onefold.sinks.postgres.ledger.migrations import check_ours
 from onefold.sinks.postgres.merge.merge import merge_attempts
-from onefold.sinks.postgres.naming import identifier, stage_name
+from onefold.sinks.postgres.naming import stage_name
 from onefold.sinks.postgres.plan import Plan, stage_sql
 from onefold.sinks.postgres.rejects import dead_letters
 from onefold.sinks.postgres.rejects.bisect_rejects import TooManyRefused

@@ -14,11 +14,12 @@ import psycopg
 import pyarrow as pa
 
 from onefold.clients.postgres.connection import Connection, ask, create_beside_others
+from onefold.clients.postgres.quoting import identifier
 from onefold.core.errors import ConfigError
 from onefold.core.sql import postgres_trust
 from onefold.core.values import json_encoder
 from onefold.sinks.postgres.ledger.bookkeeping import Bookkeeping
-from onefold.sinks.postgres.naming import Table, identifier
+from onefold.sinks.postgres.naming import Table
 from onefold.sinks.postgres.rejects.bisect_rejects import Refused, TooManyRefused
 
 __all__ = ["DeadLetter", "Origin", "adopt_staged", "create", "insert", "of_batch", "stage", "too_many"]

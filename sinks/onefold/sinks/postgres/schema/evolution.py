@@ -14,11 +14,11 @@ import pyarrow as pa
 
 from onefold.clients.postgres import errors
 from onefold.clients.postgres.connection import Connection, transaction_settings
+from onefold.clients.postgres.quoting import identifier
 from onefold.core.errors import ConfigError
 from onefold.core.failpoints import failpoint
 from onefold.sinks.postgres.ledger.bookkeeping import Bookkeeping
 from onefold.sinks.postgres.merge import tombstones
-from onefold.sinks.postgres.naming import identifier
 from onefold.sinks.postgres.schema.comparison import compare, mismatch
 from onefold.sinks.postgres.schema.target import Target, find
 from onefold.sinks.postgres.schema.widening import Alteration
