@@ -40,7 +40,7 @@ from onefold.sinks.kafka import KafkaSink
 from onefold.sinks.kafka.transactional import txn_admin
 from onefold.sinks.kafka.transactional.transaction_log import Record
 
-pytestmark = pytest.mark.servers
+pytestmark = [pytest.mark.servers, pytest.mark.xdist_group("kafka_keyed")]
 
 Topic = Callable[..., str]
 PARTITIONS = 4

@@ -26,7 +26,7 @@ from onefold.sources.kafka import LagMeter, OffsetRange, close_consumers, fetch
 from onefold.sources.kafka.config.groups import GroupPositions
 from onefold.sources.kafka.planning.offset_snapshot import OffsetSnapshot
 
-pytestmark = pytest.mark.servers
+pytestmark = [pytest.mark.servers, pytest.mark.xdist_group("kafka_operations")]
 Topic = Callable[..., str]
 
 

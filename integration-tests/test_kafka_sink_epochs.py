@@ -39,7 +39,7 @@ from onefold.sinks.kafka.naming import Handle
 from onefold.sinks.kafka.transactional import ledger, txn_admin
 from onefold.sinks.kafka.transactional.transaction_log import Record
 
-pytestmark = pytest.mark.servers
+pytestmark = [pytest.mark.servers, pytest.mark.xdist_group("kafka_sink_epochs")]
 CALLS = {"write", "writer's abort", "prepare", "abort", "commit", "bind", "record", "open", "recover"}
 PARTITIONS = 2
 

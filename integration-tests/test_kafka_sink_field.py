@@ -38,7 +38,7 @@ from onefold.core import (
 from onefold.local import KafkaServer
 from onefold.sinks import KafkaSink
 
-pytestmark = pytest.mark.servers
+pytestmark = [pytest.mark.servers, pytest.mark.xdist_group("kafka_sink_field")]
 UPGRADE, DOWNGRADE = 1, 2
 
 Topic = Callable[..., str]
