@@ -45,7 +45,7 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True)
 class Operations:
-    """`url` is what libpq takes; `schema` is the sinks' `bookkeeping_schema`."""
+    """`url` is what libpq takes; `schema` is the sinks' `ledger`."""
 
     url: str = field(repr=False)  # it may hold a password
     schema: str = BOOKKEEPING
@@ -153,7 +153,7 @@ class Operations:
             delivery=None,
             lock_timeout_s=10,
             connect_timeout_s=10,
-            bookkeeping_schema=self.schema,
+            ledger=self.schema,
             role=role,
         )
 

@@ -44,7 +44,7 @@ def resolve(connection: Connection, settings: Settings, pipeline: str, schema: p
         if changes.deletes:
             tombs = tombstones.create(connection, books.schema, found, changes)
     if settings.on_error == "dead_letter":
-        letters = dead_letters.create(connection, settings.dead_letters_table)
+        letters = dead_letters.create(connection, settings.rejects)
     stage = stage_name(pipeline, settings.name)
     is_staged = delivery is Delivery.STAGED or changes is not None
     plan = Plan(
@@ -60,7 +60,7 @@ def resolve(connection: Connection, settings: Settings, pipeline: str, schema: p
         names=tuple(schema.names),
         changes=changes,
         tombstones=tombs,
-        dead_letters=letters,
+        rejects=letters,
         position=_position(schema, settings.source_position),
     )
     return staging.create(connection, books, plan) if is_staged else plan

@@ -92,10 +92,10 @@ class PostgresWriter:
         connection = self._connection = pool.take(self._conninfo)
         connection.begin(self._settings.lock_timeout_s)
         self._check_types(connection)
-        if self._plan.dead_letters is None:
+        if self._plan.rejects is None:
             return StreamingLoad(connection, self._encoding)
         position = tuple(column.name for column in self._plan.position)
-        return BisectingLoad(connection, self._encoding, position, self._settings.dead_letters_max)
+        return BisectingLoad(connection, self._encoding, position, self._settings.rejects_max)
 
     def _check_types(self, connection: pool.Connection) -> None:
         """COPY takes bytes for whatever type the column has by now: of the same width, it would take them in silence.
@@ -134,13 +134,10 @@ class PostgresWriter:
         if self._plan.stage_table is not None:
             dead += self._merge_own(connection, len(dead))
         if dead:
-            assert self._plan.dead_letters is not None
+            assert self._plan.rejects is not None
             origin = Origin(books.pipeline, books.sink, task.epoch, task.generation, task.timestamp_ms)
-            dead_letters.insert(connection, self._plan.dead_letters, origin, dead)
-        if self._plan.delivery is Delivery.AT_LEAST_ONCE:
-            connection.execute("COMMIT")
-            return f"committed/{task.attempt.hex}"
-        prefix = gid_prefix(task.pipeline, self._settings.name, self._settings.bookkeeping_schema)
+            dead_letters.insert(connection, self._plan.rejects, origin, dead)
+        prefix = gid_prefix(task.pipeline, self._settings.name, self._settings.ledger)
         gid = str(Gid(prefix, task.generation, task.epoch, task.attempt))
         connection.execute(
             f"INSERT INTO {books.table('parts')} (pipeline, sink, epoch, generation, timestamp_ms, gid, rows) "
@@ -152,7 +149,7 @@ class PostgresWriter:
 
     def _merge_own(self, connection: pool.Connection, dead: int) -> list[DeadLetter]:
         """Two-phase upserts: this attempt's rows into the target, in its own transaction, and out of the stage."""
-        remaining = self._settings.dead_letters_max - dead
+        remaining = self._settings.rejects_max - dead
         _, letters = merge_attempts(connection, self._plan, [self._attempt], self._task.timestamp_ms, remaining)
         connection.execute(f"DELETE FROM {self._plan.stage_table} WHERE {ATTEMPT} = {self._attempt}".encode())
         return letters
@@ -171,7 +168,7 @@ class PostgresWriter:
             case SchemaMismatch() | Retriable():
                 translated = type(error)(f"{self._where()}, {doing}: {error}")
             case TooManyRefused():
-                reason = dead_letters.too_many(self._settings.dead_letters_max, error)
+                reason = dead_letters.too_many(self._settings.rejects_max, error)
                 translated = BadRecord(f"{self._where()}: {reason}")
             case _:
                 translated = BadRecord(f"{self._where()}: a value that Postgres cannot hold: {error}")

@@ -40,7 +40,7 @@ class PostgresCommitter:
         self._settings, self._pipeline, self._plan = settings, pipeline, plan
         self._conninfo = settings.conninfo(pipeline)
         self._books = settings.bookkeeping(pipeline)
-        self._prefix = gid_prefix(pipeline, settings.name, settings.bookkeeping_schema)
+        self._prefix = gid_prefix(pipeline, settings.name, settings.ledger)
         self._may_be_outgrown = plan is not None and plan.stage_table is not None  # other stages, by this plan's
         # What this process knows to be in the destination: a server that shows less of it is an older copy.
         self._epoch_known = 0
@@ -199,7 +199,7 @@ class PostgresCommitter:
             name = self._settings.name
             origin = Origin(record.pipeline, name, record.epoch, entry.generation, record.timestamp_ms)
             mine = [c for c in manifest if c.sink == name]
-            staging.merge(raw, self._books, self._plan, mine, origin, self._settings.dead_letters_max)
+            staging.merge(raw, self._books, self._plan, mine, origin, self._settings.rejects_max)
             failpoint("staged.merge")
             self._books.write_ledger(raw, entry)
         except psycopg.Error as error:
@@ -215,7 +215,7 @@ class PostgresCommitter:
             assert committable.sink == self._settings.name, committable
             if committable.kind is SinkKind.LAST_RESOURCE:
                 staged.append(committable)
-            elif not committable.handle.startswith("committed/"):  # at least once: nothing left to do, or to undo
+            else:
                 gids.append(committable)
         return gids, staged
 
@@ -223,7 +223,7 @@ class PostgresCommitter:
         """That it was committed is noted in the schema that it was prepared with."""
         if not committable.handle.startswith(self._prefix):
             raise ConfigError(
-                f"{self._where()}: epoch {committable.epoch} was prepared with another bookkeeping_schema than"
+                f"{self._where()}: epoch {committable.epoch} was prepared with another ledger than"
                 f" {self._books.schema!r}, and is not finished. Set that back, and start again"
             )
 

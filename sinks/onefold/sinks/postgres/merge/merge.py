@@ -74,7 +74,7 @@ def _apply(
     sort_in_memory(connection)
     if plan.tombstones is not None and plan.delivery is Delivery.STAGED:
         tombstones.take_turns(connection, plan.tombstones)
-    if plan.dead_letters is None:
+    if plan.rejects is None:
         return apply(connection, plan, where, timestamp_ms), []
     connection.execute("SET CONSTRAINTS ALL IMMEDIATE")  # a row that is refused at COMMIT could not be left out
 

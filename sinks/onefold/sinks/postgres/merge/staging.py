@@ -126,9 +126,9 @@ def merge(
         )
     try:
         dead = 0
-        if plan.dead_letters is not None:
+        if plan.rejects is not None:
             dead = dead_letters.adopt_staged(
-                connection, books, plan.dead_letters, origin, plan.stage, list(attempts), refused_max
+                connection, books, plan.rejects, origin, plan.stage, list(attempts), refused_max
             )
         moved, letters = merge_attempts(connection, plan, list(attempts), origin.timestamp_ms, refused_max - dead)
     except TooManyRefused as error:
@@ -142,8 +142,8 @@ def merge(
             "that drops rows shows as the same)"
         )
     if letters:
-        assert plan.dead_letters is not None
-        dead_letters.insert(connection, plan.dead_letters, origin, letters)
+        assert plan.rejects is not None
+        dead_letters.insert(connection, plan.rejects, origin, letters)
 
 
 def clear(

@@ -117,7 +117,7 @@ def _refuse_elsewhere(connection: Connection, schema: str, target: Target) -> No
         raise ConfigError(
             f"deletions from {target.table} are remembered in schema {other!r} already, and not in {schema!r}:"
             " pipelines that don't share them bring each other's deleted rows back. Set"
-            f" bookkeeping_schema={other!r}. If no pipeline uses that one any more, and no older record can come: DROP"
+            f" ledger={other!r}. If no pipeline uses that one any more, and no older record can come: DROP"
             f" TABLE {identifier(other)}.{identifier(_bare(target))}"
         )
 

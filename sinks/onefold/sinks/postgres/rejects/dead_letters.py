@@ -77,7 +77,7 @@ def create(connection: Connection, table: Table) -> str:
         if missing := [name for name in _COLUMNS if name not in there]:
             raise ConfigError(
                 f"table {table} is to take the dead letters, and has no column {', '.join(missing)}: name another as"
-                " dead_letters, or a table that does not exist yet, which is then made"
+                " rejects_table, or a table that does not exist yet, which is then made"
             )
         row = connection.execute(
             "SELECT current_user, has_any_column_privilege(to_regclass(%s), 'INSERT')", (table.sql,)
@@ -157,7 +157,7 @@ def adopt_staged(
 def too_many(refused_max: int, error: TooManyRefused) -> str:
     return (
         f"Postgres refuses more than {refused_max} rows, the last one with: {error.last.reason}. Nothing of the epoch "
-        "was written. If the rows are right, mend the table; else filter them, or raise dead_letters_max"
+        "was written. If the rows are right, mend the table; else filter them, or raise rejects_max"
     )
 
 
