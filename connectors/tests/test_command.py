@@ -16,8 +16,8 @@ from onefold.cli.verify.command import print_verification
 from onefold.core import ConfigError, Positions
 from onefold.core.invariants import Comparison
 from onefold.core.testing import CONFIGURATIONS, Fault
-from onefold.sinks.postgres.merge.upsert import Changes
 from onefold.sinks.postgres.naming import Table
+from onefold.sinks.staged.upsert import Changes
 from onefold.spark.verify.verify import Verification
 
 ODD = "no column '[/b]' of [red], but [1, 2]"

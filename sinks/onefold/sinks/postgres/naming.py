@@ -16,7 +16,6 @@ __all__ = [
     "BOOKKEEPING",
     "Gid",
     "Table",
-    "attempt_number",
     "gid_prefix",
     "names_in",
     "stage_name",
@@ -127,8 +126,3 @@ def names_in(prefix: str) -> tuple[str, str] | None:
 def stage_name(pipeline: str, sink: str) -> str:
     """What the names of the stage tables of one sink of one pipeline start with, and no others'."""
     return "onefold_stage_" + hashlib.sha256(gid_prefix(pipeline, sink).encode()).hexdigest()[:32]
-
-
-def attempt_number(attempt: uuid.UUID) -> int:
-    """An attempt as a bigint that is never negative: the stage's rows carry it, and 8 bytes are half of 16."""
-    return attempt.int & (2**63 - 1)

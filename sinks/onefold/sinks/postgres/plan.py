@@ -10,10 +10,10 @@ from onefold.clients.postgres import connection
 from onefold.clients.postgres.quoting import identifier
 from onefold.core.errors import ConfigError
 from onefold.sinks.postgres.ledger.bookkeeping import Bookkeeping
-from onefold.sinks.postgres.merge.upsert import Changes
 from onefold.sinks.postgres.naming import Table
 from onefold.sinks.postgres.schema.target import Target
 from onefold.sinks.postgres.schema.types import Column
+from onefold.sinks.staged.upsert import Changes
 
 __all__ = ["ATTEMPT", "DELETED", "Delivery", "OnError", "Plan", "Settings", "choose", "slots", "stage_sql"]
 

@@ -10,7 +10,6 @@ from onefold.clients.postgres.connection import Connection
 from onefold.clients.postgres.quoting import identifier
 from onefold.core.errors import ConfigError, SchemaMismatch
 from onefold.sinks.postgres.merge import staging, tombstones
-from onefold.sinks.postgres.merge.upsert import Changes
 from onefold.sinks.postgres.naming import stage_name
 from onefold.sinks.postgres.plan import Delivery, Plan, Settings, choose, slots, stage_sql
 from onefold.sinks.postgres.rejects import dead_letters
@@ -18,6 +17,7 @@ from onefold.sinks.postgres.schema import evolution, target
 from onefold.sinks.postgres.schema.comparison import columns_of
 from onefold.sinks.postgres.schema.target import Target
 from onefold.sinks.postgres.schema.types import Column, own
+from onefold.sinks.staged.upsert import Changes
 
 __all__ = ["resolve"]
 

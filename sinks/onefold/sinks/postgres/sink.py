@@ -17,11 +17,11 @@ from onefold.sinks.columns import names_of
 from onefold.sinks.postgres import doctor, planner
 from onefold.sinks.postgres import plan as plans
 from onefold.sinks.postgres.commit.committer import PostgresCommitter
-from onefold.sinks.postgres.merge.upsert import DELETES_KEPT_S, Changes
 from onefold.sinks.postgres.naming import BOOKKEEPING, Table
 from onefold.sinks.postgres.plan import Delivery, OnError, Plan, Settings
 from onefold.sinks.postgres.schema import target as targets
 from onefold.sinks.postgres.writer import PostgresWriter
+from onefold.sinks.staged.upsert import DELETES_KEPT_S, Changes
 
 __all__ = ["PostgresSink"]
 
@@ -166,18 +166,14 @@ class PostgresSink:
         promise, changes = _GUARANTEES[delivery], self._settings.changes
         if changes is None:
             return promise
-        order = ", ".join(changes.order)
-        more = [f"versions of one row differ in {order}: of two that do not, the first stays"]
-        if changes.deletes:
-            more.append(
-                f"no version comes {changes.deletes_kept_s:g} s later than a newer deletion: it would be a row again"
+        conditions = (*promise.conditions, *changes.conditions)
+        if changes.deletes and delivery is Delivery.TWO_PHASE:
+            alone = (
+                "no other pipeline writes versions into the table: what is prepared at once, a deletion here and an"
+                " older version there, would both take effect"
             )
-            if delivery is Delivery.TWO_PHASE:
-                more.append(
-                    "no other pipeline writes versions into the table: what is prepared at once, a deletion here and an"
-                    " older version there, would both take effect"
-                )
-        return replace(promise, conditions=(*promise.conditions, *more))
+            conditions = (*conditions, alone)
+        return replace(promise, conditions=conditions)
 
     def examine(self, pipeline: str, deciding_s: float | None) -> Iterator[Finding]:  # noqa: ARG002
         return doctor.examine(self._settings, pipeline)

@@ -14,12 +14,13 @@ from onefold.core.failpoints import failpoint
 from onefold.sinks.postgres.copy.encoding import Encoding
 from onefold.sinks.postgres.copy.loading import BisectingLoad, Load, StreamingLoad
 from onefold.sinks.postgres.merge.merge import merge_attempts
-from onefold.sinks.postgres.naming import Gid, attempt_number, gid_prefix
+from onefold.sinks.postgres.naming import Gid, gid_prefix
 from onefold.sinks.postgres.plan import ATTEMPT, Delivery, Plan, Settings
 from onefold.sinks.postgres.rejects import dead_letters
 from onefold.sinks.postgres.rejects.bisect_rejects import TooManyRefused
 from onefold.sinks.postgres.rejects.dead_letters import DeadLetter, Origin
 from onefold.sinks.postgres.schema.target import types
+from onefold.sinks.staged.attempts import attempt_number, handle
 
 __all__ = ["PostgresWriter"]
 
@@ -130,7 +131,7 @@ class PostgresWriter:
             )
             dead_letters.stage(connection, books, self._plan.stage, self._attempt, dead)
             connection.execute("COMMIT")
-            return f"{self._plan.stage}/{self._attempt}"
+            return handle(self._plan.stage, self._attempt)
         if self._plan.stage_table is not None:
             dead += self._merge_own(connection, len(dead))
         if dead:

@@ -15,9 +15,9 @@ from onefold.clients.postgres.connection import Connection, create_beside_others
 from onefold.clients.postgres.quoting import identifier, literal
 from onefold.core.errors import ConfigError
 from onefold.sinks.postgres.ledger.migrations import check_ours, take_turn
-from onefold.sinks.postgres.merge.upsert import Changes
 from onefold.sinks.postgres.naming import Table
 from onefold.sinks.postgres.schema.target import Target, declared
+from onefold.sinks.staged.upsert import Changes
 
 __all__ = ["create", "follow", "prune", "take_turns"]
 
