@@ -70,8 +70,7 @@ class EpochState(enum.Enum):
 class Guarantee:
     """What a sink promises as it is set up now, which `mode` it runs in, and under which conditions.
 
-    `prepared_s` is how long what is prepared lives at most; None: until somebody ends it. Without `is_protected` rows
-    may double, as with no pipeline of ours: for comparisons.
+    `prepared_s` is how long what is prepared lives at most; None: until somebody ends it.
     """
 
     mode: str
@@ -79,7 +78,6 @@ class Guarantee:
     atomic_epoch: bool
     conditions: tuple[str, ...] = ()
     prepared_s: float | None = None
-    is_protected: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,6 @@ class Delivery(StrEnum):
     AUTO = "auto"
     TWO_PHASE = "two_phase"
     STAGED = "staged"
-    AT_LEAST_ONCE = "at_least_once"
 
 
 class RowMode(StrEnum):
@@ -52,7 +51,7 @@ def doctor(
     delete_when_null: Annotated[str | None, typer.Option(help="upsert: the column that deletions lack.")] = None,
     role: Annotated[str | None, typer.Option(help="The Postgres sink's role.")] = None,
     sink: Annotated[str | None, typer.Option(help="The Postgres sink's name, if it isn't the table's.")] = None,
-    bookkeeping_schema: Annotated[str, typer.Option(help="The Postgres sink's bookkeeping_schema.")] = "onefold_sinks",
+    ledger: Annotated[str, typer.Option(help="The schema of the Postgres sink's ledger.")] = "onefold_sinks",
     into: kafka_is.Into = None,
     into_servers: kafka_is.Servers = None,
     into_delivery: kafka_is.Delivery = None,
@@ -111,7 +110,7 @@ def doctor(
             "delete_when_null": delete_when_null,
             "role": role,
             "name": sink,
-            "bookkeeping_schema": bookkeeping_schema,
+            "ledger": ledger,
         }
         sinks.append(_postgres(postgres, table, rows))
     records = kafka_is.kafka_sink(

@@ -90,14 +90,14 @@ def verify(
     sequence: hbase_is.Sequence = None,
     dense_sequence: hbase_is.DenseSequence = False,
     on_error: Annotated[OnError, typer.Option(help="dead_letter: rows may be dead letters.")] = OnError.FAIL,
-    dead_letters: Annotated[str | None, typer.Option(help="The dead letters' table, if it was named.")] = None,
+    rejects_table: Annotated[str | None, typer.Option(help="The sink's rejects_table, if it was named.")] = None,
     source_position: Annotated[str, typer.Option(help="The sink's source_position, separated by commas.")] = "",
     positions: Annotated[bool, typer.Option(help="The rows have the source's kafka_* columns.")] = False,
     skips_bad_records: Annotated[bool, typer.Option(help="The source has on_error='skip'.")] = False,
     letters: Annotated[
         str | None, typer.Option(help="The pipeline's table of dead letters of its source, in --postgres.")
     ] = None,
-    bookkeeping_schema: Annotated[str, typer.Option(help="The sink's bookkeeping_schema.")] = "onefold_sinks",
+    ledger: Annotated[str, typer.Option(help="The schema of the Postgres sink's ledger.")] = "onefold_sinks",
     hbase_ledger: hbase_is.Ledger = None,
     transport: hbase_is.Transport = None,
     protocol: hbase_is.Protocol = None,
@@ -111,7 +111,7 @@ def verify(
     of_postgres = {
         "delete_when_null": delete_when_null,
         "on_error": on_error.value,
-        "dead_letters": dead_letters,
+        "rejects_table": rejects_table,
         "source_position": listed(source_position),
     }
     versions = {"order": listed(order), "delete_when_true": delete_when_true}
@@ -166,10 +166,8 @@ def verify(
             client_config=settings_of(setting or []),
             on_error="dead_letter" if letters is not None else "skip" if skips_bad_records else "fail",
         ),
-        sink=of_kafka
-        or of_hbase
-        or _postgres(postgres, table, mode, listed(key), bookkeeping_schema, sink, of_postgres | shared),
-        letters=_letters(postgres, letters, bookkeeping_schema),
+        sink=of_kafka or of_hbase or _postgres(postgres, table, mode, listed(key), ledger, sink, of_postgres | shared),
+        letters=_letters(postgres, letters, ledger),
         key=listed(key),
         select=select or [],
         where=where,
@@ -189,7 +187,7 @@ def _postgres(
     table: str | None,
     mode: Mode | None,
     key: list[str],
-    bookkeeping_schema: str,
+    ledger: str,
     name: str | None,
     settings: Mapping[str, Any],
 ) -> PostgresSink:
@@ -210,19 +208,19 @@ def _postgres(
         name=name,
         mode=mode.value,
         key=key if mode is Mode.UPSERT else (),
-        bookkeeping_schema=bookkeeping_schema,
+        ledger=ledger,
         **settings,
     )
 
 
-def _letters(url: str | None, table: str | None, bookkeeping_schema: str) -> PostgresSink | None:
+def _letters(url: str | None, table: str | None, ledger: str) -> PostgresSink | None:
     from onefold.sinks import PostgresSink
 
     if table is None:
         return None
     if url is None:
         raise ConfigError("--letters goes with --postgres, the database of that table")
-    return PostgresSink(url, table, bookkeeping_schema=bookkeeping_schema)
+    return PostgresSink(url, table, ledger=ledger)
 
 
 def _check_of_hbase(

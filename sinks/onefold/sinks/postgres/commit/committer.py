@@ -25,6 +25,7 @@ from onefold.sinks.postgres.merge import staging, tombstones
 from onefold.sinks.postgres.naming import Gid, gid_prefix
 from onefold.sinks.postgres.plan import Delivery, Plan, Settings
 from onefold.sinks.postgres.rejects.dead_letters import Origin
+from onefold.sinks.staged.older_copy import LedgerMemory
 
 if TYPE_CHECKING:
     import sqlalchemy as sa
@@ -41,10 +42,9 @@ class PostgresCommitter:
         self._settings, self._pipeline, self._plan = settings, pipeline, plan
         self._conninfo = settings.conninfo(pipeline)
         self._books = settings.bookkeeping(pipeline)
-        self._prefix = gid_prefix(pipeline, settings.name, settings.bookkeeping_schema)
+        self._prefix = gid_prefix(pipeline, settings.name, settings.ledger)
         self._may_be_outgrown = plan is not None and plan.stage_table is not None  # other stages, by this plan's
-        # What this process knows to be in the destination: a server that shows less of it is an older copy.
-        self._epoch_known = 0
+        self._memory = LedgerMemory()
         self._incarnation: ServerIdentity | None = None  # None before the ledger was read
         self._reported: set[prepared.Other] = set()
 
@@ -89,7 +89,7 @@ class PostgresCommitter:
                 if gone:
                     raise self._of_gone(connection, gone, len(gids))
         if staged or (self._plan is not None and self._plan.delivery is Delivery.STAGED):
-            self._epoch_known = max(self._epoch_known, decided.record.epoch)  # the decision wrote the ledger
+            self._memory.wrote(decided.record.epoch)  # the decision wrote the ledger
         if staged:
             # The decision moved the rows already: what is left to do is to throw the stage's copies away.
             with self._borrow(f"clearing the stage of epoch {decided.record.epoch}") as connection:
@@ -153,7 +153,7 @@ class PostgresCommitter:
         with self._borrow("reading the ledger") as connection:
             self._incarnation = ServerIdentity.of(connection)
             found = self._books.ledger(connection)
-        self._epoch_known = found.epoch if found is not None else 0
+        self._memory.read(found.epoch if found is not None else 0)
         return found
 
     def counted(self) -> Mapping[str, Collection[Positions]]:
@@ -175,7 +175,7 @@ class PostgresCommitter:
             self._check_ledger_is_not_older(connection)
             self._books.write_ledger(connection, entry)
             connection.execute("COMMIT")
-        self._epoch_known = max(self._epoch_known, entry.epoch)
+        self._memory.wrote(entry.epoch)
 
     def shares_store(self, store_id: str) -> bool:
         with self._borrow("looking for the checkpoint store") as connection:
@@ -200,7 +200,7 @@ class PostgresCommitter:
             name = self._settings.name
             origin = Origin(record.pipeline, name, record.epoch, entry.generation, record.timestamp_ms)
             mine = [c for c in manifest if c.sink == name]
-            staging.merge(raw, self._books, plan, mine, origin, self._settings.dead_letters_max)
+            staging.merge(raw, self._books, plan, mine, origin, self._settings.rejects_max)
             failpoint("staged.merge")
             self._books.write_ledger(raw, entry)
         except psycopg.Error as error:
@@ -216,7 +216,7 @@ class PostgresCommitter:
             require(committable.sink == self._settings.name, f"work of another sink: {committable}")
             if committable.kind is SinkKind.LAST_RESOURCE:
                 staged.append(committable)
-            elif not committable.handle.startswith("committed/"):  # at least once: nothing left to do, or to undo
+            else:
                 gids.append(committable)
         return gids, staged
 
@@ -224,24 +224,14 @@ class PostgresCommitter:
         """That it was committed is noted in the schema that it was prepared with."""
         if not committable.handle.startswith(self._prefix):
             raise ConfigError(
-                f"{self._where()}: epoch {committable.epoch} was prepared with another bookkeeping_schema than"
+                f"{self._where()}: epoch {committable.epoch} was prepared with another ledger than"
                 f" {self._books.schema!r}, and is not finished. Set that back, and start again"
             )
 
     def _check_ledger_is_not_older(self, connection: pool.Connection) -> None:
-        """Called before the ledger moves forward: over a gap it would hide what the server has lost.
-
-        The log of a server is one sequence: if the last row that we know of is there, all before it is.
-        """
         there = self._books.epoch(connection)
-        if there < self._epoch_known:
-            now = ServerIdentity.of(connection)
-            raise DataLoss(
-                f"{self._where()}: the ledger stands at epoch {there}, and epoch {self._epoch_known} was completed "
-                f"there before: {self._became(now) or 'the destination is an older copy'}. Nothing more was written. "
-                "Bring back the server that has the rest; or start the pipeline again: it compares the store, the "
-                "ledger and Spark's checkpoint, and says how to go on"
-            )
+        if self._memory.is_older(there):
+            self._memory.check(self._where(), there, self._became(ServerIdentity.of(connection)))
 
     def _became(self, now: ServerIdentity) -> str | None:
         return self._incarnation.became(now) if self._incarnation is not None else None

@@ -12,7 +12,7 @@ from pgpq import encoders, schema
 
 from onefold.core.checks import require
 from onefold.core.values.decimals import exactly
-from onefold.sinks.postgres.copy.json_encoder import json_text
+from onefold.core.values.json_encoder import nullable_texts
 from onefold.sinks.postgres.schema.types import Column, Wire
 
 __all__ = ["builder", "to_wire"]
@@ -39,7 +39,7 @@ def to_wire(column: Column, values: Any) -> Any:
         case Wire.PLAIN | Wire.JSONB_TEXT:
             return values if values.type == column.arrow else _cast(values, column.arrow)
         case Wire.JSON | Wire.JSONB:
-            return json_text(values)
+            return nullable_texts(values, "quote")
         case Wire.INSTANTS:
             return _instants(_cast(values, pa.list_(pa.timestamp("us", "UTC"))))
         case Wire.UUID:

@@ -11,10 +11,10 @@ from typing import Any
 
 import psycopg
 
+from onefold.clients.postgres.quoting import identifier
 from onefold.core.checks import require
-from onefold.sinks.postgres.merge.upsert import Changes
-from onefold.sinks.postgres.naming import identifier
 from onefold.sinks.postgres.plan import DELETED, Plan
+from onefold.sinks.staged.upsert import Changes
 
 __all__ = ["apply", "sort_in_memory"]
 
