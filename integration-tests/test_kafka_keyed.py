@@ -44,7 +44,7 @@ pytestmark = [pytest.mark.servers, pytest.mark.xdist_group("kafka_keyed")]
 
 Topic = Callable[..., str]
 PARTITIONS = 4
-CALLS = {"write", "prepare", "writer's abort", "announce", "verify", "commit", "bind", "record", "open", "recover"}
+CALLS = {"write", "prepare", "writer's abort", "announce", "seal", "commit", "bind", "record", "open", "recover"}
 
 
 class Readers:
@@ -287,7 +287,7 @@ def test_a_driver_that_was_taken_over_notes_nothing(line: Line, kafka_server: Ka
     second.announce(replace(record, generation=2))
     log = partial(notes, kafka_server.bootstrap_servers, f"onefold/p/{name}#")
     before = log()
-    first.verify([Committable(name, SinkKind.WRITE_THROUGH, "attempt", 1, 1, 10)])
+    first.seal([Committable(name, SinkKind.WRITE_THROUGH, "attempt", 1, 1, 10)])
     assert log() == before
     entry = third.ledger()
     assert entry is not None and entry.announced == Announcement(1, 2, 1000, span)

@@ -76,7 +76,7 @@ def test_a_right_sink_passes_and_every_call_was_struck_before_inside_and_after(
 
 def test_a_right_write_through_sink_passes(check: Sinks) -> None:
     report = check(through.Sink, patience_s=10, steps_max=2)
-    assert report.strikes.keys() == (CALLS - {"abort"}) | {"announce", "verify"}
+    assert report.strikes.keys() == (CALLS - {"abort"}) | {"announce", "seal"}
     assert all(s.before == 1 and s.inside >= 2 and s.after >= 1 for s in report.strikes.values()), report
     assert {Promise.WRITTEN_AGAIN, Promise.NOTED_WHOLE, Promise.ANNOUNCE_DURABLE} <= report.promises.keys()
     assert Promise.SWEPT not in report.promises

@@ -83,6 +83,9 @@ class Committer:
             self.note(db, "announced", new)
 
     def verify(self, committables: Sequence[Committable]) -> None:
+        """Nothing is prepared."""
+
+    def seal(self, committables: Sequence[Committable]) -> None:
         with transaction(self.sink.path) as db:
             told = self.read(db, "announced")
             for committable in committables:
@@ -183,7 +186,7 @@ class KeepsTheFirstAttempt(Sink):
 
 class ForgetsToNote(Sink):
     class Forgetful(Committer):
-        def verify(self, committables: Sequence[Committable]) -> None:
+        def seal(self, committables: Sequence[Committable]) -> None:
             return
 
     committers = Forgetful

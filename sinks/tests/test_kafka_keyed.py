@@ -28,7 +28,7 @@ from onefold.sinks.kafka import KafkaSink
 from onefold.sinks.kafka.encoding import Encoding
 from onefold.sinks.kafka.keyed.id_order import IdOrder
 from onefold.sinks.kafka.keyed.ids import Ids
-from onefold.sinks.write_through import AnnouncingCommitter, Place
+from onefold.sinks.write_through import AnnouncingCommitter, ErrorNames
 
 JSON = Encoding("json")
 
@@ -186,7 +186,7 @@ class Memory:
 
 
 def committer_of(notes: Memory) -> AnnouncingCommitter:
-    return AnnouncingCommitter(Place("orders", "sink 'orders'", "the notes", "the rows", "the servers are"), notes)
+    return AnnouncingCommitter(ErrorNames("orders", "sink 'orders'", "the notes", "the rows", "the servers are"), notes)
 
 
 def test_two_rows_of_one_epoch_and_generation_are_never_both_taken_for_written() -> None:

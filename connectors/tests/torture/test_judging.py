@@ -16,7 +16,7 @@ import pytest
 from onefold.core import EpochRecord, EpochState, Positions, Range
 from onefold.core.invariants import Comparison
 from onefold.trials.torture.destinations.comparing import (
-    Place,
+    RecordId,
     Row,
     compare_appended,
     compare_newest,
@@ -81,7 +81,7 @@ def test_an_order_that_postgres_refuses_is_a_dead_letter_once_and_a_good_one_nev
     assert wrong(compare_appended(orders, {**row, 2: [(2, None, Decimal(1), AT)]}, dead)) == {"unexpected": 1}
 
 
-VERSIONS: Mapping[Place, MixedOrder] = {
+VERSIONS: Mapping[RecordId, MixedOrder] = {
     (0, 0): order(1, 1),
     (0, 1): order(1, 3),
     (0, 2): order(1, 3, account=9),  # an equal version: either may be there

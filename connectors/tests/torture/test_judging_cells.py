@@ -10,7 +10,7 @@ from decimal import Decimal
 import pytest
 
 from onefold.core import EpochRecord, EpochState, Positions, Range
-from onefold.trials.torture.destinations.comparing import Place, Row
+from onefold.trials.torture.destinations.comparing import RecordId, Row
 from onefold.trials.torture.destinations.comparing_cells import ROWS, compare_newest_of_epochs, compare_totals
 from onefold.trials.workload.mixed import MixedOrder
 
@@ -30,7 +30,7 @@ def row(of: MixedOrder, offset: int) -> dict[Hashable, list[Row]]:
     return {of.id: [(of.id, of.version, of.account, of.amount, of.at, 0, offset)]}
 
 
-ORDERS: dict[Place, MixedOrder] = {
+ORDERS: dict[RecordId, MixedOrder] = {
     (0, 0): order(1, version=9),
     (0, 1): order(1, version=4),
     (0, 2): order(1, version=3),

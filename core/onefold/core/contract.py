@@ -293,13 +293,18 @@ class LastResource(Committer, Protocol):
 class WriteThrough(Committer, Protocol):
     """A committer whose writers' rows show at once, under the epoch's T: the same again however often they run.
 
-    `verify` notes beside the announcement that the epoch was written whole, `commit` finds that note, or raises
-    `Damaged`. `abort` and `leftovers` have nothing to do.
+    The coordinator calls `seal` in the place of `verify`. `commit` finds that the epoch was sealed, or raises
+    `Damaged`. `verify`, `abort` and `leftovers` have nothing to do.
     """
 
     def announce(self, record: EpochRecord) -> None:
         """Note the epoch beside the ledger row, before its first writer runs. Epoch and generation only grow, also
         those of the row: else `Fenced`; and `CheckpointMismatch` where the same epoch has another T."""
+        ...
+
+    def seal(self, committables: Sequence[Committable]) -> None:
+        """Note beside the announcement that these writers wrote the whole epoch. Raises `WorkLost` where the epoch was
+        never announced: the destination is another copy, and the writers must run again."""
         ...
 
 

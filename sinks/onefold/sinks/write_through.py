@@ -25,13 +25,13 @@ from onefold.core.protocol.binding import UNBOUND, bound, check_forward
 from onefold.core.topic_identity import counts_offsets
 from onefold.sinks.epoch_log import EpochLog, State
 
-__all__ = ["AnnouncingCommitter", "Place", "written"]
+__all__ = ["AnnouncingCommitter", "ErrorNames", "written"]
 
 _TRIES_MAX = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ErrorNames:
     """What the errors of one sink of one pipeline call things.
 
     `sink` is its name, and `where` says of which pipeline too; `ledger` has the notes, `target` the rows (`the topic
@@ -61,9 +61,9 @@ def written(sink: str, task: TaskId, rows: int, bytes: int) -> Committable:
 class AnnouncingCommitter:
     """Idempotent, from any process."""
 
-    def __init__(self, place: Place, notes: EpochLog, counts: Sequence[str] = ()) -> None:
+    def __init__(self, names: ErrorNames, notes: EpochLog, counts: Sequence[str] = ()) -> None:
         """`counts`: the columns by which the destination compares rows with those that are there."""
-        self._place, self._notes, self._counts = place, notes, counts
+        self._names, self._notes, self._counts = names, notes, counts
 
     def counted(self) -> Mapping[str, Collection[Positions]]:
         if not counts_offsets(self._counts):
@@ -81,12 +81,12 @@ class AnnouncingCommitter:
         """What is announced after that state. Raises Fenced; CheckpointMismatch where the epoch was begun otherwise."""
         old = state.announced
         for there in (state.entry, old):
-            check_forward(there, new, self._place.sink)
+            check_forward(there, new, self._names.sink)
         if old is None or old.epoch != new.epoch:
             return new
         if (old.timestamp_ms, old.range) != (new.timestamp_ms, new.range):
             raise CheckpointMismatch(
-                f"{self._place.where}: epoch {new.epoch} was begun at {old.timestamp_ms} ms, up to"
+                f"{self._names.where}: epoch {new.epoch} was begun at {old.timestamp_ms} ms, up to"
                 f" {old.range.end.to_json()}, and is now to be one of {new.timestamp_ms} ms up to"
                 f" {new.range.end.to_json()}: the checkpoint store is an older copy, or another. Restore the one"
                 " that the pipeline had"
@@ -94,13 +94,16 @@ class AnnouncingCommitter:
         return replace(new, is_written=old.is_written)
 
     def verify(self, committables: Sequence[Committable]) -> None:
+        """Nothing is prepared: the rows show."""
+
+    def seal(self, committables: Sequence[Committable]) -> None:
         # As the generation that wrote: where a newer one has been here since, nothing is noted, and it never decides.
         for epoch, generation in sorted({(c.epoch, c.generation) for c in committables}):
             state = self._notes.read()
             told = state.announced
             if told is None or told.epoch < epoch:
                 raise WorkLost(
-                    f"{self._place.where}: {self._place.ledger} knows nothing of epoch {epoch}, which was announced"
+                    f"{self._names.where}: {self._names.ledger} knows nothing of epoch {epoch}, which was announced"
                     " there: it is another copy. The epoch's writers must run again"
                 )
             if told.epoch == epoch and not told.is_written:
@@ -132,22 +135,22 @@ class AnnouncingCommitter:
     def bind(self, binding: Binding) -> None:
         for _ in range(_TRIES_MAX):
             state = self._notes.read()
-            row = bound(state.entry, binding, self._place.sink)
+            row = bound(state.entry, binding, self._names.sink)
             if row == state.entry or self._notes.write(replace(state, entry=row), row.generation).entry == row:
                 return
-        raise Retriable(f"{self._place.where}: others have written {self._place.ledger} {_TRIES_MAX} times meanwhile")
+        raise Retriable(f"{self._names.where}: others have written {self._names.ledger} {_TRIES_MAX} times meanwhile")
 
     def write_ledger(self, entry: LedgerEntry) -> None:
         entry = replace(entry, members=(), announced=None)
         there = self._notes.read().entry
-        check_forward(there, entry, self._place.sink)
+        check_forward(there, entry, self._names.sink)
         if there == entry:
             return
         stands = self._notes.write(State(entry), entry.generation).entry
-        check_forward(stands, entry, self._place.sink)
+        check_forward(stands, entry, self._names.sink)
         if stands != entry:
             raise CheckpointMismatch(
-                f"{self._place.where}: {self._place.ledger} has another row of epoch {entry.epoch} and generation"
+                f"{self._names.where}: {self._names.ledger} has another row of epoch {entry.epoch} and generation"
                 f" {entry.generation} than this driver wrote: two copies of one store have run this pipeline. Stop one"
                 " of them, and start the other again: it compares what is left, and says what can be done"
             )
@@ -157,8 +160,8 @@ class AnnouncingCommitter:
 
     def _evidence(self, record: EpochRecord, what: str) -> str:
         return (
-            f"{self._place.where}: epoch {record.epoch} was decided, and {self._place.ledger} {what}:"
-            f" {self._place.servers} an older copy, or others. Its rows may be missing in {self._place.target}."
+            f"{self._names.where}: epoch {record.epoch} was decided, and {self._names.ledger} {what}:"
+            f" {self._names.servers} an older copy, or others. Its rows may be missing in {self._names.target}."
             f" Restore the newer copy; or write them by hand, from the source's {record.range.start.to_json()} to"
             f" {record.range.end.to_json()}"
         )

@@ -9,7 +9,7 @@ from typing import Any
 from onefold.core import Committable, LedgerEntry, Positions, SinkKind
 from onefold.core.invariants import INVARIANTS, AtomicEpoch, Comparison, Evidence, verdicts
 from onefold.core.store.checkpoint_store import CheckpointStore
-from onefold.trials.torture.destinations.comparing import Place
+from onefold.trials.torture.destinations.comparing import RecordId
 from onefold.trials.torture.destinations.destination import Committed, Due
 from onefold.trials.torture.destinations.registry import destinations
 from onefold.trials.torture.settings import PIPELINE
@@ -63,8 +63,8 @@ class Auditor:
 
     job: Job
     watcher: Watcher
-    _orders: dict[Place, MixedOrder] = field(default_factory=dict)
-    _unreadable: dict[Place, bytes] = field(default_factory=dict)
+    _orders: dict[RecordId, MixedOrder] = field(default_factory=dict)
+    _unreadable: dict[RecordId, bytes] = field(default_factory=dict)
     _read_to: dict[int, int] = field(default_factory=lambda: dict.fromkeys(range(PARTITIONS), 0))
 
     def __post_init__(self) -> None:

@@ -13,6 +13,7 @@ from onefold.core.contract import (
     EpochRecord,
     Generation,
     LedgerEntry,
+    WriteThrough,
 )
 from onefold.core.errors import OnefoldError
 from onefold.core.failpoints import failpoint
@@ -123,7 +124,8 @@ class Coordinator:
             case RunWriters(record):
                 return present(run_writers, "whoever runs an epoch gives the function that runs its writers")(record)
             case Verify(sink, committables):
-                return self.committers[sink].verify(committables)
+                committer = self.committers[sink]
+                return (committer.seal if isinstance(committer, WriteThrough) else committer.verify)(committables)
             case Decide(generation, record, manifest):
                 merge = self._merge(generation, record, manifest)
                 return store.decide(generation, record, manifest, now_ms, merge)

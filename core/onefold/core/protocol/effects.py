@@ -191,7 +191,7 @@ class RunWriters:
 
 @dataclass(frozen=True, slots=True)
 class Verify:
-    """-> None; raises WorkLost where prepared work is gone or about to be."""
+    """-> None; raises WorkLost where prepared work is gone or about to be. A write-through sink seals the epoch."""
 
     sink: str
     committables: tuple[Committable, ...]

@@ -15,7 +15,6 @@ from onefold.core.protocol.misfits import by_batch_number, check_has_order, chec
 __all__ = [
     "Committed",
     "Next",
-    "Place",
     "Replay",
     "Resolution",
     "adoption",
@@ -264,10 +263,10 @@ class Replay:
     record: EpochRecord
 
 
-Place = Next | Replay
+NextOrReplay = Next | Replay
 
 
-def place(facts: StoreFacts, found: EpochRecord | None, request: EpochRequest) -> Place:
+def place(facts: StoreFacts, found: EpochRecord | None, request: EpochRequest) -> NextOrReplay:
     """Where a range belongs in the chain of epochs. Ranges are matched by position, never by Spark's batch id."""
     asked, base = request.range, facts.last.range.end if facts.last else facts.frozen
     if asked.end.relation_to(asked.start) is Relation.BEHIND:

@@ -19,7 +19,7 @@ from onefold.sinks.hbase.epoch_log import LEDGER_FAMILY, TableNotes
 from onefold.sinks.hbase.modes.modes import mode_of
 from onefold.sinks.hbase.options import HBaseSinkOptions
 from onefold.sinks.hbase.plan import Plan, Settings
-from onefold.sinks.write_through import AnnouncingCommitter, Place
+from onefold.sinks.write_through import AnnouncingCommitter, ErrorNames
 
 __all__ = ["HBaseSink"]
 
@@ -108,14 +108,14 @@ class HBaseSink:
                 f"the table {settings.ledger!r} has a TTL, so it would forget where its pipelines stand: alter it"
                 f" (alter '{settings.ledger}', NAME => '{LEDGER_FAMILY.decode()}', TTL => 'FOREVER')"
             )
-        place = Place(
+        names = ErrorNames(
             sink=settings.name,
             where=settings.where(pipeline),
             ledger=f"the table {settings.ledger!r}",
             target=f"the table {settings.declared.table!r}",
             servers=f"HBase at {settings.hbase.servers} is",
         )
-        return AnnouncingCommitter(place, TableNotes(settings, pipeline, plan), settings.mode.counts())
+        return AnnouncingCommitter(names, TableNotes(settings, pipeline, plan), settings.mode.counts())
 
     def open(self, pipeline: str, schema: pa.Schema) -> Committer:
         settings = self._settings

@@ -11,10 +11,10 @@ from onefold.core.invariants import SAMPLES_MAX, Comparison
 from onefold.trials.workload.mixed import MixedOrder
 from onefold.trials.workload.settings import TOPIC
 
-__all__ = ["Place", "Row", "compare_appended", "compare_newest", "compare_rows", "versions_after"]
+__all__ = ["RecordId", "Row", "compare_appended", "compare_newest", "compare_rows", "versions_after"]
 
 Row = tuple[Hashable, ...]  # the key first
-Place = tuple[int, int]  # partition and offset
+RecordId = tuple[int, int]  # partition and offset
 
 
 @dataclass
@@ -48,7 +48,7 @@ def compare_rows(expected: Mapping[Hashable, list[Row]], actual: Mapping[Hashabl
 
 
 def compare_appended(
-    orders: Mapping[Place, MixedOrder], actual: Mapping[Hashable, list[Row]], dead: Mapping[Place, int]
+    orders: Mapping[RecordId, MixedOrder], actual: Mapping[Hashable, list[Row]], dead: Mapping[RecordId, int]
 ) -> Comparison:
     """Every order is a row, or where Postgres refuses it a dead letter, once."""
     wrong, good = _Wrong(), dict[Hashable, list[Row]]()
@@ -63,7 +63,7 @@ def compare_appended(
 
 
 def compare_newest(
-    orders: Mapping[Place, MixedOrder], actual: Mapping[Hashable, list[Row]], dead: Mapping[Place, int]
+    orders: Mapping[RecordId, MixedOrder], actual: Mapping[Hashable, list[Row]], dead: Mapping[RecordId, int]
 ) -> Comparison:
     """The newest version of every order is its row, unless it is a deletion; of equal versions any.
 
@@ -100,7 +100,7 @@ def compare_newest(
 
 
 def versions_after(
-    epochs: Mapping[int, EpochRecord], orders: Mapping[Place, MixedOrder]
+    epochs: Mapping[int, EpochRecord], orders: Mapping[RecordId, MixedOrder]
 ) -> Iterator[tuple[int, dict[int, int]]]:
     """What a table of versions shows when each of these epochs is in it: the version of each order."""
     newest: dict[int, tuple[int, bool]] = {}
@@ -126,7 +126,7 @@ def _by_key(wrong: _Wrong, expected: Mapping[Hashable, list[Row]], actual: Mappi
         wrong.add("unexpected", f"id={key}", len(actual[key]))
 
 
-def _judge_letters(wrong: _Wrong, orders: Mapping[Place, MixedOrder], dead: Mapping[Place, int]) -> None:
+def _judge_letters(wrong: _Wrong, orders: Mapping[RecordId, MixedOrder], dead: Mapping[RecordId, int]) -> None:
     for place, times in dead.items():
         order = orders.get(place)
         if order is None or not order.is_bad:
@@ -135,5 +135,5 @@ def _judge_letters(wrong: _Wrong, orders: Mapping[Place, MixedOrder], dead: Mapp
             wrong.add("duplicated", f"dead letter from {_at(place)}", times - 1)
 
 
-def _at(place: Place) -> str:
+def _at(place: RecordId) -> str:
     return f"{TOPIC}/{place[0]} offset {place[1]}"

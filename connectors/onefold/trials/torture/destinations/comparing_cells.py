@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from onefold.core import EpochRecord
 from onefold.core.invariants import Comparison
-from onefold.trials.torture.destinations.comparing import Place, Row, compare_rows
+from onefold.trials.torture.destinations.comparing import RecordId, Row, compare_rows
 from onefold.trials.workload.mixed import MixedOrder
 from onefold.trials.workload.settings import TOPIC
 
@@ -34,7 +34,7 @@ ROWS = {  # as the table has them, the key first
 
 
 def compare_newest_of_epochs(
-    epochs: Iterable[EpochRecord], orders: Mapping[Place, MixedOrder], actual: Mapping[Hashable, list[Row]]
+    epochs: Iterable[EpochRecord], orders: Mapping[RecordId, MixedOrder], actual: Mapping[Hashable, list[Row]]
 ) -> Comparison:
     """The last epoch that has an order says what its row is: the highest version that is in that epoch, and of equal
     versions the one that is last in the source; unless it is a deletion."""
@@ -46,9 +46,9 @@ def compare_newest_of_epochs(
     return compare_rows({key: rows for key, rows in expected.items() if rows}, actual)
 
 
-def _highest(epoch: EpochRecord, orders: Mapping[Place, MixedOrder]) -> dict[Place, MixedOrder]:
+def _highest(epoch: EpochRecord, orders: Mapping[RecordId, MixedOrder]) -> dict[RecordId, MixedOrder]:
     start = dict(epoch.range.start.items)
-    highest: dict[int, tuple[int, Place]] = {}
+    highest: dict[int, tuple[int, RecordId]] = {}
     for name, end in epoch.range.end.items:
         partition = int(name.removeprefix(f"{TOPIC}/"))
         for offset in range(int(start.get(name, 0)), int(end)):
@@ -60,7 +60,7 @@ def _highest(epoch: EpochRecord, orders: Mapping[Place, MixedOrder]) -> dict[Pla
 
 
 def compare_totals(
-    orders: Mapping[Place, MixedOrder], actual: Mapping[Hashable, list[Row]], *, by_partition: bool
+    orders: Mapping[RecordId, MixedOrder], actual: Mapping[Hashable, list[Row]], *, by_partition: bool
 ) -> Comparison:
     """What all orders of an account come to; with `by_partition`, all of its orders in one partition of the source."""
     of: dict[tuple[int | None, ...], list[MixedOrder]] = {}

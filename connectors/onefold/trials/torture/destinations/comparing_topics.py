@@ -12,7 +12,7 @@ from typing import Any
 
 from onefold.core.invariants import SAMPLES_MAX, Comparison
 from onefold.spark.verify.kafka_records import javas_partition
-from onefold.trials.torture.destinations.comparing import Place, Row, compare_rows
+from onefold.trials.torture.destinations.comparing import RecordId, Row, compare_rows
 from onefold.trials.torture.destinations.destination import Due, Found
 from onefold.trials.torture.destinations.kafka_reading import Written
 from onefold.trials.workload.settings import ID_HEADER, TOPIC
@@ -24,7 +24,7 @@ __all__ = ["compare_letters", "compare_sales", "disorders", "unseen"]
 class _Sale:
     """A record of the topic of sales, and where in the source its order was."""
 
-    place: Place
+    place: RecordId
     row: Row
     written: Written
 
@@ -119,5 +119,5 @@ def _json(record: Written) -> Mapping[str, Any]:
     return found
 
 
-def _at(place: Place) -> str:
+def _at(place: RecordId) -> str:
     return f"{TOPIC}/{place[0]} offset {place[1]}"

@@ -12,7 +12,7 @@ from kafka.errors import KafkaError
 
 from onefold.core import Committable, EpochRecord, LedgerEntry, OnefoldError
 from onefold.core.invariants import Comparison
-from onefold.trials.torture.destinations.comparing import Place
+from onefold.trials.torture.destinations.comparing import RecordId
 from onefold.trials.workload.mixed import MixedOrder
 
 __all__ = ["SERVER_ERRORS", "Committed", "Destination", "Due", "Found"]
@@ -24,8 +24,8 @@ SERVER_ERRORS = (OnefoldError, psycopg.Error, KafkaException, KafkaError)  # rai
 class Due:
     """What the source says, up to where the pipeline stands: orders but for refunds, and what is none."""
 
-    orders: Mapping[Place, MixedOrder]
-    unreadable: Mapping[Place, bytes]
+    orders: Mapping[RecordId, MixedOrder]
+    unreadable: Mapping[RecordId, bytes]
     epochs: tuple[EpochRecord, ...] = ()  # in their order
 
 

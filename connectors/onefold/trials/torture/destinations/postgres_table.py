@@ -9,7 +9,7 @@ from typing import ClassVar
 import psycopg
 
 from onefold.core import Committable, EpochRecord, LedgerEntry, SinkKind
-from onefold.trials.torture.destinations.comparing import Place, Row, compare_appended, compare_newest
+from onefold.trials.torture.destinations.comparing import RecordId, Row, compare_appended, compare_newest
 from onefold.trials.torture.destinations.destination import Committed, Due, Found
 from onefold.trials.torture.settings import PIPELINE
 from onefold.trials.workload.mixed import TABLES
@@ -97,7 +97,7 @@ class PostgresTable:
                 found.setdefault(row[0], []).append(tuple(row))
         return found
 
-    def _dead(self) -> dict[Place, int]:
+    def _dead(self) -> dict[RecordId, int]:
         if not self.job.has_letters_table:
             return {}
         with psycopg.connect(self.job.postgres_url, autocommit=True) as connection:

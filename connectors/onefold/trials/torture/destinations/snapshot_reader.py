@@ -9,7 +9,7 @@ import psycopg
 
 from onefold.core import EpochRecord, EpochState
 from onefold.core.invariants import Glimpse
-from onefold.trials.torture.destinations.comparing import Place, versions_after
+from onefold.trials.torture.destinations.comparing import RecordId, versions_after
 from onefold.trials.torture.settings import PIPELINE
 from onefold.trials.workload.mixed import MixedOrder
 from onefold.trials.workload.settings import TABLE, Job
@@ -66,7 +66,9 @@ class TableReader:
         whole = _rows_of_table(records[last]) if self.job.has_letters_topic else rows_whole
         self._glimpses.add(Glimpse(TABLE, last, seen - before, whole))
 
-    def glimpses(self, records: Mapping[int, EpochRecord], orders: Mapping[Place, MixedOrder]) -> tuple[Glimpse, ...]:
+    def glimpses(
+        self, records: Mapping[int, EpochRecord], orders: Mapping[RecordId, MixedOrder]
+    ) -> tuple[Glimpse, ...]:
         """All so far. Of a table of versions: exactly what the last decided epoch left?"""
         seen, self._views = self._views, {}
         for epoch, left in versions_after(records, orders) if seen else ():

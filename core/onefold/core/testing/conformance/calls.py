@@ -37,7 +37,7 @@ __all__ = [
     "ReadLedger",
     "Record",
     "Recover",
-    "Verify",
+    "Seal",
     "Write",
     "decide",
 ]
@@ -152,12 +152,12 @@ class Announce(Driver):
 
 
 @dataclass(frozen=True, slots=True)
-class Verify(Driver):
+class Seal(Driver):
     committables: Sequence[Committable]
 
     def ready(self) -> Callable[[], None]:
-        committer = self.make_sink().recover(self.pipeline)
-        return lambda: committer.verify(self.committables)
+        committer = write_through(self.make_sink().recover(self.pipeline))
+        return lambda: committer.seal(self.committables)
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,7 +59,7 @@ class Promise(enum.Enum):
         "announce: Fenced where a newer one is there, CheckpointMismatch where the same epoch has another T or range"
     )
     ANNOUNCE_DURABLE = "announce: whole or not at all when the process is killed, and durable once it has returned"
-    NOTED_WHOLE = "verify: notes that the epoch was written whole, at any moment it is killed at; again is fine"
+    NOTED_WHOLE = "seal: notes that the epoch was written whole, at any moment it is killed at; again is fine"
     COPY_DAMAGED = "commit: Damaged where the destination does not know that the epoch was begun or written whole"
     NOTHING_TO_UNDO = "abort, leftovers: nothing is listed, and nothing is taken back"
 

@@ -285,7 +285,7 @@ class ModelWriteThroughSink(ModelSink):
             new = replace(new, is_written=old.is_written)
         self.announced = new
 
-    def verify(self, committables: Sequence[Committable]) -> None:
+    def seal(self, committables: Sequence[Committable]) -> None:
         """All writers are done: from here on a copy without this note lacks rows."""
         told = self.announced
         for committable in committables:

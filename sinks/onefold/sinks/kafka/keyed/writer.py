@@ -17,7 +17,7 @@ from onefold.sinks.kafka.config import KafkaSinkConfig
 from onefold.sinks.kafka.keyed.epoch_log import TopicNotes
 from onefold.sinks.kafka.keyed.id_order import IdOrder
 from onefold.sinks.kafka.producer import RecordProducer
-from onefold.sinks.write_through import AnnouncingCommitter, Place, written
+from onefold.sinks.write_through import AnnouncingCommitter, ErrorNames, written
 
 __all__ = ["KEYED", "KeyedWriter", "keyed_committer"]
 
@@ -81,11 +81,11 @@ class KeyedWriter:
 
 def keyed_committer(settings: KafkaSinkConfig, pipeline: str) -> AnnouncingCommitter:
     """The driver's hand: it notes what was begun, written whole and completed in the ledger topic."""
-    place = Place(
+    names = ErrorNames(
         sink=settings.name,
         where=settings.where(pipeline),
         ledger=f"the topic {settings.ledger_topic(pipeline)!r}",
         target=f"the topic {settings.topic!r}",
         servers="the brokers are",
     )
-    return AnnouncingCommitter(place, TopicNotes(settings, pipeline), settings.ids.columns)
+    return AnnouncingCommitter(names, TopicNotes(settings, pipeline), settings.ids.columns)

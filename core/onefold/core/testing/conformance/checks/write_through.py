@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from onefold.core.checks import present
 from onefold.core.contract import Decided, EpochState, SinkKind, WriteThrough
@@ -18,7 +19,7 @@ from onefold.core.testing.conformance.checks.sharing import rows_show_however_th
 from onefold.core.testing.conformance.checks.write_through_crashes import (
     announce_can_be_cut_anywhere,
     opening_can_be_cut_anywhere,
-    verify_and_commit_can_be_cut_anywhere,
+    seal_and_commit_can_be_cut_anywhere,
     writers_can_be_cut_anywhere,
 )
 from onefold.core.testing.conformance.checks.write_through_steps import begun, epochs, expect_told, rewritten
@@ -149,7 +150,7 @@ def a_copy_that_lacks_the_epoch_is_damage(subject: Subject) -> None:
     with subject.book.holding(Promise.COPY_DAMAGED, "commit") as held:
         for committer in (bench.committer, bench.elsewhere()):
             expected = "WorkLost: the destination was never told of the epoch"
-            held.expect_raises(WorkLost, lambda c=committer: c.verify(named), expected)
+            held.expect_raises(WorkLost, partial(write_through(committer).seal, named), expected)
             expected = "Damaged: the destination was never told of the epoch"
             held.expect_raises(Damaged, lambda c=committer: c.commit(decided, named), expected)
         write_through(bench.committer).announce(record)
@@ -157,7 +158,7 @@ def a_copy_that_lacks_the_epoch_is_damage(subject: Subject) -> None:
             expected = "Damaged: nobody has noted that the epoch was written whole"
             held.expect_raises(Damaged, lambda c=committer: c.commit(decided, named), expected)
             committer.commit(decided, [])
-        bench.committer.verify(named)
+        write_through(bench.committer).seal(named)
         for committer in (bench.committer, bench.elsewhere()):
             committer.commit(decided, named)
     bench.close()
@@ -177,7 +178,7 @@ WRITE_THROUGH = Kind(
         a_copy_that_lacks_the_epoch_is_damage,
         announce_can_be_cut_anywhere,
         writers_can_be_cut_anywhere,
-        verify_and_commit_can_be_cut_anywhere,
+        seal_and_commit_can_be_cut_anywhere,
         record_can_be_cut_anywhere,
         bind_can_be_cut_anywhere,
         opening_can_be_cut_anywhere,

@@ -8,7 +8,7 @@ from functools import partial
 
 from onefold.core.contract import Announcement, Decided, EpochRecord, EpochState
 from onefold.core.protocol.committer_kinds import write_through
-from onefold.core.testing.conformance.calls import Abandon, Announce, Commit, Prepare, Verify, Write
+from onefold.core.testing.conformance.calls import Abandon, Announce, Commit, Prepare, Seal, Write
 from onefold.core.testing.conformance.checks.crashes import cut_opening
 from onefold.core.testing.conformance.checks.write_through_steps import (
     announced,
@@ -26,7 +26,7 @@ from onefold.core.testing.conformance.workbench import Workbench
 __all__ = [
     "announce_can_be_cut_anywhere",
     "opening_can_be_cut_anywhere",
-    "verify_and_commit_can_be_cut_anywhere",
+    "seal_and_commit_can_be_cut_anywhere",
     "writers_can_be_cut_anywhere",
 ]
 
@@ -70,20 +70,20 @@ def writers_can_be_cut_anywhere(subject: Subject) -> None:
     bench.close()
 
 
-def verify_and_commit_can_be_cut_anywhere(subject: Subject) -> None:
+def seal_and_commit_can_be_cut_anywhere(subject: Subject) -> None:
     bench = Workbench(subject)
     mine = epochs(bench, 1)
-    for call in ("verify", "commit"):
+    for call in ("seal", "commit"):
         for strike in subject.striker.each(call):
             record = begun(bench, mine)
             work = bench.prepare(bench.task(record.epoch))
             named = [work.committable]
             decided = Decided(replace(record, state=EpochState.DECIDED, manifest=tuple(named)))
             if call == "commit":
-                bench.committer.verify(named)
+                write_through(bench.committer).seal(named)
             with subject.book.holding(Promise.NOTED_WHOLE, call) as held:
                 made: dict[str, Call] = {
-                    "verify": Verify(subject.make_sink, bench.pipeline, named),
+                    "seal": Seal(subject.make_sink, bench.pipeline, named),
                     "commit": Commit(subject.make_sink, bench.pipeline, decided, named),
                 }
                 strike.run(made[call])

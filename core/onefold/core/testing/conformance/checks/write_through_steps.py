@@ -25,7 +25,7 @@ class WriteThroughEpochs(TwoPhaseEpochs):
         return replace(TwoPhaseEpochs.open(self), write_through=(self.bench.sink.name,))
 
     def decide(self, record: EpochRecord, works: Sequence[Work]) -> Decided:
-        self.bench.insist(lambda: self.bench.committer.verify([work.committable for work in works]))
+        self.bench.insist(lambda: write_through(self.bench.committer).seal([work.committable for work in works]))
         return TwoPhaseEpochs.decide(self, record, works)
 
 
