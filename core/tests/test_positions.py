@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onefold.core import ConfigError, InternalError, Positions, Range, Relation
+from onefold.core.job.offset_json import format_offsets, parse_offsets
 
 offsets = st.dictionaries(st.sampled_from(["t/0", "t/1", "u/0"]), st.integers(0, 3))
 
@@ -57,34 +58,34 @@ def test_unsorted_positions_cannot_be_made() -> None:
 
 
 def test_the_offset_log_of_kafka_sources_becomes_topic_and_partition() -> None:
-    found = Positions.from_spark(['{"orders": {"1": 3, "0": 17}}', None, '{"bills": {"0": 2}}'])
+    found = parse_offsets(['{"orders": {"1": 3, "0": 17}}', None, '{"bills": {"0": 2}}'])
     assert found == Positions.of({"bills/0": 2, "orders/0": 17, "orders/1": 3})
     assert found.topics() == {"bills": {0: 2}, "orders": {0: 17, 1: 3}}
-    assert found.to_kafka_json() == '{"bills":{"0":2},"orders":{"0":17,"1":3}}'
+    assert format_offsets(found) == '{"bills":{"0":2},"orders":{"0":17,"1":3}}'
 
 
 def test_what_tells_a_topic_from_another_of_its_name_goes_along_and_is_no_position() -> None:
     text = '{"orders": {"0": 17, "epochs": "0:5", "id": "Sx2"}}'
-    found = Positions.from_spark([text])
+    found = parse_offsets([text])
     assert found.items == (("orders/0", 17),)
     assert found.topic_ids() == {"orders": "Sx2"}
     assert Positions.from_json(found.to_json()).marks == found.marks
-    assert json.loads(found.to_kafka_json()) == json.loads(text)
+    assert json.loads(format_offsets(found)) == json.loads(text)
     assert found.differences(Positions.from_flat({"orders/0": 17, "orders/id": "new"})) == (
         "orders is the topic Sx2, not new"
     )
-    assert Positions.from_spark(['{"a": {"id": "x"}}', '{"a": {"0": "x"}}']).marks == ()  # other sources' own
+    assert parse_offsets(['{"a": {"id": "x"}}', '{"a": {"0": "x"}}']).marks == ()  # other sources' own
 
 
 def test_the_offset_log_of_other_sources_keeps_its_path() -> None:
-    found = Positions.from_spark(['{"logOffset": 4}', '"token"', "[1, 2]", "7"])
+    found = parse_offsets(['{"logOffset": 4}', '"token"', "[1, 2]", "7"])
     assert found == Positions.of({"#0/logOffset": 4, "#1": "token", "#2": "[1, 2]", "#3": 7})
     assert found.topics() == {}
 
 
 def test_two_sources_that_read_one_topic_are_refused() -> None:
     with pytest.raises(ConfigError, match="'t/0'"):
-        Positions.from_spark(['{"t": {"0": 1}}', '{"t": {"0": 2}}'])
+        parse_offsets(['{"t": {"0": 1}}', '{"t": {"0": 2}}'])
 
 
 def test_differences_name_the_partitions_and_stop_at_the_limit() -> None:

@@ -23,6 +23,7 @@ from onefold.core import (
     Range,
     SinkKind,
 )
+from onefold.core.job.offset_json import parse_offsets
 from onefold.core.protocol.binding import UNBOUND
 from onefold.core.protocol.effects import EpochRequest, StoreFacts
 from onefold.core.protocol.recovery import (
@@ -273,7 +274,7 @@ def test_a_checkpoint_beyond_the_record_was_written_for_a_destination_that_is_go
 def delta(version: int, index: int) -> Positions:
     """Positions that go on while one of their numbers goes back."""
     text = f'{{"reservoirId":"x","reservoirVersion":{version},"index":{index}}}'
-    return Positions.from_flat(dict(Positions.from_spark([text]).items) | {"#query": "q"})
+    return Positions.from_flat(dict(parse_offsets([text]).items) | {"#query": "q"})
 
 
 def test_positions_that_are_not_kafkas_have_no_order_so_that_none_of_them_is_truncated() -> None:

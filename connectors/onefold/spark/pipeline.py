@@ -14,6 +14,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from onefold.clients import exposure
 from onefold.core import ConfigError, EpochRecord, Fenced, Guarantee, OnefoldError, Positions, Sink
+from onefold.core.job.offset_json import format_offsets
 from onefold.core.job.session import PATIENCE_S, check_pipeline_name
 from onefold.core.protocol.effects import StoreFacts
 from onefold.core.protocol.epoch import Initial, Outcome, Started
@@ -273,7 +274,7 @@ class Pipeline:
         self._group = source.group_positions()
         if source.reader == "spark":
             return read_through_spark(spark, source, facts.frozen or started.start, started.start)
-        until = {} if started.until is None else {"until": started.until.to_kafka_json()}
+        until = {} if started.until is None else {"until": format_offsets(started.until)}
         frozen = {**source.options(started.start), **until, **options}
         try:
             return spark.readStream.format("onefold_kafka").options(**frozen).load()

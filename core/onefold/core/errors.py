@@ -1,19 +1,19 @@
 """Everything onefold raises on purpose.
 
     OnefoldError
-    ├── ConfigError            a setting is wrong or does not fit the servers: mend it, start again
+    ├── ConfigError            a setting is wrong or does not fit the servers: correct it and start again
     │   └── SchemaMismatch     the rows and the destination's table do not fit together
     ├── Retriable              nothing took effect: the same call may be sent again
-    │   ├── OutOfResources     a server has no slot, connection or disk to spare: it takes a while until it has
+    │   ├── OutOfResources     a server has no free slot, connection or disk: wait longer
     │   └── WorkLost           prepared work is gone before the decision: the epoch's writers must run again
-    ├── InDoubt                the call may or may not have taken effect: only asking again can tell
-    └── Terminal               asking again cannot help
+    ├── InDoubt                the call may or may not have taken effect: only a second call can tell
+    └── Terminal               a second call cannot help
         ├── Fenced             a newer generation of this pipeline exists: this process must stop for good
-        ├── CheckpointMismatch Spark's checkpoint, the store and the sinks tell different stories
-        ├── DataLoss           records are gone, or were passed over, before they reached the destination
+        ├── CheckpointMismatch the query's checkpoint, the store and the sinks do not agree about what was written
+        ├── DataLoss           records were deleted or skipped before they reached the destination
         ├── Damaged            an epoch was decided, and a part of it can no longer be committed
         ├── BadRecord          a source record cannot be read as its schema says
-        └── InternalError      a rule of onefold's own was broken: a defect, in onefold or in a connector
+        └── InternalError      an internal check failed: a defect of onefold or of a connector
 
 Every message says what happened, to which epoch, partition or transaction, and what to do.
 """
@@ -38,7 +38,7 @@ __all__ = [
 
 
 class OnefoldError(Exception):
-    """The root of the tree above. `exit_code` is what a process that dies of it should return."""
+    """The root of the tree above. `exit_code` is the exit status of a process that ends with this error."""
 
     exit_code = 1
 

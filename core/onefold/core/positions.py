@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from onefold.core.errors import ConfigError, InternalError
+from onefold.core.errors import InternalError
 
 __all__ = ["Positions", "Range", "Relation"]
 
@@ -16,8 +16,8 @@ Offset = int | str
 # What stands beside a topic's partitions, `orders/id` beside `orders/0`: no position, but what it is a position in.
 TOPIC_ID = "id"  # which topic of that name (KIP-516): one that is deleted and made anew has another
 LEADER_EPOCHS = "epochs"  # under which leaders the offsets were found (KIP-101), as `0:5 1:7`; for their source only
-FROM = "from"  # where the stream that these offsets are of began, as `0:0 1:70`: Spark logs it of no Python source
-_MARKS = (TOPIC_ID, LEADER_EPOCHS, FROM)
+FROM = "from"  # where the stream that these offsets are of began, as `0:0 1:70`
+MARKS = (TOPIC_ID, LEADER_EPOCHS, FROM)
 _SETTING = "#starting_offsets"  # and beside a pipeline's first positions: the setting that they were found by
 
 
@@ -27,7 +27,7 @@ class Relation(enum.Enum):
     SAME = "same"
     BEHIND = "behind"  # at least one partition is earlier: records would be read again
     AHEAD = "ahead"  # none earlier, at least one later: records would be passed over
-    UNORDERED = "unordered"  # they differ, and nobody can tell which is later: only Kafka's offsets are known to grow
+    UNORDERED = "unordered"  # they differ, and have no order: only the offsets of topics are known to grow
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,47 +70,14 @@ class Positions:
         marks = {name: str(value) for name, value in values.items() if _is_mark(name)}
         return cls.of({name: value for name, value in values.items() if name not in marks}, marks)
 
-    @classmethod
-    def from_spark(cls, offsets: Iterable[str | None]) -> Positions:
-        """The positions that Spark's offset log holds: one JSON text for each source, None where it has no data.
-
-        `{"orders": {"0": 17}}`, the form of `onefold_kafka` and of Spark's own Kafka connector, becomes
-        `orders/0`; any other JSON keeps its path behind the source's number: `#1/logOffset`.
-        """
-        flat: dict[str, Offset] = {}
-        for number, text in enumerate(offsets):
-            if text is None:
-                continue
-            value = json.loads(text)
-            for name, offset in _leaves(value, "" if _is_kafka(value) else f"#{number}"):
-                if name in flat:
-                    raise ConfigError(
-                        f"two sources of this query read {name!r}, so its positions are ambiguous: "
-                        "read the topic once and use the DataFrame twice"
-                    )
-                flat[name] = offset
-        return cls.from_flat(flat)
-
     def topics(self) -> dict[str, dict[int, int]]:
-        """The Kafka partitions among these positions: `{"orders": {0: 17}}`."""
+        """The topics' partitions among these positions: `{"orders": {0: 17}}`."""
         found: dict[str, dict[int, int]] = {}
         for name, offset in self.items:
             topic, _, partition = name.rpartition("/")
             if topic and not topic.startswith("#") and partition.isdigit() and isinstance(offset, int):
                 found.setdefault(topic, {})[int(partition)] = offset
         return found
-
-    def to_kafka_json(self) -> str:
-        """The form that Kafka sources take as `startingOffsets`: `{"orders": {"0": 17}}`, the marks among them."""
-        topics: dict[str, dict[str, Offset]] = {
-            topic: {str(p): o for p, o in sorted(partitions.items())}
-            for topic, partitions in sorted(self.topics().items())
-        }
-        for name, mark in self.marks:
-            topic, _, kind = name.rpartition("/")
-            if topic:
-                topics.setdefault(topic, {})[kind] = mark
-        return json.dumps(topics, separators=(",", ":"))
 
     def relation_to(self, other: Positions) -> Relation:
         """How these positions lie to `other`, partition by partition."""
@@ -200,32 +167,9 @@ class Range:
         return self.start.relation_to(self.end) is Relation.SAME
 
 
-def _is_kafka(value: object) -> bool:
-    return (
-        isinstance(value, dict)
-        and bool(value)
-        and all(
-            isinstance(partitions, dict)
-            and partitions.keys() - {*_MARKS}
-            and all(isinstance(o, str if name in _MARKS else int) for name, o in partitions.items())
-            for partitions in value.values()
-        )
-    )
-
-
 def _is_mark(name: str) -> bool:
     """Names with a number sign are other sources' own, whatever they end in."""
     if name == _SETTING:
         return True
     topic, _, last = name.rpartition("/")
-    return bool(topic) and last in _MARKS and not topic.startswith("#")
-
-
-def _leaves(value: object, path: str) -> Iterable[tuple[str, Offset]]:
-    if isinstance(value, dict):
-        for key, inner in value.items():
-            yield from _leaves(inner, f"{path}/{key}" if path else str(key))
-    elif isinstance(value, int | str):
-        yield path, value
-    else:
-        yield path, json.dumps(value, sort_keys=True)
+    return bool(topic) and last in MARKS and not topic.startswith("#")

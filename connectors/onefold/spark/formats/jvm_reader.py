@@ -16,6 +16,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from onefold.core import ConfigError, Positions
+from onefold.core.job.offset_json import format_offsets
 from onefold.spark.runtime.failures import from_spark
 from onefold.spark.runtime.workers import freeze_imports, is_guarded
 
@@ -73,7 +74,7 @@ def _options(source: KafkaSource, known: Positions, start: Positions) -> dict[st
     }
     options = {
         "kafka.bootstrap.servers": source.bootstrap_servers,
-        "startingOffsets": OffsetSnapshot(every).positions().to_kafka_json(),
+        "startingOffsets": format_offsets(OffsetSnapshot(every).positions()),
         "failOnDataLoss": "true",
         "includeHeaders": "true",
     }

@@ -11,6 +11,7 @@ from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 
 from onefold.core import ConfigError, Positions, Retriable
+from onefold.core.job.offset_json import parse_offsets
 from onefold.core.job.offset_log import query_id_of
 from onefold.core.job.query import Running, RunningQuery
 
@@ -51,7 +52,7 @@ def running_batch(spark: SparkSession, query: RunningQuery) -> Running:
     def positions(progress: Any) -> Positions:
         found = [progress.get(sources.apply(number)) for number in range(sources.size())]
         texts = [offset.get().json() if offset.isDefined() else None for offset in found]
-        return Positions.from_spark(texts).without_begun()
+        return parse_offsets(texts).without_begun()
 
     return Running(positions(context.startOffsets()), positions(context.endOffsets()))
 

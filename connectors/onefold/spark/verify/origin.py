@@ -16,6 +16,7 @@ from pyspark.sql.types import LongType
 
 from onefold.core import EpochRecord, EpochState, Positions
 from onefold.core.invariants import ADOPTED
+from onefold.core.job.offset_json import format_offsets
 from onefold.sources.kafka import KafkaSource
 from onefold.sources.kafka.formats.columns import POSITION_COLUMNS
 from onefold.spark.dedup.deduplication import deduplicate, widened
@@ -142,7 +143,7 @@ def read_source(spark: SparkSession, source: KafkaSource, start: Positions, end:
 
 def _bounded(source: KafkaSource, start: Positions, end: Positions) -> dict[str, str]:
     """The options of a batch read between two positions: a stream's limits are none of its."""
-    options = {**source.options(start), "endingOffsets": end.to_kafka_json()}
+    options = {**source.options(start), "endingOffsets": format_offsets(end)}
     if source.on_error != "fail":
         options |= {"onError": "skip", "badRecordsMax": str(2**62)}  # of all epochs together
     return {

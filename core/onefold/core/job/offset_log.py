@@ -10,6 +10,7 @@ import json
 from collections.abc import Sequence
 
 from onefold.core.errors import CheckpointMismatch, ConfigError
+from onefold.core.job.offset_json import parse_offsets
 from onefold.core.positions import Positions, Relation
 from onefold.core.protocol.asking import Protocol, insist
 from onefold.core.protocol.effects import ListFolder, ReadFile
@@ -97,7 +98,7 @@ def first_start(root: str, batch_id: int, end: Positions) -> Protocol[Positions]
             break
         _version, _, body = text.partition("\n")
         try:
-            found = Positions.from_spark([body])
+            found = parse_offsets([body])
         except ValueError:  # another kind of source keeps another kind of log there
             continue
         logged |= {name: offset for name, offset in found.items if not name.startswith("#")}
@@ -130,4 +131,4 @@ def _parse(text: str, path: str) -> Positions:
             " spark.sql.streaming.queryEvolution.enableSourceEvolution=false and start with a new checkpoint"
         )
     _metadata, *sources = rest.strip("\n").split("\n")
-    return Positions.from_spark([None if line in ("-", "") else line for line in sources])
+    return parse_offsets([None if line in ("-", "") else line for line in sources])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cache
 
 from onefold.core.errors import Retriable
+from onefold.core.job.offset_json import format_offsets, parse_offsets
 from onefold.core.positions import FROM, Positions
 
 __all__ = ["ROOT", "Checkpoint"]
@@ -34,19 +35,19 @@ class Checkpoint:
         self._plan(batch, end)
 
     def plan_of_sparks_own(self, batch: int, end: Positions, start: Positions) -> None:
-        self.files.setdefault(START, f"v1\n{start.to_kafka_json()}")
+        self.files.setdefault(START, f"v1\n{format_offsets(start)}")
         self._plan(batch, end)
 
     def _plan(self, batch: int, end: Positions) -> None:
-        text = f"v1\n{{}}\n{end.to_kafka_json()}"
+        text = f"v1\n{{}}\n{format_offsets(end)}"
         if self.files.setdefault(f"{OFFSETS}{batch}", text) != text:
             raise Retriable(f"batch {batch} was planned by another process")
 
     def replace(self, batch: int, end: Positions) -> None:
         """The same batch with another end; where its stream began stays."""
         path = f"{OFFSETS}{batch}"
-        begun = Positions.from_spark([self.files[path].splitlines()[-1]]).marks
-        self.files[path] = f"v1\n{{}}\n{Positions.of(end.items, begun).to_kafka_json()}"
+        begun = parse_offsets([self.files[path].splitlines()[-1]]).marks
+        self.files[path] = f"v1\n{{}}\n{format_offsets(Positions.of(end.items, begun))}"
 
     def commit(self, batch: int) -> None:
         self.files[f"{COMMITS}{batch}"] = "v1\n{}"
@@ -67,7 +68,7 @@ class Checkpoint:
         if START in self.files:
             return _end(self.files[START])
         first = self.files.get(f"{OFFSETS}0")
-        return None if first is None else Positions.from_spark([first.splitlines()[-1]]).begun()
+        return None if first is None else parse_offsets([first.splitlines()[-1]]).begun()
 
     @property
     def commits(self) -> set[int]:
@@ -85,4 +86,4 @@ class Checkpoint:
 
 @cache
 def _end(text: str) -> Positions:
-    return Positions.from_spark([text.splitlines()[-1]]).without_begun()
+    return parse_offsets([text.splitlines()[-1]]).without_begun()

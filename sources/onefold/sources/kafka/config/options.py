@@ -9,6 +9,7 @@ from typing import Any
 
 from onefold.clients.kafka.librdkafka import near
 from onefold.core.errors import ConfigError
+from onefold.core.job.offset_json import format_offsets
 from onefold.core.positions import Positions
 from onefold.sources.kafka.config.model import KafkaSourceConfig
 from onefold.sources.kafka.planning import starting
@@ -64,7 +65,7 @@ def spark_options(config: KafkaSourceConfig, positions: Positions | None) -> dic
         elif value != of.default:
             options[name] = _text(of, value)
     if positions is not None:
-        options |= {"startingOffsets": positions.to_kafka_json(), "frozen": "true"}
+        options |= {"startingOffsets": format_offsets(positions), "frozen": "true"}
         options.pop("commitToGroup", None)  # the pipeline tells the group itself
     return {f"{_HIDDEN}{name}" if _SECRET.search(name) else name: text for name, text in options.items()}
 

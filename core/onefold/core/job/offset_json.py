@@ -1,0 +1,68 @@
+"""Positions as JSON by topic, `{"orders": {"0": 17}}`: a query's checkpoint logs it, and sources of topics take it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+
+from onefold.core.errors import ConfigError
+from onefold.core.positions import MARKS, Offset, Positions
+
+__all__ = ["format_offsets", "parse_offsets"]
+
+
+def parse_offsets(texts: Iterable[str | None]) -> Positions:
+    """The positions of a query whose sources log these texts: one JSON text a source, None where it has no data.
+
+    `{"orders": {"0": 17}}` becomes `orders/0`, with the topic's marks. Any other JSON keeps its path behind the
+    source's number: `#1/logOffset`. Raises ConfigError where two sources read one partition.
+    """
+    flat: dict[str, Offset] = {}
+    for number, text in enumerate(texts):
+        if text is None:
+            continue
+        value = json.loads(text)
+        for name, offset in _leaves(value, "" if _is_by_topic(value) else f"#{number}"):
+            if name in flat:
+                raise ConfigError(
+                    f"two sources of this query read {name!r}, so its positions are ambiguous: "
+                    "read the topic once and use the DataFrame twice"
+                )
+            flat[name] = offset
+    return Positions.from_flat(flat)
+
+
+def format_offsets(positions: Positions) -> str:
+    """The topics' positions as JSON by topic, with their marks; positions of other sources are left out."""
+    topics: dict[str, dict[str, Offset]] = {
+        topic: {str(p): o for p, o in sorted(partitions.items())}
+        for topic, partitions in sorted(positions.topics().items())
+    }
+    for name, mark in positions.marks:
+        topic, _, kind = name.rpartition("/")
+        if topic:
+            topics.setdefault(topic, {})[kind] = mark
+    return json.dumps(topics, separators=(",", ":"))
+
+
+def _is_by_topic(value: object) -> bool:
+    return (
+        isinstance(value, dict)
+        and bool(value)
+        and all(
+            isinstance(partitions, dict)
+            and partitions.keys() - {*MARKS}
+            and all(isinstance(o, str if name in MARKS else int) for name, o in partitions.items())
+            for partitions in value.values()
+        )
+    )
+
+
+def _leaves(value: object, path: str) -> Iterable[tuple[str, Offset]]:
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _leaves(inner, f"{path}/{key}" if path else str(key))
+    elif isinstance(value, int | str):
+        yield path, value
+    else:
+        yield path, json.dumps(value, sort_keys=True)
