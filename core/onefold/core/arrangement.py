@@ -1,4 +1,4 @@
-"""How the rows of an epoch are shared out among writers, so that each sink gets them as it needs them."""
+"""How an epoch's rows are partitioned and ordered among writers, so that each sink gets them as it needs them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Arrangement:
         return bool(self.partition_by or self.order_by)
 
     def joined(self, other: Arrangement) -> Arrangement | None:
-        """One that suits whoever needs either; None if there is none."""
+        """An arrangement that satisfies both; None if there is none."""
         if self.in_place or other.in_place:
             return None if self.moves_rows or other.moves_rows else Arrangement(in_place=True)
         common = tuple(name for name in self.partition_by if name in other.partition_by)
@@ -50,7 +50,7 @@ class Pass:
 
 
 def needed_by(sink: Sink) -> Arrangement:
-    """What a sink says. Only after `open`: it may depend on what its server can do."""
+    """The arrangement that a sink needs. Only after `open`: it may depend on what its server can do."""
     return Arrangement(
         partition_by=sink.partition_by() if isinstance(sink, Partitioned) else (),
         order_by=sink.order_by() if isinstance(sink, Ordered) else (),
@@ -59,7 +59,7 @@ def needed_by(sink: Sink) -> Arrangement:
 
 
 def passes(sinks: Sequence[Sink]) -> list[Pass]:
-    """The sinks in as few passes over an epoch's rows as their needs allow: one, unless they contradict each other."""
+    """Group the sinks into as few passes over an epoch's rows as their needs allow: one, unless they contradict."""
     made: list[Pass] = []
     for sink in sinks:
         need = needed_by(sink)

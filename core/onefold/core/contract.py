@@ -46,7 +46,7 @@ __all__ = [
 
 
 class SinkKind(enum.Enum):
-    """What kind of promise a sink's prepare makes; the protocol treats each as what it is."""
+    """What a sink's `prepare` promises. The protocol handles each kind by its own rules."""
 
     TWO_PHASE = "two-phase"  # prepare really prepares; commit can only succeed or be repeated
     LAST_RESOURCE = "last-resource"  # merge, ledger row and decision are one transaction of the store's database
@@ -56,7 +56,7 @@ class SinkKind(enum.Enum):
 class EpochState(enum.Enum):
     """OPEN -> DECIDED -> COMPLETE, or OPEN -> GIVEN_UP, or DECIDED -> DAMAGED.
 
-    An epoch that writes through is never given up, since its rows may show already: it is run again, as it was.
+    An epoch that writes through is never given up, since its rows may be visible: it runs again, unchanged.
     """
 
     OPEN = "open"
@@ -70,7 +70,7 @@ class EpochState(enum.Enum):
 class Guarantee:
     """What a sink promises as it is set up now, which `mode` it runs in, and under which conditions.
 
-    `prepared_s` is how long what is prepared lives at most; None: until somebody ends it.
+    `prepared_s` is the longest time that prepared work lives; None: until it is committed or aborted.
     """
 
     mode: str
@@ -82,7 +82,7 @@ class Guarantee:
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """Which incarnation of a pipeline: the number and the random token are compared together."""
+    """One start of a pipeline. Comparisons use the number and the random token together."""
 
     pipeline: str
     number: int
@@ -100,7 +100,7 @@ class TaskId:
     attempt: uuid.UUID
 
     def another_attempt(self) -> TaskId:
-        """The same task under a fresh attempt id: stage retries restart Spark's own attempt numbers."""
+        """The same task under a fresh attempt id: a runtime may start its own attempt numbers again."""
         return replace(self, attempt=uuid.uuid4())
 
 
@@ -122,9 +122,9 @@ class Committable:
 
 @dataclass(frozen=True, slots=True)
 class EpochRecord:
-    """One epoch as the store has it. Batch and query id are Spark's: for people, never for matching ranges.
+    """One epoch as the store has it. Batch and query id are the runtime's: they never identify a range.
 
-    `write_through` are those of `sinks` that write through.
+    `write_through` names those of `sinks` that write through.
     """
 
     pipeline: str
@@ -147,7 +147,7 @@ class EpochRecord:
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """An epoch past its commit point. Only a store hands these out, and only this can be committed."""
+    """An epoch past its commit point. Only a store makes these, and sinks commit nothing else."""
 
     record: EpochRecord
 
@@ -171,9 +171,9 @@ class CommittedPart:
 
 @dataclass(frozen=True, slots=True)
 class Announcement:
-    """What a write-through destination was told before an epoch's first row came: parts of it may show since then.
+    """The note that a write-through destination gets before an epoch's first row: from then on rows may be visible.
 
-    `is_written` once all of its writers were done: an older copy of the destination lacks that note.
+    `seal` sets `is_written` when all writers are done. An older copy of the destination lacks that.
     """
 
     epoch: int
@@ -185,9 +185,9 @@ class Announcement:
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """Who a destination takes work from: the drivers of one store, and of them those of this generation.
+    """The one store and generation from whose drivers a destination accepts work.
 
-    `takes_over` where the user said that the row of another store is to become this one's.
+    With `takes_over`, on the user's word, it also replaces the binding of another store.
     """
 
     store_id: str
@@ -197,10 +197,11 @@ class Binding:
 
 @dataclass(frozen=True, slots=True)
 class LedgerEntry:
-    """What a destination itself says of a pipeline: the last epoch completed there, and what it has beyond it.
+    """A pipeline's ledger row in a destination: the last epoch completed there, and what the destination has beyond.
 
-    `generation` and `store_id` are those that bound the row last; no store: nobody has. Epoch 0 stands for none
-    completed: the row is bound, or there are members of a first epoch whose commit was cut short, or an announcement.
+    `generation` and `store_id` are those of the last `bind`; an empty `store_id` means that nothing bound the row.
+    Epoch 0 means that no epoch is complete: the row is only bound, or a first epoch is announced or partly committed.
+    `members` are the committed parts of epochs beyond the row.
     """
 
     epoch: int
@@ -227,19 +228,19 @@ class SinkWriter(Protocol):
 
 
 class Committer(Protocol):
-    """The driver's hand in the destination. Every call is idempotent, from any process, also after a crash.
+    """The driver's side of a sink. Every call is idempotent, from any process, also after a crash.
 
-    Calls raise `Retriable` where nothing took effect, `InDoubt` where that is unknown, `Terminal` where asking
-    again cannot help.
+    Calls raise `Retriable` where nothing took effect, `InDoubt` where that is unknown, `Terminal` where a second call
+    cannot help.
     """
 
     def verify(self, committables: Sequence[Committable]) -> None:
-        """All still there, with enough life left; else raises `WorkLost`."""
+        """Check that all of it is still there and lives long enough to be committed. Raises `WorkLost`."""
         ...
 
     def commit(self, decided: Decided, committables: Sequence[Committable]) -> None:
-        """Make them visible, or find that they are. Raises `Damaged` if one never can be, and only then, once all the
-        others are visible: nobody asks again, and what is still prepared will be swept."""
+        """Make them visible, or find that they are. Raises `Damaged` if one can never be committed, after it has made
+        all the others visible: there is no second call, and the sweep removes what is still prepared."""
         ...
 
     def abort(self, committables: Sequence[Committable]) -> None:
@@ -253,15 +254,15 @@ class Committer(Protocol):
     def ledger(self) -> LedgerEntry | None: ...
 
     def bind(self, binding: Binding) -> None:
-        """Make the ledger row that generation's, as `protocol.binding.bound` says; it stands where it stood.
+        """Bind the ledger row to that generation, as `protocol.binding.bound` says; its epoch and positions stay.
 
-        A compare-and-set: what an older generation announces or records after it is refused, whatever it has read.
+        A compare-and-set: from then on the sink refuses what an older generation announces or writes to the ledger.
         Raises `Fenced` where a newer generation has the row, `CheckpointMismatch` where another store has it.
         """
         ...
 
     def write_ledger(self, entry: LedgerEntry) -> None:
-        """Write the ledger row. Epoch and generation only grow, each by itself: else raises `Fenced`."""
+        """Write the ledger row. Raises `Fenced` where its epoch or its generation would become smaller."""
         ...
 
     def close(self) -> None: ...
@@ -291,15 +292,15 @@ class LastResource(Committer, Protocol):
 
 @runtime_checkable
 class WriteThrough(Committer, Protocol):
-    """A committer whose writers' rows show at once, under the epoch's T: the same again however often they run.
+    """A committer whose writers' rows are visible at once, under the epoch's T. To write them again changes nothing.
 
     The coordinator calls `seal` in the place of `verify`. `commit` finds that the epoch was sealed, or raises
     `Damaged`. `verify`, `abort` and `leftovers` have nothing to do.
     """
 
     def announce(self, record: EpochRecord) -> None:
-        """Note the epoch beside the ledger row, before its first writer runs. Epoch and generation only grow, also
-        those of the row: else `Fenced`; and `CheckpointMismatch` where the same epoch has another T."""
+        """Note the epoch beside the ledger row, before its first writer runs. Raises `Fenced` where epoch or generation
+        is below the row's or the last note's, `CheckpointMismatch` where the same epoch has another T."""
         ...
 
     def seal(self, committables: Sequence[Committable]) -> None:
@@ -310,10 +311,10 @@ class WriteThrough(Committer, Protocol):
 
 @runtime_checkable
 class Counting(Committer, Protocol):
-    """A committer whose destination compares rows by numbers that they bring, and drops those that are not above."""
+    """A committer whose destination compares rows by numbers in them, and drops a row whose number is not higher."""
 
     def counted(self) -> Mapping[str, Collection[Positions]]:
-        """Up to where other pipelines, by name, wrote there; none where the numbers are no offsets of a topic."""
+        """How far other pipelines wrote there, by their names; empty where the numbers are not a topic's offsets."""
         ...
 
 
@@ -350,16 +351,16 @@ class Sink(Protocol):
 
 @runtime_checkable
 class Partitioned(Sink, Protocol):
-    """A sink that cannot take equal values of some columns from two writers at once."""
+    """A sink that needs all rows with equal values of some columns from one writer."""
 
     def partition_by(self) -> tuple[str, ...]:
-        """The columns by which rows are to be shared out among the writers; none where it makes no difference."""
+        """The columns by which rows are partitioned among the writers; none where any writer may take any row."""
         ...
 
 
 @runtime_checkable
 class Ordered(Partitioned, Protocol):
-    """A sink whose writers take the rows that are shared out to them in an order, however many they are."""
+    """A sink whose writers need the rows of their partition in an order."""
 
     def order_by(self) -> tuple[str, ...]:
         """The columns by which a writer's rows of equal `partition_by` ascend; none where it makes no difference."""
@@ -368,17 +369,17 @@ class Ordered(Partitioned, Protocol):
 
 @runtime_checkable
 class InPlace(Sink, Protocol):
-    """A sink whose user sees to it that the rows come as its writers need them."""
+    """A sink whose user may promise that rows arrive partitioned and in order."""
 
     def in_place(self) -> bool:
-        """Whether that is so: then nothing moves rows from one task to another, or sorts them, on their way to it."""
+        """Whether the user promised it: then the runtime neither shuffles nor sorts rows for this sink."""
         ...
 
 
 @runtime_checkable
 class Identifying(Sink, Protocol):
-    """A sink that is written through, whose settings decide which rows are the same when an epoch is written again."""
+    """A write-through sink whose settings decide which rows are equal when an epoch is written again."""
 
     def identity(self) -> str:
-        """These settings as text, the same in every process. An epoch that was begun runs again with the same only."""
+        """These settings as text, the same in every process. A begun epoch runs again only with the same text."""
         ...

@@ -1,7 +1,7 @@
-"""Whether offsets that a destination compares rows by still count in the same topic.
+"""Checks that offsets by which a destination compares rows are still those of the same topic.
 
-A destination that takes a lower number for a repeat, or for an older version, takes all of a topic for that which was
-made anew, and counts from 0 again.
+A destination that drops rows with lower numbers would drop all rows of a topic that was deleted and made anew, since
+its offsets begin at 0 again.
 """
 
 from __future__ import annotations

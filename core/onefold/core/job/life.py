@@ -1,4 +1,4 @@
-"""A pipeline's life in one process: under which generation it works, and whether its last decision may still land."""
+"""A pipeline in one process: its generation, and whether its last decision may still take effect."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["Life", "taken_over"]
 
 
 class Life:
-    """What a process does for a pipeline, one call after the other: each is a protocol that a driver runs.
+    """A pipeline's starts, epochs and sweeps in one process. Each call is a protocol that a coordinator runs.
 
     `sinks` are in the order in which an epoch commits them. Of these, those that `may_come_late` need not have been
     there from the first epoch on.
@@ -45,7 +45,7 @@ class Life:
         return self.started
 
     def sweep(self) -> Protocol[int]:
-        """Remove what earlier lives prepared and no manifest names. Returns how much that was."""
+        """Remove what earlier processes prepared and no manifest names. Returns how many parts that were."""
         started = present(self.started, "no sweep without a start")
         removed = yield from sweep(started.generation, self.sinks)
         self.is_swept = True

@@ -1,4 +1,4 @@
-"""Sources that are not Kafka's: their positions are numbers of one query's checkpoint. Not simulated."""
+"""Sources without topics: their positions are numbers of one query's checkpoint. Not simulated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A pipeline that runs a streaming query: which epoch each of its batches is, by what the query's checkpoint says."""
+"""A pipeline that runs a streaming query: finds each batch's range in the query's checkpoint."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class RunningQuery:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What is the same for all batches of a run, known once its sinks were opened."""
+    """What all batches of a run share, known once its sinks are open."""
 
     fingerprint: str
     sinks: tuple[str, ...]
@@ -42,14 +42,14 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """Where the running batch starts and ends by what its own process holds in memory; None where nobody can tell."""
+    """Where the running batch starts and ends, as the query's process has it in memory; None where that is unknown."""
 
     start: Positions | None = None
     end: Positions | None = None
 
 
 class QueryLife(Life):
-    """A life and the one query that it works for."""
+    """A pipeline in one process, and the one streaming query that it runs."""
 
     HAS_CHECKPOINT = True
     query: RunningQuery | None = None
@@ -112,7 +112,7 @@ class QueryLife(Life):
         return outcome
 
     def returned(self, batch_id: int, outcome: Outcome) -> None:
-        """The call for that batch is about to return to the job, which has no reason to make another one."""
+        """Note that the call for that batch returns to the job: a second call for it is an error of the job."""
         self._returned = batch_id, outcome.record
 
     def _check_committed(self, root: str) -> Protocol[StoreFacts]:

@@ -1,4 +1,4 @@
-"""A query that keeps state goes on with all of it, or not at all. Not simulated: its tests run Spark's own state."""
+"""Refuses a stateful query that would go on without its state. Not simulated: its tests run a real state store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A protocol asks the world by yielding effects, and asks again until there is an answer."""
+"""The protocol's type, a generator of effects, and the effect that is repeated until it is answered."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Protocol = Generator[Effect, Any, T]
 
 
 def insist(effect: Effect) -> Protocol[Any]:
-    """Ask until there is an answer. Only for effects that are safe to repeat, which is all but Decide's aftermath."""
+    """Yield the effect until it is answered, with a pause after each error. Only for what is safe to repeat."""
     attempt = 0
     while True:
         try:

@@ -1,8 +1,8 @@
-"""The ledger row as a fence: which store's drivers, of which generation, a destination takes work from.
+"""The ledger row as a fence: it names the store and the generation from which a destination accepts work.
 
 Every start binds its store and its generation in the ledger of each sink, before anything is prepared there. A row's
-generation only grows, also where another store's driver takes the row over: so a generation belongs to one store, all
-that older ones prepared is swept by its number, and whoever was bound before finds out before it decides.
+generation only grows, also where another store's driver takes the row over: so a generation belongs to one store, a sweep
+finds all older work by its number, and a driver that lost the row finds out before it decides.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ UNBOUND = LedgerEntry(0, 0, 0, Positions(), "")
 
 
 def is_foreign(ledger: LedgerEntry, store_id: str) -> bool:
-    """Whether the row is bound to a store, and to another one."""
+    """Whether the row is bound to another store."""
     return ledger.store_id not in ("", store_id)
 
 
@@ -48,7 +48,7 @@ def of_another_store(sink: str, ledger: LedgerEntry, store_id: str) -> Checkpoin
 
 
 def bound(there: LedgerEntry | None, binding: Binding, sink: str) -> LedgerEntry:
-    """The row once it is bound: it stands where it stood.
+    """The row after the binding; its epoch and positions stay.
 
     Raises CheckpointMismatch where another store has it and is not to be taken over, Fenced where a newer generation
     has it.
@@ -76,7 +76,7 @@ def check_forward(there: LedgerEntry | Announcement | None, new: LedgerEntry | A
 
 
 def check_bound(there: LedgerEntry | None, mine: Binding, sink: str) -> None:
-    """Hold a row against the driver that bound it. Raises Fenced where somebody else has bound it since."""
+    """Raise Fenced where another driver has bound the row since, DataLoss where the row is older than the binding."""
     row = there or UNBOUND
     if row.generation < mine.generation:
         raise DataLoss(
@@ -90,7 +90,7 @@ def check_bound(there: LedgerEntry | None, mine: Binding, sink: str) -> None:
 
 
 def not_mine(generation: Generation, now: int | None) -> Fenced | CheckpointMismatch:
-    """What it means that the store has another generation of the pipeline than this one, or none any more."""
+    """The error for a store that has another generation of the pipeline than this one, or no such pipeline."""
     mine = f"generation {generation.number} of pipeline {generation.pipeline!r}"
     if now is None:
         return Fenced(
@@ -109,7 +109,7 @@ def not_mine(generation: Generation, now: int | None) -> Fenced | CheckpointMism
 
 
 def went_back(record: EpochRecord, stored: EpochRecord | None) -> CheckpointMismatch:
-    """The store has the epoch in a state that this generation left behind, and nobody newer is there."""
+    """The error for a store that has the epoch in an earlier state, though no newer generation exists."""
     return CheckpointMismatch(
         f"epoch {record.epoch} of pipeline {record.pipeline!r} is {record.state.value}, and the store has it as"
         f" {stored.state.value if stored else 'unknown'}: the store is an older copy (a restored backup, or a replica"

@@ -72,7 +72,7 @@ __all__ = ["Initial", "Outcome", "Protocol", "Started", "epoch", "start", "sweep
 
 @dataclass(frozen=True, slots=True)
 class Initial:
-    """Where the source would start by its settings, if it never did; with `from_ledger`, where the ledger stands."""
+    """Where a pipeline that never ran starts, by its source's settings; with `from_ledger`, where its ledger stands."""
 
     positions: Positions
     from_ledger: bool = False
@@ -111,7 +111,8 @@ def start(
 ) -> Protocol[Started]:
     """Take over the pipeline. Waits for a sink that is down: no query starts beside an unfinished epoch.
 
-    It sweeps nothing: what this store doesn't know, a newer copy of it may have decided. A query's checkpoint tells.
+    It sweeps nothing: a newer copy of this store may have decided what this one doesn't know. Compare the query's
+    checkpoint first.
 
     Of `sinks`, those that `may_come_late` need not have been there from the first epoch on.
     """
@@ -197,7 +198,7 @@ def sweep(generation: Generation, sinks: Iterable[str]) -> Protocol[int]:
 
 
 def _generations(entry: LedgerEntry) -> list[int]:
-    """All that have left a trace in a destination."""
+    """The generations that the ledger row of a destination names."""
     told = [entry.announced.generation] if entry.announced is not None else []
     return [entry.generation, *(member.generation for member in entry.members), *told]
 
@@ -222,7 +223,7 @@ def _resolve(
     accept_damage: int | None = None,
     may_come_late: Collection[str] = (),
 ) -> Protocol[Resolution]:
-    """Hold store and ledgers against each other. A newer generation moves both meanwhile: that is no mismatch."""
+    """Compare store and ledgers. Where a newer generation has changed them meanwhile, raise Fenced, not a mismatch."""
     ledgers = yield from _read_ledgers(sinks)
     try:
         return resolve(facts, ledgers, accept_damage, may_come_late)
@@ -281,8 +282,8 @@ def _decide(
 
 
 def _look(mine: Binding, sinks: Iterable[str]) -> Protocol[None]:
-    """Whether every sink is still this driver's. What it prepared is listed from here on, so that whoever binds the
-    sinks later finds it."""
+    """Check that every sink is still bound to this driver. Its prepared work is listed by now, so a driver that binds
+    the sinks later finds it."""
     for sink in sinks:
         check_bound((yield ReadLedger(sink)), mine, sink)
 
@@ -295,7 +296,7 @@ def _undecided(record: EpochRecord, error: OnefoldError) -> InDoubt:
 
 
 def _finish(generation: Generation, store_id: str, decided: Decided) -> Protocol[None]:
-    """Past the commit point there is only forward: commit in every sink, write the ledgers, complete."""
+    """After the commit point: commit in every sink, write the ledgers, complete."""
     damage = yield from _commit_all(decided)
     if damage is not None:
         yield from _insist(MarkDamaged(generation, decided, str(damage)))
@@ -318,7 +319,7 @@ def _complete(generation: Generation, store_id: str, decided: Decided) -> Protoc
 
 
 def _commit_all(decided: Decided) -> Protocol[Damaged | None]:
-    """Each sink by itself: one that is down or damaged must not let another's prepared work grow old."""
+    """Commit each sink by itself: while one is down or damaged, the prepared work of the others must not expire."""
     attempt, waiting, damage = 0, decided.record.sinks, None
     while waiting:
         unanswered: dict[str, OnefoldError] = {}
@@ -337,7 +338,7 @@ def _commit_all(decided: Decided) -> Protocol[Damaged | None]:
 
 
 def _abort_run(generation: Generation, record: EpochRecord) -> Protocol[None]:
-    """Remove what a failed run of the writers prepared; what is prepared later still, the sweep removes."""
+    """Remove what a failed run of the writers prepared. The sweep removes what they prepare later."""
     for sink in record.sinks:
         listed: tuple[Committable, ...] = tuple((yield from _insist(ListLeftovers(sink, generation.number))))
         mine = tuple(c for c in listed if (c.epoch, c.generation) == (record.epoch, generation.number))
@@ -368,7 +369,7 @@ def _adopt(
 
 
 def _written_under(before: LedgerEntry | None, now: LedgerEntry | None) -> LedgerEntry | None:
-    """The row as it is now, under the store that wrote what it stands at: to be bound over changes nothing of that."""
+    """The row as it is now, with the store that wrote its epoch: a takeover changes only the binding."""
     return now and replace(now, store_id=before.store_id if before else "")
 
 

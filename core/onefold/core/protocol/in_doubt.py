@@ -1,13 +1,13 @@
 """Resolves prepared work that is in doubt without taking its pipeline over: after a dead driver, or beside a live one.
 
-    COMMIT     a decided epoch's manifest names it: the decision stands, whoever carries it out
-    ROLL_BACK  no manifest names it, and none ever will: its generation is over, or its epoch is
-    LEAVE      its epoch runs, in the newest generation, and may be decided at any moment
+    COMMIT     a decided epoch's manifest names it
+    ROLL_BACK  no manifest names it, and none ever will: its generation or its epoch is over
+    LEAVE      its epoch runs in the newest generation, and may be decided at any moment
     UNKNOWN    this store knows nothing of it
 
-What a survey says of the first two stays true however late somebody acts on it: nobody takes a decision back, and the
-compare-and-set of Decide keeps a generation that is over from ever making one. LEAVE ends with that epoch, or with a
-new generation, which `protocol.start` acquires. Nothing here repeats or waits: errors go to whoever asked.
+The first two stay true after the survey: a decision is final, and the compare-and-set of Decide refuses a generation
+that is over. LEAVE ends with that epoch, or with a new generation, which `protocol.start` acquires. Nothing here
+repeats or waits: the caller gets the errors.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Fate(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """What is prepared in a pipeline's sinks, what should become of it, and what that follows from."""
+    """The prepared work in a pipeline's sinks, the fate of each part, and the facts that decide it."""
 
     facts: StoreFacts
     ledgers: Mapping[str, LedgerEntry | None]
@@ -72,7 +72,7 @@ def fates(facts: StoreFacts, listed: Iterable[Committable]) -> dict[Committable,
 
 
 def survey(sinks: tuple[str, ...]) -> Protocol[Survey]:
-    """Look, and change nothing. Raises what a start would raise where the store and the sinks' ledgers don't agree."""
+    """Look, and change nothing. Raises what a start raises where the store and the sinks' ledgers don't agree."""
     listed: list[Committable] = []
     for sink in sinks:
         listed += yield ListLeftovers(sink, EVERY_GENERATION)

@@ -1,4 +1,4 @@
-"""Batches that only a user's change, or another source than Kafka's, can bring: refused here. Not simulated."""
+"""Refuses batches that only a user's change, or a source without ordered offsets, can bring. Not simulated."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["by_batch_number", "check_has_order", "check_is_from_this_start"]
 
 
 def check_is_from_this_start(facts: StoreFacts, request: EpochRequest, base: Positions) -> None:
-    """Where nothing was written yet, a batch that starts elsewhere has the DataFrame of another start."""
+    """Raise CheckpointMismatch where nothing was written yet and the batch starts elsewhere: it is of another start."""
     start = request.range.start
     if facts.last is None and start.relation_to(base) is not Relation.SAME:
         raise CheckpointMismatch(
@@ -23,7 +23,7 @@ def check_is_from_this_start(facts: StoreFacts, request: EpochRequest, base: Pos
 
 
 def check_has_order(request: EpochRequest, base: Positions) -> None:
-    """Positions of another topic of the name, or of other sources, are neither a gap nor an overlap."""
+    """Raise CheckpointMismatch where start and last end have no order: another topic of that name, or other sources."""
     start = request.range.start
     if start.relation_to(base) is Relation.UNORDERED:
         raise CheckpointMismatch(

@@ -1,4 +1,4 @@
-"""What to do with what an earlier life left behind: facts in, decision out, no I/O."""
+"""Recovery decisions: what to do with unfinished epochs, ranges and prepared work. Facts in, decision out, no I/O."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ PAST_COMMIT_POINT = (EpochState.DECIDED, EpochState.COMPLETE, EpochState.DAMAGED
 
 @dataclass(frozen=True, slots=True)
 class Resolution:
-    """What recovery does: finish what was decided, give up what was not, unless it writes through."""
+    """What recovery does: finish decided epochs and give up open ones, unless they write through."""
 
     finish: tuple[Decided, ...]
     give_up: tuple[EpochRecord, ...]
@@ -91,7 +91,7 @@ def resolve(
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """An epoch that a destination shows anything of: its T, and where it ends, if the destination says so."""
+    """An epoch of which a destination has rows or a note: its T, and its end, if the destination knows it."""
 
     epoch: int
     timestamp_ms: int
@@ -120,7 +120,7 @@ def _may_show(record: EpochRecord, sink: str) -> bool:
 
 
 def check_ledger(facts: StoreFacts, sink: str, ledger: LedgerEntry | None, may_come_late: bool = False) -> None:
-    """Hold one sink's own account against the store's. Raises unless one history explains both.
+    """Compare one sink's ledger with the store. Raises unless one history explains both.
 
     Where the last complete epoch was written without a sink that may come late, the sink misses nothing, and what its
     ledger accounts for is from before it was left out.
@@ -168,8 +168,8 @@ def check_ledger(facts: StoreFacts, sink: str, ledger: LedgerEntry | None, may_c
 
 
 def _check_left_out(complete: EpochRecord, sink: str, ledger: LedgerEntry) -> None:
-    """A sink that was left out since has nothing half written, nor anything of records that are yet to come: else it
-    was written under a history that this store does not have, and would show some records twice."""
+    """Check a sink that was left out for some epochs: it must hold no partly written epoch and no records that are
+    still to come. Otherwise another store's history wrote it, and some records would be there twice."""
     theirs = Positions.of((name, at) for name, at in ledger.positions.items if name in dict(complete.range.end.items))
     half = [s.epoch for s in _shown(ledger) if ledger.epoch < s.epoch <= complete.epoch]
     if half or (ledger.epoch <= complete.epoch and complete.range.end.relation_to(theirs) is Relation.BEHIND):
@@ -185,7 +185,7 @@ def _known(facts: StoreFacts) -> dict[int, EpochRecord]:
 
 
 def _explains(facts: StoreFacts, sink: str, ledger: LedgerEntry) -> bool:
-    """Whether all that the destination shows is of this store's own history, or only lags behind it."""
+    """Whether this store's own history explains all that the destination shows."""
     known, last = _known(facts), facts.last.epoch if facts.last else 0
     is_own = ledger.store_id == facts.store_id
     for shown in _shown(ledger):
@@ -200,7 +200,7 @@ def _explains(facts: StoreFacts, sink: str, ledger: LedgerEntry) -> bool:
 def adoption(
     facts: StoreFacts, ledgers: Mapping[str, LedgerEntry | None], may_come_late: Collection[str] = ()
 ) -> LedgerEntry | None:
-    """What to take over from the destinations where the user said that they, not the store, are right.
+    """The ledger row to adopt where the user said that the destinations, not the store, are right.
 
     None if there is nothing to adopt. Raises CheckpointMismatch where the destinations themselves don't agree.
     """
@@ -258,7 +258,7 @@ class Next:
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """The range was decided before: nothing of it may be written again."""
+    """The range was decided before: the writers must not run again."""
 
     record: EpochRecord
 
@@ -267,7 +267,7 @@ NextOrReplay = Next | Replay
 
 
 def place(facts: StoreFacts, found: EpochRecord | None, request: EpochRequest) -> NextOrReplay:
-    """Where a range belongs in the chain of epochs. Ranges are matched by position, never by Spark's batch id."""
+    """Where a range belongs in the chain of epochs. Ranges are matched by position, never by the runtime's batch id."""
     asked, base = request.range, facts.last.range.end if facts.last else facts.frozen
     if asked.end.relation_to(asked.start) is Relation.BEHIND:
         raise DataLoss(
@@ -332,7 +332,7 @@ class Committed:
 
 
 def check_committed(facts: StoreFacts, committed: Committed) -> None:
-    """What a checkpoint holds as done must be on record: else it was done for a destination that is no more."""
+    """Raise DataLoss where the store has no record of a batch that the checkpoint holds as done."""
     last, end = facts.last, committed.end
     base = last.range.end if last else facts.frozen or Positions()
     by_number = by_batch_number(last, committed.query_id, committed.batch_id, end)
@@ -348,8 +348,8 @@ def check_committed(facts: StoreFacts, committed: Committed) -> None:
 def orphans(facts: StoreFacts, generation: Generation, listed: Iterable[Committable]) -> tuple[Committable, ...]:
     """Which leftovers a sweep removes. `listed` must have been read before `facts`.
 
-    Nothing at all if another generation has taken over. Else all but what a manifest still needs and what the running
-    epoch may yet name.
+    Nothing if a newer generation has taken over. Otherwise all but what a manifest still needs and what the running
+    epoch may still decide.
     """
     if facts.generation != generation.number:
         return ()
