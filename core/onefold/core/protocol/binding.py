@@ -1,8 +1,8 @@
 """The ledger row as a fence: it names the store and the generation from which a destination accepts work.
 
 Every start binds its store and its generation in the ledger of each sink, before anything is prepared there. A row's
-generation only grows, also where another store's driver takes the row over: so a generation belongs to one store, a sweep
-finds all older work by its number, and a driver that lost the row finds out before it decides.
+generation only grows, also where another store's driver takes the row over: so a generation belongs to one store, a
+sweep finds all older work by its number, and a driver that lost the row finds out before it decides.
 """
 
 from __future__ import annotations
