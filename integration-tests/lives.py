@@ -49,7 +49,7 @@ class Life(Generic[S]):
         self.sinks, self.pipeline = tuple(sinks), pipeline
         self.patience = patience or Patience(NO_PATIENCE_S)
         self.store = CheckpointStore(store or sinks[0].store_url() or "")
-        committers = {s.name: self.patience.insist(partial(s.recover, pipeline), "recover") for s in sinks}
+        committers = {s.name: self.patience.retry(partial(s.recover, pipeline), "recover") for s in sinks}
         self.driver = Coordinator(pipeline, self.store, committers, self.patience)
         self.started: Started | None = None
         self.may_come_late: tuple[str, ...] = ()
@@ -83,7 +83,7 @@ class Life(Generic[S]):
         for sink in self.sinks:
             self.driver.committers[sink.name].close()
             rows = of_sinks.get(sink.name, schema)
-            committer = self.patience.insist(partial(sink.open, self.pipeline, rows), "open")
+            committer = self.patience.retry(partial(sink.open, self.pipeline, rows), "open")
             self.driver.committers[sink.name] = committer
             if sink.guarantee().kind is SinkKind.LAST_RESOURCE:
                 assert isinstance(committer, LastResource)

@@ -32,7 +32,7 @@ from onefold.core import (
 )
 from onefold.core.errors import BadRecord, ConfigError
 from onefold.core.testing import BrokenPromise, Promise, check_sink
-from onefold.core.testing.conformance.workbench import insist
+from onefold.core.testing.conformance.workbench import answer_of
 from onefold.local import KafkaServer
 from onefold.local.artifacts import kafka_jars
 from onefold.local.java import find_java
@@ -146,7 +146,7 @@ class Line:
         self.reader = Reader(server.bootstrap_servers, topic, PARTITIONS, "read_uncommitted")
 
     def life(self) -> Epochs:
-        insist(partial(self.sink.recover, "p"), within_s=20).close()  # the ledger topic may be just made
+        answer_of(partial(self.sink.recover, "p"), within_s=20).close()  # the ledger topic may be just made
         return Epochs(self.sink, SCHEMA, store=self.store)
 
     def ids(self) -> list[tuple[int, str, int]]:
@@ -279,7 +279,7 @@ def test_nothing_is_written_behind_a_record_that_kafka_refuses(
 
 
 def test_a_driver_that_was_taken_over_notes_nothing(line: Line, kafka_server: KafkaServer) -> None:
-    first, second, third = (insist(partial(line.sink.recover, "p"), within_s=20) for _ in range(3))
+    first, second, third = (answer_of(partial(line.sink.recover, "p"), within_s=20) for _ in range(3))
     assert isinstance(first, WriteThrough) and isinstance(second, WriteThrough)
     name, span = line.sink.name, Range(Positions(), Positions.of({"t/0": 1}))
     record = EpochRecord("p", 1, 1, EpochState.OPEN, span, 1000, "q", 0, "job", sinks=(name,), write_through=(name,))

@@ -9,8 +9,8 @@ import pytest
 
 from onefold.core import CheckpointMismatch, ConfigError, Positions
 from onefold.core.job.offset_log import check_planned, end_before, end_of, end_of_running, first_start, last_committed
-from onefold.core.protocol.asking import Protocol
 from onefold.core.protocol.coordinator import Coordinator
+from onefold.core.protocol.effect_retry import Protocol
 from onefold.spark.runtime.checkpoint import CheckpointFiles, is_local, running_query
 
 T = TypeVar("T")

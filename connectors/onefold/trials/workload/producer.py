@@ -69,7 +69,7 @@ def main() -> int:
             "log_level": 0,
         }
     )
-    _insist(lambda: producer.init_transactions(WAIT_S))
+    _retry(lambda: producer.init_transactions(WAIT_S))
     first = _next_order(told.bootstrap_servers)
     stream = itertools.islice(told.stream(), first, None)
     number, due_s = first, time.monotonic()
@@ -105,17 +105,17 @@ def _transaction(producer: Producer, first: int, batch: list[bytes], keep: bool)
         for number, order in enumerate(batch, start=first):
             producer.produce(TOPIC, order, partition=number % PARTITIONS)
         if keep:
-            _insist(lambda: producer.commit_transaction(WAIT_S))
+            _retry(lambda: producer.commit_transaction(WAIT_S))
             return True
         producer.flush(WAIT_S)
     except KafkaException as error:
         if not error.args[0].txn_requires_abort():
             raise
-    _insist(lambda: producer.abort_transaction(WAIT_S))
+    _retry(lambda: producer.abort_transaction(WAIT_S))
     return False
 
 
-def _insist(call: Callable[[], object]) -> None:
+def _retry(call: Callable[[], object]) -> None:
     """A call that may be sent again for as long as its error says so, as librdkafka's transactional ones may."""
     for _ in _tries():
         try:

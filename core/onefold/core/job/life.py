@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from onefold.core.checks import present
 from onefold.core.errors import Fenced, InDoubt, OnefoldError
-from onefold.core.protocol.asking import Protocol, insist
+from onefold.core.protocol.effect_retry import Protocol, retry
 from onefold.core.protocol.effects import EpochRequest, ReadStore, StoreFacts
 from onefold.core.protocol.epoch import Initial, Outcome, Started, epoch, start, sweep
 
@@ -58,7 +58,7 @@ class Life:
         """
         started = present(self.started, "no epoch without a start")
         if self._is_in_doubt:
-            facts: StoreFacts = yield from insist(ReadStore())
+            facts: StoreFacts = yield from retry(ReadStore())
             fenced = taken_over(started, facts, InDoubt("the last epoch's decision went unanswered"))
             if fenced is not None:
                 raise fenced

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from onefold.core.errors import CheckpointMismatch, ConfigError
 from onefold.core.job.offset_json import parse_offsets
 from onefold.core.positions import Positions, Relation
-from onefold.core.protocol.asking import Protocol, insist
+from onefold.core.protocol.effect_retry import Protocol, retry
 from onefold.core.protocol.effects import ListFolder, ReadFile
 from onefold.core.protocol.recovery import Committed
 
@@ -33,7 +33,7 @@ def last_committed(root: str) -> Protocol[Committed | None]:
     end = (yield from end_of(root, max(done))) if done else None
     if end is None:
         return None
-    text: str | None = yield from insist(ReadFile(f"{root}/metadata"))
+    text: str | None = yield from retry(ReadFile(f"{root}/metadata"))
     return Committed(query_id_of(text or "{}"), max(done), end)
 
 
@@ -93,7 +93,7 @@ def first_start(root: str, batch_id: int, end: Positions) -> Protocol[Positions]
     ours = planned.begun()
     logged: dict[str, int | str] = {}
     for number in range(SOURCES_MAX):
-        text: str | None = yield from insist(ReadFile(f"{root}/sources/{number}/0"))
+        text: str | None = yield from retry(ReadFile(f"{root}/sources/{number}/0"))
         if text is None:
             break
         _version, _, body = text.partition("\n")
@@ -114,12 +114,12 @@ def first_start(root: str, batch_id: int, end: Positions) -> Protocol[Positions]
 
 def _planned(root: str, batch_id: int) -> Protocol[Positions | None]:
     path = f"{root}/offsets/{batch_id}"
-    text: str | None = yield from insist(ReadFile(path))
+    text: str | None = yield from retry(ReadFile(path))
     return None if text is None else _parse(text, path)
 
 
 def _batches(folder: str) -> Protocol[list[int]]:
-    names: Sequence[str] = yield from insist(ListFolder(folder))
+    names: Sequence[str] = yield from retry(ListFolder(folder))
     return [int(name) for name in names if name.isdigit()]
 
 

@@ -6,7 +6,7 @@ import hashlib
 
 from onefold.core.errors import CheckpointMismatch
 from onefold.core.positions import Positions
-from onefold.core.protocol.asking import Protocol, insist
+from onefold.core.protocol.effect_retry import Protocol, retry
 from onefold.core.protocol.effects import ReadFile, ReadStore, StoreFacts
 
 __all__ = ["files_of", "others_start", "within"]
@@ -26,7 +26,7 @@ def others_start(pipeline: str, query_id: str, end: Positions) -> Protocol[dict[
     of a pipeline that has written: nobody could tell what is there."""
     nowhere: dict[str, int | str] = {name: -1 for name, _ in end.items if name.startswith("#")}
     if nowhere:
-        facts: StoreFacts = yield from insist(ReadStore())
+        facts: StoreFacts = yield from retry(ReadStore())
         last = facts.last
         if last is not None and dict(last.range.end.items).get(QUERY) != query_id:
             raise CheckpointMismatch(
@@ -50,6 +50,6 @@ def files_of(root: str, end: Positions) -> Protocol[str]:
         if kind == "logOffset" and source.startswith("#"):
             found = True
             log = f"{root}/sources/{source[1:]}/{number}"
-            text = (yield from insist(ReadFile(log))) or (yield from insist(ReadFile(f"{log}.compact")))
+            text = (yield from retry(ReadFile(log))) or (yield from retry(ReadFile(f"{log}.compact")))
             digest.update((text or "").encode())
     return digest.hexdigest()[:16] if found else ""

@@ -12,7 +12,7 @@ from onefold.core.job.life import Life
 from onefold.core.job.other_sources import files_of, others_start, within
 from onefold.core.job.state_check import check_state
 from onefold.core.positions import Positions, Range
-from onefold.core.protocol.asking import Protocol, insist
+from onefold.core.protocol.effect_retry import Protocol, retry
 from onefold.core.protocol.effects import EpochRequest, MarkDamaged, ReadStore, StoreFacts
 from onefold.core.protocol.epoch import Initial, Outcome, Started
 from onefold.core.protocol.recovery import Committed, check_committed
@@ -77,7 +77,7 @@ class QueryLife(Life):
         protocol anew."""
         if self.query == query:
             return False
-        refuse_query((yield from insist(ReadStore())), self.pipeline)
+        refuse_query((yield from retry(ReadStore())), self.pipeline)
         if self.started is None or self.query is not None:
             yield from self.start(None)
         if not self.is_swept:  # nobody called check_checkpoint: the query is the job's own
@@ -118,7 +118,7 @@ class QueryLife(Life):
     def _check_committed(self, root: str) -> Protocol[StoreFacts]:
         """What the checkpoint holds as done is on record; returns the record."""
         committed = yield from offset_log.last_committed(root)
-        facts: StoreFacts = yield from insist(ReadStore())
+        facts: StoreFacts = yield from retry(ReadStore())
         if committed is not None:
             end = within(committed.query_id, committed.end)
             check_committed(facts, Committed(committed.query_id, committed.batch_id, end))
@@ -129,7 +129,7 @@ class QueryLife(Life):
         a start after that finds its range written."""
         generation = present(self.started, "the first call started").generation
         evidence = f"the epoch writer was called twice for batch {batch_id}; only the first call's rows are written"
-        yield from insist(MarkDamaged(generation, Decided(record), evidence))
+        yield from retry(MarkDamaged(generation, Decided(record), evidence))
         raise ConfigError(
             f"the epoch writer was called a second time for batch {batch_id}, which is epoch {record.epoch} with the"
             " first call's rows: the second call's were not written, and the epoch is marked as damaged. Call it once"

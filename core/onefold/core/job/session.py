@@ -32,9 +32,9 @@ from onefold.core.dead_letters import LETTER_COLUMNS
 from onefold.core.errors import ConfigError, Fenced, OnefoldError
 from onefold.core.job.life import Life, taken_over
 from onefold.core.positions import Range
-from onefold.core.protocol.asking import Protocol
 from onefold.core.protocol.committer_kinds import last_resource
 from onefold.core.protocol.coordinator import Coordinator
+from onefold.core.protocol.effect_retry import Protocol
 from onefold.core.protocol.effects import EpochRequest, Pause, StoreFacts
 from onefold.core.protocol.epoch import Initial, Outcome, Started
 from onefold.core.protocol.patience import Patience
@@ -77,7 +77,7 @@ class Session:
         committers: dict[str, Committer] = {}
         with ExitStack() as opened:
             for sink in self._everyone:
-                committer = self.patience.insist(partial(sink.recover, name), f"opening sink {sink.name!r}")
+                committer = self.patience.retry(partial(sink.recover, name), f"opening sink {sink.name!r}")
                 opened.callback(committer.close)
                 committers[sink.name] = committer
             opened.pop_all()
@@ -173,20 +173,20 @@ class Session:
 
     def facts(self) -> StoreFacts:
         """What the store knows of the pipeline; waits for a store that is down."""
-        return self.patience.insist(lambda: self.store.facts(self.name), "reading the store")
+        return self.patience.retry(lambda: self.store.facts(self.name), "reading the store")
 
     def pin(self, name: str, find: Callable[[], str]) -> str:
         """The value that the pipeline's first start found under that name."""
-        return self.patience.insist(lambda: pin(self.store, self.name, name, find), "reading the store")
+        return self.patience.retry(lambda: pin(self.store, self.name, name, find), "reading the store")
 
     def decided_run(self, run: str) -> DecidedRun | None:
         """The batch run of that name, if it was ever decided."""
-        return self.patience.insist(lambda: self.store.decided_run(self.name, run), "reading the store")
+        return self.patience.retry(lambda: self.store.decided_run(self.name, run), "reading the store")
 
     def ledgers(self) -> dict[str, LedgerEntry | None]:
         """What each destination says of the pipeline."""
         committers = self._driver.committers
-        return {name: self.patience.insist(committers[name].ledger, "reading the ledger") for name in self.names}
+        return {name: self.patience.retry(committers[name].ledger, "reading the ledger") for name in self.names}
 
     def taken_over(self, because: OnefoldError) -> Fenced | None:
         """Fenced, if a newer generation exists; None if not, or if the store doesn't answer now."""
@@ -208,7 +208,7 @@ class Session:
         """Before the first writers of a query: tables, settings, permissions. Returns the job's fingerprint."""
         for sink in self._everyone:
             rows = LETTER_COLUMNS if sink is self.dead_letters else schema
-            committer = self.patience.insist(partial(sink.open, self.name, rows), f"opening sink {sink.name!r}")
+            committer = self.patience.retry(partial(sink.open, self.name, rows), f"opening sink {sink.name!r}")
             self._driver.committers[sink.name].close()
             self._driver.committers[sink.name] = committer
         guarantees = {sink.name: sink.guarantee() for sink in self._everyone}
@@ -223,7 +223,7 @@ class Session:
         self._driver.last_resource = merging[0] if merging else None
         if merging:
             committer = last_resource(self._driver.committers[merging[0]])
-            if not self.patience.insist(partial(self._is_shared, committer), "looking for the checkpoint store"):
+            if not self.patience.retry(partial(self._is_shared, committer), "looking for the checkpoint store"):
                 raise ConfigError(
                     f"sink {merging[0]!r} merges inside the decision's own transaction, so the checkpoint store must be"
                     " in its database: leave out store=, or use delivery='two_phase'"
@@ -245,7 +245,7 @@ class Session:
             return
         for name, committer in self._driver.committers.items():
             if isinstance(committer, Counting):
-                others = self.patience.insist(committer.counted, "reading the ledger")
+                others = self.patience.retry(committer.counted, "reading the ledger")
                 check_counted(name, span, others)
         self._counted = ids
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from onefold.core.errors import CheckpointMismatch
 from onefold.core.positions import Relation
-from onefold.core.protocol.asking import Protocol, insist
+from onefold.core.protocol.effect_retry import Protocol, retry
 from onefold.core.protocol.effects import EpochRequest, ReadStore, StoreFacts
 from onefold.core.store.checkpoint_store import KEEP_EPOCHS
 
@@ -14,7 +14,7 @@ __all__ = ["check_state"]
 def check_state(stateful: bool | None, request: EpochRequest) -> Protocol[None]:
     """Raises CheckpointMismatch where a stateful query's first batch goes on without its state."""
     if stateful is True and request.batch_id == 0:
-        _check_is_whole((yield from insist(ReadStore())), request)
+        _check_is_whole((yield from retry(ReadStore())), request)
 
 
 def _check_is_whole(facts: StoreFacts, first: EpochRequest) -> None:

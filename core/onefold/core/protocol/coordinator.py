@@ -17,8 +17,8 @@ from onefold.core.contract import (
 )
 from onefold.core.errors import OnefoldError
 from onefold.core.failpoints import failpoint
-from onefold.core.protocol.asking import Protocol
 from onefold.core.protocol.committer_kinds import last_resource, write_through
+from onefold.core.protocol.effect_retry import Protocol
 from onefold.core.protocol.effects import (
     Abort,
     AcceptDamage,

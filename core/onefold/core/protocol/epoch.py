@@ -28,9 +28,9 @@ from onefold.core.errors import (
     WorkLost,
 )
 from onefold.core.positions import Positions
-from onefold.core.protocol.asking import Protocol
-from onefold.core.protocol.asking import insist as _insist
 from onefold.core.protocol.binding import check_bound, is_foreign, not_mine
+from onefold.core.protocol.effect_retry import Protocol
+from onefold.core.protocol.effect_retry import retry as _retry
 from onefold.core.protocol.effects import (
     Abort,
     AcceptDamage,
@@ -118,21 +118,21 @@ def start(
     """
     ledgers = yield from _read_ledgers(sinks)
     seen = [n for entry in ledgers.values() if entry for n in _generations(entry)]
-    generation: Generation = yield from _insist(AcquireGeneration(above=max(seen, default=0)))
-    facts: StoreFacts = yield from _insist(ReadStore())
+    generation: Generation = yield from _retry(AcquireGeneration(above=max(seen, default=0)))
+    facts: StoreFacts = yield from _retry(ReadStore())
     if adopt_ledger:
         facts = yield from _adopt(generation, facts, sinks, may_come_late)
     resolution = yield from _resolve(generation, facts, sinks, accept_damage, may_come_late)
     yield from _bind(Binding(facts.store_id, generation.number), sinks)
     for record in resolution.accepted:
-        decided = yield from _insist(AcceptDamage(generation, record))
+        decided = yield from _retry(AcceptDamage(generation, record))
         yield from _complete(generation, facts.store_id, decided)
     for decided in resolution.finish:
         yield from _finish(generation, facts.store_id, decided)
     for record in resolution.give_up:
-        yield from _insist(GiveUp(generation, record))
+        yield from _retry(GiveUp(generation, record))
     if resolution.finish or resolution.accepted:
-        facts = yield from _insist(ReadStore())
+        facts = yield from _retry(ReadStore())
         yield from _resolve(generation, facts, sinks, may_come_late=may_come_late)
     position, until = None, None
     if initial is not None:
@@ -145,8 +145,8 @@ def epoch(generation: Generation, store_id: str, request: EpochRequest, runs_max
     merely out of something, after a pause, for as long as the driver has patience.
 
     Where it ends with InDoubt its decision may land later: the same process, too, starts anew before it asks again."""
-    facts: StoreFacts = yield from _insist(ReadStore())
-    found: EpochRecord | None = yield from _insist(FindEpoch(request))
+    facts: StoreFacts = yield from _retry(ReadStore())
+    found: EpochRecord | None = yield from _retry(FindEpoch(request))
     match place(facts, found, request):
         case Replay(record):
             if record.state is EpochState.DECIDED:  # maybe since the facts were read
@@ -154,9 +154,9 @@ def epoch(generation: Generation, store_id: str, request: EpochRequest, runs_max
             return Outcome(record, replayed=True)
     runs = waits = 0
     while True:
-        record = yield from _insist(OpenEpoch(generation, request, facts.last.epoch if facts.last else 0))
+        record = yield from _retry(OpenEpoch(generation, request, facts.last.epoch if facts.last else 0))
         for sink in record.write_through:
-            yield from _insist(Announce(sink, record))
+            yield from _retry(Announce(sink, record))
         try:
             manifest = yield from _prepare(record)
             decided = yield from _decide(generation, store_id, record, manifest)
@@ -186,13 +186,13 @@ def sweep(generation: Generation, sinks: Iterable[str]) -> Protocol[int]:
     """Remove what no manifest names: list first, then read the store, then remove. Returns how many were removed."""
     removed = 0
     for sink in sinks:
-        listed: tuple[Committable, ...] = tuple((yield from _insist(ListLeftovers(sink, generation.number))))
+        listed: tuple[Committable, ...] = tuple((yield from _retry(ListLeftovers(sink, generation.number))))
         if not listed:
             continue
-        facts: StoreFacts = yield from _insist(ReadStore())
+        facts: StoreFacts = yield from _retry(ReadStore())
         condemned = orphans(facts, generation, listed)
         if condemned:
-            yield from _insist(Abort(sink, condemned))
+            yield from _retry(Abort(sink, condemned))
             removed += len(condemned)
     return removed
 
@@ -211,7 +211,7 @@ def _first_batch(
         return facts.begun.range.start, facts.begun.range.end
     if initial.from_ledger:
         return ledger_end(facts, generation.pipeline), None
-    frozen: Positions = yield from _insist(Freeze(generation, initial.positions.with_setting(initial.setting)))
+    frozen: Positions = yield from _retry(Freeze(generation, initial.positions.with_setting(initial.setting)))
     check_setting(facts, frozen, initial.setting)
     return frozen.with_setting(None), None
 
@@ -228,7 +228,7 @@ def _resolve(
     try:
         return resolve(facts, ledgers, accept_damage, may_come_late)
     except Terminal as error:
-        now: StoreFacts = yield from _insist(ReadStore())
+        now: StoreFacts = yield from _retry(ReadStore())
         if now.generation <= generation.number:
             raise  # below: the store went back under this start, which the error is about
         raise not_mine(generation, now.generation) from error
@@ -299,7 +299,7 @@ def _finish(generation: Generation, store_id: str, decided: Decided) -> Protocol
     """After the commit point: commit in every sink, write the ledgers, complete."""
     damage = yield from _commit_all(decided)
     if damage is not None:
-        yield from _insist(MarkDamaged(generation, decided, str(damage)))
+        yield from _retry(MarkDamaged(generation, decided, str(damage)))
         raise damage
     yield from _complete(generation, store_id, decided)
 
@@ -314,8 +314,8 @@ def _complete(generation: Generation, store_id: str, decided: Decided) -> Protoc
         store_id=store_id,
     )
     for sink in record.sinks:
-        yield from _insist(WriteLedger(sink, entry))
-    yield from _insist(Complete(generation, decided))
+        yield from _retry(WriteLedger(sink, entry))
+    yield from _retry(Complete(generation, decided))
 
 
 def _commit_all(decided: Decided) -> Protocol[Damaged | None]:
@@ -340,10 +340,10 @@ def _commit_all(decided: Decided) -> Protocol[Damaged | None]:
 def _abort_run(generation: Generation, record: EpochRecord) -> Protocol[None]:
     """Remove what a failed run of the writers prepared. The sweep removes what they prepare later."""
     for sink in record.sinks:
-        listed: tuple[Committable, ...] = tuple((yield from _insist(ListLeftovers(sink, generation.number))))
+        listed: tuple[Committable, ...] = tuple((yield from _retry(ListLeftovers(sink, generation.number))))
         mine = tuple(c for c in listed if (c.epoch, c.generation) == (record.epoch, generation.number))
         if mine:
-            yield from _insist(Abort(sink, mine))
+            yield from _retry(Abort(sink, mine))
 
 
 def _adopt(
@@ -363,8 +363,8 @@ def _adopt(
     now = yield from _read_ledgers(sinks)
     entry = adoption(facts, {sink: _written_under(ledgers[sink], now[sink]) for sink in sinks}, may_come_late)
     if entry is not None:
-        yield from _insist(Adopt(generation, entry, sinks))
-    adopted: StoreFacts = yield from _insist(ReadStore())
+        yield from _retry(Adopt(generation, entry, sinks))
+    adopted: StoreFacts = yield from _retry(ReadStore())
     return adopted
 
 
@@ -375,11 +375,11 @@ def _written_under(before: LedgerEntry | None, now: LedgerEntry | None) -> Ledge
 
 def _bind(binding: Binding, sinks: Iterable[str]) -> Protocol[None]:
     for sink in sinks:
-        yield from _insist(Bind(sink, binding))
+        yield from _retry(Bind(sink, binding))
 
 
 def _read_ledgers(sinks: Iterable[str]) -> Protocol[dict[str, LedgerEntry | None]]:
     ledgers = {}
     for sink in sinks:
-        ledgers[sink] = yield from _insist(ReadLedger(sink))
+        ledgers[sink] = yield from _retry(ReadLedger(sink))
     return ledgers

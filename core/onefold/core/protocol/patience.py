@@ -27,7 +27,7 @@ class Patience:
     def __call__(self, pause: Pause) -> None:
         self._wait(pause.attempt, type(pause.waiting_for).__name__, pause.because)
 
-    def insist(self, call: Callable[[], T], doing: str) -> T:
+    def retry(self, call: Callable[[], T], doing: str) -> T:
         """The answer of `call`, which is safe to repeat: asked again for as long as it raises `Retriable`."""
         attempt = 0
         while True:

@@ -39,8 +39,8 @@ class Epochs(Protocol):
 def finish(bench: Workbench, epochs: Epochs, record: EpochRecord, works: Sequence[Work]) -> None:
     """An epoch from its decision to its end. Its rows are wanted from here on."""
     decided = epochs.decide(record, works)
-    bench.insist(lambda: bench.committer.commit(decided, [w.committable for w in works]))
-    bench.insist(lambda: bench.committer.write_ledger(epochs.entry(record)))
+    bench.retry(lambda: bench.committer.commit(decided, [w.committable for w in works]))
+    bench.retry(lambda: bench.committer.write_ledger(epochs.entry(record)))
     epochs.complete(decided)
     bench.wanted.update(i for work in works for i in work.ids)
 

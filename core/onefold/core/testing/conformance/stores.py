@@ -24,7 +24,7 @@ from onefold.core.testing.conformance.promises import Book, BrokenPromise, Confo
 from onefold.core.testing.conformance.report import modules_of, passed
 from onefold.core.testing.conformance.store_suite import StoreSuite
 from onefold.core.testing.conformance.strikes import Striker
-from onefold.core.testing.conformance.workbench import insist, positions
+from onefold.core.testing.conformance.workbench import answer_of, positions
 
 __all__ = ["check_store"]
 
@@ -182,7 +182,7 @@ class StoreCrashes:
                 possible = (whole,) if strike.is_answered else (before, whole)
                 held.expect(there in possible, " or ".join(possible), there)
             with self.book.holding(Promise.STORE_AGAIN, call, strike.crash) as held:
-                insist(partial(getattr(store, call), *arguments), self.patience_s)
+                answer_of(partial(getattr(store, call), *arguments), self.patience_s)
                 there = self._state(store, pipeline)
                 possible = (whole,) if call != "acquire" else (whole, whole.replace("generation 8", "generation 9"))
                 held.expect(there in possible, " or ".join(possible), there)
@@ -199,7 +199,7 @@ class StoreCrashes:
 
     def _state(self, store: Store, pipeline: str) -> str:
         """All that the store says of a pipeline, in words that don't name it, and how often its merge was done."""
-        facts = insist(lambda: store.facts(pipeline), self.patience_s)
+        facts = answer_of(lambda: store.facts(pipeline), self.patience_s)
         said = {
             "last": _words(facts.last),
             "complete": _words(facts.complete),

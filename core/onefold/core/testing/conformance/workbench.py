@@ -20,7 +20,7 @@ from onefold.core.testing.conformance.promises import Book, Held, Promise
 from onefold.core.testing.conformance.strikes import Striker
 from onefold.core.waiting import Wait, retry
 
-__all__ = ["Target", "Work", "Workbench", "entry_of", "insist", "looking"]
+__all__ = ["Target", "Work", "Workbench", "answer_of", "entry_of", "looking"]
 
 MakeBatch = Callable[[Sequence[int]], pa.RecordBatch]
 T = TypeVar("T")
@@ -50,8 +50,8 @@ class Work:
     ids: tuple[int, ...]
 
 
-def insist(call: Callable[[], T], within_s: float) -> T:
-    """Ask again while the answer is that nothing, or nothing known, took effect, as the protocol does."""
+def answer_of(call: Callable[[], T], within_s: float) -> T:
+    """The answer of `call`, repeated as the protocol does while nothing, or nothing known, took effect."""
     return retry(call, within_s, on=(Retriable, InDoubt), never=(WorkLost,))
 
 
@@ -109,10 +109,10 @@ class Workbench:
 
     def elsewhere(self) -> Committer:
         """The committer of another life of the driver: nothing carried over but the pipeline's name."""
-        return self.insist(lambda: self.target.make_sink().recover(self.pipeline))
+        return self.retry(lambda: self.target.make_sink().recover(self.pipeline))
 
-    def insist(self, call: Callable[[], T]) -> T:
-        return insist(call, self.target.patience_s)
+    def retry(self, call: Callable[[], T]) -> T:
+        return answer_of(call, self.target.patience_s)
 
     # writing
 
@@ -179,11 +179,11 @@ class Workbench:
         committer = self.elsewhere()
         with self.target.book.holding(Promise.SWEPT, call, crash) as held:
             while True:
-                listed = [c for c in self.insist(lambda: committer.leftovers(upto)) if c.handle not in kept]
+                listed = [c for c in self.retry(lambda: committer.leftovers(upto)) if c.handle not in kept]
                 again = [c.handle for c in listed if c.handle in aborted]
                 held.expect(not again, "what was aborted is no longer listed", f"leftovers lists {again[:1]} again")
                 if listed:
-                    self.insist(partial(committer.abort, listed))
+                    self.retry(partial(committer.abort, listed))
                     aborted.update(c.handle for c in listed)
                     continue
                 there = self._held()

@@ -55,14 +55,14 @@ DOUBT = """        except InDoubt:
             raise  # it may have been decided: no abort, no sweep, no rerun
 """
 COMMITS = "    damage = yield from _commit_all(decided)\n"
-LISTS = """        listed: tuple[Committable, ...] = tuple((yield from _insist(ListLeftovers(sink, generation.number))))
+LISTS = """        listed: tuple[Committable, ...] = tuple((yield from _retry(ListLeftovers(sink, generation.number))))
         if not listed:
             continue
-        facts: StoreFacts = yield from _insist(ReadStore())
+        facts: StoreFacts = yield from _retry(ReadStore())
 """
 
 SWEEPS_FROM = """    for sink in sinks:
-        listed: tuple[Committable, ...] = tuple((yield from _insist(ListLeftovers(sink, generation.number))))
+        listed: tuple[Committable, ...] = tuple((yield from _retry(ListLeftovers(sink, generation.number))))
 """
 
 FIRST = {
@@ -98,7 +98,7 @@ _ALL: tuple[Mutant, ...] = (
         """            manifest = yield RunWriters(record)
             decided = yield from _decide(generation, store_id, record, manifest)
             for sink in record.sinks:
-                yield from _insist(Verify(sink, tuple(c for c in manifest if c.sink == sink)))
+                yield from _retry(Verify(sink, tuple(c for c in manifest if c.sink == sink)))
 """,
     ),
     Mutant(
@@ -189,8 +189,8 @@ _ALL: tuple[Mutant, ...] = (
         "a sweep reads the store before it lists",
         PROTOCOL,
         LISTS,
-        """        facts: StoreFacts = yield from _insist(ReadStore())
-        listed: tuple[Committable, ...] = tuple((yield from _insist(ListLeftovers(sink, generation.number))))
+        """        facts: StoreFacts = yield from _retry(ReadStore())
+        listed: tuple[Committable, ...] = tuple((yield from _retry(ListLeftovers(sink, generation.number))))
         if not listed:
             continue
 """,
@@ -235,7 +235,7 @@ _ALL: tuple[Mutant, ...] = (
     _mutant(
         "a write-through epoch is not announced",
         PROTOCOL,
-        "            yield from _insist(Announce(sink, record))\n",
+        "            yield from _retry(Announce(sink, record))\n",
         "            continue\n",
         WT,
     ),
@@ -243,7 +243,7 @@ _ALL: tuple[Mutant, ...] = (
         "complete before commit",
         PROTOCOL,
         COMMITS,
-        "    yield from _insist(Complete(generation, decided))\n" + COMMITS,
+        "    yield from _retry(Complete(generation, decided))\n" + COMMITS,
     ),
     _mutant(
         "the ledger before commit",
@@ -261,8 +261,8 @@ _ALL: tuple[Mutant, ...] = (
     _mutant(
         "damage passed over",
         PROTOCOL,
-        "    if damage is not None:\n        yield from _insist(MarkDamaged",
-        "    if damage is decided:\n        yield from _insist(MarkDamaged",
+        "    if damage is not None:\n        yield from _retry(MarkDamaged",
+        "    if damage is decided:\n        yield from _retry(MarkDamaged",
     ),
     _mutant(
         "initial positions not frozen",
@@ -473,7 +473,7 @@ _ALL: tuple[Mutant, ...] = (
     _mutant(
         "no second look after finishing",
         PROTOCOL,
-        "        facts = yield from _insist(ReadStore())\n"
+        "        facts = yield from _retry(ReadStore())\n"
         "        yield from _resolve(generation, facts, sinks, may_come_late=may_come_late)\n",
         "        yield from ()\n",
         TT,

@@ -79,7 +79,7 @@ def bind_can_be_cut_anywhere(subject: Subject) -> None:
             there = bench.committer.ledger()
             possible = (bound,) if strike.is_answered else (row, bound)
             held.expect(there in possible, " or ".join(map(str, possible)), there)
-            bench.insist(partial(_again, bench.elsewhere(), binding))
+            bench.retry(partial(_again, bench.elsewhere(), binding))
             _expect(held, bench, bound)
         row = bound
     bench.close()

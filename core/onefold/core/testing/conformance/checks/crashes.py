@@ -41,7 +41,7 @@ def cut_opening(subject: Subject, use: Callable[[Held, Workbench], None]) -> Non
             with subject.book.holding(Promise.OPEN_AGAIN, call) as held:
                 strike.run(make(name))
             with subject.book.holding(Promise.OPEN_AGAIN, call, strike.crash) as held:
-                after = bench.insist(partial(bench.another_pipeline, name))
+                after = bench.retry(partial(bench.another_pipeline, name))
                 there = after.committer.ledger()
                 held.expect(there is None, "an empty ledger", there)
                 use(held, after)
@@ -111,7 +111,7 @@ def abort_can_be_cut_anywhere(subject: Subject) -> None:
             bench.look(held)
             if strike.is_answered:
                 expect_listed(held, bench, others, newest)
-            bench.insist(partial(bench.elsewhere().abort, named))
+            bench.retry(partial(bench.elsewhere().abort, named))
             bench.committer.abort(named)
             held.expect_raises(WorkLost, partial(bench.committer.verify, named), "WorkLost from verify")
         with subject.book.holding(Promise.ABORT_ONLY_NAMED, "abort", strike.crash) as held:
@@ -141,9 +141,9 @@ def commit_can_be_cut_anywhere(subject: Subject) -> None:
         with subject.book.holding(Promise.ATOMIC_EPOCH, "commit", strike.crash) as held:
             seen = f"{len(shown)} of {len(ids)} rows"
             held.expect(not is_atomic or len(shown) in (0, len(ids)), "all of an epoch's rows or none", seen)
-        there = bench.insist(bench.elsewhere().ledger)
+        there = bench.retry(bench.elsewhere().ledger)
         with subject.book.holding(Promise.COMMIT_ONCE, "commit, again", strike.crash) as held:
-            bench.insist(partial(bench.elsewhere().commit, decided, named))
+            bench.retry(partial(bench.elsewhere().commit, decided, named))
             bench.look(held, visible=ids)
             bench.committer.commit(decided, named)
             bench.elsewhere().write_ledger(epochs.entry(record))
@@ -174,7 +174,7 @@ def record_can_be_cut_anywhere(subject: Subject) -> None:
             there = bench.committer.ledger()
             possible = (entry,) if strike.is_answered else (before, entry)
             held.expect(there in possible, " or ".join(map(str, possible)), there)
-            bench.insist(partial(bench.elsewhere().write_ledger, entry))
+            bench.retry(partial(bench.elsewhere().write_ledger, entry))
             there = bench.committer.ledger()
             held.expect(there == entry, str(entry), there)
         before = entry

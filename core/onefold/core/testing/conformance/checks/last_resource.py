@@ -62,7 +62,7 @@ class StoreEpochs:
         return entry_of(record, self.store_id)
 
     def decide(self, record: EpochRecord, works: Sequence[Work]) -> Decided:
-        return self.bench.insist(lambda: self.merge(record, [work.committable for work in works]))
+        return self.bench.retry(lambda: self.merge(record, [work.committable for work in works]))
 
     def merge(self, record: EpochRecord, manifest: Sequence[Committable], **changes: Any) -> Decided:
         committer = last_resource(self.bench.committer)
@@ -196,9 +196,9 @@ def a_decision_can_be_cut_anywhere(subject: Subject) -> None:
             )
         with subject.book.holding(Promise.MERGE_ATOMIC, "merge", strike.crash) as held:
             _expect_together(held, mine, record, ids, must=strike.is_answered)
-            decided = bench.insist(partial(mine.merge, record, manifest))
+            decided = bench.retry(partial(mine.merge, record, manifest))
             bench.look(held, visible=ids)
-            bench.insist(partial(bench.elsewhere().commit, decided, decided.record.manifest))
+            bench.retry(partial(bench.elsewhere().commit, decided, decided.record.manifest))
             there = bench.elsewhere().ledger()
             held.expect(there == entry, str(entry), there)
             bench.wanted.update(ids)

@@ -40,10 +40,10 @@ def announce_can_be_cut_anywhere(subject: Subject) -> None:
         with subject.book.holding(Promise.ANNOUNCE_DURABLE, "announce") as held:
             strike.run(Announce(subject.make_sink, bench.pipeline, record))
         with subject.book.holding(Promise.ANNOUNCE_DURABLE, "announce", strike.crash) as held:
-            there = bench.insist(lambda: told(bench.elsewhere()))
+            there = bench.retry(lambda: told(bench.elsewhere()))
             possible = (announced(record),) if strike.is_answered else (before, announced(record))
             held.expect(there in possible, " or ".join(map(str, possible)), there)
-            bench.insist(partial(_announce, bench, record))
+            bench.retry(partial(_announce, bench, record))
             expect_told(held, bench, record)
         before = announced(record)
     bench.close()
@@ -88,7 +88,7 @@ def seal_and_commit_can_be_cut_anywhere(subject: Subject) -> None:
                 }
                 strike.run(made[call])
             with subject.book.holding(Promise.NOTED_WHOLE, call, strike.crash) as held:
-                there = bench.insist(lambda: told(bench.elsewhere()))
+                there = bench.retry(lambda: told(bench.elsewhere()))
                 whole = replace(announced(record), is_written=True)
                 may = (whole,) if strike.is_answered or call == "commit" else (announced(record), whole)
                 held.expect(there in may, " or ".join(map(str, may)), there)

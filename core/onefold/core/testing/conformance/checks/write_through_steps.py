@@ -25,7 +25,7 @@ class WriteThroughEpochs(TwoPhaseEpochs):
         return replace(TwoPhaseEpochs.open(self), write_through=(self.bench.sink.name,))
 
     def decide(self, record: EpochRecord, works: Sequence[Work]) -> Decided:
-        self.bench.insist(lambda: write_through(self.bench.committer).seal([work.committable for work in works]))
+        self.bench.retry(lambda: write_through(self.bench.committer).seal([work.committable for work in works]))
         return TwoPhaseEpochs.decide(self, record, works)
 
 
@@ -37,7 +37,7 @@ def epochs(bench: Workbench, generation: int) -> WriteThroughEpochs:
 def begun(bench: Workbench, mine: WriteThroughEpochs) -> EpochRecord:
     """The next epoch, announced."""
     record = mine.open()
-    bench.insist(lambda: write_through(bench.committer).announce(record))
+    bench.retry(lambda: write_through(bench.committer).announce(record))
     return record
 
 

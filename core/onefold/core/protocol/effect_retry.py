@@ -8,13 +8,13 @@ from typing import Any, TypeVar
 from onefold.core.errors import InDoubt, Retriable
 from onefold.core.protocol.effects import Effect, Pause
 
-__all__ = ["Protocol", "insist"]
+__all__ = ["Protocol", "retry"]
 
 T = TypeVar("T")
 Protocol = Generator[Effect, Any, T]
 
 
-def insist(effect: Effect) -> Protocol[Any]:
+def retry(effect: Effect) -> Protocol[Any]:
     """Yield the effect until it is answered, with a pause after each error. Only for what is safe to repeat."""
     attempt = 0
     while True:
