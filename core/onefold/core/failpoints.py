@@ -1,4 +1,4 @@
-"""Named places where a test can hold a process still, to kill it, pause it or let it go on just there.
+"""Failpoints: named places where a test holds a process, to kill it, pause it or release it there.
 
 Off, which is always outside tests, `failpoint` costs one look into an empty dict. On, through the environment
 (`ONEFOLD_FAILPOINT=after:Decide#2`, `ONEFOLD_FAILPOINT_DIR=...`), the second process-local pass of `after:Decide`
@@ -36,13 +36,13 @@ _passes_left = _parse(os.environ.get("ONEFOLD_FAILPOINT", ""))
 
 
 def arm(places: str) -> None:
-    """From now on hold at these places of this process, and at no others."""
+    """Hold at these places of this process from now on, and at no others."""
     _passes_left.clear()
     _passes_left.update(_parse(places))
 
 
 def deadly() -> bytes:
-    """The text in values that parsers are to die of; none outside tests."""
+    """The text in a value at which a parser ends its process; empty outside tests."""
     return os.environ.get("ONEFOLD_FAILPOINT_DEADLY", "").encode()
 
 

@@ -16,13 +16,13 @@ __all__ = ["Examined", "Finding", "Held", "Holding", "Level", "not_promised"]
 
 class Level(enum.Enum):
     FINE = "fine"
-    CAUTION = "caution"  # the guarantee holds; somebody should know all the same
+    CAUTION = "caution"  # the guarantee holds, and the operator should know
     PROBLEM = "problem"  # it breaks the guarantee, or keeps the pipeline from starting
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was looked at. `breaks` names the invariants that do not hold as long as it is so."""
+    """One result of an examination. `breaks` names the invariants that it breaks."""
 
     level: Level
     says: str
@@ -34,7 +34,7 @@ class Finding:
 
 @runtime_checkable
 class Examined(Protocol):
-    """A sink that can look at what its guarantee rests on."""
+    """A sink that can examine the conditions of its guarantee."""
 
     def examine(self, pipeline: str, deciding_s: float | None) -> Iterable[Finding]:
         """Without changing anything. `deciding_s`: the longest that one of the pipeline's recent epochs took from its
@@ -44,7 +44,7 @@ class Examined(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """Something that a task has prepared and nobody has ended. `costs` says what it does till then, what ends it."""
+    """Prepared work that is neither committed nor aborted. `costs` says what it holds up, and what ends it."""
 
     committable: Committable
     age_s: float

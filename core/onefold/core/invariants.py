@@ -51,7 +51,7 @@ class Transition:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """A decision that was made: by which generation, and which was the newest one then."""
+    """A decision: the generation that made it, and the newest generation at that moment."""
 
     epoch: int
     generation: int
@@ -60,7 +60,7 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Glimpse:
-    """What a reader saw of one epoch at some moment: so many rows of all that it has."""
+    """What a reader saw of one epoch at one moment: some of its rows, all, or none."""
 
     sink: str
     epoch: int
@@ -70,12 +70,12 @@ class Glimpse:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Rows of one destination by what is wrong with them, and a few keys of each kind.
+    """The rows of one destination, counted by what is wrong with them, with a few keys of each kind.
 
-    `expected` are the records at or below the completed position, or of a table of versions the rows that they leave;
-    `unexpected` rows stand for none of them. `dead` are the dead letters: of appended records, each stands for one row.
-    `untold` are those of which nobody can tell any more whether they are right, and `notes` say why. `partitions` says
-    what is wrong in which, where a destination has such.
+    `expected` counts the records at or below the completed position, or the rows that they leave in a table of
+    versions; `unexpected` counts rows that come from none of them. `dead` counts dead letters; in an append each stands
+    for one row. `untold` counts rows that can no longer be judged, and `notes` say why. `partitions` has the same by
+    partition, where the destination has partitions.
     """
 
     expected: int
@@ -93,7 +93,7 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What is known of a pipeline that has come to rest. What nobody watched stays empty, and is then not judged.
+    """What is known of a pipeline that is at rest. A field that was not observed is empty, and is not judged.
 
     `due` are the source records at or below the completed position; `decided` those at or below the decided one
     (None if unknown). `shown` tells how many times each record is reflected in each sink. Where source and destination
@@ -122,7 +122,7 @@ class Invariant(Protocol):
     name: ClassVar[str]
 
     def violations(self, evidence: Evidence) -> list[str]:
-        """What contradicts the invariant, one sentence each; none if it holds."""
+        """The contradictions to the invariant, one sentence each; none if it holds."""
         ...
 
 

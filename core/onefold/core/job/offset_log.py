@@ -1,4 +1,4 @@
-"""What a streaming query's checkpoint says of its sources' positions, in the text that Spark writes.
+"""Reads the positions of a streaming query's sources from its checkpoint, whose format is Spark's.
 
 `offsets/N` says where batch N ends, and is written before the batch runs; `commits/N` says that it is done. Where the
 first batch began is in `sources/S/0`, for those of Spark's own sources that log it, and in the offsets of ours.
@@ -54,7 +54,7 @@ def end_of_running(root: str, batch_id: int) -> Protocol[Positions]:
 
 
 def check_planned(root: str, until: Positions | None) -> Protocol[None]:
-    """An epoch that must run again, to `until`, is planned already: its source cannot plan a batch to a given end."""
+    """Raise ConfigError unless the newest planned batch ends at `until`, where an epoch that must run again ends."""
     if until is None:
         return
     planned = yield from _batches(f"{root}/offsets")

@@ -1,4 +1,4 @@
-"""A pipeline's life in one driver process: its store, its committers and its generation, for queries and batch runs."""
+"""A pipeline in one driver process: its store, its committers and its generation, for queries and batch runs."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ T = TypeVar("T")
 
 
 class Session:
-    """Runs a pipeline's life. Its public calls take turns, also with the sweep's timer."""
+    """A pipeline in one driver process. A lock lets its public calls, and the sweep's timer, run one at a time."""
 
     LIFE: ClassVar[type[Life]] = Life
 
@@ -85,7 +85,7 @@ class Session:
 
     @property
     def _may_come_late(self) -> tuple[str, ...]:
-        """Before there was a sink for bad records there were none: each would have stopped the pipeline."""
+        """The sink for bad records: earlier epochs have none, since each bad record stopped the pipeline."""
         return () if self.dead_letters is None else (self.dead_letters.name,)
 
     @property
@@ -135,7 +135,7 @@ class Session:
 
     @property
     def _may_sweep(self) -> bool:
-        """Not for a query whose checkpoint did not agree: then the store may be an older copy, which knows less."""
+        """False for a query whose checkpoint was not compared: the store may be an older copy, which knows less."""
         return self.started is not None and (self.life.is_swept or not self.life.HAS_CHECKPOINT)
 
     def sweep(self) -> None:
@@ -148,10 +148,10 @@ class Session:
                 self.lock.release()
 
     def sweep_at_the_end(self) -> None:
-        """Once a run or a query is over: tasks that came late may have prepared something since its last sweep.
+        """Sweep after a run or a query, since late tasks may have prepared work after its last sweep.
 
-        It waits for no server and raises nothing: what it cannot remove, the next start does. A run that was refused
-        beside an older copy of the store leaves everything to a newer one.
+        It waits for no server and raises nothing: the next start removes what this one cannot. After a run that was
+        refused, it sweeps nothing: the store may be an older copy.
         """
         if not self._may_sweep or not self.lock.acquire(blocking=False):
             return
@@ -163,7 +163,7 @@ class Session:
             self.lock.release()
 
     def check_store_reaches(self, others: str | None) -> None:
-        """SQLite is one file on this machine: processes or a checkpoint elsewhere (`others` says which) outlive it."""
+        """Raise ConfigError for a SQLite store, a file of this machine, where `others` says what is elsewhere."""
         if self.store.is_local and others is not None:
             raise ConfigError(
                 f"the checkpoint store is a SQLite file, but {others}: give the pipeline a"
@@ -172,7 +172,7 @@ class Session:
             )
 
     def facts(self) -> StoreFacts:
-        """What the store knows of the pipeline; waits for a store that is down."""
+        """The store's facts of the pipeline; waits for a store that is down."""
         return self.patience.retry(lambda: self.store.facts(self.name), "reading the store")
 
     def pin(self, name: str, find: Callable[[], str]) -> str:
@@ -239,7 +239,7 @@ class Session:
         ).hexdigest()[:16]
 
     def check_counted(self, span: Range) -> None:
-        """Before an epoch: that no sink compares its offsets with those of another topic that had the name before."""
+        """Raise ConfigError where a sink would compare the epoch's offsets with an earlier topic's of that name."""
         ids = span.end.topic_ids()
         if ids == self._counted:
             return

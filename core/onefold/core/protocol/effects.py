@@ -1,4 +1,4 @@
-"""What the protocol asks of the world, one value per request.
+"""The protocol's effects: its requests to the store, the sinks and the writers, one class each.
 
 The protocol yields these and is sent the answers; it does no I/O itself. A driver answers with the type named in each
 docstring, or throws one of the errors of `onefold.core.errors` into it: `Retriable` where nothing took effect,
@@ -45,7 +45,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class EpochRequest:
-    """A range to be processed, and where it comes from.
+    """A range to process, and the batch and job that ask for it.
 
     `fingerprint` is `job` or `job/input`: what runs, and, for a source whose positions only count within one checkpoint
     (a restored copy counts the same numbers again for other files), what the range stands for. `continues` where the
@@ -112,7 +112,7 @@ class ReadLedger:
 
 @dataclass(frozen=True, slots=True)
 class Bind:
-    """-> None: from here on the sink takes nothing from older generations, of whichever store."""
+    """-> None: from here on the sink refuses older generations of every store."""
 
     sink: str
     binding: Binding
@@ -176,7 +176,7 @@ class OpenEpoch:
 
 @dataclass(frozen=True, slots=True)
 class Announce:
-    """-> None: the write-through sink knows that rows of the epoch, under its T, may come from now on."""
+    """-> None: the write-through sink notes that rows of the epoch, under its T, may come from now on."""
 
     sink: str
     record: EpochRecord

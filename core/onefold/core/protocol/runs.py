@@ -1,8 +1,8 @@
-"""Batch runs: a source whose positions are the names of the runs that were written, one after the other.
+"""Batch runs: the chain's positions are the names of the runs, one after the other.
 
-The chain of such a pipeline begins at the run without a name, and each run's epoch ends at the run's own name. So the
-protocol takes a run for what it takes any range for; what is added is that no name is decided twice, which the store
-holds in the decision's own transaction.
+The chain of such a pipeline begins at the run without a name, and each run's epoch ends at the run's own name. So
+the protocol handles a run like any range. In addition no name is decided twice: the store checks that in the decision's
+own transaction.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NO_RUN = Positions.of({_RUN: ""})
 
 @dataclass(frozen=True, slots=True)
 class DecidedRun:
-    """A run that was written, or will be finished by the next start: its rows are decided. Never forgotten."""
+    """A run whose rows are decided: written, or finished by the next start. The store keeps its name for good."""
 
     run: str
     epoch: int
@@ -31,7 +31,7 @@ class DecidedRun:
 
 
 def check_name(run: str) -> None:
-    """Raises ConfigError for what cannot name a run."""
+    """Raise ConfigError for a text that cannot name a run."""
     if not isinstance(run, str) or not run.isprintable() or not 0 < len(run.strip()) == len(run) <= NAME_LENGTH_MAX:
         raise ConfigError(
             f"run={run!r} must name this run, the same whenever it is tried again and never again for another (a"

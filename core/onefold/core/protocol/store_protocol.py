@@ -1,5 +1,4 @@
-"""The driver's ports: to a checkpoint store, which speaks SQL, and to a query's checkpoint. The simulator has both in
-memory."""
+"""The Protocols of a checkpoint store and of a query's checkpoint. The simulator has both in memory."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ Merge: TypeAlias = "Callable[[sa.Connection], None]"
 
 
 class Files(Protocol):
-    """Where a query's checkpoint is: any filesystem. Raises `Retriable` where it doesn't answer."""
+    """The files of a query's checkpoint, on any filesystem. Raises `Retriable` where it doesn't answer."""
 
     def read(self, path: str) -> str | None: ...
 
@@ -27,7 +26,7 @@ class Files(Protocol):
 
 
 class Store(Protocol):
-    """Every call is one transaction; what each means is said once, in `CheckpointStore`."""
+    """A checkpoint store. Every call is one transaction; `CheckpointStore` documents each."""
 
     def id(self) -> str: ...
 

@@ -243,7 +243,7 @@ class CheckpointStore:
             connection.execute(this_epoch(decided.record).values(state=EpochState.DAMAGED.value, error=evidence))
 
     def accept_damage(self, generation: Generation, record: EpochRecord) -> Decided:
-        """Take a damaged epoch for decided again, on the user's word that its missing part was made good by hand."""
+        """Set a damaged epoch to decided again, on the user's word that its missing rows were written by hand."""
         with self._mine(generation) as (connection, _):
             stored = _stored_as(connection, record, EpochState.DAMAGED, EpochState.DECIDED)
             accepted = replace(stored, state=EpochState.DECIDED)
@@ -290,7 +290,7 @@ class CheckpointStore:
             return decided_run(connection, pipeline, run)
 
     def forget(self, pipeline: str) -> None:
-        """Remove all that is known of a pipeline that is no more, on the user's word. Fences whoever still runs it.
+        """Remove all rows of a retired pipeline, on the user's word. Fences a driver that still runs it.
 
         Raises ConfigError while an epoch of it is unfinished.
         """
@@ -315,7 +315,7 @@ class CheckpointStore:
 
     @contextmanager
     def _mine(self, generation: Generation) -> Iterator[tuple[sa.Connection, Any]]:
-        """A transaction that holds the pipeline's row and goes on only if the generation is still this one."""
+        """A transaction that locks the pipeline's row. Raises Fenced unless the generation is still this one."""
         with self.database.transaction() as connection:
             row = connection.execute(pipeline_row(generation.pipeline).with_for_update()).one_or_none()
             if row is None or (row.generation, row.token) != (generation.number, generation.token):
@@ -324,8 +324,8 @@ class CheckpointStore:
 
 
 def _stored_as(connection: sa.Connection, record: EpochRecord, *states: EpochState) -> EpochRecord:
-    """The epoch as the store has it. Raises CheckpointMismatch where it is in another state than this process left it
-    in, which nobody but a newer generation changes."""
+    """The epoch as the store has it. Raises CheckpointMismatch where it is in none of these states, since only a newer
+    generation could have changed it."""
     stored = stored_epoch(connection, record)
     if stored is None or stored.state not in states:
         raise went_back(record, stored)
@@ -333,6 +333,6 @@ def _stored_as(connection: sa.Connection, record: EpochRecord, *states: EpochSta
 
 
 def _begins_with(column: sa.Column[str], positions: Positions) -> sa.ColumnElement[bool]:
-    """Whether it holds these positions, or more: their marks, which stand behind them, are no part of what is asked."""
+    """Whether the column begins with these positions; the marks behind them are not compared."""
     text = Positions(positions.items).to_json().removesuffix("}")
     return sa.func.substr(column, 1, len(text)) == text

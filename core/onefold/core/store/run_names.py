@@ -36,7 +36,7 @@ def claim_name(connection: sa.Connection, record: EpochRecord, now_ms: int) -> N
 
 
 def adopt_name(connection: sa.Connection, record: EpochRecord, now_ms: int) -> None:
-    """The store takes over what destinations say: `record` is their last epoch, and of its runs they know the last."""
+    """Keep the run's name of an adopted epoch. The names of other epochs from there on are of another history."""
     mine = runs.c.pipeline == record.pipeline
     connection.execute(runs.delete().where(mine, runs.c.epoch >= record.epoch))
     run = run_of(record.range.end)
