@@ -3,8 +3,8 @@
 Off, which is always outside tests, `failpoint` costs one look into an empty dict. On, through the environment
 (`ONEFOLD_FAILPOINT=after:Decide#2`, `ONEFOLD_FAILPOINT_DIR=...`), the second process-local pass of `after:Decide`
 writes a file `<name>.<pid>.<thread>` into the directory and waits until somebody removes that file, or kills the
-process. Several places are separated by commas; `after:Decide#*` holds every pass. Once there is a file `released`,
-nobody is held any more, processes that come to their place later included. `arm` names other places later on: in a
+process. Several places are separated by commas; `after:Decide#*` holds every pass. Once there is a file `released`, no
+process is held any more, nor any that comes to its place later. `arm` names other places later on: in a
 process that was forked, or that has come to the part of its life whose passes count.
 
 `ONEFOLD_FAILPOINT_DEADLY=text` plants a fault: a process that parses a source's value with that text in it ends by

@@ -22,8 +22,8 @@ def within(query_id: str, positions: Positions) -> Positions:
 
 
 def others_start(pipeline: str, query_id: str, end: Positions) -> Protocol[dict[str, int | str]]:
-    """Where a query's first batch starts in its other sources: nowhere. Raises CheckpointMismatch for a new checkpoint
-    of a pipeline that has written: nobody could tell what is there."""
+    """Where a query's first batch starts in its other sources: before everything. Raises CheckpointMismatch for a new
+    checkpoint of a pipeline that has written, since its positions there are unknown."""
     nowhere: dict[str, int | str] = {name: -1 for name, _ in end.items if name.startswith("#")}
     if nowhere:
         facts: StoreFacts = yield from retry(ReadStore())

@@ -28,7 +28,7 @@ class RunningQuery:
     query_id: str
     run_id: str
     root: str  # the resolved checkpoint root
-    stateful: bool | None  # None where nobody can tell (Spark Connect)
+    stateful: bool | None  # None where that is unknown (Spark Connect)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class QueryLife(Life):
         refuse_query((yield from retry(ReadStore())), self.pipeline)
         if self.started is None or self.query is not None:
             yield from self.start(None)
-        if not self.is_swept:  # nobody called check_checkpoint: the query is the job's own
+        if not self.is_swept:  # check_checkpoint was not called: the job started the query itself
             yield from self._check_committed(query.root)
             yield from self.sweep()
         self.query, self._last_end, self._returned = query, None, None

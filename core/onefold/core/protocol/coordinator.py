@@ -122,7 +122,7 @@ class Coordinator:
             case Announce(sink, record):
                 return write_through(self.committers[sink]).announce(record)
             case RunWriters(record):
-                return present(run_writers, "whoever runs an epoch gives the function that runs its writers")(record)
+                return present(run_writers, "an epoch needs a function that runs its writers")(record)
             case Verify(sink, committables):
                 committer = self.committers[sink]
                 return (committer.seal if isinstance(committer, WriteThrough) else committer.verify)(committables)

@@ -3,11 +3,11 @@
     start   before every start of a query: take over the store and every sink, finish or give up what earlier lives
             left, freeze the positions
     epoch   one range of the source, exactly once: open, write, verify, decide, commit, complete
-    sweep   remove prepared work that nobody will ever commit; also on a timer
+    sweep   remove prepared work that no manifest names; also on a timer
 
 The safety rests on three things: Decide is a compare-and-set that only the newest generation can win; only what a
-decided manifest names is ever committed; and nobody decides whose generation is not the one that every sink is bound
-to, since two stores may be alive. A zombie may prepare; nobody commits it, and the sweep removes it.
+decided manifest names is ever committed; and a driver decides only while every sink is bound to its generation, since
+two stores may be alive. A zombie may prepare work; it is never committed, and the sweep removes it.
 """
 
 from __future__ import annotations
@@ -248,10 +248,10 @@ def _verify(record: EpochRecord, manifest: tuple[Committable, ...]) -> Protocol[
 def _decide(
     generation: Generation, store_id: str, record: EpochRecord, manifest: tuple[Committable, ...]
 ) -> Protocol[Decided]:
-    """Send the same Decide until it is answered. Once one went unanswered, only success or Fenced is an answer:
-    the lost one may still land, whatever the store says meanwhile. Until then the work must live: it is looked at
-    again before each, since waiting for the store or for a ledger may have taken all the life that was left. So are the
-    sinks' bindings: whoever bound them since sweeps this work, or had it before it was there and never will."""
+    """Send the same Decide until it is answered. After one that went unanswered, only success or Fenced is an answer,
+    since the lost one may still take effect, whatever the store says meanwhile. Before each Decide until then, verify
+    the work again, which may expire during a wait for the store or a ledger, and look at the sinks' bindings again: a
+    driver that bound a sink since then sweeps this work, or has swept already and never commits it."""
     attempt, in_doubt = 0, False
     while True:
         if attempt and not in_doubt:
