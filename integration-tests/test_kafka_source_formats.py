@@ -97,7 +97,7 @@ def test_what_confluents_serializer_wrote_in_two_versions_is_read_as_one_schema(
     produce(servers, topic, values)
     source = KafkaSource(topic, bootstrap_servers=servers, format="avro", schema_registry=registry.url)
     registry.asked.clear()
-    newest = source.settled_as(find_schema(source))
+    newest = source.with_schema(find_schema(source))
     found = rows(newest, 80)
     assert record_ddl(newest) == "id bigint, amount decimal(12,2), at timestamp, note string"
     assert {row["id"]: row["note"] for row in found} == {i: "new" if i >= 50 else None for i in range(80)}

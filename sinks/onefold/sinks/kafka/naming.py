@@ -1,4 +1,4 @@
-"""Names that both sides of a crash can read: transactional ids, prepared transactions, keys of the ledger topic."""
+"""The sink's names in Kafka, which other processes read after a crash: transactional ids, handles, ledger keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The topics that a sink writes to: its own, which must be there, and the ledger topic, which it makes."""
+"""The topics that a sink writes to: its own, which must exist, and the ledger topic, which it creates."""
 
 from __future__ import annotations
 

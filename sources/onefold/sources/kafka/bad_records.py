@@ -1,4 +1,4 @@
-"""Records that cannot be read as their format says, kept as they were, with the reason."""
+"""Bad records: the rows that become dead letters, and the errors that stop a pipeline."""
 
 from __future__ import annotations
 

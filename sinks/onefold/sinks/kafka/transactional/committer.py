@@ -1,4 +1,4 @@
-"""The driver's hand in Kafka: it ends the transactions that tasks have left open."""
+"""The transactional committer in the driver: it ends the transactions that tasks have left open."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _ENDING = ("PrepareCommit", "PrepareAbort", "PrepareEpochFence")
 
 
 class TransactionalCommitter:
-    """Idempotent, from any process."""
+    """Commits, aborts and finds the transactions of one sink of one pipeline. Idempotent, from any process."""
 
     def __init__(self, settings: KafkaSinkConfig, pipeline: str) -> None:
         self._settings, self._pipeline = settings, pipeline

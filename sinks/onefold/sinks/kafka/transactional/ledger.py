@@ -34,11 +34,11 @@ _FORGOTTEN_MAX = 1000  # with one row
 
 
 class Ledger:
-    """What the ledger topic says of a sink, and the hand that writes its ledger row.
+    """Reads what the ledger topic says of a sink, and writes its ledger row.
 
-    Whoever writes takes the row's transactional id over first (`init_transactions`), which ends what anybody else has
-    begun under it; then reads the row; then writes. From there on the row stays as it was read, until somebody else
-    takes the id over, which fails every later commit of this one.
+    A writer first takes over the row's transactional id (`init_transactions`), which ends any transaction that another
+    writer has begun under it. Then it reads the row, and writes the next. Until another writer takes the id over, the
+    row stays as it was read; after that, every commit of this one fails.
     """
 
     def __init__(self, settings: KafkaSinkConfig, pipeline: str) -> None:
@@ -52,7 +52,7 @@ class Ledger:
         self._told: set[int | None] = set()
 
     def transactions(self) -> TransactionLog:
-        """All that the ledger topic says by now."""
+        """The log by all that the ledger topic holds now."""
         writer = txn_admin.describe(self._kafka, [self._names.ledger]).get(self._names.ledger)
         self._log.writer = None if writer is None else writer.handle.producer_id
         for items, offset in txn_admin.read_log(self._kafka, self._topic, self._offset):

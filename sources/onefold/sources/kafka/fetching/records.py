@@ -1,4 +1,4 @@
-"""Fetched records, as the formats get them: many at a time, in order, from one partition."""
+"""Batches of fetched records, in order, of one partition: what the formats parse."""
 
 from __future__ import annotations
 

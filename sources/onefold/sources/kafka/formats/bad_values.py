@@ -1,4 +1,4 @@
-"""One bad value in a batch costs that value, not the batch: find the bad ones, have all others parsed together."""
+"""Separates the bad values of a batch from the others, by bisection, and parses the others together."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Dead letters that every sink can hold: of a record that is too large for that, the beginning."""
+"""Cuts dead letters to a size that every sink can hold: of a large record the beginning is kept."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A parser in a process of its own: values that its library dies of are bad values, and no end of the worker.
+"""Runs a parser in a child process: values that crash its library become bad values, and the worker lives on.
 
-It costs a fork for each batch, so it is for a task that follows one whose worker died (`spark.runtime.workers`). The
-process has this one's memory, so no value is copied to it; what comes back is pickled.
+It costs a fork for each batch, so only a task that follows one whose worker died does so (`spark.runtime.workers`). The
+child has this process's memory, so no value is copied to it; its answer is pickled.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A JSON schema out of a bounded sample of a topic, or an Avro schema out of a registry: found once, then kept.
+"""Finds a schema: of JSON in a bounded sample of the topics, of Avro in a registry.
 
-What is found depends on when it is asked. So a pipeline keeps the first answer in its checkpoint store, and whoever has
-no such place is told to paste it.
+The answer depends on the time. So a pipeline keeps the first one in its checkpoint store; a data source, which has no
+such store, asks the user to paste it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the compiled helper copied, as Arrow arrays over the buffers that it filled."""
+"""Arrow arrays over the buffers that the compiled helper fills."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the next batch of a stream begins and ends: questions to the broker, refusals, and arithmetic."""
+"""Plans where the next batch of a stream begins and ends, and refuses one that would lose records."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Planner:
 
     def __init__(self, source: KafkaSourceConfig, frozen: OffsetSnapshot | None = None) -> None:
         self.source = source
-        self._frozen = frozen  # by a pipeline, maybe long ago: what came later stands at its first record
+        self._frozen = frozen  # by a pipeline, maybe long ago: partitions that came later start at their first record
         self._initial: OffsetSnapshot | None = None
         self._checked: OffsetSnapshot | None = None
         self._is_kept = False
@@ -87,8 +87,9 @@ class Planner:
             self._check_kept({p: offset for p, offset in start.offsets.items() if offset < end.offsets.get(p, 0)})
 
     def _check_kept(self, start: Offsets) -> None:
-        """Raise `DataLoss` if Kafka has deleted what a stream is to start with: once for its life, since a reader comes
-        upon what is deleted later. A kept consumer may still hold such records, and its next start would not."""
+        """Raise `DataLoss` if Kafka has deleted records at the stream's start. This is checked once in a stream's life:
+        the fetcher finds records that are deleted later. An open consumer may still hold the deleted ones, so it would
+        not notice."""
         if self._is_kept or not start:
             return
         first = self.broker.earliest(start)

@@ -1,4 +1,4 @@
-"""How large records are, about: a limit in bytes becomes one in offsets before anything of a batch is read."""
+"""Estimates the size of records by samples, which turns a limit in bytes into one in offsets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which topics a source reads: those it names, or those that match a pattern, whenever they come."""
+"""The topics that a source reads: those it names, or all that match a pattern, new ones too."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Subscription:
         if not self.topics or not all(isinstance(t, str) and t.strip() for t in self.topics):
             raise ConfigError(f"name at least one topic, not {self.topics!r}: KafkaSource('orders', ...)")
         if bad := [t for t in self.topics if "," in t or "/" in t or t != t.strip()]:
-            raise ConfigError(f"{bad[0]!r} is not a topic's name: give several topics as several arguments")
+            raise ConfigError(f"{bad[0]!r} is not a topic's name: give several topics as a list")
         if len(set(self.topics)) != len(self.topics):
             raise ConfigError(f"a topic is named twice: {', '.join(self.topics)}")
 
@@ -61,7 +61,7 @@ class Subscription:
         """Raise `ConfigError` if there are positions in a topic that this doesn't cover."""
         if strangers := sorted(t for t in topics if not self.covers(t) and t not in self.forgotten):
             raise ConfigError(
-                f"{whose} holds positions of the topic {strangers[0]!r}, which subscribe does not name"
+                f"{whose} holds positions of the topic {strangers[0]!r}, which the source does not name"
                 f" ({self}): subscribe to it again, or start with a new checkpoint"
             )
 

@@ -1,4 +1,4 @@
-"""What Avro schemas and values may cost, since producers choose both.
+"""Bounds what Avro schemas and values may cost: producers choose both.
 
 A schema names a type once and uses it many times, so two kilobytes of it can stand for a million columns. A value says
 how many items an array has, and items may take no bytes: ten bytes can stand for any number of nulls. So a schema is

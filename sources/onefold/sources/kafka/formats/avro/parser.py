@@ -1,4 +1,4 @@
-"""Avro values parsed as Arrow: bare ones, of one schema, and those that a schema registry's id is in front of."""
+"""Parses Avro values as Arrow: values of one schema, or values that begin with their schema's id in a registry."""
 
 from __future__ import annotations
 
