@@ -21,6 +21,7 @@ from onefold.sinks import PostgresSink
 from onefold.spark import Pipeline, register
 from onefold.spark.runtime.direct import RANGES, Fetch
 from onefold.spark.runtime.writers import run_writers
+from onefold.trials.workload.unprotected import UnprotectedSink
 
 __all__ = ["CONTESTANTS", "Contestant", "Run"]
 
@@ -78,7 +79,7 @@ def _ours(
             started_s = time.monotonic()
             pipeline = Pipeline(table, sinks=[PostgresSink(world.postgres.url, table, delivery=delivery)])
             if direct:
-                query = pipeline.stream(spark, source, root, TRIGGER)
+                query = pipeline.write_direct(spark, source, root, TRIGGER)
             else:
                 query = pipeline.write(pipeline.read(spark, source), root, TRIGGER)
             pipeline.await_termination(query)
@@ -97,7 +98,7 @@ def _unprotected(direct: bool) -> Callable[[World, str, str, int | None], Second
         with world.checkpoint() as root:
             started_s = time.monotonic()
             register(spark)
-            sink = PostgresSink(world.postgres.url, table, delivery="at_least_once")
+            sink = UnprotectedSink(world.postgres.url, table)
             options = {**source.options(), **(RANGES if direct else {})}
             df = spark.readStream.format("onefold_kafka").options(**options).load()
             fetch = Fetch.of(source, None) if direct else None

@@ -68,7 +68,7 @@ def run(rig: Rig, pipeline: Pipeline, source: KafkaSource, direct: bool) -> None
 
     try:
         if direct:
-            query = pipeline.stream(rig.spark, source, rig.checkpoint(), AVAILABLE_NOW, even)
+            query = pipeline.write_direct(rig.spark, source, rig.checkpoint(), AVAILABLE_NOW, even)
         else:
             query = pipeline.write(even_rows(pipeline.read(rig.spark, source)), rig.checkpoint(), AVAILABLE_NOW)
         rig.finish(pipeline, query)

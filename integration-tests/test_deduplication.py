@@ -126,7 +126,7 @@ def test_what_cannot_be_deduplicated_is_refused_before_the_query_starts(rig: Rig
             deduplicate(df, ids)
     pipeline = rig.pipeline()
     with pytest.raises(ConfigError, match=r"use pipeline\.read and"):
-        pipeline.stream(rig.spark, rig.source(deduplicate=OrderedIds()), rig.checkpoint())
+        pipeline.write_direct(rig.spark, rig.source(deduplicate=OrderedIds()), rig.checkpoint())
 
 
 @pytest.mark.soak

@@ -160,8 +160,6 @@ def test_replicas_whose_state_is_not_shown_to_us_are_not_said_to_lag(postgres_ur
 
 
 def test_a_postgres_sink_that_cannot_keep_its_promise_is_a_problem(postgres_url: str, tmp_path: Path) -> None:
-    unsafe = diagnose("p", [PostgresSink(postgres_url, "t", delivery="at_least_once")])
-    assert not unsafe.holds and holding(unsafe) == {"no-loss", "chain", "nothing-in-doubt"}
     elsewhere = f"sqlite:///{tmp_path / 'store.db'}"
     CheckpointStore(elsewhere).id()
     apart = diagnose("p", [PostgresSink(postgres_url, "t", delivery="staged")], store=elsewhere)

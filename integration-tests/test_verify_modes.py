@@ -15,7 +15,7 @@ from onefold.cli.main import app
 from onefold.core import ConfigError
 from onefold.core.invariants import Comparison
 from onefold.sinks import PostgresSink
-from onefold.sinks.postgres.merge.upsert import Changes
+from onefold.sinks.staged.upsert import Changes
 from onefold.spark.verify.reconcile import DeadLetters
 from onefold.spark.verify.verify import Verification, compare, verify
 

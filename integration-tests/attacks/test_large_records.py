@@ -206,7 +206,7 @@ def test_a_pipeline_gets_past_them_with_a_dead_letter_each(rig: Rig, kafka_topic
     checkpoint, trigger = str(rig.directory / "checkpoint"), {"availableNow": True}
     try:
         if direct:
-            query = pipeline.stream(rig.spark, source, checkpoint, trigger)
+            query = pipeline.write_direct(rig.spark, source, checkpoint, trigger)
         else:
             query = pipeline.write(pipeline.read(rig.spark, source), checkpoint, trigger)
         pipeline.await_termination(query)

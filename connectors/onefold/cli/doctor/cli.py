@@ -24,7 +24,6 @@ class Delivery(StrEnum):
     AUTO = "auto"
     TWO_PHASE = "two_phase"
     STAGED = "staged"
-    AT_LEAST_ONCE = "at_least_once"
 
 
 class RowMode(StrEnum):
@@ -52,7 +51,7 @@ def doctor(
     delete_when_null: Annotated[str | None, typer.Option(help="upsert: the column that deletions lack.")] = None,
     role: Annotated[str | None, typer.Option(help="The Postgres sink's role.")] = None,
     sink: Annotated[str | None, typer.Option(help="The Postgres sink's name, if it isn't the table's.")] = None,
-    bookkeeping_schema: Annotated[str, typer.Option(help="The Postgres sink's bookkeeping_schema.")] = "onefold_sinks",
+    ledger: Annotated[str, typer.Option(help="The schema of the Postgres sink's ledger.")] = "onefold_sinks",
     into: kafka_is.Into = None,
     into_servers: kafka_is.Servers = None,
     into_delivery: kafka_is.Delivery = None,
@@ -72,13 +71,15 @@ def doctor(
     hash: hbase_is.Hash = None,
     columns: hbase_is.Columns = "",
     family: hbase_is.Family = None,
-    delete: hbase_is.Delete = None,
-    deletes: hbase_is.Deletes = None,
-    deleted: hbase_is.Deleted = None,
+    hbase_delete_when_true: Annotated[
+        str | None, typer.Option(help="row_key: the column that marks deletions.")
+    ] = None,
+    delete_mode: hbase_is.DeleteMode = None,
+    tombstone_column: hbase_is.TombstoneColumn = None,
     merge: hbase_is.Merge = None,
-    message_id: hbase_is.MessageId = None,
-    dense_ids: hbase_is.DenseIds = False,
-    ledger_table: hbase_is.LedgerTable = None,
+    sequence: hbase_is.Sequence = None,
+    dense_sequence: hbase_is.DenseSequence = False,
+    hbase_ledger: hbase_is.Ledger = None,
     transport: hbase_is.Transport = None,
     protocol: hbase_is.Protocol = None,
     kerberos_service: hbase_is.KerberosService = None,
@@ -109,7 +110,7 @@ def doctor(
             "delete_when_null": delete_when_null,
             "role": role,
             "name": sink,
-            "bookkeeping_schema": bookkeeping_schema,
+            "ledger": ledger,
         }
         sinks.append(_postgres(postgres, table, rows))
     records = kafka_is.kafka_sink(
@@ -137,13 +138,13 @@ def doctor(
         hash=hash,
         columns=columns,
         family=family,
-        delete=delete,
-        deletes=deletes,
-        deleted=deleted,
+        hbase_delete_when_true=hbase_delete_when_true,
+        delete_mode=delete_mode,
+        tombstone_column=tombstone_column,
         merge=merge,
-        message_id=message_id,
-        dense_ids=dense_ids,
-        ledger_table=ledger_table,
+        sequence=sequence,
+        dense_sequence=dense_sequence,
+        hbase_ledger=hbase_ledger,
         transport=transport,
         protocol=protocol,
         kerberos_service=kerberos_service,

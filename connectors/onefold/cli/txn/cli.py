@@ -17,7 +17,7 @@ app = typer.Typer(help="What onefold has prepared and keeps in a Postgres databa
 Postgres = Annotated[str, typer.Option(help="URL of the destination's database.", callback=told)]
 Pipeline = Annotated[str | None, typer.Option(help="Only this pipeline's.")]
 Store = Annotated[str | None, typer.Option(help="The checkpoint store, if it isn't in that database.", callback=told)]
-Schema = Annotated[str, typer.Option("--bookkeeping-schema", help="The sinks' bookkeeping_schema.")]
+Schema = Annotated[str, typer.Option("--ledger", help="The schema of the sinks' ledger.")]
 
 
 @app.command(name="list")

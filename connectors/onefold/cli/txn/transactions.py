@@ -104,8 +104,7 @@ class Transactions:
         """A driver over those of the pipeline's sinks that are in this database, in the role that it needs."""
         if not self._operations.has_tables():
             raise ConfigError(
-                f"there are no onefold tables in schema {self._operations.schema!r}: name the sinks' bookkeeping_schema"
-                " with --bookkeeping-schema"
+                f"there are no onefold tables in schema {self._operations.schema!r}: name the sinks' own with --ledger"
             )
         listed = [t for t in self._operations.prepared() if t.pipeline == pipeline and t.is_here]
         sinks = {sink for name, sink in self._operations.sinks() if name == pipeline}
@@ -186,7 +185,10 @@ def _because(transaction: Prepared, fate: Fate, facts: StoreFacts, sessions: int
         case Fate.ROLL_BACK:
             return f"epoch {gid.epoch} is over, and its manifest doesn't name it"
         case Fate.LEAVE if gid.epoch in damaged:
-            return f"epoch {gid.epoch} is damaged: mend what its error names, then start with accept_damage={gid.epoch}"
+            return (
+                f"epoch {gid.epoch} is damaged: mend what its error names, then call"
+                f" pipeline.recover(accept_damage={gid.epoch})"
+            )
         case Fate.LEAVE:
             return (
                 f"epoch {gid.epoch} runs in generation {gid.generation}, the newest (sessions connected: {sessions}):"

@@ -80,24 +80,25 @@ def verify(
     order: Annotated[
         str, typer.Option(help="upsert, row_key, rolling: the columns that say which version is newer.")
     ] = "",
-    delete_when_true: Annotated[str | None, typer.Option(help="upsert: the column that marks deletions.")] = None,
+    delete_when_true: Annotated[
+        str | None, typer.Option(help="upsert, row_key: the column that marks deletions.")
+    ] = None,
     delete_when_null: Annotated[str | None, typer.Option(help="upsert: the column that deletions lack.")] = None,
-    delete: hbase_is.Delete = None,
-    deletes: hbase_is.Deletes = None,
-    deleted: hbase_is.Deleted = None,
+    delete_mode: hbase_is.DeleteMode = None,
+    tombstone_column: hbase_is.TombstoneColumn = None,
     merge: hbase_is.Merge = None,
-    message_id: hbase_is.MessageId = None,
-    dense_ids: hbase_is.DenseIds = False,
+    sequence: hbase_is.Sequence = None,
+    dense_sequence: hbase_is.DenseSequence = False,
     on_error: Annotated[OnError, typer.Option(help="dead_letter: rows may be dead letters.")] = OnError.FAIL,
-    dead_letters: Annotated[str | None, typer.Option(help="The dead letters' table, if it was named.")] = None,
+    rejects_table: Annotated[str | None, typer.Option(help="The sink's rejects_table, if it was named.")] = None,
     source_position: Annotated[str, typer.Option(help="The sink's source_position, separated by commas.")] = "",
     positions: Annotated[bool, typer.Option(help="The rows have the source's kafka_* columns.")] = False,
     skips_bad_records: Annotated[bool, typer.Option(help="The source has on_error='skip'.")] = False,
     letters: Annotated[
         str | None, typer.Option(help="The pipeline's table of dead letters of its source, in --postgres.")
     ] = None,
-    bookkeeping_schema: Annotated[str, typer.Option(help="The sink's bookkeeping_schema.")] = "onefold_sinks",
-    ledger_table: hbase_is.LedgerTable = None,
+    ledger: Annotated[str, typer.Option(help="The schema of the Postgres sink's ledger.")] = "onefold_sinks",
+    hbase_ledger: hbase_is.Ledger = None,
     transport: hbase_is.Transport = None,
     protocol: hbase_is.Protocol = None,
     kerberos_service: hbase_is.KerberosService = None,
@@ -108,13 +109,13 @@ def verify(
     from onefold.sources import KafkaSource
 
     of_postgres = {
-        "delete_when_true": delete_when_true,
         "delete_when_null": delete_when_null,
         "on_error": on_error.value,
-        "dead_letters": dead_letters,
+        "rejects_table": rejects_table,
         "source_position": listed(source_position),
     }
-    shared = {"order": listed(order)} if order else {}
+    versions = {"order": listed(order), "delete_when_true": delete_when_true}
+    shared = {name: value for name, value in versions.items() if value}
     of_kafka = kafka_is.kafka_sink(
         into,
         into_servers or bootstrap_servers,
@@ -141,13 +142,12 @@ def verify(
         hash=hash,
         columns=columns,
         family=family,
-        deleted=deleted,
-        delete=delete,
-        deletes=deletes,
+        tombstone_column=tombstone_column,
+        delete_mode=delete_mode,
         merge=merge,
-        message_id=message_id,
-        dense_ids=dense_ids,
-        ledger_table=ledger_table,
+        sequence=sequence,
+        dense_sequence=dense_sequence,
+        hbase_ledger=hbase_ledger,
         transport=transport,
         protocol=protocol,
         kerberos_service=kerberos_service,
@@ -166,10 +166,8 @@ def verify(
             client_config=settings_of(setting or []),
             on_error="dead_letter" if letters is not None else "skip" if skips_bad_records else "fail",
         ),
-        sink=of_kafka
-        or of_hbase
-        or _postgres(postgres, table, mode, listed(key), bookkeeping_schema, sink, of_postgres | shared),
-        letters=_letters(postgres, letters, bookkeeping_schema),
+        sink=of_kafka or of_hbase or _postgres(postgres, table, mode, listed(key), ledger, sink, of_postgres | shared),
+        letters=_letters(postgres, letters, ledger),
         key=listed(key),
         select=select or [],
         where=where,
@@ -189,7 +187,7 @@ def _postgres(
     table: str | None,
     mode: Mode | None,
     key: list[str],
-    bookkeeping_schema: str,
+    ledger: str,
     name: str | None,
     settings: Mapping[str, Any],
 ) -> PostgresSink:
@@ -210,19 +208,19 @@ def _postgres(
         name=name,
         mode=mode.value,
         key=key if mode is Mode.UPSERT else (),
-        bookkeeping_schema=bookkeeping_schema,
+        ledger=ledger,
         **settings,
     )
 
 
-def _letters(url: str | None, table: str | None, bookkeeping_schema: str) -> PostgresSink | None:
+def _letters(url: str | None, table: str | None, ledger: str) -> PostgresSink | None:
     from onefold.sinks import PostgresSink
 
     if table is None:
         return None
     if url is None:
         raise ConfigError("--letters goes with --postgres, the database of that table")
-    return PostgresSink(url, table, bookkeeping_schema=bookkeeping_schema)
+    return PostgresSink(url, table, ledger=ledger)
 
 
 def _check_of_hbase(

@@ -64,8 +64,8 @@ class OnefoldKafkaDataSource(DataSource):
         if not KafkaSource.from_options(self.options).has_schema:
             source = self._source()
             raise ConfigError(
-                "a stream's schema must not depend on when it starts. pipeline.read and pipeline.stream keep what was"
-                " found first; here, give it yourself: "
+                "a stream's schema must not depend on when it starts. pipeline.read and pipeline.write_direct keep the"
+                " one that was found first; here, give it yourself: "
                 + (f"avroSchema={source.avro_schema}" if source.format == "avro" else f"schema={source.schema!r}")
             )
         return _StreamReader(self._source(), self._arrow(schema), self.options, direct=self._direct())

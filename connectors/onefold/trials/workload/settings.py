@@ -10,7 +10,6 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from onefold.clients.hbase.rows.mapping import RowKey
 from onefold.clients.hbase.settings import HBaseSettings
 from onefold.core import Sink
 from onefold.sinks import HBaseSink, KafkaSink, PostgresSink
@@ -182,12 +181,13 @@ class Job:
         more: dict[str, Any] = {"family": "f", "mode": self.into_hbase, "regions": REGIONS, "name": CELLS}
         if self.into_hbase == "row_key":
             order = ("version", "kafka_partition", "kafka_offset")
-            return HBaseSink(hbase, TABLE, row_key=RowKey.of("id", salt=REGIONS), order=order, delete="gone", **more)
+            return HBaseSink(hbase, TABLE, row_key="id", salt=REGIONS, order=order, delete_when_true="gone", **more)
         more["merge"] = _MERGE
         if self.into_hbase == "rolling":
-            return HBaseSink(hbase, TABLE, row_key=RowKey.of("account", salt=REGIONS), **more)
-        row_key = RowKey.of("account, kafka_partition", salt=REGIONS)
-        return HBaseSink(hbase, TABLE, row_key=row_key, id="kafka_offset", **more)
+            return HBaseSink(hbase, TABLE, row_key="account", salt=REGIONS, **more)
+        return HBaseSink(
+            hbase, TABLE, row_key="account, kafka_partition", salt=REGIONS, sequence="kafka_offset", **more
+        )
 
     def sales(self) -> KafkaSink:
         if self.into_kafka == "keyed":

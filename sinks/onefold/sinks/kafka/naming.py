@@ -8,6 +8,7 @@ import uuid
 from dataclasses import dataclass
 from urllib.parse import unquote
 
+from onefold.core.checks import require
 from onefold.core.errors import ConfigError
 from onefold.sinks.naming import part
 
@@ -82,7 +83,7 @@ class Names:
 
     def transactional_id(self, generation: int, process: uuid.UUID, number: int) -> str:
         name = f"{self.ids}{generation}/{process.hex}/{number}"
-        assert len(name.encode()) <= ID_BYTES_MAX, name
+        require(len(name.encode()) <= ID_BYTES_MAX, f"a transactional id that is too long: {name}")
         return name
 
     def generation(self, transactional_id: str) -> int | None:

@@ -12,6 +12,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from onefold.clients.kafka import errors
 from onefold.clients.kafka.producer_config import PRODUCER
+from onefold.core.checks import require
 from onefold.core.errors import OnefoldError
 from onefold.sinks.kafka.config import KafkaSinkConfig
 from onefold.sinks.kafka.encoding import Records
@@ -59,7 +60,7 @@ class RecordProducer:
 
     def give_back(self) -> None:
         """Keep it for the next attempt, once all is acknowledged. A producer that failed is dropped instead."""
-        assert not self._failures and not len(self.client), "only what is flushed can be another attempt's"
+        require(not self._failures and not len(self.client), "only what is flushed can be another attempt's")
         self._said.clear()
         with _lock:
             if len(_idle) < _IDLE_MAX:

@@ -62,8 +62,8 @@ def open_question(wanted: OffsetRange, records: Records, bad: BadValue) -> BadRe
     return BadRecord(
         f"{_at(wanted, records, bad)}: {bad.reason}. It may be good another time, so a pipeline that reads its"
         " records through Spark, and reads them again for the dead letters, cannot judge this one. Start again, with"
-        " its schema registered if it lacks that; or use pipeline.stream, which reads each record once and makes this"
-        " one a dead letter"
+        " its schema registered if it lacks that; or use pipeline.write_direct, which reads each record once and makes"
+        " this one a dead letter"
     )
 
 

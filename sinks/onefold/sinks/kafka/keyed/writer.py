@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from onefold.core.checks import require
 from onefold.core.contract import Committable, Guarantee, SinkKind, TaskId
 from onefold.core.errors import BadRecord
 from onefold.core.failpoints import failpoint
@@ -47,7 +48,7 @@ class KeyedWriter:
         self._is_over = False
 
     def write(self, batch: pa.RecordBatch) -> None:
-        assert not self._is_over, "a writer takes no rows after prepare or abort"
+        require(not self._is_over, "a writer takes no rows after prepare or abort")
         if batch.num_rows == 0:
             return
         check_columns(batch, self._schema, self._where)
@@ -62,7 +63,7 @@ class KeyedWriter:
             raise BadRecord(f"{self._where}: {error}") from error
 
     def prepare(self) -> Committable | None:
-        assert not self._is_over, "a writer prepares once"
+        require(not self._is_over, "a writer prepares once")
         self._is_over = True
         if self._producer is None:
             return None

@@ -11,6 +11,7 @@ from confluent_kafka import KafkaException, Producer
 from onefold.clients.kafka import errors
 from onefold.clients.kafka.cluster import cluster
 from onefold.clients.kafka.producer_config import PRODUCER
+from onefold.core.checks import present
 from onefold.core.contract import Binding, LedgerEntry
 from onefold.core.errors import ConfigError, InDoubt, Retriable
 from onefold.core.failpoints import failpoint
@@ -149,8 +150,7 @@ class Ledger:
                 if isinstance(refusal := errors.of(error, f"{self._where()}, {doing}"), ConfigError):
                     raise refusal from error
                 break
-            assert self._log.writer is not None, "it was asked for when the id was taken over"
-            self._log.stands(entry, self._log.writer)
+            self._log.stands(entry, present(self._log.writer, "the id was taken over without its writer"))
             self._producer = producer
             return
         raise InDoubt(f"{self._where()}, {doing}: {because}") from because

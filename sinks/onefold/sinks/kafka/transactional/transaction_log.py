@@ -26,6 +26,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 
+from onefold.core.checks import require
 from onefold.core.contract import CommittedPart, LedgerEntry, TaskId
 from onefold.sinks.epoch_log import Unreadable, checked, entry_from
 from onefold.sinks.kafka.naming import Handle, Names
@@ -157,7 +158,7 @@ class TransactionLog:
 
     def outlived(self, epoch: int) -> list[str]:
         """The ids that no attempt has used since that epoch, which the ledger row has reached."""
-        assert self.entry is not None and epoch <= self.entry.epoch, epoch
+        require(self.entry is not None and epoch <= self.entry.epoch, f"the ledger row is behind epoch {epoch}")
         return [name for name, last in self._last.items() if last < epoch]
 
     def _take(self, record: Record) -> None:

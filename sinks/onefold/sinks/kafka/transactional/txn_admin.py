@@ -22,6 +22,7 @@ from kafka.record import MemoryRecords
 
 from onefold.clients.kafka.cluster import Cluster, NotReady
 from onefold.clients.kafka.errors import MOVED
+from onefold.core.checks import require
 from onefold.core.errors import ConfigError, DataLoss, OnefoldError
 from onefold.sinks.kafka.naming import Handle
 from onefold.sinks.kafka.transactional.transaction_log import Marker, Record
@@ -100,7 +101,7 @@ def _list_ids(cluster: Cluster, prefix: str, *states: str) -> list[str]:
 def end(cluster: Cluster, handles: Sequence[Handle], commit: bool) -> dict[Handle, int | OnefoldError]:
     """Commit or abort each; what the coordinator said of it, as Kafka's error code, or why it said nothing."""
     by_id = {handle.transactional_id: handle for handle in handles}
-    assert len(by_id) == len(handles), "an id has one transaction at a time"
+    require(len(by_id) == len(handles), "an id has one transaction at a time")
     said: dict[Handle, int | OnefoldError] = {}
     for broker, ids in cluster.by_coordinator(by_id).items():
         theirs = [by_id[name] for name in ids]

@@ -6,6 +6,7 @@ from contextlib import suppress
 
 import pyarrow as pa
 
+from onefold.core.checks import require
 from onefold.core.contract import Committable, SinkKind, TaskId
 from onefold.core.errors import BadRecord, OnefoldError
 from onefold.core.failpoints import failpoint
@@ -26,7 +27,7 @@ class TransactionalWriter:
         self._is_over = False
 
     def write(self, batch: pa.RecordBatch) -> None:
-        assert not self._is_over, "a writer takes no rows after prepare or abort"
+        require(not self._is_over, "a writer takes no rows after prepare or abort")
         if batch.num_rows == 0:
             return
         check_columns(batch, self._schema, self._where())
@@ -47,7 +48,7 @@ class TransactionalWriter:
             raise
 
     def prepare(self) -> Committable | None:
-        assert not self._is_over, "a writer prepares once"
+        require(not self._is_over, "a writer prepares once")
         self._is_over = True
         if self._attempt is None:
             return None

@@ -11,6 +11,7 @@ from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from onefold.clients.kafka.consumer_config import CONSUMER
 from onefold.clients.kafka.librdkafka import Settings
+from onefold.core.checks import require
 from onefold.sources.kafka.fetching.records import MessageRecords, Records, Wanted
 from onefold.sources.kafka.planning.offset_range import OffsetRange
 
@@ -123,7 +124,7 @@ class MessageConsumer:
                         packed = _offset(message)
         if good:
             first, last = _offset(good[0]), _offset(good[-1])
-            assert first >= lowest, f"the consumer delivered offset {first}, and {lowest} was to come"
+            require(first >= lowest, f"the consumer delivered offset {first}, and {lowest} was to come")
             self._passed = max(self._passed, last + 1)
             if last >= end:
                 cut = next(i for i, message in enumerate(good) if _offset(message) >= end)

@@ -10,6 +10,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from onefold.clients.kafka.consumer_config import CONSUMER
 from onefold.clients.kafka.librdkafka import Settings
+from onefold.core.checks import present, require
 from onefold.sources.kafka.fetching.consumer import ERRORS_MAX, Taken
 from onefold.sources.kafka.fetching.records import LETTER_BYTES_MAX, Records, Wanted
 from onefold.sources.kafka.native.library import SAID_ERROR, SAID_EVENT, Gathered, Said
@@ -63,23 +64,23 @@ class CompiledConsumer:
         self._c.onefold_want(self._handle, flags, wanted.record_bytes_max, LETTER_BYTES_MAX)
 
     def take(self, end: int, records_max: int, bytes_max: int, wait_s: float) -> Taken:
-        assert self._handle is not None, "closed"
+        require(self._handle is not None, "a consumer that is closed takes nothing")
         gathered = self._gathered
         if self._c.onefold_gather(
             self._handle, end, records_max, bytes_max, int(wait_s * 1000), ctypes.byref(gathered)
         ):
             raise MemoryError
-        assert gathered.stray < 0, f"{self._range}: the consumer delivered offset {gathered.stray}"
+        require(gathered.stray < 0, f"{self._range}: the consumer delivered offset {gathered.stray}")
         errors, packed = self._listen() if gathered.said else ([], None)
         return Taken(gathered.arrived, errors, bool(gathered.full), packed)
 
     def hand_over(self) -> Records:
-        assert self._handle is not None and self._range is not None and self._gathered.records > 0
-        sizes = self._gathered
+        wanted, sizes = present(self._range, "records without a range"), self._gathered
+        require(self._handle is not None and sizes.records > 0, f"nothing was gathered of {wanted}")
         room = Room(sizes, self._wanted)
         self._gathered = Gathered(reached=sizes.reached)
         self._c.onefold_hand_over(self._handle, ctypes.byref(room.addresses))
-        return ArrowRecords(self._range, sizes.records, self._wanted, room.buffers, room.addresses)
+        return ArrowRecords(wanted, sizes.records, self._wanted, room.buffers, room.addresses)
 
     def close(self) -> None:
         handle, self._handle = self._handle, None
