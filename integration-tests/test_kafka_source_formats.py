@@ -157,7 +157,7 @@ def test_values_without_framing_of_unknown_ids_and_of_no_record_are_bad_and_cost
     with pytest.raises(
         BadRecord, match=r"offset 7: the registry has no schema with the id 99. It may be good another time"
     ):
-        list(read_parts(source, arrow_of(source), wanted, settled=True))
+        list(read_parts(source, arrow_of(source), wanted, repeatable=True))
     with pytest.raises(BadRecord, match=r"offset 7: .* It may be good another time"):
         list(read(source, arrow_of(source), wanted))  # as Spark reads what it passes on
 

@@ -34,7 +34,7 @@ __all__ = ["Topics"]
 
 T = TypeVar("T")
 
-_SETTLE_S = 5.0
+_PROPAGATION_S = 5.0
 _LOOK_AGAIN_S = 0.1
 _WRITE = frozenset({AclOperation.WRITE, AclOperation.DESCRIBE})
 _READ_WRITE = _WRITE | {AclOperation.READ}
@@ -152,7 +152,7 @@ class Topics:
 
     def _once_there(self, topic: str, wanted: frozenset[AclOperation]) -> Any:
         """One that was made a moment ago may not be known to every broker yet. None if it is not there in a while."""
-        deadline_s = time.monotonic() + min(self._settings.timeout_s, _SETTLE_S)
+        deadline_s = time.monotonic() + min(self._settings.timeout_s, _PROPAGATION_S)
         while (found := self._describe(topic, wanted)) is None and time.monotonic() < deadline_s:
             time.sleep(_LOOK_AGAIN_S)
         return found

@@ -8,13 +8,13 @@ import pyarrow as pa
 
 from onefold.core.dead_letters import BAD_COLUMNS
 from onefold.core.errors import BadRecord
+from onefold.sources.kafka.dead_letter_size import cut_to_fit
 from onefold.sources.kafka.fetching.records import Records, Wanted
 from onefold.sources.kafka.formats import raw
 from onefold.sources.kafka.formats.bad_values import BadValue
-from onefold.sources.kafka.formats.cutting import cut_to_fit
 from onefold.sources.kafka.planning.offset_range import OffsetRange
 
-__all__ = ["bad_batch", "not_the_same", "open_question", "refused"]
+__all__ = ["bad_batch", "cannot_unpack", "may_change", "refused"]
 
 # The raw column that each of `BAD_COLUMNS` is; `reason` comes behind.
 _RAW_OF = {
@@ -57,7 +57,7 @@ def refused(wanted: OffsetRange, records: Records, bad: BadValue, bad_max: int |
     )
 
 
-def open_question(wanted: OffsetRange, records: Records, bad: BadValue) -> BadRecord:
+def may_change(wanted: OffsetRange, records: Records, bad: BadValue) -> BadRecord:
     """The error for a record that may be good another time, where it would have to be judged twice."""
     return BadRecord(
         f"{_at(wanted, records, bad)}: {bad.reason}. It may be good another time, so a pipeline that reads its"
@@ -67,7 +67,7 @@ def open_question(wanted: OffsetRange, records: Records, bad: BadValue) -> BadRe
     )
 
 
-def not_the_same(wanted: OffsetRange, records: Records) -> BadRecord:
+def cannot_unpack(wanted: OffsetRange, records: Records) -> BadRecord:
     """The error for a batch that librdkafka cannot unpack, where Spark's own connector could."""
     offset = records.column(_RAW.field("offset"))[0].as_py()
     return BadRecord(

@@ -27,12 +27,12 @@ from onefold.sinks.kafka.topics import Topics
 from onefold.sinks.kafka.transactional import txn_admin
 from onefold.sinks.kafka.transactional.transaction_log import Record
 
-__all__ = ["TopicNotes"]
+__all__ = ["TopicEpochLog"]
 
 log = logging.getLogger("onefold.sinks.kafka")
 
 
-class TopicNotes:
+class TopicEpochLog:
     """The epoch log of one sink of one pipeline. Every call may be repeated, by any process."""
 
     def __init__(self, settings: KafkaSinkConfig, pipeline: str) -> None:

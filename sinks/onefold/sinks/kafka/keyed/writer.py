@@ -14,7 +14,7 @@ from onefold.core.errors import BadRecord
 from onefold.core.failpoints import failpoint
 from onefold.sinks.columns import check_columns
 from onefold.sinks.kafka.config import KafkaSinkConfig
-from onefold.sinks.kafka.keyed.epoch_log import TopicNotes
+from onefold.sinks.kafka.keyed.epoch_log import TopicEpochLog
 from onefold.sinks.kafka.keyed.id_order import IdOrder
 from onefold.sinks.kafka.producer import RecordProducer
 from onefold.sinks.write_through import AnnouncingCommitter, Place, written
@@ -88,4 +88,4 @@ def keyed_committer(settings: KafkaSinkConfig, pipeline: str) -> AnnouncingCommi
         target=f"the topic {settings.topic!r}",
         servers="the brokers are",
     )
-    return AnnouncingCommitter(place, TopicNotes(settings, pipeline), settings.ids.columns)
+    return AnnouncingCommitter(place, TopicEpochLog(settings, pipeline), settings.ids.columns)

@@ -63,10 +63,10 @@ class TransactionalCommitter:
 
     def commit(self, decided: Decided, committables: Sequence[Committable]) -> None:
         refused = self._end([Handle.parse(c.handle) for c in committables], commit=True)
-        self._abort_losers(decided.record)
+        self._abort_unnamed(decided.record)
         if not refused:
             return
-        transactions = self._ledger.settled()
+        transactions = self._ledger.transactions_once_marked()
         refused = [handle for handle in refused if not transactions.is_committed(handle, decided.record.epoch)]
         gone = [c for c in committables if Handle.parse(c.handle) in refused]
         if not gone:
@@ -104,7 +104,7 @@ class TransactionalCommitter:
         return found
 
     def ledger(self) -> LedgerEntry | None:
-        transactions = self._ledger.settled()
+        transactions = self._ledger.transactions_once_marked()
         members = self._members(transactions)
         if transactions.entry is not None:
             return replace(transactions.entry, members=members)
@@ -137,7 +137,7 @@ class TransactionalCommitter:
             )
         return tuple(sorted(set(ours.values()), key=lambda member: (member.epoch, member.generation)))
 
-    def _abort_losers(self, record: EpochRecord) -> None:
+    def _abort_unnamed(self, record: EpochRecord) -> None:
         """What the manifest doesn't name of this epoch and those before it: open, it would hold back the readers of all
         that is committed behind it, until the next sweep."""
         named = {committable.handle for committable in record.manifest}

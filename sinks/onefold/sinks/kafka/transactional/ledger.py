@@ -28,7 +28,7 @@ log = logging.getLogger("onefold.sinks.kafka")
 
 _TRIES_MAX = 5
 _TRANSACTION_S = 60.0
-_SETTLE_S = 5.0
+_PROPAGATION_S = 5.0
 _LOOK_AGAIN_S = 0.01
 _IDLE_EPOCHS = 100  # an id that nobody used for so long is forgotten; its process may be alive, and use it again
 _FORGOTTEN_MAX = 1000  # with one row
@@ -70,16 +70,16 @@ class Ledger:
     def _tell(self) -> None:
         """Log, once each, what is there that this sink did not write, or of which Kafka no longer knows who did."""
         transactions = self._log
-        if transactions.passed_over:
+        if transactions.ignored:
             log.warning(
                 "%s: %d records under its keys in the topic %r that no sink wrote are passed over (%s). Let nobody but"
                 " the pipeline write to that topic (docs/security.md)",
                 self._where(),
-                transactions.passed_over.total(),
+                transactions.ignored.total(),
                 self._topic,
-                ", ".join(transactions.passed_over),
+                ", ".join(transactions.ignored),
             )
-            transactions.passed_over.clear()
+            transactions.ignored.clear()
         if transactions.last_writer in (None, transactions.writer, *self._told):
             return
         self._told.add(transactions.last_writer)
@@ -101,10 +101,10 @@ class Ledger:
                 self._topic,
             )
 
-    def settled(self) -> TransactionLog:
+    def transactions_once_marked(self) -> TransactionLog:
         """The same, once no transaction of this sink is between its end and its markers: whatever a reader of the
         topic has seen by now is in the log."""
-        deadline_s = time.monotonic() + _SETTLE_S
+        deadline_s = time.monotonic() + _PROPAGATION_S
         while ending := txn_admin.list_ids(self._kafka, self._names.ids, "PrepareCommit"):
             if time.monotonic() > deadline_s:
                 raise Retriable(f"{self._where()}: the markers of transaction {ending[0]} are still being written")
@@ -159,10 +159,10 @@ class Ledger:
         """The ids to forget along with the next row: of epochs below the row that stands by now, so that it does no
         harm if that row is all that ever stands."""
         there = self._log.entry
-        if there is None or not self._log.outlived(there.epoch - _IDLE_EPOCHS):
+        if there is None or not self._log.idle_ids(there.epoch - _IDLE_EPOCHS):
             return []
         # Once more, with all that was said since: the epoch that is being completed may have taken some of them again.
-        return self.transactions().outlived(there.epoch - _IDLE_EPOCHS)[:_FORGOTTEN_MAX]
+        return self.transactions().idle_ids(there.epoch - _IDLE_EPOCHS)[:_FORGOTTEN_MAX]
 
     def close(self) -> None:
         self._producer = None  # it has no transaction open

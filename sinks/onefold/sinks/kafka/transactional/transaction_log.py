@@ -88,7 +88,7 @@ class TransactionLog:
     writer: int | None = None
     was_keyed: bool = False  # delivery="keyed" has notes under these names
     begun: dict[tuple[int, int], Progress] = field(default_factory=dict)  # of open transactions
-    passed_over: Counter[str] = field(default_factory=Counter)  # why, of records under our keys that no sink wrote
+    ignored: Counter[str] = field(default_factory=Counter)  # why, of records under our keys that no sink wrote
     _rows: dict[int, LedgerEntry] = field(default_factory=dict)  # the last ledger row of each producer, in their order
     _last: dict[str, int] = field(default_factory=dict)  # the last epoch that each id said it is of
     _open: dict[int, list[tuple[Record, Progress | LedgerEntry | None]]] = field(default_factory=dict)
@@ -156,7 +156,7 @@ class TransactionLog:
             if progress.epoch > after
         }
 
-    def outlived(self, epoch: int) -> list[str]:
+    def idle_ids(self, epoch: int) -> list[str]:
         """The ids that no attempt has used since that epoch, which the ledger row has reached."""
         require(self.entry is not None and epoch <= self.entry.epoch, f"the ledger row is behind epoch {epoch}")
         return [name for name, last in self._last.items() if last < epoch]
@@ -171,7 +171,7 @@ class TransactionLog:
             if record.value is not None:
                 said = (entry_from if record.key == self.names.ledger else Progress.from_json)(record.value)
         except Unreadable as error:
-            self.passed_over[str(error)] += 1
+            self.ignored[str(error)] += 1
             return
         opened = self._open.setdefault(record.producer_id, [])
         if said is not None and any(first is not None for _, first in opened):

@@ -11,7 +11,7 @@ from typing import Any, Protocol, overload
 import pyarrow as pa
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
 
-from onefold.sources.kafka.formats.overflow import kafkas_times
+from onefold.sources.kafka.formats.value_range import record_timestamps
 from onefold.sources.kafka.planning.offset_range import OffsetRange
 
 __all__ = [
@@ -161,7 +161,7 @@ class MessageRecords:
             case "timestamp":
                 # Kafka keeps milliseconds.
                 values = [None if kind == TIMESTAMP_NOT_AVAILABLE else ms for kind, ms in map(_timestamp, messages)]
-                return kafkas_times(pa.array(values, pa.timestamp("ms", "UTC")), field.type)
+                return record_timestamps(pa.array(values, pa.timestamp("ms", "UTC")), field.type)
             case "key":
                 values = self._cut([message.key() for message in messages])
             case "value":

@@ -12,14 +12,14 @@ from onefold.sources.kafka.planning import starting
 from onefold.sources.kafka.planning.broker import Broker, Topic
 from onefold.sources.kafka.planning.offset_range import OffsetRange
 from onefold.sources.kafka.planning.offset_snapshot import Offsets, OffsetSnapshot, Partition, names_of
-from onefold.sources.kafka.planning.size_estimate import Sizes
-from onefold.sources.kafka.planning.subscription import SETTLE_S
+from onefold.sources.kafka.planning.size_estimate import SizeEstimate
+from onefold.sources.kafka.planning.subscription import PROPAGATION_S
 from onefold.sources.kafka.planning.truncation import check_not_truncated, deleted
 
 __all__ = ["Planner", "limit", "not_behind", "ranges"]
 
 
-_ID_SETTLE_S = 1.0  # a broker that lags behind may know the topic that had the name before
+_ID_PROPAGATION_S = 1.0  # a broker that lags behind may know the topic that had the name before
 
 
 class Planner:
@@ -32,7 +32,7 @@ class Planner:
         self._checked: OffsetSnapshot | None = None
         self._is_kept = False
         self._broker: Broker | None = None
-        self._sizes = Sizes(source)
+        self._sizes = SizeEstimate(source)
         self._whole: dict[Partition, tuple[int, int | None]] = {}  # not cut below that offset, by that epoch's leader
 
     @property
@@ -101,7 +101,7 @@ class Planner:
     def _check(self, start: OffsetSnapshot) -> Mapping[str, Topic]:
         known = {topic for topic, _ in start.offsets}
         self.source.subscription.check_continues(known, "the checkpoint")
-        deadline = time.monotonic() + _ID_SETTLE_S
+        deadline = time.monotonic() + _ID_PROPAGATION_S
         while True:
             topics = self.source.subscription.find(self.broker, known)
             try:
@@ -110,7 +110,7 @@ class Planner:
             except DataLoss:
                 if time.monotonic() > deadline:
                     raise
-                time.sleep(_ID_SETTLE_S / 4)
+                time.sleep(_ID_PROPAGATION_S / 4)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_broker": None}
@@ -163,7 +163,7 @@ def not_behind(broker: Broker, start: Mapping[Partition, int], latest: Offsets) 
 
     A start beyond the last stable offset is none: it was found with read_uncommitted, or given by hand.
     """
-    deadline = time.monotonic() + SETTLE_S
+    deadline = time.monotonic() + PROPAGATION_S
     while True:
         behind = sorted(p for p, offset in start.items() if latest.get(p, -1) < offset)
         if not behind:

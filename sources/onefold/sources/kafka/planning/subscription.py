@@ -11,9 +11,9 @@ from onefold.core.errors import ConfigError, DataLoss
 from onefold.sources.kafka.planning.broker import Broker, Topic
 from onefold.sources.kafka.planning.offset_snapshot import Partition
 
-__all__ = ["SETTLE_S", "Subscription"]
+__all__ = ["PROPAGATION_S", "Subscription"]
 
-SETTLE_S = 5.0  # how long a broker may not know yet what another one does: a new topic, a new leader's end
+PROPAGATION_S = 5.0  # how long a broker may not know yet what another one does: a new topic, a new leader's end
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Subscription:
         """The topics as they are now. Raises `ConfigError` where one was never there, `DataLoss` where a `known` one,
         of which there are positions, is gone."""
         known = [topic for topic in known if topic not in self.forgotten]
-        deadline = time.monotonic() + min(broker.timeout_s, SETTLE_S)
+        deadline = time.monotonic() + min(broker.timeout_s, PROPAGATION_S)
         while True:
             wanted = self.topics if self.pattern is None else filter(self.covers, broker.topic_names())
             found = broker.topics(sorted({*wanted, *known}))

@@ -44,7 +44,7 @@ from onefold.sources.kafka.formats.avro.types import (
     without_logical_types,
 )
 from onefold.sources.kafka.formats.bad_values import Unparsable
-from onefold.sources.kafka.formats.overflow import NO_YEAR, has_no_year
+from onefold.sources.kafka.formats.value_range import YEAR_OUT_OF_RANGE, has_year_out_of_range
 
 __all__ = ["Decoder", "decoder_of"]
 
@@ -121,7 +121,7 @@ def _part(decode: Decoder, values: Sequence[bytes], start: int, end: int) -> pa.
         return decode(values[start:end])
     except Unparsable as error:
         index = None if error.index is None else start + error.index
-        raise Unparsable(index, error.reason, error.settled) from None
+        raise Unparsable(index, error.reason, error.is_permanent) from None
 
 
 _Columns = list[tuple[pa.Field, Node]]
@@ -131,8 +131,8 @@ def _batch(arrays: list[pa.Array], columns: _Columns) -> pa.RecordBatch:
     fields = [field for field, _ in columns]
     cast = [array.cast(field.type) for array, field in zip(arrays, fields, strict=True)]
     for array, field in zip(cast, fields, strict=True):
-        if has_no_year(array):
-            raise ValueError(f"the field {field.name!r} has {NO_YEAR}")
+        if has_year_out_of_range(array):
+            raise ValueError(f"the field {field.name!r} has {YEAR_OUT_OF_RANGE}")
     return pa.RecordBatch.from_arrays(cast, schema=pa.schema(fields))
 
 
