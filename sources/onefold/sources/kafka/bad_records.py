@@ -30,7 +30,7 @@ _RAW = pa.schema([raw.RAW_COLUMNS.field(name) for name in _RAW_OF.values()])
 
 
 def bad_batch(records: Records, bad: Sequence[BadValue], wanted: Wanted) -> pa.RecordBatch:
-    """The bad ones among one range's records, as `BAD_COLUMNS`; null in columns that nobody wanted."""
+    """The bad ones among one range's records, as `BAD_COLUMNS`; null in columns that were not fetched."""
     if not bad:
         return pa.RecordBatch.from_pylist([], schema=BAD_COLUMNS)
     at = pa.array([value.index for value in bad], pa.int64())

@@ -89,7 +89,7 @@ def read_parts(
 
 
 class Parsing:
-    """From the records of one task, whoever read them, to rows. Raises `BadRecord`, where there are too many bad ones.
+    """Parses the records of one task. Raises `BadRecord` where too many are bad.
 
     `wanted` says what has to come along with the values.
     """

@@ -76,7 +76,7 @@ class TopicEpochLog:
         return dict(self._others)
 
     def write(self, state: State, generation: int) -> State:
-        """Note it, and return what stands then: this, unless somebody went further.
+        """Note it, and return the state that counts then: this one, unless another writer went further.
 
         Raises InDoubt where it is not known whether it was noted: then the next note goes through the same producer,
         so that the first cannot land behind it.

@@ -120,8 +120,8 @@ class TransactionalCommitter:
         self._ledger.close()
 
     def _members(self, transactions: TransactionLog) -> tuple[CommittedPart, ...]:
-        """What was committed beyond the ledger row, by producers that Kafka knows as those of their ids: of an id that
-        it no longer knows nobody can tell, and to run such an epoch again could double it."""
+        """What was committed after the ledger row, by the producers that Kafka knows as those of their ids. A commit
+        of an id that Kafka has forgotten counts as well: to run such an epoch again could double it."""
         beyond = transactions.beyond()
         known = txn_admin.describe(self._kafka, {handle.transactional_id for handle in beyond}) if beyond else {}
         holders = {name: transaction.handle.producer_id for name, transaction in known.items()}
@@ -138,8 +138,8 @@ class TransactionalCommitter:
         return tuple(sorted(set(ours.values()), key=lambda member: (member.epoch, member.generation)))
 
     def _abort_unnamed(self, record: EpochRecord) -> None:
-        """What the manifest doesn't name of this epoch and those before it: open, it would hold back the readers of all
-        that is committed behind it, until the next sweep."""
+        """Abort transactions of this and earlier epochs that the manifest does not name: an open one holds back readers
+        of all that is committed behind it, until the next sweep."""
         named = {committable.handle for committable in record.manifest}
         with suppress(Retriable, InDoubt):  # the commit itself is done, and the sweep insists
             found = self.leftovers(record.generation)

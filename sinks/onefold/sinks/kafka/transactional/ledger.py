@@ -30,7 +30,7 @@ _TRIES_MAX = 5
 _TRANSACTION_S = 60.0
 _PROPAGATION_S = 5.0
 _LOOK_AGAIN_S = 0.01
-_IDLE_EPOCHS = 100  # an id that nobody used for so long is forgotten; its process may be alive, and use it again
+_IDLE_EPOCHS = 100  # an id that was idle for so long is forgotten; its process may live, and use it again
 _FORGOTTEN_MAX = 1000  # with one row
 
 
@@ -68,7 +68,7 @@ class Ledger:
         return self._log
 
     def _tell(self) -> None:
-        """Log, once each, what is there that this sink did not write, or of which Kafka no longer knows who did."""
+        """Warn, once each, of records that this sink did not write, and of a row whose writer Kafka has forgotten."""
         transactions = self._log
         if transactions.ignored:
             log.warning(
@@ -102,8 +102,8 @@ class Ledger:
             )
 
     def transactions_once_marked(self) -> TransactionLog:
-        """The same, once no transaction of this sink is between its end and its markers: whatever a reader of the
-        topic has seen by now is in the log."""
+        """The same, once the markers of every ended transaction of this sink are written: the log then holds all that a
+        reader of the topic has seen."""
         deadline_s = time.monotonic() + _PROPAGATION_S
         while ending := txn_admin.list_ids(self._kafka, self._names.ids, "PrepareCommit"):
             if time.monotonic() > deadline_s:
@@ -126,7 +126,7 @@ class Ledger:
         self._write(forward, f"writing the ledger row of epoch {entry.epoch}")
 
     def _write(self, follow: Callable[[LedgerEntry | None], LedgerEntry], doing: str) -> None:
-        """Write the row that follows the one which is there, whatever that is by then."""
+        """Write the row that follows the present one, which is read anew for each try."""
         because: BaseException | None = None
         for _ in range(_TRIES_MAX):
             producer = self._producer if self._producer is not None else self._take_over()
@@ -156,8 +156,8 @@ class Ledger:
         raise InDoubt(f"{self._where()}, {doing}: {because}") from because
 
     def _outlived(self) -> list[str]:
-        """The ids to forget along with the next row: of epochs below the row that stands by now, so that it does no
-        harm if that row is all that ever stands."""
+        """The ids to forget along with the next row. They are of epochs below the present row, so it does no harm if
+        the next one is never written."""
         there = self._log.entry
         if there is None or not self._log.idle_ids(there.epoch - _IDLE_EPOCHS):
             return []

@@ -81,7 +81,7 @@ class TransactionLog:
     """The transactions and ledger rows of one sink of one pipeline, as far as the log was read.
 
     `writer` is the producer id of the ledger row's transactional id, as Kafka knows it now; None where it knows none,
-    since nobody has used it, or for so long that it is forgotten (transactional.id.expiration.ms, a week).
+    because it was never used, or not for so long that Kafka has forgotten it (transactional.id.expiration.ms, a week).
     """
 
     names: Names
@@ -92,7 +92,7 @@ class TransactionLog:
     _rows: dict[int, LedgerEntry] = field(default_factory=dict)  # the last ledger row of each producer, in their order
     _last: dict[str, int] = field(default_factory=dict)  # the last epoch that each id said it is of
     _open: dict[int, list[tuple[Record, Progress | LedgerEntry | None]]] = field(default_factory=dict)
-    # The last one of each id and producer: of somebody else's producer, it stands beside ours.
+    # The last one of each id and producer: another principal's producer does not replace ours.
     _committed: dict[str, dict[int, tuple[Handle, Progress]]] = field(default_factory=dict)
     _aborted: dict[str, dict[int, tuple[Handle, Progress]]] = field(default_factory=dict)
 

@@ -152,7 +152,7 @@ def read_log(cluster: Cluster, topic: str, offset: int) -> Iterator[tuple[list[R
                 items += [Marker(batch.producer_id, record.commit) for record in batch]
             else:
                 producer = batch.producer_id, batch.producer_epoch
-                # Of somebody else the topic may hold any key.
+                # Others may have written under any key.
                 items += [
                     Record(*producer, (r.key or b"").decode(errors="replace"), r.value, batch.is_transactional)
                     for r in batch

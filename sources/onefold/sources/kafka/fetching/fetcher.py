@@ -127,7 +127,7 @@ def fetch(
     finally:
         if complete:
             _give_back(slot)
-        else:  # abandoned or failed in the middle: nobody knows where it stands
+        else:  # abandoned or failed in the middle: where it stands is unknown
             slot.consumer.close()
 
 

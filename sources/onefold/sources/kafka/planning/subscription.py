@@ -20,7 +20,7 @@ PROPAGATION_S = 5.0  # how long a broker may not know yet what another one does:
 class Subscription:
     """Topics by name, or by a regular expression that the whole name matches (Kafka's own topics never do).
 
-    `forgotten` ones are not read, and nobody asks where they went: positions in them stay as they are.
+    `forgotten` topics are not read, and it is no loss that they are gone: positions in them stay as they are.
     """
 
     topics: tuple[str, ...]
@@ -66,8 +66,8 @@ class Subscription:
             )
 
     def find(self, broker: Broker, known: Collection[str] = ()) -> dict[str, Topic]:
-        """The topics as they are now. Raises `ConfigError` where one was never there, `DataLoss` where a `known` one,
-        of which there are positions, is gone."""
+        """The topics as they are now. Raises `ConfigError` for a topic that does not exist, and `DataLoss` if it is
+        one of `known`, in which there are positions."""
         known = [topic for topic in known if topic not in self.forgotten]
         deadline = time.monotonic() + min(broker.timeout_s, PROPAGATION_S)
         while True:

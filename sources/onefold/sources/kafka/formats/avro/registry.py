@@ -1,8 +1,7 @@
 """Schemas by their ids, from a Confluent Schema Registry, through confluent-kafka's own client.
 
-Records choose the ids, and whoever may register schemas chooses these: what is wrong with one is wrong with its records
-alone. Answers are read up to a size and for a time, and redirects are not followed: the client would send its
-credentials along.
+Producers choose the ids, and others may register schemas: a schema that is wrong makes only its own records bad.
+Answers have a bound in size and time. Redirects are not followed, since the client would send its credentials along.
 """
 
 from __future__ import annotations
