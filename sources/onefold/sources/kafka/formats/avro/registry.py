@@ -63,7 +63,7 @@ class Registry:
         self._known: dict[int, tuple[Any, float]] = {}  # a schema or why there is none, and until when
 
     def writer(self, number: int) -> Any:
-        """The schema with that id, in one piece. Raises `Unparsable`, which is not settled for one it lacks."""
+        """The schema with that id, in one piece. Raises `Unparsable`, which is not permanent for one it lacks."""
         found, until_s = self._known.get(number, (None, 0.0))
         if time.monotonic() >= until_s:
             try:
