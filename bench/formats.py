@@ -21,7 +21,7 @@ from bench.orders import AVRO, SCHEMA
 from onefold.sources.kafka.formats.avro import decoding
 from onefold.sources.kafka.formats.avro.parser import AvroParser, Plain
 from onefold.sources.kafka.formats.avro.types import AvroSchema
-from onefold.sources.kafka.formats.bad_values import TooManyBad, sift
+from onefold.sources.kafka.formats.bad_values import TooManyBad, separate
 from onefold.sources.kafka.formats.csv import CsvParser
 from onefold.sources.kafka.formats.json import JsonParser
 from onefold.trials.workload.orders import orders
@@ -36,7 +36,7 @@ Parse = Callable[[Sequence[bytes]], Any]
 
 
 def ours(values: Sequence[bytes], schema: pa.Schema = SCHEMA) -> pa.Table:
-    return pa.Table.from_batches(sift(values, JsonParser(schema), 0).rows)
+    return pa.Table.from_batches(separate(values, JsonParser(schema), 0).rows)
 
 
 def with_orjson(values: Sequence[bytes], schema: pa.Schema = SCHEMA) -> pa.Table:
@@ -129,11 +129,14 @@ def speeds() -> list[tuple[str, float]]:
     lines = [",".join(str(cell) for cell in row.values()).replace("+00:00", "Z").encode() for row in table.to_pylist()]
     results = [
         ("JSON, pyarrow (ours)", microseconds(ours, values)),
-        ("JSON, pyarrow (ours), one in 1,000 bad", microseconds(lambda v: sift(v, JsonParser(SCHEMA), ROWS), mixed)),
+        (
+            "JSON, pyarrow (ours), one in 1,000 bad",
+            microseconds(lambda v: separate(v, JsonParser(SCHEMA), ROWS), mixed),
+        ),
         ("JSON, orjson, then pyarrow", microseconds(with_orjson, values)),
         ("JSON, polars, doubles for decimals", microseconds(with_polars, values)),
         ("JSON, Python's json, types not asked for", microseconds(with_json, values)),
-        ("CSV, pyarrow (ours)", microseconds(lambda v: sift(v, CsvParser(SCHEMA, ","), 0), lines)),
+        ("CSV, pyarrow (ours)", microseconds(lambda v: separate(v, CsvParser(SCHEMA, ","), 0), lines)),
     ]
     rows = [{**row, "amount": float(row["amount"])} for row in table.to_pylist()]
     return results + _avro(AVRO, rows, "") + _avro(_with_decimal(), table.to_pylist(), ", with a decimal")
@@ -156,7 +159,7 @@ def _avro(schema: dict[str, Any], rows: list[dict[str, Any]], what: str) -> list
     columns = list(zip(reader.arrow, reader.node.inside, strict=True))
     general = decoding._general(reader.stripped, reader, columns)
     results = [
-        (f"Avro{what} (ours)", microseconds(lambda v: sift(v, parser, 0), values)),
+        (f"Avro{what} (ours)", microseconds(lambda v: separate(v, parser, 0), values)),
         (f"Avro{what}, fastavro, then pyarrow", microseconds(general, values)),
     ]
     if not what:

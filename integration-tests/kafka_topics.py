@@ -71,7 +71,7 @@ class Stream:
         return [record for wanted in ranges(start.offsets, self.at.offsets) for record in self.records(wanted)]
 
     def records(self, wanted: OffsetRange) -> list[tuple[str, int, int]]:
-        found = fetch(self.source.bootstrap_servers, self.source.settings, wanted, timeout_s=self.source.timeout_s)
+        found = fetch(self.source.bootstrap_servers, self.source.client_config, wanted, timeout_s=self.source.timeout_s)
         offsets = [offset for records in found for offset in offsets_in(records)]
         return [(wanted.topic, wanted.partition, offset) for offset in offsets]
 

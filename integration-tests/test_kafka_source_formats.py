@@ -97,7 +97,7 @@ def test_what_confluents_serializer_wrote_in_two_versions_is_read_as_one_schema(
     produce(servers, topic, values)
     source = KafkaSource(topic, bootstrap_servers=servers, format="avro", schema_registry=registry.url)
     registry.asked.clear()
-    newest = source.settled_as(find_schema(source))
+    newest = source.with_schema(find_schema(source))
     found = rows(newest, 80)
     assert record_ddl(newest) == "id bigint, amount decimal(12,2), at timestamp, note string"
     assert {row["id"]: row["note"] for row in found} == {i: "new" if i >= 50 else None for i in range(80)}
@@ -157,7 +157,7 @@ def test_values_without_framing_of_unknown_ids_and_of_no_record_are_bad_and_cost
     with pytest.raises(
         BadRecord, match=r"offset 7: the registry has no schema with the id 99. It may be good another time"
     ):
-        list(read_parts(source, arrow_of(source), wanted, settled=True))
+        list(read_parts(source, arrow_of(source), wanted, repeatable=True))
     with pytest.raises(BadRecord, match=r"offset 7: .* It may be good another time"):
         list(read(source, arrow_of(source), wanted))  # as Spark reads what it passes on
 

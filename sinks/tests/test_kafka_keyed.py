@@ -217,7 +217,7 @@ def test_numbers_that_do_not_grow_within_their_source_are_refused_wherever_a_bat
     batches: list[list[tuple[str, int]]],
 ) -> None:
     highest: dict[str, int] = {}
-    ascent = IdOrder()
+    order = IdOrder()
     for batch in batches:
         falls = False
         for source, number in batch:
@@ -226,16 +226,16 @@ def test_numbers_that_do_not_grow_within_their_source_are_refused_wherever_a_bat
         sources, numbers = pa.array([s for s, _ in batch]), pa.array([n for _, n in batch], pa.int32())
         if falls:
             with pytest.raises(BadRecord, match="comes after"):
-                ascent.check(sources, numbers)
+                order.check(sources, numbers)
             return
-        ascent.check(sources, numbers)
+        order.check(sources, numbers)
 
 
 def test_a_number_that_readers_do_not_take_is_refused() -> None:
-    ascent, sources = IdOrder(), pa.array(["a", "b"])
-    ascent.check(sources, pa.array([1, 2**63 - 1], pa.uint64()))
+    order, sources = IdOrder(), pa.array(["a", "b"])
+    order.check(sources, pa.array([1, 2**63 - 1], pa.uint64()))
     with pytest.raises(BadRecord, match=f"the id b:{2**63} has a number above"):
-        ascent.check(sources, pa.array([2, 2**63], pa.uint64()))
+        order.check(sources, pa.array([2, 2**63], pa.uint64()))
 
 
 def test_ids_of_several_columns_have_to_grow_in_a_task_and_those_of_one_need_not() -> None:

@@ -24,7 +24,7 @@ from onefold.sources.kafka.formats.avro import decoding
 from onefold.sources.kafka.formats.avro.parser import AvroParser, Plain
 from onefold.sources.kafka.formats.avro.registry import Registry
 from onefold.sources.kafka.formats.avro.types import AvroSchema
-from onefold.sources.kafka.formats.bad_values import TooManyBad, Unparsable, sift
+from onefold.sources.kafka.formats.bad_values import TooManyBad, Unparsable, separate
 
 UTC = dt.UTC
 Json = Any
@@ -204,7 +204,7 @@ def test_a_value_that_is_no_whole_record_and_nothing_else_is_refused_alone(bad: 
     values[7] = bad
     schema = AvroSchema(reader)
     assert is_vectorised(reader, text)
-    found = sift(values, AvroParser(schema.arrow, schema, Plain(AvroSchema(text))), 1)
+    found = separate(values, AvroParser(schema.arrow, schema, Plain(AvroSchema(text))), 1)
     assert [value.index for value in found.bad] == [7]
     rows = pa.Table.from_batches(found.rows)
     assert rows.column("id").to_pylist() == [i for i in range(20) if i != 7]
@@ -319,14 +319,14 @@ def test_too_many_bad_records_stop_the_parsing() -> None:
     text = record(("id", "long"))
     schema = AvroSchema(text)
     with pytest.raises(TooManyBad):
-        sift([b""] * 5, AvroParser(schema.arrow, schema, Plain(schema)), 4)
+        separate([b""] * 5, AvroParser(schema.arrow, schema, Plain(schema)), 4)
 
 
 DEEP = """
 import json
 from onefold.sources.kafka.formats.avro.parser import AvroParser, Framed
 from onefold.sources.kafka.formats.avro.types import AvroSchema
-from onefold.sources.kafka.formats.bad_values import sift
+from onefold.sources.kafka.formats.bad_values import separate
 
 tree = {"type": "record", "name": "Tree", "fields": [{"name": "inner", "type": ["null", "Tree"]}]}
 endless = {"type": "record", "name": "Endless", "fields": [{"name": "inner", "type": "Endless"}]}
@@ -343,7 +343,7 @@ class Registry:
 parser = AvroParser(reader.arrow, reader, Framed(Registry()))
 head = bytes(5) + b"\\x02"
 values = [head + b"\\x02" * depth + b"\\x00" for depth in (1, 1_000_000, 100, 100_000, 200)]
-found = sift([*values, bytes(4) + b"\\x01\\x02\\x00"], parser, 3)
+found = separate([*values, bytes(4) + b"\\x01\\x02\\x00"], parser, 3)
 print(sum(batch.num_rows for batch in found.rows), [bad.index for bad in found.bad])
 print(found.bad[0].reason, found.bad[-1].reason, sep=chr(10))
 """

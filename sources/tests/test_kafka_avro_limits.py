@@ -15,7 +15,7 @@ from onefold.sources.kafka.formats.avro.decoding import decoder_of
 from onefold.sources.kafka.formats.avro.limits import CELLS_MAX, LEVELS_MAX, TYPES_MAX, BadSchema, examined, loaded
 from onefold.sources.kafka.formats.avro.parser import AvroParser
 from onefold.sources.kafka.formats.avro.types import AvroSchema
-from onefold.sources.kafka.formats.bad_values import Unparsable, sift
+from onefold.sources.kafka.formats.bad_values import Unparsable, separate
 
 Json = Any
 LARGE = 1_000_000
@@ -252,7 +252,7 @@ def test_a_schema_that_cannot_be_read_is_looked_at_once_and_not_for_every_value(
     reader, framing = AvroSchema(json.dumps(IDS)), Counted()
     parser = AvroParser(reader.arrow, reader, framing)
     values = [bytes([0, 0, 0, 0, number % 4]) + b"\2" for number in range(400)]
-    found = sift(values, parser, 1000)
+    found = separate(values, parser, 1000)
     assert (sum(rows.num_rows for rows in found.rows), len(found.bad), framing.asked) == (200, 200, 4)
 
 

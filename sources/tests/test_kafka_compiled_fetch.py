@@ -16,7 +16,7 @@ import pytest
 from onefold.core.errors import ConfigError
 from onefold.sources import KafkaSource
 from onefold.sources.kafka.fetching.records import Lines
-from onefold.sources.kafka.formats.bad_values import sift
+from onefold.sources.kafka.formats.bad_values import separate
 from onefold.sources.kafka.formats.json import JsonParser
 from onefold.sources.kafka.native import backend, described, helper, library
 from onefold.sources.kafka.native.building import NotBuilt, build, compiler
@@ -163,7 +163,7 @@ def test_lines_are_parsed_as_they_lie_there_and_refused_as_other_values_are() ->
     assert parser.parse(good[1:3]).column(0).to_pylist() == [2, None]
     for value in [b'{"a":1', b"{}{}", b'{}\n{"a":1}', b'{"s":"\xff"}', b'{"a":1.5}', b"", b" {]} "]:
         values = [b"{}", value, b'{"a":3}']
-        found = [sift(each, parser, bad_max=1) for each in (lines(*values), values)]
+        found = [separate(each, parser, bad_max=1) for each in (lines(*values), values)]
         assert found[0].bad == found[1].bad
         assert [bad.index for bad in found[0].bad] == [1]
         for each in found:

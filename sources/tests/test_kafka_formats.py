@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from onefold.core.errors import ConfigError
 from onefold.sources.kafka.bad_records import bad_batch
 from onefold.sources.kafka.fetching.records import Wanted
-from onefold.sources.kafka.formats.bad_values import BadValue, TooManyBad, Unparsable, sift
+from onefold.sources.kafka.formats.bad_values import BadValue, TooManyBad, Unparsable, separate
 from onefold.sources.kafka.formats.csv import CsvParser, check
 from onefold.sources.kafka.formats.ddl import columns_of, ddl_of
 from onefold.sources.kafka.formats.inferring import infer
@@ -30,12 +30,12 @@ PAIR = pa.schema({"a": pa.int64(), "b": pa.string()})
 
 
 def rows(parser: Any, values: Sequence[bytes | None], bad_max: int = 0) -> list[dict[str, Any]]:
-    return [row for batch in sift(values, parser, bad_max).rows for row in batch.to_pylist()]
+    return [row for batch in separate(values, parser, bad_max).rows for row in batch.to_pylist()]
 
 
 def why(parser: Any, value: bytes | None) -> str:
     with pytest.raises(TooManyBad) as caught:
-        sift([value], parser, 0)
+        separate([value], parser, 0)
     return caught.value.last.reason
 
 
@@ -56,14 +56,14 @@ def test_an_empty_csv_value_is_one_empty_field_and_no_line_of_several() -> None:
     for value in (b"", b"\n", b"\r\n"):
         assert why(CsvParser(PAIR, ","), value) == "the value is empty, and the schema has 2 fields"
         assert rows(CsvParser(pa.schema({"a": pa.string()}), ","), [value]) == [{"a": None}]
-    found = sift([b"1,x", b"", b"2,y"], CsvParser(PAIR, ","), 1)
+    found = separate([b"1,x", b"", b"2,y"], CsvParser(PAIR, ","), 1)
     assert [bad.index for bad in found.bad] == [1]
 
 
 def test_a_csv_number_that_is_too_large_is_bad_and_an_infinity_that_is_written_as_one_is_none() -> None:
     parser = CsvParser(pa.schema({"a": pa.float64(), "b": pa.float32()}), ",")
     assert rows(parser, [b"inf,-inf", b"1.5,"]) == [{"a": math.inf, "b": -math.inf}, {"a": 1.5, "b": None}]
-    found = sift([b"1,1", b"inf,1", b"-1e400,1", b"2,1e39"], parser, 2)
+    found = separate([b"1,1", b"inf,1", b"-1e400,1", b"2,1e39"], parser, 2)
     assert [(bad.index, bad.reason) for bad in found.bad] == [
         (2, "the field 'a' has a number that is too large for its type (double)"),
         (3, "the field 'b' has a number that is too large for its type (float)"),
@@ -102,7 +102,7 @@ def test_csv_types_are_exact() -> None:
 def test_a_bad_line_costs_itself_alone(value: bytes | None, reason: str, at: int) -> None:
     values: list[bytes | None] = [b"%d,x" % i for i in range(20)]
     values[at] = value
-    found = sift(values, CsvParser(PAIR, ","), 1)
+    found = separate(values, CsvParser(PAIR, ","), 1)
     assert [bad.index for bad in found.bad] == [at]
     assert reason in found.bad[0].reason
     assert "Row #" not in found.bad[0].reason
@@ -128,8 +128,8 @@ def test_what_another_writer_wrote_comes_back(pairs: list[tuple[int, str]]) -> N
     )
 )
 def test_lines_with_odd_quotes_never_take_their_neighbours_along(values: list[bytes]) -> None:
-    found = sift(values, CsvParser(PAIR, ","), 100)
-    alone = [sift([value], CsvParser(PAIR, ","), 1) for value in values]
+    found = separate(values, CsvParser(PAIR, ","), 100)
+    alone = [separate([value], CsvParser(PAIR, ","), 1) for value in values]
     assert [bad.index for bad in found.bad] == [index for index, one in enumerate(alone) if one.bad]
     assert [row for part in found.rows for row in part.to_pylist()] == [
         row for one in alone for part in one.rows for row in part.to_pylist()
@@ -141,7 +141,7 @@ def test_a_byte_order_mark_belongs_to_its_value_wherever_the_batch_was_cut() -> 
     for values in (["\ufeff1", "2"], ["2", "\ufeff1"]):
         raw = [value.encode() for value in values]
         assert texts.parse(raw).column("a").to_pylist() == values
-        assert [raw[each.index] for each in sift(raw, numbers, 1).bad] == ["\ufeff1".encode()]
+        assert [raw[each.index] for each in separate(raw, numbers, 1).bad] == ["\ufeff1".encode()]
 
 
 def test_nested_types_are_refused_by_name() -> None:
@@ -160,7 +160,7 @@ def test_many_bad_values_among_good_ones_are_all_found_with_their_reasons() -> N
         b'{"a":"x"}' if i % 7 == 3 else b'{"a":99999999999999999999}' if i % 11 == 5 else b'{"a":%d}' % i
         for i in range(500)
     ]
-    found = sift(values, JsonParser(pa.schema({"a": pa.int64()})), 500)
+    found = separate(values, JsonParser(pa.schema({"a": pa.int64()})), 500)
     wrong = [i for i in range(500) if i % 7 == 3 or i % 11 == 5]
     assert [bad.index for bad in found.bad] == wrong
     assert all(("string" if bad.index % 7 == 3 else "99999") in bad.reason for bad in found.bad)
@@ -171,7 +171,7 @@ def test_many_bad_values_among_good_ones_are_all_found_with_their_reasons() -> N
 
 def test_the_first_one_too_many_is_named() -> None:
     with pytest.raises(TooManyBad) as caught:
-        sift([b"{}", b"x", b"{}", b"y", b"z"], JsonParser(pa.schema({"a": pa.int64()})), 1)
+        separate([b"{}", b"x", b"{}", b"y", b"z"], JsonParser(pa.schema({"a": pa.int64()})), 1)
     assert caught.value.last.index == 3
 
 

@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 
 from onefold.core.errors import ConfigError
 from onefold.sources.kafka.formats import json
-from onefold.sources.kafka.formats.bad_values import BadValue, TooManyBad, sift
+from onefold.sources.kafka.formats.bad_values import BadValue, TooManyBad, separate
 
 UTC = dt.UTC
 
 
 def parse(values: Sequence[bytes | None], schema: pa.Schema) -> pa.Table:
-    return pa.Table.from_batches(sift(values, json.JsonParser(schema), 0).rows)
+    return pa.Table.from_batches(separate(values, json.JsonParser(schema), 0).rows)
 
 
 def first_bad(values: Sequence[bytes | None], schema: pa.Schema) -> BadValue:
@@ -50,7 +50,7 @@ def test_a_number_that_is_too_large_for_a_float_is_bad_and_no_infinity() -> None
         (pa.struct({"b": pa.float32()}), '{"b":-1e39}'),
     ):
         assert "too large for its type" in refused(kind, text) or "too big" in refused(kind, text), text
-    found = sift([b'{"a":1}', b'{"a":1e39}', b'{"a":2}'], json.JsonParser(pa.schema({"a": pa.float32()})), 1)
+    found = separate([b'{"a":1}', b'{"a":1e39}', b'{"a":2}'], json.JsonParser(pa.schema({"a": pa.float32()})), 1)
     assert pa.Table.from_batches(found.rows).column(0).to_pylist() == [1.0, 2.0] and found.bad[0].index == 1
 
 

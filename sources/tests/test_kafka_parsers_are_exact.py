@@ -16,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from onefold.sources.kafka.formats.bad_values import Parser, sift
+from onefold.sources.kafka.formats.bad_values import Parser, separate
 from onefold.sources.kafka.formats.csv import CsvParser
 from onefold.sources.kafka.formats.json import JsonParser
 
@@ -99,7 +99,7 @@ def outcomes(oracle: Callable[[Any], dict[str, Any]], values: Sequence[Any]) -> 
 
 
 def parsed(parser: Parser, values: Sequence[Any]) -> list[Any]:
-    found = sift(values, parser, len(values))
+    found = separate(values, parser, len(values))
     rows = iter([_marked(row) for batch in found.rows for row in batch.to_pylist()])
     bad = {each.index for each in found.bad}
     result = ["bad" if index in bad else next(rows) for index in range(len(values))]

@@ -1,4 +1,4 @@
-"""Starts, standings and settings of the Kafka source, as far as no server is asked."""
+"""Starts, offset snapshots and settings of the Kafka source, as far as no server is asked."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_a_pattern_goes_through_options_and_never_means_kafkas_own_topics() -> N
     assert "commitToGroup" not in given.options(OffsetSnapshot({("orders", 0): 1}).positions())  # the pipeline does it
 
 
-def test_a_standing_comes_back_from_what_spark_keeps_of_it() -> None:
+def test_an_offset_snapshot_comes_back_from_what_spark_keeps_of_it() -> None:
     at = OffsetSnapshot({("a", 10): 5, ("a", 2): 7, ("b", 0): 1}, {"a": "A"}, {("a", 10): 3, ("a", 2): 1})
     nested = at.nested()
     assert nested == {"a": {"2": 7, "10": 5, "epochs": "2:1 10:3", "id": "A"}, "b": {"0": 1}}

@@ -23,12 +23,12 @@ class LaterMaybe:
 
     def parse(self, values: Sequence[bytes | None]) -> pa.RecordBatch:
         if b"new" in values:
-            raise Unparsable(list(values).index(b"new"), "the registry has no such schema", settled=False)
+            raise Unparsable(list(values).index(b"new"), "the registry has no such schema", is_permanent=False)
         return pa.RecordBatch.from_pylist([{"id": index} for index in range(len(values))], SCHEMA)
 
     def explain(self, value: bytes | None) -> Unparsable:
         assert value == b"new"
-        return Unparsable(0, "the registry has no such schema", settled=False)
+        return Unparsable(0, "the registry has no such schema", is_permanent=False)
 
 
 @pytest.mark.parametrize("on_error", ["dead_letter", "skip"])

@@ -1,4 +1,4 @@
-"""A Kafka cluster as a set of brokers to ask: connections, who coordinates which transactional id, who leads what."""
+"""A Kafka cluster for our own requests: connections to its brokers, coordinators of transactional ids, leaders."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Cluster:
         self._leaders: dict[str, int] = {}
 
     def brokers(self) -> list[int]:
-        """Those that are up, as one of them says now."""
+        """The ids of the brokers that are up, as one of them says now."""
         with self._lock:
             self._refresh(())
             return sorted(self._brokers)
@@ -67,7 +67,7 @@ class Cluster:
             unknown = [name for name in ids if name not in self._coordinators]
             if unknown:
                 request = FindCoordinatorRequest(key_type=_TRANSACTION, coordinator_keys=unknown)
-                answer = self._retold(lambda: self.any().ask(request, FindCoordinatorResponse, 4))
+                answer = self._ask_twice(lambda: self.any().ask(request, FindCoordinatorResponse, 4))
                 for found in answer.coordinators:
                     self.check(found.error_code, f"transactional id {found.key!r}")
                     self._coordinators[found.key] = found.node_id
@@ -85,7 +85,7 @@ class Cluster:
             return self._leaders[topic]
 
     def when_ready(self, ask: Callable[[], T]) -> T:
-        """The answer, once the brokers know who coordinates and leads what: after one starts, that takes a moment."""
+        """Ask again until the brokers know their coordinators and leaders: after a start that takes a moment."""
         wait = Wait(self.timeout_s)
         while True:
             try:
@@ -97,7 +97,7 @@ class Cluster:
                 self._leaders.clear()
 
     def forget(self, name: str) -> None:
-        """A transactional id or a topic is no longer with the broker that was asked."""
+        """Look up anew which broker coordinates this transactional id, or leads this topic."""
         with self._lock:
             self._coordinators.pop(name, None)
             self._leaders.pop(name, None)
@@ -106,19 +106,19 @@ class Cluster:
         return self.ask_all(broker, [request], response, version)[0]
 
     def ask_all(self, broker: int, requests: Sequence[Any], response: type[Any], version: int) -> list[Any]:
-        """The answers in order. Every request here may be repeated, and is, once, on a connection made anew: a broker
-        closes those that rested for long."""
+        """The answers in order. Unanswered requests, which all may be repeated, are sent once more on a new connection:
+        brokers close idle ones."""
         with self._lock:
             try:
                 if broker not in self._brokers:
                     raise NotReady(f"broker {broker} of Kafka at {self.bootstrap_servers} is gone")
                 address = self._brokers[broker]
-                answers: list[Any] = self._retold(
+                answers: list[Any] = self._ask_twice(
                     lambda: self._connection(address).ask_all(requests, response, version)
                 )
                 return answers
             except OnefoldError:
-                self._coordinators.clear()  # whatever that broker was may be another's by now
+                self._coordinators.clear()  # another broker may coordinate and lead by now
                 self._leaders.clear()
                 raise
 
@@ -148,8 +148,8 @@ class Cluster:
             known = self._connections[address] = Connection(*address, self._security, self.timeout_s)
         return known
 
-    def _retold(self, ask: Any) -> Any:
-        """The answer, on a connection made anew if the one that was there is gone."""
+    def _ask_twice(self, ask: Any) -> Any:
+        """The answer, on a new connection if the known one is gone."""
         for is_last in (False, True):
             try:
                 return ask()
@@ -161,7 +161,7 @@ class Cluster:
     def _refresh(self, topics: Sequence[str]) -> None:
         wanted = [MetadataRequest.MetadataRequestTopic(name=topic) for topic in topics]
         request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
-        answer = self._retold(lambda: self.any().ask(request, MetadataResponse, 9))
+        answer = self._ask_twice(lambda: self.any().ask(request, MetadataResponse, 9))
         self._brokers = {broker.node_id: (broker.host, broker.port) for broker in answer.brokers}
         for topic in answer.topics:
             partition = next((p for p in topic.partitions if p.partition_index == 0), None)
@@ -187,7 +187,7 @@ _clusters_lock = threading.Lock()
 
 
 def _forget_parents() -> None:
-    """In a forked child: the parent's connections are the parent's."""
+    """In a forked child: keep the parent's connections open, and use none of them."""
     global _clusters_lock
     _clusters_lock = threading.Lock()
     _inherited.extend(_clusters.values())
@@ -198,7 +198,7 @@ os.register_at_fork(after_in_child=_forget_parents)
 
 
 def cluster(bootstrap_servers: str, settings: Settings, timeout_s: float) -> Cluster:
-    """The one of this process for these settings: its connections stay open from one task to the next."""
+    """This process's cluster for these settings: its connections stay open from one task to the next."""
     key = (bootstrap_servers, tuple(sorted(settings.items())), timeout_s)
     with _clusters_lock:
         if key not in _clusters:

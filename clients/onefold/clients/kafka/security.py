@@ -1,4 +1,4 @@
-"""How a plain connection of ours gets in: librdkafka's security settings, for TLS and SASL as Python has them."""
+"""TLS and SASL for our own connections, from librdkafka's security settings."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _NEEDED = "the sink reads its ledger and ends transactions with requests of its 
 
 @dataclass(frozen=True, slots=True)
 class Security:
-    """What each connection does first: `tls` or not, and a SASL mechanism or none."""
+    """How a connection begins: with `tls` or without, and with a SASL mechanism or without."""
 
     tls: bool
     mechanism: str | None
@@ -40,7 +40,7 @@ class Security:
 
     @classmethod
     def of(cls, settings: Settings) -> Security:
-        """Raises ConfigError for what cannot be done here, though librdkafka can."""
+        """Raises ConfigError for a setting that librdkafka knows, and our own connections do not."""
         protocol = settings.get("security.protocol", "plaintext").upper()
         if protocol not in _PROTOCOLS:
             raise ConfigError(f"security.protocol={protocol!r} must be one of {', '.join(_PROTOCOLS)}")
@@ -61,7 +61,7 @@ class Security:
             password=settings.get("sasl.password", ""),
             settings=tuple(sorted((name, value) for name, value in settings.items() if "ssl" in name)),
         )
-        security.context()  # what cannot be loaded is best known now
+        security.context()  # so that a file that cannot be loaded shows now
         return security
 
     def context(self) -> ssl.SSLContext | None:

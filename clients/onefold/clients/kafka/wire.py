@@ -1,7 +1,6 @@
 """One connection to one broker, for requests that librdkafka has no call for. The codec is kafka-python's.
 
-An exchange that did not end, whatever interrupted it, ends the connection: what comes next on it may be the answer to
-an earlier request.
+An exchange that is interrupted closes the connection: the next bytes on it may answer an earlier request.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ class Unanswered(Exception):
 
 
 class Connection:
-    """Blocking. Asks are sent together and answered in their order, as Kafka promises for one connection."""
+    """A blocking connection. Requests are sent together, and Kafka answers them in their order."""
 
     def __init__(self, host: str, port: int, security: Security, timeout_s: float) -> None:
         self.address = f"{host}:{port}"

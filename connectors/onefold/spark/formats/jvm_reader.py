@@ -138,8 +138,8 @@ class _Parse:
 
         freeze_imports()
         # Dead letters are found by reading again: what may parse by then must be no bad record now.
-        settled = self.source.on_error == "dead_letter"
-        parsing = Parsing(self.source, self.schema, settled=settled, guarded=is_guarded())
+        repeatable = self.source.on_error == "dead_letter"
+        parsing = Parsing(self.source, self.schema, repeatable=repeatable, guarded=is_guarded())
         begin, skipped = None, 0
         for batch in batches:
             if batch.num_rows:

@@ -32,10 +32,10 @@ __all__ = ["OnefoldKafkaDataSource"]
 class OnefoldKafkaDataSource(DataSource):
     """Options: `subscribe` or `subscribePattern`, `kafka.bootstrap.servers`, `kafka.*` (librdkafka's names),
     `startingOffsets`, `startingTimestamp`, `startingOffsetsByTimestamp`, `endingOffsets` (batch),
-    `maxOffsetsPerTrigger`, `maxBytesPerTrigger`, `forgetTopics`, `commitToGroup`, `format`, `schema`, `positions`,
-    `timeoutMs`, `compiledFetch`; set by a pipeline: `frozen`, `until`, `direct`; and those of formats and bad records:
-    `columns`, `onError`, `badRecordsMax`, `recordBytesMax`,
-    `avroSchema`, `avroWrittenAs`, `schema.registry.url` and others of confluent-kafka's client, `csvDelimiter`.
+    `maxOffsetsPerTrigger`, `maxBytesPerTrigger`, `forgetTopics`, `commitToGroup`, `format`, `schema`, `timeoutMs`,
+    `compiledFetch`; set by a pipeline: `frozen`, `until`, `direct`; and those of formats and bad records: `columns`,
+    `onError`, `badRecordsMax`, `recordBytesMax`, `avroSchema`, `avroWrittenAs`, `schema.registry.url` and others of
+    confluent-kafka's client, `csvDelimiter`.
     Columns: those of the format, and what `columns` adds; or with `direct=ranges` topic, partition, start, end: one row
     for each range, with nothing fetched.
 

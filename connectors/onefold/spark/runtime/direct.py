@@ -91,14 +91,14 @@ class BadFetch:
 
     source: KafkaSource
     records: pa.Schema
-    settled: bool = True  # see `read_parts`
+    repeatable: bool = True  # see `read_parts`
 
     def __call__(self, ranges: pa.RecordBatch) -> Iterator[Bad]:
         from onefold.sources.kafka import OffsetRange, read_parts
 
         for row in ranges.to_pylist():
             wanted = OffsetRange(**row)
-            parts = read_parts(self.source, self.records, wanted, settled=self.settled, guarded=is_guarded())
+            parts = read_parts(self.source, self.records, wanted, repeatable=self.repeatable, guarded=is_guarded())
             for part in parts:
                 if part.bad.num_rows:
                     yield Bad(part.bad)

@@ -67,7 +67,7 @@ def read_bad_records(spark: SparkSession, source: KafkaSource, start: Positions,
     register(spark)
     whole = _of_all_epochs(source, start)
     df = spark.read.format("onefold_kafka").options(**whole.options(start)).load()
-    fetch = BadFetch(whole, to_arrow_schema(df.schema, timezone="UTC"), settled=False)
+    fetch = BadFetch(whole, to_arrow_schema(df.schema, timezone="UTC"), repeatable=False)
     ranges = _ranges(spark, source, Range(start, end))
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

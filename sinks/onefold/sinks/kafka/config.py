@@ -1,4 +1,4 @@
-"""What a Kafka sink was told. Pickles: it travels to the executors inside the sink."""
+"""The options of a Kafka sink. They pickle, and travel to the executors inside the sink."""
 
 from __future__ import annotations
 

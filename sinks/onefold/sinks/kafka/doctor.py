@@ -1,4 +1,4 @@
-"""What a Kafka sink's guarantee rests on, as the brokers have it now. Nothing here writes."""
+"""Examines what a Kafka sink's guarantee depends on, as the brokers are set up now. It writes nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names that both sides of a crash can read: transactional ids, prepared transactions, keys of the ledger topic."""
+"""The sink's names in Kafka, which other processes read after a crash: transactional ids, handles, ledger keys."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Names:
     """The names of one sink of one pipeline.
 
     A transactional id is `<prefix>/<pipeline>/<sink>/<generation>/<process>/<number>`: it belongs to one process, and
-    no other ever takes it, so that whoever wakes late can only harm what is its own.
+    no other ever uses it, so that a process which wakes late can only end its own transactions.
     """
 
     prefix: str
@@ -53,32 +53,32 @@ class Names:
 
     @property
     def ids(self) -> str:
-        """What all of this sink's transactional ids begin with, and no others."""
+        """The prefix of this sink's transactional ids, and of no others."""
         return f"{self.prefix}/{part(self.pipeline)}/{part(self.sink)}/"
 
     @property
     def ledger(self) -> str:
-        """The transactional id of whoever writes the ledger row, and that row's key in the ledger topic."""
+        """The transactional id of the ledger row's writer, and the row's key in the ledger topic."""
         return f"{self.ids}ledger"
 
     @property
     def notes(self) -> str:
-        """What the keys of all notes of delivery="keyed" begin with, and no others; a generation follows."""
+        """The prefix of the keys of a keyed sink's notes, and of no others; a generation follows."""
         return f"{self.ids.removesuffix('/')}#"
 
     def noted(self, key: str) -> int | None:
-        """The generation whose note of delivery="keyed" that is; None for any other key."""
+        """The generation whose note this key is of; None for a key of anything else."""
         found = re.fullmatch(rf"{re.escape(self.notes)}([0-9]{{1,18}})", key)
         return int(found[1]) if found else None
 
     def pipeline_of(self, key: str) -> str | None:
-        """Whose note of delivery="keyed" that is: a pipeline's sink of the same name; None for any other key."""
+        """The pipeline whose sink of the same name wrote a note under this key; None for a key of anything else."""
         found = re.fullmatch(rf"{re.escape(self.prefix)}/([^/]+)/{re.escape(part(self.sink))}#[0-9]{{1,18}}", key)
         return unquote(found[1]) if found else None
 
     @property
     def probe(self) -> str:
-        """The transactional id that `open` tries its permissions and its timeout with."""
+        """The transactional id with which `open` tries its permissions and its timeout."""
         return f"{self.ids}probe"
 
     def transactional_id(self, generation: int, process: uuid.UUID, number: int) -> str:
@@ -87,14 +87,17 @@ class Names:
         return name
 
     def generation(self, transactional_id: str) -> int | None:
-        """Of one of this sink's ids for attempts; None for any other."""
+        """The generation of one of this sink's ids for attempts; None for any other id."""
         found = _ID.fullmatch(transactional_id.removeprefix(self.ids))
         return int(found[1]) if transactional_id.startswith(self.ids) and found else None
 
 
 @dataclass(frozen=True, slots=True)
 class Handle:
-    """One transaction, for good: no other has the same producer id and epoch. `<transactional id>#<id>.<epoch>`"""
+    """Identifies one transaction for ever: no other has the same producer id and epoch.
+
+    As a text it is `<transactional id>#<producer id>.<producer epoch>`.
+    """
 
     transactional_id: str
     producer_id: int

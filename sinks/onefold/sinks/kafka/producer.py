@@ -1,4 +1,4 @@
-"""Records through one producer: in order, with a bounded queue, and with the errors that come back."""
+"""Sends records through one producer: in order, with a bounded queue. Delivery errors are raised."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _POLL_S = 0.01
 _FLUSH_S = 0.2
 _IDLE_MAX = 4  # a task needs one, and an executor's process runs one task at a time
 
-# A record that is passed over while later ones are written would look seen when it comes again: what arrives of an
-# attempt has to be a part of it from the beginning. A message that times out is not covered by the first of these.
+# A reader drops an id below the last one, so a record that is skipped while later ones are written would be lost: what
+# arrives of an attempt must be its beginning. The first setting does not cover a message that times out.
 _GAPLESS = {"enable.gapless.guarantee": "true", "message.timeout.ms": "0"}
 
 _lock = threading.Lock()
@@ -34,7 +34,7 @@ _inherited: list[RecordProducer] = []
 
 
 def _forget_parents() -> None:
-    """In a forked child: the parent's producers are the parent's."""
+    """In a forked child: keep the parent's producers, and use none of them."""
     global _lock
     _lock = threading.Lock()
     _inherited.extend(_idle)
@@ -49,7 +49,7 @@ class RecordProducer:
 
     @classmethod
     def borrowed(cls, settings: KafkaSinkConfig, doing: str) -> RecordProducer:
-        """One that waits in this process for its next attempt, or a new one: a producer takes a while to begin."""
+        """An idle producer of this process, or a new one: a new one takes up to a second to begin."""
         with _lock:
             for producer in _idle:
                 if producer._settings == settings:
@@ -59,7 +59,7 @@ class RecordProducer:
         return cls(settings, _GAPLESS, doing)
 
     def give_back(self) -> None:
-        """For the next attempt, once all is acknowledged. One that failed, or was cut short, is let go of instead."""
+        """Keep it for the next attempt, once all is acknowledged. A producer that failed is dropped instead."""
         require(not self._failures and not len(self.client), "only what is flushed can be another attempt's")
         self._said.clear()
         with _lock:
@@ -148,6 +148,9 @@ class RecordProducer:
 
 
 def connect(producer: Producer, settings: KafkaSinkConfig, doing: str) -> None:
-    """Before the first record: an idempotent producer asks for its id when it is made, before any broker is connected,
-    and not again for up to a second. One that was asked for metadata is connected, and has its id in 50 ms."""
+    """Connect a producer before its first record, by a request for metadata: then it has its id in 50 ms.
+
+    An idempotent producer asks for its id when it is made, before any broker is connected, and not again for up to a
+    second.
+    """
     errors.asked(lambda: producer.list_topics(settings.topic, timeout=settings.timeout_s), doing)

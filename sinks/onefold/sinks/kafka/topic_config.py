@@ -1,4 +1,4 @@
-"""Which settings keep what brokers acknowledged: of the ledger topic, which must have them, and of the sink's own."""
+"""The topic settings that keep acknowledged records: the ledger topic must have them, the sink's own should."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The topics that a sink writes to: its own, which must be there, and the ledger topic, which it makes."""
+"""The topics that a sink writes to: its own, which must exist, and the ledger topic, which it creates."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ __all__ = ["Topics"]
 
 T = TypeVar("T")
 
-_SETTLE_S = 5.0
+_PROPAGATION_S = 5.0
 _WRITE = frozenset({AclOperation.WRITE, AclOperation.DESCRIBE})
 _READ_WRITE = _WRITE | {AclOperation.READ}
 
@@ -151,7 +151,7 @@ class Topics:
 
     def _once_there(self, topic: str, wanted: frozenset[AclOperation]) -> Any:
         """One that was made a moment ago may not be known to every broker yet. None if it is not there in a while."""
-        wait = Wait(min(self._settings.timeout_s, _SETTLE_S))
+        wait = Wait(min(self._settings.timeout_s, _PROPAGATION_S))
         while (found := self._describe(topic, wanted)) is None and wait.again():
             pass
         return found

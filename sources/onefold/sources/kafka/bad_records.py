@@ -1,4 +1,4 @@
-"""Records that cannot be read as their format says, kept as they were, with the reason."""
+"""Bad records: the rows that become dead letters, and the errors that stop a pipeline."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import pyarrow as pa
 
 from onefold.core.dead_letters import BAD_COLUMNS
 from onefold.core.errors import BadRecord
+from onefold.sources.kafka.dead_letter_size import cut_to_fit
 from onefold.sources.kafka.fetching.records import Records, Wanted
 from onefold.sources.kafka.formats import raw
 from onefold.sources.kafka.formats.bad_values import BadValue
-from onefold.sources.kafka.formats.cutting import cut_to_fit
 from onefold.sources.kafka.planning.offset_range import OffsetRange
 
-__all__ = ["bad_batch", "not_the_same", "open_question", "refused"]
+__all__ = ["bad_batch", "cannot_unpack", "may_change", "refused"]
 
 # The raw column that each of `BAD_COLUMNS` is; `reason` comes behind.
 _RAW_OF = {
@@ -30,7 +30,7 @@ _RAW = pa.schema([raw.RAW_COLUMNS.field(name) for name in _RAW_OF.values()])
 
 
 def bad_batch(records: Records, bad: Sequence[BadValue], wanted: Wanted) -> pa.RecordBatch:
-    """The bad ones among one range's records, as `BAD_COLUMNS`; null in columns that nobody wanted."""
+    """The bad ones among one range's records, as `BAD_COLUMNS`; null in columns that were not fetched."""
     if not bad:
         return pa.RecordBatch.from_pylist([], schema=BAD_COLUMNS)
     at = pa.array([value.index for value in bad], pa.int64())
@@ -57,7 +57,7 @@ def refused(wanted: OffsetRange, records: Records, bad: BadValue, bad_max: int |
     )
 
 
-def open_question(wanted: OffsetRange, records: Records, bad: BadValue) -> BadRecord:
+def may_change(wanted: OffsetRange, records: Records, bad: BadValue) -> BadRecord:
     """The error for a record that may be good another time, where it would have to be judged twice."""
     return BadRecord(
         f"{_at(wanted, records, bad)}: {bad.reason}. It may be good another time, so a pipeline that reads its"
@@ -67,7 +67,7 @@ def open_question(wanted: OffsetRange, records: Records, bad: BadValue) -> BadRe
     )
 
 
-def not_the_same(wanted: OffsetRange, records: Records) -> BadRecord:
+def cannot_unpack(wanted: OffsetRange, records: Records) -> BadRecord:
     """The error for a batch that librdkafka cannot unpack, where Spark's own connector could."""
     offset = records.column(_RAW.field("offset"))[0].as_py()
     return BadRecord(

@@ -1,4 +1,4 @@
-"""What reading a Kafka source exactly once rests on, as the brokers have it now. Nothing here writes."""
+"""Examines what exactly-once reading from Kafka depends on, as the brokers are set up now. It writes nothing."""
 
 from __future__ import annotations
 

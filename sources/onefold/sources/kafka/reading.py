@@ -8,15 +8,15 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from onefold.clients.kafka.consumer_config import CONSUMER
-from onefold.sources.kafka.bad_records import bad_batch, not_the_same, open_question, refused
+from onefold.sources.kafka.bad_records import bad_batch, cannot_unpack, may_change, refused
 from onefold.sources.kafka.config.model import KafkaSourceConfig
 from onefold.sources.kafka.fetching.fetcher import MESSAGES_MAX, fetch
 from onefold.sources.kafka.fetching.records import UNREADABLE, Records, Wanted, with_odd_headers
 from onefold.sources.kafka.formats import raw
-from onefold.sources.kafka.formats.bad_values import BadValue, Parser, Sifted, TooManyBad, sift
+from onefold.sources.kafka.formats.bad_values import BadValue, Parser, Separated, TooManyBad, separate
 from onefold.sources.kafka.formats.columns import parsed_part, wanted_of, with_columns
 from onefold.sources.kafka.formats.dispatch import parser_of
-from onefold.sources.kafka.formats.guarding import in_task
+from onefold.sources.kafka.formats.guarded_parser import in_task
 from onefold.sources.kafka.planning.offset_range import OffsetRange
 
 __all__ = ["Parsing", "Part", "read", "read_parts", "tell_skipped"]
@@ -41,13 +41,13 @@ def read(
     """The records of one range, in order, in batches of about `rows_max` rows with exactly this schema.
 
     With `on_error="fail"` the first bad record raises `BadRecord`; else bad ones are left out, up to the source's
-    `bad_records_max` in this range, for others to read (`settled`, see `read_parts`, where they become dead letters).
+    `bad_records_max` in this range, for another reader to make dead letters of (`repeatable`, see `read_parts`).
     `guarded`: values that a parser's library dies of are bad records, too, at the price of a process for each batch.
     Raises `DataLoss`, `Retriable`, `ConfigError`; a range without records yields nothing.
     """
     skipped = 0
-    settled = source.on_error == "dead_letter"
-    for part in read_parts(source, schema, wanted, rows_max=rows_max, settled=settled, guarded=guarded):
+    repeatable = source.on_error == "dead_letter"
+    for part in read_parts(source, schema, wanted, rows_max=rows_max, repeatable=repeatable, guarded=guarded):
         skipped += part.bad.num_rows
         if part.rows.num_rows:
             yield part.rows
@@ -66,15 +66,15 @@ def read_parts(
     wanted: OffsetRange,
     *,
     rows_max: int = MESSAGES_MAX,
-    settled: bool = False,
+    repeatable: bool = False,
     guarded: bool = False,
 ) -> Iterator[Part]:
     """As `read`, with the bad records beside the rows.
 
-    With `settled`, a record that may be good another time raises `BadRecord`: for those who read a range twice, and
-    must find the same.
+    With `repeatable`, a record that may be good another time raises `BadRecord`: a caller that reads a range twice must
+    find the same.
     """
-    parsing = Parsing(source, schema, settled=settled, guarded=guarded)
+    parsing = Parsing(source, schema, repeatable=repeatable, guarded=guarded)
     fetched = fetch(
         source.bootstrap_servers,
         source.client_config,
@@ -89,17 +89,17 @@ def read_parts(
 
 
 class Parsing:
-    """From the records of one task, whoever read them, to rows. Raises `BadRecord`, where there are too many bad ones.
+    """Parses the records of one task. Raises `BadRecord` where too many are bad.
 
     `wanted` says what has to come along with the values.
     """
 
     def __init__(
-        self, source: KafkaSourceConfig, schema: pa.Schema, *, settled: bool = False, guarded: bool = False
+        self, source: KafkaSourceConfig, schema: pa.Schema, *, repeatable: bool = False, guarded: bool = False
     ) -> None:
         self._source = source
         self._schema = schema
-        self._settled = settled
+        self._repeatable = repeatable
         self._parser: Parser | None = None
         if source.format != "raw":
             self._parser = in_task(parser_of(source, parsed_part(schema, source.columns)), guarded=guarded)
@@ -111,12 +111,12 @@ class Parsing:
         """The next of them; `wanted` is where they are from, for the errors."""
         source = self._source
         try:
-            found = self._sifted(records, wanted)
+            found = self._separated(records, wanted)
         except TooManyBad as error:
             allowed = None if source.on_error == "fail" else source.bad_records_max
             raise refused(wanted, records, error.last, allowed) from None
-        if self._settled and (unsettled := [value for value in found.bad if not value.settled]):
-            raise open_question(wanted, records, unsettled[0])
+        if self._repeatable and (temporary := [value for value in found.bad if not value.is_permanent]):
+            raise may_change(wanted, records, temporary[0])
         self._left -= len(found.bad)
         bad = bad_batch(records, found.bad, self.wanted)
         refused_at = {value.index for value in found.bad}
@@ -132,17 +132,17 @@ class Parsing:
         places = None if good is None else pa.array(good)
         return Part(with_columns(rows, records, places, self._schema, wanted.topic_id), bad)
 
-    def _sifted(self, records: Records, wanted: OffsetRange) -> Sifted:
+    def _separated(self, records: Records, wanted: OffsetRange) -> Separated:
         if self._source.reader == "spark" and None in records.too_large.values():
-            raise not_the_same(wanted, records)
+            raise cannot_unpack(wanted, records)
         known = dict.fromkeys(with_odd_headers(records) if self._reads_headers else (), UNREADABLE)
         known |= {at: _too_large(size, self.wanted.record_bytes_max) for at, size in records.too_large.items()}
         if self._parser is not None:
-            return sift(records.values, self._parser, self._left, known)
+            return separate(records.values, self._parser, self._left, known)
         bad = [BadValue(at, reason) for at, reason in sorted(known.items())]
         if len(bad) > self._left:
             raise TooManyBad(bad[self._left])
-        return Sifted(bad=bad)
+        return Separated(bad=bad)
 
 
 def _wanted(source: KafkaSourceConfig, schema: pa.Schema) -> Wanted:

@@ -41,13 +41,12 @@ class KafkaSource(KafkaSourceConfig):
     broker.
     `compiled_fetch`: "auto" uses the compiled helper where it was built, "off" never, "required" fails without it.
 
-    `topics` is one name or several. `topics_pattern`, instead of them: all that match, also those that come later, from
-    their first record on.
-    `forget_topics`: such that were read and are gone for good, which otherwise is a loss.
-    `max_bytes_per_trigger`: about so many bytes of keys and values in a batch. `commit_to_group`: a consumer group that
-    is told where the pipeline stands, for dashboards; nobody reads it back. `reader="spark"`: a pipeline reads through
-    Spark's own connector, whose jars the session must have.
-    With `deduplicate=OrderedIds(...)` or `IdsWithin(...)`, `pipeline.read` drops records whose id was seen before.
+    `topics` is one name or several. `topics_pattern`, instead of them: all that match, also those that come later,
+    from their first record on. `forget_topics`: such that were read and are gone for good, which otherwise is a loss.
+    `max_bytes_per_trigger`: about so many bytes of keys and values in a batch. `commit_to_group`: a consumer group
+    that is told the pipeline's positions, for dashboards; nothing reads them back. `reader="spark"`: a pipeline reads
+    through Spark's own connector, whose jars the session must have. With `deduplicate=OrderedIds(...)` or
+    `IdsWithin(...)`, `pipeline.read` drops records whose id was seen before.
     """
 
     def __post_init__(self) -> None:
@@ -56,7 +55,7 @@ class KafkaSource(KafkaSourceConfig):
 
     @property
     def has_schema(self) -> bool:
-        """Whether it says what its records are read as: else only the servers know, and may say otherwise tomorrow."""
+        """Whether its schema is known. If not, `find_schema` asks the servers, whose answer may change."""
         return self.schema != INFER and (self.format != "avro" or self.avro_schema is not None)
 
     def with_schema(self, found: str) -> Self:
@@ -73,7 +72,7 @@ class KafkaSource(KafkaSourceConfig):
         return described(self.compiled_fetch)
 
     def exposure(self) -> str:
-        """Why somebody on the network could read or change what its connections carry; empty where none could."""
+        """Why others on the network could read or change what its connections carry; empty if they cannot."""
         registry = "" if self.registry is None else of_registry(str(self.registry.get("url", "")))
         return of_kafka(self.bootstrap_servers, self.client_config) or registry
 

@@ -1,10 +1,10 @@
-"""The ledger of delivery="keyed": what was announced, what was written, what is complete, in the ledger topic.
+"""The epoch log of a keyed sink, in the ledger topic: which epoch was announced, was written, and is complete.
 
-It needs no transactions. Each generation of a pipeline writes under a key of its own, every record says all that its
-writer knew, and what stands is the furthest of all keys' last records, by epoch, then generation: so whatever lands
-late or out of turn changes nothing that is beyond it, and compaction keeps what counts. Behind a record of a newer
-generation those of older ones count for nothing. A writer reads before it writes, and again after: whoever finds that
-somebody went further is fenced.
+It needs no transactions. Each generation of a pipeline writes under a key of its own, and each record holds the whole
+state that its writer knew. The state that counts is the furthest of all keys' last records, by epoch, then generation.
+So a record that lands late changes nothing that is beyond it, and compaction keeps what counts. After a record of a
+newer generation, records of older ones do not count. A writer reads before it writes, and again after: it is fenced if
+another one went further.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from onefold.sinks.kafka.topics import Topics
 from onefold.sinks.kafka.transactional import txn_admin
 from onefold.sinks.kafka.transactional.transaction_log import Record
 
-__all__ = ["TopicNotes"]
+__all__ = ["TopicEpochLog"]
 
 log = logging.getLogger("onefold.sinks.kafka")
 
 
-class TopicNotes:
-    """Of one sink of one pipeline. Every call may be repeated, by any process."""
+class TopicEpochLog:
+    """The epoch log of one sink of one pipeline. Every call may be repeated, by any process."""
 
     def __init__(self, settings: KafkaSinkConfig, pipeline: str) -> None:
         self._settings, self._pipeline = settings, pipeline
@@ -49,7 +49,7 @@ class TopicNotes:
         self._producer: Producer | None = None
 
     def read(self) -> State:
-        """All that the ledger topic says by now."""
+        """The state by all that the ledger topic holds now."""
         for items, offset in txn_admin.read_log(self._kafka, self._topic, self._offset):
             for item in items:
                 if isinstance(item, Record):
@@ -76,7 +76,7 @@ class TopicNotes:
         return dict(self._others)
 
     def write(self, state: State, generation: int) -> State:
-        """Note it, and return what stands then: this, unless somebody went further.
+        """Note it, and return the state that counts then: this one, unless another writer went further.
 
         Raises InDoubt where it is not known whether it was noted: then the next note goes through the same producer,
         so that the first cannot land behind it.

@@ -1,4 +1,4 @@
-"""Whether one task's ids grow within each of their sources, as readers take for granted that drop what isn't higher."""
+"""Checks that the ids of a task grow within each source: a reader drops an id that is not above the last one."""
 
 from __future__ import annotations
 

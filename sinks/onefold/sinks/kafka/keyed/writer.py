@@ -1,7 +1,7 @@
 """delivery="keyed": every record carries a unique id, is written at least once, and is the same whenever it is written.
 
-A plain idempotent producer in each task; the driver notes in the ledger topic which epoch was begun, written whole,
-and complete. Readers drop what they have seen by the ids.
+Each task has an idempotent producer. The driver notes in the ledger topic which epoch is begun, written and complete.
+Readers drop repeated records by their ids.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from onefold.core.errors import BadRecord
 from onefold.core.failpoints import failpoint
 from onefold.sinks.columns import check_columns
 from onefold.sinks.kafka.config import KafkaSinkConfig
-from onefold.sinks.kafka.keyed.epoch_log import TopicNotes
+from onefold.sinks.kafka.keyed.epoch_log import TopicEpochLog
 from onefold.sinks.kafka.keyed.id_order import IdOrder
 from onefold.sinks.kafka.producer import RecordProducer
 from onefold.sinks.write_through import AnnouncingCommitter, ErrorNames, written
@@ -37,7 +37,7 @@ KEYED = Guarantee(
 
 
 class KeyedWriter:
-    """One attempt of one task. Its records show as they are written."""
+    """Writes one attempt of one task. Readers see its records as they are written."""
 
     def __init__(self, settings: KafkaSinkConfig, schema: pa.Schema, task: TaskId) -> None:
         self._settings, self._schema, self._task = settings, schema, task
@@ -75,12 +75,12 @@ class KeyedWriter:
         return written(self._settings.name, self._task, self._rows, self._bytes)
 
     def abort(self) -> None:
-        """What was written stays, for the epoch is written again; what was not sent yet is dropped."""
+        """Drop what was not sent. What was sent stays: the epoch is written again."""
         self._producer, self._is_over = None, True
 
 
 def keyed_committer(settings: KafkaSinkConfig, pipeline: str) -> AnnouncingCommitter:
-    """The driver's hand: it notes what was begun, written whole and completed in the ledger topic."""
+    """The driver's committer: it notes in the ledger topic which epoch is begun, written and complete."""
     names = ErrorNames(
         sink=settings.name,
         where=settings.where(pipeline),
@@ -88,4 +88,4 @@ def keyed_committer(settings: KafkaSinkConfig, pipeline: str) -> AnnouncingCommi
         target=f"the topic {settings.topic!r}",
         servers="the brokers are",
     )
-    return AnnouncingCommitter(names, TopicNotes(settings, pipeline), settings.ids.columns)
+    return AnnouncingCommitter(names, TopicEpochLog(settings, pipeline), settings.ids.columns)

@@ -1,4 +1,4 @@
-"""The driver's hand in Kafka: it ends the transactions that tasks have left open."""
+"""The transactional committer in the driver: it ends the transactions that tasks have left open."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _ENDING = ("PrepareCommit", "PrepareAbort", "PrepareEpochFence")
 
 
 class TransactionalCommitter:
-    """Idempotent, from any process."""
+    """Commits, aborts and finds the transactions of one sink of one pipeline. Idempotent, from any process."""
 
     def __init__(self, settings: KafkaSinkConfig, pipeline: str) -> None:
         self._settings, self._pipeline = settings, pipeline
@@ -63,10 +63,10 @@ class TransactionalCommitter:
 
     def commit(self, decided: Decided, committables: Sequence[Committable]) -> None:
         refused = self._end([Handle.parse(c.handle) for c in committables], commit=True)
-        self._abort_losers(decided.record)
+        self._abort_unnamed(decided.record)
         if not refused:
             return
-        transactions = self._ledger.when_marked()
+        transactions = self._ledger.transactions_once_marked()
         refused = [handle for handle in refused if not transactions.is_committed(handle, decided.record.epoch)]
         gone = [c for c in committables if Handle.parse(c.handle) in refused]
         if not gone:
@@ -104,7 +104,7 @@ class TransactionalCommitter:
         return found
 
     def ledger(self) -> LedgerEntry | None:
-        transactions = self._ledger.when_marked()
+        transactions = self._ledger.transactions_once_marked()
         members = self._members(transactions)
         if transactions.entry is not None:
             return replace(transactions.entry, members=members)
@@ -120,8 +120,8 @@ class TransactionalCommitter:
         self._ledger.close()
 
     def _members(self, transactions: TransactionLog) -> tuple[CommittedPart, ...]:
-        """What was committed beyond the ledger row, by producers that Kafka knows as those of their ids: of an id that
-        it no longer knows nobody can tell, and to run such an epoch again could double it."""
+        """What was committed after the ledger row, by the producers that Kafka knows as those of their ids. A commit
+        of an id that Kafka has forgotten counts as well: to run such an epoch again could double it."""
         beyond = transactions.beyond()
         known = txn_admin.describe(self._kafka, {handle.transactional_id for handle in beyond}) if beyond else {}
         holders = {name: transaction.handle.producer_id for name, transaction in known.items()}
@@ -137,9 +137,9 @@ class TransactionalCommitter:
             )
         return tuple(sorted(set(ours.values()), key=lambda member: (member.epoch, member.generation)))
 
-    def _abort_losers(self, record: EpochRecord) -> None:
-        """What the manifest doesn't name of this epoch and those before it: open, it would hold back the readers of all
-        that is committed behind it, until the next sweep."""
+    def _abort_unnamed(self, record: EpochRecord) -> None:
+        """Abort transactions of this and earlier epochs that the manifest does not name: an open one holds back readers
+        of all that is committed behind it, until the next sweep."""
         named = {committable.handle for committable in record.manifest}
         with suppress(Retriable, InDoubt):  # the commit itself is done, and the sweep insists
             found = self.leftovers(record.generation)

@@ -28,17 +28,17 @@ log = logging.getLogger("onefold.sinks.kafka")
 
 _TRIES_MAX = 5
 _TRANSACTION_S = 60.0
-_SETTLE_S = 5.0
-_IDLE_EPOCHS = 100  # an id that nobody used for so long is forgotten; its process may be alive, and use it again
+_PROPAGATION_S = 5.0
+_IDLE_EPOCHS = 100  # an id that was idle for so long is forgotten; its process may live, and use it again
 _FORGOTTEN_MAX = 1000  # with one row
 
 
 class Ledger:
-    """What the ledger topic says of a sink, and the hand that writes its ledger row.
+    """Reads what the ledger topic says of a sink, and writes its ledger row.
 
-    Whoever writes takes the row's transactional id over first (`init_transactions`), which ends what anybody else has
-    begun under it; then reads the row; then writes. From there on the row stays as it was read, until somebody else
-    takes the id over, which fails every later commit of this one.
+    A writer first takes over the row's transactional id (`init_transactions`), which ends any transaction that another
+    writer has begun under it. Then it reads the row, and writes the next. Until another writer takes the id over, the
+    row stays as it was read; after that, every commit of this one fails.
     """
 
     def __init__(self, settings: KafkaSinkConfig, pipeline: str) -> None:
@@ -52,7 +52,7 @@ class Ledger:
         self._told: set[int | None] = set()
 
     def transactions(self) -> TransactionLog:
-        """All that the ledger topic says by now."""
+        """The log by all that the ledger topic holds now."""
         writer = txn_admin.describe(self._kafka, [self._names.ledger]).get(self._names.ledger)
         self._log.writer = None if writer is None else writer.handle.producer_id
         for items, offset in txn_admin.read_log(self._kafka, self._topic, self._offset):
@@ -67,18 +67,18 @@ class Ledger:
         return self._log
 
     def _tell(self) -> None:
-        """Log, once each, what is there that this sink did not write, or of which Kafka no longer knows who did."""
+        """Warn, once each, of records that this sink did not write, and of a row whose writer Kafka has forgotten."""
         transactions = self._log
-        if transactions.passed_over:
+        if transactions.ignored:
             log.warning(
                 "%s: %d records under its keys in the topic %r that no sink wrote are passed over (%s). Let nobody but"
                 " the pipeline write to that topic (docs/security.md)",
                 self._where(),
-                transactions.passed_over.total(),
+                transactions.ignored.total(),
                 self._topic,
-                ", ".join(transactions.passed_over),
+                ", ".join(transactions.ignored),
             )
-            transactions.passed_over.clear()
+            transactions.ignored.clear()
         if transactions.last_writer in (None, transactions.writer, *self._told):
             return
         self._told.add(transactions.last_writer)
@@ -100,10 +100,10 @@ class Ledger:
                 self._topic,
             )
 
-    def when_marked(self) -> TransactionLog:
-        """The same, once no transaction of this sink is between its end and its markers: whatever a reader of the
-        topic has seen by now is in the log."""
-        wait = Wait(_SETTLE_S, pause_s=0.01, pause_max_s=0.05)
+    def transactions_once_marked(self) -> TransactionLog:
+        """The same, once the markers of every ended transaction of this sink are written: the log then holds all that a
+        reader of the topic has seen."""
+        wait = Wait(_PROPAGATION_S, pause_s=0.01, pause_max_s=0.05)
         while ending := txn_admin.list_ids(self._kafka, self._names.ids, "PrepareCommit"):
             if not wait.again():
                 raise Retriable(f"{self._where()}: the markers of transaction {ending[0]} are still being written")
@@ -124,7 +124,7 @@ class Ledger:
         self._write(forward, f"writing the ledger row of epoch {entry.epoch}")
 
     def _write(self, follow: Callable[[LedgerEntry | None], LedgerEntry], doing: str) -> None:
-        """Write the row that follows the one which is there, whatever that is by then."""
+        """Write the row that follows the present one, which is read anew for each try."""
         because: BaseException | None = None
         for _ in range(_TRIES_MAX):
             producer = self._producer if self._producer is not None else self._take_over()
@@ -154,13 +154,13 @@ class Ledger:
         raise InDoubt(f"{self._where()}, {doing}: {because}") from because
 
     def _outlived(self) -> list[str]:
-        """The ids to forget along with the next row: of epochs below the row that stands by now, so that it does no
-        harm if that row is all that ever stands."""
+        """The ids to forget along with the next row. They are of epochs below the present row, so it does no harm if
+        the next one is never written."""
         there = self._log.entry
-        if there is None or not self._log.outlived(there.epoch - _IDLE_EPOCHS):
+        if there is None or not self._log.idle_ids(there.epoch - _IDLE_EPOCHS):
             return []
         # Once more, with all that was said since: the epoch that is being completed may have taken some of them again.
-        return self.transactions().outlived(there.epoch - _IDLE_EPOCHS)[:_FORGOTTEN_MAX]
+        return self.transactions().idle_ids(there.epoch - _IDLE_EPOCHS)[:_FORGOTTEN_MAX]
 
     def close(self) -> None:
         self._producer = None  # it has no transaction open

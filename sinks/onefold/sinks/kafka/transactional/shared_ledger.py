@@ -1,4 +1,4 @@
-"""Pipelines whose ledger is in the topic that all of them shared, before each had a ledger topic of its own."""
+"""Finds the ledgers of older pipelines, in the topic that all pipelines shared before each had its own."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["check_not_shared"]
 def check_not_shared(settings: KafkaSinkConfig, pipeline: str, topics: Topics) -> None:
     """Raise ConfigError where a sink would begin a ledger in its pipeline's own topic, and has one in the shared topic.
 
-    It is not looked for there once the own topic has one: whoever may write to the shared topic could lead it astray.
+    Once the own topic has a ledger, the shared one is not read: others who write there could mislead the sink.
     """
     own, names = settings.ledger_topic(pipeline), settings.names(pipeline)
     if settings.ledger is not None or _knows(settings, own, names) or not topics.may_read(SHARED_LEDGER):

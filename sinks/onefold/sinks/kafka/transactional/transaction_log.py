@@ -1,22 +1,22 @@
-"""What the ledger topic says, and who says it, folded from its log.
+"""Reads the ledger topic: which transactions were begun, committed and aborted, and which ledger row stands.
 
-Every attempt's transaction begins with a record that says which epoch it is of, and ends with another one that says how
-many rows it has, both under its transactional id. The ledger row of a sink has a key of its own. The log is read as it
-is, with the markers that end transactions: what is committed shows at once, whoever else has a transaction open before
-it, where a read_committed consumer would see nothing behind the oldest open one.
+The transaction of an attempt begins with a record that names its epoch, and ends with one that counts its rows; both
+have the transactional id as their key. The ledger row of a sink has a key of its own. The log is read with open and
+aborted records and with the markers that end transactions, so a commit shows at once. A read_committed consumer would
+see nothing after the oldest open transaction, whoever has it.
 
-Others may be able to write to the topic, under any key. What they cannot do is begin or end a transaction of our
-producers: a producer id belongs to one transactional id, and brokers let only its holders do that. So a commit counts
-for a handle only under that handle's own producer id, and a ledger row stands only where its writer is the producer
-that Kafka knows as that of the row's transactional id (`writer`). They can break into a transaction that is open, by
-its producer's number, for brokers look for the right on whichever id a request names. So of a transaction the first
-record says what it is: an attempt's last one repeats that, and a ledger row is followed by tombstones alone.
+Others may have the right to write to the topic, under any key. They cannot begin or end a transaction of our
+producers: a producer id belongs to one transactional id, and brokers let only the holders of that id do so. Hence a
+commit counts for a handle only under the handle's own producer id, and a ledger row counts only if its writer is the
+producer that Kafka knows as that of the row's transactional id (`writer`). But others can write into an open
+transaction, by its producer's number: brokers check the right on the id that the request names. Hence the first record
+of a transaction says what it is; the last record of an attempt repeats that, and only tombstones follow a ledger row.
 
-A tombstone forgets an id that the ledger row is long past. It may: what was committed under the id follows from the
-row itself, and nothing that is committed later can stand before the tombstone, where compaction would take it for
-older. For an id belongs to one process of one generation. Of the generation that writes the row, no later epoch runs
-before the row is there; of an earlier one, nothing that begins now is ever decided; and compaction leaves open
-transactions alone.
+A tombstone forgets an id of epochs long before the ledger row. This is safe: the row itself says that those epochs are
+complete, and no later commit of the id can stand before the tombstone, where compaction would take it for older. For
+an id belongs to one process of one generation. In the generation that writes the row, no later epoch runs before the
+row is there. In an earlier generation, nothing that begins now is ever decided. And compaction keeps open
+transactions.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ __all__ = ["Marker", "Progress", "Record", "TransactionLog"]
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What an attempt says of itself. `rows` is None until it has prepared."""
+    """The record in which an attempt names its epoch. `rows` is None until it has prepared."""
 
     epoch: int
     generation: int
@@ -78,21 +78,21 @@ class Marker:
 
 @dataclass(slots=True)
 class TransactionLog:
-    """What the log says of one sink of one pipeline, as far as it was read.
+    """The transactions and ledger rows of one sink of one pipeline, as far as the log was read.
 
     `writer` is the producer id of the ledger row's transactional id, as Kafka knows it now; None where it knows none,
-    since nobody has used it, or for so long that it is forgotten (transactional.id.expiration.ms, a week).
+    because it was never used, or not for so long that Kafka has forgotten it (transactional.id.expiration.ms, a week).
     """
 
     names: Names
     writer: int | None = None
     was_keyed: bool = False  # delivery="keyed" has notes under these names
     begun: dict[tuple[int, int], Progress] = field(default_factory=dict)  # of open transactions
-    passed_over: Counter[str] = field(default_factory=Counter)  # why, of records under our keys that no sink wrote
+    ignored: Counter[str] = field(default_factory=Counter)  # why, of records under our keys that no sink wrote
     _rows: dict[int, LedgerEntry] = field(default_factory=dict)  # the last ledger row of each producer, in their order
     _last: dict[str, int] = field(default_factory=dict)  # the last epoch that each id said it is of
     _open: dict[int, list[tuple[Record, Progress | LedgerEntry | None]]] = field(default_factory=dict)
-    # The last one of each id and producer: of somebody else's producer, it stands beside ours.
+    # The last one of each id and producer: another principal's producer does not replace ours.
     _committed: dict[str, dict[int, tuple[Handle, Progress]]] = field(default_factory=dict)
     _aborted: dict[str, dict[int, tuple[Handle, Progress]]] = field(default_factory=dict)
 
@@ -114,7 +114,7 @@ class TransactionLog:
         return next(reversed(self._rows), None)
 
     def stands(self, entry: LedgerEntry, writer: int) -> None:
-        """The writer's row was written by this process."""
+        """This process has written the ledger row, as that producer."""
         self.writer = writer
         self._rows.pop(writer, None)
         self._rows[writer] = entry
@@ -147,7 +147,7 @@ class TransactionLog:
         return aborted is not None and aborted[0] == handle
 
     def beyond(self) -> dict[Handle, CommittedPart]:
-        """The committed transactions of epochs beyond the ledger row, whoever's they are."""
+        """The committed transactions of epochs after the ledger row, whichever producer wrote them."""
         after = self.entry.epoch if self.entry is not None else 0
         return {
             handle: CommittedPart(progress.epoch, progress.generation, progress.timestamp_ms)
@@ -156,8 +156,8 @@ class TransactionLog:
             if progress.epoch > after
         }
 
-    def outlived(self, epoch: int) -> list[str]:
-        """The ids that nobody has used since before that epoch, which the ledger row is at or beyond."""
+    def idle_ids(self, epoch: int) -> list[str]:
+        """The ids that no attempt has used since that epoch, which the ledger row has reached."""
         require(self.entry is not None and epoch <= self.entry.epoch, f"the ledger row is behind epoch {epoch}")
         return [name for name, last in self._last.items() if last < epoch]
 
@@ -171,7 +171,7 @@ class TransactionLog:
             if record.value is not None:
                 said = (entry_from if record.key == self.names.ledger else Progress.from_json)(record.value)
         except Unreadable as error:
-            self.passed_over[str(error)] += 1
+            self.ignored[str(error)] += 1
             return
         opened = self._open.setdefault(record.producer_id, [])
         if said is not None and any(first is not None for _, first in opened):

@@ -1,8 +1,8 @@
-"""Executors: transactions that are begun here and ended elsewhere, by a driver or by the broker's timeout.
+"""The transaction of one attempt: the task begins it, and the driver or the broker's timeout ends it.
 
-Facts that this rests on (a real broker, docs/kafka-sink.md): `Producer.close` aborts an open transaction, while letting
-go of a producer, ending the process and killing it all leave it open; `init_transactions` on an id aborts what is open
-under it, or hides how it ended.
+It rests on what a real broker does (docs/kafka-sink.md). `Producer.close` aborts an open transaction; to drop the
+producer, or to end or kill its process, leaves the transaction open. `init_transactions` on an id aborts the open
+transaction of that id, or hides how it ended.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ os.register_at_fork(after_in_child=_forget_parents)
 def take_id(kafka: Cluster, names: Names, task: TaskId) -> str:
     """A transactional id for one attempt, and for no other until a later epoch runs.
 
-    One of an earlier epoch is taken again where its transaction has ended: that epoch is complete or given up, since
-    this one runs, so nobody needs to know any more how it ended.
+    An id of an earlier epoch is used again once its transaction has ended. That epoch is complete or given up, since
+    this one runs, so how the transaction ended no longer matters.
     """
     with _lock:
         epochs = _epochs.setdefault((names, task.generation), [])
@@ -65,9 +65,11 @@ def take_id(kafka: Cluster, names: Names, task: TaskId) -> str:
 
 
 def initialize(producer: Producer, settings: KafkaSinkConfig, doing: str) -> None:
-    """`init_transactions`, within 60 ms. It asks for the coordinator at once, and again after 500 ms if no broker was
-    connected by then. So metadata is asked for before, twice: the first connection is to a bootstrap server, and
-    librdkafka gives it up when it has answered."""
+    """Call `init_transactions` so that it takes 60 ms and not 500.
+
+    It asks for the coordinator at once, and again after 500 ms if no broker was connected by then. So we ask for
+    metadata before, twice: librdkafka drops its first connection, to a bootstrap server, after the first answer.
+    """
     for _ in range(2):
         connect(producer, settings, doing)
     errors.asked(lambda: producer.init_transactions(settings.timeout_s), doing)
@@ -97,7 +99,7 @@ class Attempt:
         self._open().send(self._settings.topic, records)
 
     def prepare(self, rows: int) -> Handle:
-        """All is with the brokers, and the transaction open, when this returns; whoever has the handle can end it."""
+        """Flush all rows. The transaction is open then, and any process that has the handle can end it."""
         self._open().flush()  # a full queue would not take one more
         self._note(Progress.of(self._task, rows))
         found = txn_admin.describe(self._kafka, [self.id]).get(self.id)
@@ -108,7 +110,7 @@ class Attempt:
         return found.handle
 
     def abort(self) -> None:
-        """End it here and now."""
+        """Abort the transaction, if it is not prepared."""
         producer, self._producer = self._producer, None
         if producer is not None:
             errors.asked(lambda: producer.client.abort_transaction(self._settings.timeout_s), self._where)

@@ -1,4 +1,4 @@
-"""What nobody else's client asks of Kafka: to end a transaction that another process left open, and what is open.
+"""Ends transactions that other processes left open, and lists the open ones: librdkafka has no calls for this.
 
 EndTxn goes out as version 5 (KIP-890), or not at all: a late repeat of an older version, sent while the same producer
 is in its next transaction, commits that one half-written. Every request may be repeated, by any process.
@@ -152,7 +152,7 @@ def read_log(cluster: Cluster, topic: str, offset: int) -> Iterator[tuple[list[R
                 items += [Marker(batch.producer_id, record.commit) for record in batch]
             else:
                 producer = batch.producer_id, batch.producer_epoch
-                # Of somebody else the topic may hold any key.
+                # Others may have written under any key.
                 items += [
                     Record(*producer, (r.key or b"").decode(errors="replace"), r.value, batch.is_transactional)
                     for r in batch

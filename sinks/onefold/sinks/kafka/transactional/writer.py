@@ -1,4 +1,4 @@
-"""Executors: one attempt's rows into Kafka, up to where a crash of this process loses nothing."""
+"""The transactional writer of a task: sends one attempt's rows into a transaction, and prepares it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["TransactionalWriter"]
 
 
 class TransactionalWriter:
-    """One attempt of one task. Begins a transaction when the first row arrives; an empty task never does."""
+    """Writes one attempt of one task. It begins a transaction with the first row; an empty task begins none."""
 
     def __init__(self, settings: KafkaSinkConfig, schema: pa.Schema, task: TaskId) -> None:
         self._settings, self._schema, self._task = settings, schema, task

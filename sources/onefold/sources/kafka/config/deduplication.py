@@ -1,4 +1,4 @@
-"""What makes two records of a topic the same record: their ids, and how long those are remembered."""
+"""Which records of a topic are repeats: where their ids are, and how long ids are remembered."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The same settings in the Java client's names, for Spark's own connector."""
+"""Translates librdkafka's settings into the Java client's, for Spark's own connector."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One open consumer of one partition at a time: what it takes out of librdkafka waits in it until it is handed over."""
+"""Consumers of one partition at a time, which gather records until they are handed over."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Exactly one range of offsets out of Kafka, with consumers that stay open from one range to the next."""
+"""Fetches exactly one range of offsets, with consumers that stay open from one range to the next."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ _made = 0
 
 
 def _forget_parents() -> None:
-    """In a forked child: librdkafka's threads stayed with the parent, so its clients can't even be destroyed here."""
+    """In a forked child: keep the parent's clients, and use none. Without their threads they cannot be closed."""
     global _lock, _made
     _lock = threading.Lock()
     _inherited.extend(_idle)
@@ -127,7 +127,7 @@ def fetch(
     finally:
         if complete:
             _give_back(slot)
-        else:  # abandoned or failed in the middle: nobody knows where it stands
+        else:  # abandoned or failed in the middle: where it stands is unknown
             slot.consumer.close()
 
 
@@ -219,7 +219,7 @@ def _check_log(reached: int, wanted: OffsetRange, broker: Broker) -> None:
 
 
 def _borrow(key: _Key, wanted: OffsetRange, library: ctypes.CDLL | None) -> _Slot:
-    """The idle consumer that stands where we want to read, else any with these settings, else a new one."""
+    """An idle consumer that stands at the range's start, else one with these settings, else a new one."""
     global _made
     at = (wanted.topic, wanted.partition, wanted.start)
     with _lock:

@@ -1,4 +1,4 @@
-"""Fetched records, as the formats get them: many at a time, in order, from one partition."""
+"""Batches of fetched records, in order, of one partition: what the formats parse."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, Protocol, overload
 import pyarrow as pa
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
 
-from onefold.sources.kafka.formats.overflow import kafkas_times
+from onefold.sources.kafka.formats.value_range import record_timestamps
 from onefold.sources.kafka.planning.offset_range import OffsetRange
 
 __all__ = [
@@ -65,8 +65,8 @@ class Records(Protocol):
 
     @property
     def too_large(self) -> Mapping[int, int | None]:
-        """Which records are too large, and how many bytes they have; None where nobody can unpack them. Of these, key
-        and value are cut, to `LETTER_BYTES_MAX` each, and headers left out."""
+        """Which records are too large, and how many bytes they have; None where they cannot be unpacked. Their keys and
+        values are cut to `LETTER_BYTES_MAX` each, and their headers left out."""
         ...
 
     @property
@@ -80,7 +80,7 @@ class Records(Protocol):
 
 
 class Lines(Sequence[bytes | None]):
-    """Values that lie one after the other in one buffer, with a newline behind each: what a parser of lines reads.
+    """Values in one buffer, each with a newline behind it: what a parser of lines reads.
 
     A slice shares the buffer. `are_objects`: each value begins with `{` and ends with `}`, so none is null.
     """
@@ -145,7 +145,7 @@ class MessageRecords:
 
     @cached_property
     def headers(self) -> list[_Pairs | None]:
-        """None where they cannot be read. Each message is asked once: asked again, it gives its list with the hole."""
+        """None where they cannot be read. Each message is asked only once: the second answer is a list with a hole."""
         return [_pairs(message) for message in self.messages]
 
     def column(self, field: pa.Field) -> pa.Array:
@@ -161,7 +161,7 @@ class MessageRecords:
             case "timestamp":
                 # Kafka keeps milliseconds.
                 values = [None if kind == TIMESTAMP_NOT_AVAILABLE else ms for kind, ms in map(_timestamp, messages)]
-                return kafkas_times(pa.array(values, pa.timestamp("ms", "UTC")), field.type)
+                return record_timestamps(pa.array(values, pa.timestamp("ms", "UTC")), field.type)
             case "key":
                 values = self._cut([message.key() for message in messages])
             case "value":
@@ -181,7 +181,7 @@ class MessageRecords:
 
 @dataclass(frozen=True)
 class Packed:
-    """A record that librdkafka cannot unpack within receive.message.max.bytes: nothing is known of it but its place."""
+    """A record that librdkafka cannot unpack within receive.message.max.bytes: only its position is known."""
 
     of: OffsetRange
     offset: int

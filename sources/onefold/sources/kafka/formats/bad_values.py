@@ -1,4 +1,4 @@
-"""One bad value in a batch costs that value, not the batch: find the bad ones, have all others parsed together."""
+"""Separates the bad values of a batch from the others, by bisection, and parses the others together."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from onefold.core.checks import require
 from onefold.core.values.plain import plain
 from onefold.sources.kafka.fetching.records import Values
 
-__all__ = ["BadValue", "Parser", "Sifted", "TooManyBad", "Unparsable", "by_chance", "sift"]
+__all__ = ["BadValue", "Parser", "Separated", "TooManyBad", "Unparsable", "by_chance", "separate"]
 
 
 class Unparsable(Exception):
     """Some value is not what the schema says, for `reason`: the one at `index`, where the parser can tell.
 
-    It is not `settled` where the same value may parse another time: its schema's id is not in the registry yet.
+    It is not permanent where the same value may parse another time: its schema's id is not in the registry yet.
     """
 
-    def __init__(self, index: int | None, reason: str, settled: bool = True) -> None:
+    def __init__(self, index: int | None, reason: str, is_permanent: bool = True) -> None:
         super().__init__(index, reason)
         self.index = index
         self.reason = plain(reason)  # it may quote the value
-        self.settled = settled
+        self.is_permanent = is_permanent
 
 
 def by_chance() -> Unparsable:
     """Why a value is refused that could be parsed when it was tried again, as where a library ends its process."""
-    return Unparsable(0, "it could not be read, and then it could: what parses it fails by chance", settled=False)
+    return Unparsable(0, "it could not be read, and then it could: what parses it fails by chance", is_permanent=False)
 
 
 class Parser(Protocol):
@@ -51,11 +51,11 @@ class Parser(Protocol):
 class BadValue:
     index: int
     reason: str
-    settled: bool = True
+    is_permanent: bool = True
 
 
 @dataclass(frozen=True, slots=True)
-class Sifted:
+class Separated:
     """The rows of the good values, in order, in some batches; and the bad values."""
 
     rows: list[pa.RecordBatch] = field(default_factory=list)
@@ -70,14 +70,16 @@ class TooManyBad(Exception):
         self.last = last
 
 
-def sift(values: Values, parser: Parser, bad_max: int, known: Mapping[int, str] = MappingProxyType({})) -> Sifted:
+def separate(
+    values: Values, parser: Parser, bad_max: int, known: Mapping[int, str] = MappingProxyType({})
+) -> Separated:
     """Parse all that can be, in parts as large as will go, from the first value to the last; `known` ones are bad, and
     why.
 
     A part that fails is split at the value that the parser names, or else in halves: few bad values among many cost
     about one more parsing of the batch and some calls each. Raises `TooManyBad` at the first value beyond `bad_max`.
     """
-    found = Sifted()
+    found = Separated()
     ends = sorted({0, len(values), *known, *(index + 1 for index in known)})
     pending = [*pairwise(ends)][::-1]
     while pending:
@@ -95,7 +97,7 @@ def sift(values: Values, parser: Parser, bad_max: int, known: Mapping[int, str] 
             named = error.index
         if end - start == 1:
             why = parser.explain(values[start])
-            found.bad.append(BadValue(start, why.reason, why.settled))
+            found.bad.append(BadValue(start, why.reason, why.is_permanent))
             if len(found.bad) > bad_max:
                 raise TooManyBad(found.bad[-1])
         else:

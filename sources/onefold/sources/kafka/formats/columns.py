@@ -1,4 +1,4 @@
-"""What comes along with parsed records on request: their keys, headers, timestamps, and where they were."""
+"""The columns that a user may add to parsed ones: keys, headers, timestamps and positions of the records."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from onefold.core.checks import require
 from onefold.core.errors import ConfigError
 from onefold.core.values.decimals import decimals_of
 from onefold.sources.kafka.formats.bad_values import Unparsable, by_chance
-from onefold.sources.kafka.formats.overflow import NO_YEAR, has_infinity, has_no_year, too_large
+from onefold.sources.kafka.formats.value_range import YEAR_OUT_OF_RANGE, has_infinity, has_year_out_of_range, too_large
 
 __all__ = ["CsvParser", "check", "check_delimiter"]
 
@@ -82,8 +82,8 @@ class CsvParser:
         for array, field in zip(arrays, self._schema, strict=True):
             if not field.nullable and array.null_count:
                 raise Unparsable(None, f"the field {field.name!r} is empty, and the schema says NOT NULL")
-            if has_no_year(array):
-                raise Unparsable(None, f"the field {field.name!r} has {NO_YEAR}")
+            if has_year_out_of_range(array):
+                raise Unparsable(None, f"the field {field.name!r} has {YEAR_OUT_OF_RANGE}")
             if has_infinity(array):  # an infinity that is written as one is what it says; 1e400 is not
                 written = self._read(joined, {field.name: pa.string()})[0]
                 is_number = pc.match_substring_regex(written, "[0-9]")

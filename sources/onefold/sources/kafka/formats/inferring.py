@@ -1,7 +1,7 @@
-"""A JSON schema out of a bounded sample of a topic, or an Avro schema out of a registry: found once, then kept.
+"""Finds a schema: of JSON in a bounded sample of the topics, of Avro in a registry.
 
-What is found depends on when it is asked. So a pipeline keeps the first answer in its checkpoint store, and whoever has
-no such place is told to paste it.
+The answer depends on the time. So a pipeline keeps the first one in its checkpoint store; a data source, which has no
+such store, asks the user to paste it.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def infer(values: Iterable[bytes | None]) -> pa.Schema:
             kind = _merged(kind, _kind(record, ""), "")
     if kind is None or not len(kind):
         raise ConfigError("there is no JSON object among the first records to infer a schema from: give a schema")
-    return pa.schema([(name, _settled(inner, name)) for name, inner in kind.items()])
+    return pa.schema([(name, _arrow_type(inner, name)) for name, inner in kind.items()])
 
 
 def _sample(source: KafkaSourceConfig) -> list[bytes | None]:
@@ -116,16 +116,16 @@ def _merged(one: Any, other: Any, where: str) -> Any:
     )
 
 
-def _settled(kind: Any, where: str) -> pa.DataType:
+def _arrow_type(kind: Any, where: str) -> pa.DataType:
     if kind is None:
         logging.getLogger("onefold").warning("the field %s is null in every record of the sample: string", where)
         return pa.string()
     if isinstance(kind, list):
-        return pa.list_(_settled(kind[0], f"{where}[]"))
+        return pa.list_(_arrow_type(kind[0], f"{where}[]"))
     if isinstance(kind, dict):
         if not kind:
             raise ConfigError(f"{where} is an empty object in every record of the sample: give a schema")
-        return pa.struct([(name, _settled(inner, f"{where}.{name}")) for name, inner in kind.items()])
+        return pa.struct([(name, _arrow_type(inner, f"{where}.{name}")) for name, inner in kind.items()])
     return kind
 
 

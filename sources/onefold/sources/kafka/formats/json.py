@@ -26,7 +26,7 @@ from onefold.core.values.decimals import wide
 from onefold.core.values.json_vetting import Vetting
 from onefold.sources.kafka.fetching.records import Lines, Values
 from onefold.sources.kafka.formats.bad_values import Unparsable, by_chance
-from onefold.sources.kafka.formats.overflow import NO_YEAR, has_infinity, has_no_year, too_large
+from onefold.sources.kafka.formats.value_range import YEAR_OUT_OF_RANGE, has_infinity, has_year_out_of_range, too_large
 
 __all__ = ["JsonParser", "check"]
 
@@ -92,8 +92,8 @@ def _parse_all(values: Values, schema: pa.Schema, vetting: Vetting) -> pa.Record
             raise ValueError(f"the field {field.name!r} is missing or null, and the schema says NOT NULL")
         if has_infinity(array):  # JSON has no infinity, so it was a number such as 1e400
             raise ValueError(too_large(field))
-        if has_no_year(array):
-            raise ValueError(f"the field {field.name!r} has {NO_YEAR}")
+        if has_year_out_of_range(array):
+            raise ValueError(f"the field {field.name!r} has {YEAR_OUT_OF_RANGE}")
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 

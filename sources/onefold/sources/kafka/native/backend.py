@@ -1,4 +1,4 @@
-"""Whether records are fetched by the compiled helper, and how a user sees it."""
+"""Chooses between the compiled helper and confluent-kafka's consumer, and says which one is used."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from onefold.core.checks import present, require
 from onefold.sources.kafka.fetching.consumer import ERRORS_MAX, Taken
 from onefold.sources.kafka.fetching.records import LETTER_BYTES_MAX, Records, Wanted
 from onefold.sources.kafka.native.library import SAID_ERROR, SAID_EVENT, Gathered, Said
-from onefold.sources.kafka.native.records import ArrowRecords, Room
+from onefold.sources.kafka.native.records import ArrowRecords, BatchBuffers
 from onefold.sources.kafka.planning.offset_range import OffsetRange
 
 __all__ = ["CompiledConsumer"]
@@ -77,10 +77,10 @@ class CompiledConsumer:
     def hand_over(self) -> Records:
         wanted, sizes = present(self._range, "records without a range"), self._gathered
         require(self._handle is not None and sizes.records > 0, f"nothing was gathered of {wanted}")
-        room = Room(sizes, self._wanted)
+        buffers = BatchBuffers(sizes, self._wanted)
         self._gathered = Gathered(reached=sizes.reached)
-        self._c.onefold_hand_over(self._handle, ctypes.byref(room.addresses))
-        return ArrowRecords(wanted, sizes.records, self._wanted, room.buffers, room.addresses)
+        self._c.onefold_hand_over(self._handle, ctypes.byref(buffers.addresses))
+        return ArrowRecords(wanted, sizes.records, self._wanted, buffers.buffers, buffers.addresses)
 
     def close(self) -> None:
         handle, self._handle = self._handle, None

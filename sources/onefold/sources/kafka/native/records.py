@@ -1,4 +1,4 @@
-"""What the compiled helper copied, as Arrow arrays over the buffers that it filled."""
+"""Arrow arrays over the buffers that the compiled helper fills."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any
 import pyarrow as pa
 
 from onefold.sources.kafka.fetching.records import Lines, Values, Wanted
-from onefold.sources.kafka.formats.overflow import kafkas_times
+from onefold.sources.kafka.formats.value_range import record_timestamps
 from onefold.sources.kafka.native.library import Buffers, Gathered
 from onefold.sources.kafka.planning.offset_range import OffsetRange
 
-__all__ = ["ArrowRecords", "Room"]
+__all__ = ["ArrowRecords", "BatchBuffers"]
 
 
-class Room:
+class BatchBuffers:
     """Buffers for one batch, of the sizes that were reported: Arrow's own memory, which C fills and never keeps."""
 
     def __init__(self, sizes: Gathered, wanted: Wanted) -> None:
@@ -94,7 +94,7 @@ class ArrowRecords:
             case "timestamp":
                 buffers = [self._valid("timestamp", self.said.timestamp_nulls), self.buffers["timestamp"]]
                 times = pa.Array.from_buffers(pa.timestamp("ms", "UTC"), self.count, buffers)
-                return kafkas_times(times, field.type)
+                return record_timestamps(times, field.type)
             case "key":
                 return self._bytes("key", field.type, self.count, self.said.key_nulls)
             case "value" if self.wanted.lines:

@@ -43,7 +43,7 @@ class Topic:
 
 
 class Broker:
-    """Questions to a Kafka cluster. Each ends within `timeout_s`; not thread-safe; does not pickle."""
+    """Answers questions about a Kafka cluster, each within `timeout_s`. Not thread-safe; does not pickle."""
 
     def __init__(self, bootstrap_servers: str, settings: Settings, timeout_s: float = 60.0) -> None:
         self.bootstrap_servers = bootstrap_servers
@@ -54,7 +54,7 @@ class Broker:
         self._admin = CONSUMER.open(AdminClient, {**config, "error_cb": self._said.append})
 
     def topic_names(self) -> list[str]:
-        """All topics that we may know of."""
+        """All topics that we may describe."""
         known = self._ask("asking for the topics", lambda left_s: self._admin.list_topics(timeout=left_s).topics)
         return [name for name, topic in known.items() if topic.error is None]
 
@@ -71,7 +71,7 @@ class Broker:
         return self._ask(f"asking for the partitions of {', '.join(sorted(names)[:5])}", describe)
 
     def settings_of(self, names: Collection[str]) -> dict[str, dict[str, str]]:
-        """The settings of these topics, the brokers' defaults among them; none of those that we may not see."""
+        """The settings of these topics, with the brokers' defaults; empty for a topic whose settings are hidden."""
 
         def ask(left_s: float) -> dict[str, dict[str, str]]:
             wanted = [ConfigResource(ResourceType.TOPIC, name) for name in names]
@@ -145,7 +145,7 @@ class Broker:
         return self._ask("asking for offsets", ask)
 
     def _ask(self, what: str, ask: Callable[[float], T]) -> T:
-        """Until there is an answer, or the time is up: a partition without a leader, as in a restart, comes back."""
+        """Ask until there is an answer or the time is up: after a restart, a partition has no leader for a while."""
         self._said.clear()
         wait = Wait(self.timeout_s)
         while True:

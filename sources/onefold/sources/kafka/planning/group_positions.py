@@ -1,4 +1,4 @@
-"""A consumer group that is told where a pipeline stands, for dashboards. Nobody reads it back."""
+"""Commits a pipeline's positions to a consumer group, for dashboards. Nothing reads them back."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _CLOSE_S_MAX = 5.0
 
 
 class GroupPositions:
-    """Shows positions in the group that the source names, if it names one. Failures are logged, never raised, and no
-    epoch waits for the broker. Pickles."""
+    """Commits positions to the source's `commit_to_group`. Failures are logged and not raised, and no epoch waits for
+    the broker. Pickles."""
 
     def __init__(self, source: KafkaSourceConfig) -> None:
         self._source = source

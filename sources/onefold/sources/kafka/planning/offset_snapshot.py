@@ -1,4 +1,4 @@
-"""Where the partitions of topics stand, and what tells these topics from others that had their names before."""
+"""Offsets of partitions at one time, with the ids of their topics and the leader epochs they were found under."""
 
 from __future__ import annotations
 

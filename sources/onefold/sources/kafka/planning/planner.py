@@ -1,4 +1,4 @@
-"""Where the next batch of a stream begins and ends: questions to the broker, refusals, and arithmetic."""
+"""Plans where the next batch of a stream begins and ends, and refuses one that would lose records."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from onefold.sources.kafka.planning import starting
 from onefold.sources.kafka.planning.broker import Broker, Topic
 from onefold.sources.kafka.planning.offset_range import OffsetRange
 from onefold.sources.kafka.planning.offset_snapshot import Offsets, OffsetSnapshot, Partition, names_of
-from onefold.sources.kafka.planning.size_estimate import Sizes
-from onefold.sources.kafka.planning.subscription import SETTLE_S
+from onefold.sources.kafka.planning.size_estimate import SizeEstimate
+from onefold.sources.kafka.planning.subscription import PROPAGATION_S
 from onefold.sources.kafka.planning.truncation import check_not_truncated, deleted
 
 __all__ = ["Planner", "limit", "not_behind", "ranges"]
 
 
-_ID_SETTLE_S = 1.0  # a broker that lags behind may know the topic that had the name before
+_ID_PROPAGATION_S = 1.0  # a broker that lags behind may know the topic that had the name before
 
 
 class Planner:
@@ -27,12 +27,12 @@ class Planner:
 
     def __init__(self, source: KafkaSourceConfig, frozen: OffsetSnapshot | None = None) -> None:
         self.source = source
-        self._frozen = frozen  # by a pipeline, maybe long ago: what came later stands at its first record
+        self._frozen = frozen  # by a pipeline, maybe long ago: partitions that came later start at their first record
         self._initial: OffsetSnapshot | None = None
         self._checked: OffsetSnapshot | None = None
         self._is_kept = False
         self._broker: Broker | None = None
-        self._sizes = Sizes(source)
+        self._sizes = SizeEstimate(source)
         self._whole: dict[Partition, tuple[int, int | None]] = {}  # not cut below that offset, by that epoch's leader
 
     @property
@@ -87,8 +87,9 @@ class Planner:
             self._check_kept({p: offset for p, offset in start.offsets.items() if offset < end.offsets.get(p, 0)})
 
     def _check_kept(self, start: Offsets) -> None:
-        """Raise `DataLoss` if Kafka has deleted what a stream is to start with: once for its life, since a reader comes
-        upon what is deleted later. A kept consumer may still hold such records, and its next start would not."""
+        """Raise `DataLoss` if Kafka has deleted records at the stream's start. This is checked once in a stream's life:
+        the fetcher finds records that are deleted later. An open consumer may still hold the deleted ones, so it would
+        not notice."""
         if self._is_kept or not start:
             return
         first = self.broker.earliest(start)
@@ -100,7 +101,7 @@ class Planner:
     def _check(self, start: OffsetSnapshot) -> Mapping[str, Topic]:
         known = {topic for topic, _ in start.offsets}
         self.source.subscription.check_continues(known, "the checkpoint")
-        wait = Wait(_ID_SETTLE_S)
+        wait = Wait(_ID_PROPAGATION_S)
         while True:
             topics = self.source.subscription.find(self.broker, known)
             try:
@@ -161,7 +162,7 @@ def not_behind(broker: Broker, start: Mapping[Partition, int], latest: Offsets) 
 
     A start beyond the last stable offset is none: it was found with read_uncommitted, or given by hand.
     """
-    wait = Wait(SETTLE_S)  # a new leader may not know the old end yet
+    wait = Wait(PROPAGATION_S)  # a new leader may not know the old end yet
     while True:
         behind = sorted(p for p, offset in start.items() if latest.get(p, -1) < offset)
         if not behind:

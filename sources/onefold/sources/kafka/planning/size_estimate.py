@@ -1,4 +1,4 @@
-"""How large records are, about: a limit in bytes becomes one in offsets before anything of a batch is read."""
+"""Estimates the size of records by samples, which turns a limit in bytes into one in offsets."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from onefold.sources.kafka.fetching.records import Records, Wanted
 from onefold.sources.kafka.planning.offset_range import OffsetRange
 from onefold.sources.kafka.planning.offset_snapshot import Partition
 
-__all__ = ["Sizes"]
+__all__ = ["SizeEstimate"]
 
 _SAMPLE = 200  # offsets
 _TOPICS_MAX = 8  # sampled for one batch; with more topics, the others go by what was seen of them before
@@ -21,7 +21,7 @@ _NEW_WEIGHT = 0.5
 _SMALL = {"queued.min.messages": "1", "fetch.message.max.bytes": str(256 * 1024)}  # nothing is read ahead
 
 
-class Sizes:
+class SizeEstimate:
     """The mean bytes per offset of each topic, by samples of what comes next; what came before counts on, halved."""
 
     def __init__(self, source: KafkaSourceConfig) -> None:

@@ -1,4 +1,4 @@
-"""Where a first batch starts: what a user may write, and what becomes of it once the broker was asked."""
+"""Where a first batch starts: what a user writes is parsed, and resolved to offsets by what the broker answers."""
 
 from __future__ import annotations
 

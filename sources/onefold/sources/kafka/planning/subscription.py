@@ -1,4 +1,4 @@
-"""Which topics a source reads: those it names, or those that match a pattern, whenever they come."""
+"""The topics that a source reads: those it names, or all that match a pattern, new ones too."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from onefold.core.waiting import Wait
 from onefold.sources.kafka.planning.broker import Broker, Topic
 from onefold.sources.kafka.planning.offset_snapshot import Partition
 
-__all__ = ["SETTLE_S", "Subscription"]
+__all__ = ["PROPAGATION_S", "Subscription"]
 
-SETTLE_S = 5.0  # how long a broker may not know yet what another one does: a new topic, a new leader's end
+PROPAGATION_S = 5.0  # how long a broker may not know yet what another one does: a new topic, a new leader's end
 
 
 @dataclass(frozen=True)
 class Subscription:
     """Topics by name, or by a regular expression that the whole name matches (Kafka's own topics never do).
 
-    `forgotten` ones are not read, and nobody asks where they went: positions in them stay as they are.
+    `forgotten` topics are not read, and it is no loss that they are gone: positions in them stay as they are.
     """
 
     topics: tuple[str, ...]
@@ -47,7 +47,7 @@ class Subscription:
         if not self.topics or not all(isinstance(t, str) and t.strip() for t in self.topics):
             raise ConfigError(f"name at least one topic, not {self.topics!r}: KafkaSource('orders', ...)")
         if bad := [t for t in self.topics if "," in t or "/" in t or t != t.strip()]:
-            raise ConfigError(f"{bad[0]!r} is not a topic's name: give several topics as several arguments")
+            raise ConfigError(f"{bad[0]!r} is not a topic's name: give several topics as a list")
         if len(set(self.topics)) != len(self.topics):
             raise ConfigError(f"a topic is named twice: {', '.join(self.topics)}")
 
@@ -61,15 +61,15 @@ class Subscription:
         """Raise `ConfigError` if there are positions in a topic that this doesn't cover."""
         if strangers := sorted(t for t in topics if not self.covers(t) and t not in self.forgotten):
             raise ConfigError(
-                f"{whose} holds positions of the topic {strangers[0]!r}, which subscribe does not name"
+                f"{whose} holds positions of the topic {strangers[0]!r}, which the source does not name"
                 f" ({self}): subscribe to it again, or start with a new checkpoint"
             )
 
     def find(self, broker: Broker, known: Collection[str] = ()) -> dict[str, Topic]:
-        """The topics as they are now. Raises `ConfigError` where one was never there, `DataLoss` where a `known` one,
-        of which there are positions, is gone."""
+        """The topics as they are now. Raises `ConfigError` for a topic that does not exist, and `DataLoss` if it is
+        one of `known`, in which there are positions."""
         known = [topic for topic in known if topic not in self.forgotten]
-        wait = Wait(min(broker.timeout_s, SETTLE_S))
+        wait = Wait(min(broker.timeout_s, PROPAGATION_S))
         while True:
             wanted = self.topics if self.pattern is None else filter(self.covers, broker.topic_names())
             found = broker.topics(sorted({*wanted, *known}))

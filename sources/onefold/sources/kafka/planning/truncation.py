@@ -1,8 +1,8 @@
-"""Was a log cut below what we have read, and written on since? The leader epochs tell (KIP-101, KIP-320).
+"""Detects a log that was cut below our position and written on since, by its leader epochs (KIP-101, KIP-320).
 
-A position keeps the leader epoch that it was found under. While the leader is the same, nothing was cut. Under another
-one, the broker is asked where that epoch ended: before the position means that records which were read are no longer
-in the log, and that others are below the position which were never read. librdkafka asks this on every seek.
+A position keeps the leader epoch that it was found under. While the leader is the same, nothing was cut. A new leader
+is asked where that epoch ended. If it ended before the position, records that were read have left the log, and others
+below the position were never read. librdkafka asks this on every seek.
 """
 
 from __future__ import annotations

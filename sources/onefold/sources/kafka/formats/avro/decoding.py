@@ -1,19 +1,19 @@
-"""Bare Avro records into Arrow, exactly or not at all, by whichever of two libraries can.
+"""Decodes bare Avro records as Arrow, exactly or not at all, with pyruhvro or else with fastavro.
 
-pyruhvro decodes many records at once into Arrow, about fifty times as fast as fastavro makes Python objects of them. It
-knows no bytes, fixed or general unions and no reader's schema, and does not look whether a record is all of its value,
-nor whether its texts are UTF-8. So it is given a record of two fields: ours, and behind it a number that nobody knows
-but this process, which is appended to every value: where that number comes out again, the record ended where its value
-ends. Ints travel as longs, because it would cut off what is beyond 32 bits. Bytes travel as texts, which are the same
-on the wire, and are looked at as bytes before any text is checked; a pyruhvro that checks by itself is noticed, and is
-then not given any. What it can't, fastavro does.
+pyruhvro decodes many records at once into Arrow, about fifty times as fast as fastavro makes Python objects of them.
+It has no bytes, fixed or general unions and no reader's schema, and checks neither that a record is the whole of its
+value nor that its texts are UTF-8. So it decodes a record of two fields: ours, and a random number of this process,
+which is appended to every value. If that number comes out again, the record ended where its value ends. Ints are
+decoded as longs, because pyruhvro would cut those beyond 32 bits. Bytes are decoded as texts, which look the same on
+the wire, and are taken as bytes before any text is checked. A version of pyruhvro that checks texts itself is
+detected, and decodes no bytes. fastavro decodes all that pyruhvro cannot.
 
-A record of a type that is within itself says how deep it goes, and fastavro's compiled reader overflows its stack at
-some thousand levels, which ends the process. So a value that may go deep is read by the same library in Python, which
-raises RecursionError at a hundred or two.
+A value of a recursive type chooses its own depth. fastavro's compiled reader overflows its stack at some thousand
+levels, which ends the process. So a value that may be deep is read by fastavro's Python reader, which raises
+RecursionError at a hundred or two.
 
-fastavro does not look whether what it passes over is there, so it gets a byte behind each value: what reads on into it
-was cut off.
+fastavro does not check that the bytes which it skips are there. So each value has one more byte at its end: a reader
+that takes it has read beyond the value, which was cut off.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from onefold.sources.kafka.formats.avro.types import (
     without_logical_types,
 )
 from onefold.sources.kafka.formats.bad_values import Unparsable
-from onefold.sources.kafka.formats.overflow import NO_YEAR, has_no_year
+from onefold.sources.kafka.formats.value_range import YEAR_OUT_OF_RANGE, has_year_out_of_range
 
 __all__ = ["Decoder", "decoder_of"]
 
@@ -121,7 +121,7 @@ def _part(decode: Decoder, values: Sequence[bytes], start: int, end: int) -> pa.
         return decode(values[start:end])
     except Unparsable as error:
         index = None if error.index is None else start + error.index
-        raise Unparsable(index, error.reason, error.settled) from None
+        raise Unparsable(index, error.reason, error.is_permanent) from None
 
 
 _Columns = list[tuple[pa.Field, Node]]
@@ -131,8 +131,8 @@ def _batch(arrays: list[pa.Array], columns: _Columns) -> pa.RecordBatch:
     fields = [field for field, _ in columns]
     cast = [array.cast(field.type) for array, field in zip(arrays, fields, strict=True)]
     for array, field in zip(cast, fields, strict=True):
-        if has_no_year(array):
-            raise ValueError(f"the field {field.name!r} has {NO_YEAR}")
+        if has_year_out_of_range(array):
+            raise ValueError(f"the field {field.name!r} has {YEAR_OUT_OF_RANGE}")
     return pa.RecordBatch.from_arrays(cast, schema=pa.schema(fields))
 
 

@@ -1,4 +1,4 @@
-"""What Avro schemas and values may cost, since producers choose both.
+"""Bounds what Avro schemas and values may cost: producers choose both.
 
 A schema names a type once and uses it many times, so two kilobytes of it can stand for a million columns. A value says
 how many items an array has, and items may take no bytes: ten bytes can stand for any number of nulls. So a schema is
@@ -46,8 +46,8 @@ def loaded(text: str) -> Json:
 def examined(schema: Json, named: dict[str, Json] | None = None) -> Json:
     """The schema with every type written out where it is used. Raises `BadSchema`.
 
-    `named` are types that it refers to, and gets its own. What is written out shares its parts: it takes no more memory
-    than the schema, but whoever walks through it meets every use, of which there are `TYPES_MAX` at most.
+    `named` are the types that it refers to, and its own are added. Equal parts of the result are one object: it takes
+    no more memory than the schema, but a walk through it meets every use, of which there are `TYPES_MAX` at most.
     """
     try:
         expanded = fastavro.parse_schema(schema, named, expand=True, _write_hint=False)

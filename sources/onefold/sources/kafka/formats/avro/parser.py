@@ -1,4 +1,4 @@
-"""Avro values parsed as Arrow: bare ones, of one schema, and those that a schema registry's id is in front of."""
+"""Parses Avro values as Arrow: values of one schema, or values that begin with their schema's id in a registry."""
 
 from __future__ import annotations
 
@@ -109,8 +109,8 @@ class AvroParser:
             try:
                 decoder = decoder_of(self._framing.writer(head), self._reader, self._schema)
             except Unparsable as error:
-                if not error.settled:
-                    raise Unparsable(index, error.reason, settled=False) from None
+                if not error.is_permanent:
+                    raise Unparsable(index, error.reason, is_permanent=False) from None
                 decoder = error
             if len(self._decoders) >= SCHEMAS_MAX:
                 del self._decoders[next(iter(self._decoders))]

@@ -1,8 +1,7 @@
 """Schemas by their ids, from a Confluent Schema Registry, through confluent-kafka's own client.
 
-Records choose the ids, and whoever may register schemas chooses these: what is wrong with one is wrong with its records
-alone. Answers are read up to a size and for a time, and redirects are not followed: the client would send its
-credentials along.
+Producers choose the ids, and others may register schemas: a schema that is wrong makes only its own records bad.
+Answers have a bound in size and time. Redirects are not followed, since the client would send its credentials along.
 """
 
 from __future__ import annotations
@@ -64,19 +63,19 @@ class Registry:
         self._known: dict[int, tuple[Any, float]] = {}  # a schema or why there is none, and until when
 
     def writer(self, number: int) -> Any:
-        """The schema with that id, in one piece. Raises `Unparsable`, which is not settled for one it lacks."""
+        """The schema with that id, in one piece. Raises `Unparsable`, which is not permanent for one it lacks."""
         found, until_s = self._known.get(number, (None, 0.0))
         if time.monotonic() >= until_s:
             try:
                 found, until_s = self._found(number), math.inf
             except Unparsable as error:
-                found, until_s = error, math.inf if error.settled else time.monotonic() + MISSING_S
+                found, until_s = error, math.inf if error.is_permanent else time.monotonic() + MISSING_S
             self._known.pop(number, None)
             if len(self._known) >= SCHEMAS_MAX:
                 del self._known[next(iter(self._known))]
             self._known[number] = found, until_s
         if isinstance(found, Unparsable):
-            raise Unparsable(None, found.reason, found.settled)
+            raise Unparsable(None, found.reason, found.is_permanent)
         return found
 
     def _found(self, number: int) -> Any:
@@ -85,7 +84,7 @@ class Registry:
         try:
             schema = self._ask(f"schema {number}", lambda: self._client.get_schema(number))
             if schema is None:
-                raise Unparsable(None, f"the registry has no schema with the id {number}", settled=False)
+                raise Unparsable(None, f"the registry has no schema with the id {number}", is_permanent=False)
             if schema.schema_type not in (None, "AVRO"):
                 raise Unparsable(None, f"the schema with the id {number} is no Avro schema, but {schema.schema_type}")
             return self._in_one_piece(schema)
@@ -132,7 +131,7 @@ class Registry:
             what = f"version {version} of {subject!r}"
             found = self._ask(what, partial(self._client.get_version, subject, version))
             if found is None:
-                raise Unparsable(None, f"the registry has no {what}, which a schema refers to", settled=False)
+                raise Unparsable(None, f"the registry has no {what}, which a schema refers to", is_permanent=False)
             self._name_referenced(found.schema, named, seen)
             examined(loaded(found.schema.schema_str or ""), named)
 

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 
 from onefold.core.dead_letters import BAD_COLUMNS
+from onefold.sources.kafka.dead_letter_size import cut_to_fit
 from onefold.sources.kafka.fetching.records import LETTER_BYTES_MAX
-from onefold.sources.kafka.formats.bad_values import BadValue, TooManyBad, sift
-from onefold.sources.kafka.formats.cutting import cut_to_fit
+from onefold.sources.kafka.formats.bad_values import BadValue, TooManyBad, separate
 from onefold.sources.kafka.formats.text import TextParser
 
 LARGE = b"x" * 1_000_000
@@ -63,8 +63,8 @@ def test_what_came_here_cut_says_how_large_it_was_where_anybody_knows() -> None:
 
 def test_values_that_are_known_to_be_bad_are_never_parsed_and_stand_in_their_places() -> None:
     values = [b"a", b"\xff", b"b", b"\xff", b"c"]
-    found = sift(values, TextParser(pa.schema([("value", pa.string())])), 2, {1: "known\n"})
+    found = separate(values, TextParser(pa.schema([("value", pa.string())])), 2, {1: "known\n"})
     assert [row for batch in found.rows for row in batch["value"].to_pylist()] == ["a", "b", "c"]
     assert found.bad[0] == BadValue(1, "known\\n") and found.bad[1].index == 3
     with pytest.raises(TooManyBad):
-        sift(values, TextParser(pa.schema([("value", pa.string())])), 0, {1: "known"})
+        separate(values, TextParser(pa.schema([("value", pa.string())])), 0, {1: "known"})

@@ -11,10 +11,10 @@ import pytest
 
 from onefold.core.errors import Retriable
 from onefold.sources.kafka.fetching.records import Values
-from onefold.sources.kafka.formats import guarding
-from onefold.sources.kafka.formats.bad_values import Parser, Unparsable, sift
+from onefold.sources.kafka.formats import guarded_parser
+from onefold.sources.kafka.formats.bad_values import Parser, Unparsable, separate
 from onefold.sources.kafka.formats.csv import CsvParser
-from onefold.sources.kafka.formats.guarding import in_task
+from onefold.sources.kafka.formats.guarded_parser import in_task
 from onefold.sources.kafka.formats.json import JsonParser
 
 IDS = pa.schema({"id": pa.int64()})
@@ -40,7 +40,7 @@ def test_values_that_end_the_process_are_found_among_good_and_bad_ones(monkeypat
     monkeypatch.setenv("ONEFOLD_FAILPOINT_DEADLY", "deadly")
     deadly, bad = {0, 70, 71, 499}, {3, 69, 300}
     values = [b'{"x":"deadly"}' if i in deadly else b'{"id":"x"}' if i in bad else b'{"id":%d}' % i for i in range(500)]
-    found = sift(values, in_task(JsonParser(IDS), guarded=True), 10)
+    found = separate(values, in_task(JsonParser(IDS), guarded=True), 10)
     assert [n for batch in found.rows for n in batch.column("id").to_pylist()] == [
         i for i in range(500) if i not in deadly | bad
     ]
@@ -58,19 +58,19 @@ def test_a_value_that_can_be_read_when_it_is_tried_again_is_an_open_question(par
         def explain(self, value: bytes | None) -> Unparsable:
             return parser.explain(value)
 
-    found = sift([value], guarding.Guarded(EndsAtFirst(value, signal.SIGSEGV)), 1)
-    assert [(bad.index, bad.settled) for bad in found.bad] == [(0, False)]
+    found = separate([value], guarded_parser.GuardedParser(EndsAtFirst(value, signal.SIGSEGV)), 1)
+    assert [(bad.index, bad.is_permanent) for bad in found.bad] == [(0, False)]
     assert "fails by chance" in found.bad[0].reason
 
 
 def test_a_process_that_somebody_else_ends_is_no_fault_of_a_value() -> None:
     with pytest.raises(Retriable, match="ended by SIGKILL"):
-        sift([b'{"id":1}', b'{"x":"kill"}'], guarding.Guarded(Ending(b"kill", signal.SIGKILL)), 1)
+        separate([b'{"id":1}', b'{"x":"kill"}'], guarded_parser.GuardedParser(Ending(b"kill", signal.SIGKILL)), 1)
 
 
 def test_a_process_that_does_not_answer_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(guarding, "TIME_MAX_S", 0.5)
+    monkeypatch.setattr(guarded_parser, "TIME_MAX_S", 0.5)
     began_s = time.monotonic()
     with pytest.raises(Retriable, match="not parsed within"):
-        sift([b'{"x":"stop"}'], guarding.Guarded(Ending(b"stop", signal.SIGSTOP)), 1)
+        separate([b'{"x":"stop"}'], guarded_parser.GuardedParser(Ending(b"stop", signal.SIGSTOP)), 1)
     assert time.monotonic() - began_s < 10

@@ -1,4 +1,4 @@
-"""Dead letters that every sink can hold: of a record that is too large for that, the beginning."""
+"""Cuts dead letters to a size that every sink can hold: of a large record the beginning is kept."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ def cut_to_fit(bad: pa.RecordBatch, sizes: Sequence[int | None]) -> pa.RecordBat
     """Bad records (`BAD_COLUMNS`) of which none has more than `LETTER_BYTES_MAX` bytes in key, value and headers.
 
     Of one that is cut, the last header is `onefold.cut`, with how many bytes it had and how many are kept as JSON, and
-    its reason begins with that. `sizes`: what the records had that came here cut, None where nobody knows; 0 of others.
+    its reason begins with that. `sizes`: the size of each record that was cut before, None where it is unknown; 0 for
+    the others.
     """
     sums = pc.add(_lengths(bad.column("key")), _lengths(bad.column("value")))
     headers = bad.column("headers").to_pylist()

@@ -1,4 +1,4 @@
-"""What a value says and its column cannot hold: numbers of which parsers make infinities, and times of no calendar.
+"""Finds values that their columns cannot hold: infinities made of large numbers, and times outside the years 1 to 9999.
 
 Spark's dates and timestamps are of the years 1 to 9999. Arrow's 64 bits have room for many more, and JSON and CSV for a
 year 0: no sink takes those, and it would not know the record that they are from.
@@ -9,12 +9,12 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["NO_YEAR", "has_infinity", "has_no_year", "kafkas_times", "too_large"]
+__all__ = ["YEAR_OUT_OF_RANGE", "has_infinity", "has_year_out_of_range", "record_timestamps", "too_large"]
 
 _DAYS = (-719_162, 2_932_896)
 _DAY_US = 86_400_000_000
 _MICROSECONDS = (_DAYS[0] * _DAY_US, (_DAYS[1] + 1) * _DAY_US - 1)
-NO_YEAR = "a time that is not of the years 1 to 9999"
+YEAR_OUT_OF_RANGE = "a time that is not of the years 1 to 9999"
 
 
 def has_infinity(array: pa.Array) -> bool:
@@ -29,15 +29,15 @@ def has_infinity(array: pa.Array) -> bool:
     return False
 
 
-def has_no_year(array: pa.Array) -> bool:
+def has_year_out_of_range(array: pa.Array) -> bool:
     """Whether any date or timestamp of microseconds in it, at any depth, is of none of the years there are."""
     kind = array.type
     if pa.types.is_map(kind):
-        return has_no_year(array.items)
+        return has_year_out_of_range(array.items)
     if pa.types.is_list(kind):
-        return has_no_year(array.flatten())
+        return has_year_out_of_range(array.flatten())
     if pa.types.is_struct(kind):
-        return any(map(has_no_year, array.flatten()))
+        return any(map(has_year_out_of_range, array.flatten()))
     if not pa.types.is_date32(kind) and not pa.types.is_timestamp(kind):
         return False
     low, high = _DAYS if pa.types.is_date32(kind) else _MICROSECONDS
@@ -46,7 +46,7 @@ def has_no_year(array: pa.Array) -> bool:
     return first is not None and not low <= first <= last <= high
 
 
-def kafkas_times(milliseconds: pa.Array, kind: pa.DataType) -> pa.Array:
+def record_timestamps(milliseconds: pa.Array, kind: pa.DataType) -> pa.Array:
     """The timestamps of records; null where the producer, who sets them, wrote one of none of the years there are."""
     low, high = (limit // 1000 for limit in _MICROSECONDS)
     numbers = milliseconds.view(pa.int64())

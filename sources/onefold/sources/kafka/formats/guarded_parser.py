@@ -1,7 +1,7 @@
-"""A parser in a process of its own: values that its library dies of are bad values, and no end of the worker.
+"""Runs a parser in a child process: values that crash its library become bad values, and the worker lives on.
 
-It costs a fork for each batch, so it is for a task that follows one whose worker died (`spark.runtime.workers`). The
-process has this one's memory, so no value is copied to it; what comes back is pickled.
+It costs a fork for each batch, so only a task that follows one whose worker died does so (`spark.runtime.workers`). The
+child has this process's memory, so no value is copied to it; its answer is pickled.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from onefold.core.failpoints import deadly
 from onefold.sources.kafka.fetching.records import Values
 from onefold.sources.kafka.formats.bad_values import Parser, Unparsable
 
-__all__ = ["Guarded", "in_task"]
+__all__ = ["GuardedParser", "in_task"]
 
 T = TypeVar("T")
 
@@ -35,11 +35,11 @@ _FAULTS = (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGILL, signal.
 def in_task(parser: Parser, *, guarded: bool) -> Parser:
     """The parser as a task needs it."""
     if text := deadly():
-        parser = _Struck(parser, text)
-    return Guarded(parser) if guarded else parser
+        parser = _FaultyParser(parser, text)
+    return GuardedParser(parser) if guarded else parser
 
 
-class Guarded:
+class GuardedParser:
     """The same parser. Where it dies of several values, they are told apart as bad ones always are: by halves."""
 
     def __init__(self, parser: Parser) -> None:
@@ -55,7 +55,7 @@ class Guarded:
             return error
 
 
-class _Struck:
+class _FaultyParser:
     """The same parser with the fault that a test plants."""
 
     def __init__(self, parser: Parser, text: bytes) -> None:
