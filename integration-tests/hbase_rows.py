@@ -52,7 +52,11 @@ class Line:
         """What a reader sees: version and n of each row that is not deleted."""
         given = self.sink.settings
         mapping = given.mode.bound(given.declared, SCHEMA)
-        marks = [] if mapping.tombstone_column is None else [(mapping.tombstone_column.family, mapping.tombstone_column.qualifier)]
+        marks = (
+            []
+            if mapping.tombstone_column is None
+            else [(mapping.tombstone_column.family, mapping.tombstone_column.qualifier)]
+        )
         found: dict[str, tuple[int, int | None]] = {}
         for part in HBaseTable(HBaseSettings(self.servers), self.table).scan(b"", b"", [*mapping.cell_columns, *marks]):
             batch = mapping.decode(part.keys, part.values[: len(mapping.columns)])

@@ -16,7 +16,7 @@ from onefold.clients.hbase import HBaseTable, compact, tables
 from onefold.clients.hbase.idl import thrift
 from onefold.clients.hbase.pool import pool
 from onefold.core.findings import Finding, Level
-from onefold.local.hbase.hbase import HBaseServer
+from onefold.local.hbase.server import HBaseServer
 from onefold.sinks import HBaseSink
 
 pytestmark = pytest.mark.servers

@@ -17,7 +17,7 @@ from onefold.clients.hbase import HBaseSettings, HBaseTable
 from onefold.clients.hbase.connection import Connection
 from onefold.clients.hbase.errors import refused
 from onefold.clients.hbase.pool import Pool
-from onefold.clients.hbase.retry import insist
+from onefold.clients.hbase.retry import retry
 from onefold.clients.hbase.settings import Address
 from onefold.core.errors import BadRecord, ConfigError, OnefoldError, Retriable
 
@@ -96,10 +96,10 @@ def test_asking_again_ends_after_a_while_and_never_happens_for_what_cannot_be_cu
             raise Retriable("busy")
         return "answer"
 
-    assert insist(ask, 10) == "answer"
+    assert retry(ask, 10) == "answer"
     asked.clear()
     with pytest.raises(Retriable, match=r"busy \(asked 2 times within 0.01 s\)"):
-        insist(lambda: ask() and None, 0.01)
+        retry(lambda: ask() and None, 0.01)
     asked.clear()
 
     def refuse() -> None:
@@ -107,7 +107,7 @@ def test_asking_again_ends_after_a_while_and_never_happens_for_what_cannot_be_cu
         raise ConfigError("no")
 
     with pytest.raises(ConfigError):
-        insist(refuse, 10)
+        retry(refuse, 10)
     assert len(asked) == 1
 
 

@@ -98,7 +98,7 @@ class Pipeline:
     def read(self, spark: SparkSession, source: KafkaSource) -> DataFrame:
         """The source as a streaming DataFrame. This takes the pipeline over: recovery runs, and the initial positions
         are frozen."""
-        source = self.settled(source)
+        source = self.pinned(source)
         added: list[str] = []
         if source.deduplicate is not None:
             from onefold.spark.dedup.deduplication import deduplicate, widened  # needs Kafka's client
@@ -128,7 +128,7 @@ class Pipeline:
         The data bypasses the JVM, so only `transform` can change it: a deterministic function from one Arrow record
         batch to any number of them, all of one schema.
         """
-        source = self.settled(source)
+        source = self.pinned(source)
         if source.reader == "spark":
             raise ConfigError(
                 "reader='spark' carries records through Spark, the direct path doesn't: use pipeline.read"
@@ -238,8 +238,8 @@ class Pipeline:
         if self._group is not None:
             self._group.close()
 
-    def settled(self, source: KafkaSource) -> KafkaSource:
-        """The source with the schema that the pipeline's first start found, where it leaves that open."""
+    def pinned(self, source: KafkaSource) -> KafkaSource:
+        """The source with the schema that the pipeline's first start found, where the source names none."""
         check_source(source, self.dead_letters)
         if self._requires_tls:
             exposure.require_tls([("the source", source)])

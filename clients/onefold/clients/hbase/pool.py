@@ -51,7 +51,7 @@ class Pool:
                 self._give_back(connection)
 
     def ask(self, call: str, request: Request) -> Any:
-        """The answer to a request that may be repeated: `asking.insist` does. Raises Retriable if there is none."""
+        """The answer to a request that may be repeated. Raises Retriable if there is none; `retry` repeats it then."""
         try:
             with self.connection() as connection:
                 return connection.ask_all(call, [request])[0]

@@ -15,7 +15,7 @@ from onefold.clients.hbase import compact, wire
 from onefold.clients.hbase.errors import no_table, refused
 from onefold.clients.hbase.idl import thrift
 from onefold.clients.hbase.pool import Pool, pool
-from onefold.clients.hbase.retry import insist
+from onefold.clients.hbase.retry import retry
 from onefold.clients.hbase.rows.cells import KEY_BYTES_MAX, Cells
 from onefold.clients.hbase.rows.rows import Rows, rows_of
 from onefold.clients.hbase.settings import HBaseSettings
@@ -264,7 +264,7 @@ class HBaseTable:
                 raise refused(answer, self.name, self.settings.servers, doing, row_bytes_max) from answer
             return answer
 
-        return insist(ask, self.settings.patience_s)
+        return retry(ask, self.settings.patience_s)
 
     def _all(self, tasks: Sequence[Callable[[], Any]]) -> list[Any]:
         """What each returned; or, once all have ended, the error that says most."""

@@ -11,7 +11,7 @@ from onefold.clients.hbase import compact
 from onefold.clients.hbase.errors import no_table, refused
 from onefold.clients.hbase.idl import thrift
 from onefold.clients.hbase.pool import pool
-from onefold.clients.hbase.retry import insist
+from onefold.clients.hbase.retry import retry
 from onefold.clients.hbase.settings import HBaseSettings
 from onefold.core.errors import ConfigError, OnefoldError
 
@@ -140,4 +140,4 @@ def _ask(settings: HBaseSettings, name: str, call: str, **given: Any) -> Any:
             raise refused(answer, name, settings.servers, call) from answer
         return answer
 
-    return insist(ask, settings.patience_s)
+    return retry(ask, settings.patience_s)

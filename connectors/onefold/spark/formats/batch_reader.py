@@ -1,4 +1,4 @@
-"""A bounded source that is planned into parts, as Spark reads it: each part in a task of its own."""
+"""Reads a bounded source through Spark: the driver plans its parts, and each part is a task."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from onefold.spark.runtime.workers import settle
+from onefold.spark.runtime.workers import freeze_imports
 
-__all__ = ["PartReader"]
+__all__ = ["BatchReader"]
 
 
 @dataclass(frozen=True)
@@ -19,8 +19,8 @@ class _Part(InputPartition):
     part: Any
 
 
-class PartReader(DataSourceReader):
-    """`plan` makes the parts, in the driver, and `read` one of them into batches, in its task. Both pickle."""
+class BatchReader(DataSourceReader):
+    """`plan` makes the parts in the driver; `read` turns one of them into batches in its task. Both pickle."""
 
     def __init__(self, plan: Callable[[], Sequence[Any]], read: Callable[[Any], Iterator[pa.RecordBatch]]) -> None:
         self._plan, self._read = plan, read
@@ -29,6 +29,6 @@ class PartReader(DataSourceReader):
         return [_Part(part) for part in self._plan()]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        settle()
+        freeze_imports()
         assert isinstance(partition, _Part), partition
         return self._read(partition.part)

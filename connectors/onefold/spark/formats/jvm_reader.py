@@ -17,7 +17,7 @@ from pyspark.sql.types import StructType
 
 from onefold.core import ConfigError, Positions
 from onefold.spark.runtime.failures import from_spark
-from onefold.spark.runtime.workers import is_guarded, settle
+from onefold.spark.runtime.workers import freeze_imports, is_guarded
 
 if TYPE_CHECKING:
     from onefold.sources.kafka import KafkaSource
@@ -135,7 +135,7 @@ class _Parse:
         from onefold.sources.kafka import OffsetRange
         from onefold.sources.kafka.reading import Parsing, tell_skipped
 
-        settle()
+        freeze_imports()
         # Dead letters are found by reading again: what may parse by then must be no bad record now.
         settled = self.source.on_error == "dead_letter"
         parsing = Parsing(self.source, self.schema, settled=settled, guarded=is_guarded())

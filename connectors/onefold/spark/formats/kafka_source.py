@@ -24,7 +24,7 @@ from onefold.sources.kafka.config.groups import GroupPositions
 from onefold.sources.kafka.planning import starting
 from onefold.sources.kafka.planning.offset_snapshot import Nested, OffsetSnapshot, Partition, began, of_stream
 from onefold.spark.runtime.direct import RANGES_DDL
-from onefold.spark.runtime.workers import is_guarded, settle
+from onefold.spark.runtime.workers import freeze_imports, is_guarded
 
 __all__ = ["OnefoldKafkaDataSource"]
 
@@ -188,7 +188,7 @@ class _StreamReader(_Planned, DataSourceStreamReader, SupportsTriggerAvailableNo
         return until if began(start) is None or until.offsets != at else None
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        settle()
+        freeze_imports()
         assert isinstance(partition, _RangePartition), partition
         return self.read_range(partition.wanted)
 
@@ -222,7 +222,7 @@ class _BatchReader(_Planned, DataSourceReader):
         return self.planned(begin, OffsetSnapshot(end, latest.ids))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        settle()
+        freeze_imports()
         # Spark makes an empty partition of its own where there are none.
         return self.read_range(partition.wanted) if isinstance(partition, _RangePartition) else iter(())
 

@@ -23,7 +23,7 @@ from onefold.core.job.session import PATIENCE_S, Session, check_pipeline_name, t
 from onefold.core.store.checkpoint_store import CheckpointStore
 from onefold.sinks import PostgresSink
 from onefold.spark.runtime.batch import BatchOutcome, OpenedRun, decide_run, give_up_run, open_run
-from onefold.spark.runtime.workers import settle
+from onefold.spark.runtime.workers import freeze_imports
 from onefold.spark.runtime.writers import write_task
 
 __all__ = ["PostgresWrites"]
@@ -133,7 +133,7 @@ class _RunWriter(DataSourceArrowWriter):
     run: OpenedRun | BatchOutcome  # an outcome where the run was written before: nothing is written now
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        settle()
+        freeze_imports()
         if isinstance(self.run, BatchOutcome):
             return _Prepared(())
         return _Prepared(write_task([self.target.sink], task_of(self.run.record), iterator).committables)

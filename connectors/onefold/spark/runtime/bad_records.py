@@ -80,11 +80,11 @@ class Tally:
         self._running: tuple[int, int, Policy | None] = (0, 0, None)
 
     def count(self, epoch: int, bad: int, policy: Policy | None) -> None:
-        """Of an epoch whose writers are done; they may run again before it is complete."""
+        """Notes an epoch whose writers are done; they may run again before it is complete."""
         self._running = epoch, bad, policy
 
-    def settle(self) -> None:
-        """The epoch is complete."""
+    def confirm(self) -> None:
+        """Adds the counted epoch, which is complete now."""
         (epoch, bad, policy), self._running = self._running, (0, 0, None)
         if not bad or policy is None:
             return

@@ -20,7 +20,7 @@ from onefold.core.job.session import task_of
 from onefold.spark.formats.registration import register
 from onefold.spark.runtime.bad_records import Policy
 from onefold.spark.runtime.direct import RANGES_DDL, BadFetch, Fetch
-from onefold.spark.runtime.workers import settle
+from onefold.spark.runtime.workers import freeze_imports
 from onefold.spark.runtime.writers import Written, run_writers
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def read_bad_records(spark: SparkSession, source: KafkaSource, start: Positions,
     ranges = _ranges(spark, source, Range(start, end))
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        settle()
+        freeze_imports()
         return (bad.records for batch in batches for bad in fetch(batch))
 
     columns = from_arrow_schema(BAD_COLUMNS)

@@ -81,7 +81,7 @@ class QuerySession(Session):
             if outcome.replayed:
                 log.info("batch %d was written before, as epoch %d: skipped", batch_id, outcome.record.epoch)
             else:
-                self._tally.settle()
+                self._tally.confirm()
             self._has_worker_died = False
             if must_drain(query, outcome):
                 df.write.format("noop").mode("overwrite").save()

@@ -19,7 +19,7 @@ from onefold.core.failpoints import failpoint
 from onefold.spark.columns import columns
 from onefold.spark.runtime.bad_records import Bad, Letters, Policy
 from onefold.spark.runtime.direct import Fetch
-from onefold.spark.runtime.workers import settle
+from onefold.spark.runtime.workers import freeze_imports
 
 __all__ = ["Batches", "Fetching", "Written", "check_direct", "run_writers", "shared_out", "write_task"]
 
@@ -67,7 +67,7 @@ def _run_pass(
     df: DataFrame, sinks: Sequence[Sink], task: TaskId, fetch: Fetching | None, policy: Policy | None
 ) -> Written:
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        settle()
+        freeze_imports()
         written = write_task(sinks, task.another_attempt(), _fetched(batches, fetch), policy)
         yield pa.RecordBatch.from_pydict({"written": pa.array([pickle.dumps(written)], pa.binary())})
 

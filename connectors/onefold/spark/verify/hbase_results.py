@@ -1,7 +1,7 @@
 """What an HBase table has to show for a pipeline's rows, by its sink's mode, and what it does show.
 
 Merges that are declared are done again by Spark's own aggregates; a merge function, which only the sink knows, by the
-sink's folding.
+sink's aggregate_of.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from onefold.clients.hbase.rows.mapping import TableMapping
 from onefold.sinks.hbase import HBaseSink
 from onefold.sinks.hbase.merge.accumulator import Accumulator
 from onefold.sinks.hbase.merge.aggregates import Declared, Function
-from onefold.sinks.hbase.merge.merge import Merge, folding
+from onefold.sinks.hbase.merge.merge import Merge, aggregate_of
 from onefold.sinks.hbase.modes.incremental import Incremental
 from onefold.sinks.hbase.modes.rolling import Rolling
 from onefold.sinks.hbase.modes.row_key import ByRowKey
 from onefold.sources.hbase import HBaseSource
 from onefold.spark.columns import column, columns
 from onefold.spark.formats.hbase_source import read_hbase
-from onefold.spark.runtime.workers import settle
+from onefold.spark.runtime.workers import freeze_imports
 from onefold.spark.verify.fingerprint import fingerprint
 from onefold.spark.verify.origin import EPOCH, Origin
 from onefold.spark.verify.reconcile import Versions
@@ -86,8 +86,8 @@ def newest_by_epoch(wanted: Due, origin: Origin) -> Due:
     if versions is None or versions.order:
         return wanted
     fields = {field.name: field for field in wanted.rows.schema.fields}
-    told = [fields[name] for name in (*wanted.shown, versions.delete_when_true) if name is not None]
-    kinds = wanted.rows.groupBy(*columns(wanted.key)).agg(F.count_distinct(fingerprint(told)).alias("__kinds"))
+    compared = [fields[name] for name in (*wanted.shown, versions.delete_when_true) if name is not None]
+    kinds = wanted.rows.groupBy(*columns(wanted.key)).agg(F.count_distinct(fingerprint(compared)).alias("__kinds"))
     if kinds.where("__kinds > 1").isEmpty():
         return wanted
     return replace(wanted, rows=origin.rows_by_epoch(), versions=_Newest((EPOCH,), versions.delete_when_true))
@@ -176,8 +176,8 @@ def _place(order: tuple[str, ...], lasts: list[str]) -> Column:
 
 def _fold(function: Function, mapping: TableMapping) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def fold(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        settle()
-        one = folding(function, mapping)
+        freeze_imports()
+        one = aggregate_of(function, mapping)
         folder, is_empty = Accumulator(one), True
         for batch in batches:
             if batch.num_rows:
@@ -185,7 +185,7 @@ def _fold(function: Function, mapping: TableMapping) -> Callable[[Iterator[pa.Re
                 is_empty = False
         if not is_empty:
             keys, partials = folder.folded()
-            states = one.settle(keys, partials, None)
+            states = one.finish(keys, partials, None)
             arrays = [*mapping.row_key.decode(keys), *states.columns]
             yield pa.RecordBatch.from_arrays(arrays, names=[*mapping.row_key.names, *states.schema.names])
 

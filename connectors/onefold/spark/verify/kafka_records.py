@@ -23,7 +23,7 @@ from onefold.sinks.kafka.keyed.id_order import IdOrder
 from onefold.sinks.kafka.plan import Settings
 from onefold.sources.kafka import KafkaSource
 from onefold.spark.columns import column, columns
-from onefold.spark.runtime.workers import settle
+from onefold.spark.runtime.workers import freeze_imports
 from onefold.spark.verify.fingerprint import fingerprint
 from onefold.spark.verify.origin import EPOCH, read_source
 
@@ -147,7 +147,7 @@ def records_due(rows: DataFrame, settings: Settings) -> DataFrame:
     kind = f"{_RECORDS}, {EPOCH} bigint" if has_epoch else _RECORDS
 
     def encode(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        settle()
+        freeze_imports()
         for batch in batches:
             epochs = batch.column(EPOCH) if has_epoch else None
             plain = batch.drop_columns([EPOCH]) if has_epoch else batch

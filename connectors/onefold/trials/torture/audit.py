@@ -9,7 +9,7 @@ from typing import Any
 from onefold.core import Committable, LedgerEntry, Positions, SinkKind
 from onefold.core.invariants import INVARIANTS, AtomicEpoch, Comparison, Evidence, verdicts
 from onefold.core.store.checkpoint_store import CheckpointStore
-from onefold.trials.torture.destinations.comparing import Place
+from onefold.trials.torture.destinations.comparison import Place
 from onefold.trials.torture.destinations.destination import Committed, Due
 from onefold.trials.torture.destinations.registry import destinations
 from onefold.trials.torture.settings import PIPELINE

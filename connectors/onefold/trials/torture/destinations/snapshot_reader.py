@@ -9,7 +9,7 @@ import psycopg
 
 from onefold.core import EpochRecord, EpochState
 from onefold.core.invariants import Glimpse
-from onefold.trials.torture.destinations.comparing import Place, versions_after
+from onefold.trials.torture.destinations.comparison import Place, versions_after
 from onefold.trials.torture.settings import PIPELINE
 from onefold.trials.workload.mixed import MixedOrder
 from onefold.trials.workload.settings import TABLE, Job

@@ -1,9 +1,9 @@
 """What the rows of one key come to: the merges that a user declares, or a function of their own.
 
-    rows  --lift-->  partial results  --fold-->  one for each key  --settle, onto what the table has-->  states
+    rows  --lift-->  partial results  --fold-->  one for each key  --finish, with what the table has-->  states
 
-Partial results are wide where states are not: a sum has 38 or 76 digits until it is settled. So folding in any split
-comes to the same as folding at once, and what a column cannot hold is an error, never another number.
+Partial results are wide where states are not: a sum has 38 or 76 digits until it is finished. So folding in any
+split gives the same result, and a value that a column cannot hold is an error, never another number.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Aggregate(Protocol):
         """Each key once, in the order in which they first come."""
         ...
 
-    def settle(self, keys: pa.BinaryArray, partials: pa.RecordBatch, base: Base | None) -> pa.RecordBatch:
+    def finish(self, keys: pa.BinaryArray, partials: pa.RecordBatch, base: Base | None) -> pa.RecordBatch:
         """The states of keys that are there once. Raises BadRecord where a column cannot hold one."""
         ...
 
@@ -122,7 +122,7 @@ class Declared:
             folded |= {name: partials.column(name).take(places) for name in lasts}
         return named.dictionary, pa.record_batch({name: folded[name] for name, _ in merges})
 
-    def settle(self, keys: pa.BinaryArray, partials: pa.RecordBatch, base: Base | None) -> pa.RecordBatch:
+    def finish(self, keys: pa.BinaryArray, partials: pa.RecordBatch, base: Base | None) -> pa.RecordBatch:
         if base is not None:
             there = base.states.filter(base.is_there)
             lacking = pa.nulls(len(there), pa.null())
@@ -175,7 +175,7 @@ class Own:
             codes = codes[in_order]
         return named.dictionary, partials
 
-    def settle(self, keys: pa.BinaryArray, partials: pa.RecordBatch, base: Base | None) -> pa.RecordBatch:  # noqa: ARG002
+    def finish(self, keys: pa.BinaryArray, partials: pa.RecordBatch, base: Base | None) -> pa.RecordBatch:  # noqa: ARG002
         places = np.flatnonzero(base.is_there.to_numpy(zero_copy_only=False)) if base is not None else ()
         if base is None or not len(places):
             return partials

@@ -13,10 +13,10 @@ from onefold.sinks.hbase.merge.aggregates import Aggregate, Declared, Function, 
 __all__ = [
     "OWN_CELLS",
     "Merge",
+    "aggregate_of",
     "base_states",
     "bound",
     "check",
-    "folding",
     "merge_of",
     "own_cell",
     "own_family_of",
@@ -72,8 +72,8 @@ def _kept(merge: Merge | None, declared: TableMapping, schema: pa.Schema, withou
     return pa.schema([*keys, *states])
 
 
-def folding(merge: Merge, mapping: TableMapping) -> Aggregate:
-    """`mapping` is bound."""
+def aggregate_of(merge: Merge, mapping: TableMapping) -> Aggregate:
+    """The aggregate that merges rows of the bound `mapping`."""
     return merge if isinstance(merge, Declared) else Own(merge, tuple(column.name for column in mapping.columns))
 
 

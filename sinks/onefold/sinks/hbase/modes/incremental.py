@@ -17,7 +17,7 @@ from onefold.core.contract import Guarantee, SinkKind, TaskId
 from onefold.core.errors import ConfigError
 from onefold.sinks.hbase.merge.aggregates import Function
 from onefold.sinks.hbase.merge.merge import Merge, bound, check, merge_of, own_family_of, states_of
-from onefold.sinks.hbase.modes.applying import Applying, Merging, Replacing
+from onefold.sinks.hbase.modes.appliers import Applier, MergeApplier, ReplaceApplier
 from onefold.sinks.hbase.plan import Plan
 from onefold.sinks.hbase.sequence import SequenceColumn
 from onefold.sinks.hbase.writer import HBaseWriter
@@ -100,16 +100,16 @@ class IncrementalWriter(HBaseWriter):
     def __init__(self, mode: Incremental, plan: Plan, task: TaskId) -> None:
         super().__init__(plan, task)
         self._ids = SequenceColumn.bound(mode.sequence, mode.is_dense, plan.schema)
-        self._applying: Applying = (
-            Replacing(plan) if mode.only_replaces else Merging(plan, self._ids, mode.merge, self._where)
+        self._applier: Applier = (
+            ReplaceApplier(plan) if mode.only_replaces else MergeApplier(plan, self._ids, mode.merge, self._where)
         )
 
     def _take(self, batch: pa.RecordBatch) -> None:
-        self._applying.take(self._plan.mapping.keys(batch), self._ids.encode(batch), batch)
+        self._applier.take(self._plan.mapping.keys(batch), self._ids.encode(batch), batch)
         self._bytes += batch.nbytes
 
     def _finish(self) -> None:
-        self._applying.finish()
+        self._applier.finish()
 
     def _drop(self) -> None:
         """What it holds goes with it."""

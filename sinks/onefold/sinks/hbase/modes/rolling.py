@@ -25,10 +25,10 @@ from onefold.sinks.hbase.merge.accumulator import Accumulator
 from onefold.sinks.hbase.merge.aggregates import Base, Function
 from onefold.sinks.hbase.merge.merge import (
     Merge,
+    aggregate_of,
     base_states,
     bound,
     check,
-    folding,
     merge_of,
     own_cell,
     own_family_of,
@@ -115,26 +115,26 @@ class RollingWriter(HBaseWriter):
     def __init__(self, merge: Merge, plan: Plan, task: TaskId) -> None:
         super().__init__(plan, task)
         self._table = plan.table()
-        self._folding = folding(merge, plan.mapping)
-        self._folder = Accumulator(self._folding)
+        self._aggregate = aggregate_of(merge, plan.mapping)
+        self._accumulator = Accumulator(self._aggregate)
         self._epoch = own_cell(plan.mapping, b"epoch")
         self._previous = [previous_cell(column) for column in plan.mapping.columns]
 
     def _take(self, batch: pa.RecordBatch) -> None:
-        self._folder.add(self._plan.mapping.keys(batch), batch)
+        self._accumulator.add(self._plan.mapping.keys(batch), batch)
 
     def _finish(self) -> None:
-        keys, partials = self._folder.folded()
+        keys, partials = self._accumulator.folded()
         for start in range(0, len(keys), KEYS_MAX):
             self._roll(keys[start : start + KEYS_MAX], partials[start : start + KEYS_MAX])
 
     def _drop(self) -> None:
-        self._folder = Accumulator(self._folding)
+        self._accumulator = Accumulator(self._aggregate)
 
     def _roll(self, keys: pa.BinaryArray, partials: pa.RecordBatch) -> None:
         mapping = self._plan.mapping
         values, is_there = self._base(keys)
-        states = self._folding.settle(keys, partials, Base(base_states(mapping, values), pa.array(is_there)))
+        states = self._aggregate.finish(keys, partials, Base(base_states(mapping, values), pa.array(is_there)))
         cells = mapping.cells(states)
         for (family, qualifier), was in zip(self._previous, values, strict=True):
             was = pc.if_else(pa.array(is_there), pc.fill_null(was, NULL), pa.scalar(None, pa.binary()))

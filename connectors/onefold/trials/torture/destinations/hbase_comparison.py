@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from onefold.core import EpochRecord
 from onefold.core.invariants import Comparison
-from onefold.trials.torture.destinations.comparing import Place, Row, compare_rows
+from onefold.trials.torture.destinations.comparison import Place, Row, compare_rows
 from onefold.trials.workload.mixed import MixedOrder
 from onefold.trials.workload.settings import TOPIC
 

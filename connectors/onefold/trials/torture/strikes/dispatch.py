@@ -6,7 +6,7 @@ from onefold.trials.torture.plan import Fault, Kind
 from onefold.trials.torture.strikes import hbase as hbase
 from onefold.trials.torture.strikes import processes as processes
 from onefold.trials.torture.strikes import servers as servers
-from onefold.trials.torture.strikes.striking import Strike, Struck
+from onefold.trials.torture.strikes.strike import Strike, Struck
 from onefold.trials.torture.world import World
 
 __all__ = ["strike"]

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from onefold.clients.hbase.retry import insist
+from onefold.clients.hbase.retry import retry
 from onefold.clients.hbase.rows.cells import Cells
 from onefold.clients.hbase.rows.columns import KeyColumn
 from onefold.clients.hbase.rows.mapping import TableMapping
@@ -22,11 +22,11 @@ from onefold.core.failpoints import failpoint
 from onefold.sinks.hbase.merge.accumulator import Accumulator
 from onefold.sinks.hbase.merge.aggregates import Base, Declared
 from onefold.sinks.hbase.merge.group_kernels import grouped
-from onefold.sinks.hbase.merge.merge import Merge, base_states, folding, own_cell
+from onefold.sinks.hbase.merge.merge import Merge, aggregate_of, base_states, own_cell
 from onefold.sinks.hbase.plan import Plan
 from onefold.sinks.hbase.sequence import SequenceColumn
 
-__all__ = ["Applying", "Merging", "Replacing"]
+__all__ = ["Applier", "MergeApplier", "ReplaceApplier"]
 
 LOGGER = logging.getLogger("onefold.sinks.hbase")
 
@@ -38,7 +38,7 @@ _GAPS = KeyColumn("gaps", "integer", pa.int64())
 _NO_GAPS = b"\x80" + bytes(7)  # 0, so encoded
 
 
-class Applying(Protocol):
+class Applier(Protocol):
     """Of one attempt of one task. `keys` and `ids` are those of the rows, as the table has them."""
 
     def take(self, keys: pa.BinaryArray, ids: pa.BinaryArray, rows: pa.RecordBatch) -> None: ...
@@ -46,19 +46,19 @@ class Applying(Protocol):
     def finish(self) -> None: ...
 
 
-class Replacing:
+class ReplaceApplier:
     """The values of a row's highest id stay. What is there need not be read: the condition is that the id is higher."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan, self._table = plan, plan.table()
         self._id = own_cell(plan.mapping, b"id")
-        self._folder = Accumulator(_newest(plan.mapping))
+        self._accumulator = Accumulator(_newest(plan.mapping))
 
     def take(self, keys: pa.BinaryArray, ids: pa.BinaryArray, rows: pa.RecordBatch) -> None:
-        self._folder.add(keys, _encoded(self._plan.mapping, ids, rows))
+        self._accumulator.add(keys, _encoded(self._plan.mapping, ids, rows))
 
     def finish(self) -> None:
-        keys, rows = self._folder.folded()
+        keys, rows = self._accumulator.folded()
         for start in range(0, len(keys), KEYS_MAX):
             part = rows[start : start + KEYS_MAX]
             cells = _cells_of(self._plan.mapping, part)
@@ -98,13 +98,13 @@ class _Messages:
         return cls(keys.take(places), ids.take(places), pa.concat_batches([p.rows for p in parts]).take(places))
 
 
-class Merging:
+class MergeApplier:
     """Messages are merged into what their row has. `merge` None: the highest id's values replace it."""
 
     def __init__(self, plan: Plan, ids: SequenceColumn, merge: Merge | None, where: str) -> None:
         self._plan, self._table, self._ids, self._where = plan, plan.table(), ids, where
         self._merge = merge
-        self._folding = _newest(plan.mapping) if merge is None else folding(merge, plan.mapping)
+        self._aggregate = _newest(plan.mapping) if merge is None else aggregate_of(merge, plan.mapping)
         self._id, self._gaps = own_cell(plan.mapping, b"id"), own_cell(plan.mapping, b"gaps")
         self._waiting: list[_Messages] = []
         self._bytes = 0
@@ -162,7 +162,7 @@ class Merging:
         messages = messages.where(is_new)
         if not len(messages):
             return messages
-        keys, partials = self._folding.fold(messages.keys, self._folding.lift(messages.rows))
+        keys, partials = self._aggregate.fold(messages.keys, self._aggregate.lift(messages.rows))
         at = pc.index_in(keys, rows)
         stored, gaps, values = stored.take(at), gaps.take(at), [cells.take(at) for cells in values]
         codes = messages.keys.dictionary_encode().indices
@@ -186,7 +186,7 @@ class Merging:
         is_there = stored.is_valid()
         for cells in values:  # of a row that was filled before there were ids
             is_there = pc.or_(is_there, cells.is_valid())
-        return mapping.cells(self._folding.settle(keys, partials, Base(base_states(mapping, values), is_there)))
+        return mapping.cells(self._aggregate.finish(keys, partials, Base(base_states(mapping, values), is_there)))
 
 
 def _until_answered(ask: Callable[[], T], table: HBaseTable) -> T:
@@ -198,7 +198,7 @@ def _until_answered(ask: Callable[[], T], table: HBaseTable) -> T:
         except InDoubt as error:
             raise Retriable(str(error)) from error
 
-    return insist(again, table.settings.patience_s)
+    return retry(again, table.settings.patience_s)
 
 
 def _newest(mapping: TableMapping) -> Declared:

@@ -95,7 +95,7 @@ def _verify(
     key: Sequence[str],
     transform: Callable[[DataFrame], DataFrame],
 ) -> Verification:
-    source = pipeline.settled(source)
+    source = pipeline.pinned(source)
     ledger, leftovers = _of_destination(sink, pipeline.name)
     facts = pipeline.facts()
     history = pipeline.history()

@@ -12,7 +12,7 @@ from typing import Any
 
 from onefold.core.invariants import SAMPLES_MAX, Comparison
 from onefold.spark.verify.kafka_records import javas_partition
-from onefold.trials.torture.destinations.comparing import Place, Row, compare_rows
+from onefold.trials.torture.destinations.comparison import Place, Row, compare_rows
 from onefold.trials.torture.destinations.destination import Due, Found
 from onefold.trials.torture.destinations.kafka_reading import Written
 from onefold.trials.workload.settings import ID_HEADER, TOPIC
