@@ -1,7 +1,8 @@
 # make demo    the main job under fire: Kafka to Postgres through Spark, killed again and again, then audited
 # make prove   the protocol struck at every step, in memory: about ten minutes, and no violation; then as long for its mutants
 # make torture random faults on real servers and a real Spark, audited by named invariants after each round
-# make test    every test, on real servers that it starts and stops, in as many processes as there are processors
+# make test    what a change needs, in under ten minutes, on real servers that it starts and stops
+# make test-all  every test: about an hour on two processors
 # make sanitize  the compiled Kafka fetch under the address, leak and undefined behaviour sanitizers
 # make check   format, lint, types, unit tests: one to two minutes
 # make bench   throughput, side by side with other ways: the whole main job
@@ -21,9 +22,10 @@ INSTALLED := .venv/installed
 TOOLS := .onefold/tools/installed
 UNIT := core/tests clients/tests sources/tests sinks/tests connectors/tests
 NATIVE := $(addprefix sources/onefold/sources/kafka/native/,building.py fetch.c rdkafka.h)
+PARALLEL := -n auto --dist loadgroup
 ARGS ?=
 
-.PHONY: demo prove torture test sanitize check bench bench-postgres bench-kafka bench-hbase audit lock docs clean
+.PHONY: demo prove torture test test-all sanitize check bench bench-postgres bench-kafka bench-hbase audit lock docs clean
 demo: $(INSTALLED)
 	@$(BIN)/onefold demo $(ARGS)
 
@@ -34,7 +36,10 @@ torture: $(INSTALLED)
 	@$(BIN)/onefold torture $(ARGS)
 
 test: $(INSTALLED)
-	@$(BIN)/python -m pytest $(or $(ARGS),-n auto)
+	@$(BIN)/python -m pytest $(or $(ARGS),$(PARALLEL) -m "not slow and not soak")
+
+test-all: $(INSTALLED)
+	@$(BIN)/python -m pytest $(or $(ARGS),$(PARALLEL))
 
 sanitize: $(INSTALLED)
 	@ONEFOLD_SANITIZE=whole $(BIN)/python -m pytest integration-tests/test_compiled_fetch.py -k sanitizers $(ARGS)
@@ -43,7 +48,7 @@ check: $(INSTALLED)
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
-	@$(BIN)/python -m pytest -q -n auto -m "not proof" $(UNIT)
+	@$(BIN)/python -m pytest -q $(PARALLEL) -m "not proof" $(UNIT)
 
 bench: $(INSTALLED)
 	@$(BIN)/python -m bench $(ARGS)

@@ -1,15 +1,15 @@
 """For all tests: Hypothesis draws the same examples in every run, and times none; HYPOTHESIS_PROFILE=explore asks for
 new ones.
 
-`make test` runs them in several processes (`-n auto`), each with servers and a Spark of its own; without `-n` they run
-one after the other in one process.
+`make test` runs them in several processes (`-n auto --dist loadgroup`), each with servers and a Spark of its own;
+without `-n` they run one after the other in one process. Tests that share what is dear to start are an `xdist_group`.
 """
 
 from __future__ import annotations
 
 import os
 import signal
-from typing import Any
+import time
 
 import pytest
 from hypothesis import settings
@@ -19,13 +19,9 @@ settings.register_profile("explore", max_examples=1000, deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
 
 PROCESSES_MAX = 4  # each takes up to 4 GB
-# Modules whose tests share servers that no other module uses.
-WHOLE = tuple(
-    f"integration-tests/test_{name}.py"
-    for name in ("local_servers", "kafka_keyed", "kafka_operations", "kafka_sink_epochs", "kafka_sink_field")
-)
-# HBase takes long to start: once is enough.
-HBASE = tuple(f"integration-tests/{name}" for name in ("test_hbase_", "test_local_hbase", "attacks/test_hbase"))
+SOAK_S_MAX = 600
+# What CI runs first of the slow tests, when it has not the time for all: by what would be worst to break.
+WORTH = ("two_stores", "ways_out", "crashes", "late_attempts", "attacks/", "chain", "two_sinks", "beside", "pipeline")
 
 
 def pytest_configure() -> None:
@@ -42,16 +38,18 @@ def pytest_xdist_auto_num_workers() -> int:
     return min(processors, PROCESSES_MAX) if processors > 1 else 0
 
 
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Other modules stay whole, for what their tests share; tests on real servers go one by one to whoever is free."""
-    from xdist.scheduler import LoadScopeScheduling
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    def rank(item: pytest.Item) -> tuple[bool, int]:
+        found = (rank for rank, part in enumerate(WORTH) if part in item.nodeid)
+        return item.get_closest_marker("soak") is not None, next(found, len(WORTH))
 
-    class Scheduling(LoadScopeScheduling):
-        def _split_scope(self, nodeid: str) -> str:
-            module = nodeid.partition("::")[0]
-            if module.startswith(HBASE):
-                return "HBase"
-            return nodeid if module.startswith("integration-tests/") and module not in WHOLE else module
+    if "ONEFOLD_TEST_UNTIL" in os.environ:
+        items.sort(key=rank)
 
-    return Scheduling(config, log)
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """ONEFOLD_TEST_UNTIL is when a run has to end, in seconds since 1970: what would take it beyond is skipped."""
+    until_s = float(os.environ.get("ONEFOLD_TEST_UNTIL", "inf"))
+    if time.time() + (SOAK_S_MAX if item.get_closest_marker("soak") else 0) > until_s:
+        pytest.skip("there is no time left for it in this run; `make test-all` runs it")

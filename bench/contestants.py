@@ -21,6 +21,7 @@ from onefold.sinks import PostgresSink
 from onefold.spark import Pipeline, register
 from onefold.spark.runtime.direct import RANGES, Fetch
 from onefold.spark.runtime.writers import run_writers
+from onefold.trials.workload.unprotected import UnprotectedSink
 
 __all__ = ["CONTESTANTS", "Contestant", "Run"]
 
@@ -97,7 +98,7 @@ def _unprotected(direct: bool) -> Callable[[World, str, str, int | None], Second
         with world.checkpoint() as root:
             started_s = time.monotonic()
             register(spark)
-            sink = PostgresSink(world.postgres.url, table, delivery="at_least_once")
+            sink = UnprotectedSink(world.postgres.url, table)
             options = {**source.options(), **(RANGES if direct else {})}
             df = spark.readStream.format("onefold_kafka").options(**options).load()
             fetch = Fetch.of(source, None) if direct else None
@@ -164,8 +165,9 @@ def _append(world: World, df: DataFrame, table: str) -> None:
 def _loop(world: World, topic: str, table: str, rows_per_batch: int | None) -> Seconds:
     world.sql(f"CREATE TABLE {table}_offsets (kafka_partition int PRIMARY KEY, next_offset bigint NOT NULL)")
     world.sql(f"INSERT INTO {table}_offsets SELECT partition, 0 FROM generate_series(0, {PARTITIONS - 1}) AS partition")
-    broker = world.source(topic, None).broker()
-    ends = {number: end for (_, number), end in broker.latest(broker.partitions([topic])).items()}
+    source = world.source(topic, None)
+    broker = source.broker()
+    ends = {number: end for (_, number), end in broker.latest(source.subscription.partitions(broker)).items()}
     loop = Loop(world.kafka.bootstrap_servers, world.postgres.url, topic, table, ends, rows_per_batch)
     try:
         loop.wait_until_up()

@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from pyspark.sql import DataFrame, SparkSession
 
-from bench.world import cpu_s
+from bench.cpu import cpu_s
 from onefold.cli.spark_session import spark_session
 from onefold.local import KafkaServer
 from onefold.sources import IdsWithin, OrderedIds

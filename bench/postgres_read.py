@@ -12,8 +12,8 @@ from pathlib import Path
 import psycopg
 from pyspark.sql import DataFrame, SparkSession
 
+from bench.cpu import cpu_s
 from bench.jars import NotAvailable, spark_jars
-from bench.world import cpu_s
 from onefold.cli.spark_session import spark_session
 from onefold.local import PostgresServer
 from onefold.sources import PostgresSource

@@ -12,19 +12,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import psutil
 import psycopg
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from pyspark.sql import SparkSession
 
+from bench.cpu import cpu_s
 from bench.jars import NotAvailable, spark_jars
 from onefold.cli.spark_session import spark_session
 from onefold.local import KafkaServer, PostgresServer
 from onefold.sources import KafkaSource
 from onefold.trials.workload.orders import produce
 
-__all__ = ["DDL", "PARTITIONS", "SCHEMA", "Used", "World", "cpu_s", "open_world"]
+__all__ = ["DDL", "PARTITIONS", "SCHEMA", "Used", "World", "open_world"]
 
 PARTITIONS = 4
 SEED = 1
@@ -151,18 +151,3 @@ def _end(world: World) -> None:
     if world._spark is not None:
         world._spark.stop()
     shutil.rmtree(world.directory / "checkpoints", ignore_errors=True)
-
-
-def cpu_s(pid: int | None) -> float:
-    """CPU seconds of a process and everything below it, ended children included."""
-    if pid is None:
-        return 0.0
-    total = 0.0
-    root = psutil.Process(pid)
-    for process in [root, *root.children(recursive=True)]:
-        try:
-            times = process.cpu_times()
-        except psutil.NoSuchProcess:
-            continue
-        total += times.user + times.system + times.children_user + times.children_system
-    return total

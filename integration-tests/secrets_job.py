@@ -52,7 +52,7 @@ def main(given: dict[str, Any]) -> None:
         return KafkaSource(
             given["topic"],
             bootstrap_servers=given["kafka"],
-            settings=settings,
+            client_config=settings,
             timeout_s=2,
             format="avro",
             avro_schema=given["avro"],
@@ -61,7 +61,7 @@ def main(given: dict[str, Any]) -> None:
         )
 
     def pipeline(name: str, url: str = given["url"], settings: dict[str, str] = given["settings"]) -> Pipeline:
-        topic = KafkaSink(given["into"], bootstrap_servers=given["kafka"], settings=settings, timeout_s=2)
+        topic = KafkaSink(given["into"], bootstrap_servers=given["kafka"], client_config=settings, timeout_s=2)
         letters = PostgresSink(given["url"], "letters", name="letters")
         return Pipeline(name, [PostgresSink(url, "rows"), topic], dead_letters=letters, patience_s=1)
 

@@ -38,7 +38,7 @@ class Keyed:
         self.rig, self.topic = rig, topic
 
     def sink(self, **more: object) -> KafkaSink:
-        settings = {"mode": "keyed", "id": PLACES, **more}
+        settings = {"delivery": "keyed", "id": PLACES, **more}
         return KafkaSink(self.topic, bootstrap_servers=self.rig.servers, **settings)  # type: ignore[arg-type]
 
     def assert_seen(self, count: int) -> None:

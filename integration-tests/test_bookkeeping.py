@@ -226,9 +226,7 @@ def test_pipelines_and_sinks_of_one_name_with_their_ledgers_in_two_schemas_keep_
 ) -> None:
     """The names of prepared transactions count in the whole database."""
     one = make("t", store=store_in(postgres_url, "one"))
-    other = make(
-        PostgresSink(postgres_url, "u", name="t", bookkeeping_schema="another"), store=store_in(postgres_url, "other")
-    )
+    other = make(PostgresSink(postgres_url, "u", name="t", ledger="another"), store=store_in(postgres_url, "other"))
     for world in (one, other):
         world.start()
         with monkeypatch.context() as patched:
@@ -239,7 +237,7 @@ def test_pipelines_and_sinks_of_one_name_with_their_ledgers_in_two_schemas_keep_
     assert one.start().given_up == 1
     assert len(one.gids()) == 2, "it removed the other's"
     one.epoch(0)
-    listed = onefold("list", "--postgres", postgres_url, "--bookkeeping-schema", "another")
+    listed = onefold("list", "--postgres", postgres_url, "--ledger", "another")
     assert listed.output.count(" p ") == 2
     assert other.start().given_up == 1
     other.epoch(0)
@@ -247,11 +245,11 @@ def test_pipelines_and_sinks_of_one_name_with_their_ledgers_in_two_schemas_keep_
 
 
 @pytest.mark.parametrize(("first", "second"), [("one", "another"), ("onefold_sinks", "another")])
-def test_an_epoch_of_another_bookkeeping_schema_is_not_taken_for_damaged(
+def test_an_epoch_of_another_ledger_schema_is_not_taken_for_damaged(
     make: MakeWorld, postgres_url: str, monkeypatch: pytest.MonkeyPatch, first: str, second: str
 ) -> None:
     def sink_in(schema: str) -> PostgresSink:
-        return PostgresSink(postgres_url, "t", delivery="two_phase", bookkeeping_schema=schema)
+        return PostgresSink(postgres_url, "t", delivery="two_phase", ledger=schema)
 
     world = make(sink_in(first))
     world.start()
@@ -259,7 +257,7 @@ def test_an_epoch_of_another_bookkeeping_schema_is_not_taken_for_damaged(
         failing_at(patched, "after:Commit", crash)
         with pytest.raises(CrashError):
             world.epoch(0)
-    with pytest.raises(ConfigError, match="bookkeeping_schema"):
+    with pytest.raises(ConfigError, match="with another ledger than"):
         make(sink_in(second)).start()
     assert make(sink_in(first)).start().finished == 1
     assert world.ids("t") == list(range(10))

@@ -19,7 +19,7 @@ from onefold.local import HBaseServer
 from onefold.sinks import HBaseSink
 from onefold.spark import BatchOutcome, Pipeline
 
-pytestmark = pytest.mark.servers
+pytestmark = [pytest.mark.servers, pytest.mark.xdist_group("hbase")]
 
 KEYS, ROWS = 4, 40
 MERGE = {"row_key": "k", "merge": {"n": "sum", "id": "max"}}

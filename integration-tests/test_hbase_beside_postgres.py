@@ -26,7 +26,7 @@ from onefold.core import Sink
 from onefold.core.protocol.effects import Effect, ListFolder, ReadFile
 from onefold.local import HBaseServer, KafkaServer
 
-pytestmark = pytest.mark.servers
+pytestmark = [pytest.mark.servers, pytest.mark.xdist_group("hbase")]
 
 PARTITIONS, KEYS = 2, 6  # the records of a key are in one partition
 NOTE = "late"

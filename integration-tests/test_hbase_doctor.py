@@ -19,7 +19,7 @@ from onefold.core.findings import Finding, Level
 from onefold.local.hbase.server import HBaseServer
 from onefold.sinks import HBaseSink
 
-pytestmark = pytest.mark.servers
+pytestmark = [pytest.mark.servers, pytest.mark.xdist_group("hbase")]
 
 MakeTable = Callable[..., HBaseTable]
 

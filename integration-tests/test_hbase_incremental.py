@@ -20,7 +20,7 @@ from onefold.local import HBaseServer
 from onefold.sinks.hbase.merge.merge import own_cell
 from onefold.sinks.hbase.modes import appliers
 
-pytestmark = pytest.mark.servers
+pytestmark = [pytest.mark.servers, pytest.mark.xdist_group("hbase")]
 
 MESSAGES = pa.schema([("k", pa.string()), ("id", pa.int64()), ("low", pa.int64()), ("note", pa.string())])
 APPLIED = {"low": "sum", "note": "last"}

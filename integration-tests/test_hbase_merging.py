@@ -16,7 +16,7 @@ from onefold.local import HBaseServer
 from onefold.sinks import HBaseSink
 from onefold.sinks.hbase.modes import appliers, rolling
 
-pytestmark = pytest.mark.servers
+pytestmark = [pytest.mark.servers, pytest.mark.xdist_group("hbase")]
 
 CALLS = {"write", "prepare", "writer's abort", "announce", "verify", "commit", "bind", "record", "open", "recover"}
 CODE = ("onefold.sinks.hbase", "onefold.sinks.write_through", "onefold.clients.hbase")

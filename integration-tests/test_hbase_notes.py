@@ -15,7 +15,7 @@ from onefold.core import ConfigError, EpochRecord, EpochState, Positions, Range,
 from onefold.local import HBaseServer
 from onefold.sinks import HBaseSink
 
-pytestmark = pytest.mark.servers
+pytestmark = [pytest.mark.servers, pytest.mark.xdist_group("hbase")]
 
 Setup = tuple[dict[str, Any], dict[str, pa.DataType]]  # settings, and the rows' columns
 Run = Callable[..., None]

@@ -33,7 +33,7 @@ from onefold.local import HBaseServer
 from onefold.sinks import HBaseSink
 from onefold.sinks.hbase.modes import rolling
 
-pytestmark = pytest.mark.servers
+pytestmark = [pytest.mark.servers, pytest.mark.xdist_group("hbase")]
 
 ROWS = pa.schema(
     [

@@ -35,7 +35,7 @@ from onefold.sinks.hbase.modes import row_key
 from onefold.sinks.hbase.modes.row_key import ByRowKey, RowKeyWriter
 from onefold.sinks.hbase.plan import Plan
 
-pytestmark = pytest.mark.servers
+pytestmark = [pytest.mark.servers, pytest.mark.xdist_group("hbase")]
 
 CALLS = {"write", "prepare", "writer's abort", "announce", "verify", "commit", "bind", "record", "open", "recover"}
 CODE = ("onefold.sinks.hbase", "onefold.sinks.write_through", "onefold.clients.hbase")

@@ -19,7 +19,7 @@ from onefold.local import HBaseServer
 from onefold.sources import HBaseSource
 from onefold.sources.hbase import plan, read
 
-pytestmark = pytest.mark.servers
+pytestmark = [pytest.mark.servers, pytest.mark.xdist_group("hbase")]
 
 SCHEMA = pa.schema([("who", pa.string()), ("id", pa.int32()), ("amount", pa.decimal128(12, 2)), ("note", pa.string())])
 KEY = RowKey.of("who, id", salt=16)

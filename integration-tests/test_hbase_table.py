@@ -31,7 +31,7 @@ from onefold.core.errors import BadRecord, ConfigError, InDoubt, Retriable
 from onefold.local.hbase.parts import ThriftProcess
 from onefold.local.hbase.server import HBaseServer
 
-pytestmark = pytest.mark.servers
+pytestmark = [pytest.mark.servers, pytest.mark.xdist_group("hbase")]
 
 F, Q, R = b"f", b"q", b"r"
 

@@ -36,7 +36,7 @@ from onefold.spark.runtime.writers import run_writers
 from onefold.spark.verify.hbase_results import due, read_results
 from onefold.spark.verify.verification import compare, verify
 
-pytestmark = pytest.mark.servers
+pytestmark = [pytest.mark.servers, pytest.mark.xdist_group("hbase")]
 
 SCHEMA = "account long, id long, n int, x double, tag string, doc array<int>, gone boolean"
 COUNT = 400

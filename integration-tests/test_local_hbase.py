@@ -12,7 +12,7 @@ from onefold.clients.hbase import Cells, HBaseTable
 from onefold.local import HBaseServer, LocalServerError
 from onefold.local.hbase.parts import ThriftProcess
 
-pytestmark = pytest.mark.servers
+pytestmark = [pytest.mark.servers, pytest.mark.xdist_group("hbase")]
 
 KEYS = pa.array([b"a", b"n", b"z"], pa.binary())
 VALUE = (b"f", b"q")

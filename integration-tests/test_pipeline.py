@@ -60,7 +60,7 @@ def test_the_direct_path_delivers_positions_to_transform_and_table(rig: Rig) -> 
 
     rig.put(200)
     pipeline = rig.pipeline()
-    query = pipeline.write_direct(rig.spark, rig.source(positions=True), rig.checkpoint(), AVAILABLE_NOW, even)
+    query = pipeline.write_direct(rig.spark, rig.source(columns="position"), rig.checkpoint(), AVAILABLE_NOW, even)
     rig.finish(pipeline, query)
     pipeline.close()
     rows = rig.sql("SELECT id, kafka_topic, kafka_partition, kafka_offset FROM rows ORDER BY id")

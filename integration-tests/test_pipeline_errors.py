@@ -104,7 +104,7 @@ def test_records_that_kafka_deleted_before_they_were_read_are_data_loss(rig: Rig
     for deleted in admin.delete_records([TopicPartition(rig.topic, 1, 150)]).values():
         deleted.result(30)
     with pytest.raises(
-        DataLoss, match=rf"{rig.topic}/1: .* wanted is 100.*deleted everything before 150.*startingOffsets"
+        DataLoss, match=rf"{rig.topic}/1: .* wanted is 100.*deleted everything before 150.*starting_offsets"
     ):
         rig.run(rig.pipeline())
     assert len(rig.rows()) == 400

@@ -298,7 +298,7 @@ def test_time_limits_of_the_role_end_no_copy_and_no_merge(
         if sql(url, f"SELECT current_setting('{limit}', true)") != [(None,)]:
             sql(url, f"ALTER ROLE {role} SET {limit} = '1s'")
     login = with_parameters(url, user=role, password=SECRET)
-    line = Line(login, delivery=delivery if delivery == "staged" else "at_least_once")
+    line = Line(login, delivery=delivery)
     line.start(from_ledger=True)
     time.sleep(1.1)  # and the idle sessions are gone
     line.to(20)

@@ -211,7 +211,7 @@ def test_bad_rows_among_many_cost_only_themselves(postgres_url: str, delivery: s
 @pytest.mark.parametrize("delivery", DELIVERIES)
 def test_more_bad_rows_than_the_ceiling_stop_the_pipeline(postgres_url: str, delivery: str) -> None:
     ask(postgres_url, "CREATE TABLE t (id bigint, v bigint CHECK (v > 0))")
-    with Epochs(sink_of(postgres_url, delivery, dead_letters_max=5), SCHEMA) as epochs:
+    with Epochs(sink_of(postgres_url, delivery, rejects_max=5), SCHEMA) as epochs:
         with pytest.raises(BadRecord, match="refuses more than 5 rows, the last one with: new row for relation"):
             epochs.run(batch(range(100), [-1] * 100))
         assert (taken(postgres_url), dead(postgres_url)) == ([], [])
@@ -224,7 +224,7 @@ def test_the_ceiling_of_a_staged_epoch_counts_the_bad_rows_of_all_its_tasks(post
     """Rows that the stage refuses are put aside by each task for itself; the merge itself refuses none here."""
     ask(postgres_url, "CREATE TABLE t (id bigint, v text)")
     good, bad = batch([1], ["a"], pa.string()), batch([2, 3, 4], ["a", "\0", "\0"], pa.string())
-    with Epochs(sink_of(postgres_url, "staged", dead_letters_max=3), good.schema) as epochs:
+    with Epochs(sink_of(postgres_url, "staged", rejects_max=3), good.schema) as epochs:
         with pytest.raises(BadRecord, match="refuses more than 3 rows, the last one with: invalid byte sequence"):
             epochs.run(bad, good, bad)
         assert (taken(postgres_url), dead(postgres_url)) == ([], [])
@@ -305,7 +305,7 @@ def test_dead_letters_of_an_attempt_that_was_lost_are_written_once(postgres_url:
 
 def test_a_row_that_needs_a_later_row_is_no_dead_letter(postgres_url: str) -> None:
     ask(postgres_url, "CREATE TABLE t (id bigint PRIMARY KEY, v bigint REFERENCES t)")
-    with Epochs(sink_of(postgres_url, "staged", dead_letters_max=5), SCHEMA) as epochs:
+    with Epochs(sink_of(postgres_url, "staged", rejects_max=5), SCHEMA) as epochs:
         epochs.run(batch([1, 2, 3, 4, 5], [5, 99, 4, None, None]))
         assert taken(postgres_url) == [1, 3, 4, 5]
         assert dead(postgres_url) == [2]
@@ -338,18 +338,16 @@ def test_rows_and_positions_with_odd_names_and_values_become_dead_letters(postgr
 def test_dead_letters_go_where_they_are_told_to(postgres_url: str) -> None:
     ask(postgres_url, "CREATE TABLE t (id bigint, v bigint CHECK (v > 0)); CREATE TABLE wrong (id bigint)")
     with pytest.raises(ConfigError, match="has no column pipeline, sink"):
-        sink_of(postgres_url, "staged", dead_letters="wrong").open("p", SCHEMA)
-    with Epochs(sink_of(postgres_url, "staged", dead_letters="public.Refused %"), SCHEMA) as epochs:
+        sink_of(postgres_url, "staged", rejects_table="wrong").open("p", SCHEMA)
+    with Epochs(sink_of(postgres_url, "staged", rejects_table="public.Refused %"), SCHEMA) as epochs:
         epochs.run(batch([1, 2], [1, -1]))
     assert ask(postgres_url, """SELECT row->>'id' FROM "Refused %" """) == [("2",)]
 
 
 def test_that_dead_letters_may_be_written_is_known_before_there_are_any(postgres_url: str) -> None:
-    sink_of(postgres_url, "two_phase", dead_letters="letters").open("p", SCHEMA).close()
+    sink_of(postgres_url, "two_phase", rejects_table="letters").open("p", SCHEMA).close()
     ask(postgres_url, "CREATE ROLE writer LOGIN; GRANT INSERT ON t TO writer; CREATE SCHEMA s AUTHORIZATION writer")
-    writers = sink_of(
-        postgres_url.replace("onefold@", "writer@"), "two_phase", dead_letters="letters", bookkeeping_schema="s"
-    )
+    writers = sink_of(postgres_url.replace("onefold@", "writer@"), "two_phase", rejects_table="letters", ledger="s")
     try:
         with pytest.raises(ConfigError, match=r"'writer' may not insert into table letters.*GRANT INSERT ON"):
             writers.open("q", SCHEMA)
@@ -386,9 +384,9 @@ def test_a_table_that_is_made_has_the_order_though_it_is_also_a_position(postgre
     ("settings", "message"),
     [
         ({"on_error": "ignore"}, "must be fail or dead_letter"),
-        ({"on_error": "fail", "dead_letters": "x"}, "go with on_error='dead_letter'"),
+        ({"on_error": "fail", "rejects_table": "x"}, "go with on_error='dead_letter'"),
         ({"on_error": "fail", "source_position": "x"}, "go with on_error='dead_letter'"),
-        ({"dead_letters_max": -1}, "0 or more"),
+        ({"rejects_max": -1}, "0 or more"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(settings: dict[str, Any], message: str) -> None:

@@ -157,7 +157,7 @@ def test_what_is_remembered_has_the_types_of_a_table_that_was_altered_by_hand(po
 def test_pipelines_that_would_remember_in_two_places_are_refused(postgres_url: str) -> None:
     with Epochs(deleting(postgres_url), MARKED, pipeline="one") as one:
         one.run(marked((1, 5, None, True)))
-    other = deleting(postgres_url, bookkeeping_schema="other")
+    other = deleting(postgres_url, ledger="other")
     with pytest.raises(ConfigError, match="remembered in schema 'onefold_sinks' already, and not in 'other'"):
         other.open("two", MARKED)
     ask(postgres_url, f"DROP TABLE {ask(postgres_url, DELETIONS)[0][0]}")

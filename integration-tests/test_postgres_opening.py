@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
-from calls import DELIVERIES, SCHEMA, Ask, decided, entry, merge, prepared, task
+from calls import DELIVERIES, SCHEMA, Ask, decided, merge, prepared, task
 
 from onefold.core.contract import SinkKind
 from onefold.core.errors import BadRecord, ConfigError, SchemaMismatch
@@ -127,18 +127,3 @@ def test_names_are_kept_as_they_are(
     committer.commit(decided(one), [one])
     assert ask(f"SELECT * FROM {sql}") == [(1,) * 6, (2,) * 6]
     assert committer.leftovers(9) == []
-
-
-def test_at_least_once_says_that_it_protects_nothing(postgres_url: str, ask: Ask) -> None:
-    sink = PostgresSink(postgres_url, "t", delivery="at_least_once")
-    committer = sink.open("p", SCHEMA)
-    assert "NO protection" in sink.guarantee().conditions[0]
-    one = prepared(sink)
-    assert ask.ids() == [1, 2, 3]
-    committer.verify([one])
-    committer.commit(decided(one), [one])
-    committer.abort([one])
-    committer.write_ledger(entry())
-    assert committer.ledger() == entry()
-    assert ask.ids() == [1, 2, 3]
-    assert ask.parts() == []

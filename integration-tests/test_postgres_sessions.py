@@ -55,10 +55,10 @@ def test_missing_permissions_are_told_with_the_grant_that_helps(postgres_url: st
     assert ask.ids() == [1, 2, 3]
 
 
-def test_a_bookkeeping_schema_that_would_hide_the_users_own_tables_is_refused(postgres_url: str, ask: Ask) -> None:
+def test_a_ledger_schema_that_would_hide_the_users_own_tables_is_refused(postgres_url: str, ask: Ask) -> None:
     (user,) = ask("SELECT current_user")[0]
     with pytest.raises(ConfigError, match="hide the tables"):
-        PostgresSink(postgres_url, "t", bookkeeping_schema=user).recover("p")
+        PostgresSink(postgres_url, "t", ledger=user).recover("p")
     PostgresSink(postgres_url, "t").open("p", SCHEMA)
     assert ask("SELECT to_regclass('public.t') IS NOT NULL") == [(True,)]
 

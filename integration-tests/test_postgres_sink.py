@@ -112,7 +112,7 @@ def test_recovery_finishes_and_undoes_work_of_the_other_delivery(postgres_url: s
     assert (ask.gids(), ask.staged()) == ([], 0)
 
 
-@pytest.mark.parametrize("delivery", [*DELIVERIES, "at_least_once"])
+@pytest.mark.parametrize("delivery", DELIVERIES)
 def test_an_empty_task_leaves_nothing(postgres_url: str, ask: Ask, delivery: str) -> None:
     sink = PostgresSink(postgres_url, "t", delivery=delivery)
     sink.open("p", SCHEMA)
@@ -122,7 +122,7 @@ def test_an_empty_task_leaves_nothing(postgres_url: str, ask: Ask, delivery: str
     assert (ask.gids(), ask.staged(), ask.ids()) == ([], 0, [])
 
 
-@pytest.mark.parametrize("delivery", [*DELIVERIES, "at_least_once"])
+@pytest.mark.parametrize("delivery", DELIVERIES)
 def test_an_aborted_task_leaves_nothing_and_no_open_transaction(postgres_url: str, ask: Ask, delivery: str) -> None:
     sink = PostgresSink(postgres_url, "t", delivery=delivery)
     sink.open("p", SCHEMA)

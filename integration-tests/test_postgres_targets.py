@@ -87,8 +87,8 @@ def test_a_target_does_what_the_page_says(place: Place, kind: Kind) -> None:
     url, more = place.url, {}
     if kind.plain_role:
         url = place.as_plain_role()
-        more["bookkeeping_schema"] = dict(psycopg.conninfo.conninfo_to_dict(url))["user"] + "_books"
-        place(f"CREATE SCHEMA {more['bookkeeping_schema']} AUTHORIZATION {more['bookkeeping_schema'][:-6]}")
+        more["ledger"] = dict(psycopg.conninfo.conninfo_to_dict(url))["user"] + "_books"
+        place(f"CREATE SCHEMA {more['ledger']} AUTHORIZATION {more['ledger'][:-6]}")
     if kind.refused is not None:
         for delivery in ["auto", *DELIVERIES]:
             with pytest.raises(ConfigError) as caught:

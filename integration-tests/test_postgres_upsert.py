@@ -249,7 +249,6 @@ def test_a_null_in_key_or_order_is_refused(postgres_url: str) -> None:
         ("SELECT", {"order": "missing"}, "'upsert' compares missing"),
         ("SELECT", {"delete_when_true": "missing"}, "no column 'missing', which is to mark deletions"),
         ("SELECT", {"delete_when_true": "name"}, "must be a boolean column, not string"),
-        ("SELECT", {"delivery": "at_least_once"}, "exactly-once only"),
     ],
 )
 def test_what_upserts_need_is_asked_for_when_the_sink_opens(
@@ -300,15 +299,15 @@ def test_rights_that_a_merge_needs_are_named(postgres_url: str) -> None:
     url = postgres_url.replace("onefold@", "merger@")
     try:
         with pytest.raises(ConfigError, match="GRANT SELECT, UPDATE ON"):
-            upsert(url, bookkeeping_schema="s").open("p", SCHEMA)
+            upsert(url, ledger="s").open("p", SCHEMA)
         with pytest.raises(ConfigError, match="GRANT SELECT, UPDATE, DELETE ON"):
-            deleting(url, bookkeeping_schema="s").open("p", MARKED)
+            deleting(url, ledger="s").open("p", MARKED)
         ask(postgres_url, "GRANT SELECT, UPDATE, DELETE ON t TO merger")
-        deleting(postgres_url, bookkeeping_schema="s").open("q", MARKED).close()
+        deleting(postgres_url, ledger="s").open("q", MARKED).close()
         ask(postgres_url, "GRANT ALL ON ALL TABLES IN SCHEMA s TO merger")
         ((deletions,),) = ask(postgres_url, DELETIONS)
         ask(postgres_url, f"REVOKE UPDATE, DELETE ON {deletions} FROM merger")
         with pytest.raises(ConfigError, match='were another role\'s until now: GRANT UPDATE, DELETE ON "s"'):
-            deleting(url, bookkeeping_schema="s").open("p", MARKED)
+            deleting(url, ledger="s").open("p", MARKED)
     finally:
         ask(postgres_url, "DROP OWNED BY merger CASCADE; DROP ROLE merger")

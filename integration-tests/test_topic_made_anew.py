@@ -72,7 +72,7 @@ def test_a_keyed_topic_refuses_ids_that_were_there_and_takes_those_with_the_topi
 
     def keyed(topic: str) -> KafkaSink:
         ids = (topic, "kafka_partition", "kafka_offset")
-        return KafkaSink(into, bootstrap_servers=rig.servers, mode="keyed", id=ids)
+        return KafkaSink(into, bootstrap_servers=rig.servers, delivery="keyed", id=ids)
 
     def assert_seen() -> None:
         schema = "id long, n long"
@@ -174,7 +174,7 @@ def test_a_keyed_topic_of_the_direct_path_takes_the_topic_s_id(anew: Anew, kafka
     rig, into = anew.rig, kafka_topic(partitions=1)
     rig.put(400)
     ids = ("kafka_topic_id", "kafka_partition", "kafka_offset")
-    sink = KafkaSink(into, bootstrap_servers=rig.servers, mode="keyed", id=ids)
+    sink = KafkaSink(into, bootstrap_servers=rig.servers, delivery="keyed", id=ids)
     pipeline = rig.pipeline(sink, store=rig.sqlite)
     source = rig.source(columns=["position", "topic_id"])
     rig.finish(pipeline, pipeline.write_direct(rig.spark, source, rig.checkpoint(), AVAILABLE_NOW))

@@ -71,7 +71,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
     if request.param in ("transactional", "keyed"):
         servers = request.getfixturevalue("kafka_server").bootstrap_servers
         topic = request.getfixturevalue("kafka_topic")(partitions=2)
-        options = {"mode": "keyed", "id": "id"} if request.param == "keyed" else {"key": "id"}
+        options = {"delivery": "keyed", "id": "id"} if request.param == "keyed" else {"key": "id"}
         with closing(Reader(servers, topic, 2)) as reader:
             # A keyed topic's readers drop what they have seen.
             ids = reader.ids if request.param == "transactional" else lambda: sorted(set(reader.ids()))

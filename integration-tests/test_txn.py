@@ -135,7 +135,7 @@ def test_without_the_sinks_bookkeeping_nothing_is_touched_either(
     died(make, monkeypatch, "after:Decide")
     transactions = Transactions(Operations(postgres_url, "elsewhere"), None)
     assert "no onefold tables in schema 'elsewhere'" in transactions.look()[0][0].because
-    with pytest.raises(ConfigError, match="--bookkeeping-schema"):
+    with pytest.raises(ConfigError, match="--ledger"):
         transactions.take_over("p")
     transactions.close()
 

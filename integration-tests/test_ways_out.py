@@ -218,7 +218,7 @@ def test_another_start_before_anything_was_written_is_refused_until_it_is_put_ba
 
 def keyed(rig: Rig, topic: str) -> KafkaSink:
     position = ("kafka_topic", "kafka_partition", "kafka_offset")
-    return KafkaSink(topic, bootstrap_servers=rig.servers, mode="keyed", id=position)
+    return KafkaSink(topic, bootstrap_servers=rig.servers, delivery="keyed", id=position)
 
 
 def ids_in(rig: Rig, topic: str, partitions: int) -> list[bytes]:

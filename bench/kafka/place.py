@@ -8,18 +8,18 @@ import os
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import fastavro
-import psutil
 import pyarrow as pa
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from pyspark.sql import SparkSession
 
+from bench.cpu import cpu_s
 from bench.jars import NotAvailable, spark_avro_jar, spark_jars
 from bench.orders import AVRO
 from bench.world import PARTITIONS, SEED
@@ -61,10 +61,10 @@ class Place:
         """Times what is done inside."""
         spent = Spent()
         broker = self.server.status().pid
-        client, server, began_s = _cpu_s(os.getpid()), _cpu_s(broker), time.perf_counter()
+        client, server, began_s = cpu_s(os.getpid()), cpu_s(broker), time.perf_counter()
         yield spent
         spent.seconds = time.perf_counter() - began_s
-        spent.client_s, spent.broker_s = _since(client, _cpu_s(os.getpid())), _since(server, _cpu_s(broker))
+        spent.client_s, spent.broker_s = cpu_s(os.getpid()) - client, cpu_s(broker) - server
 
     def records(self, form: str) -> str:
         """The topic with as many records of that form ("JSON", "Avro", "Avro, registry"); the same in every run."""
@@ -143,21 +143,6 @@ class Place:
             return 0
         ends = KafkaSource(name, bootstrap_servers=self.servers, starting_offsets="latest").initial_positions()
         return sum(ends.topics()[name].values())
-
-
-def _cpu_s(pid: int | None) -> dict[int, float]:
-    """CPU seconds of a process and each one below it. Not of ended ones: the clock is shorter than their lives."""
-    found: dict[int, float] = {}
-    root = psutil.Process(pid)
-    for process in [root, *root.children(recursive=True)]:
-        with suppress(psutil.NoSuchProcess):
-            times = process.cpu_times()
-            found[process.pid] = times.user + times.system
-    return found
-
-
-def _since(before: dict[int, float], after: dict[int, float]) -> float:
-    return sum(cpu_s - before.get(pid, 0.0) for pid, cpu_s in after.items())
 
 
 def _avro(rows: int, seed: int) -> Iterable[bytes]:

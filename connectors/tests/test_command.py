@@ -16,8 +16,8 @@ from onefold.cli.verify.command import print_verification
 from onefold.core import ConfigError, Positions
 from onefold.core.invariants import Comparison
 from onefold.core.testing import CONFIGURATIONS, Fault
-from onefold.sinks.postgres.merge.upsert import Changes
 from onefold.sinks.postgres.naming import Table
+from onefold.sinks.staged.upsert import Changes
 from onefold.spark.verify.verification import Verification
 
 ODD = "no column '[/b]' of [red], but [1, 2]"
@@ -69,22 +69,22 @@ def test_the_options_of_verify_set_sink_and_source_up_as_a_pipeline_has_them(mon
         None,
         "fail",
     )
-    told = run("--schema=id long", "--key=id", *UPSERT, "--delete-when-null=name", "--bookkeeping-schema=books")
+    told = run("--schema=id long", "--key=id", *UPSERT, "--delete-when-null=name", "--ledger=books")
     assert told["sink"].settings.changes == Changes(("id",), ("changed_at", "n"), delete_when_null="name")
-    assert told["sink"].settings.bookkeeping_schema == "books"
+    assert told["sink"].settings.ledger == "books"
     told = run(
         "--schema=id long",
         "--key=id",
         *UPSERT,
         "--delete-when-true=gone",
         "--on-error=dead_letter",
-        "--dead-letters=shop.bad",
+        "--rejects-table=shop.bad",
         "--source-position=kafka_partition, kafka_offset",
         "--positions",
     )
     settings = told["sink"].settings
     assert settings.changes == Changes(("id",), ("changed_at", "n"), delete_when_true="gone")
-    assert (settings.on_error, settings.dead_letters_table) == ("dead_letter", Table("shop", "bad"))
+    assert (settings.on_error, settings.rejects) == ("dead_letter", Table("shop", "bad"))
     assert settings.source_position == ("kafka_partition", "kafka_offset")
     assert "position" in told["source"].columns
 

@@ -18,6 +18,8 @@ from onefold.core import ConfigError, Retriable, TaskId
 from onefold.local import HBaseServer
 from onefold.sinks import HBaseSink
 
+pytestmark = pytest.mark.xdist_group("hbase")
+
 CALL = b"getMultiple"
 HEAD = struct.pack(">Ii", 0x80010002, len(CALL)) + CALL + struct.pack(">i", 1)
 A_LIST = HEAD + b"\x0f\x00\x00\x0c"

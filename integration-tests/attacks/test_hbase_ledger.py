@@ -15,7 +15,7 @@ from onefold.core import CheckpointMismatch
 from onefold.local import HBaseServer
 from onefold.sinks.hbase.epoch_log import LEDGER_FAMILY
 
-pytestmark = pytest.mark.servers
+pytestmark = [pytest.mark.servers, pytest.mark.xdist_group("hbase")]
 
 
 @pytest.mark.attack(

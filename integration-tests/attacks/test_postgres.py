@@ -134,7 +134,7 @@ def test_a_tenants_ledger_is_not_read(make: MakeWorld, roles: Roles, by: str) ->
         roles.as_tenant("INSERT INTO {t}.onefold_ledger VALUES (ROW('a')::{t}.odd, ROW('b')::{t}.odd)")
     roles.as_tenant("GRANT SELECT ON {t}.onefold_ledger TO PUBLIC")
     lives(make, roles)
-    superuser = sink(roles, url=roles.admin, bookkeeping_schema="of_superuser")
+    superuser = sink(roles, url=roles.admin, ledger="of_superuser")
     superuser.recover("q").close()
     assert roles.ran_as() == []
 
@@ -208,7 +208,7 @@ def squatted(roles: Roles) -> None:
     does="makes the bookkeeping's schema and tables before the pipeline does, with a trigger on the ledger",
     gets="a refusal that names it: the pipeline does not start there until its schema is its own",
 )
-def test_a_squatted_bookkeeping_schema_is_refused(make: MakeWorld, roles: Roles) -> None:
+def test_a_squatted_ledger_schema_is_refused(make: MakeWorld, roles: Roles) -> None:
     squatted(roles)
     for made in (sink(roles), sink(roles, url=roles.admin)):
         with pytest.raises(

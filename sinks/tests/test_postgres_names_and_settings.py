@@ -20,8 +20,9 @@ from onefold.clients.postgres.connection import conninfo, starts_as, store_url
 from onefold.core.errors import ConfigError
 from onefold.sinks import PostgresSink
 from onefold.sinks.postgres.copy.wire import to_wire
-from onefold.sinks.postgres.naming import GID_BYTES_MAX, Gid, Table, attempt_number, gid_prefix, names_in, stage_name
+from onefold.sinks.postgres.naming import GID_BYTES_MAX, Gid, Table, gid_prefix, names_in, stage_name
 from onefold.sinks.postgres.schema.types import default_type
+from onefold.sinks.staged.attempts import attempt_number
 
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), max_size=150)
 NUMBERS = st.integers(0, 2**63 - 1)

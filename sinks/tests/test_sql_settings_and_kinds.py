@@ -12,7 +12,8 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import mysql, postgresql
 
 from onefold.core import ConfigError, SinkKind
-from onefold.core.sql.backends import MariaDbBackend, Meaning, PostgresBackend, SqliteBackend
+from onefold.core.sql.backends import MariaDbBackend, PostgresBackend, SqliteBackend
+from onefold.core.sql.meaning import Meaning
 from onefold.sinks import SqlSink
 from onefold.sinks.sql.adapters.kinds import Family, Kind, kind_of
 from onefold.sinks.sql.adapters.registry import adapter_of

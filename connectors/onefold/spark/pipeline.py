@@ -30,7 +30,7 @@ from onefold.spark.runtime.query import QuerySession
 
 if TYPE_CHECKING:
     from onefold.sources.kafka import KafkaSource
-    from onefold.sources.kafka.config.groups import GroupPositions
+    from onefold.sources.kafka.planning.group_positions import GroupPositions
     from onefold.sources.kafka.planning.subscription import Subscription
 
 __all__ = ["Pipeline"]
@@ -243,12 +243,12 @@ class Pipeline:
         check_source(source, self.dead_letters)
         if self._requires_tls:
             exposure.require_tls([("the source", source)])
-        if source.is_settled:
+        if source.has_schema:
             return source
         from onefold.sources.kafka import find_schema
 
         name = f"{source.format} schema of {','.join(sorted(source.topics)) or source.topics_pattern}"
-        return source.settled_as(self._session().settle(name[:100], lambda: find_schema(source)))
+        return source.with_schema(self._session().settle(name[:100], lambda: find_schema(source)))
 
     def _load(self, spark: SparkSession, source: KafkaSource, options: Mapping[str, str]) -> DataFrame:
         register(spark)
@@ -258,7 +258,7 @@ class Pipeline:
         refuse_query(facts, self.name)
         frozen_before = facts.frozen
         settled = frozen_before if frozen_before is not None else source.initial_positions()
-        setting = source.starting_offsets
+        setting = source.starting_text
         started = session.start(Initial(settled, setting == "ledger", setting))
         if frozen_before is not None and setting not in ("ledger", frozen_before.setting or setting):
             log.warning(

@@ -92,7 +92,7 @@ def test_the_format_has_an_option_for_all_that_the_sink_can_be_told() -> None:
     assert {name for name, _ in _OF_SINK.values()} == told
     settings = _Target.of({**OPTIONS, "evolve": "True", "role": "owner", "lockTimeoutS": "2.5"}).sink.settings
     assert (settings.evolve, settings.role, settings.lock_timeout_s) == (True, "owner", 2.5)
-    for wrong, what in (("evolve", "true or false"), ("deadLettersMax", "a number")):
+    for wrong, what in (("evolve", "true or false"), ("rejectsMax", "a number")):
         with pytest.raises(ConfigError, match=f"{wrong}='x' must be {what}"):
             _Target.of({**OPTIONS, wrong: "x"})
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import pyarrow as pa
 
+from onefold.core.checks import require
 from onefold.core.positions import Positions, Range
 
 if TYPE_CHECKING:
@@ -69,8 +70,7 @@ class EpochState(enum.Enum):
 class Guarantee:
     """What a sink promises as it is set up now, which `mode` it runs in, and under which conditions.
 
-    `prepared_s` is how long what is prepared lives at most; None: until somebody ends it. Without `is_protected` rows
-    may double, as with no pipeline of ours: for comparisons.
+    `prepared_s` is how long what is prepared lives at most; None: until somebody ends it.
     """
 
     mode: str
@@ -78,7 +78,6 @@ class Guarantee:
     atomic_epoch: bool
     conditions: tuple[str, ...] = ()
     prepared_s: float | None = None
-    is_protected: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +152,8 @@ class Decided:
     record: EpochRecord
 
     def __post_init__(self) -> None:
-        assert self.record.state in (EpochState.DECIDED, EpochState.COMPLETE), self.record.state
+        state = self.record.state
+        require(state in (EpochState.DECIDED, EpochState.COMPLETE), f"an epoch that is {state.value} is not decided")
 
     def of(self, sink: str) -> tuple[Committable, ...]:
         """What the manifest names of one sink."""

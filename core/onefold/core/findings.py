@@ -7,8 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
+from onefold.core.checks import require
 from onefold.core.contract import Committable, Guarantee
-from onefold.core.invariants import AtomicEpoch, FencedNeverDecides, NoDuplicate, ResolveOnce
+from onefold.core.invariants import AtomicEpoch
 
 __all__ = ["Examined", "Finding", "Held", "Holding", "Level", "not_promised"]
 
@@ -28,7 +29,7 @@ class Finding:
     breaks: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        assert self.level is Level.PROBLEM or not self.breaks, self
+        require(self.level is Level.PROBLEM or not self.breaks, f"only a problem breaks an invariant ({self.says})")
 
 
 @runtime_checkable
@@ -61,10 +62,4 @@ class Holding(Protocol):
 
 def not_promised(guarantee: Guarantee) -> dict[str, str]:
     """The named invariants that a sink with this guarantee does not give, and why. It gives all others."""
-    found: dict[str, str] = {}
-    if not guarantee.is_protected:
-        names = (NoDuplicate.name, ResolveOnce.name, FencedNeverDecides.name)
-        found |= dict.fromkeys(names, "it runs without protection: every task commits for itself")
-    if not guarantee.atomic_epoch:
-        found[AtomicEpoch.name] = "readers may see an epoch part by part"
-    return found
+    return {} if guarantee.atomic_epoch else {AtomicEpoch.name: "readers may see an epoch part by part"}

@@ -23,7 +23,7 @@ import psycopg.conninfo
 
 from onefold.clients.postgres import errors
 from onefold.core.errors import ConfigError, OnefoldError, Retriable
-from onefold.core.sql import libpq, postgres_trust
+from onefold.core.sql import postgres_errors, postgres_trust
 
 __all__ = [
     "Connection",
@@ -110,8 +110,13 @@ def _parameters(url: str) -> dict[str, Any]:
         ) from None
 
 
-def conninfo(url: str, pipeline: str, connect_timeout_s: int, role: str | None = None) -> str:
-    """`url` with what a long-running client needs; what `url` itself says wins, except over `role` and the encoding."""
+def conninfo(
+    url: str, pipeline: str, connect_timeout_s: int, role: str | None = None, *, is_writer: bool = True
+) -> str:
+    """`url` with what a long-running client needs; what `url` itself says wins, except over `role` and the encoding.
+
+    A writer is not content with a standby.
+    """
     name = f"onefold {pipeline}".encode()[:_APPLICATION_NAME_BYTES_MAX].decode(errors="ignore")
     defaults = {
         "connect_timeout": connect_timeout_s,
@@ -121,7 +126,7 @@ def conninfo(url: str, pipeline: str, connect_timeout_s: int, role: str | None =
         "keepalives_interval": 10,
         "keepalives_count": 3,
         "tcp_user_timeout": 60_000,  # ms that sent bytes may stay unacknowledged
-        **_WRITABLE,
+        **(_WRITABLE if is_writer else {}),
     }
     return psycopg.conninfo.make_conninfo(**{**defaults, **_as_role(_parameters(url), role), **_AS_ARROW})
 
@@ -181,7 +186,7 @@ def _connect(info: str) -> Session:
     except psycopg.Error as error:
         if connection is not None:
             connection.close()
-        raise errors.of_connecting(error, parameters) from None
+        raise errors.of_connecting(error, parameters, "sink") from None
 
 
 def _check_role(connection: Connection, role: str) -> None:
@@ -261,7 +266,7 @@ def transaction_settings(lock_timeout_s: float) -> str:
         f"SET LOCAL lock_timeout = {int(lock_timeout_s * 1000)};"
         "SELECT set_config('synchronous_commit', 'on', true)"
         " WHERE current_setting('synchronous_commit') <> 'remote_apply';"
-        f"{libpq.LIMITS_LIFTED}"
+        f"{postgres_errors.LIMITS_LIFTED}"
     )
 
 

@@ -1,4 +1,4 @@
-"""Postgres's errors as onefold's: the one place that knows SQLSTATEs (Postgres manual, appendix A)."""
+"""Postgres's errors as onefold's, of psycopg and of ADBC, for source and sink. What a SQLSTATE means is core's."""
 
 from __future__ import annotations
 
@@ -11,17 +11,34 @@ from typing import Any
 import psycopg
 
 from onefold.core.errors import BadRecord, ConfigError, OnefoldError, OutOfResources, Retriable, Terminal
-from onefold.core.sql import libpq
+from onefold.core.sql import postgres_errors
+from onefold.core.sql.meaning import Meaning
 from onefold.core.values.plain import SAID_MAX, plain
 
-__all__ = ["copied_row", "is_refusal", "of_connecting", "said", "translate"]
+__all__ = ["BY_MEANING", "copied_row", "is_refusal", "of_connecting", "refuses_ddl", "said", "sqlstate", "translate"]
 
-_GONE = ("57P01", "57P02", "57P03", "57P04", "57P05", "25P03", "25P04")  # the session ended, or never began
+# What an error with that meaning is, where no more is known; a broken connection means what its user says.
+BY_MEANING: Mapping[Meaning, type[OnefoldError]] = {
+    Meaning.BAD_ROW: BadRecord,
+    Meaning.HOPELESS: ConfigError,
+    Meaning.EXHAUSTED: OutOfResources,
+    Meaning.PASSING: Retriable,
+    Meaning.BROKEN: Retriable,
+    Meaning.UNKNOWN: Terminal,
+}
+_LOCK_TIMEOUT = "55P03"
 _SECRETS = ("password", "sslpassword", "oauth_client_secret")
 
 
-def said(error: psycopg.Error) -> str:
-    """What the server said: message, detail, hint and place, on one line."""
+def sqlstate(error: Exception) -> str:
+    return str(getattr(error, "sqlstate", None) or "")
+
+
+def said(error: Exception) -> str:
+    """What the server said: message, detail, hint and place, on one line, without ADBC's additions."""
+    if not isinstance(error, psycopg.Error):
+        text = str(error).split("\n\nQuery was:")[0].split("ERROR:", 1)[-1].split(". SQLSTATE:")[0]
+        return plain(" ".join(text.split()), SAID_MAX)
     diag = error.diag
     if diag.message_primary is None:
         return plain(" ".join(str(error).split()), SAID_MAX)
@@ -33,8 +50,14 @@ def said(error: psycopg.Error) -> str:
 
 def is_refusal(error: psycopg.Error) -> bool:
     """Whether a row as such was refused: its values or size, a constraint, a trigger."""
-    state = error.sqlstate or ""
-    return libpq.refuses_row(state) and state != "22P03"  # COPY's values are of another type than the column's
+    # 22P03: COPY's values are of another type than the column's.
+    return postgres_errors.refuses_row(sqlstate(error)) and sqlstate(error) != "22P03"
+
+
+def refuses_ddl(error: psycopg.Error) -> bool:
+    """Whether a statement that alters a table was refused as such: that says nothing of the server's health."""
+    state = sqlstate(error)
+    return state[:2] in ("0A", "22", "23", "2B", "42", "55") and state != _LOCK_TIMEOUT
 
 
 def copied_row(error: psycopg.Error) -> int | None:
@@ -43,29 +66,34 @@ def copied_row(error: psycopg.Error) -> int | None:
     return int(found[1]) - 1 if found else None
 
 
-def of_connecting(error: psycopg.Error, parameters: Mapping[str, Any]) -> OnefoldError:
-    """libpq reports a refused connection as text only, without a SQLSTATE."""
+def of_connecting(
+    error: Exception, parameters: Mapping[str, Any], whose: str, fewer: str = "Fewer tasks at once"
+) -> OnefoldError:
+    """libpq reports a refused connection as text only, without a SQLSTATE. `whose` is source or sink, and `fewer` what
+    needs fewer connections."""
     where = f"{parameters.get('host', 'local socket')}:{parameters.get('port', 5432)}"
     if "service" in parameters:
         where = f"what service {parameters['service']!r} says"
-    text = " ".join(str(error).split())
+    text = " ".join(str(error).split()) if isinstance(error, psycopg.Error) else said(error)
     for secret in (os.environ.get("PGPASSWORD"), *(parameters.get(name) for name in _SECRETS)):
         if secret:
             text = text.replace(str(secret), "***")
     who = f"database {parameters.get('dbname')!r} as {parameters.get('user')!r} at {where}"
-    if libpq.is_refusal(text):
-        return ConfigError(f"Postgres refuses {who}: {text}. {_remedy(text, parameters)}")
-    if libpq.is_exhaustion(text):
+    failed = f"no connection to Postgres, {who}: {text}"
+    meaning = postgres_errors.meaning("", text)
+    if meaning is Meaning.HOPELESS:
+        return ConfigError(f"Postgres refuses {who}: {text}. {_remedy(text, parameters, whose)}")
+    if meaning is Meaning.EXHAUSTED:
         return OutOfResources(
-            f"no connection to Postgres, {who}: {text}. Fewer tasks at once, a higher max_connections (needs a "
-            "restart), or a pooler; pg_stat_activity shows who holds them"
+            f"{failed}. {fewer}, a higher max_connections (needs a restart), or a pooler; pg_stat_activity shows who"
+            " holds them"
         )
-    if libpq.is_read_only(text):
-        return Retriable(f"no connection to Postgres, {who}: {text}. {libpq.READ_ONLY}")
-    return Retriable(f"no connection to Postgres, {who}: {text}. Is the server up and within reach?")
+    if meaning is Meaning.PASSING:
+        return Retriable(f"{failed}. {postgres_errors.READ_ONLY}")
+    return Retriable(f"{failed}. Is the server up and within reach?")
 
 
-def _remedy(text: str, parameters: Mapping[str, Any]) -> str:
+def _remedy(text: str, parameters: Mapping[str, Any], whose: str) -> str:
     if "password" in text:
         if parameters.get("password"):
             source = "It came with the URL: give the new one there, and start again"
@@ -85,7 +113,7 @@ def _remedy(text: str, parameters: Mapping[str, Any]) -> str:
         )
     if "SSL" in text or "certificate" in text or "private key" in text:
         return "Mend sslmode, sslrootcert, sslcert or sslkey in the URL, or the server's certificate"
-    return "Mend the sink's URL or the server's settings"
+    return f"Mend the {whose}'s URL or the server's settings"
 
 
 def _is_of_another_width(state: str, text: str) -> bool:
@@ -97,6 +125,16 @@ def _is_of_another_width(state: str, text: str) -> bool:
     )
 
 
+_HINTS = {
+    "53400": "Raise that limit for this role, or lift it",
+    "53100": "The server's disk is full: nothing is lost, and it goes on once there is room",
+    "57014": "Somebody cancelled it, or statement_timeout did, which counts here only where the URL's own options set"
+    " it",
+    "42501": "GRANT that to the role of the sink's URL, or name one that has it as role=...:"
+    " docs/postgres-connections.md says what it needs",
+}
+
+
 def translate(
     error: psycopg.Error,
     doing: str,
@@ -105,17 +143,17 @@ def translate(
     lost: type[OnefoldError] = Retriable,
 ) -> OnefoldError:
     """`doing` says what was tried, for people; `lost` is what a connection that broke meanwhile means there."""
-    state = error.sqlstate or ""
-    text = said(error)
-    broken = connection is not None and connection.closed
+    state, text = sqlstate(error), said(error)
+    meaning = postgres_errors.meaning(state, text)
+    is_broken = connection is not None and connection.closed
     if _is_of_another_width(state, text):
         return Retriable(f"{doing}: {text}. The table was altered since the sink was opened: start the pipeline again")
-    if broken or state.startswith("08") or state in _GONE or not state:
-        if not broken and not state and not isinstance(error, psycopg.OperationalError):
-            return Terminal(f"{doing}: {type(error).__name__}: {text}")
+    if not is_broken and not state and not isinstance(error, psycopg.OperationalError):
+        return Terminal(f"{doing}: {type(error).__name__}: {text}")
+    if is_broken or meaning is Meaning.BROKEN or not state:
         return lost(f"{doing}: the connection to Postgres broke: {text}")
     message = f"{doing}: {text} (SQLSTATE {state})"
-    if state == "55P03":
+    if state == _LOCK_TIMEOUT:
         return Retriable(f"{doing}: waited for a lock for longer than lock_timeout_s. {_holders(connection)}")
     if state == "55000" and "prepared transactions are disabled" in text:
         return ConfigError(f"{message}. Set max_prepared_transactions and restart the server, or delivery='staged'")
@@ -124,36 +162,13 @@ def translate(
             f"{message}. All of the server's slots are taken: {_slots(connection)}. Fewer writers, a higher "
             "max_prepared_transactions (needs a restart), or delivery='staged'"
         )
-    if state == "53400":
-        return ConfigError(f"{message}. Raise that limit for this role, or lift it")
-    if state == "53100":
-        return OutOfResources(
-            f"{message}. The server's disk is full: nothing is lost, and it goes on once there is room"
-        )
-    if state == "57014":
-        return Retriable(
-            f"{message}. Somebody cancelled it, or statement_timeout did, which counts here only where the URL's own "
-            "options set it"
-        )
-    if state == "42501":
-        return ConfigError(
-            f"{message}. GRANT that to the role of the sink's URL, or name one that has it as role=...:"
-            " docs/postgres-connections.md says what it needs"
-        )
-    if state in ("25006", "0A000") and libpq.is_read_only(text):
-        return Retriable(f"{message}. {libpq.READ_ONLY}")
-    if is_refusal(error):
+    if meaning is Meaning.BAD_ROW:
         return BadRecord(
             f"{message}. Postgres refuses a row: mend or filter it before the sink, alter the table, or have such rows"
             " put aside with on_error='dead_letter'"
         )
-    if state[:2] == "53":
-        return OutOfResources(message)
-    if state[:2] in ("40", "55", "57", "58"):
-        return Retriable(message)
-    if state[:2] in ("0A", "28", "2B", "3D", "3F", "42"):
-        return ConfigError(message)
-    return Terminal(message)
+    hint = postgres_errors.READ_ONLY if postgres_errors.is_read_only(text) else _HINTS.get(state)
+    return BY_MEANING[meaning](f"{message}. {hint}" if hint else message)
 
 
 _HOLDERS = """

@@ -110,9 +110,6 @@ def _examined(sink: Sink, look: StoreLook, exposed: Level) -> SinkDiagnosis:
 
     def findings() -> Iterator[Finding]:
         yield from _exposed(sink, exposed)
-        if not promise.is_protected:
-            says = "it runs without protection: rows double with every retry and every replay"
-            yield Finding(Level.PROBLEM, says, tuple(not_promised(promise)))
         if promise.kind is SinkKind.LAST_RESOURCE and look.store_id is not None:
             yield _same_store(sink, look.store_id)
         if isinstance(sink, Examined):

@@ -23,7 +23,6 @@ class Delivery(StrEnum):
     AUTO = "auto"
     TWO_PHASE = "two_phase"
     STAGED = "staged"
-    AT_LEAST_ONCE = "at_least_once"
 
 
 class RowMode(StrEnum):
@@ -51,13 +50,13 @@ def doctor(
     delete_when_null: Annotated[str | None, typer.Option(help="upsert: the column that deletions lack.")] = None,
     role: Annotated[str | None, typer.Option(help="The Postgres sink's role.")] = None,
     sink: Annotated[str | None, typer.Option(help="The Postgres sink's name, if it isn't the table's.")] = None,
-    bookkeeping_schema: Annotated[str, typer.Option(help="The Postgres sink's bookkeeping_schema.")] = "onefold_sinks",
+    ledger: Annotated[str, typer.Option(help="The schema of the Postgres sink's ledger.")] = "onefold_sinks",
     into: kafka_is.Into = None,
     into_servers: kafka_is.Servers = None,
-    into_mode: kafka_is.Mode = None,
+    into_delivery: kafka_is.Delivery = None,
     into_name: kafka_is.Name = None,
     id: kafka_is.Id = "",
-    progress_topic: kafka_is.ProgressTopic = None,
+    into_ledger: kafka_is.Ledger = None,
     transactional_id_prefix: kafka_is.Prefix = None,
     transaction_timeout_s: Annotated[float | None, typer.Option(help="As the Kafka sink has it.")] = None,
     outage_max_s: Annotated[float | None, typer.Option(help="As the Kafka sink has it.")] = None,
@@ -110,17 +109,17 @@ def doctor(
             "delete_when_null": delete_when_null,
             "role": role,
             "name": sink,
-            "bookkeeping_schema": bookkeeping_schema,
+            "ledger": ledger,
         }
         sinks.append(_postgres(postgres, table, rows))
     records = kafka_is.kafka_sink(
         into,
         into_servers or bootstrap_servers,
         setting or [],
-        into_mode=into_mode,
+        into_delivery=into_delivery,
         into_name=into_name,
         id=id,
-        progress_topic=progress_topic,
+        into_ledger=into_ledger,
         transactional_id_prefix=transactional_id_prefix,
         transaction_timeout_s=transaction_timeout_s,
         outage_max_s=outage_max_s,
@@ -183,4 +182,4 @@ def _source(topics: Sequence[str], servers: str | None, settings: Sequence[str])
         return None
     if servers is None:
         raise ConfigError("--topic goes with --bootstrap-servers, the brokers of the source's topics")
-    return KafkaSource(*topics, bootstrap_servers=servers, settings=settings_of(settings))
+    return KafkaSource(topics, bootstrap_servers=servers, client_config=settings_of(settings))

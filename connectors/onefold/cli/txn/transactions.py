@@ -104,8 +104,7 @@ class Transactions:
         """A driver over those of the pipeline's sinks that are in this database, in the role that it needs."""
         if not self._operations.has_tables():
             raise ConfigError(
-                f"there are no onefold tables in schema {self._operations.schema!r}: name the sinks' bookkeeping_schema"
-                " with --bookkeeping-schema"
+                f"there are no onefold tables in schema {self._operations.schema!r}: name the sinks' own with --ledger"
             )
         listed = [t for t in self._operations.prepared() if t.pipeline == pipeline and t.is_here]
         sinks = {sink for name, sink in self._operations.sinks() if name == pipeline}

@@ -50,14 +50,14 @@ def verify(
     key: Annotated[str, typer.Option(help="The columns that name a row, separated by commas.")] = "",
     into: kafka_is.Into = None,
     into_servers: kafka_is.Servers = None,
-    into_mode: kafka_is.Mode = None,
+    into_delivery: kafka_is.Delivery = None,
     into_name: kafka_is.Name = None,
     into_format: Annotated[str | None, typer.Option(help="The Kafka sink's format, if it isn't json.")] = None,
     into_key: Annotated[str, typer.Option(help="The Kafka sink's key.")] = "",
     into_headers: Annotated[str, typer.Option(help="The Kafka sink's headers.")] = "",
     id: kafka_is.Id = "",
     id_header: Annotated[str | None, typer.Option(help="keyed: the header that carries the id.")] = None,
-    progress_topic: kafka_is.ProgressTopic = None,
+    into_ledger: kafka_is.Ledger = None,
     transactional_id_prefix: kafka_is.Prefix = None,
     setting: kafka_is.Setting = None,
     hbase: hbase_is.Servers = None,
@@ -89,14 +89,14 @@ def verify(
     sequence: hbase_is.Sequence = None,
     dense_sequence: hbase_is.DenseSequence = False,
     on_error: Annotated[OnError, typer.Option(help="dead_letter: rows may be dead letters.")] = OnError.FAIL,
-    dead_letters: Annotated[str | None, typer.Option(help="The dead letters' table, if it was named.")] = None,
+    rejects_table: Annotated[str | None, typer.Option(help="The sink's rejects_table, if it was named.")] = None,
     source_position: Annotated[str, typer.Option(help="The sink's source_position, separated by commas.")] = "",
     positions: Annotated[bool, typer.Option(help="The rows have the source's kafka_* columns.")] = False,
     skips_bad_records: Annotated[bool, typer.Option(help="The source has on_error='skip'.")] = False,
     letters: Annotated[
         str | None, typer.Option(help="The pipeline's table of dead letters of its source, in --postgres.")
     ] = None,
-    bookkeeping_schema: Annotated[str, typer.Option(help="The sink's bookkeeping_schema.")] = "onefold_sinks",
+    ledger: Annotated[str, typer.Option(help="The schema of the Postgres sink's ledger.")] = "onefold_sinks",
     hbase_ledger: hbase_is.Ledger = None,
     transport: hbase_is.Transport = None,
     protocol: hbase_is.Protocol = None,
@@ -110,7 +110,7 @@ def verify(
     of_postgres = {
         "delete_when_null": delete_when_null,
         "on_error": on_error.value,
-        "dead_letters": dead_letters,
+        "rejects_table": rejects_table,
         "source_position": comma_separated(source_position),
     }
     versions = {"order": comma_separated(order), "delete_when_true": delete_when_true}
@@ -119,14 +119,14 @@ def verify(
         into,
         into_servers or bootstrap_servers,
         setting or [],
-        into_mode=into_mode,
+        into_delivery=into_delivery,
         into_name=into_name,
         into_format=into_format,
         into_key=into_key,
         into_headers=into_headers,
         id=id,
         id_header=id_header,
-        progress_topic=progress_topic,
+        into_ledger=into_ledger,
         transactional_id_prefix=transactional_id_prefix,
     )
     if of_kafka is not None:
@@ -157,18 +157,18 @@ def verify(
     result = run_verification(
         pipeline=pipeline,
         source=KafkaSource(
-            *comma_separated(topic),
+            comma_separated(topic),
             bootstrap_servers=bootstrap_servers,
             format="json",
             schema=schema,
-            positions=positions,
-            settings=settings_of(setting or []),
+            columns="position" if positions else (),
+            client_config=settings_of(setting or []),
             on_error="dead_letter" if letters is not None else "skip" if skips_bad_records else "fail",
         ),
         sink=of_kafka
         or of_hbase
-        or _postgres(postgres, table, mode, comma_separated(key), bookkeeping_schema, sink, of_postgres | shared),
-        letters=_letters(postgres, letters, bookkeeping_schema),
+        or _postgres(postgres, table, mode, comma_separated(key), ledger, sink, of_postgres | shared),
+        letters=_letters(postgres, letters, ledger),
         key=comma_separated(key),
         select=select or [],
         where=where,
@@ -188,7 +188,7 @@ def _postgres(
     table: str | None,
     mode: Mode | None,
     key: list[str],
-    bookkeeping_schema: str,
+    ledger: str,
     name: str | None,
     settings: Mapping[str, Any],
 ) -> PostgresSink:
@@ -209,19 +209,19 @@ def _postgres(
         name=name,
         mode=mode.value,
         key=key if mode is Mode.UPSERT else (),
-        bookkeeping_schema=bookkeeping_schema,
+        ledger=ledger,
         **settings,
     )
 
 
-def _letters(url: str | None, table: str | None, bookkeeping_schema: str) -> PostgresSink | None:
+def _letters(url: str | None, table: str | None, ledger: str) -> PostgresSink | None:
     from onefold.sinks import PostgresSink
 
     if table is None:
         return None
     if url is None:
         raise ConfigError("--letters goes with --postgres, the database of that table")
-    return PostgresSink(url, table, bookkeeping_schema=bookkeeping_schema)
+    return PostgresSink(url, table, ledger=ledger)
 
 
 def _check_of_hbase(

@@ -277,7 +277,7 @@ def read_dead_letters(spark: SparkSession, pipeline: str, sink: PostgresSink) ->
     if settings.on_error != "dead_letter":
         return None
     names = ("pipeline", "sink", "position", "row")
-    table = PostgresSource(sink.url, str(settings.dead_letters_table), columns=names, snapshot="each")
+    table = PostgresSource(sink.url, str(settings.rejects), columns=names, snapshot="each")
     letters = read_postgres(spark, table, StructType([StructField(name, StringType()) for name in names]))
     mine = letters.where((F.col("pipeline") == pipeline) & (F.col("sink") == sink.name))
     return DeadLetters(mine.select("position", "row"), settings.source_position)

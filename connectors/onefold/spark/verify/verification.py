@@ -148,7 +148,7 @@ def _of_destination(sink: Sink, pipeline: str) -> tuple[LedgerEntry, tuple[Commi
         if ledger is None:
             raise ConfigError(
                 f"sink {sink.name!r} has no ledger for pipeline {pipeline!r}: nothing was written under that name."
-                " Check the pipeline's and the table's name, and the sink's bookkeeping_schema or ledger_table"
+                " Check the pipeline's and the table's name, and the sink's ledger or ledger_table"
             )
         begun = ledger.announced
         if begun is not None and begun.epoch > ledger.epoch:

@@ -53,7 +53,7 @@ def run_demo(settings: DemoSettings, console: Console) -> bool:
             postgres_url=postgres.url,
             checkpoint=(directory / "checkpoint").as_uri(),
             directory=str(directory),
-            deliveries=(settings.delivery if settings.exactly_once else "at_least_once",),
+            deliveries=(settings.delivery,),
             rows_per_batch=max(settings.rows // BATCHES, 1),
             exactly_once=settings.exactly_once,
         )

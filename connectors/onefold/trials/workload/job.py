@@ -18,7 +18,8 @@ from onefold.core.errors import exit_code
 from onefold.core.protocol.epoch import Outcome
 from onefold.spark import Pipeline, register
 from onefold.spark.runtime.writers import run_writers
-from onefold.trials.workload.settings import Job
+from onefold.trials.workload.settings import TABLE, Job
+from onefold.trials.workload.unprotected import UnprotectedSink
 
 TRIGGER = {"availableNow": True}
 
@@ -75,7 +76,7 @@ def _exactly_once(spark: SparkSession, job: Job) -> None:
 def _at_least_once(spark: SparkSession, job: Job) -> None:
     """The same source, transformation and COPY without the protocol, as most pipelines run."""
     register(spark)
-    sink, outcomes = job.table(), Outcomes(job.outcomes)
+    sink, outcomes = UnprotectedSink(job.postgres_url, TABLE), Outcomes(job.outcomes)
     committer = sink.recover(job.pipeline)
 
     def write(df: DataFrame, batch_id: int) -> None:

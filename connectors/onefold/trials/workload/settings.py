@@ -133,7 +133,7 @@ class Job:
             bootstrap_servers=self.bootstrap_servers,
             format="json",
             schema=f"{SCHEMAS[self.mode]}, note string" if self.has_letters_table else SCHEMAS[self.mode],
-            positions=self.has_letters_table or bool(self.into_kafka or self.into_hbase),
+            columns="position" if self.has_letters_table or self.into_kafka or self.into_hbase else (),
             starting_offsets=starting_offsets,
             max_offsets_per_trigger=self.rows_per_batch,
             on_error="dead_letter" if self.has_letters_topic else "fail",
@@ -171,7 +171,7 @@ class Job:
             return orders.selectExpr(*_CELLS[self.into_hbase])
         if not self.shuffled:
             return orders
-        # The ids of mode="keyed" count the records of a partition of the source: these stay together, in their order.
+        # The ids of a keyed topic count the records of a partition of the source: these stay together, in their order.
         together = POSITION_COLUMNS.names[1] if self.into_kafka == "keyed" else "account"
         return orders.repartition(SHUFFLED_TASKS, together)
 
@@ -196,4 +196,4 @@ class Job:
 
     def _topic(self, topic: str, **more: Any) -> KafkaSink:
         mode = self.into_kafka or "transactional"
-        return KafkaSink(topic, bootstrap_servers=self.bootstrap_servers, mode=mode, **more)
+        return KafkaSink(topic, bootstrap_servers=self.bootstrap_servers, delivery=mode, **more)

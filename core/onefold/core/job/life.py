@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import ClassVar
 
+from onefold.core.checks import present
 from onefold.core.errors import Fenced, InDoubt, OnefoldError
 from onefold.core.protocol.asking import Protocol, insist
 from onefold.core.protocol.effects import EpochRequest, ReadStore, StoreFacts
@@ -45,8 +46,8 @@ class Life:
 
     def sweep(self) -> Protocol[int]:
         """Remove what earlier lives prepared and no manifest names. Returns how much that was."""
-        assert self.started is not None, "no sweep without a start"
-        removed = yield from sweep(self.started.generation, self.sinks)
+        started = present(self.started, "no sweep without a start")
+        removed = yield from sweep(started.generation, self.sinks)
         self.is_swept = True
         return removed
 
@@ -55,15 +56,15 @@ class Life:
 
         After an epoch that ended in doubt the next call takes over anew: no decision of the old generation lands then.
         """
-        assert self.started is not None, "no epoch without a start"
+        started = present(self.started, "no epoch without a start")
         if self._is_in_doubt:
             facts: StoreFacts = yield from insist(ReadStore())
-            fenced = taken_over(self.started, facts, InDoubt("the last epoch's decision went unanswered"))
+            fenced = taken_over(started, facts, InDoubt("the last epoch's decision went unanswered"))
             if fenced is not None:
                 raise fenced
-            yield from self.start(None)
+            started = yield from self.start(None)
         try:
-            return (yield from epoch(self.started.generation, self.started.store_id, request, runs_max))
+            return (yield from epoch(started.generation, started.store_id, request, runs_max))
         except InDoubt:
             self._is_in_doubt = True
             raise

@@ -33,6 +33,7 @@ from onefold.core.errors import ConfigError, Fenced, OnefoldError
 from onefold.core.job.life import Life, taken_over
 from onefold.core.positions import Range
 from onefold.core.protocol.asking import Protocol
+from onefold.core.protocol.committer_kinds import last_resource
 from onefold.core.protocol.coordinator import Coordinator
 from onefold.core.protocol.effects import EpochRequest, Pause, StoreFacts
 from onefold.core.protocol.epoch import Initial, Outcome, Started
@@ -221,8 +222,7 @@ class Session:
             )
         self._driver.last_resource = merging[0] if merging else None
         if merging:
-            committer = self._driver.committers[merging[0]]
-            assert isinstance(committer, LastResource)
+            committer = last_resource(self._driver.committers[merging[0]])
             if not self.patience.insist(partial(self._is_shared, committer), "looking for the checkpoint store"):
                 raise ConfigError(
                     f"sink {merging[0]!r} merges inside the decision's own transaction, so the checkpoint store must be"

@@ -6,7 +6,6 @@ out of each other's way, and what an error means.
 
 from __future__ import annotations
 
-import enum
 import math
 import warnings
 from abc import ABC, abstractmethod
@@ -19,21 +18,12 @@ import sqlalchemy as sa
 from sqlalchemy.exc import DataError, DBAPIError, ProgrammingError, SQLAlchemyError
 
 from onefold.core.errors import ConfigError
-from onefold.core.sql import libpq, mariadb_trust, postgres_trust, sqlite_trust
+from onefold.core.sql import mariadb_trust, postgres_errors, postgres_trust, sqlite_trust
+from onefold.core.sql.meaning import Meaning
 
-__all__ = ["Backend", "Meaning", "backend_of", "reason", "url_of"]
+__all__ = ["Backend", "backend_of", "reason", "url_of"]
 
 IDLE_S_MAX = 3600
-
-
-class Meaning(enum.Enum):
-    """What an error says of the transaction it came in."""
-
-    BAD_ROW = "a row was refused"
-    HOPELESS = "waiting can't cure it: a setting, a permission, a name"
-    EXHAUSTED = "the server has no connection, slot or disk to spare"
-    PASSING = "it may go away"
-    BROKEN = "the connection broke, or the server went away in the middle"
 
 
 class Backend(ABC):
@@ -114,12 +104,6 @@ class SqliteBackend(Backend):
 class PostgresBackend(Backend):
     name, driver = "Postgres", "psycopg"
 
-    # A COMMIT answered with these broke off in the middle (connection lost, server going down, or Postgres's own
-    # "completion unknown"); with any other it has rolled back, as for a deferred constraint.
-    _BROKEN = ("08", "57P", "40003")
-    _HOPELESS = ("0A", "28", "2B", "3D", "3F", "42")
-    _EXHAUSTED = "53"
-
     def engine(self, url: sa.URL, lock_timeout_s: float, application: str) -> sa.Engine:
         defaults: dict[str, Any] = {
             "application_name": application,
@@ -167,14 +151,14 @@ class PostgresBackend(Backend):
         }
         chosen = "".join(f", set_config('{name}', '{value}', true)" for name, value in settings.items())
         durable = "CASE current_setting('synchronous_commit') WHEN 'remote_apply' THEN 'remote_apply' ELSE 'on' END"
-        return f"SELECT set_config('synchronous_commit', {durable}, true){chosen}, ({libpq.LIMITS_LIFTED})"
+        return f"SELECT set_config('synchronous_commit', {durable}, true){chosen}, ({postgres_errors.LIMITS_LIFTED})"
 
     def let_idle(self, connection: sa.Connection) -> None:
         idle_ms = str(IDLE_S_MAX * 1000)
         connection.execute(sa.select(sa.func.set_config("idle_in_transaction_session_timeout", idle_ms, sa.true())))
 
     def hint(self, error: SQLAlchemyError) -> str:
-        return f". {libpq.READ_ONLY}" if libpq.is_read_only(reason(error)) else ""
+        return f". {postgres_errors.READ_ONLY}" if postgres_errors.is_read_only(reason(error)) else ""
 
     def lock_creation(self, connection: sa.Connection) -> None:
         """Two that create the same table would collide in the catalogue: as they may here, and then wait."""
@@ -185,24 +169,18 @@ class PostgresBackend(Backend):
                 with connection.begin_nested():
                     ask("CREATE TABLE IF NOT EXISTS onefold_locks (name text PRIMARY KEY)", ())
             except DBAPIError as error:
-                if getattr(error.orig, "sqlstate", None) not in ("23505", "42P07"):
+                if not postgres_errors.is_there_already(getattr(error.orig, "sqlstate", None)):
                     raise
         postgres_trust.check_ours(ask, ["onefold_locks"])
         postgres_trust.take_turn(ask, "onefold_locks", "tables")
 
     def meaning(self, error: SQLAlchemyError) -> Meaning:
         state = str(getattr(getattr(error, "orig", None), "sqlstate", None) or "")
-        if libpq.refuses_row(state) or (not state and isinstance(error, DataError)):
+        if not state and isinstance(error, DataError):
             return Meaning.BAD_ROW
-        said = reason(error)
-        if state.startswith(self._EXHAUSTED) or (not state and libpq.is_exhaustion(said)):
-            return Meaning.EXHAUSTED
-        if libpq.is_read_only(said):
-            return Meaning.PASSING  # until the primary is found
-        hopeless = state.startswith(self._HOPELESS) or isinstance(error, ProgrammingError)
-        if hopeless or (not state and libpq.is_refusal(said)):
+        if isinstance(error, ProgrammingError) and not postgres_errors.refuses_row(state):
             return Meaning.HOPELESS
-        return Meaning.BROKEN if not state or state.startswith(self._BROKEN) else Meaning.PASSING
+        return postgres_errors.meaning(state, reason(error))
 
 
 class MariaDbBackend(Backend):

@@ -11,7 +11,8 @@ import sqlalchemy as sa
 from sqlalchemy.exc import ArgumentError, CompileError, IdentifierError, MultipleResultsFound, SQLAlchemyError
 
 from onefold.core.errors import BadRecord, ConfigError, InDoubt, OnefoldError, OutOfResources, Retriable
-from onefold.core.sql.backends import Meaning, backend_of, reason, url_of
+from onefold.core.sql.backends import backend_of, reason, url_of
+from onefold.core.sql.meaning import Meaning
 
 __all__ = ["Database"]
 
@@ -102,5 +103,5 @@ class Database:
                 )
             case Meaning.EXHAUSTED:
                 return OutOfResources(said)
-            case Meaning.PASSING | Meaning.BROKEN:
+            case Meaning.PASSING | Meaning.BROKEN | Meaning.UNKNOWN:
                 return Retriable(said)

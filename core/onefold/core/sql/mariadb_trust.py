@@ -13,9 +13,15 @@ from typing import Any
 import sqlalchemy as sa
 
 from onefold.core.errors import ConfigError
-from onefold.core.store.tables import MARIADB_OPTIONS
 
-__all__ = ["check_ours", "turn"]
+__all__ = ["MARIADB_OPTIONS", "check_ours", "turn"]
+
+# Transactional, and names that differ in case or accents are different names, whatever the server's defaults are.
+MARIADB_OPTIONS: dict[str, Any] = {
+    f"{dialect}_{option}": value
+    for dialect in ("mysql", "mariadb")
+    for option, value in {"engine": "InnoDB", "charset": "utf8mb4", "collate": "utf8mb4_bin"}.items()
+}
 
 # The names that onefold makes, as a regular expression of MariaDB's.
 _OURS = "^onefold_(store|pipelines|epochs|runs|settled|turns|sql_[a-z]+|(stage|deleted)_[0-9a-f]{32})$"

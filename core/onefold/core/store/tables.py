@@ -7,16 +7,15 @@ so a migration only adds, and what it adds may be left out of an INSERT. The old
 from __future__ import annotations
 
 import uuid
-from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import mysql
 
 from onefold.core.errors import ConfigError
+from onefold.core.sql.mariadb_trust import MARIADB_OPTIONS
 from onefold.core.sql.postgres_trust import check_place, check_tables
 
 __all__ = [
-    "MARIADB_OPTIONS",
     "SCHEMA_VERSION",
     "LongText",
     "epochs",
@@ -34,12 +33,6 @@ MIGRATIONS = {
 }
 SCHEMA_VERSION = max(MIGRATIONS)
 LongText = sa.Text().with_variant(mysql.LONGTEXT(), "mysql", "mariadb")  # TEXT ends at 64 KB there
-# Transactional, and names that differ in case or accents are different names, whatever the server's defaults are.
-MARIADB_OPTIONS: dict[str, Any] = {
-    f"{dialect}_{option}": value
-    for dialect in ("mysql", "mariadb")
-    for option, value in {"engine": "InnoDB", "charset": "utf8mb4", "collate": "utf8mb4_bin"}.items()
-}
 metadata = sa.MetaData()
 
 store_info = sa.Table(

@@ -196,7 +196,7 @@ def _parts(array: pa.Array) -> list[bytes | None]:
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind):
         return _bytes(array)
     if _has_parts(kind):
-        return _bytes(pc.if_else(array.is_valid(), json_encoder.texts(array), None))
+        return _bytes(json_encoder.nullable_texts(array))
     return _bytes(json_encoder.plain_texts(array))
 
 

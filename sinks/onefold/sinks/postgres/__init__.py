@@ -10,7 +10,7 @@ commit/        driver: verify, commit, abort, leftovers, merge
 rejects/       rows that Postgres refuses: bisected, and kept
 ledger/        ledger, parts and staged attempts: the tables that onefold keeps in the destination
 admin.py       an operator's view of a database; doctor.py: what the guarantee rests on
-naming.py      names of transactions, stages and attempts; quoting
+naming.py      names of transactions, stages and attempts
 """
 
 from onefold.sinks.postgres.sink import PostgresSink

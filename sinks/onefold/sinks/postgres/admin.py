@@ -14,11 +14,12 @@ from datetime import datetime
 import psycopg.conninfo
 
 from onefold.clients.postgres import connection as pool
+from onefold.clients.postgres.quoting import identifier
 from onefold.core.errors import ConfigError
 from onefold.sinks.postgres.commit.committer import PostgresCommitter
 from onefold.sinks.postgres.ledger import migrations, pruning
 from onefold.sinks.postgres.ledger.pruning import SinkState
-from onefold.sinks.postgres.naming import BOOKKEEPING, Gid, Table, gid_prefix, identifier, names_in
+from onefold.sinks.postgres.naming import BOOKKEEPING, Gid, Table, gid_prefix, names_in
 from onefold.sinks.postgres.plan import Settings
 
 __all__ = ["Operations", "Prepared"]
@@ -44,7 +45,7 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True)
 class Operations:
-    """`url` is what libpq takes; `schema` is the sinks' `bookkeeping_schema`."""
+    """`url` is what libpq takes; `schema` is the sinks' `ledger`."""
 
     url: str = field(repr=False)  # it may hold a password
     schema: str = BOOKKEEPING
@@ -152,7 +153,7 @@ class Operations:
             delivery=None,
             lock_timeout_s=10,
             connect_timeout_s=10,
-            bookkeeping_schema=self.schema,
+            ledger=self.schema,
             role=role,
         )
 

@@ -1,4 +1,4 @@
-"""Names that both sides of a crash can read: prepared transactions, stages, attempts; and SQL quoting."""
+"""Names that both sides of a crash can read: prepared transactions, stages, attempts."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import uuid
 from dataclasses import dataclass
 from urllib.parse import unquote
 
+from onefold.clients.postgres.quoting import identifier
+from onefold.core.checks import require
 from onefold.core.errors import ConfigError
 from onefold.sinks.naming import part
 
@@ -15,35 +17,13 @@ __all__ = [
     "BOOKKEEPING",
     "Gid",
     "Table",
-    "attempt_number",
     "gid_prefix",
-    "identifier",
-    "literal",
     "names_in",
     "stage_name",
 ]
 
 BOOKKEEPING = "onefold_sinks"  # the schema, where the user names no other
-NAME_BYTES_MAX = 63
 GID_BYTES_MAX = 199  # Postgres: "must be less than 200 bytes long"
-
-
-def identifier(name: str) -> str:
-    """`name` as a quoted SQL identifier."""
-    if not name or "\0" in name:
-        raise ConfigError(f"{name!r} cannot be the name of a table or column in Postgres")
-    if len(name.encode()) > NAME_BYTES_MAX:
-        raise ConfigError(
-            f"{name!r} has {len(name.encode())} bytes, and Postgres cuts names after {NAME_BYTES_MAX}: shorten it"
-        )
-    return '"' + name.replace('"', '""') + '"'
-
-
-def literal(text: str) -> str:
-    """`text` as an SQL string, for the statements that take no parameters (COMMIT PREPARED)."""
-    assert "\0" not in text
-    assert "\\" not in text, text
-    return "'" + text.replace("'", "''") + "'"
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +94,7 @@ class Gid:
 
     def __str__(self) -> str:
         text = f"{self.prefix}{self.generation}/{self.epoch}/{self.attempt.hex}"
-        assert len(text.encode()) <= GID_BYTES_MAX, text
+        require(len(text.encode()) <= GID_BYTES_MAX, f"a transaction's name that is too long: {text}")
         return text
 
     @classmethod
@@ -147,8 +127,3 @@ def names_in(prefix: str) -> tuple[str, str] | None:
 def stage_name(pipeline: str, sink: str) -> str:
     """What the names of the stage tables of one sink of one pipeline start with, and no others'."""
     return "onefold_stage_" + hashlib.sha256(gid_prefix(pipeline, sink).encode()).hexdigest()[:32]
-
-
-def attempt_number(attempt: uuid.UUID) -> int:
-    """An attempt as a bigint that is never negative: the stage's rows carry it, and 8 bytes are half of 16."""
-    return attempt.int & (2**63 - 1)

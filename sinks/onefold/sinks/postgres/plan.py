@@ -7,12 +7,13 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from onefold.clients.postgres import connection
+from onefold.clients.postgres.quoting import identifier
 from onefold.core.errors import ConfigError
 from onefold.sinks.postgres.ledger.bookkeeping import Bookkeeping
-from onefold.sinks.postgres.merge.upsert import Changes
-from onefold.sinks.postgres.naming import Table, identifier
+from onefold.sinks.postgres.naming import Table
 from onefold.sinks.postgres.schema.target import Target
 from onefold.sinks.postgres.schema.types import Column
+from onefold.sinks.staged.upsert import Changes
 
 __all__ = ["ATTEMPT", "DELETED", "Delivery", "OnError", "Plan", "Settings", "choose", "slots", "stage_sql"]
 
@@ -27,7 +28,6 @@ OnError = Literal["fail", "dead_letter"]
 class Delivery(enum.Enum):
     TWO_PHASE = "two_phase"
     STAGED = "staged"
-    AT_LEAST_ONCE = "at_least_once"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +40,11 @@ class Settings:
     delivery: Delivery | None  # None: auto
     lock_timeout_s: float
     connect_timeout_s: int
-    bookkeeping_schema: str
+    ledger: str
     changes: Changes | None = None  # None: rows are appended
     on_error: OnError = "fail"
-    dead_letters: Table | None = None  # None: the table of that name in the bookkeeping schema
-    dead_letters_max: int = 1000
+    rejects_table: Table | None = None  # None: onefold_dead_letters beside the ledger
+    rejects_max: int = 1000
     source_position: tuple[str, ...] = ()
     evolve: bool = False
     role: str | None = None
@@ -53,11 +53,11 @@ class Settings:
         return connection.conninfo(self.url, pipeline, self.connect_timeout_s, self.role)
 
     @property
-    def dead_letters_table(self) -> Table:
-        return self.dead_letters or Table(self.bookkeeping_schema, "onefold_dead_letters")
+    def rejects(self) -> Table:
+        return self.rejects_table or Table(self.ledger, "onefold_dead_letters")
 
     def bookkeeping(self, pipeline: str) -> Bookkeeping:
-        return Bookkeeping(self.bookkeeping_schema, pipeline, self.name)
+        return Bookkeeping(self.ledger, pipeline, self.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class Plan:
     names: tuple[str, ...]  # all columns that the rows have
     changes: Changes | None = None
     tombstones: str | None = None  # where deletions are remembered
-    dead_letters: str | None = None  # None: a row that is refused stops the pipeline
+    rejects: str | None = None  # None: a row that is refused stops the pipeline
     position: tuple[Column, ...] = ()  # what says in a dead letter where the row came from
 
     @property
@@ -129,11 +129,6 @@ def choose(
                 f"delivery='two_phase' does not suit table {target.table if target else ''} ({', '.join(blockers)}): "
                 "the prepared transactions of sibling tasks would wait for one another; use delivery='staged'"
             )
-    if wanted is Delivery.AT_LEAST_ONCE:
-        if changes is not None:
-            raise ConfigError("mode='upsert' is exactly-once only: use delivery='staged', 'two_phase' or 'auto'")
-        if target is not None and not target.takes_copy:
-            raise ConfigError(f"{target.table} is a view, which COPY does not fill: use delivery='staged'")
     if wanted is not None:
         return wanted, "as set"
     if slots_max == 0:

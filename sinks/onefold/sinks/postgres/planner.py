@@ -7,16 +7,17 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from onefold.clients.postgres.connection import Connection
+from onefold.clients.postgres.quoting import identifier
 from onefold.core.errors import ConfigError, SchemaMismatch
 from onefold.sinks.postgres.merge import staging, tombstones
-from onefold.sinks.postgres.merge.upsert import Changes
-from onefold.sinks.postgres.naming import identifier, stage_name
+from onefold.sinks.postgres.naming import stage_name
 from onefold.sinks.postgres.plan import Delivery, Plan, Settings, choose, slots, stage_sql
 from onefold.sinks.postgres.rejects import dead_letters
 from onefold.sinks.postgres.schema import evolution, target
 from onefold.sinks.postgres.schema.comparison import columns_of
 from onefold.sinks.postgres.schema.target import Target
 from onefold.sinks.postgres.schema.types import Column, own
+from onefold.sinks.staged.upsert import Changes
 
 __all__ = ["resolve"]
 
@@ -43,7 +44,7 @@ def resolve(connection: Connection, settings: Settings, pipeline: str, schema: p
         if changes.deletes:
             tombs = tombstones.create(connection, books.schema, found, changes)
     if settings.on_error == "dead_letter":
-        letters = dead_letters.create(connection, settings.dead_letters_table)
+        letters = dead_letters.create(connection, settings.rejects)
     stage = stage_name(pipeline, settings.name)
     is_staged = delivery is Delivery.STAGED or changes is not None
     plan = Plan(
@@ -59,7 +60,7 @@ def resolve(connection: Connection, settings: Settings, pipeline: str, schema: p
         names=tuple(schema.names),
         changes=changes,
         tombstones=tombs,
-        dead_letters=letters,
+        rejects=letters,
         position=_position(schema, settings.source_position),
     )
     return staging.create(connection, books, plan) if is_staged else plan

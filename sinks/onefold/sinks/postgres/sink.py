@@ -17,11 +17,11 @@ from onefold.sinks.columns import names_of
 from onefold.sinks.postgres import doctor, planner
 from onefold.sinks.postgres import plan as plans
 from onefold.sinks.postgres.commit.committer import PostgresCommitter
-from onefold.sinks.postgres.merge.upsert import DELETES_KEPT_S, Changes
 from onefold.sinks.postgres.naming import BOOKKEEPING, Table
 from onefold.sinks.postgres.plan import Delivery, OnError, Plan, Settings
 from onefold.sinks.postgres.schema import target as targets
 from onefold.sinks.postgres.writer import PostgresWriter
+from onefold.sinks.staged.upsert import DELETES_KEPT_S, Changes
 
 __all__ = ["PostgresSink"]
 
@@ -37,8 +37,7 @@ class PostgresSink:
     - `staged`: every task fills a stage, the driver moves an epoch's rows in one transaction, which is also the
       decision; the checkpoint store then has to live in this database (`store_url`);
     - `auto`: `two_phase` if the server and the table allow it and rows are appended, else `staged`;
-      `delivery_reason` says why;
-    - `at_least_once`: every task commits for itself. No protection, for comparisons.
+      `delivery_reason` says why.
 
     `mode="upsert"` needs `key`, the columns that name a row (the table has a unique index on exactly them), and
     `order`, the columns that say which version is newer, compared from left to right. The newest version of a row
@@ -48,8 +47,8 @@ class PostgresSink:
     newer, and keeps older versions out for `deletes_kept_s`. The column of `delete_when_true` is not written.
 
     `on_error="dead_letter"` puts rows that Postgres refuses (a constraint, a range, NUL in a text) into the table
-    `dead_letters`, in the same epoch, with the reason and the columns named as `source_position`; these are written
-    into the table only where it has them too. More than `dead_letters_max` such rows, in an epoch that is staged or in
+    `rejects_table`, in the same epoch, with the reason and the columns named as `source_position`; these are written
+    into the table only where it has them too. More than `rejects_max` such rows, in an epoch that is staged or in
     a task that is not, stop the pipeline, as the first one does with `on_error="fail"`.
 
     With `evolve`, `open` alters the table where the rows have new or wider columns: docs/postgres-targets.md.
@@ -57,7 +56,7 @@ class PostgresSink:
     `role` is the role that every session works as (SET ROLE): the owner of the tables and of prepared work, whoever
     logs in. The login role must be a member of it.
 
-    The ledger and what else onefold keeps here live in the schema `bookkeeping_schema`, created if it is missing.
+    The ledger and what else onefold keeps here live in the schema `ledger`, created if it is missing.
     Raises ConfigError for settings that make no sense.
     """
 
@@ -75,12 +74,12 @@ class PostgresSink:
         delete_when_null: str | None = None,
         deletes_kept_s: float = DELETES_KEPT_S,
         on_error: OnError = "fail",
-        dead_letters: str | None = None,
-        dead_letters_max: int = 1000,
+        rejects_table: str | None = None,
+        rejects_max: int = 1000,
         source_position: str | Sequence[str] = (),
         lock_timeout_s: float = 30,
         connect_timeout_s: int = 10,
-        bookkeeping_schema: str = BOOKKEEPING,
+        ledger: str = BOOKKEEPING,
         evolve: bool = False,
         role: str | None = None,
     ) -> None:
@@ -95,10 +94,10 @@ class PostgresSink:
             raise ConfigError("key, order, delete_when_true and delete_when_null go with mode='upsert'")
         if on_error not in ("fail", "dead_letter"):
             raise ConfigError(f"on_error={on_error!r} must be fail or dead_letter")
-        if on_error == "fail" and (dead_letters is not None or source_position):
-            raise ConfigError("dead_letters and source_position go with on_error='dead_letter'")
-        if dead_letters_max < 0:
-            raise ConfigError("dead_letters_max is how many rows may be put aside: 0 or more")
+        if on_error == "fail" and (rejects_table is not None or source_position):
+            raise ConfigError("rejects_table and source_position go with on_error='dead_letter'")
+        if rejects_max < 0:
+            raise ConfigError("rejects_max is how many rows may be put aside: 0 or more")
         changes = None
         if mode == "upsert":
             changes = Changes(names_of(key), names_of(order), delete_when_true, delete_when_null, deletes_kept_s)
@@ -109,12 +108,12 @@ class PostgresSink:
             delivery=None if delivery == "auto" else Delivery(delivery),
             lock_timeout_s=lock_timeout_s,
             connect_timeout_s=connect_timeout_s,
-            bookkeeping_schema=bookkeeping_schema,
+            ledger=ledger,
             role=role,
             changes=changes,
             on_error=on_error,
-            dead_letters=Table.parse(dead_letters) if dead_letters is not None else None,
-            dead_letters_max=dead_letters_max,
+            rejects_table=Table.parse(rejects_table) if rejects_table is not None else None,
+            rejects_max=rejects_max,
             source_position=names_of(source_position),
             evolve=evolve,
         )
@@ -167,18 +166,14 @@ class PostgresSink:
         promise, changes = _GUARANTEES[delivery], self._settings.changes
         if changes is None:
             return promise
-        order = ", ".join(changes.order)
-        more = [f"versions of one row differ in {order}: of two that do not, the first stays"]
-        if changes.deletes:
-            more.append(
-                f"no version comes {changes.deletes_kept_s:g} s later than a newer deletion: it would be a row again"
+        conditions = (*promise.conditions, *changes.conditions)
+        if changes.deletes and delivery is Delivery.TWO_PHASE:
+            alone = (
+                "no other pipeline writes versions into the table: what is prepared at once, a deletion here and an"
+                " older version there, would both take effect"
             )
-            if delivery is Delivery.TWO_PHASE:
-                more.append(
-                    "no other pipeline writes versions into the table: what is prepared at once, a deletion here and an"
-                    " older version there, would both take effect"
-                )
-        return replace(promise, conditions=(*promise.conditions, *more))
+            conditions = (*conditions, alone)
+        return replace(promise, conditions=conditions)
 
     def examine(self, pipeline: str, deciding_s: float | None) -> Iterator[Finding]:  # noqa: ARG002
         return doctor.examine(self._settings, pipeline)
@@ -237,12 +232,5 @@ _GUARANTEES = {
     ),
     Delivery.STAGED: Guarantee(
         "staged", SinkKind.LAST_RESOURCE, True, (_DURABLE, "the checkpoint store lives in the same database")
-    ),
-    Delivery.AT_LEAST_ONCE: Guarantee(
-        "at_least_once",
-        SinkKind.TWO_PHASE,
-        False,
-        ("NO protection: every task commits for itself, a retry or replay doubles rows, and abort undoes nothing",),
-        is_protected=False,
     ),
 }

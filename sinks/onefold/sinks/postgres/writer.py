@@ -7,18 +7,21 @@ import pyarrow as pa
 
 from onefold.clients.postgres import connection as pool
 from onefold.clients.postgres import errors
+from onefold.clients.postgres.quoting import literal
+from onefold.core.checks import present, require
 from onefold.core.contract import Committable, SinkKind, TaskId
 from onefold.core.errors import BadRecord, OnefoldError, Retriable, SchemaMismatch
 from onefold.core.failpoints import failpoint
 from onefold.sinks.postgres.copy.encoding import Encoding
 from onefold.sinks.postgres.copy.loading import BisectingLoad, Load, StreamingLoad
 from onefold.sinks.postgres.merge.merge import merge_attempts
-from onefold.sinks.postgres.naming import Gid, attempt_number, gid_prefix, literal
+from onefold.sinks.postgres.naming import Gid, gid_prefix
 from onefold.sinks.postgres.plan import ATTEMPT, Delivery, Plan, Settings
 from onefold.sinks.postgres.rejects import dead_letters
 from onefold.sinks.postgres.rejects.bisect_rejects import TooManyRefused
 from onefold.sinks.postgres.rejects.dead_letters import DeadLetter, Origin
 from onefold.sinks.postgres.schema.target import types
+from onefold.sinks.staged.attempts import attempt_number, handle
 
 __all__ = ["PostgresWriter"]
 
@@ -27,7 +30,7 @@ class PostgresWriter:
     """One attempt of one task. Connects when the first row arrives; an empty task never does."""
 
     def __init__(self, settings: Settings, plan: Plan, task: TaskId) -> None:
-        assert task.pipeline == plan.pipeline, (task.pipeline, plan.pipeline)
+        require(task.pipeline == plan.pipeline, f"a task of pipeline {task.pipeline!r} and a plan of {plan.pipeline!r}")
         self._settings, self._plan, self._task = settings, plan, task
         self._books = settings.bookkeeping(task.pipeline)
         self._conninfo = settings.conninfo(task.pipeline)
@@ -38,7 +41,7 @@ class PostgresWriter:
         self._is_over = False
 
     def write(self, batch: pa.RecordBatch) -> None:
-        assert not self._is_over, "a writer takes no rows after prepare or abort"
+        require(not self._is_over, "a writer takes no rows after prepare or abort")
         if batch.num_rows == 0:
             return
         try:
@@ -50,7 +53,7 @@ class PostgresWriter:
             raise self._failed(error, "writing rows") from error
 
     def prepare(self) -> Committable | None:
-        assert not self._is_over, "a writer prepares once"
+        require(not self._is_over, "a writer prepares once")
         if self._connection is None or self._load is None:
             self._is_over = True
             return None
@@ -91,10 +94,10 @@ class PostgresWriter:
         connection = self._connection = pool.take(self._conninfo)
         connection.begin(self._settings.lock_timeout_s)
         self._check_types(connection)
-        if self._plan.dead_letters is None:
+        if self._plan.rejects is None:
             return StreamingLoad(connection, self._encoding)
         position = tuple(column.name for column in self._plan.position)
-        return BisectingLoad(connection, self._encoding, position, self._settings.dead_letters_max)
+        return BisectingLoad(connection, self._encoding, position, self._settings.rejects_max)
 
     def _check_types(self, connection: pool.Connection) -> None:
         """COPY takes bytes for whatever type the column has by now: of the same width, it would take them in silence.
@@ -129,17 +132,14 @@ class PostgresWriter:
             )
             dead_letters.stage(connection, books, self._plan.stage, self._attempt, dead)
             connection.execute("COMMIT")
-            return f"{self._plan.stage}/{self._attempt}"
+            return handle(self._plan.stage, self._attempt)
         if self._plan.stage_table is not None:
             dead += self._merge_own(connection, len(dead))
         if dead:
-            assert self._plan.dead_letters is not None
+            table = present(self._plan.rejects, "rejected rows without a table for them")
             origin = Origin(books.pipeline, books.sink, task.epoch, task.generation, task.timestamp_ms)
-            dead_letters.insert(connection, self._plan.dead_letters, origin, dead)
-        if self._plan.delivery is Delivery.AT_LEAST_ONCE:
-            connection.execute("COMMIT")
-            return f"committed/{task.attempt.hex}"
-        prefix = gid_prefix(task.pipeline, self._settings.name, self._settings.bookkeeping_schema)
+            dead_letters.insert(connection, table, origin, dead)
+        prefix = gid_prefix(task.pipeline, self._settings.name, self._settings.ledger)
         gid = str(Gid(prefix, task.generation, task.epoch, task.attempt))
         connection.execute(
             f"INSERT INTO {books.table('parts')} (pipeline, sink, epoch, generation, timestamp_ms, gid, rows) "
@@ -151,7 +151,7 @@ class PostgresWriter:
 
     def _merge_own(self, connection: pool.Connection, dead: int) -> list[DeadLetter]:
         """Two-phase upserts: this attempt's rows into the target, in its own transaction, and out of the stage."""
-        remaining = self._settings.dead_letters_max - dead
+        remaining = self._settings.rejects_max - dead
         _, letters = merge_attempts(connection, self._plan, [self._attempt], self._task.timestamp_ms, remaining)
         connection.execute(f"DELETE FROM {self._plan.stage_table} WHERE {ATTEMPT} = {self._attempt}".encode())
         return letters
@@ -170,7 +170,7 @@ class PostgresWriter:
             case SchemaMismatch() | Retriable():
                 translated = type(error)(f"{self._where()}, {doing}: {error}")
             case TooManyRefused():
-                reason = dead_letters.too_many(self._settings.dead_letters_max, error)
+                reason = dead_letters.too_many(self._settings.rejects_max, error)
                 translated = BadRecord(f"{self._where()}: {reason}")
             case _:
                 translated = BadRecord(f"{self._where()}: a value that Postgres cannot hold: {error}")

@@ -18,8 +18,9 @@ from onefold.core.contract import Binding, LedgerEntry
 from onefold.core.errors import ConfigError, Retriable
 from onefold.core.positions import Positions
 from onefold.core.protocol.binding import bound, check_forward
+from onefold.core.sql.mariadb_trust import MARIADB_OPTIONS
 from onefold.core.sql.postgres_trust import check_tables
-from onefold.core.store.tables import MARIADB_OPTIONS, LongText
+from onefold.core.store.tables import LongText
 
 __all__ = ["Bookkeeping", "staged", "stages"]
 

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 import sqlalchemy as sa
 
+from onefold.core.checks import present, require
 from onefold.core.contract import Binding, Committable, Decided, EpochRecord, LedgerEntry
 from onefold.core.errors import ConfigError
 from onefold.core.failpoints import failpoint
@@ -34,11 +35,11 @@ class SqlCommitter:
 
     def commit(self, decided: Decided, committables: Sequence[Committable]) -> None:
         """The decision moved the rows already: what is left to do is to throw the stage's copies away."""
-        assert all(c.epoch == decided.record.epoch for c in committables), committables
+        require(all(c.epoch == decided.record.epoch for c in committables), f"work of another epoch: {committables}")
         self.abort(committables)
 
     def abort(self, committables: Sequence[Committable]) -> None:
-        assert all(c.sink == self._settings.name for c in committables), committables
+        require(all(c.sink == self._settings.name for c in committables), f"work of another sink: {committables}")
         if committables:
             with self._database.transaction() as connection:
                 staging.discard(connection, committables)
@@ -77,9 +78,9 @@ class SqlCommitter:
         self, connection: sa.Connection, record: EpochRecord, manifest: Sequence[Committable], entry: LedgerEntry
     ) -> None:
         """Inside the store's transaction, on the store's connection to this same database."""
-        plan, settings = self._plan, self._settings
-        assert plan is not None, "merge needs a committer from open(): recovery never decides"
-        assert entry.epoch == record.epoch, (entry.epoch, record.epoch)
+        settings = self._settings
+        plan = present(self._plan, "merge needs a committer from open(): recovery never decides")
+        require(entry.epoch == record.epoch, f"epoch {record.epoch} with the ledger row of epoch {entry.epoch}")
         if connection.dialect.name != self._database.engine.dialect.name:
             raise ConfigError(
                 f"{self._database.who}: it decides inside its own database, and the checkpoint store is elsewhere: "

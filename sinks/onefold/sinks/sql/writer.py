@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import sqlalchemy as sa
 
+from onefold.core.checks import require
 from onefold.core.contract import Committable, SinkKind, TaskId
 from onefold.core.errors import BadRecord, InDoubt, OnefoldError, OutOfResources, Retriable, SchemaMismatch
 from onefold.core.failpoints import failpoint
@@ -31,7 +32,7 @@ class SqlWriter:
     """One attempt of one task. Connects when the first row arrives; an empty task never does."""
 
     def __init__(self, settings: Settings, plan: Plan, task: TaskId) -> None:
-        assert task.pipeline == plan.pipeline, (task.pipeline, plan.pipeline)
+        require(task.pipeline == plan.pipeline, f"a task of pipeline {task.pipeline!r} and a plan of {plan.pipeline!r}")
         self._settings, self._plan, self._task = settings, plan, task
         self._database = database_of(settings, task.pipeline)
         self._adapter = adapter_of(self._database.url)
@@ -43,7 +44,7 @@ class SqlWriter:
         self._is_over = False
 
     def write(self, batch: pa.RecordBatch) -> None:
-        assert not self._is_over, "a writer takes no rows after prepare or abort"
+        require(not self._is_over, "a writer takes no rows after prepare or abort")
         if batch.num_rows == 0:
             return
         with self._failing():
@@ -57,7 +58,7 @@ class SqlWriter:
         self._bytes += batch.nbytes
 
     def prepare(self) -> Committable | None:
-        assert not self._is_over, "a writer prepares once"
+        require(not self._is_over, "a writer prepares once")
         if self._rows == 0:
             self._is_over = True
             return None

@@ -12,7 +12,7 @@ from onefold.sources.kafka.fetching.records import Records, Wanted
 from onefold.sources.kafka.formats import raw
 from onefold.sources.kafka.formats.bad_values import BadValue
 from onefold.sources.kafka.formats.cutting import cut_to_fit
-from onefold.sources.kafka.planning.offsets import OffsetRange
+from onefold.sources.kafka.planning.offset_range import OffsetRange
 
 __all__ = ["bad_batch", "not_the_same", "open_question", "refused"]
 
@@ -73,7 +73,8 @@ def not_the_same(wanted: OffsetRange, records: Records) -> BadRecord:
     return BadRecord(
         f"{wanted.topic}/{wanted.partition} offset {offset}: the batch it is in"
         " cannot be unpacked within receive.message.max.bytes (100,000,000), and Spark's own connector, which has read"
-        " it for the rows, may have found good records in it. Raise that in settings=, or read with reader='onefold'"
+        " it for the rows, may have found good records in it. Raise that in client_config=, or read with"
+        " reader='onefold'"
     )
 
 

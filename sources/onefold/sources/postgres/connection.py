@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
 
 import psycopg
 import psycopg.conninfo
 
-from onefold.core.errors import ConfigError
+from onefold.clients.postgres import connection as clients
+from onefold.clients.postgres.connection import Connection
+from onefold.clients.postgres.errors import of_connecting
+from onefold.core.errors import OnefoldError
 from onefold.sources.postgres import errors
+from onefold.sources.postgres.config import PostgresSourceConfig
 
-if TYPE_CHECKING:
-    from onefold.sources.postgres.source import PostgresSource
-
-__all__ = ["STARTED", "Connection", "begin", "connect", "conninfo", "session", "settings"]
-
-Connection = psycopg.Connection[tuple[Any, ...]]
+__all__ = ["STARTED", "Connection", "begin", "connect", "conninfo", "refused", "session", "settings"]
 
 # A server that was started again, or another behind the same address, gives out the same snapshot ids for others.
 STARTED = "SELECT (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint::text AS started"
@@ -33,27 +31,17 @@ _TEXTS = {
 
 
 def conninfo(url: str) -> str:
-    """`url` for libpq, with what a reader needs where `url` itself does not say otherwise."""
-    try:
-        given = psycopg.conninfo.conninfo_to_dict(url)
-    except psycopg.Error:
-        # libpq's message would quote the text, password included.
-        raise ConfigError(
-            "the Postgres URL cannot be read: write postgresql://user:password@host:port/database, "
-            "with odd characters percent-encoded"
-        ) from None
-    defaults: dict[str, Any] = {
-        "connect_timeout": 10,
-        "application_name": "onefold read",
-        "keepalives_idle": 30,
-        "keepalives_interval": 10,
-        "keepalives_count": 3,
-    }
-    # Arrow's texts are UTF-8, whatever the database's encoding is.
-    return psycopg.conninfo.make_conninfo(**{**defaults, **given, "client_encoding": "UTF8"})
+    """`url` for libpq, with what a reader needs where `url` itself does not say otherwise. A standby will do."""
+    return clients.conninfo(url, "read", 10, is_writer=False)
 
 
-def settings(source: PostgresSource, connection: Connection) -> dict[str, str | None]:
+def refused(error: Exception, info: str) -> OnefoldError:
+    """The error of connecting with `info`, psycopg's or ADBC's."""
+    parameters = psycopg.conninfo.conninfo_to_dict(info)
+    return of_connecting(error, parameters, "source", "Fewer parts at once (splits)")
+
+
+def settings(source: PostgresSourceConfig, connection: Connection) -> dict[str, str | None]:
     """Settings of each transaction that plans or reads, None for the default. Not startup options: PgBouncer does not
     pass those on."""
     ours: dict[str, str | None] = {
@@ -66,7 +54,7 @@ def settings(source: PostgresSource, connection: Connection) -> dict[str, str | 
     return ours
 
 
-def begin(source: PostgresSource, connection: Connection, **more: str) -> None:
+def begin(source: PostgresSourceConfig, connection: Connection, **more: str) -> None:
     """Start a transaction with our settings. READ COMMITTED: a later statement sees what an earlier one waited for."""
     connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY")
     connection.execute("SET LOCAL search_path = pg_catalog")  # behind a pooler others may have left theirs
@@ -76,18 +64,18 @@ def begin(source: PostgresSource, connection: Connection, **more: str) -> None:
     connection.execute(set_all, (names, values))
 
 
-def connect(source: PostgresSource) -> Connection:
+def connect(source: PostgresSourceConfig) -> Connection:
     """A connection outside any transaction, in autocommit. Raises Retriable or ConfigError."""
     info = conninfo(source.url)
     try:
         # Named statements would outlive their transaction, and meet another server process behind PgBouncer.
         return psycopg.connect(info, autocommit=True, prepare_threshold=None)
     except psycopg.Error as error:
-        raise errors.of_connecting(error, psycopg.conninfo.conninfo_to_dict(info)) from None
+        raise refused(error, info) from None
 
 
 @contextmanager
-def session(source: PostgresSource, doing: str) -> Iterator[Connection]:
+def session(source: PostgresSourceConfig, doing: str) -> Iterator[Connection]:
     """A connection in a read-only transaction for a block; Postgres's errors leave it as onefold's."""
     connection = connect(source)
     try:

@@ -8,9 +8,9 @@ import pyarrow as pa
 from psycopg import sql
 
 from onefold.core.errors import SchemaMismatch
+from onefold.sources.postgres.config import PostgresSourceConfig
 from onefold.sources.postgres.connection import conninfo, session, settings
 from onefold.sources.postgres.relation import find
-from onefold.sources.postgres.source import PostgresSource
 from onefold.sources.postgres.splitting import Slice, slices
 from onefold.sources.postgres.types import Column, Fit, PostgresType, by_itself, fit
 
@@ -37,13 +37,13 @@ class Part:
 Types = tuple[tuple[str, PostgresType], ...]
 
 
-def describe(source: PostgresSource) -> Types:
+def describe(source: PostgresSourceConfig) -> Types:
     """The names and types of the source's columns. Raises `ConfigError`, `Retriable`."""
     with session(source, f"looking at {source.name}") as connection:
         return find(connection, source).columns
 
 
-def plan(source: PostgresSource, schema: pa.Schema | None = None) -> list[Part]:
+def plan(source: PostgresSourceConfig, schema: pa.Schema | None = None) -> list[Part]:
     """The parts, which together are all rows once. With a `schema`: its columns, in its order, as its types.
 
     Raises `SchemaMismatch`, `ConfigError`, `Retriable`.
@@ -56,7 +56,11 @@ def plan(source: PostgresSource, schema: pa.Schema | None = None) -> list[Part]:
 
 
 def _part(
-    source: PostgresSource, path: str, ours: dict[str, str | None], columns: tuple[Column, ...], pieces: list[Slice]
+    source: PostgresSourceConfig,
+    path: str,
+    ours: dict[str, str | None],
+    columns: tuple[Column, ...],
+    pieces: list[Slice],
 ) -> Part:
     selected = ", ".join([column.select for column in columns] + list(_dimensions(columns)))
     condition = f" AND ({source.where}\n)" if source.where else ""
@@ -82,7 +86,7 @@ def _dimensions(columns: tuple[Column, ...]) -> list[str]:
     ]
 
 
-def resolve(source: PostgresSource, types: Types, schema: pa.Schema | None) -> tuple[Column, ...]:
+def resolve(source: PostgresSourceConfig, types: Types, schema: pa.Schema | None) -> tuple[Column, ...]:
     """How each column of `schema` is read. Raises `SchemaMismatch`, with both schemas beside each other."""
     theirs = dict(types)
     if schema is None:

@@ -7,7 +7,6 @@ from contextlib import closing
 from typing import Any
 
 import adbc_driver_postgresql.dbapi as adbc
-import psycopg.conninfo
 import pyarrow as pa
 import pyarrow.compute as pc
 from adbc_driver_manager._reader import AdbcRecordBatchReader
@@ -15,7 +14,7 @@ from adbc_driver_postgresql import StatementOptions
 
 from onefold.core.errors import BadRecord, ConfigError
 from onefold.sources.postgres import errors
-from onefold.sources.postgres.connection import STARTED
+from onefold.sources.postgres.connection import STARTED, refused
 from onefold.sources.postgres.planning import Part
 from onefold.sources.postgres.types import Column
 from onefold.sources.postgres.values import Refused, convert
@@ -34,7 +33,7 @@ def read(part: Part) -> Iterator[pa.RecordBatch]:
     try:
         connection = adbc.connect(part.conninfo, autocommit=False)
     except adbc.Error as error:
-        raise errors.of_connecting(error, psycopg.conninfo.conninfo_to_dict(part.conninfo)) from None
+        raise refused(error, part.conninfo) from None
     with closing(connection), closing(connection.cursor()) as cursor:
         try:
             _begin(cursor, part)

@@ -12,8 +12,8 @@ from psycopg import sql
 
 from onefold.core.errors import ConfigError
 from onefold.core.sql import postgres_trust
+from onefold.sources.postgres.config import PostgresSourceConfig
 from onefold.sources.postgres.connection import Connection
-from onefold.sources.postgres.source import PostgresSource
 from onefold.sources.postgres.types import PostgresType
 
 __all__ = ["Relation", "find"]
@@ -51,7 +51,7 @@ ORDER BY number
 _READABLE = {"r": "table", "p": "partitioned table", "v": "view", "m": "materialized view", "f": "foreign table"}
 
 
-def find(connection: Connection, source: PostgresSource) -> Relation:
+def find(connection: Connection, source: PostgresSourceConfig) -> Relation:
     """Look the source up and lock it (ACCESS SHARE, with all partitions) until the transaction's end.
 
     A snapshot that is taken after this sees what is read later: nobody can truncate, drop or rewrite it meanwhile.
@@ -109,7 +109,7 @@ def _table(connection: Connection, given: str, left_out: Sequence[str]) -> tuple
     return oid, kind, f"{_identifier(schema)}.{_identifier(table)}"
 
 
-def _known(source: PostgresSource, wanted: Sequence[str], names: Sequence[str]) -> None:
+def _known(source: PostgresSourceConfig, wanted: Sequence[str], names: Sequence[str]) -> None:
     for name in wanted:
         if name not in names:
             near = [other for other in names if other.casefold() == name.casefold()]

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import psycopg
 
 from onefold.sources.postgres import errors
+from onefold.sources.postgres.config import PostgresSourceConfig
 from onefold.sources.postgres.connection import STARTED, Connection, begin, connect
 from onefold.sources.postgres.relation import find
-from onefold.sources.postgres.source import PostgresSource
 
 __all__ = ["HeldSnapshot", "hold"]
 
@@ -25,7 +25,7 @@ class HeldSnapshot:
             self.connection.close()
 
 
-def hold(source: PostgresSource) -> HeldSnapshot:
+def hold(source: PostgresSourceConfig) -> HeldSnapshot:
     """Lock what the source names, then export a snapshot. Raises `ConfigError`, `Retriable`."""
     connection = connect(source)
     try:

@@ -1,49 +1,19 @@
-"""What a user names: a table or a query, what of it, how it is split; and the same as a data source's options."""
+"""PostgresSource: what a user names."""
 
 from __future__ import annotations
 
-import dataclasses
-import difflib
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 
-from onefold.core.errors import ConfigError
+from onefold.sources.postgres.config import PostgresSourceConfig
+from onefold.sources.postgres.snapshot import hold
 
 __all__ = ["PostgresSource"]
 
-SPLITS_MAX = 10_000
-_SNAPSHOT = re.compile(r"[0-9A-F]+-[0-9A-F]+(-[0-9A-F]+)?(@[0-9]+)?")
-
-_OPTIONS = {
-    "url": "url",
-    "table": "table",
-    "query": "query",
-    "columns": "columns",
-    "where": "where",
-    "splitBy": "split_by",
-    "splits": "splits",
-    "snapshot": "snapshot",
-    "narrowing": "narrowing",
-    "statementTimeoutS": "statement_timeout_s",
-    "lockTimeoutS": "lock_timeout_s",
-}
-_REFUSED_OPTIONS = {
-    "dbtable": "say table=..., or query=... for a SELECT",
-    "user": "put it into the url, postgresql://user@host/database, or leave it to libpq's own means",
-    "password": "put it into the url, or leave it to libpq's own means (a passfile, PGPASSWORD)",
-    "driver": "no JDBC driver takes part",
-    "fetchsize": "rows come in Arrow batches of some megabytes",
-    "partitioncolumn": "use splitBy",
-    "numpartitions": "use splits",
-    "lowerbound": "splitBy asks the table for its bounds",
-    "upperbound": "splitBy asks the table for its bounds",
-}
-
 
 @dataclass(frozen=True)
-class PostgresSource:
+class PostgresSource(PostgresSourceConfig):
     """A table, view or query, read once and as a whole.
 
         PostgresSource("postgresql://localhost/shop", "orders", columns=["id", "amount"], where="amount > 0")
@@ -63,48 +33,6 @@ class PostgresSource:
     wait for a table's lock.
     """
 
-    url: str = field(repr=False)  # it may hold a password
-    table: str | None = None
-    query: str | None = None
-    columns: Sequence[str] | None = None
-    where: str | None = None
-    split_by: str | None = None
-    splits: int = 8
-    snapshot: str = "shared"
-    narrowing: str = "refuse"
-    statement_timeout_s: float = 0.0
-    lock_timeout_s: float = 10.0
-    hold_s: float = 3600.0
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.url, str) or not self.url.strip():
-            raise ConfigError("the url is missing: postgresql://user@host:port/database")
-        if bool(self.table) == bool(self.query):
-            raise ConfigError("name either a table or a query: PostgresSource(url, 'orders'), or query='SELECT ...'")
-        if isinstance(self.columns, str):
-            raise ConfigError(f"columns is a list of names, not a text: columns=[{self.columns!r}]")
-        if self.columns is not None:
-            names = tuple(self.columns)
-            object.__setattr__(self, "columns", names)
-            if not names or len(set(names)) != len(names):
-                raise ConfigError(f"columns names each column once, and at least one; not {', '.join(names) or 'none'}")
-        if isinstance(self.splits, bool) or not isinstance(self.splits, int) or not 1 <= self.splits <= SPLITS_MAX:
-            raise ConfigError(f"splits is a whole number from 1 to {SPLITS_MAX}, not {self.splits!r}")
-        if self.snapshot not in ("shared", "each") and not _SNAPSHOT.fullmatch(self.snapshot):
-            raise ConfigError(
-                f"snapshot is 'shared', 'each', or an id from pg_export_snapshot(), not {self.snapshot!r}"
-            )
-        if self.narrowing not in ("refuse", "check"):
-            raise ConfigError(f"narrowing is 'refuse' or 'check', not {self.narrowing!r}")
-        for name in ("statement_timeout_s", "lock_timeout_s", "hold_s"):
-            if not 0 <= getattr(self, name) < 2**31 / 1000:
-                raise ConfigError(f"{name} is a time in seconds, 0 for no bound, not {getattr(self, name)!r}")
-
-    @property
-    def name(self) -> str:
-        """For people."""
-        return f"table {self.table}" if self.table else "the query"
-
     @contextmanager
     def frozen(self) -> Iterator[PostgresSource]:
         """The same source at one snapshot, which is held until the block is left.
@@ -112,62 +40,8 @@ class PostgresSource:
         While it is held, the table cannot be truncated, dropped or rewritten, and VACUUM keeps all row versions that
         the snapshot sees, in the whole database. Raises `ConfigError`, `Retriable`.
         """
-        from onefold.sources.postgres.snapshot import hold
-
         held = hold(self)
         try:
-            yield dataclasses.replace(self, snapshot=held.id)
+            yield replace(self, snapshot=held.id)
         finally:
             held.release()
-
-    def options(self) -> dict[str, str]:
-        """The options of the data source `onefold_postgres`."""
-        given = {}
-        for option, name in _OPTIONS.items():
-            value = getattr(self, name)
-            if value is None:
-                continue
-            if name == "columns":
-                given[option] = ",".join(_quoted(column) for column in value)
-            else:
-                given[option] = str(value)
-        return given
-
-    @classmethod
-    def from_options(cls, options: Mapping[str, str]) -> PostgresSource:
-        """The source that these data source options describe. Names are matched without regard to case."""
-        known = {option.lower(): option for option in _OPTIONS}
-        given: dict[str, object] = {}
-        for key, value in options.items():
-            if (refusal := _REFUSED_OPTIONS.get(key.lower())) is not None:
-                raise ConfigError(f"onefold_postgres has no option {key!r}: {refusal}")
-            if key.lower() not in known:
-                near = difflib.get_close_matches(key.lower(), known, 1)
-                hint = f"did you mean {known[near[0]]!r}?" if near else f"known are {', '.join(_OPTIONS)}"
-                raise ConfigError(f"onefold_postgres has no option {key!r}; {hint}")
-            option = known[key.lower()]
-            given[_OPTIONS[option]] = _parsed(option, value)
-        if "url" not in given:
-            raise ConfigError("the option 'url' is missing: postgresql://user@host:port/database")
-        return cls(**given)  # type: ignore[arg-type]  # __post_init__ looks at each
-
-
-def _parsed(option: str, text: str) -> object:
-    if option == "columns":
-        return [_unquoted(name.strip()) for name in re.findall(r'(?:"(?:[^"]|"")*"|[^",])+', text)]
-    if option == "splits" or option.endswith("S"):
-        try:
-            return int(text) if option == "splits" else float(text)
-        except ValueError:
-            raise ConfigError(f"{option} is a number, not {text!r}") from None
-    word = text.strip().lower()
-    return word if option in ("snapshot", "narrowing") and word.isalpha() else text
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"' if re.search(r'[",]|^\s|\s$', name) else name
-
-
-def _unquoted(name: str) -> str:
-    is_quoted = len(name) >= 2 and name[0] == name[-1] == '"'
-    return name[1:-1].replace('""', '"') if is_quoted else name

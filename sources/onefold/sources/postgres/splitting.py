@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from psycopg import sql
 
 from onefold.core.errors import ConfigError
+from onefold.sources.postgres.config import PostgresSourceConfig
 from onefold.sources.postgres.connection import Connection
 from onefold.sources.postgres.relation import Relation
-from onefold.sources.postgres.source import PostgresSource
 
 __all__ = ["Slice", "slices"]
 
@@ -25,7 +25,7 @@ class Slice:
     label: str
 
 
-def slices(connection: Connection, source: PostgresSource, relation: Relation) -> list[list[Slice]]:
+def slices(connection: Connection, source: PostgresSourceConfig, relation: Relation) -> list[list[Slice]]:
     """The parts, each as the slices that it reads in one statement."""
     if source.splits == 1:
         return [[Slice(relation.text, "true", "all rows")]]
@@ -45,7 +45,7 @@ ORDER BY c.oid
 """
 
 
-def _by_blocks(connection: Connection, source: PostgresSource, relation: Relation) -> list[list[Slice]]:
+def _by_blocks(connection: Connection, source: PostgresSourceConfig, relation: Relation) -> list[list[Slice]]:
     whole = [[Slice(relation.text, "true", "all rows")]]
     if relation.kind not in ("r", "m", "p"):
         return whole
@@ -82,7 +82,7 @@ _KEYS = {
 }
 
 
-def _by_key(connection: Connection, source: PostgresSource, relation: Relation, key: str) -> list[Slice]:
+def _by_key(connection: Connection, source: PostgresSourceConfig, relation: Relation, key: str) -> list[Slice]:
     column = sql.Identifier(key).as_string()
     kind = _type_of(connection, relation, column)
     if kind not in _KEYS:

@@ -146,7 +146,7 @@ def encode(array: pa.Array, encoding: str, kind: pa.DataType) -> pa.BinaryArray:
     if pa.types.is_dictionary(array.type):
         array = array.cast(array.type.value_type)
     if encoding == "json" and not _is_text(array.type):
-        return pc.if_else(array.is_valid(), json_encoder.texts(array), None).cast(pa.binary())
+        return json_encoder.nullable_texts(array).cast(pa.binary())
     array = exactly(array, kind)
     if encoding in ("bytes", "json") or (encoding == "string" and pa.types.is_string(kind)):
         return array.cast(pa.binary())

@@ -15,6 +15,7 @@ from onefold.clients.hbase.rows.cells import Cells
 from onefold.clients.hbase.rows.columns import NULL, Column
 from onefold.clients.hbase.rows.rowkeys import RowKey
 from onefold.clients.hbase.tables import checked_name
+from onefold.core.checks import require
 from onefold.core.errors import ConfigError, SchemaMismatch
 
 __all__ = ["NULL", "Column", "RowKey", "TableMapping"]
@@ -152,7 +153,7 @@ class TableMapping:
         """
         values = [column.encode(batch.column(column.name)) for column in self.columns]
         if deleted is not None:
-            assert self.tombstone_column is not None, "no tombstone_column was named"
+            require(self.tombstone_column is not None, "no tombstone_column was named")
             deleted = pc.fill_null(deleted, False)
             values = [pc.if_else(deleted, pa.scalar(NULL, pa.binary()), array) for array in values]
         cells = [Cells(c.family, c.qualifier, array) for c, array in zip(self.columns, values, strict=True)]

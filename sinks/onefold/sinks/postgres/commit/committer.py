@@ -11,6 +11,7 @@ import psycopg
 
 from onefold.clients.postgres import connection as pool
 from onefold.clients.postgres import errors
+from onefold.core.checks import present, require
 from onefold.core.contract import Binding, Committable, Decided, EpochRecord, LedgerEntry, SinkKind
 from onefold.core.errors import ConfigError, Damaged, DataLoss, InDoubt, OnefoldError, Retriable, WorkLost
 from onefold.core.failpoints import failpoint
@@ -24,6 +25,7 @@ from onefold.sinks.postgres.merge import staging, tombstones
 from onefold.sinks.postgres.naming import Gid, gid_prefix
 from onefold.sinks.postgres.plan import Delivery, Plan, Settings
 from onefold.sinks.postgres.rejects.dead_letters import Origin
+from onefold.sinks.staged.older_copy import LedgerMemory
 
 if TYPE_CHECKING:
     import sqlalchemy as sa
@@ -40,10 +42,9 @@ class PostgresCommitter:
         self._settings, self._pipeline, self._plan = settings, pipeline, plan
         self._conninfo = settings.conninfo(pipeline)
         self._books = settings.bookkeeping(pipeline)
-        self._prefix = gid_prefix(pipeline, settings.name, settings.bookkeeping_schema)
+        self._prefix = gid_prefix(pipeline, settings.name, settings.ledger)
         self._may_be_outgrown = plan is not None and plan.stage_table is not None  # other stages, by this plan's
-        # What this process knows to be in the destination: a server that shows less of it is an older copy.
-        self._epoch_known = 0
+        self._memory = LedgerMemory()
         self._incarnation: ServerIdentity | None = None  # None before the ledger was read
         self._reported: set[prepared.Other] = set()
 
@@ -88,7 +89,7 @@ class PostgresCommitter:
                 if gone:
                     raise self._of_gone(connection, gone, len(gids))
         if staged or (self._plan is not None and self._plan.delivery is Delivery.STAGED):
-            self._epoch_known = max(self._epoch_known, decided.record.epoch)  # the decision wrote the ledger
+            self._memory.wrote(decided.record.epoch)  # the decision wrote the ledger
         if staged:
             # The decision moved the rows already: what is left to do is to throw the stage's copies away.
             with self._borrow(f"clearing the stage of epoch {decided.record.epoch}") as connection:
@@ -108,8 +109,8 @@ class PostgresCommitter:
                     connection.execute(pool.transaction_settings(self._settings.lock_timeout_s))
                     tombstones.prune(connection, plan.tombstones, timestamp_ms)
             if plan.delivery is Delivery.TWO_PHASE:
-                assert plan.stage_table is not None
-                staging.empty(connection, plan.stage_table, self._settings.lock_timeout_s)
+                stage = present(plan.stage_table, "upserts without a stage table")
+                staging.empty(connection, stage, self._settings.lock_timeout_s)
 
     def abort(self, committables: Sequence[Committable]) -> None:
         gids, staged = self._split(committables)
@@ -152,7 +153,7 @@ class PostgresCommitter:
         with self._borrow("reading the ledger") as connection:
             self._incarnation = ServerIdentity.of(connection)
             found = self._books.ledger(connection)
-        self._epoch_known = found.epoch if found is not None else 0
+        self._memory.read(found.epoch if found is not None else 0)
         return found
 
     def counted(self) -> Mapping[str, Collection[Positions]]:
@@ -174,7 +175,7 @@ class PostgresCommitter:
             self._check_ledger_is_not_older(connection)
             self._books.write_ledger(connection, entry)
             connection.execute("COMMIT")
-        self._epoch_known = max(self._epoch_known, entry.epoch)
+        self._memory.wrote(entry.epoch)
 
     def shares_store(self, store_id: str) -> bool:
         with self._borrow("looking for the checkpoint store") as connection:
@@ -184,22 +185,22 @@ class PostgresCommitter:
         self, connection: sa.Connection, record: EpochRecord, manifest: Sequence[Committable], entry: LedgerEntry
     ) -> None:
         """Inside the store's transaction, on the store's connection to this same database."""
-        assert self._plan is not None, "merge needs a committer from open(): recovery never decides"
-        assert entry.epoch == record.epoch, (entry.epoch, record.epoch)
+        plan = present(self._plan, "merge needs a committer from open(): recovery never decides")
+        require(entry.epoch == record.epoch, f"epoch {record.epoch} with the ledger row of epoch {entry.epoch}")
         raw = connection.connection.driver_connection
         if not isinstance(raw, psycopg.Connection):
             raise ConfigError(
                 f"{self._where()}: staged delivery decides inside the sink's own database, and the checkpoint store is "
                 "elsewhere: leave the store to its default, or use the sink's store_url()"
             )
-        assert not raw.autocommit, "the merge and the decision must be one transaction"
+        require(not raw.autocommit, "the merge and the decision must be one transaction")
         try:
             raw.execute(pool.transaction_settings(self._settings.lock_timeout_s))
             self._check_ledger_is_not_older(raw)
             name = self._settings.name
             origin = Origin(record.pipeline, name, record.epoch, entry.generation, record.timestamp_ms)
             mine = [c for c in manifest if c.sink == name]
-            staging.merge(raw, self._books, self._plan, mine, origin, self._settings.dead_letters_max)
+            staging.merge(raw, self._books, plan, mine, origin, self._settings.rejects_max)
             failpoint("staged.merge")
             self._books.write_ledger(raw, entry)
         except psycopg.Error as error:
@@ -212,10 +213,10 @@ class PostgresCommitter:
     def _split(self, committables: Sequence[Committable]) -> tuple[list[Committable], list[Committable]]:
         gids, staged = [], []
         for committable in committables:
-            assert committable.sink == self._settings.name, committable
+            require(committable.sink == self._settings.name, f"work of another sink: {committable}")
             if committable.kind is SinkKind.LAST_RESOURCE:
                 staged.append(committable)
-            elif not committable.handle.startswith("committed/"):  # at least once: nothing left to do, or to undo
+            else:
                 gids.append(committable)
         return gids, staged
 
@@ -223,24 +224,14 @@ class PostgresCommitter:
         """That it was committed is noted in the schema that it was prepared with."""
         if not committable.handle.startswith(self._prefix):
             raise ConfigError(
-                f"{self._where()}: epoch {committable.epoch} was prepared with another bookkeeping_schema than"
+                f"{self._where()}: epoch {committable.epoch} was prepared with another ledger than"
                 f" {self._books.schema!r}, and is not finished. Set that back, and start again"
             )
 
     def _check_ledger_is_not_older(self, connection: pool.Connection) -> None:
-        """Called before the ledger moves forward: over a gap it would hide what the server has lost.
-
-        The log of a server is one sequence: if the last row that we know of is there, all before it is.
-        """
         there = self._books.epoch(connection)
-        if there < self._epoch_known:
-            now = ServerIdentity.of(connection)
-            raise DataLoss(
-                f"{self._where()}: the ledger stands at epoch {there}, and epoch {self._epoch_known} was completed "
-                f"there before: {self._became(now) or 'the destination is an older copy'}. Nothing more was written. "
-                "Bring back the server that has the rest; or start the pipeline again: it compares the store, the "
-                "ledger and Spark's checkpoint, and says how to go on"
-            )
+        if self._memory.is_older(there):
+            self._memory.check(self._where(), there, self._became(ServerIdentity.of(connection)))
 
     def _became(self, now: ServerIdentity) -> str | None:
         return self._incarnation.became(now) if self._incarnation is not None else None

@@ -13,9 +13,9 @@ import psycopg
 
 from onefold.clients.postgres import connection as pool
 from onefold.clients.postgres import errors
+from onefold.clients.postgres.quoting import identifier, literal
 from onefold.core.contract import Committable
 from onefold.core.errors import ConfigError, OnefoldError, Retriable
-from onefold.sinks.postgres.naming import identifier, literal
 
 __all__ = ["NotOurs", "Other", "end", "named"]
 
@@ -92,8 +92,8 @@ def _as_owner(connection: pool.Session, owner: str, statement: bytes) -> None:
 def _translated(
     error: psycopg.Error, doing: str, connection: pool.Connection, committable: Committable, lost: type[OnefoldError]
 ) -> OnefoldError:
-    match error.sqlstate:
-        case "42501":
+    match error:
+        case psycopg.errors.InsufficientPrivilege():
             row = connection.execute(
                 "SELECT owner, session_user, pg_has_role(owner, 'MEMBER') FROM pg_prepared_xacts WHERE gid = %s",
                 (committable.handle,),
@@ -109,9 +109,9 @@ def _translated(
                 f"{belongs}, who is no member of it: GRANT {identifier(owner)} TO {identifier(user)}, so that it can "
                 f"SET ROLE, or connect as {owner!r}. PostgresSink(..., role={owner!r}) then keeps all work in one hand"
             )
-        case "55000":
+        case psycopg.errors.ObjectNotInPrerequisiteState():
             return Retriable(f"{doing}: another committer is busy with it just now: {errors.said(error)}")
-        case "0A000" if "during recovery" not in errors.said(error):
+        case psycopg.errors.FeatureNotSupported() if "during recovery" not in errors.said(error):
             return NotOurs(
                 f"{doing}: it was prepared in another database: {errors.said(error)}. "
                 "Set the sink's URL back to that database, and start again"

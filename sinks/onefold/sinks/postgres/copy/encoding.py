@@ -7,10 +7,10 @@ from typing import Any
 import pyarrow as pa
 from pgpq import ArrowToPostgresBinaryEncoder, encoders
 
+from onefold.clients.postgres.quoting import identifier
 from onefold.core.errors import SchemaMismatch
 from onefold.core.values.decimals import exactly
 from onefold.sinks.postgres.copy.wire import builder, to_wire
-from onefold.sinks.postgres.naming import identifier
 from onefold.sinks.postgres.plan import ATTEMPT, DELETED, Plan
 from onefold.sinks.postgres.schema.types import Column
 
@@ -62,9 +62,8 @@ class Encoding:
         """The rows as the encoder takes them. Raises ValueError for values that Postgres cannot hold."""
         arrays = [self._array(column, batch) for column in self._columns]
         changes = self._plan.changes
-        for name in changes.required if changes is not None else ():
-            if batch.column(name).null_count:
-                raise ValueError(f"column {name}: null, and a column of key or order has a value in every row")
+        if changes is not None:
+            changes.check_values(batch)
         if self._plan.stage_table is not None:
             arrays += [self._array(column, batch) for column in self._plan.position]
             arrays.append(pa.repeat(pa.scalar(self._attempt, pa.int64()), batch.num_rows))

@@ -10,8 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pgpq import encoders, schema
 
+from onefold.core.checks import require
 from onefold.core.values.decimals import exactly
-from onefold.sinks.postgres.copy.json_encoder import json_text
+from onefold.core.values.json_encoder import nullable_texts
 from onefold.sinks.postgres.schema.types import Column, Wire
 
 __all__ = ["builder", "to_wire"]
@@ -38,7 +39,7 @@ def to_wire(column: Column, values: Any) -> Any:
         case Wire.PLAIN | Wire.JSONB_TEXT:
             return values if values.type == column.arrow else _cast(values, column.arrow)
         case Wire.JSON | Wire.JSONB:
-            return json_text(values)
+            return nullable_texts(values, "quote")
         case Wire.INSTANTS:
             return _instants(_cast(values, pa.list_(pa.timestamp("us", "UTC"))))
         case Wire.UUID:
@@ -57,7 +58,10 @@ def _big_endian(code: str, values: Any) -> Any:
     """An integer array without nulls as fixed-size binary, most significant byte first."""
     width = values.type.bit_width // 8
     numbers = machine_array(code)
-    assert numbers.itemsize == width
+    require(
+        numbers.itemsize == width,
+        f"code {code!r} is {numbers.itemsize} bytes here, not {width}",
+    )
     numbers.frombytes(memoryview(values.buffers()[1])[values.offset * width : (values.offset + len(values)) * width])
     if byteorder == "little":
         numbers.byteswap()

@@ -18,12 +18,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from onefold.clients.postgres.connection import Connection
+from onefold.clients.postgres.quoting import identifier
 from onefold.core.contract import Binding, CommittedPart, LedgerEntry
 from onefold.core.errors import ConfigError, Retriable
 from onefold.core.positions import Positions
 from onefold.core.protocol.binding import bound, check_forward
 from onefold.sinks.postgres.ledger import migrations
-from onefold.sinks.postgres.naming import identifier
 
 __all__ = ["Bookkeeping"]
 

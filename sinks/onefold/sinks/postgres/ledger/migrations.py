@@ -20,9 +20,9 @@ from typing import Any
 import psycopg
 
 from onefold.clients.postgres.connection import Connection, ask, create_beside_others, transaction_settings
+from onefold.clients.postgres.quoting import identifier
 from onefold.core.errors import ConfigError
 from onefold.core.sql import postgres_trust
-from onefold.sinks.postgres.naming import identifier
 
 __all__ = ["check_ours", "is_there", "lock", "migrate", "take_turn", "version"]
 
@@ -100,7 +100,7 @@ def _refuse_newer(found: int, schema: str) -> None:
     if found > len(STEPS):
         raise ConfigError(
             f"the onefold tables in schema {schema!r} have layout {found}, and this onefold knows {len(STEPS)}: "
-            "use the newer onefold, or another bookkeeping_schema"
+            "use the newer onefold, or another schema as ledger"
         )
 
 
@@ -151,12 +151,12 @@ def _create_schema(connection: Connection, schema: str) -> None:
         on = f"SCHEMA {identifier(schema)}" if exists else f"DATABASE {identifier(database)}"
         raise ConfigError(
             f"role {user!r} may not create the onefold tables in schema {schema!r}: "
-            f"GRANT CREATE ON {on} TO {identifier(user)}, or name a schema of its own as bookkeeping_schema"
+            f"GRANT CREATE ON {on} TO {identifier(user)}, or name a schema of its own as ledger"
         )
     if schema == user and not exists:
         # search_path starts with "$user": the new schema would come first in every later look-up of a bare name.
         raise ConfigError(
-            f"bookkeeping_schema={schema!r} is also the role's name, so creating it would hide the tables in "
+            f"ledger={schema!r} is also the role's name, so creating it would hide the tables in "
             "'public' from that role: name another schema"
         )
     if not exists:

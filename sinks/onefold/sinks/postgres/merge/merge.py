@@ -10,10 +10,11 @@ import psycopg
 import pyarrow as pa
 
 from onefold.clients.postgres import errors
+from onefold.clients.postgres.quoting import identifier, literal
 from onefold.core.errors import SchemaMismatch
 from onefold.sinks.postgres.merge import tombstones
 from onefold.sinks.postgres.merge.merge_sql import apply, sort_in_memory
-from onefold.sinks.postgres.naming import Table, identifier
+from onefold.sinks.postgres.naming import Table
 from onefold.sinks.postgres.plan import ATTEMPT, DELETED, Delivery, Plan
 from onefold.sinks.postgres.rejects.bisect_rejects import Refused, isolate
 from onefold.sinks.postgres.rejects.dead_letters import DeadLetter
@@ -73,7 +74,7 @@ def _apply(
     sort_in_memory(connection)
     if plan.tombstones is not None and plan.delivery is Delivery.STAGED:
         tombstones.take_turns(connection, plan.tombstones)
-    if plan.dead_letters is None:
+    if plan.rejects is None:
         return apply(connection, plan, where, timestamp_ms), []
     connection.execute("SET CONSTRAINTS ALL IMMEDIATE")  # a row that is refused at COMMIT could not be left out
 
@@ -106,7 +107,7 @@ def _places(connection: AnyConnection, plan: Plan, where: str) -> _Places:
 
 def _letter(connection: AnyConnection, plan: Plan, place: _Places, why: Refused) -> DeadLetter:
     pairs = ", ".join(
-        f"{_text(column.name)}, s.{identifier(name)}"
+        f"{literal(column.name)}, s.{identifier(name)}"
         for column, name in zip(plan.position, plan.position_names, strict=True)
     )
     position = f"json_build_object({pairs})::text" if pairs else "NULL::text"
@@ -119,7 +120,3 @@ def _letter(connection: AnyConnection, plan: Plan, place: _Places, why: Refused)
     ).fetchone()
     assert row is not None
     return DeadLetter(why.reason, why.sqlstate, row[0], row[1])
-
-
-def _text(name: str) -> str:
-    return "'" + name.replace("'", "''") + "'"

@@ -8,7 +8,6 @@ Crash recovery of the server empties it, while the logged `onefold_staged` keeps
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -18,30 +17,24 @@ import psycopg
 
 from onefold.clients.postgres import connection as pool
 from onefold.clients.postgres.connection import create_beside_others
-from onefold.core.contract import Committable, SinkKind
-from onefold.core.errors import BadRecord, ConfigError, WorkLost
+from onefold.clients.postgres.quoting import identifier
+from onefold.core.checks import require
+from onefold.core.contract import Committable
+from onefold.core.errors import BadRecord, ConfigError
 from onefold.sinks.postgres.ledger.bookkeeping import Bookkeeping
 from onefold.sinks.postgres.ledger.migrations import check_ours
 from onefold.sinks.postgres.merge.merge import merge_attempts
-from onefold.sinks.postgres.naming import identifier, stage_name
+from onefold.sinks.postgres.naming import stage_name
 from onefold.sinks.postgres.plan import Plan, stage_sql
 from onefold.sinks.postgres.rejects import dead_letters
 from onefold.sinks.postgres.rejects.bisect_rejects import TooManyRefused
 from onefold.sinks.postgres.rejects.dead_letters import Origin
 from onefold.sinks.postgres.schema.target import declared
+from onefold.sinks.staged.attempts import by_stage, check_listed, check_moved, digest, leftover
 
 __all__ = ["clear", "create", "discard", "drop_outgrown", "empty", "leftovers", "merge", "verify"]
 
 AnyConnection = psycopg.Connection[Any]
-
-
-def _parts(committables: Sequence[Committable]) -> dict[str, dict[int, int]]:
-    """Stage -> attempt -> rows, from the handles `stage/attempt`."""
-    found: dict[str, dict[int, int]] = {}
-    for committable in committables:
-        stage, _, attempt = committable.handle.rpartition("/")
-        found.setdefault(stage, {})[int(attempt)] = committable.rows
-    return found
 
 
 def _sql(books: Bookkeeping, stage: str) -> str:
@@ -55,7 +48,7 @@ def create(connection: pool.Connection, books: Bookkeeping, plan: Plan) -> Plan:
     if len(ours) + len(plan.columns) != len(wanted):
         taken = next(column.name for column in plan.columns if column.name.startswith("onefold_"))
         raise ConfigError(f"{taken!r} is a column of the stage: rename it in the rows, or use 'two_phase'")
-    stage = f"{stage_name(books.pipeline, books.sink)}_{hashlib.sha256(repr(wanted).encode()).hexdigest()[:12]}"
+    stage = f"{stage_name(books.pipeline, books.sink)}_{digest(wanted)}"
     name = stage_sql(books.schema, stage)
     columns = ", ".join(f"{identifier(column)} {kind}" for column, kind in wanted)
     made = f"CREATE UNLOGGED TABLE IF NOT EXISTS {name} ({columns})"
@@ -84,7 +77,7 @@ def _held(connection: pool.Connection, schema: str, stage: str, made: str) -> bo
 
 def verify(connection: pool.Connection, books: Bookkeeping, committables: Sequence[Committable]) -> None:
     """Every attempt is listed with its count, and the stage wasn't emptied. The merge counts the rows themselves."""
-    for stage, attempts in _parts(committables).items():
+    for stage, attempts in by_stage(committables).items():
         found = connection.execute(
             f"""SELECT attempt, rows, rows > (SELECT count(*) FROM {books.table("staged_dead")} d
                                               WHERE d.stage = s.stage AND d.attempt = s.attempt)
@@ -94,12 +87,7 @@ def verify(connection: pool.Connection, books: Bookkeeping, committables: Sequen
         listed = {attempt: rows for attempt, rows, _ in found}
         probe = connection.execute(f"SELECT EXISTS (SELECT FROM {_sql(books, stage)})", ()).fetchone()
         is_emptied = any(has_staged for _, _, has_staged in found) and not (probe and probe[0])
-        if listed != attempts or is_emptied:
-            raise WorkLost(
-                f"pipeline {books.pipeline!r}, sink {books.sink!r}, epoch {committables[0].epoch}: stage {stage} holds "
-                f"{'no rows' if is_emptied else 'other rows'}, with {len(listed)} of {len(attempts)} attempts "
-                "listed: a crash of the server empties it. The epoch's writers must run again"
-            )
+        check_listed(_where(books, committables[0].epoch), stage, attempts, listed, is_emptied)
 
 
 def merge(
@@ -111,12 +99,12 @@ def merge(
     refused_max: int,
 ) -> None:
     """Move exactly the rows of the manifest, inside the caller's transaction. Raises WorkLost if any is missing."""
-    parts = _parts(committables)
-    assert set(parts) <= {plan.stage}, (sorted(parts), plan.stage)
+    parts = by_stage(committables)
+    require(set(parts) <= {plan.stage}, f"the stage is {plan.stage}, and the parts are of {sorted(parts)}")
     attempts = parts.get(plan.stage, {})
     if not attempts:
         return
-    where = f"pipeline {books.pipeline!r}, sink {books.sink!r}, epoch {origin.epoch}"
+    where = _where(books, origin.epoch)
     there = connection.execute("SELECT to_regclass(%s)", (stage_sql(books.schema, plan.stage),)).fetchone()
     if there is None or there[0] is None:
         raise ConfigError(
@@ -125,24 +113,17 @@ def merge(
         )
     try:
         dead = 0
-        if plan.dead_letters is not None:
+        if plan.rejects is not None:
             dead = dead_letters.adopt_staged(
-                connection, books, plan.dead_letters, origin, plan.stage, list(attempts), refused_max
+                connection, books, plan.rejects, origin, plan.stage, list(attempts), refused_max
             )
         moved, letters = merge_attempts(connection, plan, list(attempts), origin.timestamp_ms, refused_max - dead)
     except TooManyRefused as error:
         raise BadRecord(f"{where}: {dead_letters.too_many(refused_max, error)}") from None
-    expected = sum(attempts.values())
-    accounted = moved + dead + len(letters)
-    if accounted != expected:
-        raise WorkLost(
-            f"{where}: the merge moved {accounted} rows, and the manifest says {expected}. Nothing was "
-            "decided; the epoch's writers must run again. (A crash of the server empties the stage; a BEFORE trigger "
-            "that drops rows shows as the same)"
-        )
+    check_moved(where, moved + dead + len(letters), sum(attempts.values()))
     if letters:
-        assert plan.dead_letters is not None
-        dead_letters.insert(connection, plan.dead_letters, origin, letters)
+        assert plan.rejects is not None
+        dead_letters.insert(connection, plan.rejects, origin, letters)
 
 
 def clear(
@@ -150,7 +131,7 @@ def clear(
 ) -> None:
     """Throw a decided epoch's stage rows away: all at once if nobody newer stages there, else only the named."""
     newest = max((c.generation, c.epoch) for c in committables)
-    for stage in _parts(committables):
+    for stage in by_stage(committables):
         if not _truncate(connection, books, stage, newest, lock_timeout_s):
             discard(connection, books, committables, lock_timeout_s)
 
@@ -228,7 +209,7 @@ def discard(
     connection: pool.Connection, books: Bookkeeping, committables: Sequence[Committable], lock_timeout_s: float
 ) -> None:
     """Delete the named attempts' rows, and no others."""
-    for stage, attempts in _parts(committables).items():
+    for stage, attempts in by_stage(committables).items():
         with connection.transaction():
             connection.execute(pool.transaction_settings(lock_timeout_s))
             row = connection.execute("SELECT to_regclass(%s) IS NOT NULL", (stage_sql(books.schema, stage),)).fetchone()
@@ -247,7 +228,8 @@ def leftovers(connection: pool.Connection, books: Bookkeeping, up_to_generation:
             WHERE pipeline = %s AND sink = %s AND generation <= %s ORDER BY generation, epoch, attempt""",
         (books.pipeline, books.sink, up_to_generation),
     ).fetchall()
-    return [
-        Committable(books.sink, SinkKind.LAST_RESOURCE, f"{stage}/{attempt}", generation, epoch, 0)
-        for stage, attempt, generation, epoch in rows
-    ]
+    return [leftover(books.sink, *row) for row in rows]
+
+
+def _where(books: Bookkeeping, epoch: int) -> str:
+    return f"pipeline {books.pipeline!r}, sink {books.sink!r}, epoch {epoch}"

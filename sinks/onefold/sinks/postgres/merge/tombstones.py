@@ -12,11 +12,12 @@ from typing import Any
 import psycopg
 
 from onefold.clients.postgres.connection import Connection, create_beside_others
+from onefold.clients.postgres.quoting import identifier, literal
 from onefold.core.errors import ConfigError
 from onefold.sinks.postgres.ledger.migrations import check_ours, take_turn
-from onefold.sinks.postgres.merge.upsert import Changes
-from onefold.sinks.postgres.naming import Table, identifier
+from onefold.sinks.postgres.naming import Table
 from onefold.sinks.postgres.schema.target import Target, declared
+from onefold.sinks.staged.upsert import Changes
 
 __all__ = ["create", "follow", "prune", "take_turns"]
 
@@ -38,7 +39,7 @@ def create(connection: Connection, schema: str, target: Target, changes: Changes
             create_beside_others(
                 connection,
                 f"CREATE TABLE {name} ({columns}, PRIMARY KEY ({key})); CREATE INDEX ON {name} ({EXPIRES});"
-                f"COMMENT ON TABLE {name} IS {_literal(f'deletions from {target.table.sql}')}",
+                f"COMMENT ON TABLE {name} IS {literal(f'deletions from {target.table.sql}')}",
             )
         check_ours(connection, schema, [_bare(target)])
         there = declared(connection, name)
@@ -116,7 +117,7 @@ def _refuse_elsewhere(connection: Connection, schema: str, target: Target) -> No
         raise ConfigError(
             f"deletions from {target.table} are remembered in schema {other!r} already, and not in {schema!r}:"
             " pipelines that don't share them bring each other's deleted rows back. Set"
-            f" bookkeeping_schema={other!r}. If no pipeline uses that one any more, and no older record can come: DROP"
+            f" ledger={other!r}. If no pipeline uses that one any more, and no older record can come: DROP"
             f" TABLE {identifier(other)}.{identifier(_bare(target))}"
         )
 
@@ -147,7 +148,3 @@ def _bare(target: Target) -> str:
 
 def _listed(columns: list[tuple[str, str]]) -> str:
     return ", ".join(f"{name} {kind}" for name, kind in columns if name != EXPIRES)
-
-
-def _literal(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"

@@ -6,11 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, Self, TypeVar
 
+from onefold.core.sql.postgres_errors import wants_another_row
+
 __all__ = ["Part", "Refused", "TooManyRefused", "isolate"]
 
 # Rows that only want for another one are no sign that everything is bad: in a tree, most come before their parents.
 WANTING_MAX = 10_000
-_WANTING = ("23001", "23503")  # a row that is referred to, or refers to none
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +75,7 @@ def _pass(
             taken += len(part)
         elif len(part) == 1:
             refused.append((part, why))
-            hopeless += why.sqlstate not in _WANTING
+            hopeless += not wants_another_row(why.sqlstate)
             if hopeless > refused_max or len(refused) > max(refused_max, WANTING_MAX):
                 raise TooManyRefused(why)
         else:

@@ -14,11 +14,12 @@ import psycopg
 import pyarrow as pa
 
 from onefold.clients.postgres.connection import Connection, ask, create_beside_others
+from onefold.clients.postgres.quoting import identifier
 from onefold.core.errors import ConfigError
 from onefold.core.sql import postgres_trust
-from onefold.sinks.postgres.copy.json_encoder import json_text
+from onefold.core.values import json_encoder
 from onefold.sinks.postgres.ledger.bookkeeping import Bookkeeping
-from onefold.sinks.postgres.naming import Table, identifier
+from onefold.sinks.postgres.naming import Table
 from onefold.sinks.postgres.rejects.bisect_rejects import Refused, TooManyRefused
 
 __all__ = ["DeadLetter", "Origin", "adopt_staged", "create", "insert", "of_batch", "stage", "too_many"]
@@ -76,7 +77,7 @@ def create(connection: Connection, table: Table) -> str:
         if missing := [name for name in _COLUMNS if name not in there]:
             raise ConfigError(
                 f"table {table} is to take the dead letters, and has no column {', '.join(missing)}: name another as"
-                " dead_letters, or a table that does not exist yet, which is then made"
+                " rejects_table, or a table that does not exist yet, which is then made"
             )
         row = connection.execute(
             "SELECT current_user, has_any_column_privilege(to_regclass(%s), 'INSERT')", (table.sql,)
@@ -156,7 +157,7 @@ def adopt_staged(
 def too_many(refused_max: int, error: TooManyRefused) -> str:
     return (
         f"Postgres refuses more than {refused_max} rows, the last one with: {error.last.reason}. Nothing of the epoch "
-        "was written. If the rows are right, mend the table; else filter them, or raise dead_letters_max"
+        "was written. If the rows are right, mend the table; else filter them, or raise rejects_max"
     )
 
 
@@ -168,7 +169,7 @@ _AT = "timestamptz 'epoch' + %s * interval '1 millisecond'"
 
 def _texts(batch: pa.RecordBatch) -> list[Any]:
     """Each row as JSON. Bytes that are no UTF-8 in a text, which neither Arrow nor Spark minds, become `\\xff`."""
-    rows = json_text(pa.StructArray.from_arrays(batch.columns, fields=list(batch.schema))).cast(pa.binary())
+    rows = json_encoder.objects(batch.schema.names, batch.columns, "quote").cast(pa.binary())
     decoded = (row.decode(errors="surrogateescape") for row in rows.to_pylist())
     return [_NOT_UTF8.sub(lambda byte: rf"\\x{ord(byte[0]) & 0xFF:02x}", row) for row in decoded]
 

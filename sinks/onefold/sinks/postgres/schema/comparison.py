@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
+from onefold.clients.postgres.quoting import NAME_BYTES_MAX, identifier
 from onefold.core.errors import ConfigError, SchemaMismatch
-from onefold.sinks.postgres.naming import NAME_BYTES_MAX, identifier
 from onefold.sinks.postgres.schema.target import Target, TargetColumn
 from onefold.sinks.postgres.schema.types import Column, default_type, fit
 from onefold.sinks.postgres.schema.widening import Alteration, addition, widening

@@ -14,11 +14,11 @@ import pyarrow as pa
 
 from onefold.clients.postgres import errors
 from onefold.clients.postgres.connection import Connection, transaction_settings
+from onefold.clients.postgres.quoting import identifier
 from onefold.core.errors import ConfigError
 from onefold.core.failpoints import failpoint
 from onefold.sinks.postgres.ledger.bookkeeping import Bookkeeping
 from onefold.sinks.postgres.merge import tombstones
-from onefold.sinks.postgres.naming import identifier
 from onefold.sinks.postgres.schema.comparison import compare, mismatch
 from onefold.sinks.postgres.schema.target import Target, find
 from onefold.sinks.postgres.schema.widening import Alteration
@@ -26,9 +26,6 @@ from onefold.sinks.postgres.schema.widening import Alteration
 __all__ = ["alterations", "evolve"]
 
 log = logging.getLogger("onefold")
-
-# Of the SQLSTATEs that an ALTER TABLE ends with, these classes are its refusals; others say something of the server.
-_REFUSALS = ("0A", "22", "23", "2B", "42", "55")
 
 
 def alterations(target: Target, schema: pa.Schema) -> tuple[Alteration, ...]:
@@ -84,7 +81,7 @@ def _alter(
     try:
         connection.execute(statement.encode())
     except psycopg.Error as error:
-        if (error.sqlstate or "")[:2] not in _REFUSALS or error.sqlstate == "55P03":
+        if not errors.refuses_ddl(error):
             raise
         because = (
             f"Postgres refuses to evolve it ({statement}): {errors.said(error)}. Nothing was changed; make way for it, "

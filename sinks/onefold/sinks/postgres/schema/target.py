@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from onefold.clients.postgres.connection import Connection, ask, create_beside_others
+from onefold.clients.postgres.quoting import identifier
 from onefold.core.errors import ConfigError, SchemaMismatch
 from onefold.core.sql import postgres_trust
-from onefold.sinks.postgres.naming import Table, identifier
+from onefold.sinks.postgres.naming import Table
 from onefold.sinks.postgres.schema.types import PostgresType, default_type
 
 __all__ = ["Target", "TargetColumn", "UniqueIndex", "create", "declared", "find", "types", "unseen"]

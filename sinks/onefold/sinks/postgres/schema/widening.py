@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from onefold.sinks.postgres.naming import identifier
+from onefold.clients.postgres.quoting import identifier
 from onefold.sinks.postgres.schema.types import PostgresType, default_type, digits_of, fit, list_element, plain
 
 __all__ = ["Alteration", "addition", "widening"]

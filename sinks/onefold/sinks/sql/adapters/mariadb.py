@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import mysql
 
 from onefold.core.errors import ConfigError
-from onefold.core.store.tables import MARIADB_OPTIONS
+from onefold.core.sql.mariadb_trust import MARIADB_OPTIONS
 from onefold.sinks.sql.adapters.adapter import Adapter, SqlType, driver_errors, each_column, has_room, quoted
 from onefold.sinks.sql.adapters.kinds import Family, Kind
 from onefold.sinks.sql.adapters.text import as_text

@@ -75,6 +75,24 @@ class Changes:
                 f" {schema.field(self.delete_when_true).type}; where null means deletion, use delete_when_null"
             )
 
+    @property
+    def conditions(self) -> tuple[str, ...]:
+        """Under which the guarantee holds."""
+        order = ", ".join(self.order)
+        distinct = f"versions of one row differ in {order}: of two that do not, the first stays"
+        kept = f"no version comes {self.deletes_kept_s:g} s later than a newer deletion: it would be a row again"
+        return (distinct, kept) if self.deletes else (distinct,)
+
+    def check_values(self, batch: pa.RecordBatch) -> None:
+        """Raise ValueError for a row without a key or an order."""
+        for name in self.required:
+            if batch.column(name).null_count:
+                raise ValueError(f"column {name}: null, and a column of key or order has a value in every row")
+
+    def written(self, names: Sequence[str]) -> list[str]:
+        """Of the rows' columns, those that go into the table."""
+        return [name for name in names if name != self.delete_when_true]
+
     def deleted(self, batch: pa.RecordBatch) -> pa.Array:
         """Which rows are deletions."""
         if self.delete_when_true is not None:

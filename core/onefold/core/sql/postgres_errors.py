@@ -1,9 +1,20 @@
-"""What Postgres's errors mean, of connecting, where libpq and poolers give words only, and by SQLSTATE of rows; and
-which limits no long transaction may have."""
+"""What Postgres's errors mean: by SQLSTATE (Postgres manual, appendix A), and by libpq's and poolers' words where a
+connection fails and there is none. The one place that knows SQLSTATEs; and which limits no long transaction may have.
+"""
 
 from __future__ import annotations
 
-__all__ = ["LIMITS_LIFTED", "READ_ONLY", "is_exhaustion", "is_read_only", "is_refusal", "refuses_row"]
+from onefold.core.sql.meaning import Meaning
+
+__all__ = [
+    "LIMITS_LIFTED",
+    "READ_ONLY",
+    "is_read_only",
+    "is_there_already",
+    "meaning",
+    "refuses_row",
+    "wants_another_row",
+]
 
 # For the transaction at hand. Limits on the time of a statement or transaction that are the role's, the database's or
 # the server's would end a long COPY or merge again and again. What the URL's own `options` set is the user's wish.
@@ -67,20 +78,39 @@ _OF_THE_SERVER = (
     *("00", "01", "02", "03", "08", "0A", "0B", "0F", "0L", "0P", "0Z", "10", "24", "25", "26", "27", "28", "2B", "2D"),
     *("34", "3B", "3D", "3F", "40", "42", "53", "54", "55", "57", "58", "72", "F0", "HV", "XX"),
 )
+# A session that ended, or a COMMIT that broke off in the middle ("completion unknown"); after any other error the
+# transaction has rolled back, as for a deferred constraint.
+_BROKEN = ("08", "57P", "40003", "25P03", "25P04")
+_HOPELESS = ("0A", "28", "2B", "3D", "3F", "42", "53400")  # 53400: a limit that somebody has to raise
+_EXHAUSTED = ("53",)
+_PASSING = ("25006", "40", "55", "57", "58")
+_WANTING = ("23001", "23503")  # a row that is referred to, or refers to none
+_THERE_ALREADY = ("23505", "42P06", "42P07")  # also what two that create the same thing at once collide with
 READ_ONLY = (
     "The server is a standby, or was set to read only: name all hosts of the cluster in the URL (host1,host2), so that"
     " the primary is found"
 )
 
 
-def is_refusal(text: str) -> bool:
-    """Whether somebody has to mend a setting before this connection can be made."""
-    return any(words in text for words in _REFUSALS)
-
-
-def is_exhaustion(text: str) -> bool:
-    """Whether the server or pooler has no connection left to give."""
-    return any(words in text for words in _EXHAUSTIONS)
+def meaning(state: str, text: str) -> Meaning:
+    """What an error says of its transaction; `state` is empty where the connection failed, and only words are there."""
+    if refuses_row(state):
+        return Meaning.BAD_ROW
+    if not state and any(words in text for words in _REFUSALS):
+        return Meaning.HOPELESS
+    if not state and any(words in text for words in _EXHAUSTIONS):
+        return Meaning.EXHAUSTED
+    if is_read_only(text):
+        return Meaning.PASSING  # until the primary is found
+    if not state:
+        return Meaning.BROKEN
+    classes = {
+        Meaning.BROKEN: _BROKEN,
+        Meaning.HOPELESS: _HOPELESS,
+        Meaning.EXHAUSTED: _EXHAUSTED,
+        Meaning.PASSING: _PASSING,
+    }
+    return next((meant for meant, states in classes.items() if state.startswith(states)), Meaning.UNKNOWN)
 
 
 def is_read_only(text: str) -> bool:
@@ -91,3 +121,13 @@ def is_read_only(text: str) -> bool:
 def refuses_row(state: str) -> bool:
     """Whether an error of that SQLSTATE is about a row, so that without it the others go in. False without one."""
     return state.startswith(_OF_A_ROW) or bool(state and not state.startswith(_OF_THE_SERVER))
+
+
+def wants_another_row(state: str | None) -> bool:
+    """Whether a row was refused for want of another one, which may yet come."""
+    return state in _WANTING
+
+
+def is_there_already(state: str | None) -> bool:
+    """Whether a CREATE failed because the thing is there."""
+    return state in _THERE_ALREADY

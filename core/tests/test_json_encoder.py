@@ -15,14 +15,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onefold.sinks.postgres.copy.json_encoder import json_text
+from onefold.core.values import json_encoder
 
 UTC = dt.UTC
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 
 
+def nullable_texts(array: Any) -> Any:
+    return json_encoder.nullable_texts(array, "quote")
+
+
 def reference(value: Any, kind: pa.DataType) -> Any:
-    """What json.loads(json_text(...)) should give for one value."""
+    """What json.loads(nullable_texts(...)) should give for one value."""
     if value is None:
         return None
     if pa.types.is_struct(kind):
@@ -110,7 +114,7 @@ def test_the_text_of_any_nested_value_reads_back_as_the_value(data: st.DataObjec
     array = pa.array(rows, kind)
     start = data.draw(st.integers(0, len(rows)))
     for part, expected in ((array, rows), (array.slice(start), rows[start:]), (array.slice(0, start), rows[:start])):
-        texts = json_text(part)
+        texts = nullable_texts(part)
         texts.validate(full=True)
         assert texts.type == pa.string()
         parsed = [None if text is None else json.loads(text, parse_float=decimal.Decimal) for text in texts.to_pylist()]
@@ -121,24 +125,42 @@ def test_the_text_of_any_nested_value_reads_back_as_the_value(data: st.DataObjec
 def test_a_null_struct_is_a_null_and_not_a_struct_of_its_hidden_children() -> None:
     child = pa.array([1, 2, 3])
     array = pa.StructArray.from_arrays([child], ["a"], mask=pa.array([False, True, False]))
-    assert json_text(array).to_pylist() == ['{"a":1}', None, '{"a":3}']
-    assert json_text(pa.ListArray.from_arrays([0, 3], array)).to_pylist() == ['[{"a":1},null,{"a":3}]']
+    assert nullable_texts(array).to_pylist() == ['{"a":1}', None, '{"a":3}']
+    assert nullable_texts(pa.ListArray.from_arrays([0, 3], array)).to_pylist() == ['[{"a":1},null,{"a":3}]']
 
 
 def test_a_null_list_over_a_part_of_its_child_does_not_show_it() -> None:
     array = pa.ListArray.from_arrays([0, 1, 2, 3], pa.array([1, 2, 3]), mask=pa.array([False, True, False]))
-    assert json_text(array).to_pylist() == ["[1]", None, "[3]"]
-    assert json_text(array[1:]).to_pylist() == [None, "[3]"]
+    assert nullable_texts(array).to_pylist() == ["[1]", None, "[3]"]
+    assert nullable_texts(array[1:]).to_pylist() == [None, "[3]"]
 
 
 def test_numbers_keep_every_digit() -> None:
     kind = pa.struct([("d", pa.decimal128(38, 18)), ("i", pa.int64())])
     value = {"d": decimal.Decimal("12345678901234567890.123456789012345678"), "i": -(2**63)}
-    assert json_text(pa.array([value], kind)).to_pylist() == [
+    assert nullable_texts(pa.array([value], kind)).to_pylist() == [
         '{"d":12345678901234567890.123456789012345678,"i":-9223372036854775808}'
     ]
 
 
 def test_a_type_without_a_form_in_json_is_refused_by_name() -> None:
     with pytest.raises(ValueError, match="month_day_nano_interval"):
-        json_text(pa.array([(1, 2, 3)], pa.month_day_nano_interval()))
+        nullable_texts(pa.array([(1, 2, 3)], pa.month_day_nano_interval()))
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_a_number_that_is_not_finite_is_refused_wherever_it_is(value: float) -> None:
+    for array in (pa.array([1.5, value]), pa.array([[value]]), pa.array([{"a": value}])):
+        with pytest.raises(ValueError, match="NaN and infinities"):
+            json_encoder.texts(array)
+    with pytest.raises(ValueError, match="NaN and infinities"):
+        json_encoder.plain_texts(pa.array([value]))
+
+
+def test_a_number_that_is_not_finite_under_a_null_is_no_ones() -> None:
+    hidden = pa.array([1.5, math.nan])
+    mask = pa.array([False, True])
+    struct = pa.StructArray.from_arrays([hidden], ["a"], mask=mask)
+    lists = pa.ListArray.from_arrays([0, 1, 2], hidden, mask=mask)
+    assert json_encoder.texts(struct).to_pylist() == ['{"a":1.5}', "null"]
+    assert json_encoder.nullable_texts(lists).to_pylist() == ["[1.5]", None]

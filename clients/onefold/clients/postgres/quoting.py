@@ -1,0 +1,29 @@
+"""Names and texts as parts of SQL, quoted by psycopg: for the statements that take no parameters there."""
+
+from __future__ import annotations
+
+from psycopg import sql
+
+from onefold.core.checks import require
+from onefold.core.errors import ConfigError
+
+__all__ = ["NAME_BYTES_MAX", "identifier", "literal"]
+
+NAME_BYTES_MAX = 63
+
+
+def identifier(name: str) -> str:
+    """`name` as a quoted SQL identifier. Raises ConfigError for what Postgres would cut off, or cannot hold."""
+    if not name or "\0" in name:
+        raise ConfigError(f"{name!r} cannot be the name of a table or column in Postgres")
+    if len(name.encode()) > NAME_BYTES_MAX:
+        raise ConfigError(
+            f"{name!r} has {len(name.encode())} bytes, and Postgres cuts names after {NAME_BYTES_MAX}: shorten it"
+        )
+    return sql.Identifier(name).as_string()
+
+
+def literal(text: str) -> str:
+    """`text` as an SQL string."""
+    require("\0" not in text, "a NUL in text that is quoted for SQL")
+    return sql.Literal(text).as_string()

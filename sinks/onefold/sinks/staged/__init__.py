@@ -1,0 +1,6 @@
+"""What sinks that stage an epoch's rows share: Postgres, and other SQL databases.
+
+upsert.py       which row is meant, which version of it is newer, and which deletes it
+attempts.py     staged attempts: their handles, and whether what a manifest names is there
+older_copy.py   a destination that has lost what it acknowledged is noticed
+"""
