@@ -1,4 +1,4 @@
-"""The records of an epoch that cannot be read: dead letters in a sink of their own, or passed over and counted."""
+"""Records of an epoch that cannot be read: they become dead letters in a sink of their own, or are skipped."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ class Bad:
 
 @dataclass(frozen=True)
 class Policy:
-    """What becomes of an epoch's bad records: `sink` takes them, or nobody; more than `bad_max` stop it. Pickles."""
+    """What happens to an epoch's bad records: `sink` takes them; more than `bad_max` stop the epoch. Pickles."""
 
     sink: Sink | None
     bad_max: int
 
     @classmethod
     def of(cls, source: KafkaSource, dead_letters: Sink | None) -> Policy | None:
-        """None where the first bad record stops the pipeline, which the reading of it does."""
+        """None where the first bad record stops the pipeline: the reader does that."""
         if source.on_error == "fail":
             return None
         return cls(dead_letters if source.on_error == "dead_letter" else None, source.bad_records_max)
 
     def refuse(self, task: TaskId, count: int, last: str | None = None) -> None:
-        """Raise `BadRecord` where that many are too many."""
+        """Raise `BadRecord` where `count` is too many."""
         if count > self.bad_max:
             raise BadRecord(
                 f"epoch {task.epoch} of pipeline {task.pipeline!r} has {'' if last is None else 'at least '}{count}"

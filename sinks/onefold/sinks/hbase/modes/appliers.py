@@ -1,4 +1,4 @@
-"""How messages with ids are applied to the table: at most one conditional write for each row and batch of them."""
+"""Applies messages with sequences to the table, with at most one conditional write for a row and batch of messages."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ __all__ = ["Applier", "MergeApplier", "ReplaceApplier"]
 LOGGER = logging.getLogger("onefold.sinks.hbase")
 
 BYTES_MAX = 64 << 20  # of messages that wait to be put in order and applied together
-KEYS_MAX = 20_000  # that are read and written at once
-ROUNDS_MAX = 50  # in which others may get ahead of us in some row
+KEYS_MAX = 20_000  # of one read and write
+ROUNDS_MAX = 50  # how often another writer may change a row between our reading and writing
 T = TypeVar("T")
 _GAPS = KeyColumn("gaps", "integer", pa.int64())
 _NO_GAPS = b"\x80" + bytes(7)  # 0, so encoded
 
 
 class Applier(Protocol):
-    """Of one attempt of one task. `keys` and `ids` are those of the rows, as the table has them."""
+    """Applies the messages of one attempt of a task. `keys` and `ids` are the rows' keys and sequences, encoded."""
 
     def take(self, keys: pa.BinaryArray, ids: pa.BinaryArray, rows: pa.RecordBatch) -> None: ...
 
@@ -47,7 +47,7 @@ class Applier(Protocol):
 
 
 class ReplaceApplier:
-    """The values of a row's highest id stay. What is there need not be read: the condition is that the id is higher."""
+    """Writes the values of a row's highest sequence, on condition that the stored one is lower. It reads nothing."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan, self._table = plan, plan.table()
@@ -71,7 +71,7 @@ class ReplaceApplier:
 
 @dataclass(frozen=True, slots=True)
 class _Messages:
-    """Not applied yet, with the row keys and ids that the table knows them by."""
+    """Messages that are not applied yet, with their encoded row keys and sequences."""
 
     keys: pa.BinaryArray
     ids: pa.BinaryArray
@@ -89,7 +89,7 @@ class _Messages:
 
     @classmethod
     def sorted(cls, parts: Sequence[_Messages]) -> _Messages:
-        """By row, each id once."""
+        """All messages, sorted by row, each sequence once."""
         keys, ids = (pa.concat_arrays(columns) for columns in zip(*((p.keys, p.ids) for p in parts), strict=True))
         codes = keys.dictionary_encode().indices
         table = pa.table({"code": codes, "id": ids, "place": pa.array(np.arange(len(keys)))})
@@ -99,7 +99,7 @@ class _Messages:
 
 
 class MergeApplier:
-    """Messages are merged into what their row has. `merge` None: the highest id's values replace it."""
+    """Merges messages into what their row has. `merge` None: the values of the highest sequence replace it."""
 
     def __init__(self, plan: Plan, ids: SequenceColumn, merge: Merge | None, where: str) -> None:
         self._plan, self._table, self._ids, self._where = plan, plan.table(), ids, where
@@ -151,7 +151,7 @@ class MergeApplier:
         )
 
     def _round(self, messages: _Messages) -> _Messages:
-        """Those that are left: in their rows, somebody else came first."""
+        """Applies the messages, and returns those that are left because another writer changed their row meanwhile."""
         named = messages.keys.dictionary_encode()
         rows, columns = named.dictionary, self._plan.mapping.cell_columns if self._merge is not None else []
         stored, gaps, *values = self._table.get(rows, [self._id, self._gaps, *columns])
@@ -190,7 +190,7 @@ class MergeApplier:
 
 
 def _until_answered(ask: Callable[[], T], table: HBaseTable) -> T:
-    """Where an answer was lost, asking again is right: what was written is found by its id, and not written again."""
+    """Repeats a call whose answer was lost. That is safe: a written row says so by its sequence."""
 
     def again() -> T:
         try:
@@ -202,7 +202,7 @@ def _until_answered(ask: Callable[[], T], table: HBaseTable) -> T:
 
 
 def _newest(mapping: TableMapping) -> Declared:
-    """Of rows as cells: compared as bytes, which have an order whatever their column's type."""
+    """Picks the row with the highest sequence, of rows as cells: bytes have an order whatever the column's type."""
     return Declared.of(dict.fromkeys((str(i) for i, _ in enumerate(mapping.columns)), "last"), ("id",))
 
 

@@ -57,7 +57,7 @@ class Rolling:
 
     @classmethod
     def of(cls, merge: Mapping[str, str] | Function | str, order: tuple[str, ...] = ()) -> Rolling:
-        """As a user writes it; the columns of `order` are kept too. Raises ConfigError."""
+        """The mode as a user has written it; the table keeps the columns of `order` too. Raises ConfigError."""
         if isinstance(merge, Mapping):
             merge = {**merge, **{name: "last" for name in order if name not in merge}}
         return cls(merge_of(merge, order), order)
@@ -89,12 +89,12 @@ class Rolling:
             return ByRowKey(self.order).bound(declared, schema)
         return bound(self.merge, declared, schema)
 
-    def rests_on(self, declared: TableMapping) -> Mapping[str, str]:
+    def identity(self, declared: TableMapping) -> Mapping[str, str]:
         return {} if self.merge is None else own_family_of(declared)
 
-    def goes_on_from(self, mapping: TableMapping, schema: pa.Schema) -> Mapping[str, str]:
+    def layout(self, mapping: TableMapping, schema: pa.Schema) -> Mapping[str, str]:
         if self.merge is None:
-            return ByRowKey(self.order).goes_on_from(mapping, schema)
+            return ByRowKey(self.order).layout(mapping, schema)
         return states_of(mapping)
 
     def counts(self) -> tuple[str, ...]:
@@ -145,7 +145,7 @@ class RollingWriter(HBaseWriter):
         self._bytes += keys.nbytes + sum(cell.values.nbytes for cell in cells)
 
     def _base(self, keys: pa.BinaryArray) -> tuple[list[pa.BinaryArray], Bools]:
-        """The cells that each row is merged into, and where there is something to merge into. Raises Fenced."""
+        """The cells that each row is merged into, and which rows have any. Raises Fenced."""
         found = self._table.read(keys, [*self._plan.mapping.cell_columns, self._epoch])
         self._check_older(keys, found.timestamps)
         *values, epochs = found.values
@@ -162,7 +162,7 @@ class RollingWriter(HBaseWriter):
         return values, is_there
 
     def _check_older(self, keys: pa.BinaryArray, timestamps: list[pa.Int64Array]) -> None:
-        """What was put at a later time than the epoch's would hide what is now written."""
+        """Raise where a row has a cell of a later time than the epoch's: it would hide what is now written."""
         newest = pc.fill_null(pc.max_element_wise(*timestamps), 0)
         at = pc.index(pc.greater(newest, self._task.timestamp_ms), True).as_py()
         if at < 0:
@@ -174,13 +174,13 @@ class RollingWriter(HBaseWriter):
                 " pipeline: stop this one"
             )
         raise ConfigError(
-            f"{what} {self._task.timestamp_ms} ms. It was not this sink: let nobody else write the rows that it merges"
-            " into, or only with timestamps of the clock, before it starts"
+            f"{what} {self._task.timestamp_ms} ms. Another program wrote it: let no other program write these rows, or"
+            " only before this sink starts, with timestamps of the clock"
         )
 
 
 def is_replay(times: Times, timestamp_ms: int) -> Bools:
-    """Which rows this very epoch has written before, of the T that they say; 0 where they say none."""
+    """Which rows this epoch has written before, by the T that they store; 0 where they store none."""
     again: Bools = times == timestamp_ms
     return again
 
