@@ -1,4 +1,4 @@
-"""A Kafka sink on the command line: the options that `verify` and `doctor` share, and the sink that they describe."""
+"""The command line's options of a Kafka sink, for `verify` and `doctor`, and the sink that they describe."""
 
 from __future__ import annotations
 

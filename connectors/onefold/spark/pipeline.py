@@ -194,7 +194,7 @@ class Pipeline:
         return True
 
     def _ended_by(self, error: StreamingQueryException) -> OnefoldError:
-        """Whatever it died of, a query whose pipeline was taken over must not be started again: Fenced says so.
+        """The error that ended the query; Fenced if the pipeline was taken over, so that nobody starts it again.
 
         A zombie that wakes between two batches fails in Spark's own log, where its successor has written already.
         """
@@ -281,7 +281,8 @@ class Pipeline:
             raise from_spark(error) from error
 
     def _check_topics(self, start: Positions, subscription: Subscription) -> None:
-        """Topics that are named are those it began with; of a pattern's, more may have come, and others not."""
+        """Raise ConfigError where the source does not name the topics that the pipeline began with. A pattern may match
+        further ones."""
         began = start.topics().keys()
         if subscription.pattern is not None:
             subscription.check_continues(began, f"pipeline {self.name!r}")

@@ -1,4 +1,4 @@
-"""A source's rows compared with a destination's, summed up: how many are wrong in which way, where, and which."""
+"""Compares a source's rows with a destination's, and sums up how many are wrong, how, and where."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def compare(
 
 
 def _without(judged: DataFrame, gone: DataFrame, key: Sequence[str]) -> DataFrame:
-    """What is missing and may be gone is untold."""
+    """Counts missing rows that may be gone as untold."""
     counted = gone.groupBy(*columns(key)).agg(F.count("*").alias(_GONE))
     untold = F.least(F.col("__lost"), F.coalesce(_GONE, F.lit(0)))
     counts = {"__lost": F.col("__lost") - untold, "__untold": F.col("__untold") + untold}
@@ -93,7 +93,7 @@ def _by_place(
 
 
 def _joined(one: DataFrame, other: DataFrame, key: Sequence[str], more: Sequence[str]) -> DataFrame:
-    """By keys that may be null; with these columns of the other."""
+    """Joins by keys that may be null, and keeps these columns of the other side."""
     names = {name: f"__of_{number}" for number, name in enumerate(key)}
     renamed = other.select(*(column(name).alias(theirs) for name, theirs in names.items()), *more)
     same: Column = reduce(Column.__and__, (column(name).eqNullSafe(F.col(theirs)) for name, theirs in names.items()))

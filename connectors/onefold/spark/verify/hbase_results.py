@@ -1,4 +1,4 @@
-"""What an HBase table has to show for a pipeline's rows, by its sink's mode, and what it does show.
+"""The rows that an HBase table must have for a pipeline's rows, by its sink's mode, and the rows that it has.
 
 Merges that are declared are done again by Spark's own aggregates; a merge function, which only the sink knows, by the
 sink's aggregate_of.
@@ -58,7 +58,7 @@ class _Newest:
 
 
 def due(rows: DataFrame, sink: HBaseSink) -> Due:
-    """What the table has to show once these rows are written."""
+    """The rows that the table must have once these rows are written."""
     settings = sink.settings
     mode, key = settings.mode, settings.declared.row_key.names
     mapping = mode.bound(settings.declared, to_arrow_schema(rows.schema, timezone="UTC"))
@@ -94,7 +94,7 @@ def newest_by_epoch(wanted: Due, origin: Origin) -> Due:
 
 
 def read_results(spark: SparkSession, sink: HBaseSink, wanted: Due) -> DataFrame:
-    """What the table shows. A document that does not fit is a row that was changed, and no reason to stop."""
+    """The table's rows. A document that does not fit counts as a changed row, and does not stop the comparison."""
     source = HBaseSource(sink.settings.hbase, sink.settings.declared)
     schema = wanted.rows.select(columns(wanted.shown)).schema
     found = read_hbase(spark, source, schema, json_mode="PERMISSIVE")
@@ -109,7 +109,7 @@ def read_results(spark: SparkSession, sink: HBaseSink, wanted: Due) -> DataFrame
 
 
 def _snapped(name: str) -> Column:
-    """The sum that is due, where the one that is there is as good as that."""
+    """The expected sum where the stored one differs only by rounding."""
     there, wanted = column(name), column(f"__{name}")
     is_near = F.abs(there - wanted) <= SUMS_DIFFER_MAX * column(f"__size_{name}")
     return F.when(is_near, wanted).otherwise(there).alias(name)
@@ -147,7 +147,7 @@ def _arrow(rows: DataFrame) -> pa.Schema:
 
 
 def _aggregate(name: str, merge: str, rows: DataFrame) -> Column:
-    """The merges of the sink's, also where Spark's aggregate of that name is another one."""
+    """Spark's aggregate for a merge of the sink, also where Spark's function of that name differs."""
     value = column(name)
     kind: DataType = rows.schema[name].dataType
     match merge:

@@ -1,4 +1,4 @@
-"""What a table has to show for the source's rows, where some are dead letters, and some are versions of one row.
+"""Reconciles the source's rows with a table's, where some are dead letters and some are versions of one row.
 
 Every row of the source is either alive, and the table shows it, or dead, and one dead letter stands for it. A dead
 letter is matched with its row by the source position, where it has one, else by the row's key (and order).
@@ -272,7 +272,7 @@ def shown(sink: PostgresSink, names: Sequence[str]) -> list[str]:
 
 
 def read_dead_letters(spark: SparkSession, pipeline: str, sink: PostgresSink) -> DeadLetters | None:
-    """Those of one sink of a pipeline; None where the sink keeps none."""
+    """The dead letters of one sink of a pipeline; None where the sink keeps none."""
     settings = sink.settings
     if settings.on_error != "dead_letter":
         return None
