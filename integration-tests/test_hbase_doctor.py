@@ -90,7 +90,7 @@ def test_the_command_looks_at_an_hbase_sink_beside_a_postgres_sink(
         "--hbase-mode=rolling",
         "--row-key=id",
         "--merge=n=sum",
-        f"--ledger-table=ledger_{uuid.uuid4().hex[:8]}",
+        f"--hbase-ledger=ledger_{uuid.uuid4().hex[:8]}",
     ]
     answer = CliRunner().invoke(app, [*command, "--family=f", "--json"])
     assert answer.exit_code == 0, answer.output

@@ -1,4 +1,4 @@
-"""What the real servers say once the pipeline rests, as evidence for the named invariants."""
+"""Audits a pipeline at rest: collects evidence from the real servers, and judges the named invariants."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The topic's orders against an HBase table: which row of an order stays, and what the orders of an account come to."""
+"""Compares the topic's orders with an HBase table: the newest row of each order, or the totals of each account."""
 
 from __future__ import annotations
 

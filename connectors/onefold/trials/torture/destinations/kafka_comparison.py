@@ -1,4 +1,4 @@
-"""The source's records against the topics that were written: what must be there, how often, and in which order."""
+"""Compares the source's records with the topics that were written: which records, how often, in which order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How each kind of fault is done to the real thing. Only processes that the run itself started are signalled."""
+"""Runs the strike of each kind of fault on the real servers. It signals only processes that the run has started."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["strike"]
 
 
 def strike(world: World, fault: Fault, struck: Struck) -> str:
-    """Do it, and wait until it is over. Returns what else is to be said of it. Raises Missed."""
+    """Strike, and wait until the fault is over. Returns details for the history. Raises Missed."""
     return _STRIKES[fault.kind](world, fault, struck)
 
 
