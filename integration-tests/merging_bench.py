@@ -17,7 +17,7 @@ from onefold.core import Committable, TaskId
 from onefold.local import HBaseServer
 from onefold.sinks import HBaseSink
 from onefold.sinks.hbase.merge.merge import own_cell
-from onefold.sinks.hbase.modes import applying, rolling
+from onefold.sinks.hbase.modes import appliers, rolling
 
 __all__ = ["Bench", "Died", "Held", "dies", "held"]
 
@@ -87,7 +87,7 @@ def dies(patch: pytest.MonkeyPatch, passes: int) -> Iterator[None]:
                 raise Died
 
     with patch.context() as inside:
-        for module in (rolling, applying):
+        for module in (rolling, appliers):
             inside.setattr(module, "failpoint", die)
         with pytest.raises(Died):
             yield
@@ -116,7 +116,7 @@ def held(patch: pytest.MonkeyPatch) -> Iterator[Held]:
     """The first writer that comes there is held; all others pass."""
     one = Held()
     with patch.context() as inside:
-        for module in (rolling, applying):
+        for module in (rolling, appliers):
             inside.setattr(module, "failpoint", one.pass_by)
         yield one
         one.let_go()

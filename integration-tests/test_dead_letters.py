@@ -26,7 +26,7 @@ from onefold.sinks import KafkaSink, PostgresSink
 from onefold.sources import KafkaSource
 from onefold.spark import Pipeline
 from onefold.spark.runtime.bad_records import Bad, Policy
-from onefold.spark.verify.verify import Verification, verify
+from onefold.spark.verify.verification import Verification, verify
 
 pytestmark = pytest.mark.servers
 

@@ -12,7 +12,7 @@ from onefold.core.errors import BadRecord
 from onefold.sinks import PostgresSink
 from onefold.sources import KafkaSource
 from onefold.spark import Pipeline
-from onefold.spark.verify.verify import verify
+from onefold.spark.verify.verification import verify
 
 pytestmark = pytest.mark.servers
 

@@ -16,7 +16,7 @@ from onefold.clients.hbase import HBaseTable, compact, tables
 from onefold.clients.hbase.idl import thrift
 from onefold.clients.hbase.pool import pool
 from onefold.core.findings import Finding, Level
-from onefold.local.hbase.hbase import HBaseServer
+from onefold.local.hbase.server import HBaseServer
 from onefold.sinks import HBaseSink
 
 pytestmark = [pytest.mark.servers, pytest.mark.xdist_group("hbase")]
@@ -90,7 +90,7 @@ def test_the_command_looks_at_an_hbase_sink_beside_a_postgres_sink(
         "--hbase-mode=rolling",
         "--row-key=id",
         "--merge=n=sum",
-        f"--ledger-table=ledger_{uuid.uuid4().hex[:8]}",
+        f"--hbase-ledger=ledger_{uuid.uuid4().hex[:8]}",
     ]
     answer = CliRunner().invoke(app, [*command, "--family=f", "--json"])
     assert answer.exit_code == 0, answer.output

@@ -18,7 +18,7 @@ from onefold.clients.hbase import Cells, HBaseTable
 from onefold.core import InDoubt, Retriable
 from onefold.local import HBaseServer
 from onefold.sinks.hbase.merge.merge import own_cell
-from onefold.sinks.hbase.modes import applying
+from onefold.sinks.hbase.modes import appliers
 
 pytestmark = [pytest.mark.servers, pytest.mark.xdist_group("hbase")]
 
@@ -40,7 +40,7 @@ def make(hbase_server: HBaseServer) -> Make:
 @pytest.fixture(autouse=True)
 def _small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that a task of a few keys reads and writes several times."""
-    monkeypatch.setattr(applying, "KEYS_MAX", 3)
+    monkeypatch.setattr(appliers, "KEYS_MAX", 3)
 
 
 def messages_of(seed: int, count: int = 60) -> list[Row]:

@@ -14,7 +14,7 @@ from onefold.clients.hbase.rows.mapping import TableMapping
 from onefold.core.testing import check_sink
 from onefold.local import HBaseServer
 from onefold.sinks import HBaseSink
-from onefold.sinks.hbase.modes import applying, rolling
+from onefold.sinks.hbase.modes import appliers, rolling
 
 pytestmark = [pytest.mark.servers, pytest.mark.xdist_group("hbase")]
 
@@ -37,7 +37,7 @@ def one_each(ids: Sequence[int]) -> pa.RecordBatch:
 def test_the_sink_keeps_its_promises(
     hbase_server: HBaseServer, mode: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (rolling, applying):  # so that a task of a few keys reads and writes several times
+    for module in (rolling, appliers):  # so that a task of a few keys reads and writes several times
         monkeypatch.setattr(module, "KEYS_MAX", 3)
     name, servers = f"test_{uuid.uuid4().hex[:12]}", HBaseSettings(hbase_server.servers)
     merge = {"n": "sum", "sequence": "last"}

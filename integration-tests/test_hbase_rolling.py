@@ -253,7 +253,7 @@ def test_rows_that_somebody_else_wrote_are_rolled_on_or_refused_but_never_hidden
     bench.write([("a", 1)], epoch=1)
     assert bench.read() == {"a": {"low": 101}}
     bench.table.put(pa.array([b"a"]), [theirs], timestamp_ms=5000)
-    with pytest.raises(ConfigError, match="It was not this sink: let nobody else write"):
+    with pytest.raises(ConfigError, match="Another program wrote it: let no other program write"):
         bench.write([("a", 1)], epoch=2)
 
 

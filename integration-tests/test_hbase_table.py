@@ -28,8 +28,8 @@ from onefold.clients.hbase.idl import SERVICE, thrift
 from onefold.clients.hbase.pool import pool
 from onefold.clients.hbase.tables import create, describe, drop, ensure
 from onefold.core.errors import BadRecord, ConfigError, InDoubt, Retriable
-from onefold.local.hbase.hbase import HBaseServer
 from onefold.local.hbase.parts import ThriftProcess
+from onefold.local.hbase.server import HBaseServer
 
 pytestmark = [pytest.mark.servers, pytest.mark.xdist_group("hbase")]
 

@@ -34,7 +34,7 @@ from onefold.spark import read_hbase
 from onefold.spark.runtime.failures import from_spark
 from onefold.spark.runtime.writers import run_writers
 from onefold.spark.verify.hbase_results import due, read_results
-from onefold.spark.verify.verify import compare, verify
+from onefold.spark.verify.verification import compare, verify
 
 pytestmark = [pytest.mark.servers, pytest.mark.xdist_group("hbase")]
 

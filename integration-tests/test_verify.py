@@ -18,7 +18,7 @@ from onefold.core import ConfigError, DataLoss
 from onefold.sinks import PostgresSink
 from onefold.sources import PostgresSource
 from onefold.spark import Pipeline, read_postgres
-from onefold.spark.verify.verify import Verification, compare, verify
+from onefold.spark.verify.verification import Verification, compare, verify
 
 pytestmark = pytest.mark.servers
 

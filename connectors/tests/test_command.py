@@ -18,7 +18,7 @@ from onefold.core.invariants import Comparison
 from onefold.core.testing import CONFIGURATIONS, Fault
 from onefold.sinks.postgres.naming import Table
 from onefold.sinks.staged.upsert import Changes
-from onefold.spark.verify.verify import Verification
+from onefold.spark.verify.verification import Verification
 
 ODD = "no column '[/b]' of [red], but [1, 2]"
 VERIFY = ["verify", "--pipeline=p", "--postgres=postgresql://nowhere/shop", "--bootstrap-servers=nowhere:9092"]

@@ -132,7 +132,7 @@ def test_what_would_hide_the_sinks_own_cells_is_told_to_the_ledger() -> None:
     """A last id that is not found is a message that is applied again."""
 
     def told(**more: Any) -> dict[str, str]:
-        return sink(**{"merge": {"n": "sum"}, **more}).settings.rests_on()
+        return sink(**{"merge": {"n": "sum"}, **more}).settings.identity()
 
     always = {"table": "t", "mode": "incremental", "row_key": "k", "sequence": "id", "first family": "f"}
     assert told(**INCREMENTAL) == always

@@ -1,4 +1,4 @@
-"""A Kafka sink on the command line: the options that `verify` and `doctor` share, and the sink that they describe."""
+"""The command line's options of a Kafka sink, for `verify` and `doctor`, and the sink that they describe."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from onefold.cli.listed import listed
-from onefold.cli.told import settings_of
+from onefold.cli.option_values import comma_separated, settings_of
 from onefold.core import ConfigError
 
 if TYPE_CHECKING:
@@ -42,17 +41,19 @@ def kafka_sink(into: str | None, servers: str | None, settings: Sequence[str] = 
 
     `given` has the options' names; those that KafkaSink does not call so begin with `into_`, as its topic does.
     """
-    told = {name: value for name, value in given.items() if value not in (None, "")}
+    options = {name: value for name, value in given.items() if value not in (None, "")}
     if into is None:
-        if told:
-            option = next(iter(told)).replace("_", "-")
+        if options:
+            option = next(iter(options)).replace("_", "-")
             raise ConfigError(f"--{option} goes with --into, the Kafka sink's topic")
         return None
     if servers is None:
         raise ConfigError("--into goes with --into-servers, the brokers of the sink's topic")
     from onefold.sinks import KafkaSink
 
-    for name, value in told.items():
-        told[name] = listed(value) if name in _COLUMNS else value.value if isinstance(value, StrEnum) else value
-    own = {name.removeprefix("into_"): value for name, value in told.items()}
+    for name, value in options.items():
+        options[name] = (
+            comma_separated(value) if name in _COLUMNS else value.value if isinstance(value, StrEnum) else value
+        )
+    own = {name.removeprefix("into_"): value for name, value in options.items()}
     return KafkaSink(into, bootstrap_servers=servers, client_config=settings_of(settings), **own)

@@ -12,9 +12,9 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from onefold.cli.doctor.cli import doctor
+from onefold.cli.doctor.options import doctor
 from onefold.cli.txn.cli import app as txn_app
-from onefold.cli.verify.cli import verify
+from onefold.cli.verify.options import verify
 from onefold.core import OnefoldError
 from onefold.core.errors import exit_code
 

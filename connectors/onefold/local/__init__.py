@@ -1,7 +1,7 @@
 """Real servers on this machine, without containers: Kafka, Postgres, HBase, MariaDB, and a Spark cluster."""
 
 from onefold.local.errors import LocalServerError
-from onefold.local.hbase.hbase import HBaseServer
+from onefold.local.hbase.server import HBaseServer
 from onefold.local.java import Java, find_java, spark_environment
 from onefold.local.kafka.broker import KafkaServer
 from onefold.local.mariadb.server import MariaDbServer

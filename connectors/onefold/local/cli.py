@@ -16,7 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from rich.table import Table
 
 from onefold.core.errors import OnefoldError
-from onefold.local.hbase.hbase import HBaseServer
+from onefold.local.hbase.server import HBaseServer
 from onefold.local.kafka.broker import KafkaServer
 from onefold.local.mariadb.server import MariaDbServer
 from onefold.local.postgres.server import PostgresServer

@@ -108,10 +108,10 @@ def spark_environment() -> dict[str, str]:
 
 
 def _has_vector_module(java: Java) -> bool:
-    listed = subprocess.run(
+    modules = subprocess.run(
         [java.path, "--list-modules"], capture_output=True, text=True, timeout=_ANSWER_S_MAX, check=False
     )
-    return _VECTOR_MODULE in listed.stdout
+    return _VECTOR_MODULE in modules.stdout
 
 
 def _shim_home(java: Java) -> Path:

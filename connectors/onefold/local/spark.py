@@ -106,8 +106,8 @@ class _Daemon(LocalServer):
             with urllib.request.urlopen(
                 f"http://{HOST}:{state.second_port if state else 0}/json/", timeout=_PROBE_S_MAX
             ) as answer:
-                told: dict[str, Any] = json.loads(answer.read())
-                return told
+                status: dict[str, Any] = json.loads(answer.read())
+                return status
         except (OSError, urllib.error.URLError, ValueError):
             return None
 
@@ -200,5 +200,5 @@ class SparkCluster(Owned):
         self._master.stop()
 
     def _joined(self) -> int:
-        told = self._master.tells() or {}
-        return sum(worker["state"] == "ALIVE" for worker in told.get("workers", ()))
+        status = self._master.tells() or {}
+        return sum(worker["state"] == "ALIVE" for worker in status.get("workers", ()))

@@ -1,4 +1,4 @@
-"""Columns by their names as they are, also those that Spark's own notation would read as something else."""
+"""Columns by their plain names, also names that Spark's notation would read as something else."""
 
 from __future__ import annotations
 

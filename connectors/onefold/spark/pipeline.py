@@ -99,7 +99,7 @@ class Pipeline:
     def read(self, spark: SparkSession, source: KafkaSource) -> DataFrame:
         """The source as a streaming DataFrame. This takes the pipeline over: recovery runs, and the initial positions
         are frozen."""
-        source = self.with_schema(source)
+        source = self.pinned(source)
         added: list[str] = []
         if source.deduplicate is not None:
             from onefold.spark.dedup.deduplication import deduplicate, widened  # needs Kafka's client
@@ -129,7 +129,7 @@ class Pipeline:
         The data bypasses the JVM, so only `transform` can change it: a deterministic function from one Arrow record
         batch to any number of them, all of one schema.
         """
-        source = self.with_schema(source)
+        source = self.pinned(source)
         if source.reader == "spark":
             raise ConfigError(
                 "reader='spark' carries records through Spark, the direct path doesn't: use pipeline.read"
@@ -195,7 +195,7 @@ class Pipeline:
         return True
 
     def _ended_by(self, error: StreamingQueryException) -> OnefoldError:
-        """Whatever it died of, a query whose pipeline was taken over must not be started again: Fenced says so.
+        """The error that ended the query; Fenced if the pipeline was taken over, so that nobody starts it again.
 
         A zombie that wakes between two batches fails in Spark's own log, where its successor has written already.
         """
@@ -239,8 +239,8 @@ class Pipeline:
         if self._group is not None:
             self._group.close()
 
-    def with_schema(self, source: KafkaSource) -> KafkaSource:
-        """The source with the schema that the pipeline's first start found, where it leaves that open."""
+    def pinned(self, source: KafkaSource) -> KafkaSource:
+        """The source with the schema that the pipeline's first start found, where the source names none."""
         check_source(source, self.dead_letters)
         if self._requires_tls:
             exposure.require_tls([("the source", source)])
@@ -282,7 +282,8 @@ class Pipeline:
             raise from_spark(error) from error
 
     def _check_topics(self, start: Positions, subscription: Subscription) -> None:
-        """Topics that are named are those it began with; of a pattern's, more may have come, and others not."""
+        """Raise ConfigError where the source does not name the topics that the pipeline began with. A pattern may match
+        further ones."""
         began = start.topics().keys()
         if subscription.pattern is not None:
             subscription.check_continues(began, f"pipeline {self.name!r}")

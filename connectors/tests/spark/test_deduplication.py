@@ -54,7 +54,7 @@ def new_state() -> GroupState:
     return GroupState(value, 0, 0, "NoTimeout", timeoutTimestamp=-1, keyAsUnsafe=b"", valueSchema=SCHEMA, **no)
 
 
-SCHEMA = StructType().add("highest", BinaryType())
+SCHEMA = StructType().add("watermarks", BinaryType())
 
 
 def through(batches: Iterable[pa.RecordBatch], state: GroupState, shuffled: random.Random | None = None) -> pa.Table:

@@ -18,8 +18,8 @@ def test_what_was_found_of_one_format_is_not_anothers(monkeypatch: pytest.Monkey
     pipeline = Pipeline("p", sinks=[SqlSink(f"sqlite:///{tmp_path}/out.db", "t")], store=f"sqlite:///{tmp_path}/s.db")
     json = KafkaSource("o", bootstrap_servers="localhost:9092", format="json", schema="infer")
     avro = KafkaSource("o", bootstrap_servers="localhost:9092", format="avro", schema_registry="http://localhost:1")
-    assert pipeline.with_schema(json).schema == "id bigint"
-    assert pipeline.with_schema(avro).avro_schema == AVRO
+    assert pipeline.pinned(json).schema == "id bigint"
+    assert pipeline.pinned(avro).avro_schema == AVRO
     monkeypatch.setattr(kafka, "find_schema", lambda _: "id string")
-    assert pipeline.with_schema(json).schema == "id bigint"
+    assert pipeline.pinned(json).schema == "id bigint"
     pipeline.close()

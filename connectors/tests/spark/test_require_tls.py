@@ -46,8 +46,8 @@ def test_a_source_that_is_reached_otherwise_is_refused() -> None:
         KafkaSource("t", bootstrap_servers="b:1", schema_registry="http://r", **avro),
     ):
         with pytest.raises(ConfigError, match="the source may not be reached so, with require_tls"):
-            pipeline.with_schema(source)
-    pipeline.with_schema(KafkaSource("t", bootstrap_servers="b:1", schema_registry="https://r", **avro))
+            pipeline.pinned(source)
+    pipeline.pinned(KafkaSource("t", bootstrap_servers="b:1", schema_registry="https://r", **avro))
 
 
 def test_what_is_named_as_the_way_out_is_taken() -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from onefold.core import EpochRecord, EpochState, Positions, Range
 from onefold.core.invariants import Comparison
-from onefold.trials.torture.destinations.comparing import (
+from onefold.trials.torture.destinations.comparison import (
     RecordId,
     Row,
     compare_appended,
@@ -23,8 +23,8 @@ from onefold.trials.torture.destinations.comparing import (
     compare_rows,
     versions_after,
 )
-from onefold.trials.torture.destinations.targets import Role, role_of
 from onefold.trials.torture.history import History
+from onefold.trials.torture.strikes.targets import Role, role_of
 from onefold.trials.workload.mixed import MixedOrder, mixed_orders
 from onefold.trials.workload.producer import number_of
 

@@ -14,8 +14,8 @@ import pytest
 from onefold.core.invariants import Comparison
 from onefold.spark.verify.kafka_records import javas_partition
 from onefold.trials.torture.audit import Audit
-from onefold.trials.torture.destinations.comparing_topics import compare_letters, compare_sales
 from onefold.trials.torture.destinations.destination import Due, Found
+from onefold.trials.torture.destinations.kafka_comparison import compare_letters, compare_sales
 from onefold.trials.torture.destinations.kafka_reading import Written
 from onefold.trials.workload.mixed import MixedOrder
 

@@ -1,4 +1,4 @@
-"""One connection to one Thrift server. After any trouble it is dead for ever: what comes next on it may be an answer
+"""One connection to one Thrift server. After any error it is dead: the next bytes on it may be an answer
 to an earlier question, with other rows' data in it."""
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Connection:
         return self._socket.fileno() < 0
 
     def is_stale(self) -> bool:
-        """Whether the server has closed it, or said something unasked, while nobody used it."""
+        """Whether the server has closed the idle connection, or sent something that was not asked for."""
         if self.is_dead:
             return True
         waiting = select.poll()  # select() takes no more than 1024 files

@@ -1,4 +1,4 @@
-"""What HBase's answers through Thrift mean. This is the one place that knows its words."""
+"""Turns HBase's answers through Thrift into onefold's errors. Only this module knows HBase's words."""
 
 from __future__ import annotations
 
@@ -69,10 +69,10 @@ def no_table(table: str, servers: str) -> ConfigError:
 
 
 def _is_its_name(text: str, table: str) -> bool:
-    """For a table that isn't there, the name alone is all that HBase says, or all that it says of some actions."""
+    """Whether the text is only the table's name: for some actions HBase says no more of a missing table."""
     return text == table or re.search(rf"actions?: {re.escape(table)}: \d+ times?,", text) is not None
 
 
 def _short(text: str) -> str:
-    """Without the server's stack, and without a whole table's attributes."""
+    """The text without the server's stack and without a table's attributes."""
     return re.split(r" at org\.|, \{TABLE_ATTRIBUTES|, \{NAME =>", text)[0][:_SAID_MAX]

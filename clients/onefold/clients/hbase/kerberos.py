@@ -12,7 +12,7 @@ __all__ = ["logged_in"]
 
 
 def logged_in(socket: Any, host: str, service: str) -> Any:
-    """A transport on an open socket, as whoever the process's ticket is for. The principal is service/host."""
+    """A transport on an open socket, logged in with the process's ticket. The principal is service/host."""
     try:
         import sasl
     except ImportError as error:

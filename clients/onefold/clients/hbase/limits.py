@@ -1,4 +1,4 @@
-"""What can be seen of a Thrift server's own limits: its settings, on the web page that it has by default.
+"""Reads a Thrift server's limits from the settings on its web page.
 
 seen, on http://HOST:9095/conf    how long it goes on with a request whose client has given up; frames, cells,
                                   idle connections, worker threads
@@ -27,7 +27,7 @@ _LOOK_S_MAX = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Of one Thrift server, as it says; with HBase's defaults where its settings leave something out."""
+    """The limits of one Thrift server, with HBase's defaults where its settings leave something out."""
 
     address: Address
     operation_s: float  # the longest that it goes on with one request
@@ -40,7 +40,7 @@ class Limits:
 
 
 def limits(address: Address, info_port: int) -> Limits | None:
-    """None where the server shows nothing."""
+    """The server's limits; None where it shows no settings."""
     try:
         with urlopen(f"http://{address.host}:{info_port}/conf?format=json", timeout=_LOOK_S_MAX) as answer:
             found = json.loads(answer.read(_ANSWER_BYTES_MAX))
@@ -51,7 +51,7 @@ def limits(address: Address, info_port: int) -> Limits | None:
 
 
 def misfits(seen: Limits, settings: HBaseSettings) -> Iterator[str]:
-    """What of a server's limits does not go with the settings, with what to do."""
+    """Which of a server's limits contradict the settings, and what to do."""
     where = f"the HBase Thrift server at {seen.address}"
     if seen.operation_s >= settings.timeout_s:
         yield (

@@ -24,7 +24,7 @@ SHUNNED_S = 5.0  # a server that gave no answer is asked last
 
 
 class Pool:
-    """Thread-safe. A connection that had any trouble is thrown away, and with it all that rested beside it."""
+    """Thread-safe. A connection that had an error is closed, and with it all idle ones to the same server."""
 
     def __init__(self, settings: HBaseSettings) -> None:
         self._settings = settings
@@ -51,7 +51,7 @@ class Pool:
                 self._give_back(connection)
 
     def ask(self, call: str, request: Request) -> Any:
-        """The answer to a request that may be repeated: `retry` does. Raises Retriable if there is none."""
+        """The answer to a request that may be repeated. Raises Retriable if there is none; `retry` repeats it then."""
         try:
             with self.connection() as connection:
                 return connection.ask_all(call, [request])[0]
@@ -68,8 +68,8 @@ class Pool:
             raise InDoubt(f"{error}. Some of {len(requests)} requests may have taken effect: read again") from error
 
     def each(self, tasks: Sequence[Callable[[], T]]) -> list[T | Exception]:
-        """What each returned or raised, once all have ended: in parallel, over all connections. Those that have not
-        begun when one fails are left, with its error: each would wait as long as that one did."""
+        """Runs tasks in parallel over all connections, and returns what each returned or raised once all have ended.
+        A task that has not begun when another fails is left out, with that error: it would wait as long."""
         if len(tasks) == 1:
             return [_outcome(tasks[0])]
         failed: list[Exception] = []
@@ -145,7 +145,7 @@ _pools_lock = threading.Lock()
 
 
 def _forget_parents() -> None:
-    """In a forked child: the parent's connections are the parent's."""
+    """Forgets the pools in a forked child: the connections belong to the parent."""
     global _pools_lock
     _pools_lock = threading.Lock()
     _inherited.extend(_pools.values())
@@ -156,7 +156,7 @@ os.register_at_fork(after_in_child=_forget_parents)
 
 
 def pool(settings: HBaseSettings) -> Pool:
-    """The one of this process for these settings: its connections stay open from one task to the next."""
+    """The process's pool for these settings: its connections stay open from one task to the next."""
     with _pools_lock:
         if settings not in _pools:
             _pools[settings] = Pool(settings)

@@ -175,7 +175,7 @@ class HBaseTable:
         return bool(self._ask("looking for newer cells", "getScannerResults", tscan=scan, numRows=1))
 
     def regions(self) -> list[tuple[bytes, bytes]]:
-        """Where each begins and where the next one does; b"" is the start, and the end."""
+        """The start and end key of each region; b"" is the table's start, and its end."""
         found = self._ask("asking for the regions", "getAllRegionLocations")
         if not found:
             raise no_table(self.name, self.settings.servers)
@@ -204,7 +204,7 @@ class HBaseTable:
         return self._seen(rows_of(keys, found, columns))
 
     def _seen(self, rows: Rows) -> Rows:
-        """How long they are says how many are asked for at once."""
+        """Notes the length of rows, which decides how many are asked for at once."""
         most = ANSWER_BYTES * len(rows.keys) // max(rows.bytes, 1)
         self._rows_at_once = max(ROWS_MIN, min(most, ROWS_MAX, 8 * self._rows_at_once))
         return rows
@@ -268,7 +268,7 @@ class HBaseTable:
         return retry(ask, self.settings.patience_s)
 
     def _all(self, tasks: Sequence[Callable[[], Any]]) -> list[Any]:
-        """What each returned; or, once all have ended, the error that says most."""
+        """What each task returned; or, once all have ended, the most important error."""
         outcomes = self._pool.each(tasks)
         failed = [outcome for outcome in outcomes if isinstance(outcome, Exception)]
         if failed:
@@ -285,7 +285,7 @@ class HBaseTable:
 
 
 def _weight(error: Exception) -> int:
-    """What will never work comes first, then what nobody knows of, then what may be repeated."""
+    """The order of errors: first those that never go away, then those in doubt, then those to repeat."""
     if not isinstance(error, OnefoldError):
         return 0
     return 3 if isinstance(error, Retriable) else 2 if isinstance(error, InDoubt) else 1

@@ -1,4 +1,4 @@
-"""Tables and what they keep: made, or looked at."""
+"""Creates and describes tables."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def describe(settings: HBaseSettings, name: str) -> TableShape | None:
 
 
 def create(settings: HBaseSettings, name: str, families: Sequence[Family], split_keys: Sequence[bytes] = ()) -> None:
-    """A table that is there already is left as it is. `split_keys` are where the second and later regions begin."""
+    """Creates a table; an existing one is left as it is. `split_keys` are where the second and later regions begin."""
     columns = [
         thrift.TColumnFamilyDescriptor(name=f.name, maxVersions=f.versions_max, timeToLive=f.ttl_s or _FOREVER_S)
         for f in families
@@ -95,7 +95,7 @@ def ensure(
 
 
 def faults(settings: HBaseSettings, shape: TableShape, families: Sequence[Family]) -> Iterator[str]:
-    """What keeps a table from taking rows of these families for good, with what to do."""
+    """Why a table cannot keep rows of these families durably, and what to do."""
     name = shape.name
     where = f"table {name!r} of HBase at {settings.servers}"
     if _ask(settings, name, "isTableDisabled", tableName=_named(name)):
@@ -117,7 +117,7 @@ def faults(settings: HBaseSettings, shape: TableShape, families: Sequence[Family
 
 
 def checked_name(name: str) -> str:
-    """Raises ConfigError for what no table of HBase can be called."""
+    """The name. Raises ConfigError where it cannot be the name of an HBase table."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise ConfigError(
             f"a table is called table or namespace:table, of letters, digits, '_', '-', '.': not {name!r}"

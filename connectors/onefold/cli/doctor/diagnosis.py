@@ -1,4 +1,4 @@
-"""What a pipeline guarantees as it is set up, held against its servers as they are. Changes nothing in any of them."""
+"""Diagnoses a pipeline: what its settings guarantee, and whether its servers fit them. Changes nothing."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Diagnosis:
         return all(finding.level is not Level.PROBLEM for finding in found)
 
     def invariants(self, sink: SinkDiagnosis) -> dict[str, str]:
-        """Of each named invariant why it does not hold; an empty text where it does, under the sink's conditions."""
+        """For each invariant why it does not hold; an empty text where it holds under the sink's conditions."""
         if sink.guarantee is None:
             return {}
         found = (*sink.findings, *self.store, *self.source)
@@ -97,7 +97,7 @@ def diagnose(
 
 
 def _exposed(part: object, level: Level) -> tuple[Finding, ...]:
-    """What is wrong with how its servers are reached, or those words."""
+    """What is wrong with the connections to its servers, or the given text."""
     says = part if isinstance(part, str) else part.exposure() if isinstance(part, Reaching) else ""
     return (Finding(level, says),) if says else ()
 
@@ -121,7 +121,7 @@ def _examined(sink: Sink, look: StoreLook, exposed: Level) -> SinkDiagnosis:
 
 
 def _left_over(sink: Holding, look: StoreLook) -> Iterator[Finding]:
-    """What is prepared and was not, or never will be, decided: a task that came late has prepared it."""
+    """Findings on prepared work that no epoch decides: a late task has prepared it."""
     listed = {held.committable: held for held in sink.held(look.pipeline)}  # before the store is read, as for a sweep
     facts = look.facts() if listed else None
     if facts is None:
@@ -152,7 +152,7 @@ def _same_store(sink: Sink, store_id: str) -> Finding:
 
 
 def _asked(ask: Callable[[], Iterable[Finding]]) -> tuple[Finding, ...]:
-    """What was found until a server refused or did not answer, and that."""
+    """All findings up to a server's refusal or silence, and that as the last one."""
     found: list[Finding] = []
     try:
         found.extend(ask())

@@ -1,4 +1,4 @@
-"""What a checkpoint store says of a pipeline, to those who examine it and change nothing."""
+"""Examines a checkpoint store without changing it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class StoreLook:
         self._url: str | None = None  # of a store that knows the pipeline
 
     def facts(self) -> StoreFacts | None:
-        """As they are now; None where no store says anything of the pipeline."""
+        """The store's facts now; None where no store knows the pipeline."""
         if self._url is None:
             return None
         with closing(CheckpointStore(self._url, lock_timeout_s=10)) as store:

@@ -1,1 +1,1 @@
-"""`onefold prune`: what nobody comes back for."""
+"""`onefold txn prune`: removes bookkeeping of pipelines that are gone."""

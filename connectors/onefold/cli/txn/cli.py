@@ -7,22 +7,24 @@ from typing import Annotated
 import typer
 
 from onefold.cli import kafka_options as kafka_is
-from onefold.cli.told import told
+from onefold.cli.option_values import resolved
 from onefold.core import ConfigError
 
 __all__ = ["app"]
 
 app = typer.Typer(help="What onefold has prepared and keeps in a Postgres database.", no_args_is_help=True)
 
-Postgres = Annotated[str, typer.Option(help="URL of the destination's database.", callback=told)]
+Postgres = Annotated[str, typer.Option(help="URL of the destination's database.", callback=resolved)]
 Pipeline = Annotated[str | None, typer.Option(help="Only this pipeline's.")]
-Store = Annotated[str | None, typer.Option(help="The checkpoint store, if it isn't in that database.", callback=told)]
+Store = Annotated[
+    str | None, typer.Option(help="The checkpoint store, if it isn't in that database.", callback=resolved)
+]
 Schema = Annotated[str, typer.Option("--ledger", help="The schema of the sinks' ledger.")]
 
 
 @app.command(name="list")
 def list_(
-    postgres: Annotated[str | None, typer.Option(help="URL of the destination's database.", callback=told)] = None,
+    postgres: Annotated[str | None, typer.Option(help="URL of the destination's database.", callback=resolved)] = None,
     pipeline: Pipeline = None,
     store: Store = None,
     schema: Schema = "onefold_sinks",

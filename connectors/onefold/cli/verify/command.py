@@ -17,7 +17,7 @@ from onefold.cli.verify.verdicts import add_verdicts, print_violations
 from onefold.sinks import PostgresSink
 from onefold.sources import KafkaSource
 from onefold.spark import Pipeline
-from onefold.spark.verify.verify import Verification, verify
+from onefold.spark.verify.verification import Verification, verify
 
 if TYPE_CHECKING:
     from onefold.sinks import HBaseSink, KafkaSink

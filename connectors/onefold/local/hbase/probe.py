@@ -27,7 +27,7 @@ def serves_tables(port: int, settings: Mapping[str, str], cluster_id: str) -> bo
 
     framed = settings.get("hbase.regionserver.thrift.framed") == "true"
     compact = settings.get("hbase.regionserver.thrift.compact") == "true"
-    told = HBaseSettings(
+    server = HBaseSettings(
         f"{HOST}:{port}",
         transport="framed" if framed else "buffered",
         protocol="compact" if compact else "binary",
@@ -35,11 +35,11 @@ def serves_tables(port: int, settings: Mapping[str, str], cluster_id: str) -> bo
     )
 
     def ask(call: str, **given: Any) -> Any:
-        (answer,) = connection.ask_all(call, [arguments(call, told.protocol, **given)])
+        (answer,) = connection.ask_all(call, [arguments(call, server.protocol, **given)])
         return answer
 
     try:
-        with closing(Connection(told.addresses()[0], told)) as connection:
+        with closing(Connection(server.addresses()[0], server)) as connection:
             meta = thrift.TTableName(ns=b"hbase", qualifier=b"meta")
             answers = (
                 ask("getTableDescriptor", table=meta),  # the master refuses it until it is up

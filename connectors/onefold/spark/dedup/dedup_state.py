@@ -1,8 +1,9 @@
-"""The executors' half of the deduplicating reader: rows go through Spark's state operator in blocks.
+"""The deduplicating reader in the executors: rows go through Spark's state operator in blocks.
 
-Spark hands a stateful Python function pandas data frames, which have no exact place for integers with nulls, nested
-values or decimals, and sorts and copies row by row. So rows travel as Arrow record batches inside of one binary value:
-`pack` makes them, one for each partition of the topic, `keep_new` drops what was seen, `unpack` gives the rows back.
+Spark hands a stateful Python function pandas data frames. These cannot hold integers with nulls, nested values or
+decimals exactly, and Spark sorts and copies them row by row. So rows travel in blocks: an Arrow record batch in one
+binary value. `pack` makes a block for each partition of the topic, `keep_new` drops rows that were seen, `unpack` gives
+the rows back.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ if TYPE_CHECKING:
     import pandas as pd
     from pyspark.sql.streaming.state import GroupState
 
-__all__ = ["BLOCKS", "HIGHEST", "ID", "KEPT", "Places", "keep_first", "keep_new", "pack", "unpack"]
+__all__ = ["BLOCKS", "ID", "KEPT", "WATERMARKS", "Places", "keep_first", "keep_new", "pack", "unpack"]
 
 BLOCKS = "topic string, partition int, first bigint, last bigint, rows binary"
 _BLOCKS = pa.schema(
     {"topic": pa.string(), "partition": pa.int32(), "first": pa.int64(), "last": pa.int64(), "rows": pa.binary()}
 )
 KEPT = "rows binary"
-HIGHEST = "highest binary"
+WATERMARKS = "watermarks binary"
 ID = "__onefold_id"
 
 _ORDERED = r"(?s)^(?P<source>.*):(?P<number>[0-9]{1,18})$"
@@ -41,7 +42,7 @@ Batches = Iterable[pa.RecordBatch]
 
 @dataclass(frozen=True)
 class Places:
-    """The columns that say where in Kafka a row was, and what the rows' ids are called in errors."""
+    """The columns with a row's place in Kafka, and what errors call its id."""
 
     topic: str
     partition: str
@@ -58,7 +59,7 @@ class Places:
 
 
 def pack(places: Places) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
-    """For mapInArrow: blocks of rows with their ids split, each of one partition, in its order."""
+    """For mapInArrow: packs rows into blocks, each of one partition and in its order, with the ids split."""
 
     def packed(batches: Batches) -> Iterator[pa.RecordBatch]:
         freeze_imports()
@@ -71,7 +72,7 @@ def pack(places: Places) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
 
 
 def keep_new(places: Places) -> Callable[[Any, Iterable[pd.DataFrame], GroupState], Iterator[pd.DataFrame]]:
-    """For applyInPandasWithState, by topic and partition: the blocks again, without the rows that were seen."""
+    """For applyInPandasWithState, by topic and partition: drops the rows of the blocks that were seen before."""
 
     def kept(_key: Any, blocks: Iterable[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
         seen = HighWatermark(bytes(state.get[0]) if state.exists else None)
@@ -82,7 +83,7 @@ def keep_new(places: Places) -> Callable[[Any, Iterable[pd.DataFrame], GroupStat
 
 
 def keep_first(places: Places) -> Callable[[pd.DataFrame], pd.DataFrame]:
-    """The same for applyInPandas, on records that are all there."""
+    """For applyInPandas, by topic and partition: the same for a batch DataFrame, which needs no state."""
 
     def kept(blocks: pd.DataFrame) -> pd.DataFrame:
         import pandas as pd
@@ -93,7 +94,7 @@ def keep_first(places: Places) -> Callable[[pd.DataFrame], pd.DataFrame]:
 
 
 def unpack(columns: Sequence[str]) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
-    """For mapInArrow: the rows in the blocks, with these columns."""
+    """For mapInArrow: gives the rows in the blocks back, with these columns."""
     names = list(columns)
 
     def unpacked(batches: Batches) -> Iterator[pa.RecordBatch]:
@@ -174,7 +175,7 @@ def _by_offset(rows: pa.RecordBatch, places: Places) -> pa.RecordBatch:
 
 
 def _in_order(blocks: Iterable[pd.DataFrame], places: Places) -> Iterator[tuple[pa.RecordBatch, bytes]]:
-    """One batch's blocks of a partition in its order, whatever way Spark's shuffle and sort brought them."""
+    """Sorts one batch's blocks of a partition: Spark's shuffle brings them in any order."""
     found = sorted(
         (int(first), int(last), rows)
         for frame in blocks

@@ -17,7 +17,7 @@ from onefold.core import BadRecord, ConfigError
 from onefold.sources.kafka import KafkaSource
 from onefold.sources.kafka.config.deduplication import HEADER, Deduplication, IdsWithin, OrderedIds
 from onefold.sources.kafka.formats.columns import added_columns
-from onefold.spark.dedup.dedup_state import BLOCKS, HIGHEST, ID, KEPT, Places, keep_first, keep_new, pack, unpack
+from onefold.spark.dedup.dedup_state import BLOCKS, ID, KEPT, WATERMARKS, Places, keep_first, keep_new, pack, unpack
 from onefold.spark.dedup.high_watermark import SEQUENCE, SOURCE
 from onefold.spark.runtime.sealing import marks
 
@@ -51,7 +51,7 @@ def deduplicate(df: DataFrame, ids: Deduplication) -> DataFrame:
     blocks = df.withColumns(filled).select("*", *_parts(df, ids)).mapInArrow(pack(places), BLOCKS)
     groups = blocks.groupBy("topic", "partition")
     if df.isStreaming:
-        kept = groups.applyInPandasWithState(keep_new(places), KEPT, HIGHEST, "append", "NoTimeout")
+        kept = groups.applyInPandasWithState(keep_new(places), KEPT, WATERMARKS, "append", "NoTimeout")
     else:
         kept = groups.applyInPandas(keep_first(places), KEPT)
     return kept.mapInArrow(unpack(df.columns), df.schema)

@@ -1,4 +1,4 @@
-"""The state of a deduplicating reader of ordered ids: each source's highest number, and which rows are above it."""
+"""The state of a deduplicating reader of ordered ids: each source's high watermark, and which rows are above it."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ __all__ = ["SEQUENCE", "SOURCE", "HighWatermark"]
 SOURCE = "__onefold_source"
 SEQUENCE = "__onefold_sequence"
 
-_STATE = pa.schema([("source", pa.binary()), ("highest", pa.int64())], metadata={"version": "1"})
+_STATE = pa.schema([("source", pa.binary()), ("high_watermark", pa.int64())], metadata={"version": "1"})
 _NONE = -1
 
 
 class HighWatermark:
-    """Of one partition of a topic. A row is new if its number is above all that came before it from its source.
+    """The high watermarks of the sources of one partition's records: a row is new if it is above its source's.
 
-    What it keeps is a function of the partition's records in their order, however they are cut into batches.
+    The state depends on the partition's records and their order, and not on how they are cut into batches.
     """
 
     def __init__(self, state: bytes | None = None) -> None:
-        self._highest: dict[bytes, int] = {}
+        self._watermarks: dict[bytes, int] = {}
         if state is not None:
             table = pa.ipc.open_stream(state).read_all()
-            self._highest = dict(zip(table["source"].to_pylist(), table["highest"].to_pylist(), strict=True))
+            self._watermarks = dict(zip(table["source"].to_pylist(), table["high_watermark"].to_pylist(), strict=True))
 
     def state(self) -> bytes:
-        columns = [pa.array(self._highest.keys(), pa.binary()), pa.array(self._highest.values(), pa.int64())]
+        columns = [pa.array(self._watermarks.keys(), pa.binary()), pa.array(self._watermarks.values(), pa.int64())]
         return to_ipc(pa.RecordBatch.from_arrays(columns, schema=_STATE))
 
     def mask(self, rows: pa.RecordBatch) -> pa.BooleanArray:
@@ -35,12 +35,12 @@ class HighWatermark:
         named = rows.column(SOURCE).dictionary_encode()
         names: list[bytes] = named.dictionary.to_pylist()
         codes, numbers = named.indices.to_numpy(), rows.column(SEQUENCE).to_numpy()
-        before = np.fromiter((self._highest.get(name, _NONE) for name in names), np.int64, len(names))
+        before = np.fromiter((self._watermarks.get(name, _NONE) for name in names), np.int64, len(names))
         order = np.argsort(codes, kind="stable")
         by_source = codes[order]
-        starts = np.flatnonzero(np.diff(by_source, prepend=-1))  # of each source's rows; its code is its place here
-        # Ahead of each source's rows goes what is known of it. The greatest so far, within a source, is found over all
-        # sources at once: by the number's rank, and a step that no rank reaches from one source to the next.
+        starts = np.flatnonzero(np.diff(by_source, prepend=-1))  # of each source's rows, in the order of codes
+        # The known watermark of a source goes ahead of its rows. One running maximum over all sources finds the
+        # greatest so far within each: it runs over ranks, with a step between sources that no rank reaches.
         heights = np.insert(numbers[order], starts, before)
         ranks = np.unique(heights, return_inverse=True)[1].astype(np.int64)
         climbing = np.insert(by_source, starts, by_source[starts]).astype(np.int64) * len(heights) + ranks
@@ -50,7 +50,7 @@ class HighWatermark:
         is_new = np.empty(len(numbers), bool)
         is_new[order] = rises[is_row[1:]]
         tops = np.maximum(np.maximum.reduceat(numbers[order], starts), before)
-        self._highest.update(zip(names, tops.tolist(), strict=True))
+        self._watermarks.update(zip(names, tops.tolist(), strict=True))
         return pa.array(is_new)
 
 

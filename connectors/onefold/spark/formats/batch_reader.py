@@ -1,4 +1,4 @@
-"""A bounded source that is planned into parts, as Spark reads it: each part in a task of its own."""
+"""Reads a bounded source through Spark: the driver plans its parts, and each part is a task."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from onefold.spark.runtime.workers import freeze_imports
 
-__all__ = ["PartReader"]
+__all__ = ["BatchReader"]
 
 
 @dataclass(frozen=True)
@@ -19,8 +19,8 @@ class _Part(InputPartition):
     part: Any
 
 
-class PartReader(DataSourceReader):
-    """`plan` makes the parts, in the driver, and `read` one of them into batches, in its task. Both pickle."""
+class BatchReader(DataSourceReader):
+    """`plan` makes the parts in the driver; `read` turns one of them into batches in its task. Both pickle."""
 
     def __init__(self, plan: Callable[[], Sequence[Any]], read: Callable[[Any], Iterator[pa.RecordBatch]]) -> None:
         self._plan, self._read = plan, read

@@ -10,7 +10,7 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
 from onefold.sources.hbase import HBaseSource, plan, read
-from onefold.spark.formats.batch_reader import PartReader
+from onefold.spark.formats.batch_reader import BatchReader
 from onefold.spark.formats.registration import register
 from onefold.spark.formats.schemas import NESTED, fields_of, parsed, wire_of
 
@@ -56,4 +56,4 @@ class OnefoldHBaseDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         source = HBaseSource.from_options(self.options)
-        return PartReader(partial(plan, source, to_arrow_schema(schema, timezone="UTC")), read)
+        return BatchReader(partial(plan, source, to_arrow_schema(schema, timezone="UTC")), read)

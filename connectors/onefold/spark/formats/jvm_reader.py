@@ -127,7 +127,7 @@ def _lengths(texts: pa.Array) -> np.ndarray[Any, np.dtype[np.int64]]:
 
 @dataclass(frozen=True)
 class _Parse:
-    """From raw records to rows, in a worker. What `on_error` leaves out is left out, up to the source's limit."""
+    """Parses raw records into rows, in a worker. It skips bad records as `on_error` says, up to the source's limit."""
 
     source: KafkaSource
     schema: pa.Schema

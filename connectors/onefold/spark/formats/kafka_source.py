@@ -71,7 +71,7 @@ class OnefoldKafkaDataSource(DataSource):
         return _StreamReader(self._source(), self._arrow(schema), self.options, direct=self._direct())
 
     def _source(self) -> KafkaSource:
-        """As the options say; what they leave to the servers is asked for, once for this object."""
+        """The source that the options describe. It asks servers for an open schema once for this object."""
         if self._settled is None:
             source = KafkaSource.from_options(self.options)
             self._settled = source if source.has_schema else source.with_schema(find_schema(source))
@@ -102,7 +102,7 @@ class _RangePartition(InputPartition):
 
 
 class _Planned:
-    """What both readers share: it pickles."""
+    """What both readers share. Pickles."""
 
     def __init__(self, source: KafkaSource, schema: pa.Schema, options: Mapping[str, str], *, direct: bool) -> None:
         self.source = source
@@ -193,7 +193,7 @@ class _StreamReader(_Planned, DataSourceStreamReader, SupportsTriggerAvailableNo
         return self.read_range(partition.wanted)
 
     def commit(self, end: Nested) -> None:
-        """Positions are in Spark's checkpoint and in the ledger; a group is told of them, if there is one."""
+        """Shows the positions in the consumer group, if there is one. Spark's checkpoint and the ledger keep them."""
         self._group.show(OffsetSnapshot.from_nested(end).positions())
 
     def stop(self) -> None:

@@ -19,7 +19,7 @@ from pyspark.sql.types import StructType
 
 from onefold.core.errors import ConfigError
 from onefold.sources.postgres import HeldSnapshot, PostgresSource, describe, hold, plan, read, resolve
-from onefold.spark.formats.batch_reader import PartReader
+from onefold.spark.formats.batch_reader import BatchReader
 from onefold.spark.formats.registration import register
 from onefold.spark.formats.schemas import NESTED, fields_of, parsed, wire_of
 
@@ -85,7 +85,7 @@ class PostgresReads(DataSource):
         return from_arrow_schema(pa.schema([(c.name, c.kind) for c in resolve(source, describe(source), None)]))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return PartReader(partial(plan, self._source(), to_arrow_schema(schema, timezone="UTC")), read)
+        return BatchReader(partial(plan, self._source(), to_arrow_schema(schema, timezone="UTC")), read)
 
     def _source(self) -> PostgresSource:
         source = PostgresSource.from_options(self.options)

@@ -93,7 +93,7 @@ class PostgresWrites(DataSource):
 
 @dataclass(frozen=True)
 class _Target:
-    """Which pipeline writes where. Once a run is opened, its sink carries to the executors what opening found out."""
+    """The pipeline and its sink. Once a run is opened, the sink carries its plan to the executors."""
 
     pipeline: str
     sink: PostgresSink
@@ -149,7 +149,7 @@ class _RunWriter(DataSourceArrowWriter):
             decide_run(session, self.run, tuple(manifest))
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Also called where `commit` failed, which may have decided: so this asks the store, and not the messages."""
+        """Cleans up. Spark calls it also after a failed `commit`, which may have decided: so it asks the store."""
         if isinstance(self.run, OpenedRun):
             with closing(self.target.session()) as session:
                 give_up_run(session, self.run)

@@ -11,7 +11,7 @@ from onefold.spark.runtime.sealing import share_key
 
 __all__ = ["register"]
 
-# Each format with its server's client: who has no use for one need not install it.
+# Each format with its server's client, which need not be installed.
 _FORMATS = {
     "confluent_kafka": ("onefold.spark.formats.kafka_source", "OnefoldKafkaDataSource"),
     "thriftpy2": ("onefold.spark.formats.hbase_source", "OnefoldHBaseDataSource"),
@@ -20,7 +20,7 @@ _FORMATS = {
 
 
 def register(spark: SparkSession) -> None:
-    """Make `onefold_kafka`, `onefold_hbase` and `onefold_postgres` known to this session. Again is fine."""
+    """Register `onefold_kafka`, `onefold_hbase` and `onefold_postgres` with this session. It may be repeated."""
     share_key(spark)
     for client, (module, name) in _FORMATS.items():
         if find_spec(client) is not None:

@@ -1,4 +1,4 @@
-"""What a user's schema says of a bounded read, whose server knows no nested types: those come as JSON texts."""
+"""A user's schema for a bounded read: the servers know no nested types, so nested columns come as JSON texts."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def wire_of(fields: Sequence[StructField], texts: Collection[str]) -> StructType
 
 
 def parsed(df: DataFrame, fields: Sequence[StructField], texts: Collection[str], json_mode: str) -> DataFrame:
-    """What was read by `wire_of`, with the columns that `fields` says."""
+    """A DataFrame that was read by `wire_of`, with the columns of `fields`."""
     return df.select(*(_parsed(field, json_mode if field.name in texts else None) for field in fields))
 
 
 def _parsed(field: StructField, json_mode: str | None) -> Column:
-    """The field's column, of JSON text where there is a mode to parse that with."""
+    """The field's column, parsed from JSON text where `json_mode` is given."""
     found = column(field.name)
     if json_mode is not None:
         found = F.from_json(found, field.dataType.json(), {"mode": json_mode})

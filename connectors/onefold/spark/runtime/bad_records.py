@@ -1,4 +1,4 @@
-"""The records of an epoch that cannot be read: dead letters in a sink of their own, or passed over and counted."""
+"""Records of an epoch that cannot be read: they become dead letters in a sink of their own, or are skipped."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ class Bad:
 
 @dataclass(frozen=True)
 class Policy:
-    """What becomes of an epoch's bad records: `sink` takes them, or nobody; more than `bad_max` stop it. Pickles."""
+    """What happens to an epoch's bad records: `sink` takes them; more than `bad_max` stop the epoch. Pickles."""
 
     sink: Sink | None
     bad_max: int
 
     @classmethod
     def of(cls, source: KafkaSource, dead_letters: Sink | None) -> Policy | None:
-        """None where the first bad record stops the pipeline, which the reading of it does."""
+        """None where the first bad record stops the pipeline: the reader does that."""
         if source.on_error == "fail":
             return None
         return cls(dead_letters if source.on_error == "dead_letter" else None, source.bad_records_max)
 
     def refuse(self, task: TaskId, count: int, last: str | None = None) -> None:
-        """Raise `BadRecord` where that many are too many."""
+        """Raise `BadRecord` where `count` is too many."""
         if count > self.bad_max:
             raise BadRecord(
                 f"epoch {task.epoch} of pipeline {task.pipeline!r} has {'' if last is None else 'at least '}{count}"
@@ -81,11 +81,11 @@ class Tally:
         self._running: tuple[int, int, Policy | None] = (0, 0, None)
 
     def count(self, epoch: int, bad: int, policy: Policy | None) -> None:
-        """Of an epoch whose writers are done; they may run again before it is complete."""
+        """Notes an epoch whose writers are done; they may run again before it is complete."""
         self._running = epoch, bad, policy
 
-    def complete(self) -> None:
-        """The epoch is complete."""
+    def confirm(self) -> None:
+        """Adds the counted epoch, which is complete now."""
         (epoch, bad, policy), self._running = self._running, (0, 0, None)
         if not bad or policy is None:
             return

@@ -1,4 +1,4 @@
-"""Batch runs on Spark: a DataFrame is written exactly once under its run's name, however often the job is run."""
+"""Batch runs on Spark: write a DataFrame exactly once under its run's name, however often the job runs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ log = logging.getLogger("onefold")
 
 @dataclass(frozen=True, slots=True)
 class BatchOutcome:
-    """What became of a run: the epoch that it is, its rows, and whether they had been written before this call."""
+    """The result of a run: its epoch, its rows, and whether they were written before this call."""
 
     run: str
     epoch: int
@@ -50,7 +50,7 @@ class OpenedRun:
 
 
 class _Opened(Exception):
-    """Carries an epoch out of the protocol, where its writers are for another process to run. No error."""
+    """Carries an epoch out of the protocol, because another process runs its writers. It is no error."""
 
     def __init__(self, record: EpochRecord) -> None:
         super().__init__(record)
@@ -99,9 +99,9 @@ def open_run(session: Session, run: str, schema: pa.Schema) -> OpenedRun | Batch
 
 
 def decide_run(session: Session, opened: OpenedRun, manifest: tuple[Committable, ...]) -> BatchOutcome:
-    """Decide and commit what the writers of an opened run prepared, in whichever process of the same driver.
+    """Decide and commit what the writers of an opened run prepared, in any process of the same driver.
 
-    The protocol runs from the top: to open the epoch again under the same generation is answered with the same epoch.
+    The protocol runs from its start: when it opens the epoch again under the same generation, it gets the same epoch.
     """
     with _turn(session, opened.request.query_id):
         session.life.started = opened.started
@@ -110,7 +110,7 @@ def decide_run(session: Session, opened: OpenedRun, manifest: tuple[Committable,
 
 
 def give_up_run(session: Session, opened: OpenedRun) -> None:
-    """After a failure, which may have come too late: recovery finishes the run if it was decided, else undoes it.
+    """Clean up after a failure: recovery finishes the run if it was decided before, and undoes it otherwise.
 
     A driver that was taken over leaves that to its successor.
     """
@@ -120,7 +120,7 @@ def give_up_run(session: Session, opened: OpenedRun) -> None:
 
 
 def _ask(session: Session, run: str, schema: pa.Schema) -> EpochRequest | BatchOutcome:
-    """Take over the pipeline for this run, unless there is nothing to do. No older driver decides anything after."""
+    """Take over the pipeline for this run, unless it was written. No older driver decides anything afterwards."""
     check_name(run)
     done = session.decided_run(run)
     if done is not None and _is_at_rest(session, done):
@@ -142,10 +142,10 @@ def _ask(session: Session, run: str, schema: pa.Schema) -> EpochRequest | BatchO
 
 
 def _is_at_rest(session: Session, done: DecidedRun) -> bool:
-    """Whether the run is complete, by store and destinations: then nobody who works on another need be fenced.
+    """Whether the run is complete, by store and destinations: then no driver of another run must be fenced.
 
-    Where the two contradict each other, another run may have gone on between the looks: so it looks again, until the
-    store stands still. What is wrong then, a start says.
+    Where the two contradict each other, another run may have moved on between the two reads. So it reads again until
+    the store stands still; a contradiction that stays is for the next start to report.
     """
     facts = session.facts()
     for _ in range(LOOKS_MAX):
@@ -175,7 +175,7 @@ def _outcome(outcome: Outcome) -> BatchOutcome:
 
 @contextmanager
 def _turn(session: Session, run: str) -> Iterator[None]:
-    """One run at a time in this process; what another process's takeover breaks is told as Fenced, with a way out."""
+    """Lets one run at a time through in this process. An error after a takeover by another process becomes Fenced."""
     with session.lock:
         try:
             yield

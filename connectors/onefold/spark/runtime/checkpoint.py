@@ -1,4 +1,4 @@
-"""Which query a batch is of, and the files of its checkpoint, on any filesystem."""
+"""Finds the query that a batch belongs to, and reads its checkpoint's files on any filesystem."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ __all__ = ["CheckpointFiles", "elsewhere", "is_active", "is_local", "running_bat
 
 
 def running_query(spark: SparkSession, known: RunningQuery | None, root: str | None = None) -> RunningQuery:
-    """Ask Spark, from inside foreachBatch, which query this is: `known`, or another.
+    """The query that calls foreachBatch, as Spark says: `known`, or another.
 
-    Without a JVM handle (Spark Connect) there is nobody to ask: the checkpoint at `root`, as the user gave it, then
-    says which query it is, and its replays are drained as if it were stateful.
+    Spark Connect has no JVM handle to ask. There the checkpoint at `root`, which the user gives, names the query, and
+    replays are drained as if the query were stateful.
     """
     if not hasattr(spark, "_jsparkSession"):
         if root is None:
@@ -43,7 +43,7 @@ def running_query(spark: SparkSession, known: RunningQuery | None, root: str | N
 
 
 def running_batch(spark: SparkSession, query: RunningQuery) -> Running:
-    """Where the batch that runs now starts and ends, as the execution holds it. Nobody can tell on Spark Connect."""
+    """Start and end of the batch that runs now, as the execution holds them; unknown on Spark Connect."""
     if not hasattr(spark, "_jsparkSession"):
         return Running()
     execution = _execution(spark, query.query_id)
@@ -70,7 +70,7 @@ def is_local(root: str) -> bool:
 
 
 def elsewhere(spark: SparkSession, root: str | None = None) -> str | None:
-    """What of this job is not on this machine: the master, or the checkpoint at `root`. None if all of it is."""
+    """Which part of this job is on other machines: the master, or the checkpoint at `root`. None if no part is."""
     master = str(spark.conf.get("spark.master", ""))
     if master.startswith("local") and (root is None or is_local(root)):
         return None

@@ -29,7 +29,7 @@ Transform = Callable[[pa.RecordBatch], Iterable[pa.RecordBatch]]
 
 @dataclass(frozen=True)
 class Fetch:
-    """From a batch of offset ranges to the batches of rows to be written. Pickles; runs in the writing task."""
+    """Turns a batch of offset ranges into batches of rows to write. Pickles; runs in the writing task."""
 
     source: KafkaSource
     records: pa.Schema
@@ -38,7 +38,7 @@ class Fetch:
 
     @classmethod
     def of(cls, source: KafkaSource, transform: Transform | None) -> Fetch:
-        """Find out the schemas: the records' from the source, the rows' by transforming an empty batch."""
+        """Finds the schemas: the records' from the source, the rows' by transforming an empty batch."""
         from onefold.sources.kafka import check_schema, record_ddl
 
         # Not by loading the source, which would start a Python process that imports all of this again.
@@ -61,7 +61,7 @@ class Fetch:
         return cls(source, records, first.schema, transform)
 
     def meets(self, need: Arrangement) -> bool:
-        """Whether rows come so by themselves: a task has whole ranges, each of one partition in its order."""
+        """Whether rows come in this arrangement already: a task has whole ranges of partitions, in their order."""
         from onefold.sources.kafka.formats.columns import places_of
 
         if not need.moves_rows:
@@ -87,7 +87,7 @@ class Fetch:
 
 @dataclass(frozen=True)
 class BadFetch:
-    """From a batch of offset ranges to the bad records in them. Pickles; runs in the writing task."""
+    """Turns a batch of offset ranges into their bad records. Pickles; runs in the writing task."""
 
     source: KafkaSource
     records: pa.Schema

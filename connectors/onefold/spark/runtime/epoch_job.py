@@ -1,7 +1,7 @@
 """The Spark jobs that write one epoch.
 
-The direct path reads each record once, so there the bad records come along with the rows. Through Spark, whatever the
-user put between reading and writing would lose them: there the epoch's ranges are read a second time, for them alone.
+The direct path reads each record once, and bad records come along with the rows. Through Spark, the user's own
+transformation would lose them: so there a second job reads the epoch's ranges again, for the bad records alone.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = ["policy_of", "read_bad_records", "write_epoch"]
 
 
 def policy_of(reading: Fetch | BadFetch | None, dead_letters: Sink | None) -> Policy | None:
-    """What becomes of the bad records that the epoch's own jobs come upon."""
+    """The policy for bad records that the epoch's own jobs find."""
     if reading is None or (isinstance(reading, BadFetch) and reading.source.on_error != "dead_letter"):
         return None
     return Policy.of(reading.source, dead_letters)
@@ -79,7 +79,7 @@ def read_bad_records(spark: SparkSession, source: KafkaSource, start: Positions,
 
 
 def _of_all_epochs(source: KafkaSource, start: Positions) -> KafkaSource:
-    """The source with as many bad records as there are: all epochs' together may be more than any one may have."""
+    """The source without a limit of bad records: all epochs together may have more than one epoch may have."""
     from onefold.sources.kafka import KafkaSource
 
     options = source.options(start) | {"onError": "dead_letter", "badRecordsMax": str(2**62)}

@@ -1,4 +1,4 @@
-"""Errors that crossed Spark as text, made errors again."""
+"""Makes onefold errors of the texts in which Spark reports what failed in its workers."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _DIED = "Python worker exited unexpectedly"
 
 
 class WorkerDied(Retriable):
-    """A Python worker ended without a word: of a record that its parser cannot bear, or of the machine's troubles."""
+    """A Python worker died without an error: a record crashed its parser, or the machine ended it."""
 
 
 def from_spark(error: Exception) -> OnefoldError:
     """The onefold error that a worker has sealed in a Spark exception's text (`onefold.spark.runtime.sealing`).
 
-    Another Python exception, or one of SQL over the data (a division by zero), is the job's own, `Terminal`; what else
-    fails a job (an executor lost, a fetch failed) is `Retriable`: nothing was decided.
+    Another Python exception, or a SQL error over the data (a division by zero), is the job's own: `Terminal`. Any other
+    failure (an executor lost, a fetch failed) is `Retriable`: nothing was decided.
     """
     text = str(error)
     if (sealed := opened(text)) is not None:
@@ -41,7 +41,9 @@ def from_spark(error: Exception) -> OnefoldError:
         reason = plain(raised[-1] if raised else _first_line(text))
         if missing := _NOT_THERE.match(reason):
             return Terminal(_not_there(missing[1]))
-        return Terminal(f"the job's own code failed: {reason}. This batch is not decided; mend it, start again")
+        return Terminal(
+            f"the job's own code failed: {reason}. This batch is not decided; correct the code and start again"
+        )
     return (WorkerDied if _DIED in text else Retriable)(f"the Spark job failed: {plain(_first_line(text))}")
 
 
@@ -60,7 +62,7 @@ def _not_there(module: str) -> str:
 
 
 def _is_of_data(error: Exception) -> bool:
-    """By the SQL standard's class 22, data exception, and what `raise_error` raises: the same rows fail again."""
+    """Whether the same rows fail again: SQLSTATE class 22 (data exception), or an error of `raise_error`."""
     state = None
     with suppress(Py4JError, AssertionError):  # it asks the JVM, which may be gone
         state = error.getSqlState() if isinstance(error, PySparkException) else None

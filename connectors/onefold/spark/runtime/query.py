@@ -1,4 +1,4 @@
-"""A pipeline that runs a streaming query: what each of its batches needs of Spark."""
+"""Runs the batches of a pipeline's streaming query."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ log = logging.getLogger("onefold")
 
 
 class QuerySession(Session):
-    """A session and the one query that it works for."""
+    """A session of one streaming query."""
 
     LIFE: ClassVar[type[Life]] = QueryLife
     life: QueryLife
@@ -61,7 +61,7 @@ class QuerySession(Session):
         reading: Fetch | BadFetch | None,
         tell: Callable[[Outcome], None],
     ) -> None:
-        """One batch of the query, exactly once. `reading` is the direct path's, or what `df` was read with.
+        """Processes one batch of the query exactly once. `reading` is the direct path's, or the reader of `df`.
 
         `tell` hears what became of it: where that raises, the job may call again. A call for the same batch from
         another thread waits until all of this is over, and is refused.
@@ -81,7 +81,7 @@ class QuerySession(Session):
             if outcome.replayed:
                 log.info("batch %d was written before, as epoch %d: skipped", batch_id, outcome.record.epoch)
             else:
-                self._tally.complete()
+                self._tally.confirm()
             self._has_worker_died = False
             if must_drain(query, outcome):
                 df.write.format("noop").mode("overwrite").save()
@@ -89,7 +89,7 @@ class QuerySession(Session):
             self.life.returned(batch_id, outcome)
 
     def refuse_second_query(self, spark: SparkSession, besides: RunningQuery | None = None) -> None:
-        """One pipeline, one query: two would make two chains of positions."""
+        """Raise ConfigError where the pipeline runs another query: two queries would make two chains of positions."""
         query = self.life.query
         if query is None or (besides is not None and query.run_id == besides.run_id):
             return
@@ -100,7 +100,7 @@ class QuerySession(Session):
             )
 
     def check_checkpoint(self, spark: SparkSession, root: str, plans_ends: bool) -> None:
-        """Before a query starts, also one that finds nothing new: what its checkpoint holds as done is on record."""
+        """Check before a query starts that the store knows all batches that its checkpoint has as done."""
         with self.lock:
             self._driver.files = CheckpointFiles(spark)
             self.drive(self.life.check_checkpoint(root, plans_ends))
@@ -144,7 +144,7 @@ class QuerySession(Session):
             raise failed from error
 
     def sweep_after_run(self) -> None:
-        """Once more, when Spark has ended the attempts of a batch run that it no longer needs."""
+        """Sweep once more after a while, when Spark has ended the attempts of a batch run that it does not need."""
         self._stop_sweeper()
         self._sweeper = Sweeper(self.sweep_at_the_end, lambda: False, GRACE_S)
 

@@ -1,11 +1,10 @@
-"""What crosses from Spark's Python processes to the driver as text says whose error it is, and data cannot say it.
+"""Seals the onefold errors that cross from Spark's Python processes to the driver as text: no record can forge one.
 
-An error of a worker comes back as a traceback, which quotes whatever records, SQL and other people's code put in their
-messages. So every onefold error that a worker prints carries a seal: its class and its message between two marks that
-are made of a key. The driver makes the key, and hands it to the processes that Spark starts for it, in their
-environment, where no record and no query sees it.
+A worker's error comes back as a traceback, which may quote records, SQL and other code's messages. So a worker prints
+each onefold error with a seal: its class and message between two marks that are made of a key. The driver makes the
+key, and passes it to Spark's processes in their environment, where records and queries cannot read it.
 
-A class has marks of its own: whoever reads them in a log can repeat that class, and no other.
+Each class has its own marks: marks that were read in a log can repeat that class, and no other.
 """
 
 from __future__ import annotations
@@ -30,13 +29,13 @@ _key = os.environ.get(_VARIABLE) or secrets.token_hex(32)
 
 
 def share_key(spark: SparkSession) -> None:
-    """The processes that Spark starts for what is made from now on know the key."""
+    """Give the key to the processes that Spark starts from now on."""
     with suppress(PySparkException):  # Spark Connect has no context here: errors come back without their classes
         spark.sparkContext.environment[_VARIABLE] = _key
 
 
 def marks(kind: type[OnefoldError]) -> tuple[str, str]:
-    """What stands before and behind the message of an error of that class."""
+    """The marks before and after the message of an error of that class."""
     mark = hmac.new(_key.encode(), kind.__name__.encode(), hashlib.sha256).hexdigest()[:32]
     return f"[[onefold {kind.__name__} {mark}]]", f"[[/{mark}]]"
 

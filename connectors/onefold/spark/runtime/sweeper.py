@@ -1,4 +1,4 @@
-"""Sweeps on a timer: a zombie may prepare something after the last epoch, and its locks must not stay for ever."""
+"""Sweeps on a timer: a zombie may prepare something after the last epoch, and its locks must not stay."""
 
 from __future__ import annotations
 

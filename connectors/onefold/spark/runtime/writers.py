@@ -1,5 +1,4 @@
-"""The executors' half of an epoch: its rows into every sink, in one pass unless these need them in different tasks,
-ending in committables."""
+"""Writes an epoch's rows to every sink in the executors: in one pass, unless the sinks need different arrangements."""
 
 from __future__ import annotations
 
@@ -30,7 +29,7 @@ RESULT_SCHEMA = "written binary"
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What one task, or all of them, prepared, and how many bad records they came upon."""
+    """What one task, or all of them, prepared, and how many bad records they found."""
 
     committables: tuple[Committable, ...]
     bad: int = 0
@@ -77,7 +76,7 @@ def _run_pass(
 
 @contextmanager
 def _kept(df: DataFrame, plan: Sequence[Pass]) -> Iterator[None]:
-    """The rows of an epoch are computed once, also where several passes go over them: all sinks get the same ones."""
+    """Computes the epoch's rows once for several passes, so that all sinks get the same rows."""
     if len(plan) < 2 or df.storageLevel != StorageLevel.NONE:  # cached by the user, who may go on with it
         yield
         return
@@ -89,7 +88,7 @@ def _kept(df: DataFrame, plan: Sequence[Pass]) -> Iterator[None]:
 
 
 def shared_out(df: DataFrame, arrangement: Arrangement, writers_max: int | None = None) -> DataFrame:
-    """`df` with its rows in the partitions, and in the order, that sinks need them in."""
+    """`df` with its rows in the partitions and the order that the sinks need."""
     if arrangement.partition_by:
         # By an expression that nothing else is shuffled by: adaptive execution drops a shuffle that repeats that of a
         # join before it, and then may split the join's skewed keys among tasks.
@@ -119,8 +118,8 @@ def _writers_max(sinks: Sequence[Sink]) -> int | None:
 
 
 def write_task(sinks: Sequence[Sink], task: TaskId, batches: Batches, policy: Policy | None = None) -> Written:
-    """One attempt: every batch to every sink, bad records to theirs, then prepare. A failure undoes what this attempt
-    had not prepared."""
+    """Runs one attempt: every batch goes to every sink, bad records to theirs, then all prepare. A failure aborts what
+    this attempt has not prepared."""
     with ExitStack() as undo:
 
         def writer_of(sink: Sink) -> SinkWriter:

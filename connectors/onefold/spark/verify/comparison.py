@@ -1,4 +1,4 @@
-"""A source's rows compared with a destination's, summed up: how many are wrong in which way, where, and which."""
+"""Compares a source's rows with a destination's, and sums up how many are wrong, how, and where."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from onefold.core import ConfigError
 from onefold.core.invariants import SAMPLES_MAX, Comparison
 from onefold.spark.columns import column, columns
 from onefold.spark.verify.origin import EPOCH
-from onefold.spark.verify.reconcile import KINDS, UNTOLD, DeadLetters, Versions, account, judge_appended, judge_newest
+from onefold.spark.verify.reconcile import KINDS, UNTOLD, DeadLetters, Versions, judge_appended, judge_newest, reconcile
 
 __all__ = ["PLACE", "compare"]
 
@@ -39,14 +39,14 @@ def compare(
     missing = [name for name in key if name not in expected.columns]
     if missing or not key:
         raise ConfigError(f"the key must be columns of the rows ({', '.join(expected.columns)}); not: {missing or key}")
-    told = (*changes.order, changes.delete_when_true, changes.delete_when_null) if changes is not None else ()
-    told += letters.position if letters is not None else ()
-    if lacking := [name for name in told if name is not None and name not in expected.columns]:
+    needed = (*changes.order, changes.delete_when_true, changes.delete_when_null) if changes is not None else ()
+    needed += letters.position if letters is not None else ()
+    if lacking := [name for name in needed if name is not None and name not in expected.columns]:
         raise ConfigError(
             f"the rows ({', '.join(expected.columns)}) lack {', '.join(lacking)}, which the sink's order, deletions or"
             " source_position name: set sink, source (positions) and transformation up as the pipeline has them"
         )
-    lines = account(expected, actual, key, changes, letters)
+    lines = reconcile(expected, actual, key, changes, letters)
     if changes is None:
         judged = judge_appended(lines, key)
     else:
@@ -75,11 +75,11 @@ def compare(
 
 
 def _without(judged: DataFrame, gone: DataFrame, key: Sequence[str]) -> DataFrame:
-    """What is missing and may be gone is untold."""
+    """Counts missing rows that may be gone as untold."""
     counted = gone.groupBy(*columns(key)).agg(F.count("*").alias(_GONE))
     untold = F.least(F.col("__lost"), F.coalesce(_GONE, F.lit(0)))
-    told = {"__lost": F.col("__lost") - untold, "__untold": F.col("__untold") + untold}
-    return _joined(judged, counted, key, (_GONE,)).withColumns(told).drop(_GONE)
+    counts = {"__lost": F.col("__lost") - untold, "__untold": F.col("__untold") + untold}
+    return _joined(judged, counted, key, (_GONE,)).withColumns(counts).drop(_GONE)
 
 
 def _by_place(
@@ -93,7 +93,7 @@ def _by_place(
 
 
 def _joined(one: DataFrame, other: DataFrame, key: Sequence[str], more: Sequence[str]) -> DataFrame:
-    """By keys that may be null; with these columns of the other."""
+    """Joins by keys that may be null, and keeps these columns of the other side."""
     names = {name: f"__of_{number}" for number, name in enumerate(key)}
     renamed = other.select(*(column(name).alias(theirs) for name, theirs in names.items()), *more)
     same: Column = reduce(Column.__and__, (column(name).eqNullSafe(F.col(theirs)) for name, theirs in names.items()))

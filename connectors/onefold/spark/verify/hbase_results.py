@@ -1,7 +1,7 @@
-"""What an HBase table has to show for a pipeline's rows, by its sink's mode, and what it does show.
+"""The rows that an HBase table must have for a pipeline's rows, by its sink's mode, and the rows that it has.
 
 Merges that are declared are done again by Spark's own aggregates; a merge function, which only the sink knows, by the
-sink's folding.
+sink's aggregate_of.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from onefold.clients.hbase.rows.mapping import TableMapping
 from onefold.sinks.hbase import HBaseSink
 from onefold.sinks.hbase.merge.accumulator import Accumulator
 from onefold.sinks.hbase.merge.aggregates import Declared, Function
-from onefold.sinks.hbase.merge.merge import Merge, folding
+from onefold.sinks.hbase.merge.merge import Merge, aggregate_of
 from onefold.sinks.hbase.modes.incremental import Incremental
 from onefold.sinks.hbase.modes.rolling import Rolling
 from onefold.sinks.hbase.modes.row_key import ByRowKey
@@ -58,7 +58,7 @@ class _Newest:
 
 
 def due(rows: DataFrame, sink: HBaseSink) -> Due:
-    """What the table has to show once these rows are written."""
+    """The rows that the table must have once these rows are written."""
     settings = sink.settings
     mode, key = settings.mode, settings.declared.row_key.names
     mapping = mode.bound(settings.declared, to_arrow_schema(rows.schema, timezone="UTC"))
@@ -86,15 +86,15 @@ def newest_by_epoch(wanted: Due, origin: Origin) -> Due:
     if versions is None or versions.order:
         return wanted
     fields = {field.name: field for field in wanted.rows.schema.fields}
-    told = [fields[name] for name in (*wanted.shown, versions.delete_when_true) if name is not None]
-    kinds = wanted.rows.groupBy(*columns(wanted.key)).agg(F.count_distinct(fingerprint(told)).alias("__kinds"))
+    compared = [fields[name] for name in (*wanted.shown, versions.delete_when_true) if name is not None]
+    kinds = wanted.rows.groupBy(*columns(wanted.key)).agg(F.count_distinct(fingerprint(compared)).alias("__kinds"))
     if kinds.where("__kinds > 1").isEmpty():
         return wanted
     return replace(wanted, rows=origin.rows_by_epoch(), versions=_Newest((EPOCH,), versions.delete_when_true))
 
 
 def read_results(spark: SparkSession, sink: HBaseSink, wanted: Due) -> DataFrame:
-    """What the table shows. A document that does not fit is a row that was changed, and no reason to stop."""
+    """The table's rows. A document that does not fit counts as a changed row, and does not stop the comparison."""
     source = HBaseSource(sink.settings.hbase, sink.settings.declared)
     schema = wanted.rows.select(columns(wanted.shown)).schema
     found = read_hbase(spark, source, schema, json_mode="PERMISSIVE")
@@ -109,7 +109,7 @@ def read_results(spark: SparkSession, sink: HBaseSink, wanted: Due) -> DataFrame
 
 
 def _snapped(name: str) -> Column:
-    """The sum that is due, where the one that is there is as good as that."""
+    """The expected sum where the stored one differs only by rounding."""
     there, wanted = column(name), column(f"__{name}")
     is_near = F.abs(there - wanted) <= SUMS_DIFFER_MAX * column(f"__size_{name}")
     return F.when(is_near, wanted).otherwise(there).alias(name)
@@ -147,7 +147,7 @@ def _arrow(rows: DataFrame) -> pa.Schema:
 
 
 def _aggregate(name: str, merge: str, rows: DataFrame) -> Column:
-    """The merges of the sink's, also where Spark's aggregate of that name is another one."""
+    """Spark's aggregate for a merge of the sink, also where Spark's function of that name differs."""
     value = column(name)
     kind: DataType = rows.schema[name].dataType
     match merge:
@@ -177,7 +177,7 @@ def _place(order: tuple[str, ...], lasts: list[str]) -> Column:
 def _fold(function: Function, mapping: TableMapping) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def fold(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         freeze_imports()
-        one = folding(function, mapping)
+        one = aggregate_of(function, mapping)
         folder, is_empty = Accumulator(one), True
         for batch in batches:
             if batch.num_rows:
@@ -185,7 +185,7 @@ def _fold(function: Function, mapping: TableMapping) -> Callable[[Iterator[pa.Re
                 is_empty = False
         if not is_empty:
             keys, partials = folder.folded()
-            states = one.settle(keys, partials, None)
+            states = one.finish(keys, partials, None)
             arrays = [*mapping.row_key.decode(keys), *states.columns]
             yield pa.RecordBatch.from_arrays(arrays, names=[*mapping.row_key.names, *states.schema.names])
 

@@ -53,7 +53,7 @@ _OF_CLIENT = ("security.", "sasl.", "ssl.", "client.")
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """By what records are told apart: the `names` of columns of text, and how each is found in a record."""
+    """What identifies a record: the `names` of text columns, and how each is found in a record."""
 
     names: tuple[str, ...]
     find: Callable[[str], Column]
@@ -128,7 +128,7 @@ class TopicLook:
 
     @property
     def held_back(self) -> dict[int, int]:
-        """How many offsets of which partitions nobody sees yet, for transactions that are open."""
+        """Partitions with offsets that open transactions still hide, and how many offsets."""
         return {n: end - self.end[n] for n, end in self.log_end.items() if end > self.end[n]}
 
     def records(self, spark: SparkSession) -> DataFrame:
@@ -212,10 +212,10 @@ def partition_due(partitions: int) -> Callable[[Column], Column]:
 
 
 class _AnyOrder(IdOrder):
-    """Here rows come in any order."""
+    """For rows that come in any order."""
 
     def check(self, sources: pa.Array, numbers: pa.Array) -> None:
-        """Nothing is written: what the sink refuses, it has refused."""
+        """Checks nothing: the sink has refused bad rows when it wrote."""
 
 
 def _encoded(settings: KafkaSinkConfig, batch: pa.RecordBatch) -> Iterator[Records]:
@@ -230,7 +230,7 @@ def _pairs(row: Sequence[tuple[str, bytes | None]] | None) -> list[dict[str, obj
 
 
 def _plain(records: DataFrame) -> DataFrame:
-    """To Kafka a record without headers has an empty list of them."""
+    """Headers as Kafka has them: an empty list where there are none."""
     kind = records.schema["headers"].dataType
     return records.withColumn("headers", F.coalesce("headers", F.array().cast(kind)))
 
@@ -242,7 +242,7 @@ def _header(name: str) -> Column:
 
 
 def _text(value: Column) -> Column:
-    """Bytes as text; of bytes that are no text their digits."""
+    """Bytes as text, or as hexadecimal digits where they are no text."""
     return F.when(F.is_valid_utf8(value.cast("string")), value.cast("string")).otherwise(
         F.concat(F.lit("0x"), F.hex(value))
     )

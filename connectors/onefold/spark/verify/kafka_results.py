@@ -1,4 +1,4 @@
-"""What a topic has to show for a pipeline's rows, and what a reader of it sees.
+"""Compares the records that a topic must have for a pipeline's rows with those that a reader sees.
 
 Rows are encoded as the sink encodes them and compared as records, byte for byte: key, value, headers.
 """
@@ -35,7 +35,7 @@ __all__ = ["compare_with_topic"]
 def compare_with_topic(
     origin: Origin, sink: KafkaSink, key: Sequence[str], leftovers: Sequence[Committable]
 ) -> Comparison:
-    """Compare an origin's rows with the topic. Raises ConfigError where somebody else's open transaction hides a part.
+    """Compare an origin's rows with the topic. Raises ConfigError where a foreign open transaction hides a part.
 
     What retention has taken from the topic, or compaction, is untold, and not lost: by the epochs of what is left.
     """

@@ -1,4 +1,4 @@
-"""What a pipeline has read of its source, as a bounded DataFrame, and in which epoch each of its rows was."""
+"""The records that a pipeline has read, as a bounded DataFrame, and the epoch of each row."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def _bounded(source: KafkaSource, start: Positions, end: Positions) -> dict[str,
 
 
 def _united(parts: Sequence[DataFrame]) -> DataFrame:
-    """In pairs: Spark analyses each union anew, with all that is below it."""
+    """Unites DataFrames in pairs: Spark analyses each union again together with everything below it."""
     while len(parts) > 1:
         pairs = [parts[at : at + 2] for at in range(0, len(parts), 2)]
         parts = [pair[0].unionAll(pair[1]) if len(pair) == 2 else pair[0] for pair in pairs]

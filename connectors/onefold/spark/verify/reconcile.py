@@ -1,4 +1,4 @@
-"""What a table has to show for the source's rows, where some are dead letters, and some are versions of one row.
+"""Reconciles the source's rows with a table's, where some are dead letters and some are versions of one row.
 
 Every row of the source is either alive, and the table shows it, or dead, and one dead letter stands for it. A dead
 letter is matched with its row by the source position, where it has one, else by the row's key (and order).
@@ -27,10 +27,10 @@ __all__ = [
     "UNTOLD",
     "DeadLetters",
     "Versions",
-    "account",
     "judge_appended",
     "judge_newest",
     "read_dead_letters",
+    "reconcile",
     "shown",
 ]
 
@@ -64,7 +64,7 @@ class DeadLetters:
     position: tuple[str, ...] = ()
 
 
-def account(
+def reconcile(
     expected: DataFrame,
     actual: DataFrame,
     key: Sequence[str],
@@ -262,22 +262,22 @@ def _deleted(changes: Versions | None) -> Column:
 
 def shown(sink: PostgresSink, names: Sequence[str]) -> list[str]:
     """Which columns of the sink's rows its table has."""
-    told = sink.settings
-    left_out = {told.changes.delete_when_true} if told.changes is not None else set()
-    if told.source_position:
+    settings = sink.settings
+    left_out = {settings.changes.delete_when_true} if settings.changes is not None else set()
+    if settings.source_position:
         with psycopg.connect(sink.url, autocommit=True) as connection:
-            there = {name for (name,) in connection.execute(_TABLE_COLUMNS, (told.table.sql,))}
-        left_out |= {name for name in told.source_position if name not in there}
+            there = {name for (name,) in connection.execute(_TABLE_COLUMNS, (settings.table.sql,))}
+        left_out |= {name for name in settings.source_position if name not in there}
     return [name for name in names if name not in left_out]
 
 
 def read_dead_letters(spark: SparkSession, pipeline: str, sink: PostgresSink) -> DeadLetters | None:
-    """Those of one sink of a pipeline; None where the sink keeps none."""
-    told = sink.settings
-    if told.on_error != "dead_letter":
+    """The dead letters of one sink of a pipeline; None where the sink keeps none."""
+    settings = sink.settings
+    if settings.on_error != "dead_letter":
         return None
     names = ("pipeline", "sink", "position", "row")
-    table = PostgresSource(sink.url, str(told.rejects), columns=names, snapshot="each")
+    table = PostgresSource(sink.url, str(settings.rejects), columns=names, snapshot="each")
     letters = read_postgres(spark, table, StructType([StructField(name, StringType()) for name in names]))
     mine = letters.where((F.col("pipeline") == pipeline) & (F.col("sink") == sink.name))
-    return DeadLetters(mine.select("position", "row"), told.source_position)
+    return DeadLetters(mine.select("position", "row"), settings.source_position)

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from onefold.cli.verify.verdicts import add_verdicts, print_violations
-from onefold.spark.verify.verify import Verification
+from onefold.spark.verify.verification import Verification
 from onefold.trials.demo.settings import DemoSettings
 
 __all__ = ["Tally", "print_report"]

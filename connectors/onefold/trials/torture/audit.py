@@ -1,4 +1,4 @@
-"""What the real servers say once the pipeline rests, as evidence for the named invariants."""
+"""Audits a pipeline at rest: collects evidence from the real servers, and judges the named invariants."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from onefold.core import Committable, LedgerEntry, Positions, SinkKind
 from onefold.core.invariants import INVARIANTS, AtomicEpoch, Comparison, Evidence, verdicts
 from onefold.core.store.checkpoint_store import CheckpointStore
-from onefold.trials.torture.destinations.comparing import RecordId
+from onefold.trials.torture.destinations.comparison import RecordId
 from onefold.trials.torture.destinations.destination import Committed, Due
 from onefold.trials.torture.destinations.registry import destinations
 from onefold.trials.torture.settings import PIPELINE

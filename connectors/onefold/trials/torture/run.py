@@ -23,8 +23,8 @@ from onefold.trials.torture.history import History
 from onefold.trials.torture.plan import Fault, faults
 from onefold.trials.torture.report import Tally, live_table, print_report
 from onefold.trials.torture.settings import PIPELINE, TortureSettings, spark_settings
-from onefold.trials.torture.strikes.strikes import strike
-from onefold.trials.torture.strikes.striking import Missed
+from onefold.trials.torture.strikes.dispatch import strike
+from onefold.trials.torture.strikes.strike import Missed
 from onefold.trials.torture.supervisor import Supervisor
 from onefold.trials.torture.watcher import Watcher
 from onefold.trials.torture.world import World

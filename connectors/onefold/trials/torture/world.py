@@ -126,13 +126,13 @@ class World:
 
     def _start_producer(self) -> None:
         path = self.directory / "orders.json"
-        told, job = self.settings, self.job
+        settings, job = self.settings, self.job
         orders = Orders(
             job.bootstrap_servers,
-            told.seed,
-            told.orders_per_s,
-            told.mode,
-            told.bad_rows,
+            settings.seed,
+            settings.orders_per_s,
+            settings.mode,
+            settings.bad_rows,
             unreadable=job.has_letters_topic,
             accounts=FEW_ACCOUNTS if job.into_kafka or job.into_hbase else ACCOUNTS,
         )

@@ -1,4 +1,4 @@
-"""The ledger of an HBase sink: one row in a table of its own, which goes forward by compare-and-set."""
+"""The ledger of an HBase sink: a row in the ledger's table, written by compare-and-set."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ log = logging.getLogger("onefold.sinks.hbase")
 
 LEDGER_FAMILY = b"l"
 _STATE, _SINK = b"state", b"sink"
-_GOES_ON_FROM = "goes on from"
+_LAYOUT = "layout"
 _TRIES_MAX = 5
 
 
 class TableNotes:
-    """Of one sink of one pipeline. Every call may be repeated, by any process.
+    """The ledger's row of one sink of one pipeline. Any process may repeat any call.
 
-    Whoever writes says which text it has read, and HBase writes where that one is still there: a request that lands
-    late finds another one, unless nothing happened in between. The row also says what the sink is: its table, its mode,
-    and once it was opened (`plan`) what the next epoch goes on from.
+    A write names the state that was read, and HBase writes only where that state is still there: so a request that
+    lands late changes nothing. The row also has the sink's identity (its table, its mode) and, once it was opened
+    (`plan`), the layout of what it writes.
     """
 
     def __init__(self, settings: Settings, pipeline: str, plan: Plan | None = None) -> None:
@@ -40,8 +40,8 @@ class TableNotes:
         self._where = settings.where(pipeline)
         self._table = HBaseTable(settings.hbase, settings.ledger)
         self._key = _one(f"{part(pipeline)}/{part(settings.name)}".encode())
-        self._rests_on = settings.rests_on()
-        self._goes_on_from = plan.goes_on_from() if plan is not None else {}
+        self._identity = settings.identity()
+        self._layout = plan.layout() if plan is not None else {}
 
     def read(self) -> State:
         """Raises ConfigError where the sink is not what it was, CheckpointMismatch where no sink wrote the row."""
@@ -62,7 +62,7 @@ class TableNotes:
         return found
 
     def write(self, state: State, generation: int) -> State:
-        """Note it, and return what stands then. Raises what a conditional put raises, InDoubt among it."""
+        """Write the state, and return what stands then. Raises what a conditional put raises, InDoubt among it."""
         for _ in range(_TRIES_MAX):
             text, known = self._read()
             there = self._state(text)
@@ -70,7 +70,7 @@ class TableNotes:
             if whole == there:
                 return there
             new = Cells(LEDGER_FAMILY, _STATE, _one(whole.to_json()))
-            is_now = {**self._rests_on, _GOES_ON_FROM: {**known, **self._goes_on_from}}
+            is_now = {**self._identity, _LAYOUT: {**known, **self._layout}}
             who = Cells(LEDGER_FAMILY, _SINK, _one(json.dumps(is_now).encode()))
             expected = pa.array([text], pa.binary())
             is_written = self._table.put_if_equal(self._key, new, expected, [who], None)
@@ -83,7 +83,7 @@ class TableNotes:
         )
 
     def close(self) -> None:
-        """The connections are the process's, not its own."""
+        """Does nothing: connections belong to the process."""
 
     def _state(self, text: bytes | None) -> State:
         try:
@@ -100,42 +100,42 @@ class TableNotes:
         )
 
     def _read(self) -> tuple[bytes | None, dict[str, str]]:
-        """The state's text, and what was ever said of what the next epoch goes on from."""
+        """The state's text, and every layout that was noted. Raises ConfigError where this sink differs from them."""
         text, sink = self._table.get(self._key, [(LEDGER_FAMILY, _STATE), (LEDGER_FAMILY, _SINK)])
-        found: dict[str, Any] = dict(self._rests_on)
+        found: dict[str, Any] = dict(self._identity)
         if (said := sink[0].as_py()) is not None:
             try:
                 found = _texts(said)
             except Unreadable as error:
                 raise self._of_others(error) from None
-        gone_on_from: dict[str, str] = found.pop(_GOES_ON_FROM, {})
-        compared = [name for name, was in gone_on_from.items() if was and name in self._goes_on_from]
-        known = found | {name: gone_on_from[name] for name in compared}
-        mine = self._rests_on | {name: self._goes_on_from[name] for name in compared}
+        layout: dict[str, str] = found.pop(_LAYOUT, {})
+        compared = [name for name, was in layout.items() if was and name in self._layout]
+        known = found | {name: layout[name] for name in compared}
+        mine = self._identity | {name: self._layout[name] for name in compared}
         if known != mine:
             was, now = _text(known, mine), _text(mine, known)
             raise ConfigError(
-                f"{self._where} has written with {was} before, and is now set up with {now}: its ledger, and the rows"
-                " that it wrote, are of the former. Go back to that; or give the sink another name=, and a table where"
-                " it has no rows yet"
+                f"{self._where} has written with {was} before, and is now set up with {now}: its ledger and its rows"
+                " are of the former. Go back to that; or give the sink another name=, and a table where it has no rows"
+                " yet"
             )
-        return text[0].as_py(), gone_on_from
+        return text[0].as_py(), layout
 
 
 def _texts(said: bytes) -> dict[str, Any]:
-    """What a sink says of itself. Raises Unreadable."""
+    """The sink's own description in its row. Raises Unreadable."""
     found = parsed(said)
     if not isinstance(found, dict):
         raise Unreadable("it is not an object")
     for name, value in found.items():
-        told = value if isinstance(value, dict) and name == _GOES_ON_FROM else {name: value}
+        told = value if isinstance(value, dict) and name == _LAYOUT else {name: value}
         if not all(isinstance(text, str) for text in told.values()):
             raise Unreadable(f"its {name} is no text")
     return found
 
 
 def _text(one: Mapping[str, str], other: Mapping[str, str]) -> str:
-    """Of the first, what the other has not, or otherwise."""
+    """The entries of the first that the other lacks, or has with another value."""
     differing = [(name, value) for name, value in one.items() if other.get(name) != value]
     return ", ".join(f"{name} {value!r}" if value else f"no {name}" for name, value in differing) or "nothing else"
 

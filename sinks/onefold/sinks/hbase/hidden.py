@@ -1,8 +1,8 @@
-"""Rows that an epoch has put below newer cells, where no reader sees them.
+"""Finds rows of an epoch that newer cells hide from readers.
 
-A put succeeds whatever is above it. So once a task has put all of its rows it asks for what is newer than the epoch: a
-scan of the times alone, which HBase answers without reading rows as long as there is nothing. Only where there is
-something are the task's own rows read back. After the puts, since whatever hid a row is there by then.
+A put succeeds also below a newer cell. So after a task has put all of its rows, it scans for cells that are newer than
+the epoch: HBase answers without reading rows as long as there are none. Only where there are some does the task read
+its own rows back.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def check_shown(
 def hidden(
     table: HBaseTable, written: Iterable[tuple[pa.BinaryArray, pa.BooleanArray]], columns: Columns, timestamp_ms: int
 ) -> Hidden | None:
-    """The first row that does not show what was put at that time; None if all do."""
+    """The first row that does not show what was put at that time; None if all rows do."""
     for keys, deleted in written:
         for at in range(0, len(keys), KEYS_MAX):
             some, is_gone = keys[at : at + KEYS_MAX], deleted[at : at + KEYS_MAX]

@@ -1,4 +1,4 @@
-"""The options of HBaseSink, each with its name, type and default."""
+"""The names, types and defaults of HBaseSink's options."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["HBaseSinkOptions"]
 
 @dataclass(frozen=True, kw_only=True)
 class HBaseSinkOptions(HBaseTableOptions):
-    """What a user says of a sink. HBaseSink's docstring has what each means."""
+    """The options of HBaseSink, whose docstring explains them."""
 
     name: str | None = None
     mode: str = "row_key"

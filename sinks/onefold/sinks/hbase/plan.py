@@ -1,4 +1,4 @@
-"""What an HBase sink was told, and what `open` made of it: both travel to the executors inside the sink."""
+"""The settings of an HBase sink, and the plan that `open` makes of them: both travel to the executors."""
 
 from __future__ import annotations
 
@@ -18,36 +18,38 @@ __all__ = ["Mode", "Plan", "Settings"]
 
 
 class Mode(Protocol):
-    """How rows become cells, and how often they may without harm. A frozen dataclass of its own settings; pickles."""
+    """How rows become cells, and what makes a replay harmless. A frozen dataclass of the mode's options; pickles."""
 
     @property
     def name(self) -> str: ...
 
     def check(self, declared: TableMapping) -> None:
-        """Raise ConfigError where the mode's settings and the mapping, as it was declared, don't go together."""
+        """Raise ConfigError where the mode's options contradict the declared mapping."""
         ...
 
     def guarantee(self) -> Guarantee: ...
 
     def bound(self, declared: TableMapping, schema: pa.Schema) -> TableMapping:
-        """The mapping of rows of that schema. Raises SchemaMismatch, also for rows that lack what the mode needs."""
+        """The mapping for rows of that schema. Raises SchemaMismatch, also where the mode lacks a column."""
         ...
 
-    def rests_on(self, declared: TableMapping) -> Mapping[str, str]:
-        """What else but table and row key must stay as it is: with another, a row would not be known again."""
+    def identity(self, declared: TableMapping) -> Mapping[str, str]:
+        """What must not change under the sink's name, besides table and row key, as name and text."""
         ...
 
-    def goes_on_from(self, mapping: TableMapping, schema: pa.Schema) -> Mapping[str, str]:
-        """What must stay as it is, besides the row key's bytes, where it was written before: by what people call it,
-        as text. Empty text: nothing was written yet that the next one could take for something else."""
+    def layout(self, mapping: TableMapping, schema: pa.Schema) -> Mapping[str, str]:
+        """How cells are written, besides the row key's bytes, as name and text: another layout would misread them.
+
+        Empty text: the cell is not written yet, so its layout may be chosen later.
+        """
         ...
 
     def order_by(self, declared: TableMapping) -> tuple[str, ...]:
-        """The columns by which a task's rows are to ascend; none where it makes no difference."""
+        """The columns by which a task's rows must ascend; none where the order makes no difference."""
         ...
 
     def counts(self) -> tuple[str, ...]:
-        """The columns by which rows are compared with those that other epochs wrote; none if they aren't."""
+        """The columns by which rows are compared with those of other epochs; none where they are not compared."""
         ...
 
     def writer(self, plan: Plan, task: TaskId) -> SinkWriter: ...
@@ -66,17 +68,17 @@ class Settings:
     def where(self, pipeline: str) -> str:
         return f"sink {self.name!r} of pipeline {pipeline!r}"
 
-    def rests_on(self) -> dict[str, str]:
-        """What the sink is as long as it has its name: by the words of its settings, as text."""
+    def identity(self) -> dict[str, str]:
+        """What must not change under the sink's name: option names and their values as text."""
         key = self.declared.row_key
         fronts = [f"{name}={number}" for name, number in (("salt", key.salt), ("hash", key.hash)) if number]
         always = {"table": self.declared.table, "mode": self.mode.name, "row_key": ", ".join([*key.names, *fronts])}
-        return always | dict(self.mode.rests_on(self.declared))
+        return always | dict(self.mode.identity(self.declared))
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What the writers of one opened sink get. `mapping` is that of the rows' `schema`."""
+    """What the writers of an opened sink need. `mapping` is bound to the rows' `schema`."""
 
     settings: Settings
     mapping: TableMapping
@@ -89,12 +91,11 @@ class Plan:
     def table(self) -> HBaseTable:
         return HBaseTable(self.settings.hbase, self.mapping.table)
 
-    def goes_on_from(self) -> dict[str, str]:
-        """What must stay as it is: with another, a row would not be known again, or its values not be what they were.
-        By what people call it, as text."""
+    def layout(self) -> dict[str, str]:
+        """How keys and cells are written, as name and text: another layout would not find rows, or misread them."""
         key = {f"row key's {column.name}": column.kept for column in self.mapping.row_key.columns}
-        return key | dict(self.settings.mode.goes_on_from(self.mapping, self.schema))
+        return key | dict(self.settings.mode.layout(self.mapping, self.schema))
 
     def committable(self, task: TaskId, rows: int, bytes: int = 0) -> Committable:
-        """What a task that has written these rows hands to the driver."""
+        """The task's result for the driver."""
         return written(self.settings.name, task, rows, bytes)

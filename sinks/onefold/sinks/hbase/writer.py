@@ -1,4 +1,4 @@
-"""One attempt of one task, whatever the mode: what it may be asked, and when; its failpoints; what it hands over."""
+"""The life cycle of one attempt of one task, for all modes: its states, failpoints and result."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["HBaseWriter"]
 
 
 class HBaseWriter(ABC):
-    """What it has written stays, for the epoch is written again; what it has not, is dropped by `abort`."""
+    """`abort` drops rows that are not written yet. Written rows stay: the epoch is written again over them."""
 
     def __init__(self, plan: Plan, task: TaskId) -> None:
         self._plan, self._task = plan, task
@@ -53,15 +53,15 @@ class HBaseWriter(ABC):
 
     @abstractmethod
     def _take(self, batch: pa.RecordBatch) -> None:
-        """Rows, at least one, of the schema that the sink was opened for."""
+        """Takes a batch of at least one row, of the schema that the sink was opened for."""
 
     @abstractmethod
     def _finish(self) -> None:
-        """All rows are there: afterwards all of them show."""
+        """Writes what is left: all rows have come, and readers see them afterwards."""
 
     @abstractmethod
     def _drop(self) -> None:
-        """Hold none of them any longer."""
+        """Drops the rows that are not written yet."""
 
     @contextmanager
     def _saying_where(self) -> Iterator[None]:

@@ -35,12 +35,12 @@ def from_fixed(matrix: Bytes, like: pa.Array) -> pa.BinaryArray:
 
 
 def lengths(array: pa.BinaryArray) -> Places:
-    """Of each value, none of which may be null."""
+    """The length of each value. No value may be null."""
     return np.diff(_parts(array)[0])
 
 
 def to_fixed(array: pa.BinaryArray, width: int) -> Bytes:
-    """A matrix of a row for each value, zeros for null. Raises ValueError where one has another length."""
+    """A matrix with a row for each value, zeros for null. Raises ValueError for a value of another length."""
     there = array.drop_null()
     if len(other := there.filter(pc.not_equal(pc.binary_length(there), width))):
         raise ValueError(f"{other[0].as_py()!r}, which is not {width} bytes long")
@@ -54,7 +54,7 @@ def to_fixed(array: pa.BinaryArray, width: int) -> Bytes:
 
 
 def sliced(array: pa.BinaryArray, starts: Places, ends: Places) -> pa.BinaryArray:
-    """Of each value, which must not be null, the bytes from its start to its end."""
+    """The bytes of each value from its start to its end. No value may be null."""
     offsets, data = _parts(array)
     sizes = ends - starts
     targets = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(sizes)])
@@ -79,7 +79,7 @@ def crc32(array: pa.BinaryArray) -> npt.NDArray[np.uint32]:
 
 
 def _parts(array: pa.BinaryArray) -> tuple[Places, Bytes]:
-    """Where each value begins and the last ends, and the bytes of all."""
+    """The offsets of the values, and the bytes of all of them."""
     if not len(array):
         return np.zeros(1, dtype=np.int64), np.zeros(0, dtype=np.uint8)
     _, offsets, data = array.buffers()

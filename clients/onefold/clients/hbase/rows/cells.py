@@ -13,7 +13,7 @@ KEY_BYTES_MAX = 32_767  # HBase's own: Short.MAX_VALUE
 
 @dataclass(frozen=True, slots=True)
 class Cells:
-    """`values` (binary) are as many as the rows' keys; where one is null, its row gets no such cell."""
+    """A value for each row key. A row whose value is null gets no cell."""
 
     family: bytes
     qualifier: bytes

@@ -1,4 +1,4 @@
-"""One column of the rows: which bytes its values become, in the row key or in a cell."""
+"""Encodes one column's values as bytes, in the row key or in a cell."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class KeyColumn:
 
     @classmethod
     def of(cls, text: str) -> KeyColumn:
-        """Of `id`, or `id integer`."""
+        """Parses `id`, or `id integer`."""
         name, _, encoding = text.strip().partition(" ")
         return cls(name, *_encoded(encoding))
 
@@ -41,7 +41,7 @@ class KeyColumn:
         return f"{self.name} {_encoding(self)}".rstrip()
 
     def bound(self, kind: pa.DataType) -> Self:
-        """For values of this type. Raises SchemaMismatch."""
+        """The column for values of this type. Raises SchemaMismatch."""
         encoding = self.encoding or encodings.natural(kind)
         if encoding is None:
             raise SchemaMismatch(
@@ -58,7 +58,7 @@ class KeyColumn:
         return self.kind is not None
 
     def encode(self, values: pa.Array) -> pa.BinaryArray:
-        """Each value's bytes; null where it is. Raises BadRecord."""
+        """The bytes of each value; null stays null. Raises BadRecord."""
         assert self.encoding is not None and self.kind is not None, f"{self.name} is not bound to a type"
         try:
             return encodings.encode(values, self.encoding, self.kind)
@@ -81,7 +81,7 @@ class KeyColumn:
 
     @property
     def kept(self) -> str:
-        """How it is written, as far as what is there is read otherwise where that changes."""
+        """The part of the encoding that must not change: stored bytes would be read as another value."""
         assert self.encoding is not None and self.kind is not None, f"{self.name} is not bound to a type"
         return encodings.kept(self.encoding, self.kind)
 
@@ -99,7 +99,7 @@ class Column(KeyColumn):
 
     @classmethod
     def cell(cls, name: str, text: str) -> Column:
-        """Of `f:amount`, or `f:amount decimal(12,2)`; odd bytes of a qualifier as HBase's shell has them, `\\x20`."""
+        """Parses `f:amount`, or `f:amount decimal(12,2)`; odd bytes of a qualifier as in HBase's shell, `\\x20`."""
         found = _CELL.fullmatch(text.strip())
         if found is None:
             raise ConfigError(f"the column {name!r} is mapped to {text!r}: say family:qualifier, such as 'f:{name}'")

@@ -1,4 +1,4 @@
-"""How one value is written as a cell's or a row key's bytes, exactly, a column at a time.
+"""Encodes values as the exact bytes of cells and row keys, a column at a time.
 
     bytes      as they are
     string     UTF-8; also the text of a number, date, timestamp or boolean
@@ -53,12 +53,12 @@ _YEARS = (-719_162, 2_932_896)  # 0001-01-01 and 9999-12-31, in days: texts of o
 
 
 def width(encoding: str) -> int | None:
-    """How many bytes each value takes; None where that differs."""
+    """The number of bytes of each value; None where values differ in length."""
     return _WIDTHS.get(encoding)
 
 
 def parsed(text: str) -> tuple[str, pa.DataType | None]:
-    """An encoding as a user writes it, and the type that it says: `decimal` alone says none. Raises ConfigError."""
+    """The encoding that a user has written, and its type: `decimal` alone has none. Raises ConfigError."""
     word, _, bounds = text.strip().lower().partition("(")
     word = word.strip()
     if word not in ENCODINGS or (bounds and word != "decimal"):
@@ -72,7 +72,7 @@ def parsed(text: str) -> tuple[str, pa.DataType | None]:
 
 
 def natural(kind: pa.DataType) -> str | None:
-    """The encoding of a column for which none was said; None for types that have none."""
+    """The default encoding of a type; None where it has none."""
     if pa.types.is_dictionary(kind):
         return natural(kind.value_type)
     if _is_text(kind):
@@ -95,7 +95,7 @@ def natural(kind: pa.DataType) -> str | None:
 
 
 def fitting(encoding: str, kind: pa.DataType) -> pa.DataType | None:
-    """What a column of this type comes back as from that encoding; None where it cannot be written so."""
+    """The type in which a column of this type is read back; None where the encoding cannot hold it."""
     if pa.types.is_dictionary(kind):
         return fitting(encoding, kind.value_type)
     own = natural(kind)
@@ -142,7 +142,7 @@ def _members(kind: pa.DataType) -> str:
 
 
 def encode(array: pa.Array, encoding: str, kind: pa.DataType) -> pa.BinaryArray:
-    """The bytes of each value; null where it is. `kind` is what `fitting` said. Raises ValueError."""
+    """The bytes of each value; null stays null. `kind` is the result of `fitting`. Raises ValueError."""
     if pa.types.is_dictionary(array.type):
         array = array.cast(array.type.value_type)
     if encoding == "json" and not _is_text(array.type):
@@ -182,7 +182,7 @@ def _texts(array: pa.Array) -> pa.Array:
 
 
 def _matrix(array: pa.Array, encoding: str) -> Any:
-    """The values of a type with a fixed length, a row each; what stands under a null is anything."""
+    """The values of a type with a fixed length as a matrix, a row each. A null's row may have any bytes."""
     if encoding == "decimal":
         data = np.frombuffer(array.buffers()[1], dtype=np.uint8)
         matrix = data[array.offset * 16 : (array.offset + len(array)) * 16].reshape(-1, 16)[:, ::-1].copy()

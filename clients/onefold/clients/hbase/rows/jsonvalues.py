@@ -48,7 +48,7 @@ def parsed(texts: pa.StringArray, kind: pa.DataType) -> pa.Array:
 
 
 def _wire(kind: pa.DataType) -> pa.DataType:
-    """As the reader takes it: it knows no dates, and few decimals exactly."""
+    """The type for the JSON reader, which knows no dates, and few decimals exactly."""
     if pa.types.is_date32(kind):
         return pa.string()
     if pa.types.is_decimal(kind):

@@ -1,4 +1,4 @@
-"""Arrow columns as rows of an HBase table: declared once, and used by whoever writes, reads or verifies it."""
+"""Arrow columns as rows of an HBase table: declared once for writing, reading and verifying."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class TableMapping:
         family: str | None = None,
         tombstone_column: str | None = None,
     ) -> TableMapping:
-        """As users write it:
+        """Makes a mapping of texts:
 
             TableMapping.of("orders", "customer, id", {"amount": "f:amount decimal(12,2)"}, family="f")
 
@@ -88,13 +88,13 @@ class TableMapping:
         return self.columns if self.tombstone_column is None else (*self.columns, self.tombstone_column)
 
     def bound(self, schema: pa.Schema, without: Iterable[str] = ()) -> TableMapping:
-        """For writing rows of this schema, less the columns that are not written. Raises SchemaMismatch."""
+        """The mapping for writing rows of this schema, `without` some columns. Raises SchemaMismatch."""
         if missing := [column.name for column in self.columns if column.name not in schema.names]:
             raise SchemaMismatch(f"the mapping names {missing[0]!r}, and the rows have {', '.join(schema.names)}")
         return self._with(self.row_key.bound(schema), [field for field in schema if field.name not in without])
 
     def reading(self, schema: pa.Schema | None = None) -> TableMapping:
-        """For reading all that the mapping declares, or the columns of a schema, as its types.
+        """The mapping for reading all declared columns, or the columns of a schema with its types.
 
         Raises SchemaMismatch, and ConfigError where an encoding has to be said.
         """
@@ -112,7 +112,7 @@ class TableMapping:
         return self
 
     def _with(self, row_key: RowKey, fields: Iterable[pa.Field]) -> TableMapping:
-        """Of these fields, those beside the row key, each in its cell."""
+        """The mapping of these fields: each field outside the row key gets its cell."""
         declared = {column.name: column for column in self.columns}
         columns = []
         for field in fields:

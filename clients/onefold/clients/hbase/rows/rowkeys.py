@@ -52,7 +52,7 @@ class RowKey:
 
     @classmethod
     def of(cls, columns: str | Sequence[str], salt: int | None = None, hash: int | None = None) -> RowKey:
-        """Of `customer, id`, or `customer string, id integer`, or a list of these."""
+        """Parses `customer, id`, or `customer string, id integer`, or a list of these."""
         parts = _BETWEEN.split(columns) if isinstance(columns, str) else columns
         return cls(tuple(KeyColumn.of(part) for part in parts), salt, hash)
 
@@ -66,7 +66,7 @@ class RowKey:
         return tuple(column.name for column in self.columns)
 
     def bound(self, schema: pa.Schema, is_whole: bool = True) -> RowKey:
-        """For rows of this schema; one that need not be whole may lack columns whose encoding was said.
+        """The row key for rows of this schema. Without `is_whole` the schema may lack columns that have an encoding.
 
         Raises SchemaMismatch.
         """
@@ -124,7 +124,7 @@ class RowKey:
         return arrays
 
     def split_keys(self, regions: int) -> list[bytes]:
-        """Where to cut a new table into so many regions. Raises ConfigError where only the user can know."""
+        """The keys at which a new table is split into regions. Raises ConfigError where only the user can know them."""
         if self.salt is not None:
             if regions > self.salt:
                 raise ConfigError(f"{regions} regions of {self.salt} salted places: a place is never cut")

@@ -1,4 +1,4 @@
-"""What was read of a table."""
+"""Rows that were read from a table."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Rows:
 
 
 def rows_of(keys: pa.BinaryArray, found: Sequence[Any], columns: Columns) -> Rows:
-    """Of one TResult for each key."""
+    """Makes Rows of one TResult for each key."""
     places = {column: place for place, column in enumerate(columns)}
     values: list[list[bytes | None]] = [[None] * len(found) for _ in columns]
     stamps: list[list[int | None]] = [[None] * len(found) for _ in columns]

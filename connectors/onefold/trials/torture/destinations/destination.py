@@ -1,4 +1,4 @@
-"""What an audit asks of the places that a pipeline writes to. Their servers answer, not the sinks."""
+"""The destinations of a pipeline, as an audit reads them: from their servers, and not through the sinks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kafka.errors import KafkaError
 
 from onefold.core import Committable, EpochRecord, LedgerEntry, OnefoldError
 from onefold.core.invariants import Comparison
-from onefold.trials.torture.destinations.comparing import RecordId
+from onefold.trials.torture.destinations.comparison import RecordId
 from onefold.trials.workload.mixed import MixedOrder
 
 __all__ = ["SERVER_ERRORS", "Committed", "Destination", "Due", "Found"]
@@ -22,7 +22,7 @@ SERVER_ERRORS = (OnefoldError, psycopg.Error, KafkaException, KafkaError)  # rai
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """What the source says, up to where the pipeline stands: orders but for refunds, and what is none."""
+    """The source's records up to the pipeline's position: orders without refunds, and records that are no orders."""
 
     orders: Mapping[RecordId, MixedOrder]
     unreadable: Mapping[RecordId, bytes]
@@ -31,7 +31,7 @@ class Due:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A destination beside what is due. `disorders` tell of rows that stand in another order than in the source."""
+    """A destination compared with what is due. `disorders` name rows in another order than in the source."""
 
     comparison: Comparison
     disorders: tuple[str, ...] = ()
@@ -46,11 +46,11 @@ class Committed:
 
 
 class Destination(Protocol):
-    """One sink's. Any call may raise one of SERVER_ERRORS."""
+    """The destination of one sink. Any call may raise one of SERVER_ERRORS."""
 
     @property
     def name(self) -> str:
-        """The sink's."""
+        """The sink's name."""
         ...
 
     @property
@@ -59,21 +59,21 @@ class Destination(Protocol):
         ...
 
     def create(self) -> None:
-        """What must be there before the pipeline starts."""
+        """Create what must be there before the pipeline starts."""
         ...
 
     def ledger(self) -> LedgerEntry | None: ...
 
     def look(self, due: Due) -> Found:
-        """Once the pipeline rests."""
+        """Compare the destination with what is due, once the pipeline rests."""
         ...
 
     def leftovers(self) -> tuple[Committable, ...]:
-        """Whatever is prepared, open or staged, of anybody: none where the pipeline rests."""
+        """All prepared, open or staged work, of any pipeline: none where the pipeline rests."""
         ...
 
     def committed(self, epochs: Collection[EpochRecord], ledger: LedgerEntry | None) -> Committed | None:
-        """None where the destination cannot tell."""
+        """The committed parts; None where the destination does not keep them."""
         ...
 
     def close(self) -> None: ...

@@ -8,9 +8,9 @@ from typing import ClassVar
 
 from onefold.clients.hbase import HBaseTable
 from onefold.core import Committable, EpochRecord, LedgerEntry
-from onefold.trials.torture.destinations.comparing import Row
-from onefold.trials.torture.destinations.comparing_cells import ROWS, compare_newest_of_epochs, compare_totals
+from onefold.trials.torture.destinations.comparison import Row
 from onefold.trials.torture.destinations.destination import Committed, Due, Found
+from onefold.trials.torture.destinations.hbase_comparison import ROWS, compare_newest_of_epochs, compare_totals
 from onefold.trials.torture.settings import PIPELINE
 from onefold.trials.workload.settings import CELLS, TABLE, Job
 

@@ -1,4 +1,4 @@
-"""Kafka as an auditor asks it, with another library than the pipeline's: what is committed, and what is still open."""
+"""Reads Kafka for an audit, with another library than the pipeline's: committed records and open transactions."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class TopicLog:
     _next: dict[int, int] = field(default_factory=dict)
 
     def read(self) -> list[Written]:
-        """Up to the last stable offset of each partition, as it is now."""
+        """Read up to the last stable offset of each partition, as it is now."""
         parts = [TopicPartition(self.topic, p) for p in range(self.partitions)]
         deadline_s = time.monotonic() + READ_S_MAX
         with _consumer(self.bootstrap_servers, _COMMITTED) as consumer:

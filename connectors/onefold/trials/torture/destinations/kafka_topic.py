@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 from onefold.core import Committable, Committer, EpochRecord, LedgerEntry, OnefoldError, SinkKind
 from onefold.sinks import KafkaSink
-from onefold.trials.torture.destinations.comparing_topics import compare_letters, compare_sales
 from onefold.trials.torture.destinations.destination import Committed, Due, Found
+from onefold.trials.torture.destinations.kafka_comparison import compare_letters, compare_sales
 from onefold.trials.torture.destinations.kafka_reading import TopicLog, Written, open_transactions, unstable
 from onefold.trials.torture.settings import PIPELINE
 from onefold.trials.workload.servers import create_topic

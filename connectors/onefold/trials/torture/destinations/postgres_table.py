@@ -9,7 +9,7 @@ from typing import ClassVar
 import psycopg
 
 from onefold.core import Committable, EpochRecord, LedgerEntry, SinkKind
-from onefold.trials.torture.destinations.comparing import RecordId, Row, compare_appended, compare_newest
+from onefold.trials.torture.destinations.comparison import RecordId, Row, compare_appended, compare_newest
 from onefold.trials.torture.destinations.destination import Committed, Due, Found
 from onefold.trials.torture.settings import PIPELINE
 from onefold.trials.workload.mixed import TABLES

@@ -1,4 +1,4 @@
-"""A reader of the table who looks at it all the time: what one snapshot shows of the epochs."""
+"""Reads the table again and again: which part of an epoch does one snapshot show?"""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import psycopg
 
 from onefold.core import EpochRecord, EpochState
 from onefold.core.invariants import Glimpse
-from onefold.trials.torture.destinations.comparing import RecordId, versions_after
+from onefold.trials.torture.destinations.comparison import RecordId, versions_after
 from onefold.trials.torture.settings import PIPELINE
 from onefold.trials.workload.mixed import MixedOrder
 from onefold.trials.workload.settings import TABLE, Job
@@ -35,14 +35,14 @@ SELECT (SELECT array_agg(id ORDER BY id) FROM {TABLE}), (SELECT array_agg(versio
 
 @dataclass
 class TableReader:
-    """Of a delivery that promises whole epochs, whose checkpoint store is in the same database."""
+    """For a delivery that promises whole epochs, with the checkpoint store in the same database."""
 
     job: Job
     _glimpses: set[Glimpse] = field(default_factory=set)
     _views: dict[tuple[int, int], View] = field(default_factory=dict)  # by epoch and content, not judged yet
 
     def look(self, records: Mapping[int, EpochRecord]) -> None:
-        """In one snapshot: the table, and how many rows of the last decided epoch are in it beyond those before.
+        """Read the table in one snapshot, and count the rows of the last decided epoch in it.
 
         Raises psycopg.Error.
         """
@@ -80,5 +80,5 @@ class TableReader:
 
 
 def _rows_of_table(record: EpochRecord) -> int:
-    """Dead letters included, where they are in a table too."""
+    """The epoch's rows in the table, and its dead letters where they are in a table too."""
     return sum(committable.rows for committable in record.manifest if committable.sink == TABLE)

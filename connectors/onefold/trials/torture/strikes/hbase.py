@@ -5,7 +5,7 @@ from __future__ import annotations
 from onefold.local import HBaseServer, LocalServerError
 from onefold.local.hbase.parts import ThriftProcess
 from onefold.trials.torture.plan import Fault
-from onefold.trials.torture.strikes.striking import Missed, Struck, hold_at
+from onefold.trials.torture.strikes.strike import Missed, Struck, hold_at
 from onefold.trials.torture.world import World
 from onefold.trials.workload.settings import ANSWER_S_MAX, TABLE
 

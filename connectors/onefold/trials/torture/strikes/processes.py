@@ -5,10 +5,10 @@ from __future__ import annotations
 import signal
 
 from onefold.local.process import ProcessRef
-from onefold.trials.torture.destinations.targets import Role, Target, children, find
 from onefold.trials.torture.plan import Fault
 from onefold.trials.torture.settings import HEARTBEAT_LOST_S
-from onefold.trials.torture.strikes.striking import FIND_S_MAX, Missed, Struck, hold_at
+from onefold.trials.torture.strikes.strike import FIND_S_MAX, Missed, Struck, hold_at
+from onefold.trials.torture.strikes.targets import Role, Target, children, find
 from onefold.trials.torture.world import World
 
 __all__ = [

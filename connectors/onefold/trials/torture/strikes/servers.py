@@ -10,7 +10,7 @@ import psycopg
 
 from onefold.local import LocalServer
 from onefold.trials.torture.plan import Fault
-from onefold.trials.torture.strikes.striking import FIND_S_MAX, Missed, Struck, hold_at
+from onefold.trials.torture.strikes.strike import FIND_S_MAX, Missed, Struck, hold_at
 from onefold.trials.torture.world import World
 
 __all__ = [

@@ -1,9 +1,9 @@
-"""What the rows of one key come to: the merges that a user declares, or a function of their own.
+"""Merges the rows of one key: by the merges that a user declares, or by the user's own function.
 
-    rows  --lift-->  partial results  --fold-->  one for each key  --settle, onto what the table has-->  states
+    rows  --lift-->  partial results  --fold-->  one for each key  --finish, with what the table has-->  states
 
-Partial results are wide where states are not: a sum has 38 or 76 digits until it is settled. So folding in any split
-comes to the same as folding at once, and what a column cannot hold is an error, never another number.
+Partial results are wide where states are not: a sum has 38 or 76 digits until it is finished. So folding in any
+split gives the same result, and a value that a column cannot hold is an error, never another number.
 """
 
 from __future__ import annotations
@@ -37,29 +37,29 @@ _MEMBERS = (
 
 @dataclass(frozen=True, slots=True)
 class Base:
-    """What the table has for some keys, row by row; what stands in `states` where it has nothing is no matter."""
+    """What the table has for some keys, row by row. `states` may have anything where `is_there` is false."""
 
     states: pa.RecordBatch
     is_there: pa.BooleanArray
 
 
 class Aggregate(Protocol):
-    """Pickles. `keys` has one key, never null, for each row of the batch beside it."""
+    """How rows of one key become one. Pickles. `keys` has a key for each row of the batch beside it, never null."""
 
     def states(self, rows: pa.Schema) -> pa.Schema:
         """What the table keeps of rows of this schema. Raises SchemaMismatch for rows that cannot be folded so."""
         ...
 
     def lift(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Raises BadRecord for a row that has no place among the others."""
+        """Turns rows into partial results. Raises BadRecord for a row that cannot be ordered among the others."""
         ...
 
     def fold(self, keys: pa.BinaryArray, partials: pa.RecordBatch) -> tuple[pa.BinaryArray, pa.RecordBatch]:
-        """Each key once, in the order in which they first come."""
+        """Merges partial results: each key once, in the order in which the keys first come."""
         ...
 
-    def settle(self, keys: pa.BinaryArray, partials: pa.RecordBatch, base: Base | None) -> pa.RecordBatch:
-        """The states of keys that are there once. Raises BadRecord where a column cannot hold one."""
+    def finish(self, keys: pa.BinaryArray, partials: pa.RecordBatch, base: Base | None) -> pa.RecordBatch:
+        """Merges folded rows into what the table has. Raises BadRecord where a column cannot hold a result."""
         ...
 
 
@@ -122,7 +122,7 @@ class Declared:
             folded |= {name: partials.column(name).take(places) for name in lasts}
         return named.dictionary, pa.record_batch({name: folded[name] for name, _ in merges})
 
-    def settle(self, keys: pa.BinaryArray, partials: pa.RecordBatch, base: Base | None) -> pa.RecordBatch:
+    def finish(self, keys: pa.BinaryArray, partials: pa.RecordBatch, base: Base | None) -> pa.RecordBatch:
         if base is not None:
             there = base.states.filter(base.is_there)
             lacking = pa.nulls(len(there), pa.null())
@@ -157,7 +157,7 @@ class Own:
         return pa.record_batch({name: rows.column(name) for name in self.columns})
 
     def fold(self, keys: pa.BinaryArray, partials: pa.RecordBatch) -> tuple[pa.BinaryArray, pa.RecordBatch]:
-        """Two and two at a time: a key of n rows takes as many calls as n has binary digits."""
+        """Merges rows pair by pair: a key of n rows takes as many calls as n has binary digits."""
         named = keys.dictionary_encode()
         codes = named.indices.to_numpy()
         in_order = np.argsort(codes, kind="stable")
@@ -175,7 +175,7 @@ class Own:
             codes = codes[in_order]
         return named.dictionary, partials
 
-    def settle(self, keys: pa.BinaryArray, partials: pa.RecordBatch, base: Base | None) -> pa.RecordBatch:  # noqa: ARG002
+    def finish(self, keys: pa.BinaryArray, partials: pa.RecordBatch, base: Base | None) -> pa.RecordBatch:  # noqa: ARG002
         places = np.flatnonzero(base.is_there.to_numpy(zero_copy_only=False)) if base is not None else ()
         if base is None or not len(places):
             return partials

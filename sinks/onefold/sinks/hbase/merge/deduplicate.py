@@ -1,8 +1,8 @@
-"""Which of several rows of one key a task writes: the one that is highest by the order columns, whatever came first.
+"""Picks one of several rows of a key that a task writes: the one that is highest by the order columns.
 
-Two rows of a key that are equal there must be equal in their cells too. Else the one that came last would stay, and a
-replay may bring them in another order. For the same reason a key is put with nothing but the cells that are to stay:
-all are put at the epoch's T, and a request of another attempt may land behind those of this one.
+Two rows of a key with an equal order must have equal cells too. Otherwise the one that comes last would stay, and a
+replay may bring them in another order. For the same reason only the picked row's cells are put: all cells have the
+epoch's T, and a late request of another attempt may land after those of this one.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def rows_of(
     orders: Sequence[pa.Array],
     cells: Sequence[pa.BinaryArray],
 ) -> pa.Table:
-    """What is compared: columns `key`, `deleted`, `order 0`, ..., `cell 0`, ...; none of them with nulls."""
+    """A table of what is compared: `key`, `deleted`, `order 0`, ..., `cell 0`, ...; no column has nulls."""
     names = [f"order {i}" for i in range(len(orders))] + [f"cell {i}" for i in range(len(cells))]
     return pa.table([keys, deleted, *orders, *cells], names=[KEY, DELETED, *names])
 
@@ -61,9 +61,9 @@ def newest(rows: pa.Table, order: Sequence[str]) -> pa.Table:
 
 
 class Repeats:
-    """Of one attempt of one task, whose rows have no order: it remembers which keys were written. About 40 bytes each.
+    """The keys that one attempt of a task has written, where rows have no order. A key takes about 40 bytes.
 
-    `stored` reads the cells of keys back: they are compared where a key comes again, much later.
+    `stored` reads the cells of keys back, to compare them when a key comes again.
     """
 
     def __init__(self, stored: Stored) -> None:
@@ -71,7 +71,7 @@ class Repeats:
         self._written: pa.Table | None = None
 
     def new(self, rows: pa.Table) -> pa.Table:
-        """Those rows, one for each key, that were not written before. Raises BadRecord."""
+        """The rows that were not written before, one for each key. Raises BadRecord where a repeat differs."""
         rows = newest(rows, ())
         known = self._written
         if known is not None:

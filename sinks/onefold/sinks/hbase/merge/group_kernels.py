@@ -1,8 +1,8 @@
-"""How the values of one column are made one per key, over Arrow arrays.
+"""Aggregates values by key, over Arrow arrays.
 
-`codes` are dense numbers of the keys, from 0 on, in the order in which the keys first come; what is returned has one
-value per code, in that order. Each of these may be applied again to its own results, in any split and any order of the
-rows, and comes to the same: sums of doubles alone depend on it, in their last bits.
+`codes` number the keys from 0 on, in the order in which they first come; a result has one value per code, in that
+order. Each function may be applied again to its own results, in any split and any order of the rows, with the same
+result. Only sums of doubles depend on the order, in their last bits.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["grouped", "latest", "sets", "unions"]
 
 
 def grouped(codes: pa.Int32Array, columns: Sequence[tuple[pa.Array, str]]) -> list[pa.Array]:
-    """Each column by its own function of Arrow's: sum, min or max. Nulls count for nothing; nothing gives null."""
+    """Aggregates each column by its own Arrow function: sum, min or max. Nulls are ignored; only nulls give null."""
     table = pa.table([codes, *(values for values, _ in columns)], names=[*map(str, range(len(columns) + 1))])
     folded = table.group_by("0", use_threads=False).aggregate(
         [(str(i), function) for i, (_, function) in enumerate(columns, 1)]
@@ -26,9 +26,9 @@ def grouped(codes: pa.Int32Array, columns: Sequence[tuple[pa.Array, str]]) -> li
 
 
 def latest(codes: pa.Int32Array, order: Sequence[pa.Array], values: Sequence[pa.Array]) -> pa.Int64Array:
-    """Of each code the place of the row that is last by `order`; without an order it comes before all that have one.
+    """The place of each code's last row by `order`. A row whose order is null comes before all others.
 
-    Where rows are equal in it, their values decide, so that it is the same row whichever comes first.
+    Where the order is equal, the values decide, so that the same row wins whichever comes first.
     """
     columns = [codes, *(pc.is_valid(column) for column in order), *order, *values]
     table = pa.table(columns, names=[*map(str, range(len(columns)))])
@@ -39,7 +39,7 @@ def latest(codes: pa.Int32Array, order: Sequence[pa.Array], values: Sequence[pa.
 
 
 def sets(values: pa.Array) -> pa.ListArray:
-    """A value that is not in a list becomes a set of one; null stays null."""
+    """The values as sets: a plain value becomes a set of one, a list stays, null stays null."""
     if pa.types.is_list(values.type):
         return values
     if pa.types.is_large_list(values.type):

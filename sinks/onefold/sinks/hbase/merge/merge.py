@@ -1,4 +1,4 @@
-"""What a table keeps of rows that are merged into it: its mapping, its states, and how these are read and written."""
+"""What a table keeps of rows that are merged into it: the mapping of states, and the sink's own cells."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from onefold.sinks.hbase.merge.aggregates import Aggregate, Declared, Function, 
 __all__ = [
     "OWN_CELLS",
     "Merge",
+    "aggregate_of",
     "base_states",
     "bound",
     "check",
-    "folding",
     "merge_of",
     "own_cell",
     "own_family_of",
@@ -29,7 +29,7 @@ OWN_CELLS = b"_onefold."  # what the qualifiers of cells begin with that no colu
 
 
 def merge_of(given: Mapping[str, str] | Function | str, order: Sequence[str] = ()) -> Merge | None:
-    """As a user writes it; None of 'replace'. Raises ConfigError."""
+    """The merge that a user has written; None for 'replace'. Raises ConfigError."""
     if given == "replace":
         return None
     if isinstance(given, Mapping):
@@ -42,7 +42,7 @@ def merge_of(given: Mapping[str, str] | Function | str, order: Sequence[str] = (
 
 
 def check(merge: Merge | None, declared: TableMapping) -> None:
-    """Raise ConfigError where they don't go together."""
+    """Raise ConfigError where merge and mapping contradict each other."""
     if declared.tombstone_column is not None:
         raise ConfigError("rows that are merged are never deleted: leave out tombstone_column=")
     names = [name for name, _ in merge.merges] if isinstance(merge, Declared) else []
@@ -72,33 +72,33 @@ def _kept(merge: Merge | None, declared: TableMapping, schema: pa.Schema, withou
     return pa.schema([*keys, *states])
 
 
-def folding(merge: Merge, mapping: TableMapping) -> Aggregate:
-    """`mapping` is bound."""
+def aggregate_of(merge: Merge, mapping: TableMapping) -> Aggregate:
+    """The aggregate that merges rows of the bound `mapping`."""
     return merge if isinstance(merge, Declared) else Own(merge, tuple(column.name for column in mapping.columns))
 
 
 def base_states(mapping: TableMapping, values: Sequence[pa.BinaryArray]) -> pa.RecordBatch:
-    """The columns, without the row key, of what the table has in their cells. Raises BadRecord."""
+    """The states in the table's cells, as columns without the row key. Raises BadRecord."""
     return pa.record_batch({c.name: c.decode(cells) for c, cells in zip(mapping.columns, values, strict=True)})
 
 
 def own_cell(mapping: TableMapping, name: bytes) -> tuple[bytes, bytes]:
-    """A cell of the sink's own: in the same family whatever the order of the columns."""
+    """A cell of the sink's own. Its family does not depend on the order of the columns."""
     return min(mapping.families), OWN_CELLS + name
 
 
 def own_family_of(declared: TableMapping) -> dict[str, str]:
-    """For the ledger: in another family, what the rows say of themselves would not be found."""
+    """For the ledger: in another family the sink would not find its own cells."""
     return {"first family": min(declared.families).decode()}
 
 
 def states_of(mapping: TableMapping) -> dict[str, str]:
-    """For the ledger, what the next epoch merges into: elsewhere, a column would begin anew, and a cell of other bytes
-    be read as another value, also by a column of another name."""
+    """For the ledger: the cells that the next epoch merges into, and their encodings. In another cell a column would
+    begin anew, and another encoding would misread a cell, also for a column of another name."""
     places = {f"column {column.name}": column.place for column in mapping.columns}
     return places | {f"cell {column.place}": column.kept for column in mapping.columns}
 
 
 def previous_cell(column: Column) -> tuple[bytes, bytes]:
-    """Where the value before this epoch is."""
+    """The cell that keeps the value from before the epoch."""
     return column.family, OWN_CELLS + b"previous." + column.qualifier

@@ -17,7 +17,7 @@ from onefold.core.contract import Guarantee, SinkKind, TaskId
 from onefold.core.errors import ConfigError
 from onefold.sinks.hbase.merge.aggregates import Function
 from onefold.sinks.hbase.merge.merge import Merge, bound, check, merge_of, own_family_of, states_of
-from onefold.sinks.hbase.modes.applying import Applying, Merging, Replacing
+from onefold.sinks.hbase.modes.appliers import Applier, MergeApplier, ReplaceApplier
 from onefold.sinks.hbase.plan import Plan
 from onefold.sinks.hbase.sequence import SequenceColumn
 from onefold.sinks.hbase.writer import HBaseWriter
@@ -36,7 +36,7 @@ class Incremental:
 
     @classmethod
     def of(cls, sequence: str, merge: Mapping[str, str] | Function | str, is_dense: bool) -> Incremental:
-        """As a user writes it. Raises ConfigError."""
+        """The mode as a user has written it. Raises ConfigError."""
         has_last = isinstance(merge, Mapping) and "last" in merge.values()
         return cls(sequence, merge_of(merge, (sequence,) if has_last else ()), is_dense)
 
@@ -73,10 +73,10 @@ class Incremental:
         is_kept = self.sequence in [column.name for column in declared.columns]
         return bound(self.merge, declared, schema, () if is_kept else (self.sequence,))
 
-    def rests_on(self, declared: TableMapping) -> Mapping[str, str]:
+    def identity(self, declared: TableMapping) -> Mapping[str, str]:
         return {"sequence": self.sequence, **own_family_of(declared)}
 
-    def goes_on_from(self, mapping: TableMapping, schema: pa.Schema) -> Mapping[str, str]:
+    def layout(self, mapping: TableMapping, schema: pa.Schema) -> Mapping[str, str]:
         """While values are replaced, their types may change: stored values are never merged into then."""
         ids = {"sequence's values": SequenceColumn.bound(self.sequence, self.is_dense, schema).column.kept}
         if self.merge is None:
@@ -95,21 +95,21 @@ class Incremental:
 
 
 class IncrementalWriter(HBaseWriter):
-    """One attempt of one task. Its rows show as they are applied."""
+    """One attempt of one task. Readers see its rows as they are applied."""
 
     def __init__(self, mode: Incremental, plan: Plan, task: TaskId) -> None:
         super().__init__(plan, task)
         self._ids = SequenceColumn.bound(mode.sequence, mode.is_dense, plan.schema)
-        self._applying: Applying = (
-            Replacing(plan) if mode.only_replaces else Merging(plan, self._ids, mode.merge, self._where)
+        self._applier: Applier = (
+            ReplaceApplier(plan) if mode.only_replaces else MergeApplier(plan, self._ids, mode.merge, self._where)
         )
 
     def _take(self, batch: pa.RecordBatch) -> None:
-        self._applying.take(self._plan.mapping.keys(batch), self._ids.encode(batch), batch)
+        self._applier.take(self._plan.mapping.keys(batch), self._ids.encode(batch), batch)
         self._bytes += batch.nbytes
 
     def _finish(self) -> None:
-        self._applying.finish()
+        self._applier.finish()
 
     def _drop(self) -> None:
-        """What it holds goes with it."""
+        """Does nothing: rows that wait are dropped with the writer."""

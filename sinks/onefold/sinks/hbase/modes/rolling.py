@@ -25,10 +25,10 @@ from onefold.sinks.hbase.merge.accumulator import Accumulator
 from onefold.sinks.hbase.merge.aggregates import Base, Function
 from onefold.sinks.hbase.merge.merge import (
     Merge,
+    aggregate_of,
     base_states,
     bound,
     check,
-    folding,
     merge_of,
     own_cell,
     own_family_of,
@@ -57,7 +57,7 @@ class Rolling:
 
     @classmethod
     def of(cls, merge: Mapping[str, str] | Function | str, order: tuple[str, ...] = ()) -> Rolling:
-        """As a user writes it; the columns of `order` are kept too. Raises ConfigError."""
+        """The mode as a user has written it; the table keeps the columns of `order` too. Raises ConfigError."""
         if isinstance(merge, Mapping):
             merge = {**merge, **{name: "last" for name in order if name not in merge}}
         return cls(merge_of(merge, order), order)
@@ -89,12 +89,12 @@ class Rolling:
             return ByRowKey(self.order).bound(declared, schema)
         return bound(self.merge, declared, schema)
 
-    def rests_on(self, declared: TableMapping) -> Mapping[str, str]:
+    def identity(self, declared: TableMapping) -> Mapping[str, str]:
         return {} if self.merge is None else own_family_of(declared)
 
-    def goes_on_from(self, mapping: TableMapping, schema: pa.Schema) -> Mapping[str, str]:
+    def layout(self, mapping: TableMapping, schema: pa.Schema) -> Mapping[str, str]:
         if self.merge is None:
-            return ByRowKey(self.order).goes_on_from(mapping, schema)
+            return ByRowKey(self.order).layout(mapping, schema)
         return states_of(mapping)
 
     def counts(self) -> tuple[str, ...]:
@@ -115,26 +115,26 @@ class RollingWriter(HBaseWriter):
     def __init__(self, merge: Merge, plan: Plan, task: TaskId) -> None:
         super().__init__(plan, task)
         self._table = plan.table()
-        self._folding = folding(merge, plan.mapping)
-        self._folder = Accumulator(self._folding)
+        self._aggregate = aggregate_of(merge, plan.mapping)
+        self._accumulator = Accumulator(self._aggregate)
         self._epoch = own_cell(plan.mapping, b"epoch")
         self._previous = [previous_cell(column) for column in plan.mapping.columns]
 
     def _take(self, batch: pa.RecordBatch) -> None:
-        self._folder.add(self._plan.mapping.keys(batch), batch)
+        self._accumulator.add(self._plan.mapping.keys(batch), batch)
 
     def _finish(self) -> None:
-        keys, partials = self._folder.folded()
+        keys, partials = self._accumulator.folded()
         for start in range(0, len(keys), KEYS_MAX):
             self._roll(keys[start : start + KEYS_MAX], partials[start : start + KEYS_MAX])
 
     def _drop(self) -> None:
-        self._folder = Accumulator(self._folding)
+        self._accumulator = Accumulator(self._aggregate)
 
     def _roll(self, keys: pa.BinaryArray, partials: pa.RecordBatch) -> None:
         mapping = self._plan.mapping
         values, is_there = self._base(keys)
-        states = self._folding.settle(keys, partials, Base(base_states(mapping, values), pa.array(is_there)))
+        states = self._aggregate.finish(keys, partials, Base(base_states(mapping, values), pa.array(is_there)))
         cells = mapping.cells(states)
         for (family, qualifier), was in zip(self._previous, values, strict=True):
             was = pc.if_else(pa.array(is_there), pc.fill_null(was, NULL), pa.scalar(None, pa.binary()))
@@ -145,7 +145,7 @@ class RollingWriter(HBaseWriter):
         self._bytes += keys.nbytes + sum(cell.values.nbytes for cell in cells)
 
     def _base(self, keys: pa.BinaryArray) -> tuple[list[pa.BinaryArray], Bools]:
-        """The cells that each row is merged into, and where there is something to merge into. Raises Fenced."""
+        """The cells that each row is merged into, and which rows have any. Raises Fenced."""
         found = self._table.read(keys, [*self._plan.mapping.cell_columns, self._epoch])
         self._check_older(keys, found.timestamps)
         *values, epochs = found.values
@@ -162,7 +162,7 @@ class RollingWriter(HBaseWriter):
         return values, is_there
 
     def _check_older(self, keys: pa.BinaryArray, timestamps: list[pa.Int64Array]) -> None:
-        """What was put at a later time than the epoch's would hide what is now written."""
+        """Raise where a row has a cell of a later time than the epoch's: it would hide what is now written."""
         newest = pc.fill_null(pc.max_element_wise(*timestamps), 0)
         at = pc.index(pc.greater(newest, self._task.timestamp_ms), True).as_py()
         if at < 0:
@@ -174,13 +174,13 @@ class RollingWriter(HBaseWriter):
                 " pipeline: stop this one"
             )
         raise ConfigError(
-            f"{what} {self._task.timestamp_ms} ms. It was not this sink: let nobody else write the rows that it merges"
-            " into, or only with timestamps of the clock, before it starts"
+            f"{what} {self._task.timestamp_ms} ms. Another program wrote it: let no other program write these rows, or"
+            " only before this sink starts, with timestamps of the clock"
         )
 
 
 def is_replay(times: Times, timestamp_ms: int) -> Bools:
-    """Which rows this very epoch has written before, of the T that they say; 0 where they say none."""
+    """Which rows this epoch has written before, by the T that they store; 0 where they store none."""
     again: Bools = times == timestamp_ms
     return again
 

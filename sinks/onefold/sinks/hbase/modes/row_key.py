@@ -106,15 +106,15 @@ class ByRowKey:
             raise SchemaMismatch(f"delete_when_true={flag!r} must be boolean, not {schema.field(flag).type}")
         return declared.bound(schema, without=(flag,))
 
-    def rests_on(self, declared: TableMapping) -> Mapping[str, str]:  # noqa: ARG002 - its rows are known by their keys
+    def identity(self, declared: TableMapping) -> Mapping[str, str]:  # noqa: ARG002 - its rows are known by their keys
         return {}
 
-    def goes_on_from(self, mapping: TableMapping, schema: pa.Schema) -> Mapping[str, str]:  # noqa: ARG002
-        """Who does not write that cell any more leaves it as it is, and a row that is put again would stay deleted."""
+    def layout(self, mapping: TableMapping, schema: pa.Schema) -> Mapping[str, str]:  # noqa: ARG002
+        """A sink without the tombstone column would leave the old mark, and a row that it puts would stay deleted."""
         return {"tombstone_column": "" if mapping.tombstone_column is None else mapping.tombstone_column.place}
 
     def counts(self) -> tuple[str, ...]:
-        """The newest epoch wins, whatever its rows bring."""
+        """None: the newest epoch wins, whatever its rows have."""
         return ()
 
     def order_by(self, declared: TableMapping) -> tuple[str, ...]:  # noqa: ARG002 - rows are folded in any order
@@ -131,7 +131,7 @@ def _is_ordered(kind: pa.DataType) -> bool:
 
 
 class RowKeyWriter(HBaseWriter):
-    """One attempt of one task. Without an order, rows show as they come; with one, when all are there."""
+    """One attempt of one task. Without an order it writes rows as they come; with one, when all have come."""
 
     def __init__(self, mode: ByRowKey, plan: Plan, task: TaskId) -> None:
         super().__init__(plan, task)
@@ -165,7 +165,7 @@ class RowKeyWriter(HBaseWriter):
         return [(cell.family, cell.qualifier) for cell in self._cells]
 
     def _send(self) -> None:
-        """What is in the buffer is put, or held where an older version could come behind a newer one."""
+        """Puts the rows of the buffer, or holds them where an older version could come after a newer one."""
         if not self._buffer:
             return
         (batch,) = pa.Table.from_batches(self._buffer).combine_chunks().to_batches()
@@ -192,7 +192,7 @@ class RowKeyWriter(HBaseWriter):
         self._held, self._fold_at = [held], held.nbytes + max(held.nbytes // 2, 2 * BYTES_MAX)
 
     def _put(self, rows: pa.Table) -> None:
-        """Write them, each of another key. A key has a put or a delete, never both: HBase would hide the put."""
+        """Write rows of distinct keys. A key has a put or a delete, never both: HBase would hide the put."""
         timestamp_ms = self._task.timestamp_ms
         has_deletes = self._mode.has_real_deletes
         self._written += [
@@ -220,6 +220,6 @@ class RowKeyWriter(HBaseWriter):
         flags = deleted if deleted is not None else pa.repeat(pa.scalar(False), batch.num_rows)
         self._cells = mapping.cells(batch, None if mode.has_real_deletes else deleted)
         values = [cell.values for cell in self._cells]
-        if mode.has_real_deletes:  # what else a deleted row says makes no difference
+        if mode.has_real_deletes:  # the other values of a deleted row make no difference
             values = [pc.if_else(flags, pa.scalar(NULL, pa.binary()), array) for array in values]
         return rows_of(mapping.keys(batch), flags, orders, values)

@@ -56,8 +56,8 @@ def record_ddl(source: KafkaSourceConfig) -> str:
             parsed = ddl_of(AvroSchema(source.avro_schema).arrow)
         case _ if source.schema is None:
             raise ConfigError(
-                f"format={source.format} needs a schema: .option('schema', 'id long, at timestamp') or .schema('id"
-                " long, ...')"
+                f"format={source.format} needs a schema, such as schema='id long, at timestamp' (or .schema('id long,"
+                " ...') where Spark reads onefold_kafka)"
             )
         case _:
             parsed = source.schema

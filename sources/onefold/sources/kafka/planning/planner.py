@@ -46,8 +46,8 @@ class Planner:
         if self._initial is None:
             if self.source.starting_text == "ledger" and self._frozen is None:
                 raise ConfigError(
-                    "startingOffsets=ledger: only a pipeline knows its ledger. Read with pipeline.read(spark,"
-                    " KafkaSource(..., starting_offsets='ledger')), which passes explicit positions"
+                    "starting_offsets='ledger' works only in a pipeline, which knows its ledger: read with"
+                    " pipeline.read(spark, KafkaSource(..., starting_offsets='ledger'))"
                 )
             self._initial = self._frozen or starting.initial(
                 self.broker, self.source.subscription, self.source.starting_text

@@ -61,8 +61,8 @@ class Subscription:
         """Raise `ConfigError` if there are positions in a topic that this doesn't cover."""
         if strangers := sorted(t for t in topics if not self.covers(t) and t not in self.forgotten):
             raise ConfigError(
-                f"{whose} holds positions of the topic {strangers[0]!r}, which the source does not name"
-                f" ({self}): subscribe to it again, or start with a new checkpoint"
+                f"{whose} holds positions of the topic {strangers[0]!r}, which the source does not read ({self}):"
+                " name it in topics again, or start with a new checkpoint"
             )
 
     def find(self, broker: Broker, known: Collection[str] = ()) -> dict[str, Topic]:
@@ -85,7 +85,7 @@ class Subscription:
                     )
                 raise ConfigError(
                     f"Kafka at {broker.bootstrap_servers} has no topic {', '.join(map(repr, missing))}: create it, or"
-                    " correct the name in subscribe"
+                    " correct the name in topics"
                 )
 
     def partitions(self, broker: Broker) -> list[Partition]:

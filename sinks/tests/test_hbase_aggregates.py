@@ -98,14 +98,14 @@ def by_hand(rows: Keyed) -> dict[bytes, dict[str, Any]]:
     return found
 
 
-def through_a_folder(
-    folding: Aggregate, rows: Keyed, cuts: int, bytes_max: int
+def through_an_accumulator(
+    aggregate: Aggregate, rows: Keyed, cuts: int, bytes_max: int
 ) -> tuple[pa.BinaryArray, pa.RecordBatch]:
-    folder = Accumulator(folding, bytes_max)
+    accumulator = Accumulator(aggregate, bytes_max)
     for start in range(0, max(len(rows), 1), cuts):
         part = rows[start : start + cuts]
-        folder.add(pa.array([key for key, _ in part], pa.binary()), batch([row for _, row in part]))
-    return folder.folded()
+        accumulator.add(pa.array([key for key, _ in part], pa.binary()), batch([row for _, row in part]))
+    return accumulator.folded()
 
 
 def shown(keys: pa.BinaryArray, states: pa.RecordBatch) -> dict[bytes, dict[str, Any]]:
@@ -122,71 +122,71 @@ def shown(keys: pa.BinaryArray, states: pa.RecordBatch) -> dict[bytes, dict[str,
 def test_rows_fold_to_the_same_in_any_split_and_any_order(
     rows: Keyed, cuts: int, bytes_max: int, chance: random.Random
 ) -> None:
-    folding = Declared.of(MERGE, ["at"])
+    aggregate = Declared.of(MERGE, ["at"])
     shuffled = chance.sample(rows, len(rows))
-    keys, partials = through_a_folder(folding, shuffled, cuts, bytes_max)
-    states = folding.settle(keys, partials, None)
-    assert states.schema == folding.states(ROWS)
+    keys, partials = through_an_accumulator(aggregate, shuffled, cuts, bytes_max)
+    states = aggregate.finish(keys, partials, None)
+    assert states.schema == aggregate.states(ROWS)
     assert shown(keys, states) == by_hand(rows)
 
 
 @given(st.lists(KEYED, min_size=1, max_size=4))
 def test_folding_onto_what_the_table_has_comes_to_the_same_as_folding_all_at_once(epochs: list[Keyed]) -> None:
-    folding = Declared.of(MERGE, ["at"])
+    aggregate = Declared.of(MERGE, ["at"])
     table: dict[bytes, dict[str, Any]] = {}
     for rows in epochs:
-        keys, partials = through_a_folder(folding, rows, 13, 10**9)
+        keys, partials = through_an_accumulator(aggregate, rows, 13, 10**9)
         there = pa.array([key in table for key in keys.to_pylist()], pa.bool_())
         base = [table.get(key, table[min(table)] if table else {}) for key in keys.to_pylist()]
-        states = pa.RecordBatch.from_pylist(base, folding.states(ROWS))
-        after = folding.settle(keys, partials, Base(states, there))
-        assert after.schema == folding.states(ROWS)
+        states = pa.RecordBatch.from_pylist(base, aggregate.states(ROWS))
+        after = aggregate.finish(keys, partials, Base(states, there))
+        assert after.schema == aggregate.states(ROWS)
         table |= zip(keys.to_pylist(), after.to_pylist(), strict=True)
     keys = pa.array(table, pa.binary())
-    states = pa.RecordBatch.from_pylist(list(table.values()), folding.states(ROWS))
+    states = pa.RecordBatch.from_pylist(list(table.values()), aggregate.states(ROWS))
     assert shown(keys, states) == by_hand([row for rows in epochs for row in rows])
 
 
 def test_a_row_is_later_than_what_the_table_has_where_the_order_is_not_kept() -> None:
-    folding = Declared.of({"note": "last"}, ["at"])
+    aggregate = Declared.of({"note": "last"}, ["at"])
     schema = pa.schema([("note", pa.string()), ("at", pa.int64())])
-    keys, partials = folding.fold(
-        pa.array([b"a", b"a", b"b"]), folding.lift(batch([("old", 1), ("new", 2), ("alone", 1)], schema))
+    keys, partials = aggregate.fold(
+        pa.array([b"a", b"a", b"b"]), aggregate.lift(batch([("old", 1), ("new", 2), ("alone", 1)], schema))
     )
     base = Base(pa.record_batch({"note": ["there", "nothing"]}), pa.array([True, False]))
-    assert folding.settle(keys, partials, base).to_pylist() == [{"note": "new"}, {"note": "alone"}]
+    assert aggregate.finish(keys, partials, base).to_pylist() == [{"note": "new"}, {"note": "alone"}]
 
 
 @given(st.lists(LONG, min_size=1, max_size=6), st.integers(1, 6))
 def test_a_sum_of_integers_is_exact_or_an_error_and_what_lies_between_may_be_wider(
     values: list[int], cuts: int
 ) -> None:
-    folding = Declared.of({"n": "sum"})
-    folder = Accumulator(folding, 0)
+    aggregate = Declared.of({"n": "sum"})
+    accumulator = Accumulator(aggregate, 0)
     for start in range(0, len(values), cuts):
         part = values[start : start + cuts]
-        folder.add(pa.array([b"k"] * len(part), pa.binary()), pa.record_batch({"n": pa.array(part, pa.int64())}))
+        accumulator.add(pa.array([b"k"] * len(part), pa.binary()), pa.record_batch({"n": pa.array(part, pa.int64())}))
     if -(2**63) <= sum(values) < 2**63:
-        states = folding.settle(*folder.folded(), None)
+        states = aggregate.finish(*accumulator.folded(), None)
         assert states.schema.field("n").type == pa.int64() and states.to_pylist() == [{"n": sum(values)}]
     else:
         with pytest.raises(BadRecord, match=rf"sum of 'n' of the row b'k' comes to {sum(values)}, which int64"):
-            folding.settle(*folder.folded(), None)
+            aggregate.finish(*accumulator.folded(), None)
 
 
 def test_a_sum_on_what_the_table_has_is_exact_or_an_error() -> None:
-    folding = Declared.of({"n": "sum", "d": "sum", "c": "count"})
+    aggregate = Declared.of({"n": "sum", "d": "sum", "c": "count"})
     nines = Decimal("9" * 38)
     rows = pa.record_batch(
         {"n": pa.array([1], pa.int64()), "d": pa.array([Decimal(1)], pa.decimal128(5, 0)), "c": ["x"]}
     )
-    states = folding.states(rows.schema)
+    states = aggregate.states(rows.schema)
     assert states.field("d").type == pa.decimal128(38, 0)
 
     def on(n: int, d: Decimal, c: int) -> list[dict[str, Any]]:
         base = pa.RecordBatch.from_pylist([{"n": n, "d": d, "c": c}], states)
-        found: list[dict[str, Any]] = folding.settle(
-            pa.array([b"k"]), folding.lift(rows), Base(base, pa.array([True]))
+        found: list[dict[str, Any]] = aggregate.finish(
+            pa.array([b"k"]), aggregate.lift(rows), Base(base, pa.array([True]))
         ).to_pylist()
         return found
 
@@ -220,18 +220,18 @@ OWN_ROWS = st.lists(
 
 @given(OWN_ROWS, st.integers(1, 20), st.integers(0, 20))
 def test_a_function_of_the_users_own_sees_every_row_once_in_any_split(rows: Keyed, cuts: int, in_table: int) -> None:
-    folding = pickle.loads(pickle.dumps(Own(added, ("n", "text"))))
-    folder, before = Accumulator(folding, 50), Accumulator(folding, 50)
-    for one, part in ((before, rows[:in_table]), (folder, rows[in_table:])):
+    aggregate = pickle.loads(pickle.dumps(Own(added, ("n", "text"))))
+    accumulator, before = Accumulator(aggregate, 50), Accumulator(aggregate, 50)
+    for one, part in ((before, rows[:in_table]), (accumulator, rows[in_table:])):
         for start in range(0, max(len(part), 1), cuts):
             piece = part[start : start + cuts]
             one.add(pa.array([key for key, _ in piece], pa.binary()), batch([row for _, row in piece], OWN))
     table_keys, table = before.folded()
-    keys, partials = folder.folded()
-    assert folding.states(OWN) == OWN
+    keys, partials = accumulator.folded()
+    assert aggregate.states(OWN) == OWN
     at = [table_keys.to_pylist().index(key) if key in table_keys.to_pylist() else None for key in keys.to_pylist()]
     places = pa.array(at, pa.int64())
-    found = folding.settle(keys, partials, Base(table.take(places), places.is_valid()))
+    found = aggregate.finish(keys, partials, Base(table.take(places), places.is_valid()))
     shown = dict(zip(table_keys.to_pylist(), table.to_pylist(), strict=True))
     shown |= zip(keys.to_pylist(), found.to_pylist(), strict=True)
     assert shown == {
@@ -250,12 +250,12 @@ def test_a_hot_keys_rows_take_few_calls_and_little_memory() -> None:
         calls.append(len(new))
         return added(base, new)
 
-    folder = Accumulator(Own(counted, ("n", "text")), bytes_max=100_000)
+    accumulator = Accumulator(Own(counted, ("n", "text")), bytes_max=100_000)
     rows = pa.record_batch({"n": pa.array([1] * 1000, pa.int64()), "text": ["x"] * 1000})
     for _ in range(100):
-        folder.add(pa.array([b"hot"] * 1000, pa.binary()), rows)
-        assert folder.bytes < 150_000
-    assert folder.folded()[1].to_pylist() == [{"n": 100_000, "text": "x"}]
+        accumulator.add(pa.array([b"hot"] * 1000, pa.binary()), rows)
+        assert accumulator.bytes < 150_000
+    assert accumulator.folded()[1].to_pylist() == [{"n": 100_000, "text": "x"}]
     assert sum(calls) == 100_000 - 1 and len(calls) < 400
 
 
@@ -305,17 +305,17 @@ def test_rows_that_cannot_be_folded_so_are_refused(merge: dict[str, str], order:
 
 
 def test_a_row_without_an_order_is_a_bad_record() -> None:
-    folding = Declared.of({"note": "last"}, ["at"])
+    aggregate = Declared.of({"note": "last"}, ["at"])
     with pytest.raises(BadRecord, match="1 rows have no 'at'"):
-        folding.lift(batch([("x", None)], pa.schema([("note", pa.string()), ("at", pa.int64())])))
+        aggregate.lift(batch([("x", None)], pa.schema([("note", pa.string()), ("at", pa.int64())])))
 
 
 def test_sums_of_doubles_are_doubles() -> None:
-    folding = Declared.of({"x": "sum"})
+    aggregate = Declared.of({"x": "sum"})
     rows = pa.record_batch({"x": pa.array([0.5, 0.25], pa.float32())})
-    keys, partials = folding.fold(pa.array([b"k", b"k"]), folding.lift(rows))
-    assert folding.settle(keys, partials, None).to_pylist() == [{"x": 0.75}]
-    assert folding.states(rows.schema).field("x").type == pa.float64()
+    keys, partials = aggregate.fold(pa.array([b"k", b"k"]), aggregate.lift(rows))
+    assert aggregate.finish(keys, partials, None).to_pylist() == [{"x": 0.75}]
+    assert aggregate.states(rows.schema).field("x").type == pa.float64()
 
 
 SETS = {
@@ -331,10 +331,10 @@ SETS = {
 @pytest.mark.parametrize("name", SETS)
 def test_a_set_that_the_table_has_as_json_comes_back_as_it_was(name: str) -> None:
     sets = SETS[name]
-    folding = Declared.of({"set": "union"})
+    aggregate = Declared.of({"set": "union"})
     keys = pa.array([bytes([i]) for i, _ in enumerate(sets)], pa.binary())
-    nothing = folding.lift(pa.record_batch({"set": pa.nulls(len(sets), sets.type)}))
+    nothing = aggregate.lift(pa.record_batch({"set": pa.nulls(len(sets), sets.type)}))
     column = Column.cell("set", "f:set").bound(sets.type)
     base = pa.record_batch({"set": column.decode(column.encode(sets))})
-    after = folding.settle(keys, nothing, Base(base, pa.array([True] * len(sets))))
+    after = aggregate.finish(keys, nothing, Base(base, pa.array([True] * len(sets))))
     assert after.column("set").to_pylist() == [None if s is None else sorted(s) for s in sets.to_pylist()]

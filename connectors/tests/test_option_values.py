@@ -8,15 +8,15 @@ import pytest
 from typer.testing import CliRunner
 
 from onefold.cli.main import app
-from onefold.cli.told import settings_of, told
+from onefold.cli.option_values import resolved, settings_of
 from onefold.core import ConfigError
 
 
 def test_variables_and_files_stand_for_what_they_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORD", "a$b${c}")
     (tmp_path / "word").write_text("from a file\n")
-    assert told("postgresql://u:${WORD}@h/d") == "postgresql://u:a$b${c}@h/d"
-    assert told("costs $5 {x}") == "costs $5 {x}"
+    assert resolved("postgresql://u:${WORD}@h/d") == "postgresql://u:a$b${c}@h/d"
+    assert resolved("costs $5 {x}") == "costs $5 {x}"
     given = ["sasl.password=${WORD}", f"ssl.key.password=@{tmp_path}/word", "client.id=u=v ", "ssl.key.pem="]
     settings = {"sasl.password": "a$b${c}", "ssl.key.password": "from a file", "client.id": "u=v ", "ssl.key.pem": ""}
     assert settings_of(given) == settings

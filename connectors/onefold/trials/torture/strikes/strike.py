@@ -1,4 +1,4 @@
-"""What strikes share: how they tell that they struck, that there was nothing to strike, and a driver held still."""
+"""What all strikes share: their type, the error Missed, and a driver that is held at a failpoint."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ __all__ = ["FIND_S_MAX", "Missed", "Strike", "Struck", "hold_at"]
 
 FIND_S_MAX = 40.0  # a driver may just be starting
 PLACE_S_MAX = 120.0  # a start takes 20 s, or a minute on a machine that does other things too
-Struck = Callable[[str, int | None], None]  # told of the target and its pid at the moment of the fault
-Strike = Callable[[World, Fault, Struck], str]  # returns, once it is over, what else is to be said
+Struck = Callable[[str, int | None], None]  # called with the target and its pid at the moment of the fault
+Strike = Callable[[World, Fault, Struck], str]  # returns details for the history, once the fault is over
 
 
 class Missed(Exception):
-    """There was nothing to strike; says why."""
+    """There was nothing to strike. The message says why."""
 
 
 def hold_at(world: World, place: str | None) -> JobProcess:

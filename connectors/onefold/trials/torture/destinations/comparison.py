@@ -1,4 +1,4 @@
-"""The topic's orders against the table and the dead letters: what must be where, and what is not."""
+"""Compares the topic's orders with the table's rows and the dead letters."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class _Wrong:
 
 
 def compare_rows(expected: Mapping[Hashable, list[Row]], actual: Mapping[Hashable, list[Row]]) -> Comparison:
-    """By key, as `onefold verify` does it: a key may occur several times on both sides."""
+    """Compare rows by key, as `onefold verify` does: a key may occur several times on both sides."""
     wrong = _Wrong()
     _by_key(wrong, expected, actual)
     return wrong.of(sum(map(len, expected.values())), sum(map(len, actual.values())), 0)

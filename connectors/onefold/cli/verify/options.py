@@ -15,8 +15,7 @@ from rich.console import Console
 
 from onefold.cli import hbase_options as hbase_is
 from onefold.cli import kafka_options as kafka_is
-from onefold.cli.listed import listed
-from onefold.cli.told import settings_of, told
+from onefold.cli.option_values import comma_separated, resolved, settings_of
 from onefold.core import ConfigError
 
 if TYPE_CHECKING:
@@ -47,7 +46,7 @@ def verify(
     bootstrap_servers: Annotated[str, typer.Option(help="The source's Kafka brokers.")],
     schema: Annotated[str, typer.Option(help="The records' schema, as in the pipeline: 'id long, at timestamp'.")],
     table: Annotated[str | None, typer.Option(help="The destination's table.")] = None,
-    postgres: Annotated[str | None, typer.Option(help="URL of the destination's database.", callback=told)] = None,
+    postgres: Annotated[str | None, typer.Option(help="URL of the destination's database.", callback=resolved)] = None,
     key: Annotated[str, typer.Option(help="The columns that name a row, separated by commas.")] = "",
     into: kafka_is.Into = None,
     into_servers: kafka_is.Servers = None,
@@ -70,7 +69,7 @@ def verify(
     select: Annotated[list[str] | None, typer.Option(help="The pipeline's own columns, as SQL expressions.")] = None,
     where: Annotated[str | None, typer.Option(help="The pipeline's own filter, as a SQL expression.")] = None,
     store: Annotated[
-        str | None, typer.Option(help="The checkpoint store, if it isn't in --postgres.", callback=told)
+        str | None, typer.Option(help="The checkpoint store, if it isn't in --postgres.", callback=resolved)
     ] = None,
     sink: Annotated[str | None, typer.Option(help="The sink's name, if it isn't the table's.")] = None,
     mode: Annotated[
@@ -112,9 +111,9 @@ def verify(
         "delete_when_null": delete_when_null,
         "on_error": on_error.value,
         "rejects_table": rejects_table,
-        "source_position": listed(source_position),
+        "source_position": comma_separated(source_position),
     }
-    versions = {"order": listed(order), "delete_when_true": delete_when_true}
+    versions = {"order": comma_separated(order), "delete_when_true": delete_when_true}
     shared = {name: value for name, value in versions.items() if value}
     of_kafka = kafka_is.kafka_sink(
         into,
@@ -158,7 +157,7 @@ def verify(
     result = run_verification(
         pipeline=pipeline,
         source=KafkaSource(
-            listed(topic),
+            comma_separated(topic),
             bootstrap_servers=bootstrap_servers,
             format="json",
             schema=schema,
@@ -166,9 +165,11 @@ def verify(
             client_config=settings_of(setting or []),
             on_error="dead_letter" if letters is not None else "skip" if skips_bad_records else "fail",
         ),
-        sink=of_kafka or of_hbase or _postgres(postgres, table, mode, listed(key), ledger, sink, of_postgres | shared),
+        sink=of_kafka
+        or of_hbase
+        or _postgres(postgres, table, mode, comma_separated(key), ledger, sink, of_postgres | shared),
         letters=_letters(postgres, letters, ledger),
-        key=listed(key),
+        key=comma_separated(key),
         select=select or [],
         where=where,
         store=store,
@@ -233,9 +234,9 @@ def _check_of_hbase(
         )
     if postgres is not None and letters is None:
         raise ConfigError("verify looks at one destination: --postgres, or --hbase (with --letters both)")
-    told = [name for name, value in of_postgres.items() if value and value != OnError.FAIL.value]
-    if told:
-        raise ConfigError(f"--{told[0].replace('_', '-')} goes with a Postgres sink, not with --hbase")
+    misplaced = [name for name, value in of_postgres.items() if value and value != OnError.FAIL.value]
+    if misplaced:
+        raise ConfigError(f"--{misplaced[0].replace('_', '-')} goes with a Postgres sink, not with --hbase")
 
 
 def _check_alone(
@@ -248,9 +249,9 @@ def _check_alone(
 ) -> None:
     """Raise ConfigError for what only other sinks have: left unsaid, it would be left out."""
     others = {"postgres": postgres, "hbase": hbase, "table": table, "mode": mode, **of_others}
-    told = [name for name, value in others.items() if value and value != OnError.FAIL.value]
-    if told:
-        option = told[0].replace("_", "-")
+    misplaced = [name for name, value in others.items() if value and value != OnError.FAIL.value]
+    if misplaced:
+        option = misplaced[0].replace("_", "-")
         raise ConfigError(
             f"--{option} belongs to another destination, and verify looks at one: this one is the topic"
             f" {sink.settings.topic!r}"

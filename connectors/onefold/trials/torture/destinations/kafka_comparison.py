@@ -1,4 +1,4 @@
-"""The source's records against the topics that were written: what must be there, how often, and in which order."""
+"""Compares the source's records with the topics that were written: which records, how often, in which order."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 from onefold.core.invariants import SAMPLES_MAX, Comparison
 from onefold.spark.verify.kafka_records import javas_partition
-from onefold.trials.torture.destinations.comparing import RecordId, Row, compare_rows
+from onefold.trials.torture.destinations.comparison import RecordId, Row, compare_rows
 from onefold.trials.torture.destinations.destination import Due, Found
 from onefold.trials.torture.destinations.kafka_reading import Written
 from onefold.trials.workload.settings import ID_HEADER, TOPIC

@@ -13,8 +13,7 @@ from rich.console import Console
 
 from onefold.cli import hbase_options as hbase_is
 from onefold.cli import kafka_options as kafka_is
-from onefold.cli.listed import listed
-from onefold.cli.told import settings_of, told
+from onefold.cli.option_values import comma_separated, resolved, settings_of
 from onefold.core import ConfigError, Sink
 
 __all__ = ["doctor"]
@@ -39,7 +38,7 @@ class TableMode(StrEnum):
 
 def doctor(
     pipeline: Annotated[str, typer.Option(help="The pipeline's name.")],
-    postgres: Annotated[str | None, typer.Option(help="URL of a Postgres sink's database.", callback=told)] = None,
+    postgres: Annotated[str | None, typer.Option(help="URL of a Postgres sink's database.", callback=resolved)] = None,
     table: Annotated[str | None, typer.Option(help="The Postgres sink's table.")] = None,
     delivery: Annotated[Delivery, typer.Option(help="The Postgres sink's delivery.")] = Delivery.AUTO,
     mode: Annotated[
@@ -88,7 +87,7 @@ def doctor(
     bootstrap_servers: Annotated[str | None, typer.Option(help="The source's Kafka brokers.")] = None,
     setting: kafka_is.Setting = None,
     store: Annotated[
-        str | None, typer.Option(help="The checkpoint store, if it isn't in that database.", callback=told)
+        str | None, typer.Option(help="The checkpoint store, if it isn't in that database.", callback=resolved)
     ] = None,
     require_tls: Annotated[
         bool, typer.Option("--require-tls", help="As the pipeline has it: what is not reached by TLS is a problem.")
@@ -96,16 +95,16 @@ def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """What the pipeline guarantees, and whether its servers are set up for it. Changes nothing. Exit code 1 if not."""
-    from onefold.cli.doctor.command import print_diagnosis
     from onefold.cli.doctor.diagnosis import diagnose
+    from onefold.cli.doctor.report import print_diagnosis
 
     sinks: list[Sink] = []
     if postgres is not None:
         rows = {
             "delivery": delivery.value,
             "mode": mode.value,
-            "key": listed(key),
-            "order": listed(order),
+            "key": comma_separated(key),
+            "order": comma_separated(order),
             "delete_when_true": delete_when_true,
             "delete_when_null": delete_when_null,
             "role": role,
@@ -131,7 +130,7 @@ def doctor(
         hbase,
         hbase_table,
         hbase_mode=hbase_mode,
-        hbase_order=listed(hbase_order),
+        hbase_order=comma_separated(hbase_order),
         hbase_name=hbase_name,
         row_key=row_key,
         salt=salt,
@@ -157,7 +156,7 @@ def doctor(
             "name the pipeline's sinks: --postgres URL --table NAME, or --into TOPIC, or --hbase SERVERS --hbase-table"
             " NAME --row-key COLUMNS, or several of these"
         )
-    source = _source(listed(topic), bootstrap_servers, setting or [])
+    source = _source(comma_separated(topic), bootstrap_servers, setting or [])
     found = diagnose(pipeline, sinks, store=store, source=source, require_tls=require_tls)
     if as_json:
         json.dump(found.as_dict(), sys.stdout, indent=2)

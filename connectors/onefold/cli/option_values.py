@@ -1,4 +1,4 @@
-"""Secrets for the command line that are not on it, where every user of the machine could read them (`ps`)."""
+"""Values of command line options: lists, and secrets that are not on the command line itself, where `ps` shows them."""
 
 from __future__ import annotations
 
@@ -9,15 +9,22 @@ from pathlib import Path
 
 from onefold.core import ConfigError
 
-__all__ = ["settings_of", "told"]
+__all__ = ["comma_separated", "resolved", "settings_of"]
 
 _NAMED = re.compile(r"\$\{(\w+)\}")
 _SECRET = re.compile(r"password|secret|\.pem$|oauthbearer\.config")
 
 
-def told(text: str | None) -> str | None:
-    """`${NAME}` stands for that environment variable, and `@path` as the whole text for what the file has. Raises
-    ConfigError."""
+def comma_separated(text: str) -> list[str]:
+    """The parts between commas; none of an empty text."""
+    return [name.strip() for name in text.split(",")] if text else []
+
+
+def resolved(text: str | None) -> str | None:
+    """The text with `${NAME}` replaced by that environment variable, or for `@path` the content of the file.
+
+    Raises ConfigError for a variable that is not set and a file that cannot be read.
+    """
     if text is None:
         return None
     if text.startswith("@"):
@@ -33,7 +40,7 @@ def settings_of(given: Sequence[str]) -> dict[str, str]:
         name = name.strip()
         if not equals:
             raise ConfigError("--setting is name=value, as in security.protocol=SSL, and one has no '='")
-        settings[name] = told(value) or ""
+        settings[name] = resolved(value) or ""
         if settings[name] == value and value and _SECRET.search(name):
             raise ConfigError(
                 f"{name} is a secret, and every user of this machine can read it on a command line: name an environment"

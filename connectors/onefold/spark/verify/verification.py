@@ -47,7 +47,7 @@ JUDGED = tuple(invariant for invariant in INVARIANTS if not isinstance(invariant
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """The comparison, and what contradicts each invariant, by its name. `is_exact` is the verdict."""
+    """The comparison, and the violations of each invariant, by its name. `is_exact` is the verdict."""
 
     comparison: Comparison
     positions: Positions
@@ -95,7 +95,7 @@ def _verify(
     key: Sequence[str],
     transform: Callable[[DataFrame], DataFrame],
 ) -> Verification:
-    source = pipeline.with_schema(source)
+    source = pipeline.pinned(source)
     ledger, leftovers = _of_destination(sink, pipeline.name)
     facts = pipeline.facts()
     history = pipeline.history()
@@ -141,14 +141,14 @@ def _own_key(sink: PostgresSink | HBaseSink | KafkaSink) -> tuple[str, ...]:
 
 
 def _of_destination(sink: Sink, pipeline: str) -> tuple[LedgerEntry, tuple[Committable, ...]]:
-    """What the destination says of the pipeline, and what is left over there."""
+    """The destination's ledger of the pipeline, and what is left over there."""
     committer = sink.recover(pipeline)
     try:
         ledger = committer.ledger()
         if ledger is None:
             raise ConfigError(
                 f"sink {sink.name!r} has no ledger for pipeline {pipeline!r}: nothing was written under that name."
-                " Check the pipeline's and the table's name, and the sink's ledger or ledger_table"
+                " Check the pipeline's and the table's name, and the sink's ledger="
             )
         begun = ledger.announced
         if begun is not None and begun.epoch > ledger.epoch:

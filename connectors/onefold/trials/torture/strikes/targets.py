@@ -1,4 +1,4 @@
-"""Which processes can be struck: found by the sessions that the run itself started, and in no others."""
+"""Finds the processes that can be struck, only in sessions that the run itself has started."""
 
 from __future__ import annotations
 

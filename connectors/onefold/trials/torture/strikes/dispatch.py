@@ -1,4 +1,4 @@
-"""How each kind of fault is done to the real thing. Only processes that the run itself started are signalled."""
+"""Runs the strike of each kind of fault on the real servers. It signals only processes that the run has started."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from onefold.trials.torture.plan import Fault, Kind
 from onefold.trials.torture.strikes import hbase as hbase
 from onefold.trials.torture.strikes import processes as processes
 from onefold.trials.torture.strikes import servers as servers
-from onefold.trials.torture.strikes.striking import Strike, Struck
+from onefold.trials.torture.strikes.strike import Strike, Struck
 from onefold.trials.torture.world import World
 
 __all__ = ["strike"]
 
 
 def strike(world: World, fault: Fault, struck: Struck) -> str:
-    """Do it, and wait until it is over. Returns what else is to be said of it. Raises Missed."""
+    """Strike, and wait until the fault is over. Returns details for the history. Raises Missed."""
     return _STRIKES[fault.kind](world, fault, struck)
 
 

@@ -1,4 +1,4 @@
-"""The topic's orders against an HBase table: which row of an order stays, and what the orders of an account come to."""
+"""Compares the topic's orders with an HBase table: the newest row of each order, or the totals of each account."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from onefold.core import EpochRecord
 from onefold.core.invariants import Comparison
-from onefold.trials.torture.destinations.comparing import RecordId, Row, compare_rows
+from onefold.trials.torture.destinations.comparison import RecordId, Row, compare_rows
 from onefold.trials.workload.mixed import MixedOrder
 from onefold.trials.workload.settings import TOPIC
 

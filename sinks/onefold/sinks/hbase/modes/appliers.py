@@ -1,4 +1,4 @@
-"""How messages with ids are applied to the table: at most one conditional write for each row and batch of them."""
+"""Applies messages with sequences to the table, with at most one conditional write for a row and batch of messages."""
 
 from __future__ import annotations
 
@@ -22,43 +22,43 @@ from onefold.core.waiting import retry
 from onefold.sinks.hbase.merge.accumulator import Accumulator
 from onefold.sinks.hbase.merge.aggregates import Base, Declared
 from onefold.sinks.hbase.merge.group_kernels import grouped
-from onefold.sinks.hbase.merge.merge import Merge, base_states, folding, own_cell
+from onefold.sinks.hbase.merge.merge import Merge, aggregate_of, base_states, own_cell
 from onefold.sinks.hbase.plan import Plan
 from onefold.sinks.hbase.sequence import SequenceColumn
 
-__all__ = ["Applying", "Merging", "Replacing"]
+__all__ = ["Applier", "MergeApplier", "ReplaceApplier"]
 
 LOGGER = logging.getLogger("onefold.sinks.hbase")
 
 BYTES_MAX = 64 << 20  # of messages that wait to be put in order and applied together
-KEYS_MAX = 20_000  # that are read and written at once
-ROUNDS_MAX = 50  # in which others may get ahead of us in some row
+KEYS_MAX = 20_000  # of one read and write
+ROUNDS_MAX = 50  # how often another writer may change a row between our reading and writing
 T = TypeVar("T")
 _GAPS = KeyColumn("gaps", "integer", pa.int64())
 _NO_GAPS = b"\x80" + bytes(7)  # 0, so encoded
 
 
-class Applying(Protocol):
-    """Of one attempt of one task. `keys` and `ids` are those of the rows, as the table has them."""
+class Applier(Protocol):
+    """Applies the messages of one attempt of a task. `keys` and `ids` are the rows' keys and sequences, encoded."""
 
     def take(self, keys: pa.BinaryArray, ids: pa.BinaryArray, rows: pa.RecordBatch) -> None: ...
 
     def finish(self) -> None: ...
 
 
-class Replacing:
-    """The values of a row's highest id stay. What is there need not be read: the condition is that the id is higher."""
+class ReplaceApplier:
+    """Writes the values of a row's highest sequence, on condition that the stored one is lower. It reads nothing."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan, self._table = plan, plan.table()
         self._id = own_cell(plan.mapping, b"id")
-        self._folder = Accumulator(_newest(plan.mapping))
+        self._accumulator = Accumulator(_newest(plan.mapping))
 
     def take(self, keys: pa.BinaryArray, ids: pa.BinaryArray, rows: pa.RecordBatch) -> None:
-        self._folder.add(keys, _encoded(self._plan.mapping, ids, rows))
+        self._accumulator.add(keys, _encoded(self._plan.mapping, ids, rows))
 
     def finish(self) -> None:
-        keys, rows = self._folder.folded()
+        keys, rows = self._accumulator.folded()
         for start in range(0, len(keys), KEYS_MAX):
             part = rows[start : start + KEYS_MAX]
             cells = _cells_of(self._plan.mapping, part)
@@ -71,7 +71,7 @@ class Replacing:
 
 @dataclass(frozen=True, slots=True)
 class _Messages:
-    """Not applied yet, with the row keys and ids that the table knows them by."""
+    """Messages that are not applied yet, with their encoded row keys and sequences."""
 
     keys: pa.BinaryArray
     ids: pa.BinaryArray
@@ -89,7 +89,7 @@ class _Messages:
 
     @classmethod
     def sorted(cls, parts: Sequence[_Messages]) -> _Messages:
-        """By row, each id once."""
+        """All messages, sorted by row, each sequence once."""
         keys, ids = (pa.concat_arrays(columns) for columns in zip(*((p.keys, p.ids) for p in parts), strict=True))
         codes = keys.dictionary_encode().indices
         table = pa.table({"code": codes, "id": ids, "place": pa.array(np.arange(len(keys)))})
@@ -98,13 +98,13 @@ class _Messages:
         return cls(keys.take(places), ids.take(places), pa.concat_batches([p.rows for p in parts]).take(places))
 
 
-class Merging:
-    """Messages are merged into what their row has. `merge` None: the highest id's values replace it."""
+class MergeApplier:
+    """Merges messages into what their row has. `merge` None: the values of the highest sequence replace it."""
 
     def __init__(self, plan: Plan, ids: SequenceColumn, merge: Merge | None, where: str) -> None:
         self._plan, self._table, self._ids, self._where = plan, plan.table(), ids, where
         self._merge = merge
-        self._folding = _newest(plan.mapping) if merge is None else folding(merge, plan.mapping)
+        self._aggregate = _newest(plan.mapping) if merge is None else aggregate_of(merge, plan.mapping)
         self._id, self._gaps = own_cell(plan.mapping, b"id"), own_cell(plan.mapping, b"gaps")
         self._waiting: list[_Messages] = []
         self._bytes = 0
@@ -151,7 +151,7 @@ class Merging:
         )
 
     def _round(self, messages: _Messages) -> _Messages:
-        """Those that are left: in their rows, somebody else came first."""
+        """Applies the messages, and returns those that are left because another writer changed their row meanwhile."""
         named = messages.keys.dictionary_encode()
         rows, columns = named.dictionary, self._plan.mapping.cell_columns if self._merge is not None else []
         stored, gaps, *values = self._table.get(rows, [self._id, self._gaps, *columns])
@@ -162,7 +162,7 @@ class Merging:
         messages = messages.where(is_new)
         if not len(messages):
             return messages
-        keys, partials = self._folding.fold(messages.keys, self._folding.lift(messages.rows))
+        keys, partials = self._aggregate.fold(messages.keys, self._aggregate.lift(messages.rows))
         at = pc.index_in(keys, rows)
         stored, gaps, values = stored.take(at), gaps.take(at), [cells.take(at) for cells in values]
         codes = messages.keys.dictionary_encode().indices
@@ -186,11 +186,11 @@ class Merging:
         is_there = stored.is_valid()
         for cells in values:  # of a row that was filled before there were ids
             is_there = pc.or_(is_there, cells.is_valid())
-        return mapping.cells(self._folding.settle(keys, partials, Base(base_states(mapping, values), is_there)))
+        return mapping.cells(self._aggregate.finish(keys, partials, Base(base_states(mapping, values), is_there)))
 
 
 def _until_answered(ask: Callable[[], T], table: HBaseTable) -> T:
-    """Where an answer was lost, asking again is right: what was written is found by its id, and not written again."""
+    """Repeats a call whose answer was lost. That is safe: a written row says so by its sequence."""
 
     def again() -> T:
         try:
@@ -202,7 +202,7 @@ def _until_answered(ask: Callable[[], T], table: HBaseTable) -> T:
 
 
 def _newest(mapping: TableMapping) -> Declared:
-    """Of rows as cells: compared as bytes, which have an order whatever their column's type."""
+    """Picks the row with the highest sequence, of rows as cells: bytes have an order whatever the column's type."""
     return Declared.of(dict.fromkeys((str(i) for i, _ in enumerate(mapping.columns)), "last"), ("id",))
 
 
