@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import re
 import unicodedata
-import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -15,25 +14,28 @@ from onefold.core.errors import ConfigError
 
 __all__ = [
     "ATTEMPT",
+    "DELETED",
     "RANK",
     "RESERVED",
     "ROW",
     "TIMESTAMP",
     "TableName",
-    "attempt_number",
     "exactly",
     "own_table",
     "unusable",
 ]
 
-ATTEMPT, ROW = "onefold_attempt", "onefold_row"  # of a stage
+ATTEMPT, ROW, DELETED = "onefold_attempt", "onefold_row", "onefold_deleted"  # of a stage
 RANK = "onefold_rank"  # of staged rows among those of their key
 TIMESTAMP = "onefold_timestamp_ms"  # of remembered deletes: T(N) of the epoch that deleted
-RESERVED = frozenset((ATTEMPT, ROW, RANK, TIMESTAMP))  # beside the rows' own columns, so none of those may be one
+RESERVED = frozenset(
+    (ATTEMPT, ROW, DELETED, RANK, TIMESTAMP)
+)  # beside the rows' own columns, so none of those may be one
 
 
 _OURS = re.compile(
-    r"onefold_(store|pipelines|epochs|runs|settled|turns|locks|sql_[a-z]+|(stage|deleted)_[0-9a-f]{32})", re.IGNORECASE
+    r"onefold_(store|pipelines|epochs|runs|settled|turns|locks|sql_[a-z]+|(stage|deleted)_[0-9a-f]{32}(_[0-9a-f]{12})?)",
+    re.IGNORECASE,
 )
 
 
@@ -75,10 +77,5 @@ def exactly(name: str) -> quoted_name:
 
 
 def own_table(what: str, pipeline: str, sink: str) -> str:
-    """The name of a table (`stage`, `deleted`) that belongs to one sink of one pipeline."""
+    """The name of a table of one sink of one pipeline (`deleted`), or what its stages' names begin with (`stage`)."""
     return f"onefold_{what}_{hashlib.sha256(repr((pipeline, sink)).encode()).hexdigest()[:32]}"
-
-
-def attempt_number(attempt: uuid.UUID) -> int:
-    """An attempt as a bigint that is never negative: the stage's rows carry it, and 8 bytes are half of 16."""
-    return attempt.int & (2**63 - 1)

@@ -18,9 +18,10 @@ from onefold.sinks.sql.adapters.kinds import values_of
 from onefold.sinks.sql.adapters.registry import adapter_of
 from onefold.sinks.sql.bookkeeping import staged
 from onefold.sinks.sql.databases import database_of
-from onefold.sinks.sql.naming import ATTEMPT, ROW, attempt_number
+from onefold.sinks.sql.naming import ATTEMPT, DELETED, ROW
 from onefold.sinks.sql.plan import Plan, Settings
 from onefold.sinks.sql.spool import Spool
+from onefold.sinks.staged.attempts import attempt_number, handle
 
 __all__ = ["SqlWriter"]
 
@@ -83,7 +84,7 @@ class SqlWriter:
         return Committable(
             sink=self._settings.name,
             kind=SinkKind.LAST_RESOURCE,
-            handle=f"{plan.stage}/{self._attempt}",
+            handle=handle(plan.stage, self._attempt),
             generation=task.generation,
             epoch=task.epoch,
             rows=self._rows,
@@ -135,25 +136,25 @@ class SqlWriter:
 
     def _brought(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The rows as the stage takes them: each column of its kind, and whose attempt's they are."""
-        planned = {column.name: column.source for column in self._plan.columns}
-        if set(batch.schema.names) != planned.keys() or batch.num_columns != len(planned):
+        plan = self._plan
+        if set(batch.schema.names) != {*plan.names} or batch.num_columns != len(plan.names):
             raise SchemaMismatch(
                 f"{self._where()}: the rows have columns {', '.join(batch.schema.names)}, and the sink was opened with "
-                f"{', '.join(planned)}: open it with the schema that the writers deliver"
+                f"{', '.join(plan.names)}: open it with the schema that the writers deliver"
             )
-        rule = self._settings.upsert
+        if plan.changes is not None:
+            plan.changes.check_values(batch)
         arrays = {}
-        for column in self._plan.columns:
-            values = batch.column(column.name)
-            if rule is not None and column.name in (*rule.key, *rule.order) and values.null_count:
-                raise ValueError(f"column {column.name}: null, and key and order columns must tell which row it is")
+        for column in plan.columns:
             try:
-                arrays[column.name] = values_of(column.kind, values)
+                arrays[column.name] = values_of(column.kind, batch.column(column.name))
             except ValueError as error:
                 raise ValueError(f"column {column.name}: {error}") from error
         one = pa.repeat(pa.scalar(1, pa.int64()), batch.num_rows)
         arrays[ATTEMPT] = pa.repeat(pa.scalar(self._attempt, pa.int64()), batch.num_rows)
         arrays[ROW] = pc.cumulative_sum(one, start=pa.scalar(self._rows, pa.int64()))
+        if plan.changes is not None and plan.changes.deletes:
+            arrays[DELETED] = plan.changes.deleted(batch)
         return pa.RecordBatch.from_pydict(arrays)
 
     @property

@@ -164,13 +164,13 @@ class PostgresCommitter:
 
     def bind(self, binding: Binding) -> None:
         with self._borrow(f"binding the ledger to generation {binding.generation}", InDoubt) as connection:
-            connection.begin(self._settings.lock_timeout_s)
+            self._begin(connection)
             self._books.bind(connection, binding)
             connection.execute("COMMIT")
 
     def write_ledger(self, entry: LedgerEntry) -> None:
         with self._borrow(f"writing the ledger row of epoch {entry.epoch}", InDoubt) as connection:
-            connection.begin(self._settings.lock_timeout_s)
+            self._begin(connection)
             self._check_ledger_is_not_older(connection)
             self._books.write_ledger(connection, entry)
             connection.execute("COMMIT")
@@ -226,6 +226,10 @@ class PostgresCommitter:
                 f"{self._where()}: epoch {committable.epoch} was prepared with another ledger than"
                 f" {self._books.schema!r}, and is not finished. Set that back, and start again"
             )
+
+    def _begin(self, connection: pool.Session) -> None:
+        """A driver that was frozen or cut off in mid-transaction must not keep the ledger's row locked."""
+        connection.begin(self._settings.lock_timeout_s, idle_s_max=self._settings.lock_timeout_s / 2)
 
     def _check_ledger_is_not_older(self, connection: pool.Connection) -> None:
         there = self._books.epoch(connection)
