@@ -24,7 +24,7 @@ from onefold.core import (
 )
 from onefold.local import MariaDbServer, PostgresServer
 from onefold.sinks import SqlSink
-from onefold.sinks.sql import committer as committers
+from onefold.sinks.staged import committer as committers
 
 pytestmark = pytest.mark.servers
 

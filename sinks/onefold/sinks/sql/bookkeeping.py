@@ -87,6 +87,10 @@ class Bookkeeping:
         """The row. Staged epochs have no members beyond it: rows and ledger row are one transaction."""
         return _entry(connection.execute(self._mine(sa.select(_ledger))).one_or_none())
 
+    def epoch(self, connection: sa.Connection) -> int:
+        """The last epoch that the ledger has as complete; 0 for none."""
+        return int(connection.scalar(self._mine(sa.select(_ledger.c.epoch))) or 0)
+
     def bind(self, connection: sa.Connection, binding: Binding) -> None:
         """Make the row that generation's, inside the caller's transaction. Raises Fenced, CheckpointMismatch."""
         there = self._locked(connection)

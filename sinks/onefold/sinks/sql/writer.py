@@ -12,6 +12,7 @@ import sqlalchemy as sa
 from onefold.core.contract import SinkKind, TaskId
 from onefold.core.errors import BadRecord, InDoubt, OnefoldError, OutOfResources, Retriable, SchemaMismatch
 from onefold.core.values.plain import plain
+from onefold.sinks.columns import check_names
 from onefold.sinks.sql.adapters.kinds import values_of
 from onefold.sinks.sql.adapters.registry import adapter_of
 from onefold.sinks.sql.bookkeeping import staged
@@ -89,12 +90,13 @@ class SqlWriter(AttemptWriter):
             self._adapter.load(self._connection, self._plan.stage_table(), rows.slice(start, ROWS_MAX))
 
     def _translated(self, error: Exception, doing: str) -> Exception:
-        del doing
         match error:
             case sa.exc.SQLAlchemyError():
                 return self._ended_by(error)
             case InDoubt():
                 return Retriable(f"{self._where}: {error}")
+            case SchemaMismatch():
+                return SchemaMismatch(f"{self._where}, {doing}: {error}")
             case ValueError():  # pa.ArrowInvalid is one
                 name = self._database.backend.name
                 return BadRecord(f"{self._where}: a value that {name} cannot hold: {plain(str(error))}")
@@ -109,11 +111,7 @@ class SqlWriter(AttemptWriter):
     def _brought(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The rows as the stage takes them: each column of its kind, and whose attempt's they are."""
         plan = self._plan
-        if set(batch.schema.names) != {*plan.names} or batch.num_columns != len(plan.names):
-            raise SchemaMismatch(
-                f"{self._where}: the rows have columns {', '.join(batch.schema.names)}, and the sink was opened with "
-                f"{', '.join(plan.names)}: open it with the schema that the writers deliver"
-            )
+        check_names(batch.schema.names, plan.names)
         if plan.changes is not None:
             plan.changes.check_values(batch)
         arrays = {}
