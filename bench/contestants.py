@@ -79,7 +79,7 @@ def _ours(
             started_s = time.monotonic()
             pipeline = Pipeline(table, sinks=[PostgresSink(world.postgres.url, table, delivery=delivery)])
             if direct:
-                query = pipeline.stream(spark, source, root, TRIGGER)
+                query = pipeline.write_direct(spark, source, root, TRIGGER)
             else:
                 query = pipeline.write(pipeline.read(spark, source), root, TRIGGER)
             pipeline.await_termination(query)
@@ -165,8 +165,9 @@ def _append(world: World, df: DataFrame, table: str) -> None:
 def _loop(world: World, topic: str, table: str, rows_per_batch: int | None) -> Seconds:
     world.sql(f"CREATE TABLE {table}_offsets (kafka_partition int PRIMARY KEY, next_offset bigint NOT NULL)")
     world.sql(f"INSERT INTO {table}_offsets SELECT partition, 0 FROM generate_series(0, {PARTITIONS - 1}) AS partition")
-    broker = world.source(topic, None).broker()
-    ends = {number: end for (_, number), end in broker.latest(broker.partitions([topic])).items()}
+    source = world.source(topic, None)
+    broker = source.broker()
+    ends = {number: end for (_, number), end in broker.latest(source.subscription.partitions(broker)).items()}
     loop = Loop(world.kafka.bootstrap_servers, world.postgres.url, topic, table, ends, rows_per_batch)
     try:
         loop.wait_until_up()

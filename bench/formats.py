@@ -18,7 +18,8 @@ import pyarrow as pa
 import pyruhvro
 
 from bench.orders import AVRO, SCHEMA
-from onefold.sources.kafka.formats.avro import avro, decoding
+from onefold.sources.kafka.formats.avro import decoding
+from onefold.sources.kafka.formats.avro.parser import AvroParser, Plain
 from onefold.sources.kafka.formats.avro.types import AvroSchema
 from onefold.sources.kafka.formats.bad_values import TooManyBad, sift
 from onefold.sources.kafka.formats.csv import CsvParser
@@ -151,7 +152,7 @@ def _avro(schema: dict[str, Any], rows: list[dict[str, Any]], what: str) -> list
         fastavro.schemaless_writer(data, parsed, row)
         values.append(data.getvalue())
     reader = AvroSchema(text)
-    parser = avro.AvroParser(reader.arrow, reader, avro.Plain(reader))
+    parser = AvroParser(reader.arrow, reader, Plain(reader))
     columns = list(zip(reader.arrow, reader.node.inside, strict=True))
     general = decoding._general(reader.stripped, reader, columns)
     results = [

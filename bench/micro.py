@@ -75,7 +75,7 @@ def _ours(delivery: str, direct: bool) -> Callable[[World, str, str, int, str], 
         source = world.source(topic, rows_per_batch)
         pipeline = Pipeline(table, sinks=[PostgresSink(world.postgres.url, table, delivery=delivery)])
         if direct:
-            query = pipeline.stream(world.spark, source, root, TRIGGER)
+            query = pipeline.write_direct(world.spark, source, root, TRIGGER)
         else:
             query = pipeline.write(pipeline.read(world.spark, source), root, TRIGGER)
         pipeline.await_termination(query)

@@ -61,8 +61,8 @@ class Guarded:
         wait_until(lambda: not self.admin.describe_acls(of).result(20), 20, "an ACL that is gone")
 
     def sink(self, topic: str, **more: Any) -> KafkaSink:
-        settings = {**self.settings, **more.pop("settings", {})}
-        return KafkaSink(topic, bootstrap_servers=self.server.secure_servers, settings=settings, **more)
+        settings = {**self.settings, **more.pop("client_config", {})}
+        return KafkaSink(topic, bootstrap_servers=self.server.secure_servers, client_config=settings, **more)
 
 
 @contextmanager

@@ -34,7 +34,7 @@ class Line:
     def __init__(self, servers: str, directory: Path, **settings: Any) -> None:
         self.store = f"sqlite:///{directory / 'store.db'}"
         self.servers, self.table = servers, f"test_{uuid.uuid4().hex[:12]}"
-        self.settings = {"row_key": "id", "family": "f", "order": "version", "delete": "gone", **settings}
+        self.settings = {"row_key": "id", "family": "f", "order": "version", "delete_when_true": "gone", **settings}
         self.sink = self.make()
 
     def make(self, **more: Any) -> HBaseSink:
@@ -52,7 +52,11 @@ class Line:
         """What a reader sees: version and n of each row that is not deleted."""
         given = self.sink.settings
         mapping = given.mode.bound(given.declared, SCHEMA)
-        marks = [] if mapping.deleted is None else [(mapping.deleted.family, mapping.deleted.qualifier)]
+        marks = (
+            []
+            if mapping.tombstone_column is None
+            else [(mapping.tombstone_column.family, mapping.tombstone_column.qualifier)]
+        )
         found: dict[str, tuple[int, int | None]] = {}
         for part in HBaseTable(HBaseSettings(self.servers), self.table).scan(b"", b"", [*mapping.cell_columns, *marks]):
             batch = mapping.decode(part.keys, part.values[: len(mapping.columns)])

@@ -52,7 +52,7 @@ def main(given: dict[str, Any]) -> None:
         return KafkaSource(
             given["topic"],
             bootstrap_servers=given["kafka"],
-            settings=settings,
+            client_config=settings,
             timeout_s=2,
             format="avro",
             avro_schema=given["avro"],
@@ -61,11 +61,11 @@ def main(given: dict[str, Any]) -> None:
         )
 
     def pipeline(name: str, url: str = given["url"], settings: dict[str, str] = given["settings"]) -> Pipeline:
-        topic = KafkaSink(given["into"], bootstrap_servers=given["kafka"], settings=settings, timeout_s=2)
+        topic = KafkaSink(given["into"], bootstrap_servers=given["kafka"], client_config=settings, timeout_s=2)
         letters = PostgresSink(given["url"], "letters", name="letters")
         return Pipeline(name, [PostgresSink(url, "rows"), topic], dead_letters=letters, patience_s=1)
 
-    for how in ("read", "stream"):
+    for how in ("read", "direct"):
         running = pipeline(how)
         checkpoint = f"{directory}/checkpoint-{how}"
         if how == "read":
@@ -73,7 +73,7 @@ def main(given: dict[str, Any]) -> None:
             say(df._jdf.queryExecution().toString())
             query = running.write(df, checkpoint, AVAILABLE_NOW)
         else:
-            query = running.stream(spark, source(given["settings"]), checkpoint, AVAILABLE_NOW)
+            query = running.write_direct(spark, source(given["settings"]), checkpoint, AVAILABLE_NOW)
         running.await_termination(query, 120)
         say(query.lastProgress, query._jsq.toString(), query._jsq.explainInternal(True), query.recentProgress)
         say(running, running.facts(), running.history(), running.guarantees())

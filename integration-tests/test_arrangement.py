@@ -38,7 +38,7 @@ class Keyed:
         self.rig, self.topic = rig, topic
 
     def sink(self, **more: object) -> KafkaSink:
-        settings = {"mode": "keyed", "id": PLACES, **more}
+        settings = {"delivery": "keyed", "id": PLACES, **more}
         return KafkaSink(self.topic, bootstrap_servers=self.rig.servers, **settings)  # type: ignore[arg-type]
 
     def assert_seen(self, count: int) -> None:
@@ -129,12 +129,12 @@ def test_on_the_direct_path_ids_of_the_source_s_positions_are_in_order_and_other
     rig.put(2000)
     pipeline = rig.pipeline(keyed.sink(id=("id", "n")), store=rig.sqlite, name="refused")
     source = rig.source(columns=["position"])
-    query = pipeline.stream(rig.spark, source, rig.checkpoint("refused"), AVAILABLE_NOW)
+    query = pipeline.write_direct(rig.spark, source, rig.checkpoint("refused"), AVAILABLE_NOW)
     with pytest.raises(ConfigError, match="path moves no rows between tasks"):
         rig.finish(pipeline, query)
     assert pipeline.history() == []
     pipeline.close()
     pipeline = rig.pipeline(keyed.sink(), store=rig.sqlite)
-    rig.finish(pipeline, pipeline.stream(rig.spark, source, rig.checkpoint(), AVAILABLE_NOW))
+    rig.finish(pipeline, pipeline.write_direct(rig.spark, source, rig.checkpoint(), AVAILABLE_NOW))
     pipeline.close()
     keyed.assert_seen(2000)

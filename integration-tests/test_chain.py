@@ -26,9 +26,8 @@ class Chain:
     def __init__(self, rig: Rig, delivery: str, store: str | None) -> None:
         self.rig, self.delivery, self.store = rig, delivery, store
 
-    def pipeline(self, name: str = "test", *, adopt_ledger: bool = False) -> Pipeline:
-        sink = self.rig.sink(self.delivery)
-        return self.rig.pipeline(sink, name=name, store=self.store, adopt_ledger=adopt_ledger)
+    def pipeline(self, name: str = "test") -> Pipeline:
+        return self.rig.pipeline(self.rig.sink(self.delivery), name=name, store=self.store)
 
     def run(self, checkpoint: str = "checkpoint", at_most: int = 300) -> list[Outcome]:
         return self.rig.run(self.pipeline(), self.rig.source(at_most=at_most), checkpoint)
@@ -37,7 +36,10 @@ class Chain:
         """The way out that the errors name: a new, empty checkpoint directory and starting_offsets='ledger'."""
         assert not Path(self.rig.checkpoint(checkpoint)).exists()
         source = self.rig.source(at_most=250, starting_offsets="ledger")
-        return self.rig.run(self.pipeline(adopt_ledger=adopt_ledger), source, checkpoint)
+        pipeline = self.pipeline()
+        if adopt_ledger:
+            pipeline.recover(adopt_ledger=True)
+        return self.rig.run(pipeline, source, checkpoint)
 
 
 @pytest.fixture(params=["two_phase", "staged", pytest.param("sqlite", marks=pytest.mark.soak)])
@@ -144,7 +146,9 @@ def test_an_older_copy_of_the_store_is_refused_until_the_newer_one_is_back_or_th
     shutil.copy(store, rig.directory / "newer.db")
     shutil.copy(rig.directory / "older.db", store)
     rig.put(300)
-    with pytest.raises(CheckpointMismatch, match=r"store is an older copy.*Restore the newer store.*adopt_ledger=True"):
+    with pytest.raises(
+        CheckpointMismatch, match=r"store is an older copy.*Restore the newer store.*recover\(adopt_ledger=True\)"
+    ):
         chain.run()
     assert len(rig.rows()) == 900
     shutil.copy(rig.directory / "newer.db", store)
@@ -169,7 +173,7 @@ def test_a_lost_store_is_refused_and_adopts_the_ledger(chain: Chain) -> None:
     else:
         (rig.directory / "store.db").unlink()
     rig.put(300)
-    with pytest.raises(CheckpointMismatch, match=r"was written under checkpoint store .*adopt_ledger=True"):
+    with pytest.raises(CheckpointMismatch, match=r"was written under checkpoint store .*recover\(adopt_ledger=True\)"):
         chain.run()
     assert len(rig.rows()) == 600
     chain.resume("second", adopt_ledger=True)
@@ -283,9 +287,10 @@ def test_an_epoch_that_somebody_damaged_stops_the_start_until_it_is_mended_and_a
     chain.run()
     rig.sql("UPDATE onefold_epochs SET state = 'damaged', error = 'a part was rolled back' WHERE epoch = 1")
     rig.put(100)
-    with pytest.raises(Damaged, match="accept_damage=1"):
+    with pytest.raises(Damaged, match=r"recover\(accept_damage=1\)"):
         chain.run()
-    accepting = rig.pipeline(rig.sink("two_phase"), accept_damage=1)
+    accepting = rig.pipeline(rig.sink("two_phase"))
+    accepting.recover(accept_damage=1)
     rig.run(accepting, rig.source(at_most=300))
     chain.run()
     rig.assert_exact()

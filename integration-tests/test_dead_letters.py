@@ -68,7 +68,7 @@ def run(rig: Rig, pipeline: Pipeline, source: KafkaSource, direct: bool) -> None
 
     try:
         if direct:
-            query = pipeline.stream(rig.spark, source, rig.checkpoint(), AVAILABLE_NOW, even)
+            query = pipeline.write_direct(rig.spark, source, rig.checkpoint(), AVAILABLE_NOW, even)
         else:
             query = pipeline.write(even_rows(pipeline.read(rig.spark, source)), rig.checkpoint(), AVAILABLE_NOW)
         rig.finish(pipeline, query)
@@ -261,7 +261,7 @@ def test_a_sink_for_dead_letters_that_comes_later_has_each_once_though_a_zombie_
             return KafkaSink(topic, bootstrap_servers=servers)
         if kind == "keyed":
             id = ("source_topic", "source_partition", "source_offset")
-            return KafkaSink(topic, bootstrap_servers=servers, mode="keyed", id=id)
+            return KafkaSink(topic, bootstrap_servers=servers, delivery="keyed", id=id)
         return PostgresSink(postgres_url, "dead", delivery=kind)
 
     def found() -> list[int]:

@@ -40,7 +40,7 @@ def deadly(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
 def run(rig: Rig, pipeline: Pipeline, source: KafkaSource, direct: bool) -> None:
     try:
         if direct:
-            query = pipeline.stream(rig.spark, source, rig.checkpoint(), AVAILABLE_NOW)
+            query = pipeline.write_direct(rig.spark, source, rig.checkpoint(), AVAILABLE_NOW)
         else:
             query = pipeline.write(pipeline.read(rig.spark, source), rig.checkpoint(), AVAILABLE_NOW)
         rig.finish(pipeline, query)

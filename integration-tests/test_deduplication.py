@@ -126,7 +126,7 @@ def test_what_cannot_be_deduplicated_is_refused_before_the_query_starts(rig: Rig
             deduplicate(df, ids)
     pipeline = rig.pipeline()
     with pytest.raises(ConfigError, match=r"use pipeline\.read and"):
-        pipeline.stream(rig.spark, rig.source(deduplicate=OrderedIds()), rig.checkpoint())
+        pipeline.write_direct(rig.spark, rig.source(deduplicate=OrderedIds()), rig.checkpoint())
 
 
 @pytest.mark.soak
@@ -136,7 +136,7 @@ def test_what_a_keyed_sink_wrote_repeatedly_arrives_once(
     """Kafka to Kafka to Postgres: one driver dies once its writers are done, another one in the reader."""
     between, store = kafka_topic(partitions=3), f"sqlite:///{rig.directory / 'between.db'}"
     ids = ("kafka_topic", "kafka_partition", "kafka_offset")
-    sink = KafkaSink(between, bootstrap_servers=rig.servers, mode="keyed", id=ids)
+    sink = KafkaSink(between, bootstrap_servers=rig.servers, delivery="keyed", id=ids)
     rig.put(400)
 
     def forward(failing: str | None) -> None:
@@ -145,7 +145,7 @@ def test_what_a_keyed_sink_wrote_repeatedly_arrives_once(
             if failing is not None:
                 failing_at(patched, failing, crash)
             try:
-                df = pipeline.read(rig.spark, rig.source(positions=True, at_most=None))
+                df = pipeline.read(rig.spark, rig.source(columns="position", at_most=None))
                 rig.finish(pipeline, pipeline.write(df, rig.checkpoint("between"), AVAILABLE_NOW))
             finally:
                 pipeline.close()

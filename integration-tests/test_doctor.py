@@ -47,7 +47,7 @@ def says(diagnosis: Diagnosis, *levels: Level) -> str:
 
 @pytest.fixture
 def progress() -> str:
-    """The name of a progress topic that is not there."""
+    """The name of a ledger topic that is not there."""
     return f"progress-{uuid.uuid4().hex[:12]}"
 
 
@@ -55,7 +55,7 @@ def test_a_kafka_sink_that_runs_is_found_well_with_the_outage_that_it_survives_a
     kafka_server: KafkaServer, kafka_topic: Topic, progress: str, tmp_path: Path
 ) -> None:
     topic, store = kafka_topic(partitions=3), f"sqlite:///{tmp_path / 'store.db'}"
-    sink = KafkaSink(topic, bootstrap_servers=kafka_server.bootstrap_servers, progress_topic=progress)
+    sink = KafkaSink(topic, bootstrap_servers=kafka_server.bootstrap_servers, ledger=progress)
     before = diagnose("p", [sink], store=store)
     assert before.holds and holding(before) == ALWAYS
     assert "is made by the first start" in says(before) and not (tmp_path / "store.db").exists()
@@ -63,7 +63,7 @@ def test_a_kafka_sink_that_runs_is_found_well_with_the_outage_that_it_survives_a
 
     with Epochs(sink, SCHEMA, store=store) as life:
         life.run(*batches(0))
-        elsewhere = KafkaSink(topic, bootstrap_servers=kafka_server.bootstrap_servers, progress_topic=f"{progress}-not")
+        elsewhere = KafkaSink(topic, bootstrap_servers=kafka_server.bootstrap_servers, ledger=f"{progress}-not")
         gone = diagnose("p", [elsewhere], store=store)
         assert "the ledger that says which of them" in says(gone, Level.PROBLEM) and "no-loss" not in holding(gone)
         task = TaskId("p", 1, 2, 1, uuid.uuid4())
@@ -72,7 +72,7 @@ def test_a_kafka_sink_that_runs_is_found_well_with_the_outage_that_it_survives_a
         prepared = writer.prepare()
         assert prepared is not None
         command = ["doctor", "--pipeline=p", f"--into={topic}", f"--into-servers={kafka_server.bootstrap_servers}"]
-        options = [f"--progress-topic={progress}", f"--store={store}"]
+        options = [f"--into-ledger={progress}", f"--store={store}"]
         answer = CliRunner().invoke(app, [*command, *options, "--json"])
         shown = CliRunner().invoke(app, [*command, *options])
         life.driver.committers[sink.name].abort([prepared])
@@ -103,7 +103,7 @@ def test_settings_that_lose_what_was_acknowledged_break_no_loss(
 ) -> None:
     def found(topic: str, progress: str = progress, **more: Any) -> Diagnosis:
         servers = kafka_server.bootstrap_servers
-        return diagnose("p", [KafkaSink(topic, bootstrap_servers=servers, progress_topic=progress, **more)])
+        return diagnose("p", [KafkaSink(topic, bootstrap_servers=servers, ledger=progress, **more)])
 
     unclean = found(kafka_topic(config={"unclean.leader.election.enable": "true"}))
     assert not unclean.holds and holding(unclean) == ALWAYS - {"no-loss"}
@@ -116,7 +116,7 @@ def test_settings_that_lose_what_was_acknowledged_break_no_loss(
     late = found(kafka_topic(), transaction_timeout_s=901)
     assert "above the brokers' transaction.max.timeout.ms (900 s)" in says(late, Level.PROBLEM)
     assert "'nowhere' is not there" in says(found("nowhere"), Level.PROBLEM)
-    keyed = found(kafka_topic(config={"cleanup.policy": "compact"}), mode="keyed", id="id")
+    keyed = found(kafka_topic(config={"cleanup.policy": "compact"}), delivery="keyed", id="id")
     assert keyed.holds and "takes none without a key" in says(keyed, Level.CAUTION)
     assert "transaction" not in says(keyed)
 

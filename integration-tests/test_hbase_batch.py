@@ -26,7 +26,7 @@ MERGE = {"row_key": "k", "merge": {"n": "sum", "id": "max"}}
 MODES: list[dict[str, Any]] = [
     {"mode": "row_key", "row_key": "id"},
     {"mode": "rolling", **MERGE},
-    {"mode": "incremental", "id": "id", **MERGE},
+    {"mode": "incremental", "sequence": "id", **MERGE},
 ]
 
 

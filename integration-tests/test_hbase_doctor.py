@@ -26,7 +26,7 @@ MakeTable = Callable[..., HBaseTable]
 
 def found(server: HBaseServer, table: str, mode: str = "row_key", **options: Any) -> list[Finding]:
     ledger = f"ledger_{uuid.uuid4().hex[:8]}"
-    sink = HBaseSink(server.servers, table, row_key="id", family="f", mode=mode, ledger_table=ledger, **options)
+    sink = HBaseSink(server.servers, table, row_key="id", family="f", mode=mode, ledger=ledger, **options)
     (one,) = diagnose("p", [sink], store="sqlite://").sinks
     return list(one.findings)
 
@@ -48,7 +48,7 @@ def test_a_table_that_is_not_there_yet_is_fine_and_a_server_without_a_page_is_sa
     ("mode", "options", "what"),
     [
         ("row_key", {}, "an epoch that stays open for longer is lost in part"),
-        ("incremental", {"merge": "replace", "id": "n"}, "a message that is repeated later is applied again"),
+        ("incremental", {"merge": "replace", "sequence": "n"}, "a message that is repeated later is applied again"),
     ],
 )
 def test_what_a_ttl_does_to_replays_is_said_for_each_mode(

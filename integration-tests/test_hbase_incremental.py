@@ -64,7 +64,7 @@ def applied(rows: Sequence[Row]) -> dict[str, dict[str, Any]]:
 
 
 def test_messages_that_come_again_are_applied_once(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    bench, messages = make(mode="incremental", id="id", merge=APPLIED), messages_of(1)
+    bench, messages = make(mode="incremental", sequence="id", merge=APPLIED), messages_of(1)
     bench.write(messages[:20], epoch=1)
     with dies(monkeypatch, 1):
         bench.write([*messages[15:50], *messages[30:40]], epoch=2, generation=1)
@@ -92,7 +92,7 @@ IN_BOTH_WAYS = pytest.mark.parametrize(
 def test_writers_that_know_nothing_of_each_other_apply_each_message_once(
     make: Make, merge: Any, expected: Expected
 ) -> None:
-    bench, messages = make(mode="incremental", id="id", merge=merge), messages_of(2, 200)
+    bench, messages = make(mode="incremental", sequence="id", merge=merge), messages_of(2, 200)
 
     def write(seed: int) -> None:
         chance, at = random.Random(seed), 0
@@ -111,7 +111,7 @@ def test_writers_that_know_nothing_of_each_other_apply_each_message_once(
 def test_a_write_under_way_while_others_go_on_is_not_done(
     make: Make, monkeypatch: pytest.MonkeyPatch, merge: Any, expected: Expected
 ) -> None:
-    bench, messages = make(mode="incremental", id="id", merge=merge), messages_of(3)
+    bench, messages = make(mode="incremental", sequence="id", merge=merge), messages_of(3)
     with held(monkeypatch) as zombie, ThreadPoolExecutor(1) as pool:
         late = pool.submit(bench.write, messages[:40], epoch=1)
         zombie.wait()
@@ -126,7 +126,7 @@ def test_a_write_under_way_while_others_go_on_is_not_done(
 def test_a_conditional_write_whose_answer_is_lost_is_asked_again_and_done_once(
     make: Make, monkeypatch: pytest.MonkeyPatch, merge: Any, expected: Expected, lands: str
 ) -> None:
-    bench, messages = make(mode="incremental", id="id", merge=merge), messages_of(5)
+    bench, messages = make(mode="incremental", sequence="id", merge=merge), messages_of(5)
     bench.write(messages[:20], epoch=1)
     call = "put_if_greater" if merge == "replace" else "put_if_equal"
     write = getattr(HBaseTable, call)
@@ -156,7 +156,7 @@ def test_a_region_server_whose_clock_is_behind_the_last_ones_hides_nothing_of_wh
     make: Make, merge: Any, expected: Expected
 ) -> None:
     """Cells get its clock's time, or that of the id that it compares with, whichever is later."""
-    bench, messages = make(mode="incremental", id="id", merge=merge), messages_of(6)
+    bench, messages = make(mode="incremental", sequence="id", merge=merge), messages_of(6)
     bench.write(messages[:30], epoch=1)
     cells = [*bench.mapping.cell_columns, own_cell(bench.mapping, b"id")]
     ahead_ms = int(time.time() * 1000) + 60_000
@@ -168,7 +168,7 @@ def test_a_region_server_whose_clock_is_behind_the_last_ones_hides_nothing_of_wh
 
 
 def test_messages_whose_answers_are_lost_are_applied_once(make: Make, hbase_server: HBaseServer) -> None:
-    bench, messages = make(timeout_s=2, mode="incremental", id="id", merge=APPLIED), messages_of(4)
+    bench, messages = make(timeout_s=2, mode="incremental", sequence="id", merge=APPLIED), messages_of(4)
     bench.write(messages[:20], epoch=1)
     hbase_server.hbase.pause()
     with ThreadPoolExecutor(1) as pool:
@@ -185,7 +185,7 @@ def test_messages_whose_answers_are_lost_are_applied_once(make: Make, hbase_serv
 def test_gaps_between_ids_are_counted_in_the_row_and_said(
     make: Make, caplog: pytest.LogCaptureFixture, merge: Any
 ) -> None:
-    bench = make(mode="incremental", id="id", merge=merge, dense_ids=True)
+    bench = make(mode="incremental", sequence="id", merge=merge, dense_sequence=True)
     bench.write([("a", 3, 1, "x"), ("a", 5, 1, "y"), ("b", 0, 1, "z")], epoch=1)
     assert "1 ids were passed over, and 0 messages came at or below" in caplog.text
     bench.write([("a", 6, 1, "x"), ("a", 9, 1, "y"), ("b", 1, 1, "z")], epoch=2)

@@ -31,7 +31,7 @@ def one_each(ids: Sequence[int]) -> pa.RecordBatch:
 @pytest.mark.soak
 @pytest.mark.parametrize(
     "mode",
-    [{"mode": "rolling", "order": "sequence"}, {"mode": "incremental", "id": "sequence"}],
+    [{"mode": "rolling", "order": "sequence"}, {"mode": "incremental", "sequence": "sequence"}],
     ids=["rolling", "incremental"],
 )
 def test_the_sink_keeps_its_promises(

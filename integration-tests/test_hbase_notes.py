@@ -29,7 +29,7 @@ def rolling(columns: dict[str, str] | None = None, **merge: str) -> dict[str, An
 
 
 def by_id(merge: dict[str, str] | str, id: str = "id") -> dict[str, Any]:
-    return {"mode": "incremental", "merge": merge, "id": id}
+    return {"mode": "incremental", "merge": merge, "sequence": id}
 
 
 @pytest.fixture(scope="module")
@@ -57,8 +57,8 @@ def run(hbase_server: HBaseServer, table: str) -> Run:
     return run
 
 
-MARKED = {"delete": "gone"}
-REAL = {"delete": "gone", "deletes": "real"}
+MARKED = {"delete_when_true": "gone"}
+REAL = {"delete_when_true": "gone", "delete_mode": "real"}
 GONE = {**KN, "gone": pa.bool_()}
 REFUSED: dict[str, tuple[Setup, Setup, str]] = {
     "type": ((rolling(n="sum"), KN), (rolling(n="sum"), KN | {"n": DOUBLE}), "cell f:n 'integer'"),
@@ -74,12 +74,16 @@ REFUSED: dict[str, tuple[Setup, Setup, str]] = {
         "cell f:n 'decimal of 2 places'",
     ),
     "key's type": (({}, KN | {"k": LONG}), ({}, KN), "row key's k 'integer'"),
-    "id's type": ((by_id("replace"), KIN), (by_id("replace"), KIN | {"id": TEXT}), "id's values 'integer'"),
-    "id's name": ((by_id("replace"), KIN), (by_id("replace", "n"), KIN), "id 'id'"),
+    "id's type": ((by_id("replace"), KIN), (by_id("replace"), KIN | {"id": TEXT}), "sequence's values 'integer'"),
+    "id's name": ((by_id("replace"), KIN), (by_id("replace", "n"), KIN), "sequence 'id'"),
     "replaced, then merged": ((by_id("replace"), KIN), (by_id({"n": "sum"}), KIN | {"n": DOUBLE}), "merge 'replace'"),
-    "mark left out": ((MARKED, GONE), ({}, KN), "deleted 'f:_deleted'"),
-    "mark's cell": ((MARKED, GONE), (MARKED | {"deleted": "g:gone"}, GONE), "deleted 'f:_deleted'"),
-    "real deletes": ((MARKED, GONE), (REAL, GONE), "deleted 'f:_deleted' before, and is now set up with no deleted"),
+    "mark left out": ((MARKED, GONE), ({}, KN), "tombstone_column 'f:_deleted'"),
+    "mark's cell": ((MARKED, GONE), (MARKED | {"tombstone_column": "g:gone"}, GONE), "tombstone_column 'f:_deleted'"),
+    "real deletes": (
+        (MARKED, GONE),
+        (REAL, GONE),
+        "tombstone_column 'f:_deleted' before, and is now set up with no tombstone_column",
+    ),
 }
 
 

@@ -23,7 +23,7 @@ from support import CrashError, crash, failing_at
 
 from onefold.clients.hbase import Family, HBaseSettings, HBaseTable, tables
 from onefold.clients.hbase.rows.cells import Cells
-from onefold.clients.hbase.rows.mapping import NULL, RowKey, TableMapping
+from onefold.clients.hbase.rows.mapping import NULL, TableMapping
 from onefold.core import EpochRecord, EpochState, Positions, Range, TaskId, WriteThrough
 from onefold.core.errors import BadRecord, ConfigError, Fenced
 from onefold.core.protocol import coordinator
@@ -64,16 +64,16 @@ def line(hbase_server: HBaseServer, tmp_path: Path) -> Line:
 @pytest.fixture
 def real(hbase_server: HBaseServer, tmp_path: Path) -> Line:
     """A sink that deletes as HBase does."""
-    return Line(hbase_server.servers, tmp_path, deletes="real")
+    return Line(hbase_server.servers, tmp_path, delete_mode="real")
 
 
 @pytest.mark.parametrize(
-    ("place", "deletes"), [("after:Announce", "tombstone"), ("after:Verify", "real"), ("after:Decide", "tombstone")]
+    ("place", "delete_mode"), [("after:Announce", "tombstone"), ("after:Verify", "real"), ("after:Decide", "tombstone")]
 )
 def test_an_epoch_that_a_crash_cut_short_is_as_if_written_once(
-    hbase_server: HBaseServer, tmp_path: Path, place: str, deletes: str, monkeypatch: pytest.MonkeyPatch
+    hbase_server: HBaseServer, tmp_path: Path, place: str, delete_mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    line = Line(hbase_server.servers, tmp_path, deletes=deletes)
+    line = Line(hbase_server.servers, tmp_path, delete_mode=delete_mode)
     tasks = [
         [rows(("a", 2, 20, False), ("b", 2, None, False)), rows(("a", 3, 30, False), ("c", 2, 2, True))],
         [rows(("d", 2, 2, True), ("d", 3, 33, False), ("e", 1, 1, False))],
@@ -106,11 +106,11 @@ def wakes_late(line: Line, meanwhile: Callable[[], object] = lambda: None) -> di
     return line.shown()
 
 
-@pytest.mark.parametrize("deletes", ["tombstone", "real"])
+@pytest.mark.parametrize("delete_mode", ["tombstone", "real"])
 def test_a_task_of_an_older_epoch_that_wakes_late_changes_nothing(
-    hbase_server: HBaseServer, tmp_path: Path, deletes: str
+    hbase_server: HBaseServer, tmp_path: Path, delete_mode: str
 ) -> None:
-    line = Line(hbase_server.servers, tmp_path, deletes=deletes)
+    line = Line(hbase_server.servers, tmp_path, delete_mode=delete_mode)
     assert wakes_late(line) == {"a": (2, None), "c": (1, 1)}
 
 
@@ -145,7 +145,7 @@ def ahead(line: Line, by_s: float, monkeypatch: pytest.MonkeyPatch) -> None:
             life.run(rows(("a", 1, 1, False), ("b", 1, 1, True)))
 
 
-@pytest.mark.parametrize("settings", [{}, {"deletes": "real"}, {"order": ()}])
+@pytest.mark.parametrize("settings", [{}, {"delete_mode": "real"}, {"order": ()}])
 @pytest.mark.parametrize("key", ["a", "b"])
 def test_an_epoch_below_what_a_clock_that_was_ahead_has_put_is_refused_and_a_later_one_covers_it(
     hbase_server: HBaseServer, tmp_path: Path, settings: dict[str, Any], key: str, monkeypatch: pytest.MonkeyPatch
@@ -373,7 +373,7 @@ def test_the_ledger_belongs_to_one_table_one_mode_and_one_row_key(line: Line) ->
     with line.life() as life:
         life.run([rows(("a", 1, 1, False))])
     moved = line.make(table=f"{line.table}_2", name=line.table)
-    salted = line.make(row_key=RowKey.of("id", salt=4))
+    salted = line.make(salt=4)
     for other, was, now in (
         (moved, f"table '{line.table}'", f"table '{line.table}_2'"),
         (salted, "row_key 'id'", "row_key 'id, salt=4'"),
@@ -386,4 +386,4 @@ def test_a_ledger_that_forgets_is_refused(line: Line) -> None:
     name = f"ledger_{uuid.uuid4().hex[:12]}"
     tables.create(HBaseSettings(line.servers), name, [Family(b"l", ttl_s=3600)])
     with pytest.raises(ConfigError, match="TTL => 'FOREVER'"):
-        line.make(ledger_table=name).recover("p")
+        line.make(ledger=name).recover("p")

@@ -44,7 +44,7 @@ def table(settings: HBaseSettings) -> str:
 
 
 def declared(name: str, **more: Any) -> TableMapping:
-    return TableMapping.of(name, KEY, {"amount": "f:a"}, family="f", deleted="f:_deleted", **more)
+    return TableMapping.of(name, KEY, {"amount": "f:a"}, family="f", tombstone_column="f:_deleted", **more)
 
 
 def bound(name: str) -> TableMapping:
@@ -91,8 +91,8 @@ def test_deleted_rows_come_where_they_are_asked_for(settings: HBaseSettings, tab
 
 
 def test_a_time_range_has_the_cells_of_that_time(settings: HBaseSettings, table: str) -> None:
-    def between(*moments: Any) -> set[int]:
-        return set(found(HBaseSource(settings, declared(table), time_range=moments, deleted_as="gone")))
+    def between(since: int | dt.datetime | None, until: int | dt.datetime | None) -> set[int]:
+        return set(found(HBaseSource(settings, declared(table), since=since, until=until, deleted_as="gone")))
 
     second = dt.datetime(1970, 1, 1, 0, 0, 2, tzinfo=dt.UTC)
     assert between(2000, None) == between(second, 2001) == set(range(100))
@@ -104,8 +104,14 @@ def test_a_time_range_has_the_cells_of_that_time(settings: HBaseSettings, table:
 def test_what_is_declared_is_enough_to_read_and_some_columns_may_be_asked_for(
     settings: HBaseSettings, table: str
 ) -> None:
-    key = RowKey.of("who string, id integer", salt=16)
-    source = HBaseSource(settings.servers, table, key, "amount = f:a decimal(20,2)", deleted="f:_deleted")
+    source = HBaseSource(
+        settings.servers,
+        table,
+        row_key="who string, id integer",
+        salt=16,
+        columns="amount = f:a decimal(20,2)",
+        tombstone_column="f:_deleted",
+    )
     line = found(source, None)[101]
     assert line == {"who": "w3\0", "id": 101, "amount": Decimal("25.25")}
     assert found(source, pa.schema([("amount", pa.decimal128(12, 2)), ("id", pa.int64())]))[101] == {
@@ -117,27 +123,30 @@ def test_what_is_declared_is_enough_to_read_and_some_columns_may_be_asked_for(
 
 def test_rows_that_the_mapping_did_not_write_are_named(settings: HBaseSettings, table: str) -> None:
     with pytest.raises(BadRecord, match=rf"reading table {table} .* was not written with the row key"):
-        found(HBaseSource(settings, table, "who, id", family="f"))
+        found(HBaseSource(settings, table, row_key="who, id", family="f"))
     with pytest.raises(BadRecord, match="'amount' cannot be read as integer"):
         found(
-            HBaseSource(settings, table, KEY, {"amount": "f:a"}),
+            HBaseSource(settings, table, row_key="who, id", salt=16, columns={"amount": "f:a"}),
             pa.schema([*list(SCHEMA)[:2], ("amount", pa.int64())]),
         )
 
 
 def test_what_cannot_be_read_is_refused_before_any_row(settings: HBaseSettings, table: str) -> None:
     with pytest.raises(ConfigError, match="there_is_none"):
-        plan(HBaseSource(settings, "there_is_none", "id integer", "n = f:n integer"))
+        plan(HBaseSource(settings, "there_is_none", row_key="id integer", columns="n = f:n integer"))
     with pytest.raises(ConfigError, match="no column family 'g', but f"):
-        plan(HBaseSource(settings, table, "id integer", "n = g:n integer"))
+        plan(HBaseSource(settings, table, row_key="id integer", columns="n = g:n integer"))
     with pytest.raises(SchemaMismatch, match="'gone' has no cell"):
-        plan(HBaseSource(settings, table, "id", "n = f:n"), pa.schema([("id", pa.int64()), ("gone", pa.bool_())]))
+        plan(
+            HBaseSource(settings, table, row_key="id", columns="n = f:n"),
+            pa.schema([("id", pa.int64()), ("gone", pa.bool_())]),
+        )
     with pytest.raises(ConfigError, match="how is the column 'n' written"):
-        plan(HBaseSource(settings, table, "id integer", "n = f:n"))
+        plan(HBaseSource(settings, table, row_key="id integer", columns="n = f:n"))
     wrong: tuple[tuple[dict[str, Any], str], ...] = (
         ({"deleted_as": "gone"}, "deleted_as= needs"),
-        ({"time_range": (5, 5)}, "a moment and a later one"),
-        ({"time_range": (dt.datetime(2026, 1, 1), None)}, "no time zone"),
+        ({"since": 5, "until": 5}, "must be later than"),
+        ({"since": dt.datetime(2026, 1, 1)}, "no time zone"),
         ({"row_key": None}, "row_key= names"),
     )
     for told, message in wrong:
@@ -147,7 +156,7 @@ def test_what_cannot_be_read_is_refused_before_any_row(settings: HBaseSettings, 
         ({"server": "x:1"}, "did you mean 'servers'"),
         ({"table": "t"}, "'servers' is missing"),
         ({"servers": "x:1", "table": "t"}, "'rowKey' is missing"),
-        ({"servers": "x:1", "table": "t", "rowKey": "id", "fromMs": "soon"}, "fromMs is a number"),
+        ({"servers": "x:1", "table": "t", "rowKey": "id", "since": "soon"}, "since is a number"),
     ):
         with pytest.raises(ConfigError, match=message):
             HBaseSource.from_options(options)

@@ -23,7 +23,7 @@ from typer.testing import CliRunner
 
 from onefold.cli.main import app
 from onefold.clients.hbase import HBaseTable
-from onefold.clients.hbase.rows.mapping import RowKey, TableMapping
+from onefold.clients.hbase.rows.mapping import TableMapping
 from onefold.core import ConfigError, TaskId, Terminal, WriteThrough
 from onefold.core.invariants import Comparison
 from onefold.local import HBaseServer
@@ -74,12 +74,20 @@ def change(sink: HBaseSink, key: int, column: str, value: Any) -> None:
 
 
 def sinks(servers: str) -> Sequence[HBaseSink]:
-    salted = RowKey.of("account", salt=16)
     rolling, applied = (TableMapping.of(fresh(mode), "account", family="f") for mode in ("rolling", "incremental"))
     return (
-        HBaseSink(servers, fresh("newest"), row_key=salted, family="f", order="id", delete="gone", regions=4),
+        HBaseSink(
+            servers,
+            fresh("newest"),
+            row_key="account",
+            salt=16,
+            family="f",
+            order="id",
+            delete_when_true="gone",
+            regions=4,
+        ),
         HBaseSink(servers, rolling, mode="rolling", merge=MERGES, order="id"),
-        HBaseSink(servers, applied, mode="incremental", merge=greatest(), id="id"),
+        HBaseSink(servers, applied, mode="incremental", merge=greatest(), sequence="id"),
     )
 
 
@@ -123,7 +131,7 @@ def test_what_each_mode_made_of_a_topic_is_verified_and_every_change_by_hand_is_
     assert (result.epochs, result.comparison.actual) == (2, 8)
     with pytest.raises(ConfigError, match="named by account"):
         verify(rig.spark, pipeline, source, made[0], ["id"])
-    by_command = CliRunner().invoke(app, command(rig, made[0], "--salt=16", "--delete=gone"))
+    by_command = CliRunner().invoke(app, command(rig, made[0], "--salt=16", "--delete-when-true=gone"))
     assert by_command.exit_code == 0, by_command.output
     assert "exact" in by_command.output
     committer, done = made[0].recover(pipeline.name), pipeline.history()[-1]
@@ -166,7 +174,7 @@ def write_versions(rig: Rig, sink: HBaseSink, *epochs: list[tuple[int, int, bool
 
 @pytest.mark.usefixtures("_few_tasks")
 def test_without_an_order_only_the_newest_epochs_version_of_a_row_is_right(rig: Rig, hbase_server: HBaseServer) -> None:
-    sink = HBaseSink(hbase_server.servers, fresh("newest"), row_key="id", family="f", delete="gone")
+    sink = HBaseSink(hbase_server.servers, fresh("newest"), row_key="id", family="f", delete_when_true="gone")
     write_versions(
         rig,
         sink,
@@ -175,7 +183,7 @@ def test_without_an_order_only_the_newest_epochs_version_of_a_row_is_right(rig: 
         [(1, 1, False), (2, 3, False), (4, 3, True), (7, 3, False)],
     )
     options = {"hbase": sink.settings.hbase.servers, "table": sink.settings.declared.table, "schema": VERSIONS}
-    options |= {"pipeline": "test", "row-key": "id", "family": "f", "delete": "gone", "store": rig.sqlite}
+    options |= {"pipeline": "test", "row-key": "id", "family": "f", "delete-when-true": "gone", "store": rig.sqlite}
     options |= {"topic": rig.topic, "bootstrap-servers": rig.servers}
     verifying = ["verify", *(f"--{name}={value}" for name, value in options.items()), "--json"]
 

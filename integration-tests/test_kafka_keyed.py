@@ -1,4 +1,4 @@
-"""KafkaSink(mode="keyed") on a real broker, without Spark: what is in the topic after whatever was cut off where."""
+"""KafkaSink(delivery="keyed") on a real broker, without Spark: what is in the topic after which cut."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Readers:
 def test_the_keyed_sink_keeps_its_promises(kafka_server: KafkaServer, kafka_topic: Topic) -> None:
     topic, servers = kafka_topic(PARTITIONS), kafka_server.bootstrap_servers
     readers = Readers(servers, topic)
-    sink = partial(KafkaSink, topic, bootstrap_servers=servers, mode="keyed", id="id")
+    sink = partial(KafkaSink, topic, bootstrap_servers=servers, delivery="keyed", id="id")
     code = ("onefold.sinks.kafka", "onefold.sinks.write_through")
     sibling = partial(sink, name="sibling")
     report = check_sink(sink, readers.ids, make_sibling=sibling, modules=code, steps_max=1, moments=1)
@@ -100,11 +100,11 @@ def test_a_keyed_sink_of_ordered_ids_keeps_its_promises_to_a_reader_of_the_highe
         steps_max=1,
         moments=0,
     )
-    sink = partial(KafkaSink, topic, bootstrap_servers=servers, mode="keyed", id=("source", "id"))
+    sink = partial(KafkaSink, topic, bootstrap_servers=servers, delivery="keyed", id=("source", "id"))
     report = check(sink)
     assert report.promises[Promise.SHARED_OUT]
     with pytest.raises(BrokenPromise, match="rows are missing") as broken:
-        check(partial(InAnyTask, topic, bootstrap_servers=servers, mode="keyed", id=("source", "id")))
+        check(partial(InAnyTask, topic, bootstrap_servers=servers, delivery="keyed", id=("source", "id")))
     assert broken.value.promise is Promise.SHARED_OUT
 
 
@@ -138,7 +138,7 @@ class Line:
         self.sink = KafkaSink(
             topic,
             bootstrap_servers=server.bootstrap_servers,
-            mode="keyed",
+            delivery="keyed",
             key="key",
             id=("source", "n"),
             id_header="id",
@@ -146,7 +146,7 @@ class Line:
         self.reader = Reader(server.bootstrap_servers, topic, PARTITIONS, "read_uncommitted")
 
     def life(self) -> Epochs:
-        insist(partial(self.sink.recover, "p"), within_s=20).close()  # the progress topic may be just made
+        insist(partial(self.sink.recover, "p"), within_s=20).close()  # the ledger topic may be just made
         return Epochs(self.sink, SCHEMA, store=self.store)
 
     def ids(self) -> list[tuple[int, str, int]]:
@@ -262,9 +262,9 @@ def test_nothing_is_written_behind_a_record_that_kafka_refuses(
     sink = KafkaSink(
         topic,
         bootstrap_servers=kafka_server.bootstrap_servers,
-        mode="keyed",
+        delivery="keyed",
         id="n",
-        settings={"batch.num.messages": "1", "linger.ms": "0"},
+        client_config={"batch.num.messages": "1", "linger.ms": "0"},
     )
     texts = ["x" * (10_000 if n == 30 else 10) for n in range(200)]
     batch = pa.RecordBatch.from_arrays([pa.array(range(200)), pa.array(texts)], schema=schema)
@@ -296,7 +296,7 @@ def test_a_driver_that_was_taken_over_notes_nothing(line: Line, kafka_server: Ka
 
 
 def notes(servers: str, prefix: str) -> list[str]:
-    """The keys of a sink's records in the progress topic, in their order."""
+    """The keys of a sink's records in the ledger topic, in their order."""
     log = txn_admin.read_log(cluster(servers, {}, 20), "onefold_progress-p", 0)
     keys = [item.key for items, _ in log for item in items if isinstance(item, Record)]
     return [key for key in keys if key.startswith(prefix)]
@@ -315,7 +315,11 @@ def test_a_sink_that_wrote_transactions_is_not_taken_over(line: Line, kafka_serv
     with Epochs(other, SCHEMA, pipeline=given.topic, store=line.store) as life:
         life.run([rows("a", 0, 3)])
     moved = KafkaSink(
-        given.topic, bootstrap_servers=kafka_server.bootstrap_servers, name="moved", mode="keyed", id=("source", "n")
+        given.topic,
+        bootstrap_servers=kafka_server.bootstrap_servers,
+        name="moved",
+        delivery="keyed",
+        id=("source", "n"),
     )
     with pytest.raises(ConfigError, match="give the sink another name="):
         Epochs(moved, SCHEMA, pipeline=given.topic, store=line.store)
@@ -325,7 +329,7 @@ def test_a_sink_that_wrote_ids_does_not_go_on_with_transactions(line: Line, kafk
     with line.life() as life:
         life.run([rows("a", 0, 3)])
     changed = KafkaSink(line.sink.name, bootstrap_servers=kafka_server.bootstrap_servers)
-    with pytest.raises(ConfigError, match="has written with mode='keyed' before"):
+    with pytest.raises(ConfigError, match="has written with delivery='keyed' before"):
         Epochs(changed, SCHEMA, store=line.store)
 
 
@@ -373,7 +377,7 @@ def test_keys_go_to_the_partitions_where_javas_producer_sends_them(
     schema = pa.schema([("n", pa.int64()), ("key", pa.binary())])
     batch = pa.RecordBatch.from_arrays([pa.array(range(len(KEYS))), pa.array(KEYS, pa.binary())], schema=schema)
     sink = KafkaSink(
-        ours, bootstrap_servers=kafka_server.bootstrap_servers, mode="keyed", key="key", id="n", id_header="id"
+        ours, bootstrap_servers=kafka_server.bootstrap_servers, delivery="keyed", key="key", id="n", id_header="id"
     )
     with Epochs(sink, schema, pipeline=ours, store=f"sqlite:///{tmp_path / 'store.db'}") as life:
         life.run([batch])

@@ -23,7 +23,7 @@ from onefold.core.protocol.epoch import Outcome
 from onefold.local import KafkaServer
 from onefold.sources import KafkaSource
 from onefold.sources.kafka import LagMeter, OffsetRange, close_consumers, fetch
-from onefold.sources.kafka.config.groups import GroupPositions
+from onefold.sources.kafka.planning.group_positions import GroupPositions
 from onefold.sources.kafka.planning.offset_snapshot import OffsetSnapshot
 
 pytestmark = [pytest.mark.servers, pytest.mark.xdist_group("kafka_operations")]
@@ -62,7 +62,7 @@ def test_a_login_over_tls_serves_planning_reading_lag_and_the_group(secure: Secu
     topic = secure.create("orders")
     produce(secure.servers, topic, 10)
     source = KafkaSource(
-        topic, bootstrap_servers=secure.server.secure_servers, settings=secure.settings, commit_to_group="shown"
+        topic, bootstrap_servers=secure.server.secure_servers, client_config=secure.settings, commit_to_group="shown"
     )
     stream = Stream(source)
     assert len(stream.batch(4)) == 4
@@ -75,7 +75,7 @@ def test_a_login_over_tls_serves_planning_reading_lag_and_the_group(secure: Secu
 
 def test_a_wrong_password_is_said_to_be_refused(secure: Secure) -> None:
     wrong = {**secure.settings, "sasl.password": "guessed"}
-    source = KafkaSource("orders", bootstrap_servers=secure.server.secure_servers, settings=wrong, timeout_s=5)
+    source = KafkaSource("orders", bootstrap_servers=secure.server.secure_servers, client_config=wrong, timeout_s=5)
     with pytest.raises(ConfigError, match=r"refused us .*sasl"):
         source.initial_positions()
 
@@ -191,7 +191,7 @@ def test_batches_stay_near_the_limit_in_bytes_while_the_records_grow_and_shrink(
     for size in (100, 2000, 20):
         produce(servers, topic, 1000, value=b"x" * size)
     produce(servers, other, 1000, 1, value=b"x" * 500)
-    source = KafkaSource(topic, other, bootstrap_servers=servers, max_bytes_per_trigger=100_000)
+    source = KafkaSource([topic, other], bootstrap_servers=servers, max_bytes_per_trigger=100_000)
     stream, sizes, taken = Stream(source), [], 0
     while taken < 4000:
         records = stream.batch()

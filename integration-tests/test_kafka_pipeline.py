@@ -69,7 +69,7 @@ def test_a_pipeline_goes_on_without_a_topic_that_it_is_told_to_forget(rig: Rig, 
     def source(kept: list[str], **more: Any) -> KafkaSource:
         which = kept if by_name else []
         more |= {} if by_name else {"topics_pattern": f"{family}-.*"}
-        return KafkaSource(*which, bootstrap_servers=rig.servers, format="json", schema=SCHEMA, **more)
+        return KafkaSource(which, bootstrap_servers=rig.servers, format="json", schema=SCHEMA, **more)
 
     for name in names:
         make_topic(rig, name)
@@ -116,12 +116,12 @@ def connector(spark: SparkSession) -> None:
 @pytest.mark.usefixtures("connector")
 def test_sparks_own_connector_reads_the_same_and_its_positions_go_on_in_ours(rig: Rig) -> None:
     rig.put(50)
-    through_spark = rig.source(at_most=30, reader="spark", positions=True, settings={"client.id": "x"})
+    through_spark = rig.source(at_most=30, reader="spark", columns="position", client_config={"client.id": "x"})
     outcomes = rig.run(rig.pipeline(rig.sink(evolve=True)), through_spark)
     assert len(outcomes) == 2
     rig.put(10)
     rig.run(
-        rig.pipeline(rig.sink(evolve=True)), rig.source(starting_offsets="ledger", positions=True), checkpoint="new"
+        rig.pipeline(rig.sink(evolve=True)), rig.source(starting_offsets="ledger", columns="position"), checkpoint="new"
     )
     rig.assert_exact()
     assert rig.sql("SELECT count(DISTINCT (kafka_partition, kafka_offset)) FROM rows") == [(60,)]

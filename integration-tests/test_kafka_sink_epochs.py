@@ -119,7 +119,7 @@ def test_epochs_use_their_ids_again_and_leave_nothing_open(world: World) -> None
     assert len(ids) == 2
 
 
-def test_the_progress_topic_forgets_ids_that_nobody_uses_any_more_and_a_zombie_of_theirs_is_swept(
+def test_the_ledger_topic_forgets_ids_that_nobody_uses_any_more_and_a_zombie_of_theirs_is_swept(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ledger, "_IDLE_EPOCHS", 1)
@@ -139,7 +139,7 @@ def test_the_progress_topic_forgets_ids_that_nobody_uses_any_more_and_a_zombie_o
     world.assert_exact(9)
     cluster = Cluster(world.servers, {}, 20)
     kept: dict[str, bytes | None] = {}
-    for items, _ in txn_admin.read_log(cluster, old.settings.progress_topic("p"), 0):
+    for items, _ in txn_admin.read_log(cluster, old.settings.ledger_topic("p"), 0):
         kept |= {item.key: item.value for item in items if isinstance(item, Record) and f"/{world.topic}/" in item.key}
     cluster.close()
     generations = [name.split("/")[3] for name, value in kept.items() if value is not None]

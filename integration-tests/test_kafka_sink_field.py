@@ -54,7 +54,7 @@ def test_with_acls_by_prefix_a_login_over_tls_writes_epochs_and_without_them_is_
     guarded: Guarded, tmp_path: Path
 ) -> None:
     topic, store = guarded.topic(), f"sqlite:///{tmp_path / 'store.db'}"
-    sink = guarded.sink(topic, transactional_id_prefix="alices", progress_topic="alices_progress")
+    sink = guarded.sink(topic, transactional_id_prefix="alices", ledger="alices_progress")
     write = (AclOperation.WRITE, AclOperation.DESCRIBE)
     with pytest.raises(ConfigError, match="alices_progress"):
         sink.recover("p")
@@ -78,7 +78,7 @@ def test_a_decided_transaction_that_we_may_no_longer_end_is_a_matter_of_acls_and
     guarded: Guarded, tmp_path: Path
 ) -> None:
     topic, store = guarded.topic(), f"sqlite:///{tmp_path / 'store.db'}"
-    sink = guarded.sink(topic, transactional_id_prefix="denied", progress_topic="denied_progress")
+    sink = guarded.sink(topic, transactional_id_prefix="denied", ledger="denied_progress")
     write = (AclOperation.WRITE, AclOperation.DESCRIBE)
     guarded.allow(ResourceType.TOPIC, "denied_progress", *write, AclOperation.READ, AclOperation.CREATE)
     guarded.allow(ResourceType.TOPIC, topic, *write)
@@ -95,11 +95,11 @@ def test_a_decided_transaction_that_we_may_no_longer_end_is_a_matter_of_acls_and
     reader.close()
 
 
-def test_who_may_write_to_the_progress_topic_and_not_read_it_is_told_by_an_examination(guarded: Guarded) -> None:
+def test_who_may_write_to_the_ledger_topic_and_not_read_it_is_told_by_an_examination(guarded: Guarded) -> None:
     topic, progress = guarded.topic(), guarded.topic()
     for name in (topic, progress):
         guarded.allow(ResourceType.TOPIC, name, AclOperation.WRITE, AclOperation.DESCRIBE)
-    sink = guarded.sink(topic, progress_topic=progress)
+    sink = guarded.sink(topic, ledger=progress)
     with pytest.raises(ConfigError, match=f"READ on topic {progress!r} is denied"):
         list(sink.examine("p", None))
 
@@ -107,12 +107,12 @@ def test_who_may_write_to_the_progress_topic_and_not_read_it_is_told_by_an_exami
 def test_a_wrong_password_and_a_certificate_of_nobody_known_are_said_to_be_refused(
     guarded: Guarded, tmp_path: Path
 ) -> None:
-    wrong = guarded.sink("orders", settings={"sasl.password": "guessed"}, timeout_s=5)
+    wrong = guarded.sink("orders", client_config={"sasl.password": "guessed"}, timeout_s=5)
     with pytest.raises(ConfigError, match="refused us"):
         wrong.recover("p")
     stranger = self_signed(tmp_path, "stranger", "stranger")
     for asked in ({"sasl.password": "guessed"}, {"ssl.ca.location": str(stranger)}):
-        sink = guarded.sink("orders", settings=asked, timeout_s=5)
+        sink = guarded.sink("orders", client_config=asked, timeout_s=5)
         with pytest.raises(ConfigError, match=r"refuses user 'alice'|not to be trusted"):
             Cluster(*sink.settings.cluster).brokers()
 
@@ -149,11 +149,11 @@ def test_a_missing_topic_is_an_error_with_the_command_that_makes_it(kafka_server
 @pytest.mark.parametrize(
     "config", [{"cleanup.policy": "delete"}, {"cleanup.policy": "compact", "compression.type": "zstd"}]
 )
-def test_a_progress_topic_that_forgets_or_cannot_be_read_is_refused(
+def test_a_ledger_topic_that_forgets_or_cannot_be_read_is_refused(
     kafka_server: KafkaServer, kafka_topic: Topic, config: dict[str, str]
 ) -> None:
     progress = kafka_topic(partitions=1, config=config)
-    sink = KafkaSink(kafka_topic(), bootstrap_servers=kafka_server.bootstrap_servers, progress_topic=progress)
+    sink = KafkaSink(kafka_topic(), bootstrap_servers=kafka_server.bootstrap_servers, ledger=progress)
     wanted = "compression.type=uncompressed" if "compression.type" in config else "cleanup.policy=compact"
     with pytest.raises(ConfigError, match=f"--add-config {wanted}"):
         sink.recover("p")
@@ -212,7 +212,7 @@ def test_raw_timestamps_of_all_times_arrive_as_they_are(
         }
     )
     topic = kafka_topic(partitions=1)
-    sink = KafkaSink(topic, bootstrap_servers=kafka_server.bootstrap_servers, format="raw", mode=mode)
+    sink = KafkaSink(topic, bootstrap_servers=kafka_server.bootstrap_servers, format="raw", delivery=mode)
     with Epochs(sink, rows.schema, pipeline=topic, store=f"sqlite:///{tmp_path / 'store.db'}") as life:
         life.run(rows)
     reader = Reader(kafka_server.bootstrap_servers, topic, 1)
@@ -227,7 +227,7 @@ def test_more_rows_than_the_producers_queue_holds_arrive_in_order(
     topic = kafka_topic(partitions=1)
     small = {"queue.buffering.max.messages": "500", "linger.ms": "1"}
     write(
-        KafkaSink(topic, bootstrap_servers=kafka_server.bootstrap_servers, settings=small),
+        KafkaSink(topic, bootstrap_servers=kafka_server.bootstrap_servers, client_config=small),
         pa.record_batch({"id": pa.array(range(20_000), pa.int64())}),
     )
     reader = Reader(kafka_server.bootstrap_servers, topic, 1)

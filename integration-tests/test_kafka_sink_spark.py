@@ -53,7 +53,7 @@ def test_the_direct_path_writes_each_record_once(rig: Rig, kafka_topic: Callable
     rig.put(700)
     for _ in range(2):
         pipeline = rig.pipeline(KafkaSink(topic, bootstrap_servers=rig.servers, key="id"), store=rig.sqlite)
-        rig.finish(pipeline, pipeline.stream(rig.spark, rig.source(), rig.checkpoint(), AVAILABLE_NOW))
+        rig.finish(pipeline, pipeline.write_direct(rig.spark, rig.source(), rig.checkpoint(), AVAILABLE_NOW))
         pipeline.close()
         assert_written(rig, topic)
         rig.put(100)

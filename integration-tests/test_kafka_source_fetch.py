@@ -188,7 +188,7 @@ def test_deleted_records_are_a_loss_with_the_offsets_in_the_message(servers: str
         done.result(10)
     with pytest.raises(DataLoss) as caught:
         offsets(servers, topic, 3, 20)
-    for word in (f"{topic}/0", "still wanted is 3", "before 12", "startingOffsets"):
+    for word in (f"{topic}/0", "still wanted is 3", "before 12", "starting_offsets"):
         assert word in str(caught.value)
     assert offsets(servers, topic, 12, 20) == list(range(12, 20))
 

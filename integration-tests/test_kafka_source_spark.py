@@ -293,7 +293,7 @@ def test_a_bad_record_fails_with_topic_partition_offset_and_reason(
         ({"subscribe": "no-such-topic"}, "ConfigError: .*no topic 'no-such-topic'"),
         ({"format": "json"}, "ConfigError: format=json needs a schema"),
         ({"format": "json", "schema": "m map<string, int>"}, "ConfigError: .*'m'"),
-        ({"startingOffsets": "soonest"}, "ConfigError: startingOffsets is earliest"),
+        ({"startingOffsets": "soonest"}, "ConfigError: starting_offsets is earliest"),
         ({"startingOffsets": "ledger"}, "ConfigError: .*pipeline.read"),
         ({"maxOfsetsPerTrigger": "1"}, "ConfigError: .*did you mean 'maxOffsetsPerTrigger'"),
         (
@@ -356,7 +356,7 @@ def wait(condition: Callable[[], bool], timeout_s: float = 60) -> None:
         time.sleep(0.05)
 
 
-POSITIONED = {**JSON, "positions": "true"}
+POSITIONED = {**JSON, "columns": "position"}
 
 
 def test_parsed_records_tell_their_positions_in_batches_and_streams(
@@ -368,7 +368,7 @@ def test_parsed_records_tell_their_positions_in_batches_and_streams(
     assert df.schema.simpleString() == "struct<id:bigint,kafka_topic:string,kafka_partition:int,kafka_offset:bigint>"
     wanted = [(i, topic, i % 2, i // 2) for i in range(40)]
     assert sorted(map(tuple, df.collect())) == wanted
-    chosen = kafka.spark.read.format("onefold_kafka").options(**kafka.options(topic, format="json", positions="true"))
+    chosen = kafka.spark.read.format("onefold_kafka").options(**kafka.options(topic, format="json", columns="position"))
     some = chosen.schema("kafka_offset long, id long").load()
     assert sorted(map(tuple, some.collect())) == [(i // 2, i) for i in range(40)]
     streamed = kafka.stream(topic, **POSITIONED).select("kafka_offset")

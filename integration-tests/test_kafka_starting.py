@@ -65,7 +65,7 @@ def test_each_partition_may_start_in_its_own_way(servers: str, kafka_topic: Topi
             produce(servers, topic, 1, partition, timestamp=T0_MS + number * 1000)
     produce(servers, other, 3, 1)
     mixed = {topic: {"0": "earliest", "1": -1, "2": 2, "3": iso(T0_MS + 3000)}, other: "latest"}
-    source = KafkaSource(topic, other, bootstrap_servers=servers, starting_offsets=mixed)
+    source = KafkaSource([topic, other], bootstrap_servers=servers, starting_offsets=mixed)
     assert source.initial_positions().topics() == {topic: {0: 0, 1: 5, 2: 2, 3: 3}, other: {0: 0, 1: 3}}
     assert KafkaSource.from_options(source.options()) == source
 

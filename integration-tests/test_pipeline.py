@@ -45,7 +45,7 @@ def test_the_direct_path_is_exact_with_and_without_a_transform(rig: Rig, filtere
     rig.put(1000)
     pipeline = rig.pipeline()
     transform = even if filtered else None
-    query = pipeline.stream(rig.spark, rig.source(), rig.checkpoint(), AVAILABLE_NOW, transform)
+    query = pipeline.write_direct(rig.spark, rig.source(), rig.checkpoint(), AVAILABLE_NOW, transform)
     rig.finish(pipeline, query)
     pipeline.close()
     assert [o.record.range.is_empty for o in rig.outcomes] == [False] * 4
@@ -60,7 +60,7 @@ def test_the_direct_path_delivers_positions_to_transform_and_table(rig: Rig) -> 
 
     rig.put(200)
     pipeline = rig.pipeline()
-    query = pipeline.stream(rig.spark, rig.source(positions=True), rig.checkpoint(), AVAILABLE_NOW, even)
+    query = pipeline.write_direct(rig.spark, rig.source(columns="position"), rig.checkpoint(), AVAILABLE_NOW, even)
     rig.finish(pipeline, query)
     pipeline.close()
     rows = rig.sql("SELECT id, kafka_topic, kafka_partition, kafka_offset FROM rows ORDER BY id")
@@ -120,7 +120,7 @@ def test_where_a_sink_asks_for_it_the_rows_of_a_task_come_in_order(spark: SparkS
 
     def made(id: str, name: str) -> HBaseSink:
         sums = {"mode": "incremental", "merge": {"n": "sum"}, "family": "f"}
-        return HBaseSink("nowhere:1", "t", row_key="k", id=id, name=name, **sums)
+        return HBaseSink("nowhere:1", "t", row_key="k", sequence=id, name=name, **sums)
 
     mixed = spark.range(0, 10_000, 1, 4).selectExpr("id % 7 AS k", "id * 7919 % 10000 AS n")
     sorted_out = shared_out(mixed, needed_by(made("n", "one")))
@@ -130,7 +130,7 @@ def test_where_a_sink_asks_for_it_the_rows_of_a_task_come_in_order(spark: SparkS
 def test_the_direct_path_moves_no_rows_between_tasks_and_says_so(rig: Rig) -> None:
     rig.put(10)
     pipeline = rig.pipeline(rig.sink("two_phase", mode="upsert", key="id", order="n"))
-    query = pipeline.stream(rig.spark, rig.source(), rig.checkpoint(), AVAILABLE_NOW)
+    query = pipeline.write_direct(rig.spark, rig.source(), rig.checkpoint(), AVAILABLE_NOW)
     with pytest.raises(ConfigError, match=r"path moves no rows between tasks: .*delivery='staged' .*repartition=False"):
         rig.finish(pipeline, query)
     pipeline.close()
@@ -139,7 +139,7 @@ def test_the_direct_path_moves_no_rows_between_tasks_and_says_so(rig: Rig) -> No
 def test_a_direct_stream_does_not_change_what_a_later_dataframe_of_the_pipeline_is(rig: Rig) -> None:
     rig.put(300)
     pipeline = rig.pipeline()
-    rig.finish(pipeline, pipeline.stream(rig.spark, rig.source(), rig.checkpoint(), AVAILABLE_NOW))
+    rig.finish(pipeline, pipeline.write_direct(rig.spark, rig.source(), rig.checkpoint(), AVAILABLE_NOW))
     rig.put(300)
     rig.finish(pipeline, rig.start(pipeline, pipeline.read(rig.spark, rig.source())))
     pipeline.close()

@@ -79,7 +79,7 @@ def test_a_bad_record_ends_the_query_and_says_where_it_is(rig: Rig, direct: bool
     pipeline = rig.pipeline()
     source = rig.source(at_most=None)
     if direct:
-        query = pipeline.stream(rig.spark, source, rig.checkpoint(), AVAILABLE_NOW)
+        query = pipeline.write_direct(rig.spark, source, rig.checkpoint(), AVAILABLE_NOW)
     else:
         query = pipeline.write(pipeline.read(rig.spark, source), rig.checkpoint(), AVAILABLE_NOW)
     with pytest.raises(BadRecord, match=rf"{rig.topic}/0 offset 100: .*Correct the schema"):
@@ -104,7 +104,7 @@ def test_records_that_kafka_deleted_before_they_were_read_are_data_loss(rig: Rig
     for deleted in admin.delete_records([TopicPartition(rig.topic, 1, 150)]).values():
         deleted.result(30)
     with pytest.raises(
-        DataLoss, match=rf"{rig.topic}/1: .* wanted is 100.*deleted everything before 150.*startingOffsets"
+        DataLoss, match=rf"{rig.topic}/1: .* wanted is 100.*deleted everything before 150.*starting_offsets"
     ):
         rig.run(rig.pipeline())
     assert len(rig.rows()) == 400
@@ -175,8 +175,10 @@ def test_another_source_with_a_new_checkpoint_is_refused_because_its_positions_a
     rig: Rig,
 ) -> None:
     def run(checkpoint: str, *, adopt_ledger: bool = False) -> None:
-        pipeline = rig.pipeline(adopt_ledger=adopt_ledger)
+        pipeline = rig.pipeline()
         try:
+            if adopt_ledger:
+                pipeline.recover(adopt_ledger=True)
             rig.finish(pipeline, rig.start(pipeline, files, checkpoint))
         finally:
             pipeline.close()
@@ -192,7 +194,7 @@ def test_another_source_with_a_new_checkpoint_is_refused_because_its_positions_a
         run("second")
     rig.spark.range(10, 20).selectExpr("id", "id AS n").write.mode("append").parquet(folder)
     rig.sql("DROP TABLE onefold_store, onefold_pipelines, onefold_epochs")
-    with pytest.raises(CheckpointMismatch, match="adopt_ledger=True"):
+    with pytest.raises(CheckpointMismatch, match=r"recover\(adopt_ledger=True\)"):
         run("checkpoint")
     run("checkpoint", adopt_ledger=True)
     assert rig.rows() == [(i, i) for i in range(20)]

@@ -72,7 +72,7 @@ def test_a_keyed_topic_refuses_ids_that_were_there_and_takes_those_with_the_topi
 
     def keyed(topic: str) -> KafkaSink:
         ids = (topic, "kafka_partition", "kafka_offset")
-        return KafkaSink(into, bootstrap_servers=rig.servers, mode="keyed", id=ids)
+        return KafkaSink(into, bootstrap_servers=rig.servers, delivery="keyed", id=ids)
 
     def assert_seen() -> None:
         schema = "id long, n long"
@@ -122,7 +122,9 @@ def test_messages_that_are_counted_by_offsets_are_refused_and_numbers_that_go_on
 
     def sums(id: str) -> HBaseSink:
         merge = {"n": "sum"}
-        return HBaseSink(hbase_server.servers, table, row_key="id", family="f", mode="incremental", id=id, merge=merge)
+        return HBaseSink(
+            hbase_server.servers, table, row_key="id", family="f", mode="incremental", sequence=id, merge=merge
+        )
 
     def counted(number: str) -> Callable[[DataFrame], DataFrame]:
         return lambda df: df.selectExpr("id", "n", number)
@@ -159,7 +161,7 @@ def test_rows_bring_the_id_of_their_topic_beside_bad_records(rig: Rig, path: str
         return
     pipeline = rig.pipeline(rig.sink(), dead_letters=rig.sink("two_phase", "dead"))
     if path == "stream":
-        query = pipeline.stream(rig.spark, source, rig.checkpoint(), AVAILABLE_NOW)
+        query = pipeline.write_direct(rig.spark, source, rig.checkpoint(), AVAILABLE_NOW)
     else:
         query = pipeline.write(pipeline.read(rig.spark, source), rig.checkpoint(), AVAILABLE_NOW)
     rig.finish(pipeline, query)
@@ -172,10 +174,10 @@ def test_a_keyed_topic_of_the_direct_path_takes_the_topic_s_id(anew: Anew, kafka
     rig, into = anew.rig, kafka_topic(partitions=1)
     rig.put(400)
     ids = ("kafka_topic_id", "kafka_partition", "kafka_offset")
-    sink = KafkaSink(into, bootstrap_servers=rig.servers, mode="keyed", id=ids)
+    sink = KafkaSink(into, bootstrap_servers=rig.servers, delivery="keyed", id=ids)
     pipeline = rig.pipeline(sink, store=rig.sqlite)
     source = rig.source(columns=["position", "topic_id"])
-    rig.finish(pipeline, pipeline.stream(rig.spark, source, rig.checkpoint(), AVAILABLE_NOW))
+    rig.finish(pipeline, pipeline.write_direct(rig.spark, source, rig.checkpoint(), AVAILABLE_NOW))
     pipeline.close()
     reader = Reader(rig.servers, into, 1, "read_uncommitted")
     assert len({message.key() for message in reader.read()}) == 400

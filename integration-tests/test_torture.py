@@ -135,7 +135,7 @@ def test_the_audit_of_a_topic_finds_each_committed_transaction_under_the_handle_
     kafka_server: KafkaServer, kafka_topic: Callable[..., str], tmp_path: Path
 ) -> None:
     topic = kafka_topic(partitions=2)
-    sink = KafkaSink(topic, bootstrap_servers=kafka_server.bootstrap_servers, progress_topic=f"{topic}-progress")
+    sink = KafkaSink(topic, bootstrap_servers=kafka_server.bootstrap_servers, ledger=f"{topic}-progress")
     destination = KafkaTopic(sink, 2, writes_through=False, compare=lambda *_: pytest.fail("nothing is compared"))
     schema = pa.schema([("id", pa.int64())])
     part = pa.record_batch({"id": [1]}, schema=schema)

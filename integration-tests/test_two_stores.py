@@ -71,7 +71,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
     if request.param in ("transactional", "keyed"):
         servers = request.getfixturevalue("kafka_server").bootstrap_servers
         topic = request.getfixturevalue("kafka_topic")(partitions=2)
-        options = {"mode": "keyed", "id": "id"} if request.param == "keyed" else {"key": "id"}
+        options = {"delivery": "keyed", "id": "id"} if request.param == "keyed" else {"key": "id"}
         with closing(Reader(servers, topic, 2)) as reader:
             # A keyed topic's readers drop what they have seen.
             ids = reader.ids if request.param == "transactional" else lambda: sorted(set(reader.ids()))
@@ -114,7 +114,7 @@ def test_a_second_store_is_refused_before_the_first_one_has_completed_anything(p
             second.start()
         said = str(refused.value)
         assert first.store.id() in said and second.store.id() in said
-        assert "start the pipeline once with adopt_ledger=True" in said
+        assert "call pipeline.recover(adopt_ledger=True)" in said
         first.epoch(0)
         with pytest.raises(CheckpointMismatch, match="starting_offsets='ledger'"):
             second.start()
@@ -132,7 +132,7 @@ def test_an_adoption_fences_the_old_host_which_lives_on(place: Place) -> None:
         assert told.value.exit_code == 73
         second.epoch(1)
         second.epoch(2)
-        with pytest.raises(CheckpointMismatch, match="start the pipeline once with adopt_ledger=True"):
+        with pytest.raises(CheckpointMismatch, match=r"call pipeline\.recover\(adopt_ledger=True\)"):
             first.start()
         place.assert_exact(3)
         first.start(adopt_ledger=True)
@@ -222,7 +222,7 @@ def test_a_destination_that_is_taken_back_to_the_other_stores_time_is_adopted_wh
         first.sql("DELETE FROM onefold_sinks.onefold_parts")
         first.sql("DELETE FROM t WHERE id >= 20")
     with host("b") as second:
-        with pytest.raises(CheckpointMismatch, match="start the pipeline once with adopt_ledger=True"):
+        with pytest.raises(CheckpointMismatch, match=r"call pipeline\.recover\(adopt_ledger=True\)"):
             second.start()
         started = second.recover(from_ledger=True, adopt_ledger=True)
         assert started.start == Positions.of({"t/0": 2})

@@ -123,7 +123,9 @@ def test_a_table_whose_store_was_adopted_is_compared_from_the_sources_first_reco
     rig.run(rig.pipeline())
     rig.sql("DROP TABLE onefold_store, onefold_pipelines, onefold_epochs")
     rig.put(100)
-    rig.run(rig.pipeline(adopt_ledger=True), rig.source(starting_offsets="ledger"), "second")
+    pipeline = rig.pipeline()
+    pipeline.recover(adopt_ledger=True)
+    rig.run(pipeline, rig.source(starting_offsets="ledger"), "second")
     assert check(rig).is_exact
     rig.sql("DELETE FROM rows WHERE id = 3")
     assert wrong(check(rig)) == {"lost": 1}

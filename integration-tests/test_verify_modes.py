@@ -175,7 +175,7 @@ def upserting(rig: Rig, **more: Any) -> PostgresSink:
 def checked(rig: Rig, sink: PostgresSink, schema: str, **more: Any) -> Verification:
     pipeline = rig.pipeline(sink)
     try:
-        return verify(rig.spark, pipeline, rig.source(schema=schema, positions=True), sink, **more)
+        return verify(rig.spark, pipeline, rig.source(schema=schema, columns="position"), sink, **more)
     finally:
         pipeline.close()
 
@@ -188,7 +188,7 @@ def test_a_table_of_versions_with_deletions_and_dead_letters_is_verified(rig: Ri
         for key, version in versions
     ]
     rig.put_values([json.dumps(value).encode() for value in values])
-    rig.run(rig.pipeline(upserting(rig)), rig.source(schema=VERSIONS, positions=True, at_most=200))
+    rig.run(rig.pipeline(upserting(rig)), rig.source(schema=VERSIONS, columns="position", at_most=200))
     found = checked(rig, upserting(rig), VERSIONS)
     assert found.is_exact, found
     assert (found.comparison.expected, found.comparison.actual, found.comparison.dead) == (40, 40, 1)

@@ -48,7 +48,7 @@ class Topic:
     def __init__(self, rig: Rig, make: MakeTopic, **settings: Any) -> None:
         self.rig, self.make, self.settings = rig, make, settings
         self.name = make(partitions=PARTITIONS)
-        self.source = rig.source(positions=True, at_most=100)
+        self.source = rig.source(columns="position", at_most=100)
 
     def sink(self) -> KafkaSink:
         options = {name.removeprefix("into_"): value for name, value in self.settings.items()}
@@ -167,7 +167,7 @@ def test_an_open_transaction_of_the_sink_is_in_doubt_and_somebody_elses_is_refus
 def test_a_keyed_topic_with_repeats_is_exact_by_its_ids_and_what_readers_pass_over_is_lost(
     rig: Rig, kafka_topic: MakeTopic
 ) -> None:
-    topic = Topic(rig, kafka_topic, into_mode="keyed", id=POSITION)
+    topic = Topic(rig, kafka_topic, into_delivery="keyed", id=POSITION)
     rig.put(120)
     topic.run()
     records = topic.records()

@@ -44,15 +44,21 @@ def run_in_two_calls(rig: Rig, pipeline: Pipeline) -> None:
 
 def test_a_second_call_for_a_batch_is_refused_and_its_rows_written_by_hand_or_under_another_name(rig: Rig) -> None:
     rig.put(600)
-    with pytest.raises(ConfigError, match=r"a second time for batch 0, which is epoch 1 .*accept_damage=1"):
+    with pytest.raises(
+        ConfigError, match=r"a second time for batch 0, which is epoch 1 .*pipeline\.recover\(accept_damage=1\)"
+    ):
         run_in_two_calls(rig, rig.pipeline())
     assert len(rig.rows()) == 150
-    with pytest.raises(Damaged, match="accept_damage=1"):  # also where the job calls it once from now on
+    with pytest.raises(
+        Damaged, match=r"pipeline\.recover\(accept_damage=1\)"
+    ):  # also where the job calls it once from now on
         rig.run(rig.pipeline())
     for record in rig.sent[:300]:
         if record[0] % 2:
             rig.sql("INSERT INTO rows (id, n) VALUES (%s, %s)", *record)
-    rig.run(rig.pipeline(accept_damage=1))
+    pipeline = rig.pipeline()
+    pipeline.recover(accept_damage=1)
+    rig.run(pipeline)
     rig.assert_exact()
 
     rig.run(rig.pipeline(rig.sink(table="others"), name="second"), checkpoint="second")
@@ -96,7 +102,9 @@ def test_a_second_call_for_a_batch_that_was_written_before_is_refused_too(rig: R
     rig.forget_commit(0)
     with pytest.raises(ConfigError, match=r"a second time for batch 0"):
         run_in_two_calls(rig, rig.pipeline())
-    rig.run(rig.pipeline(accept_damage=1))  # all its rows were there
+    pipeline = rig.pipeline()
+    pipeline.recover(accept_damage=1)  # all its rows were there
+    rig.run(pipeline)
     rig.assert_exact()
 
 
@@ -210,7 +218,7 @@ def test_another_start_before_anything_was_written_is_refused_until_it_is_put_ba
 
 def keyed(rig: Rig, topic: str) -> KafkaSink:
     position = ("kafka_topic", "kafka_partition", "kafka_offset")
-    return KafkaSink(topic, bootstrap_servers=rig.servers, mode="keyed", id=position)
+    return KafkaSink(topic, bootstrap_servers=rig.servers, delivery="keyed", id=position)
 
 
 def ids_in(rig: Rig, topic: str, partitions: int) -> list[bytes]:

@@ -76,7 +76,7 @@ def rolling(place: Place, per_key: int, epochs: int = 1) -> Spent:
 def incremental(place: Place, per_key: int, epochs: int = 1) -> Spent:
     """The same of messages with ids, by conditional writes."""
     rows = place.one_by_one * 10
-    options = {"mode": "incremental", "merge": MERGE, "id": "number"}
+    options = {"mode": "incremental", "merge": MERGE, "sequence": "number"}
     return _run(place, rows, rows // per_key, epochs, options, SCHEMA.names)
 
 

@@ -19,7 +19,7 @@ from bench.kafka.place import Place, Spent
 from bench.postgres.tables import SCHEMA, SPLITS, make_rows
 from bench.team import Job, Team
 from bench.world import PARTITIONS
-from onefold.clients.kafka.producer_config import producer_config
+from onefold.clients.kafka.producer_config import PRODUCER
 from onefold.core import TaskId
 from onefold.sinks import KafkaSink
 from onefold.sinks.kafka.encoding import Encoding
@@ -30,7 +30,7 @@ __all__ = ["produce", "produce_encoded", "through_sparks_sink", "through_the_pip
 BATCH_ROWS = 10_000  # as Spark hands them out
 _WITHIN: dict[str, dict[str, Any]] = {
     "transactional": {"key": "id"},
-    "keyed": {"mode": "keyed", "id": "id"},
+    "keyed": {"delivery": "keyed", "id": "id"},
 }  # the same records
 
 
@@ -140,7 +140,7 @@ def _produce(servers: str, topic: str, path: Path) -> Job:
 def _produce_encoded(servers: str, topic: str, path: Path) -> Job:
     encoding = Encoding("json", ("id",))
     records = [one for batch in _batches(path) for one in encoding.records(batch)]
-    producer = Producer(producer_config(servers, {}, {}))
+    producer = Producer(PRODUCER.config(servers, {}))
     yield
     for one in records:
         for value, key in zip(one.values, one.keys or (), strict=True):

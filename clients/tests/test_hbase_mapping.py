@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from onefold.clients.hbase.rows.columns import NULL
 from onefold.clients.hbase.rows.mapping import RowKey, TableMapping
+from onefold.clients.hbase.rows.options import HBaseTableOptions
 from onefold.core.errors import BadRecord, ConfigError, SchemaMismatch
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=5) | st.text("a\0\x01", max_size=4)
@@ -110,7 +111,7 @@ def test_a_cell_that_is_not_there_is_null() -> None:
 
 
 def test_deleted_rows_have_a_mark_and_nothing_but_nulls() -> None:
-    mapping = TableMapping.of("orders", "id", family="f", deleted="f:_deleted").bound(ORDERS)
+    mapping = TableMapping.of("orders", "id", family="f", tombstone_column="f:_deleted").bound(ORDERS)
     rows = batch([(1, None, "a"), (2, None, "b"), (3, None, "c")], ORDERS)
     *values, marks = mapping.cells(rows, pa.array([True, False, None]))
     assert [c.values.to_pylist() for c in values] == [[NULL, NULL, NULL], [NULL, b"b", b"c"]]
@@ -138,8 +139,8 @@ def test_a_reader_may_ask_for_some_columns_as_its_own_types() -> None:
 @pytest.mark.parametrize("columns", [{"odd": "f:a\\x20b\\x00 string", "amount": "g:a decimal(12, 2)", "n": "f:"}, None])
 def test_a_mapping_survives_its_options_and_pickling(columns: dict[str, str] | None) -> None:
     key = RowKey.of("who string, amount_of decimal(5,1)", salt=8)
-    mapping = TableMapping.of("shop:orders", key, columns, family="f", deleted="f:_gone")
-    assert TableMapping.from_options(mapping.options()) == mapping
+    mapping = TableMapping.of("shop:orders", key, columns, family="f", tombstone_column="f:_gone")
+    assert HBaseTableOptions("h:1", **mapping.options()).mapping == mapping
     assert pickle.loads(pickle.dumps(mapping)) == mapping
 
 

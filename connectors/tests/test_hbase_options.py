@@ -12,7 +12,6 @@ from typer.testing import CliRunner
 from onefold.cli.hbase_options import hbase_sink
 from onefold.cli.main import app
 from onefold.clients.hbase import HBaseSettings
-from onefold.clients.hbase.rows.mapping import RowKey
 from onefold.core import ConfigError
 from onefold.sinks import HBaseSink
 
@@ -26,14 +25,21 @@ HBASE = [f"--hbase={SERVERS}", "--row-key=id", "--family=f"]
     [
         ({"family": "f"}, HBaseSink(SERVERS, "t", row_key="a, b", family="f")),
         (
-            {"columns": "n = f:n integer", "salt": 16, "hbase_order": ["n"], "delete": "gone", "hbase_name": "s"},
+            {
+                "columns": "n = f:n integer",
+                "salt": 16,
+                "hbase_order": ["n"],
+                "hbase_delete_when_true": "gone",
+                "hbase_name": "s",
+            },
             HBaseSink(
                 SERVERS,
                 "t",
-                row_key=RowKey.of("a, b", salt=16),
+                row_key="a, b",
+                salt=16,
                 columns={"n": "f:n integer"},
                 order="n",
-                delete="gone",
+                delete_when_true="gone",
                 name="s",
             ),
         ),
@@ -49,7 +55,7 @@ HBASE = [f"--hbase={SERVERS}", "--row-key=id", "--family=f"]
             ),
         ),
         (
-            {"family": "f", "mode": "incremental", "merge": "operator:add", "message_id": "m", "ledger_table": "l"},
+            {"family": "f", "mode": "incremental", "merge": "operator:add", "sequence": "m", "hbase_ledger": "l"},
             HBaseSink(
                 SERVERS,
                 "t",
@@ -57,15 +63,15 @@ HBASE = [f"--hbase={SERVERS}", "--row-key=id", "--family=f"]
                 family="f",
                 mode="incremental",
                 merge=operator.add,
-                id="m",
-                ledger_table="l",
+                sequence="m",
+                ledger="l",
             ),
         ),
     ],
     ids=["row_key", "salted", "rolling", "incremental"],
 )
 def test_the_options_make_the_sink_that_they_name(given: dict[str, Any], made: HBaseSink) -> None:
-    left_out = {"salt": None, "columns": "", "dense_ids": False, "hbase_order": []}
+    left_out = {"salt": None, "columns": "", "dense_sequence": False, "hbase_order": []}
     sink = hbase_sink(SERVERS, "t", row_key="a, b", **left_out | given)
     assert sink is not None
     assert sink.settings == made.settings
@@ -92,7 +98,7 @@ def test_a_merge_that_is_none_says_how_one_is_written() -> None:
         ([*VERIFY, "--postgres=postgresql://h/d", "--key=id", "--mode=rolling"], "--mode rolling goes with --hbase"),
         ([*VERIFY, *HBASE, "--mode=upsert"], "--mode upsert goes with --postgres"),
         ([*VERIFY, *HBASE, "--postgres=postgresql://h/d"], "one destination"),
-        ([*VERIFY, *HBASE, "--delete-when-true=gone"], "--delete-when-true goes with a Postgres sink"),
+        ([*VERIFY, *HBASE, "--delete-when-null=gone"], "--delete-when-null goes with a Postgres sink"),
         ([*VERIFY, *HBASE, "--letters=dead"], "--letters goes with --postgres"),
         ([*VERIFY, *HBASE], "the usual one, .onefold/p.db, is not in this directory"),
     ],

@@ -20,15 +20,21 @@ VERIFY = ["verify", "--pipeline=p", "--topic=t", "--bootstrap-servers=h:1", "--s
     [
         ({}, KafkaSink("sales", bootstrap_servers="h:1")),
         (
-            {"into_name": "s", "into_key": "a, b", "into_headers": "c", "progress_topic": "p"},
-            KafkaSink("sales", bootstrap_servers="h:1", name="s", key=["a", "b"], headers=["c"], progress_topic="p"),
+            {"into_name": "s", "into_key": "a, b", "into_headers": "c", "into_ledger": "p"},
+            KafkaSink("sales", bootstrap_servers="h:1", name="s", key=["a", "b"], headers=["c"], ledger="p"),
         ),
         (
-            {"into_mode": "keyed", "id": "a, n", "id_header": "id", "into_key": "a", "transactional_id_prefix": "x"},
+            {
+                "into_delivery": "keyed",
+                "id": "a, n",
+                "id_header": "id",
+                "into_key": "a",
+                "transactional_id_prefix": "x",
+            },
             KafkaSink(
                 "sales",
                 bootstrap_servers="h:1",
-                mode="keyed",
+                delivery="keyed",
                 id=["a", "n"],
                 id_header="id",
                 key="a",
@@ -45,7 +51,7 @@ def test_what_is_said_is_as_the_sink_has_it_and_what_is_left_out_too(given: dict
 
 def test_librdkafkas_settings_are_the_sinks_too() -> None:
     sink = kafka_sink("sales", "h:1", ["security.protocol=PLAINTEXT"])
-    assert sink is not None and sink.settings.librdkafka == {"security.protocol": "PLAINTEXT"}
+    assert sink is not None and sink.settings.client_config == {"security.protocol": "PLAINTEXT"}
     with pytest.raises(ConfigError, match="name=value"):
         kafka_sink("sales", "h:1", ["security.protocol"])
 

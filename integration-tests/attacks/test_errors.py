@@ -47,12 +47,12 @@ def assert_bad_record(rig: Rig, error: OnefoldError) -> None:
 
 @pytest.mark.attack(
     who="who may write records",
-    does="writes a value whose text looks like Fenced, with newlines, to a pipeline of `pipeline.stream`",
+    does="writes a value whose text looks like Fenced, with newlines, to a pipeline of `pipeline.write_direct`",
     gets="BadRecord with its offset, on one line",
 )
 def test_a_value_that_looks_like_an_error_is_a_bad_record_on_the_direct_path(rig: Rig) -> None:
     checkpoint = str(rig.directory / "checkpoint")
-    error = ended(rig, lambda p, s: p.stream(rig.spark, s, checkpoint, {"availableNow": True}))
+    error = ended(rig, lambda p, s: p.write_direct(rig.spark, s, checkpoint, {"availableNow": True}))
     assert_bad_record(rig, error)
 
 

@@ -91,7 +91,7 @@ def test_the_ledgers_table_is_no_target_by_any_of_its_names(table: str) -> None:
     with pytest.raises(ConfigError, match="cannot be the table that it writes to"):
         HBaseSink("h:1", table, row_key="k", family="l")
     with pytest.raises(ConfigError, match="cannot be the table that it writes to"):
-        HBaseSink("h:1", "onefold_ledger", row_key="k", family="l", ledger_table=table)
+        HBaseSink("h:1", "onefold_ledger", row_key="k", family="l", ledger=table)
 
 
 NAMES = ["", " ", "a:b", "f:", "\0", "a\nb", "ä😀", "x" * 40_000, "_deleted", "_onefold.id"]
@@ -105,7 +105,7 @@ NAMES = ["", " ", "a:b", "f:", "\0", "a\nb", "ä😀", "x" * 40_000, "_deleted",
 )
 def test_qualifiers_that_records_choose_are_kept_exactly_or_refused(hbase_server: HBaseServer) -> None:
     settings, table = HBaseSettings(hbase_server.servers), f"test_{uuid.uuid4().hex[:12]}"
-    sink = HBaseSink(settings, table, row_key="k string", family="f", delete="gone", deletes="real")
+    sink = HBaseSink(settings, table, row_key="k string", family="f", delete_when_true="gone", delete_mode="real")
     batch = pa.record_batch(
         {"k": ["one", "two"], "gone": [False, True]} | {name: [f"1{name[:9]}", "2"] for name in NAMES}
     )
@@ -122,7 +122,7 @@ def test_qualifiers_that_records_choose_are_kept_exactly_or_refused(hbase_server
         [("k", pa.string()), ("gone", pa.bool_()), ("_deleted", pa.int64()), ("_onefold.id", pa.int64())]
     )
     with pytest.raises(ConfigError, match="two columns have the same cell: f:_deleted"):
-        HBaseSink(settings, table, row_key="k", family="f", delete="gone").open("p", schema)
+        HBaseSink(settings, table, row_key="k", family="f", delete_when_true="gone").open("p", schema)
     summed = HBaseSink(settings, table, row_key="k", family="f", mode="rolling", merge={"_onefold.id": "sum"})
     with pytest.raises(ConfigError, match=r"the cell of '_onefold\.id' is named _onefold"):
         summed.open("p", pa.schema([("k", pa.string()), ("_onefold.id", pa.int64())]))

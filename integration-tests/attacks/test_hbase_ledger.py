@@ -31,7 +31,7 @@ def test_junk_in_a_ledger_row_is_named_and_with_what_it_said_before_the_pipeline
     line = Line(hbase_server.servers, tmp_path)
     with line.life() as life:
         life.run(rows(("a", 1, 1, False)))
-    ledger = HBaseTable(HBaseSettings(line.servers), line.sink.settings.ledger_table)
+    ledger = HBaseTable(HBaseSettings(line.servers), line.sink.settings.ledger)
     key = pa.array([f"{line.table}/{line.table}".encode()], pa.binary())
     (before,) = ledger.get(key, [(LEDGER_FAMILY, cell)])
     ledger.put(key, [Cells(LEDGER_FAMILY, cell, pa.array([junk], pa.binary()))], int(time.time() * 1000))

@@ -70,7 +70,7 @@ def test_a_batch_that_cannot_be_unpacked_is_a_bad_record(
         parts(KafkaSource(topic, timeout_s=20, **settings), 3)
     # In another settings' hands it is a record: too large by itself.
     larger = {"receive.message.max.bytes": "500000000"}
-    ids, (bad,) = parts(KafkaSource(topic, on_error="skip", settings=larger, **settings), 3)
+    ids, (bad,) = parts(KafkaSource(topic, on_error="skip", client_config=larger, **settings), 3)
     assert ids == [0, 2] and "the record has 400000000 bytes, more than record_bytes_max" in str(bad["reason"])
 
 
@@ -161,7 +161,12 @@ def test_every_bad_record_has_a_dead_letter_that_a_topic_takes(
     )
     (part,) = read_parts(source, SCHEMA, OffsetRange(topic, 0, 0, 1))
     sink = KafkaSink(
-        into, bootstrap_servers=servers, format="raw", headers=LETTER_HEADERS, mode="keyed", id_header="source_offset"
+        into,
+        bootstrap_servers=servers,
+        format="raw",
+        headers=LETTER_HEADERS,
+        delivery="keyed",
+        id_header="source_offset",
     )
     sink.open(topic, LETTER_COLUMNS).close()
     task = TaskId(topic, 1, 1, int(time.time() * 1000), uuid.uuid4())
@@ -201,7 +206,7 @@ def test_a_pipeline_gets_past_them_with_a_dead_letter_each(rig: Rig, kafka_topic
     checkpoint, trigger = str(rig.directory / "checkpoint"), {"availableNow": True}
     try:
         if direct:
-            query = pipeline.stream(rig.spark, source, checkpoint, trigger)
+            query = pipeline.write_direct(rig.spark, source, checkpoint, trigger)
         else:
             query = pipeline.write(pipeline.read(rig.spark, source), checkpoint, trigger)
         pipeline.await_termination(query)

@@ -84,9 +84,9 @@ MARIADB = f"mariadb://u:{SECRET}@127.0.0.1:1/d"
 
 def test_no_object_shows_a_secret_that_it_was_given() -> None:
     postgres, sql = PostgresSink(POSTGRES, "t"), SqlSink(MARIADB, "t")
-    kafka = KafkaSink("k", bootstrap_servers="b:1", settings=LOGIN)
+    kafka = KafkaSink("k", bootstrap_servers="b:1", client_config=LOGIN)
     registered = {"url": f"http://u:{SECRET}@h", "basic.auth.user.info": f"u:{SECRET}"}
-    avro = KafkaSource("t", bootstrap_servers="b:1", settings=LOGIN, format="avro", schema_registry=registered)
+    avro = KafkaSource("t", bootstrap_servers="b:1", client_config=LOGIN, format="avro", schema_registry=registered)
     source = PostgresSource(POSTGRES, "t")
     pipeline = Pipeline("p", [postgres, kafka], POSTGRES)
     store = CheckpointStore(MARIADB)
@@ -100,9 +100,9 @@ def test_no_object_shows_a_secret_that_it_was_given() -> None:
 
 
 REFUSED: list[Callable[[], object]] = [
-    lambda: KafkaSource("t", bootstrap_servers="b:1", settings={"sasl.password": SECRET.encode()}),  # type: ignore[dict-item]
-    lambda: KafkaSink("t", bootstrap_servers="b:1", settings={"sasl.password": [SECRET]}),  # type: ignore[dict-item]
-    lambda: KafkaSink("t", bootstrap_servers="b:1", settings={**LOGIN, "sasl.mechanism": "x"}),
+    lambda: KafkaSource("t", bootstrap_servers="b:1", client_config={"sasl.password": SECRET.encode()}),  # type: ignore[dict-item]
+    lambda: KafkaSink("t", bootstrap_servers="b:1", client_config={"sasl.password": [SECRET]}),  # type: ignore[dict-item]
+    lambda: KafkaSink("t", bootstrap_servers="b:1", client_config={**LOGIN, "sasl.mechanism": "x"}),
     lambda: PostgresSink(f"postgresql://u:{SECRET}@[h/d", "t"),
     lambda: describe(PostgresSource(f"postgresql://u:{SECRET}@[h/d", "t")),
     lambda: SqlSink(f"mariadb://u:{SECRET}@h:x/d", "t"),

@@ -30,7 +30,7 @@ def test_a_time_beyond_all_calendars_stops_no_pipeline(rig: Rig) -> None:
     rig.put_values([b"\2\2", b"\4" + LAST, b"\6\2"], partitions=1)
     source = rig.source(format="avro", schema=None, avro_schema=SCHEMA, on_error="dead_letter")
     pipeline = rig.pipeline(dead_letters=rig.sink(table="letters"))
-    query = pipeline.stream(rig.spark, source, checkpoint=rig.checkpoint(), trigger=AVAILABLE_NOW)
+    query = pipeline.write_direct(rig.spark, source, checkpoint=rig.checkpoint(), trigger=AVAILABLE_NOW)
     rig.finish(pipeline, query)
     assert [number for number, _ in rig.rows()] == [1, 3]
     assert rig.sql("SELECT source_offset, value FROM letters") == [(1, b"\4" + LAST)]

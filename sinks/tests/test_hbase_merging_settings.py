@@ -12,7 +12,7 @@ from onefold.clients.hbase.rows.mapping import TableMapping
 from onefold.core import BadRecord, ConfigError, Ordered, SchemaMismatch, SinkKind
 from onefold.sinks import HBaseSink
 from onefold.sinks.hbase.merge.merge import own_cell, previous_cell
-from onefold.sinks.hbase.sequence import Ids
+from onefold.sinks.hbase.sequence import SequenceColumn
 
 ROWS = pa.schema(
     [("k", pa.string()), ("id", pa.int64()), ("n", pa.int32()), ("at", pa.int64()), ("part", pa.float64())]
@@ -33,24 +33,27 @@ def kept(rows: pa.Schema = ROWS, **more: Any) -> dict[str, str]:
     return {column.name: column.encoding or "" for column in settings.mode.bound(settings.declared, rows).columns}
 
 
-ROLLING, INCREMENTAL = {"mode": "rolling"}, {"mode": "incremental", "id": "id"}
+ROLLING, INCREMENTAL = {"mode": "rolling"}, {"mode": "incremental", "sequence": "id"}
 
 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
         (ROLLING, "mode='rolling' needs merge="),
-        ({"mode": "incremental", "merge": "replace"}, "needs id="),
+        ({"mode": "incremental", "merge": "replace"}, "needs sequence="),
         (INCREMENTAL, "mode='incremental' needs merge="),
         ({**ROLLING, "merge": "newest"}, "merge='newest' is"),
         ({**ROLLING, "merge": {}}, "names no column"),
         ({**ROLLING, "merge": {"k": "max"}}, "'k' is in the row key"),
         ({**ROLLING, "merge": newest, "order": "at"}, "a function is given all columns, and no order"),
-        ({**ROLLING, "merge": {"n": "sum"}, "delete": "gone"}, "delete= belongs to mode='row_key', not to"),
-        ({**ROLLING, "merge": {"n": "sum"}, "deleted": "f:gone"}, "leave out deleted="),
-        ({**ROLLING, "merge": "replace", "id": "id"}, "id= belongs to mode='incremental'"),
-        ({**INCREMENTAL, "merge": {"n": "last"}, "order": "at"}, "order= belongs .* that of the highest id"),
-        ({"mode": "incremental", "merge": "replace", "id": "k"}, "id='k' is in the row key"),
+        (
+            {**ROLLING, "merge": {"n": "sum"}, "delete_when_true": "gone"},
+            "delete_when_true= belongs to mode='row_key', not to",
+        ),
+        ({**ROLLING, "merge": {"n": "sum"}, "tombstone_column": "f:gone"}, "leave out tombstone_column="),
+        ({**ROLLING, "merge": "replace", "sequence": "id"}, "sequence= belongs to mode='incremental'"),
+        ({**INCREMENTAL, "merge": {"n": "last"}, "order": "at"}, "order= belongs .* that of the highest sequence"),
+        ({"mode": "incremental", "merge": "replace", "sequence": "k"}, "sequence='k' is in the row key"),
         ({"merge": "replace"}, "merge= belongs to mode='rolling' and mode='incremental', not to mode='row_key'"),
     ],
 )
@@ -80,8 +83,8 @@ def test_the_table_keeps_what_is_merged_and_what_later_rows_are_compared_with() 
         ({**ROLLING, "merge": {"n": "sum"}}, "says nothing of the column 'id'"),
         ({**ROLLING, "merge": {"nowhere": "sum"}}, "name 'nowhere', and the rows have k, id"),
         ({**INCREMENTAL, "merge": "replace", "columns": {"n": "f:_onefold.n"}}, "the cell of 'n' is named _onefold"),
-        ({**INCREMENTAL, "id": "nowhere", "merge": "replace"}, "id= names 'nowhere'"),
-        ({**INCREMENTAL, "id": "part", "merge": "replace"}, "id= names 'part', which is double"),
+        ({**INCREMENTAL, "sequence": "nowhere", "merge": "replace"}, "sequence= names 'nowhere'"),
+        ({**INCREMENTAL, "sequence": "part", "merge": "replace"}, "sequence= names 'part', which is double"),
     ],
 )
 def test_rows_that_lack_what_the_mode_needs_are_refused(settings: dict[str, Any], message: str) -> None:
@@ -97,14 +100,14 @@ def test_ids_are_texts_numbers_bytes_or_instants_in_the_order_of_their_bytes() -
         pa.array([-1, 0, 1], pa.timestamp("us", "UTC")),
     ):
         rows = pa.record_batch({"id": values})
-        ids = Ids.bound("id", False, rows.schema).encode(rows).to_pylist()
+        ids = SequenceColumn.bound("id", False, rows.schema).encode(rows).to_pylist()
         assert ids == sorted(ids) and len(set(ids)) == len(values)
-    with pytest.raises(SchemaMismatch, match="dense_ids=True counts what is missing between integers"):
-        Ids.bound("id", True, pa.schema([("id", pa.string())]))
+    with pytest.raises(SchemaMismatch, match="dense_sequence=True counts the gaps between integers"):
+        SequenceColumn.bound("id", True, pa.schema([("id", pa.string())]))
     for missing in (pa.array([None], pa.int64()), pa.array([""])):
         rows = pa.record_batch({"id": missing})
         with pytest.raises(BadRecord, match="a row has no 'id'"):
-            Ids.bound("id", False, rows.schema).encode(rows)
+            SequenceColumn.bound("id", False, rows.schema).encode(rows)
 
 
 def test_the_sinks_own_cells_stay_where_they_are_when_columns_change_places() -> None:
@@ -121,7 +124,7 @@ def test_messages_that_are_merged_come_to_their_tasks_in_the_order_of_their_ids(
     assert isinstance(made, Ordered) and made.order_by() == ("k", "id")
     assert sink(**INCREMENTAL, merge={"n": "sum"}, repartition=False).order_by() == ()
     assert sink(**INCREMENTAL, merge="replace").order_by() == ()
-    assert sink(**INCREMENTAL, merge="replace", dense_ids=True).order_by() == ("k", "id")
+    assert sink(**INCREMENTAL, merge="replace", dense_sequence=True).order_by() == ("k", "id")
     assert sink(**ROLLING, merge={"n": "last"}, order="at").order_by() == sink().order_by() == ()
 
 
@@ -131,11 +134,11 @@ def test_what_would_hide_the_sinks_own_cells_is_told_to_the_ledger() -> None:
     def told(**more: Any) -> dict[str, str]:
         return sink(**{"merge": {"n": "sum"}, **more}).settings.rests_on()
 
-    always = {"table": "t", "mode": "incremental", "row_key": "k", "id": "id", "first family": "f"}
+    always = {"table": "t", "mode": "incremental", "row_key": "k", "sequence": "id", "first family": "f"}
     assert told(**INCREMENTAL) == always
     assert told(**INCREMENTAL, columns={"n": "a:n"}) == {**always, "first family": "a"}
-    assert told(mode="incremental", id="at") == {**always, "id": "at"}
-    assert told(**ROLLING, merge={"n": "max"}).items() == {**always, "mode": "rolling"}.items() - {("id", "id")}
+    assert told(mode="incremental", sequence="at") == {**always, "sequence": "at"}
+    assert told(**ROLLING, merge={"n": "max"}).items() == {**always, "mode": "rolling"}.items() - {("sequence", "id")}
     assert "first family" not in told(**ROLLING, merge="replace")
     given = sink(**INCREMENTAL, merge="replace", columns={"n": "g:n"}).settings
     columns = ["k", "id", "n"]

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from onefold.clients.hbase import HBaseSettings
-from onefold.clients.hbase.rows.mapping import RowKey, TableMapping
+from onefold.clients.hbase.rows.mapping import TableMapping
 from onefold.core import Partitioned, SinkWriter, TaskId
 from onefold.core.errors import ConfigError, SchemaMismatch
 from onefold.sinks import HBaseSink
@@ -19,7 +19,7 @@ from onefold.sinks.hbase.plan import Plan
 
 SCHEMA = pa.schema([("id", pa.int64()), ("n", pa.int64()), ("gone", pa.bool_())])
 MAPPED = TableMapping.of("t", "id", family="f")
-DELETABLE = TableMapping.of("t", "id", family="f", deleted="f:_deleted")
+DELETABLE = TableMapping.of("t", "id", family="f", tombstone_column="f:_deleted")
 
 
 def sink(**more: Any) -> HBaseSink:
@@ -38,16 +38,19 @@ def mapped(mapping: TableMapping, **more: Any) -> HBaseSink:
         ({"row_key": None}, "row_key= names the column"),
         ({"family": None}, "which cell a column goes to"),
         ({"mode": "keyed"}, "must be one of row_key"),
-        ({"table": "onefold_ledger"}, "its own book-keeping|own book-keeping"),
+        ({"table": "onefold_ledger"}, "a table of its own"),
         ({"regions": 0}, "from 1 on"),
         ({"regions": 4}, "salt or a hash"),
-        ({"row_key": RowKey.of("id", salt=4), "regions": 5}, "5 regions of 4"),
-        ({"delete": "gone", "deletes": "soft"}, "must be one of tombstone, real"),
-        ({"deletes": "real"}, "delete= must name the column"),
-        ({"delete": "id"}, "no cell, key or order"),
-        ({"delete": "n", "order": "n"}, "no cell, key or order"),
-        ({"delete": "gone", "columns": {"gone": "f:gone"}}, "no cell, key or order"),
-        ({"delete": "gone", "deletes": "real", "deleted": "f:d"}, "leaves no cell behind"),
+        ({"salt": 4, "regions": 5}, "5 regions of 4"),
+        ({"delete_when_true": "gone", "delete_mode": "soft"}, "must be one of tombstone, real"),
+        ({"delete_mode": "real"}, "delete_when_true= must name the column"),
+        ({"delete_when_true": "id"}, "cannot be a cell, part of the key, or order= as well"),
+        ({"delete_when_true": "n", "order": "n"}, "cannot be a cell, part of the key, or order= as well"),
+        (
+            {"delete_when_true": "gone", "columns": {"gone": "f:gone"}},
+            "cannot be a cell, part of the key, or order= as well",
+        ),
+        ({"delete_when_true": "gone", "delete_mode": "real", "tombstone_column": "f:d"}, "leaves no cell behind"),
         ({"order": ("n", "n")}, "each column once"),
         ({"order": "id"}, "all rows of a key share it"),
     ],
@@ -58,11 +61,11 @@ def test_settings_that_make_no_sense_are_refused(settings: dict[str, Any], messa
 
 
 def test_what_a_mapping_says_is_not_said_twice() -> None:
-    for more in ({"row_key": "id"}, {"columns": {"n": "f:n"}}, {"family": "f"}, {"deleted": "f:_deleted"}):
-        with pytest.raises(ConfigError, match="are in the mapping"):
+    for more in ({"row_key": "id"}, {"columns": {"n": "f:n"}}, {"family": "f"}, {"tombstone_column": "f:_deleted"}):
+        with pytest.raises(ConfigError, match="is in the mapping"):
             mapped(MAPPED, **more)
-    with pytest.raises(ConfigError, match="name it as deleted="):
-        mapped(MAPPED, delete="gone")
+    with pytest.raises(ConfigError, match="name it in the mapping, as tombstone_column="):
+        mapped(MAPPED, delete_when_true="gone")
     assert mapped(MAPPED).settings.declared == sink().settings.declared
 
 
@@ -75,17 +78,17 @@ def test_what_a_mapping_says_is_not_said_twice() -> None:
     ],
 )
 def test_tombstones_have_a_cell_beside_the_others(cells: dict[str, Any], expected: bytes) -> None:
-    marked = sink(delete="gone", **cells).settings.declared.deleted
+    marked = sink(delete_when_true="gone", **cells).settings.declared.tombstone_column
     assert marked is not None and (marked.family, marked.qualifier) == (expected, b"_deleted")
-    assert sink(delete="gone", deletes="real", **cells).settings.declared.deleted is None
+    assert sink(delete_when_true="gone", delete_mode="real", **cells).settings.declared.tombstone_column is None
 
 
 @pytest.mark.parametrize(
     ("settings", "schema", "message"),
     [
         ({"order": "at"}, SCHEMA, "order= names 'at'"),
-        ({"delete": "at"}, SCHEMA, "delete= names 'at'"),
-        ({"delete": "n"}, SCHEMA, "must be boolean"),
+        ({"delete_when_true": "at"}, SCHEMA, "delete_when_true= names 'at'"),
+        ({"delete_when_true": "n"}, SCHEMA, "must be boolean"),
         ({"order": "n"}, pa.schema([("id", pa.int64()), ("n", pa.float64())]), "not compare exactly"),
         ({"order": "n"}, pa.schema([("id", pa.int64()), ("n", pa.list_(pa.int64()))]), "not compare exactly"),
         ({"row_key": "key"}, SCHEMA, "the row key names 'key'"),
@@ -100,7 +103,7 @@ def test_rows_that_lack_what_the_mode_needs_are_refused(
 
 
 def test_the_column_that_marks_deletions_is_no_cell() -> None:
-    given = sink(delete="gone", order="n").settings
+    given = sink(delete_when_true="gone", order="n").settings
     assert [column.name for column in given.mode.bound(given.declared, SCHEMA).columns] == ["n"]
 
 
@@ -119,11 +122,13 @@ def test_the_guarantee_says_what_it_rests_on() -> None:
     ordered = sink(order="n").guarantee().conditions
     assert not any("a key comes once" in condition for condition in ordered)
     assert any("in one task" in condition for condition in ordered), "else which of two tasks wins would be chance"
-    assert any("major compaction" in c for c in sink(delete="gone", deletes="real").guarantee().conditions)
+    assert any(
+        "major compaction" in c for c in sink(delete_when_true="gone", delete_mode="real").guarantee().conditions
+    )
 
 
 def test_a_sink_travels_and_may_name_its_servers_settings_as_a_value() -> None:
-    there = sink(servers=HBaseSettings("a:1,b:2", transport="framed"), delete="gone", order="n")
+    there = sink(servers=HBaseSettings("a:1,b:2", transport="framed"), delete_when_true="gone", order="n")
     assert pickle.loads(pickle.dumps(there)).settings == there.settings
     assert repr(there) == "HBaseSink(table='t', name='t', mode='row_key')"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from onefold.core.findings import Level
 from onefold.sinks.kafka.doctor import outage
-from onefold.sinks.kafka.topic_config import PROGRESS, Kept, progress_faults
+from onefold.sinks.kafka.topic_config import LEDGER_CONFIG, TopicState, ledger_faults
 
 
 def test_an_outage_may_last_as_long_as_the_slowest_epoch_leaves_of_the_timeout() -> None:
@@ -16,10 +16,10 @@ def test_an_outage_may_last_as_long_as_the_slowest_epoch_leaves_of_the_timeout()
     assert unknown.level is Level.FINE and "an outage of 300 s" in unknown.says
 
 
-def test_a_progress_topic_of_three_replicas_is_refused_unless_two_acknowledge() -> None:
-    (fault,) = progress_faults(Kept("books", 1, 3, {**PROGRESS, "min.insync.replicas": "1"}))
+def test_a_ledger_topic_of_three_replicas_is_refused_unless_two_acknowledge() -> None:
+    (fault,) = ledger_faults(TopicState("books", 1, 3, {**LEDGER_CONFIG, "min.insync.replicas": "1"}))
     assert "min.insync.replicas=1 of 3" in fault and "--add-config min.insync.replicas=2" in fault
-    assert progress_faults(Kept("books", 1, 3, {**PROGRESS, "min.insync.replicas": "2"})) == []
-    assert progress_faults(Kept("books", 1, 3, {})) == [], "settings that are not shown are no fault"
-    (fault,) = progress_faults(Kept("books", 1, 1, {**PROGRESS, "min.insync.replicas": "2"}))
+    assert ledger_faults(TopicState("books", 1, 3, {**LEDGER_CONFIG, "min.insync.replicas": "2"})) == []
+    assert ledger_faults(TopicState("books", 1, 3, {})) == [], "settings that are not shown are no fault"
+    (fault,) = ledger_faults(TopicState("books", 1, 1, {**LEDGER_CONFIG, "min.insync.replicas": "2"}))
     assert "can never be written to" in fault

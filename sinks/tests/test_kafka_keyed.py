@@ -1,4 +1,4 @@
-"""mode="keyed" without a broker: settings, ids, and what its notes add up to in any order."""
+"""delivery="keyed" without a broker: settings, ids, and what its notes add up to in any order."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ JSON = Encoding("json")
 
 
 def sink(**more: Any) -> KafkaSink:
-    return KafkaSink("orders", bootstrap_servers="localhost:9092", **{"mode": "keyed", **more})
+    return KafkaSink("orders", bootstrap_servers="localhost:9092", **{"delivery": "keyed", **more})
 
 
 @pytest.mark.parametrize(
@@ -46,8 +46,8 @@ def sink(**more: Any) -> KafkaSink:
         ({"id": "a", "id_header": ""}, "must name a header"),
         ({"id": "a", "id_header": "h", "headers": "h"}, "rename one"),
         ({"format": "raw", "id": "a"}, "goes with format='json'"),
-        ({"mode": "transactional", "id": "a"}, "belong to mode='keyed'"),
-        ({"id": "a", "settings": {"enable.gapless.guarantee": "false"}}, "guarantee rests on it"),
+        ({"delivery": "transactional", "id": "a"}, "belong to delivery='keyed'"),
+        ({"id": "a", "client_config": {"enable.gapless.guarantee": "false"}}, "guarantee rests on it"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(settings: dict[str, Any], message: str) -> None:
@@ -263,8 +263,8 @@ def test_no_two_sources_of_ids_have_one_name() -> None:
         ({"id": ("a", "n"), "repartition": False}, (), (), True),
         ({"id": "a"}, (), (), True),
         ({"format": "raw"}, (), (), True),
-        ({"mode": "transactional"}, (), (), False),
-        ({"mode": "transactional", "repartition": False}, (), (), True),
+        ({"delivery": "transactional"}, (), (), False),
+        ({"delivery": "transactional", "repartition": False}, (), (), True),
     ],
 )
 def test_a_sink_asks_for_its_sources_rows_in_one_task_and_in_order(
@@ -278,7 +278,7 @@ def test_a_sink_asks_for_its_sources_rows_in_one_task_and_in_order(
 def test_a_keyed_sink_is_another_to_a_begun_epoch_by_ids_key_and_topic_and_by_nothing_else() -> None:
     own = {"id": ("a", "n"), "id_header": "id", "key": "k"}
     same = sink(**own).identity()
-    assert same == sink(**own, timeout_s=3, settings={"linger.ms": "7"}, repartition=False).identity()
+    assert same == sink(**own, timeout_s=3, client_config={"linger.ms": "7"}, repartition=False).identity()
     others = ({"id": ("b", "n")}, {"id_header": "other"}, {"key": "j"}, {"headers": "h"})
     assert same not in [sink(**own | other).identity() for other in others]
-    assert same != KafkaSink("elsewhere", bootstrap_servers="b:1", mode="keyed", name="t", **own).identity()
+    assert same != KafkaSink("elsewhere", bootstrap_servers="b:1", delivery="keyed", name="t", **own).identity()

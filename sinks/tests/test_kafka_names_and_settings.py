@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from onefold.clients.kafka import producer_config
+from onefold.clients.kafka.producer_config import PRODUCER
 from onefold.clients.kafka.security import Security
 from onefold.core import ConfigError, SinkKind, TaskId
 from onefold.sinks import KafkaSink
@@ -24,7 +24,7 @@ def sink(**more: Any) -> KafkaSink:
 
 
 def test_a_sink_travels_and_promises_the_same_where_it_arrives() -> None:
-    there = pickle.loads(pickle.dumps(sink(key="id", settings={"compression.type": "zstd"})))
+    there = pickle.loads(pickle.dumps(sink(key="id", client_config={"compression.type": "zstd"})))
     promise = there.guarantee()
     assert promise == sink().guarantee()
     assert (promise.kind, promise.atomic_epoch, promise.prepared_s) == (SinkKind.TWO_PHASE, False, 900)
@@ -37,23 +37,23 @@ def test_a_sink_travels_and_promises_the_same_where_it_arrives() -> None:
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        ({"mode": "sometimes"}, "mode='sometimes' must be one of transactional"),
-        ({"progress_topic": "orders"}, "cannot be the topic that it writes to"),
+        ({"delivery": "sometimes"}, "delivery='sometimes' must be one of transactional"),
+        ({"ledger": "orders"}, "cannot be the topic that it writes to"),
         ({"transaction_timeout_s": 0}, "transaction_timeout_s=0 must be 1 or more"),
         ({"outage_max_s": 900}, "outage_max_s=900"),
         ({"timeout_s": 0}, "timeout_s is a time above 0"),
         ({"transactional_id_prefix": "a/b"}, "transactional_id_prefix='a/b'"),
         ({"transactional_id_prefix": "x" * 65}, "1 to 64"),
-        ({"settings": {"acks": "1"}}, "'acks' cannot be given: the sink's guarantee rests on it"),
-        ({"settings": {"transactional.id": "x"}}, "use transactional_id_prefix"),
-        ({"settings": {"transaction.timeout.ms": "1"}}, "use transaction_timeout_s"),
-        ({"settings": {"linger.ms": 5}}, "'linger.ms' is a int: write it as str"),
-        ({"settings": {"sasl.jaas.config": "x"}}, "a setting of the Java client"),
-        ({"settings": {"security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER"}}, "PLAIN, SCRAM-SHA-256"),
-        ({"settings": {"security.protocol": "SASL_SSL"}}, "sasl.mechanism='GSSAPI'"),
-        ({"settings": {"security.protocol": "ssl", "ssl.keystore.location": "x"}}, "PEM files"),
-        ({"settings": {"security.protocol": "ssl", "ssl.ca.location": "/nowhere"}}, "cannot be used"),
-        ({"settings": {"security.protocol": "tls"}}, "must be one of PLAINTEXT"),
+        ({"client_config": {"acks": "1"}}, "'acks' cannot be given: the sink's guarantee rests on it"),
+        ({"client_config": {"transactional.id": "x"}}, "use transactional_id_prefix"),
+        ({"client_config": {"transaction.timeout.ms": "1"}}, "use transaction_timeout_s"),
+        ({"client_config": {"linger.ms": 5}}, "'linger.ms' is a int: write it as str"),
+        ({"client_config": {"sasl.jaas.config": "x"}}, "a setting of the Java client"),
+        ({"client_config": {"security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER"}}, "PLAIN, SCRAM-SHA-256"),
+        ({"client_config": {"security.protocol": "SASL_SSL"}}, "sasl.mechanism='GSSAPI'"),
+        ({"client_config": {"security.protocol": "ssl", "ssl.keystore.location": "x"}}, "PEM files"),
+        ({"client_config": {"security.protocol": "ssl", "ssl.ca.location": "/nowhere"}}, "cannot be used"),
+        ({"client_config": {"security.protocol": "tls"}}, "must be one of PLAINTEXT"),
         ({"format": "raw", "key": "id"}, "key= goes with format='json'"),
     ],
 )
@@ -64,7 +64,7 @@ def test_settings_that_would_break_the_guarantee_or_make_no_sense_are_refused(
         sink(**settings)
 
 
-def test_a_pipelines_own_progress_topic_is_no_target() -> None:
+def test_a_pipelines_own_ledger_topic_is_no_target() -> None:
     own = KafkaSink("onefold_progress-orders", bootstrap_servers="localhost:1", timeout_s=1)
     with pytest.raises(ConfigError, match="cannot be the topic that it writes to"):
         own.recover("orders")
@@ -72,17 +72,17 @@ def test_a_pipelines_own_progress_topic_is_no_target() -> None:
 
 def test_security_that_our_own_requests_lack_is_refused_in_every_mode_and_no_other_mode_is_named_as_a_way_out() -> None:
     given = {"security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER"}
-    for more in ({}, {"mode": "keyed", "id": "id"}):
+    for more in ({}, {"delivery": "keyed", "id": "id"}):
         with pytest.raises(ConfigError, match="PLAIN, SCRAM-SHA-256") as raised:
-            sink(settings=given, **more)
+            sink(client_config=given, **more)
         assert "keyed" not in str(raised.value) and "certificates" in str(raised.value)
 
 
 def test_librdkafkas_settings_pass_through_and_ours_stand() -> None:
     given = {"linger.ms": "1", "security.protocol": "ssl", "partitioner": "random"}
-    config = producer_config.producer_config(SERVERS, given, {"transactional.id": "x"})
+    config = PRODUCER.config(SERVERS, given, {"transactional.id": "x"})
     assert config.items() >= {**given, "acks": "all", "transactional.id": "x", "bootstrap.servers": SERVERS}.items()
-    assert "linger.ms" not in producer_config.admin_config(SERVERS, given)
+    assert "linger.ms" not in PRODUCER.admin_config(SERVERS, given)
 
 
 @pytest.mark.parametrize(

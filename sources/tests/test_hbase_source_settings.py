@@ -19,13 +19,22 @@ HALF = dt.timedelta(microseconds=500)
 def test_a_time_range_begins_and_ends_with_the_first_millisecond_that_is_not_before_it(
     moment: dt.datetime | int, first_ms: int
 ) -> None:
-    source = HBaseSource("h:1", "t", "id", family="f", time_range=(moment, None))
+    source = HBaseSource("h:1", "t", row_key="id", family="f", since=moment)
     assert source.range_ms == (first_ms, 2**63 - 1)
-    assert HBaseSource("h:1", "t", "id", family="f", time_range=(None, moment)).range_ms == (0, first_ms)
+    assert HBaseSource("h:1", "t", row_key="id", family="f", until=moment).range_ms == (0, first_ms)
 
 
 def test_every_setting_of_a_connection_has_its_option() -> None:
     settings = HBaseSettings("h:1,i:2", "buffered", "compact", 7.5, 8.5, 9, 1 << 20, 9999, "hbase")
-    source = HBaseSource(settings, "s:t", "id integer", "a = f:a integer", deleted="f:_d", deleted_as="gone")
+    source = HBaseSource(
+        settings,
+        "s:t",
+        row_key="id integer",
+        salt=16,
+        columns="a = f:a integer",
+        tombstone_column="f:_d",
+        since=7,
+        deleted_as="gone",
+    )
     assert HBaseSource.from_options(source.options()).settings == settings
     assert HBaseSource.from_options({k.lower(): v for k, v in source.options().items()}).options() == source.options()

@@ -20,7 +20,8 @@ from hypothesis import strategies as st
 
 from onefold.core.errors import ConfigError, OnefoldError
 from onefold.sources import KafkaSource
-from onefold.sources.kafka.formats.avro import avro, decoding
+from onefold.sources.kafka.formats.avro import decoding
+from onefold.sources.kafka.formats.avro.parser import AvroParser, Plain
 from onefold.sources.kafka.formats.avro.registry import Registry
 from onefold.sources.kafka.formats.avro.types import AvroSchema
 from onefold.sources.kafka.formats.bad_values import TooManyBad, Unparsable, sift
@@ -50,7 +51,7 @@ def encoded(text: str, *values: Json) -> list[bytes]:
 
 def parse(values: list[bytes], reader: str, writer: str | None = None) -> list[Json]:
     schema = AvroSchema(reader)
-    parser = avro.AvroParser(schema.arrow, schema, avro.Plain(AvroSchema(writer or reader)))
+    parser = AvroParser(schema.arrow, schema, Plain(AvroSchema(writer or reader)))
     rows: list[Json] = parser.parse(values).to_pylist()
     return rows
 
@@ -203,7 +204,7 @@ def test_a_value_that_is_no_whole_record_and_nothing_else_is_refused_alone(bad: 
     values[7] = bad
     schema = AvroSchema(reader)
     assert is_vectorised(reader, text)
-    found = sift(values, avro.AvroParser(schema.arrow, schema, avro.Plain(AvroSchema(text))), 1)
+    found = sift(values, AvroParser(schema.arrow, schema, Plain(AvroSchema(text))), 1)
     assert [value.index for value in found.bad] == [7]
     rows = pa.Table.from_batches(found.rows)
     assert rows.column("id").to_pylist() == [i for i in range(20) if i != 7]
@@ -318,12 +319,12 @@ def test_too_many_bad_records_stop_the_parsing() -> None:
     text = record(("id", "long"))
     schema = AvroSchema(text)
     with pytest.raises(TooManyBad):
-        sift([b""] * 5, avro.AvroParser(schema.arrow, schema, avro.Plain(schema)), 4)
+        sift([b""] * 5, AvroParser(schema.arrow, schema, Plain(schema)), 4)
 
 
 DEEP = """
 import json
-from onefold.sources.kafka.formats.avro import avro
+from onefold.sources.kafka.formats.avro.parser import AvroParser, Framed
 from onefold.sources.kafka.formats.avro.types import AvroSchema
 from onefold.sources.kafka.formats.bad_values import sift
 
@@ -339,7 +340,7 @@ class Registry:
         return {"type": "record", "name": "Order", "fields": fields + more}
 
 
-parser = avro.AvroParser(reader.arrow, reader, avro.Framed(Registry()))
+parser = AvroParser(reader.arrow, reader, Framed(Registry()))
 head = bytes(5) + b"\\x02"
 values = [head + b"\\x02" * depth + b"\\x00" for depth in (1, 1_000_000, 100, 100_000, 200)]
 found = sift([*values, bytes(4) + b"\\x01\\x02\\x00"], parser, 3)

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 
 from onefold.core.errors import ConfigError
-from onefold.sources.kafka.formats.avro import avro
 from onefold.sources.kafka.formats.avro.decoding import decoder_of
 from onefold.sources.kafka.formats.avro.limits import CELLS_MAX, LEVELS_MAX, TYPES_MAX, BadSchema, examined, loaded
+from onefold.sources.kafka.formats.avro.parser import AvroParser
 from onefold.sources.kafka.formats.avro.types import AvroSchema
 from onefold.sources.kafka.formats.bad_values import Unparsable, sift
 
@@ -250,7 +250,7 @@ class Counted:
 
 def test_a_schema_that_cannot_be_read_is_looked_at_once_and_not_for_every_value() -> None:
     reader, framing = AvroSchema(json.dumps(IDS)), Counted()
-    parser = avro.AvroParser(reader.arrow, reader, framing)
+    parser = AvroParser(reader.arrow, reader, framing)
     values = [bytes([0, 0, 0, 0, number % 4]) + b"\2" for number in range(400)]
     found = sift(values, parser, 1000)
     assert (sum(rows.num_rows for rows in found.rows), len(found.bad), framing.asked) == (200, 200, 4)
@@ -265,14 +265,14 @@ def test_values_of_many_schemas_take_linear_time() -> None:
 
     reader = AvroSchema(json.dumps(IDS))
 
-    def seconds(count: int, made: Callable[[], avro.AvroParser]) -> float:
+    def seconds(count: int, made: Callable[[], AvroParser]) -> float:
         began_s, parser = time.process_time(), made()
         values = [number.to_bytes(5, "big") + b"\2" for number in range(count)]
         assert parser.parse(values).num_rows == count
         return time.process_time() - began_s
 
-    def made() -> avro.AvroParser:
-        return avro.AvroParser(reader.arrow, reader, Every())
+    def made() -> AvroParser:
+        return AvroParser(reader.arrow, reader, Every())
 
     seconds(100, made)
     assert seconds(4000, made) < 20 * seconds(1000, made), "four times as many"

@@ -14,11 +14,11 @@ from onefold.core.errors import ConfigError
 from onefold.core.positions import Positions
 from onefold.sources import KafkaSource
 
-JSON = {"format": "json", "positions": True}
+JSON = {"format": "json", "columns": "position"}
 
 
 def source(*topics: str, **more: Any) -> KafkaSource:
-    return KafkaSource(*(topics or ("orders",)), **{"bootstrap_servers": "localhost:9092", **more})
+    return KafkaSource(topics or ("orders",), **{"bootstrap_servers": "localhost:9092", **more})
 
 
 RECORD = '{"type": "record", "name": "r", "fields": [{"name": "id", "type": "long"}]}'
@@ -30,17 +30,31 @@ def test_a_source_pickles_and_comes_back_from_its_options() -> None:
         "returns",
         format="json",
         schema="id long",
-        positions=True,
-        columns=["headers", "key"],
+        columns=["headers", "key", "position"],
         on_error="skip",
         bad_records_max=7,
         starting_offsets={"orders": {"0": 17}, "returns": {"0": -1}},
         max_offsets_per_trigger=5000,
-        settings={"security.protocol": "SSL"},
+        client_config={"security.protocol": "SSL"},
         timeout_s=12.5,
     )
     assert pickle.loads(pickle.dumps(given)) == given
     assert KafkaSource.from_options(given.options()) == given
+
+
+def test_an_option_that_is_left_out_is_its_default() -> None:
+    given = source(client_config={"client.id": "x"}, max_bytes_per_trigger=9, commit_to_group="g", forget_topics="gone")
+    options = given.options()
+    assert options == {
+        "subscribe": "orders",
+        "kafka.bootstrap.servers": "localhost:9092",
+        "kafka.client.id": "x",
+        "maxBytesPerTrigger": "9",
+        "commitToGroup": "g",
+        "forgetTopics": "gone",
+    }
+    assert KafkaSource.from_options({name.upper(): value for name, value in options.items()}) == given
+    assert "commitToGroup" not in given.options(Positions.of({"orders/0": 17}))  # the pipeline tells the group
 
 
 def test_a_nested_field_may_have_the_name_of_a_positions_column() -> None:
@@ -75,25 +89,25 @@ def test_frozen_positions_take_the_place_of_the_starting_offsets() -> None:
         ({"format": "avro", "schema_registry": {"user": "x"}}, "'url' among them"),
         ({"avro_schema": "{}"}, "goes with format='avro'"),
         ({"schema_registry": "http://localhost:8081"}, "goes with format='avro'"),
-        ({"positions": True}, "format='raw' has topic, partition and offset"),
+        ({"columns": "position"}, "format='raw' has topic, partition and offset"),
         ({**JSON, "schema": "id long, Kafka_Offset long"}, "has a column 'Kafka_Offset'"),
         ({**JSON, "schema": "`kafka_topic`: string"}, "has a column 'kafka_topic'"),
         ({"bootstrap_servers": ""}, "bootstrap_servers"),
-        ({"max_offsets_per_trigger": 0}, "maxOffsetsPerTrigger"),
+        ({"max_offsets_per_trigger": 0}, "max_offsets_per_trigger is a whole number from 1"),
         ({"timeout_s": 0}, "timeout"),
         ({"starting_offsets": "erliest"}, "did you mean 'earliest'"),
-        ({"starting_offsets": "{"}, "startingOffsets is earliest, latest, a time"),
-        ({"starting_offsets": "[1]"}, "startingOffsets is earliest, latest, a time"),
+        ({"starting_offsets": "{"}, "starting_offsets is earliest, latest, a time"),
+        ({"starting_offsets": "[1]"}, "starting_offsets is earliest, latest, a time"),
         ({"starting_offsets": {"order": {"0": 1}}}, "did you mean 'orders'"),
         ({"starting_offsets": {"orders": {"x": 1}}}, "orders/x"),
         ({"starting_offsets": {"orders": {"0": "1"}}}, "not '1'"),
         ({"starting_offsets": {"orders": {"0": -3}}}, "not -3"),
-        ({"settings": {"enable.auto.commit": "true"}}, "checkpoint and the ledger"),
-        ({"settings": {"auto.offset.reset": "latest"}}, "must fail, not jump"),
-        ({"settings": {"group.id": "g"}}, "never in a consumer group"),
-        ({"settings": {"isolation.level": "serializable"}}, "read_committed or read_uncommitted"),
-        ({"settings": {"sasl.jaas.config": "x"}}, "sasl.username"),
-        ({"settings": {"fetch.min.bytes": 1}}, "texts"),
+        ({"client_config": {"enable.auto.commit": "true"}}, "checkpoint and the ledger"),
+        ({"client_config": {"auto.offset.reset": "latest"}}, "must fail, not jump"),
+        ({"client_config": {"group.id": "g"}}, "never in a consumer group"),
+        ({"client_config": {"isolation.level": "serializable"}}, "read_committed or read_uncommitted"),
+        ({"client_config": {"sasl.jaas.config": "x"}}, "sasl.username"),
+        ({"client_config": {"fetch.min.bytes": 1}}, "texts"),
     ],
 )
 def test_wrong_settings_say_what_to_do(more: dict[str, Any], message: str) -> None:
@@ -127,7 +141,7 @@ def test_unknown_options_are_refused_with_the_nearest_name(option: str, message:
 
 def test_a_misspelt_librdkafka_setting_is_refused_with_the_nearest_name() -> None:
     with pytest.raises(ConfigError, match=r"security.protocl.*did you mean 'security.protocol'"):
-        source(settings={"security.protocl": "SSL"}).broker()
+        source(client_config={"security.protocl": "SSL"}).broker()
 
 
 def test_the_source_package_knows_nothing_of_spark() -> None:
@@ -143,7 +157,7 @@ def test_secrets_travel_as_options_whose_values_spark_leaves_out_of_its_plans() 
     secrets = {"ssl.key.pem": "a", "sasl.oauthbearer.config": "b", "sasl.password": "c", "ssl.keystore.password": "d"}
     registry = {"url": "http://r", "basic.auth.user.info": "u:e"}
     source = KafkaSource(
-        "t", bootstrap_servers="b:1", settings=secrets, format="avro", avro_schema=RECORD, schema_registry=registry
+        "t", bootstrap_servers="b:1", client_config=secrets, format="avro", avro_schema=RECORD, schema_registry=registry
     )
     options = source.options()
     for name, value in options.items():

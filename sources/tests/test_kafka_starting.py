@@ -22,7 +22,7 @@ SERVERS = "localhost:9092"
 
 
 def source(*topics: str, **more: Any) -> KafkaSource:
-    return KafkaSource(*topics, **{"bootstrap_servers": SERVERS, **more})
+    return KafkaSource(topics, **{"bootstrap_servers": SERVERS, **more})
 
 
 def test_the_narrower_start_counts_and_words_numbers_and_times_may_be_mixed() -> None:
@@ -71,8 +71,8 @@ def test_times_come_as_datetimes_texts_and_milliseconds() -> None:
         ((), {"topics_pattern": "a.*", "starting_offsets": {"b": "latest"}}, "not subscribed"),
         (("a",), {"starting_offsets": "2026-11-20"}, "has no zone"),
         (("a",), {"starting_offsets": {"a": {"0": "soonest"}}}, "not 'soonest'"),
-        (("a",), {"max_bytes_per_trigger": 0}, "maxBytesPerTrigger"),
-        (("a",), {"max_bytes_per_trigger": 1, "reader": "spark"}, "maxOffsetsPerTrigger"),
+        (("a",), {"max_bytes_per_trigger": 0}, "max_bytes_per_trigger is a whole number"),
+        (("a",), {"max_bytes_per_trigger": 1, "reader": "spark"}, "use max_offsets_per_trigger"),
         (("a",), {"commit_to_group": " "}, "consumer group"),
         (("a",), {"forget_topics": ["a"]}, "take it out of one"),
         (("a",), {"reader": "flink"}, "'onefold' or 'spark'"),

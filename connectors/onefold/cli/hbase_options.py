@@ -1,4 +1,4 @@
-"""An HBase sink on the command line: the options that `verify` and `doctor` share, and the sink that they describe."""
+"""The command line's options of an HBase sink, for `verify` and `doctor`, and the sink that they describe."""
 
 from __future__ import annotations
 
@@ -15,27 +15,26 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Columns",
-    "Delete",
-    "Deleted",
-    "Deletes",
-    "DenseIds",
+    "DeleteMode",
+    "DenseSequence",
     "Family",
     "Hash",
     "InfoPort",
     "KerberosService",
-    "LedgerTable",
+    "Ledger",
     "Merge",
-    "MessageId",
     "Protocol",
     "RowKeyColumns",
     "Salt",
+    "Sequence",
     "Servers",
+    "TombstoneColumn",
     "Transport",
     "hbase_sink",
 ]
 
 
-class _Deletes(StrEnum):
+class _DeleteMode(StrEnum):
     TOMBSTONE = "tombstone"
     REAL = "real"
 
@@ -56,59 +55,56 @@ Salt = Annotated[int | None, typer.Option(help="HBase: the salt in front of the 
 Hash = Annotated[int | None, typer.Option(help="HBase: the bytes of a hash in front of the row key.")]
 Columns = Annotated[str, typer.Option(help="HBase: the columns' cells: 'amount = f:amount, note = f:note string'.")]
 Family = Annotated[str | None, typer.Option(help="HBase: the family of all columns that --columns does not name.")]
-Deleted = Annotated[str | None, typer.Option(help="HBase: the cell that marks deleted rows, if it was named.")]
-Delete = Annotated[str | None, typer.Option(help="row_key: the boolean column that marks deletions.")]
-Deletes = Annotated[_Deletes | None, typer.Option(help="row_key: what a deletion leaves.")]
+TombstoneColumn = Annotated[
+    str | None, typer.Option(help="HBase: the column that marks deleted rows, if it was named.")
+]
+DeleteMode = Annotated[_DeleteMode | None, typer.Option(help="row_key: what a deletion leaves.")]
 Merge = Annotated[
     str | None,
     typer.Option(help="rolling, incremental: 'amount=sum, at=max', replace, or a function as package.module:name."),
 ]
-MessageId = Annotated[str | None, typer.Option(help="incremental: the column of the messages' ids.")]
-DenseIds = Annotated[bool, typer.Option("--dense-ids", help="incremental: each id is one more than the one before.")]
-LedgerTable = Annotated[str | None, typer.Option(help="The HBase sink's ledger_table.")]
+Sequence = Annotated[str | None, typer.Option(help="incremental: the column that grows within a row.")]
+DenseSequence = Annotated[
+    bool, typer.Option("--dense-sequence", help="incremental: each sequence is one more than the one before.")
+]
+Ledger = Annotated[str | None, typer.Option(help="The HBase sink's ledger, if it is not onefold_ledger.")]
 Transport = Annotated[_Transport | None, typer.Option(help="HBase: as the Thrift servers have it.")]
 Protocol = Annotated[_Protocol | None, typer.Option(help="HBase: as the Thrift servers have it.")]
 InfoPort = Annotated[int | None, typer.Option(help="HBase: of the Thrift servers' web pages.")]
 KerberosService = Annotated[str | None, typer.Option(help="HBase: the first part of the servers' principals.")]
 
 _OF_SERVERS = ("transport", "protocol", "kerberos_service", "info_port")
-_OF_ROW_KEYS = ("row_key", "salt", "hash")
 
 
 def hbase_sink(servers: str | None, table: str | None, **given: Any) -> HBaseSink | None:
-    """The sink; None where no servers were given. What was left out is as HBaseSink has it. Raises ConfigError.
+    """Makes the sink; None where no servers were given. HBaseSink's defaults hold for what is left out.
 
-    `given` has the options' names; those that HBaseSink does not call so begin with `hbase_`, as its servers do.
+    `given` has HBaseSink's names, with `hbase_` in front where another sink has that option too. Raises ConfigError.
     """
-    told = {name: _plain(value) for name, value in given.items() if not _is_left_out(value)}
+    options = {name: _plain(value) for name, value in given.items() if not _is_left_out(value)}
     if servers is None:
-        if table is not None or told:
+        if table is not None or options:
             raise ConfigError(
-                f"{_option(next(iter(told), 'hbase_table'))} goes with --hbase, the sink's Thrift2 servers"
+                f"{_option(next(iter(options), 'hbase_table'))} goes with --hbase, the sink's Thrift2 servers"
             )
         return None
-    if table is None or "row_key" not in told:
+    if table is None or "row_key" not in options:
         raise ConfigError("--hbase goes with the sink's table, and with --row-key, the columns of its row key")
     from onefold.clients.hbase import HBaseSettings
-    from onefold.clients.hbase.rows.mapping import RowKey
     from onefold.sinks import HBaseSink
 
-    of_servers = {name: told.pop(name) for name in _OF_SERVERS if name in told}
-    columns, *prefix = (told.pop(name, None) for name in _OF_ROW_KEYS)
-    if "merge" in told:
-        told["merge"] = _merge(told["merge"])
-    if "message_id" in told:
-        told["id"] = told.pop("message_id")
+    of_servers = {name: options.pop(name) for name in _OF_SERVERS if name in options}
+    if "merge" in options:
+        options["merge"] = _merge(options["merge"])
     return HBaseSink(
         HBaseSettings(servers, **of_servers),
         table,
-        row_key=RowKey.of(columns, *prefix),
-        **{name.removeprefix("hbase_"): value for name, value in told.items()},
+        **{name.removeprefix("hbase_"): value for name, value in options.items()},
     )
 
 
 def _is_left_out(value: Any) -> bool:
-    """A number never is, 0 neither: that is False to `==`."""
+    """A number is never left out, also not 0, which equals False."""
     return value is None or value is False or value in ("", [])
 
 
@@ -117,7 +113,7 @@ def _plain(value: Any) -> Any:
 
 
 def _merge(text: str) -> Any:
-    """As HBaseSink takes it."""
+    """The value of HBaseSink's `merge`."""
     if text == "replace":
         return text
     if "=" in text:

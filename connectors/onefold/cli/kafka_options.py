@@ -15,20 +15,20 @@ from onefold.core import ConfigError
 if TYPE_CHECKING:
     from onefold.sinks import KafkaSink
 
-__all__ = ["Id", "Into", "Mode", "Name", "Prefix", "ProgressTopic", "Servers", "Setting", "kafka_sink"]
+__all__ = ["Delivery", "Id", "Into", "Ledger", "Name", "Prefix", "Servers", "Setting", "kafka_sink"]
 
 
-class _Mode(StrEnum):
+class _Delivery(StrEnum):
     TRANSACTIONAL = "transactional"
     KEYED = "keyed"
 
 
 Into = Annotated[str | None, typer.Option(help="A Kafka sink's topic.")]
 Servers = Annotated[str | None, typer.Option(help="Its brokers, if they aren't the source's.")]
-Mode = Annotated[_Mode | None, typer.Option(help="The Kafka sink's mode, if it isn't transactional.")]
+Delivery = Annotated[_Delivery | None, typer.Option(help="The Kafka sink's delivery, if it isn't transactional.")]
 Name = Annotated[str | None, typer.Option(help="The Kafka sink's name, if it isn't the topic's.")]
 Id = Annotated[str, typer.Option(help="keyed: the columns that make the unique id.")]
-ProgressTopic = Annotated[str | None, typer.Option(help="The Kafka sink's progress_topic.")]
+Ledger = Annotated[str | None, typer.Option(help="The Kafka sink's ledger, if it was named.")]
 Prefix = Annotated[str | None, typer.Option(help="As the Kafka sink has it.")]
 Setting = Annotated[
     list[str] | None, typer.Option(help="name=value, ${VARIABLE} or @file: librdkafka's, of source and sink.")
@@ -55,4 +55,4 @@ def kafka_sink(into: str | None, servers: str | None, settings: Sequence[str] = 
     for name, value in told.items():
         told[name] = listed(value) if name in _COLUMNS else value.value if isinstance(value, StrEnum) else value
     own = {name.removeprefix("into_"): value for name, value in told.items()}
-    return KafkaSink(into, bootstrap_servers=servers, settings=settings_of(settings), **own)
+    return KafkaSink(into, bootstrap_servers=servers, client_config=settings_of(settings), **own)

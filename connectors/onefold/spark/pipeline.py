@@ -30,7 +30,7 @@ from onefold.spark.runtime.query import QuerySession
 
 if TYPE_CHECKING:
     from onefold.sources.kafka import KafkaSource
-    from onefold.sources.kafka.config.groups import GroupPositions
+    from onefold.sources.kafka.planning.group_positions import GroupPositions
     from onefold.sources.kafka.planning.subscription import Subscription
 
 __all__ = ["Pipeline"]
@@ -46,15 +46,15 @@ class Pipeline:
         query = pipeline.write(df.where("amount > 0"), checkpoint="/var/lib/orders", trigger={"availableNow": True})
         pipeline.await_termination(query)
 
-    `store` is the URL of the checkpoint store: by default the first sink's own database, else SQLite under
-    `.onefold/`. `patience_s` bounds how long one request waits for a server that is down. With `adopt_ledger` the next
-    start believes the destinations instead of the store (a lost or older store; the error that asks for it says so);
-    with `accept_damage` it takes that damaged epoch as it is, after you have mended the destination by hand.
-    `checkpoint` is only needed where there is no JVM to ask (Spark Connect). `on_outcome` is told of every batch.
-    `dead_letters` is the sink of source records that cannot be read, where the source has `on_error="dead_letter"`:
-    rows of `onefold.core.dead_letters.LETTER_COLUMNS`, in the same epoch as the others. `bad_records` counts them.
-    With `require_tls` whatever it connects to, except on this machine, is reached by TLS and verified, or refused.
-    A pipeline pickles, and opens what it needs when it is needed.
+    store         URL of the checkpoint store: by default the first sink's own database, else SQLite under `.onefold/`
+    patience_s    how long one request waits for a server that is down
+    checkpoint    the query's checkpoint directory, only needed where there is no JVM to ask (Spark Connect)
+    on_outcome    a function that is called with the outcome of every batch
+    dead_letters  the sink of source records that cannot be read, where the source has `on_error="dead_letter"`: rows of
+                  `onefold.core.dead_letters.LETTER_COLUMNS`, in the same epoch as the others. `bad_records` counts them
+    require_tls   refuse every connection that leaves this machine without verified TLS
+
+    A pipeline pickles, and opens its connections when they are needed.
     """
 
     def __init__(
@@ -64,8 +64,6 @@ class Pipeline:
         store: str | None = None,
         *,
         patience_s: float = PATIENCE_S,
-        adopt_ledger: bool = False,
-        accept_damage: int | None = None,
         checkpoint: str | None = None,
         on_outcome: Callable[[Outcome], None] | None = None,
         dead_letters: Sink | None = None,
@@ -81,8 +79,6 @@ class Pipeline:
         self.dead_letters = dead_letters
         self.bad_records = Tally()
         self.patience_s = patience_s
-        self.adopt_ledger = adopt_ledger
-        self.accept_damage = accept_damage
         self.error: OnefoldError | None = None
         self._store_url = store or next((url for sink in everyone if (url := sink.store_url())), None)
         self._requires_tls = require_tls
@@ -100,7 +96,8 @@ class Pipeline:
         return {**self.__dict__, "_live": None, "error": None}
 
     def read(self, spark: SparkSession, source: KafkaSource) -> DataFrame:
-        """The source as a streaming DataFrame. Takes over the pipeline: recovery runs, initial positions are frozen."""
+        """The source as a streaming DataFrame. This takes the pipeline over: recovery runs, and the initial positions
+        are frozen."""
         source = self.settled(source)
         added: list[str] = []
         if source.deduplicate is not None:
@@ -117,7 +114,7 @@ class Pipeline:
             self._reading = None
         return self._write(df, checkpoint, trigger)
 
-    def stream(
+    def write_direct(
         self,
         spark: SparkSession,
         source: KafkaSource,
@@ -125,10 +122,11 @@ class Pipeline:
         trigger: Mapping[str, Any] | None = None,
         transform: Transform | None = None,
     ) -> StreamingQuery:
-        """The direct path: Spark plans offset ranges, and the task that writes a range also reads and parses it.
+        """Start the query that writes the source to the sinks by the direct path: Spark plans offset ranges, and the
+        task that writes a range also reads and parses it.
 
-        The data never passes through the JVM, so only `transform` can change it: a deterministic function from one
-        Arrow record batch to any number of them, all of one schema.
+        The data bypasses the JVM, so only `transform` can change it: a deterministic function from one Arrow record
+        batch to any number of them, all of one schema.
         """
         source = self.settled(source)
         if source.reader == "spark":
@@ -218,11 +216,18 @@ class Pipeline:
         """What the checkpoint store knows of this pipeline now."""
         return self._session().facts()
 
-    def recover(self) -> Started:
-        """Finish or undo what earlier processes left, and fence them, without starting a query."""
+    def recover(self, *, adopt_ledger: bool = False, accept_damage: int | None = None) -> Started:
+        """Finish or undo what earlier processes left, and fence them, without starting a query.
+
+        The arguments are ways out that an error names; call with them once, then start the query as usual.
+
+        adopt_ledger   believe the destinations instead of the store, which was lost or is an older copy
+        accept_damage  take this damaged epoch for complete, after you have written its missing rows by hand
+        """
         session = self._session()
-        started = session.start(None)
-        session.drive(session.life.sweep())
+        started = session.start(None, adopt_ledger, accept_damage)
+        if not adopt_ledger and accept_damage is None:  # else the query's start sweeps, once its checkpoint agrees
+            session.drive(session.life.sweep())
         return started
 
     def close(self) -> None:
@@ -238,12 +243,12 @@ class Pipeline:
         check_source(source, self.dead_letters)
         if self._requires_tls:
             exposure.require_tls([("the source", source)])
-        if source.is_settled:
+        if source.has_schema:
             return source
         from onefold.sources.kafka import find_schema
 
         name = f"{source.format} schema of {','.join(sorted(source.topics)) or source.topics_pattern}"
-        return source.settled_as(self._session().settle(name[:100], lambda: find_schema(source)))
+        return source.with_schema(self._session().settle(name[:100], lambda: find_schema(source)))
 
     def _load(self, spark: SparkSession, source: KafkaSource, options: Mapping[str, str]) -> DataFrame:
         register(spark)
@@ -253,7 +258,7 @@ class Pipeline:
         refuse_query(facts, self.name)
         frozen_before = facts.frozen
         settled = frozen_before if frozen_before is not None else source.initial_positions()
-        setting = source.starting_offsets
+        setting = source.starting_text
         started = session.start(Initial(settled, setting == "ledger", setting))
         if frozen_before is not None and setting not in ("ledger", frozen_before.setting or setting):
             log.warning(
@@ -312,8 +317,6 @@ class Pipeline:
                 self.sinks,
                 CheckpointStore(url),
                 self.patience_s,
-                self.adopt_ledger,
-                self.accept_damage,
                 self.dead_letters,
                 self.bad_records,
             )

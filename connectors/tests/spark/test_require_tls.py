@@ -40,7 +40,7 @@ def test_a_sink_or_a_store_that_is_reached_otherwise_is_refused(
 
 def test_a_source_that_is_reached_otherwise_is_refused() -> None:
     pipeline = Pipeline("p", [SAFE], require_tls=True)
-    avro = {"format": "avro", "avro_schema": RECORD, "settings": TLS}
+    avro = {"format": "avro", "avro_schema": RECORD, "client_config": TLS}
     for source in (
         KafkaSource("t", bootstrap_servers="b:1"),
         KafkaSource("t", bootstrap_servers="b:1", schema_registry="http://r", **avro),
@@ -51,7 +51,7 @@ def test_a_source_that_is_reached_otherwise_is_refused() -> None:
 
 
 def test_what_is_named_as_the_way_out_is_taken() -> None:
-    kafka = KafkaSink("k", bootstrap_servers="b:1", settings=TLS)
+    kafka = KafkaSink("k", bootstrap_servers="b:1", client_config=TLS)
     hbase = HBaseSink("127.0.0.1:1", "h", row_key="k", family="f")
     maria = SqlSink("mariadb://u@db/d?ssl_ca=/etc/ca.pem", "m")
     Pipeline("p", [SAFE, kafka, hbase], require_tls=True)

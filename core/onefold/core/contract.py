@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import pyarrow as pa
 
+from onefold.core.checks import require
 from onefold.core.positions import Positions, Range
 
 if TYPE_CHECKING:
@@ -151,7 +152,8 @@ class Decided:
     record: EpochRecord
 
     def __post_init__(self) -> None:
-        assert self.record.state in (EpochState.DECIDED, EpochState.COMPLETE), self.record.state
+        state = self.record.state
+        require(state in (EpochState.DECIDED, EpochState.COMPLETE), f"an epoch that is {state.value} is not decided")
 
     def of(self, sink: str) -> tuple[Committable, ...]:
         """What the manifest names of one sink."""

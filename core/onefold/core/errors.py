@@ -12,7 +12,8 @@
         ├── CheckpointMismatch Spark's checkpoint, the store and the sinks tell different stories
         ├── DataLoss           records are gone, or were passed over, before they reached the destination
         ├── Damaged            an epoch was decided, and a part of it can no longer be committed
-        └── BadRecord          a source record cannot be read as its schema says
+        ├── BadRecord          a source record cannot be read as its schema says
+        └── InternalError      a rule of onefold's own was broken: a defect, in onefold or in a connector
 
 Every message says what happened, to which epoch, partition or transaction, and what to do.
 """
@@ -25,6 +26,7 @@ __all__ = [
     "DataLoss",
     "Fenced",
     "InDoubt",
+    "InternalError",
     "OnefoldError",
     "OutOfResources",
     "Retriable",
@@ -87,6 +89,10 @@ class Damaged(Terminal):
 
 class BadRecord(Terminal):
     exit_code = 65
+
+
+class InternalError(Terminal):
+    pass
 
 
 def exit_code(error: BaseException) -> int:

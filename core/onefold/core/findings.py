@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
+from onefold.core.checks import require
 from onefold.core.contract import Committable, Guarantee
 from onefold.core.invariants import AtomicEpoch
 
@@ -28,7 +29,7 @@ class Finding:
     breaks: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        assert self.level is Level.PROBLEM or not self.breaks, self
+        require(self.level is Level.PROBLEM or not self.breaks, f"only a problem breaks an invariant ({self.says})")
 
 
 @runtime_checkable

@@ -7,6 +7,8 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from onefold.core.errors import ConfigError, InternalError
+
 __all__ = ["Positions", "Range", "Relation"]
 
 Offset = int | str
@@ -43,8 +45,10 @@ class Positions:
 
     def __post_init__(self) -> None:
         names = [name for name, _ in self.items]
-        assert names == sorted(set(names)), f"positions must be sorted and unique: {names}"
-        assert not any(map(_is_mark, names)), f"marks are no positions: {names}"
+        if names != sorted(set(names)):
+            raise InternalError(f"positions must be sorted and unique: {names}")
+        if any(map(_is_mark, names)):
+            raise InternalError(f"marks are no positions: {names}")
 
     @classmethod
     def of(
@@ -80,8 +84,6 @@ class Positions:
             value = json.loads(text)
             for name, offset in _leaves(value, "" if _is_kafka(value) else f"#{number}"):
                 if name in flat:
-                    from onefold.core.errors import ConfigError
-
                     raise ConfigError(
                         f"two sources of this query read {name!r}, so its positions are ambiguous: "
                         "read the topic once and use the DataFrame twice"

@@ -21,6 +21,7 @@ from onefold.clients.hbase.rows.rows import Rows, rows_of
 from onefold.clients.hbase.settings import HBaseSettings
 from onefold.clients.hbase.tables import checked_name
 from onefold.clients.hbase.wire import Columns
+from onefold.core.checks import require
 from onefold.core.errors import BadRecord, InDoubt, OnefoldError, Retriable
 
 __all__ = ["HBaseTable"]
@@ -57,7 +58,7 @@ class HBaseTable:
         nothing, so each request whose answer was lost is repeated. Rows without any cell are left out.
 
         No key twice: at one timestamp, which of two cells is seen is decided by the request that lands last."""
-        assert timestamp_ms >= 0, "HBase takes no times before 1970"
+        require(timestamp_ms >= 0, "HBase takes no times before 1970")
         keys, cells = _with_cells(keys, cells)
         self._check(keys)
 
@@ -69,8 +70,8 @@ class HBaseTable:
     def delete(self, keys: pa.BinaryArray, columns: Columns, timestamp_ms: int) -> None:
         """Delete all versions of these columns up to the timestamp: until a major compaction this also hides what is
         put there later at an older or the same timestamp."""
-        assert columns, "HBase would delete the whole row, whatever its timestamps"
-        assert timestamp_ms >= 0, "HBase takes no times before 1970"
+        require(columns, "HBase would delete the whole row, whatever its timestamps")
+        require(timestamp_ms >= 0, "HBase takes no times before 1970")
         self._check(keys)
 
         def rows(start: int, stop: int) -> pa.BinaryArray:
@@ -84,7 +85,7 @@ class HBaseTable:
 
     def read(self, keys: pa.BinaryArray, columns: Columns) -> Rows:
         """As `get`, with the cells' timestamps."""
-        assert columns, "HBase would read them all"
+        require(columns, "HBase would read them all")
         self._check(keys)
         parts: list[Rows] = []
         at = 0
@@ -135,7 +136,7 @@ class HBaseTable:
     ) -> Iterator[Rows]:
         """Rows from `start` to before `stop` (b"": to the end) that have any of the columns, in batches. `time_range`
         is of the cells' timestamps, from the first to before the second. Nothing is open between two batches."""
-        assert columns, "HBase would read them all"
+        require(columns, "HBase would read them all")
         wanted = [thrift.TColumn(family, qualifier) for family, qualifier in columns]
         while True:
             rows = self._rows_at_once

@@ -15,24 +15,21 @@ from kafka.protocol.metadata import (
     MetadataResponse,
 )
 
+from onefold.clients.kafka.errors import DENIED, NOT_READY
 from onefold.clients.kafka.librdkafka import Settings
 from onefold.clients.kafka.security import Security
 from onefold.clients.kafka.wire import Connection, Unanswered
 from onefold.core.errors import ConfigError, OnefoldError, Retriable
 
-__all__ = ["DENIED", "MOVED", "Cluster", "Unsettled", "cluster"]
+__all__ = ["Cluster", "NotReady", "cluster"]
 
-MOVED = frozenset({14, 15, 16})  # the coordinator is loading, not there, or another broker by now
-# No such topic, no leader, another leader, out of time, no replica, no offset: for now.
-_UNSETTLED = MOVED | {3, 5, 6, 7, 9, 78}
-DENIED = frozenset({29, 30, 31, 53, 58})  # topic, group, cluster, transactional id; SASL
 T = TypeVar("T")
 _LOOK_AGAIN_S = 0.1
 _TRANSACTION = 1  # FindCoordinator's key_type
 
 
-class Unsettled(Retriable):
-    """A broker is up, and does not know yet what it has to do with what it was asked."""
+class NotReady(Retriable):
+    """A broker is up, and cannot answer yet: it does not know who leads or coordinates what it was asked about."""
 
 
 class Cluster:
@@ -88,13 +85,13 @@ class Cluster:
                 self._refresh((topic,))
             return self._leaders[topic]
 
-    def settled(self, ask: Callable[[], T]) -> T:
+    def when_ready(self, ask: Callable[[], T]) -> T:
         """The answer, once the brokers know who coordinates and leads what: after one starts, that takes a moment."""
         until_s = time.monotonic() + self.timeout_s
         while True:
             try:
                 return ask()
-            except Unsettled:
+            except NotReady:
                 if time.monotonic() > until_s:
                     raise
                 self._coordinators.clear()
@@ -116,7 +113,7 @@ class Cluster:
         with self._lock:
             try:
                 if broker not in self._brokers:
-                    raise Unsettled(f"broker {broker} of Kafka at {self.bootstrap_servers} is gone")
+                    raise NotReady(f"broker {broker} of Kafka at {self.bootstrap_servers} is gone")
                 address = self._brokers[broker]
                 answers: list[Any] = self._retold(
                     lambda: self._connection(address).ask_all(requests, response, version)
@@ -134,11 +131,11 @@ class Cluster:
         if code in DENIED:
             raise ConfigError(
                 f"Kafka at {self.bootstrap_servers} denies us {what} (error {code}). The sink needs WRITE and DESCRIBE "
-                "on its transactional ids, by prefix, READ, WRITE and DESCRIBE on the progress topic, and WRITE and "
+                "on its transactional ids, by prefix, READ, WRITE and DESCRIBE on the ledger topic, and WRITE and "
                 "DESCRIBE on the topic"
             )
-        if code in _UNSETTLED:
-            raise Unsettled(f"{what}: Kafka at {self.bootstrap_servers} is not ready for it (error {code})")
+        if code in NOT_READY:
+            raise NotReady(f"{what}: Kafka at {self.bootstrap_servers} is not ready for it (error {code})")
         raise Retriable(f"{what}: Kafka at {self.bootstrap_servers} answered with error {code}")
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""What librdkafka's errors mean for whoever asked. This is the one place that knows its codes."""
+"""What the errors of Kafka and of librdkafka mean, by their codes. This is the one place that knows these."""
 
 from __future__ import annotations
 
@@ -9,13 +9,26 @@ from confluent_kafka import KafkaError, KafkaException
 
 from onefold.core.errors import BadRecord, ConfigError, OnefoldError, Retriable
 
-__all__ = ["asked", "first_failure", "is_fenced", "of", "translate"]
+__all__ = [
+    "DENIED",
+    "MOVED",
+    "NOT_READY",
+    "NOT_SHOWN",
+    "NO_TOPIC",
+    "asked",
+    "first_failure",
+    "is_fenced",
+    "of",
+    "translate",
+    "unreachable",
+]
 
 T = TypeVar("T")
 
-_DENIED = frozenset(
+DENIED = frozenset(
     {
         KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.GROUP_AUTHORIZATION_FAILED,
         KafkaError.CLUSTER_AUTHORIZATION_FAILED,
         KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
         KafkaError.SASL_AUTHENTICATION_FAILED,
@@ -23,6 +36,27 @@ _DENIED = frozenset(
         KafkaError._SSL,
     }
 )
+# What a broker answers to a question for settings, where we may not see them.
+NOT_SHOWN = frozenset({KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED})
+NO_TOPIC = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC})
+# The coordinator is loading, not there, or another broker by now.
+MOVED = frozenset(
+    {
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.NOT_COORDINATOR,
+    }
+)
+# No such topic, no leader, another leader, out of time, no replica, no offset: for now.
+NOT_READY = MOVED | {
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.REQUEST_TIMED_OUT,
+    KafkaError.REPLICA_NOT_AVAILABLE,
+    KafkaError.OFFSET_NOT_AVAILABLE,
+}
+
 _FENCED = frozenset({KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH})
 _BAD_RECORD = frozenset(
     {
@@ -33,16 +67,16 @@ _BAD_RECORD = frozenset(
         KafkaError._UNKNOWN_PARTITION,
     }
 )
-_NO_TOPIC = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError.TOPIC_EXCEPTION})
 
 
 def translate(error: KafkaError, doing: str) -> OnefoldError:
     """`doing` says what was tried, for people."""
+    error = _before_the_gap(error)
     code, said = error.code(), f"{doing}: {error.str()}"
-    if code in _DENIED:
+    if code in DENIED:
         return ConfigError(
             f"{said}. Check the security settings and ACLs: WRITE and DESCRIBE on the transactional ids (by prefix), "
-            "on the topic and on the progress topic, READ on the progress topic too"
+            "on the topic and on the ledger topic, READ on the ledger topic too"
         )
     if code == KafkaError.INVALID_TRANSACTION_TIMEOUT:
         return ConfigError(
@@ -54,7 +88,7 @@ def translate(error: KafkaError, doing: str) -> OnefoldError:
             f"{said}. Kafka refuses a record: too large for message.max.bytes of client, topic or broker, for a "
             "partition that is not there, or without the key that a compacted topic wants. Mend or filter such rows"
         )
-    if code in _NO_TOPIC:
+    if code in NO_TOPIC or code == KafkaError.TOPIC_EXCEPTION:
         return Retriable(f"{said}. It was there when the sink was opened: start the pipeline again")
     if code in _FENCED:
         return Retriable(f"{said}. Its transaction was ended by somebody else, a sweep or the broker's timeout")
@@ -82,6 +116,14 @@ def is_fenced(error: BaseException) -> bool:
     return cause is not None and cause.code() in _FENCED
 
 
+def _before_the_gap(error: KafkaError) -> KafkaError:
+    """Where librdkafka stopped so as to leave no gap, the text alone says at which error it stopped."""
+    if error.code() != KafkaError._GAPLESS_GUARANTEE:
+        return error
+    known = (KafkaError(code) for code in sorted(_BAD_RECORD | NOT_SHOWN))
+    return next((reason for reason in known if reason.str() in error.str()), error)
+
+
 def _cause(error: BaseException) -> KafkaError | None:
     found = error if isinstance(error, KafkaException) else error.__cause__
     return found.args[0] if isinstance(found, KafkaException) else None
@@ -92,3 +134,20 @@ def first_failure(failures: Sequence[KafkaError], doing: str) -> OnefoldError:
     telling = [error for error in failures if error.code() != KafkaError._PURGE_QUEUE]
     more = f" ({len(failures)} records)" if len(failures) > 1 else ""
     return translate((telling or list(failures))[0], f"{doing}{more}")
+
+
+def unreachable(
+    what: str, bootstrap_servers: str, timeout_s: float, said: Sequence[KafkaError], acls: str
+) -> OnefoldError:
+    """The error for brokers that gave no answer, from what the client `said` of its connections."""
+    for error in said:
+        if error.code() in DENIED:
+            return ConfigError(
+                f"Kafka at {bootstrap_servers} refused us while {what}: {error.str()}. Check security.protocol, the "
+                f"sasl.* and ssl.* settings, and the ACLs ({acls})"
+            )
+    why = "; ".join(dict.fromkeys(error.str() for error in said)) or "no answer"
+    return Retriable(
+        f"Kafka at {bootstrap_servers} did not answer within {timeout_s:g} s while {what} ({why}). Is the broker up, "
+        "is bootstrap_servers right, and are its advertised.listeners reachable from this machine?"
+    )

@@ -1,16 +1,22 @@
-"""What all who hand settings to librdkafka need to know of them: Kafka's sources and its sinks. Imports no Kafka."""
+"""librdkafka's settings: which of them a user may give, which are ours, and the clients that are made of them."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection, Mapping, Sequence
-from typing import Protocol
+import logging
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
-from onefold.core.errors import ConfigError, OnefoldError, Retriable
+from confluent_kafka import KafkaError, KafkaException
 
-__all__ = ["JAVAS_OWN", "SECURITY", "Settings", "check", "near", "refused_by_client", "unreachable"]
+from onefold.clients.kafka import errors
+from onefold.core.errors import ConfigError, OnefoldError
+
+__all__ = ["JAVAS_OWN", "SECURITY", "ClientRole", "Settings", "near"]
 
 Settings = Mapping[str, str]
+Client = TypeVar("Client")
 
 JAVAS_OWN = {
     "sasl.jaas.config": "it is a setting of the Java client: use sasl.mechanism, sasl.username and sasl.password",
@@ -56,54 +62,66 @@ SECURITY = (
     "reconnect.backoff.max.ms",
 )
 
-_SSL, _AUTHENTICATION = -181, -169  # librdkafka's own codes are below 0
-REFUSALS = frozenset({_AUTHENTICATION, _SSL, 29, 31, 53, 58})  # topic, cluster, transactional id; SASL
 
+@dataclass(frozen=True)
+class ClientRole:
+    """What all clients of sources, or all of sinks, are made with.
 
-class Said(Protocol):
-    """A KafkaError, as confluent-kafka hands it out."""
+    `tuned` are our defaults, `fixed` no user can change, and `refused` no user may give, for the reason that it says.
+    `own` are the settings of this kind of client that people set, `acls` the rights that it needs.
+    """
 
-    def code(self) -> int: ...
+    logger: logging.Logger
+    tuned: Mapping[str, str]
+    fixed: Mapping[str, str | bool]
+    refused: Mapping[str, str]
+    own: frozenset[str]
+    acls: str
 
-    def str(self) -> str: ...
+    def check(self, settings: Settings) -> None:
+        """Raise ConfigError, with the reason, for what would break the guarantee, and for what is no text.
 
+        Asks no server. It quotes no value: any may be a password.
+        """
+        for name, value in settings.items():
+            if not isinstance(name, str) or not isinstance(value, str):
+                raise ConfigError(
+                    f"Kafka settings are texts, and the value of {name!r} is a {type(value).__name__}: write it as str,"
+                    " in quotes"
+                )
+            if reason := self.refused.get(name, JAVAS_OWN.get(name)):
+                raise ConfigError(f"the Kafka setting {name!r} cannot be given: {reason}")
 
-def check(settings: Settings, refused: Mapping[str, str]) -> None:
-    """Raise ConfigError, with the reason, for a setting in `refused`, and for what is no text. It quotes no value: any
-    may be a password."""
-    for name, value in settings.items():
-        if not isinstance(name, str) or not isinstance(value, str):
-            raise ConfigError(
-                f"Kafka settings are texts, and the value of {name!r} is a {type(value).__name__}: write it as str, in"
-                " quotes"
-            )
-        if name in refused:
-            raise ConfigError(f"the Kafka setting {name!r} cannot be given: {refused[name]}")
+    def config(self, bootstrap_servers: str, settings: Settings, special: Settings | None = None) -> dict[str, Any]:
+        """`special` are the settings of one client, such as its transactional id."""
+        return {**self.tuned, **settings, **self.fixed, **(special or {}), "bootstrap.servers": bootstrap_servers}
+
+    def admin_config(self, bootstrap_servers: str, settings: Settings) -> dict[str, Any]:
+        """Without the settings that an admin client would warn about, as none of its own. Level 3 is errors."""
+        known = {name: value for name, value in settings.items() if name not in self.own}
+        return {"log_level": "3", **known, "bootstrap.servers": bootstrap_servers}
+
+    def open(self, kind: Callable[[dict[str, Any]], Client], config: Mapping[str, Any]) -> Client:
+        """A client, which logs where the others do. Raises ConfigError for a name or value that librdkafka refuses."""
+        try:
+            return kind({**config, "logger": self.logger})
+        except KafkaException as error:
+            raise self.refusal(error.args[0].str()) from error
+
+    def refusal(self, said: str) -> ConfigError:
+        """The error for settings that librdkafka refuses, in its words."""
+        name = said.split('"')[1] if said.count('"') >= 2 else ""
+        hint = near(name, [*SECURITY, *self.own]) or "; the names are librdkafka's (its CONFIGURATION.md)"
+        return ConfigError(f"Kafka client settings: {said}{hint}")
+
+    def unreachable(
+        self, what: str, bootstrap_servers: str, timeout_s: float, said: Sequence[KafkaError]
+    ) -> OnefoldError:
+        """The error for brokers that gave no answer, from what the client `said` of its connections."""
+        return errors.unreachable(what, bootstrap_servers, timeout_s, said, self.acls)
 
 
 def near(name: str, known: Collection[str]) -> str:
     """`; did you mean ...?`, or nothing."""
     close = difflib.get_close_matches(name, list(known), 1) if name and name not in known else []
     return f"; did you mean {close[0]!r}?" if close else ""
-
-
-def refused_by_client(said: str, known: Sequence[str]) -> ConfigError:
-    """A client could not be made from these settings: a name or a value that librdkafka doesn't know."""
-    name = said.split('"')[1] if said.count('"') >= 2 else ""
-    hint = near(name, known) or "; the names are librdkafka's (its CONFIGURATION.md)"
-    return ConfigError(f"Kafka client settings: {said}{hint}")
-
-
-def unreachable(what: str, bootstrap_servers: str, timeout_s: float, errors: Sequence[Said], acls: str) -> OnefoldError:
-    """What to raise when a broker gave no answer: the last thing that the client said of its connections counts."""
-    for error in errors:
-        if error.code() in REFUSALS:
-            return ConfigError(
-                f"Kafka at {bootstrap_servers} refused us while {what}: {error.str()}. Check security.protocol, the "
-                f"sasl.* and ssl.* settings, and the ACLs ({acls})"
-            )
-    said = "; ".join(dict.fromkeys(error.str() for error in errors)) or "no answer"
-    return Retriable(
-        f"Kafka at {bootstrap_servers} did not answer within {timeout_s:g} s while {what} ({said}). Is the broker up, "
-        "is bootstrap_servers right, and are its advertised.listeners reachable from this machine?"
-    )

@@ -1,22 +1,15 @@
-"""librdkafka's settings for the sink: which of them a user may give, and what the sink itself sets."""
+"""The clients of a Kafka sink: idempotent producers, transactional or not, and its admin clients."""
 
 from __future__ import annotations
 
 import logging
-from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException
+from onefold.clients.kafka.librdkafka import ClientRole
 
-from onefold.clients.kafka import librdkafka
-from onefold.clients.kafka.librdkafka import Settings
-from onefold.core.errors import ConfigError, OnefoldError
-
-__all__ = ["LOGGER", "admin_config", "check", "producer_config", "refused_by_client", "unreachable"]
-
-LOGGER = logging.getLogger("onefold.sinks.kafka")
-LOGGER.addHandler(logging.NullHandler())  # what librdkafka says of a fence is raised as well
+__all__ = ["PRODUCER"]
 
 _TUNED = {
+    "log_level": "3",  # errors
     "partitioner": "murmur2_random",  # Java's default: a key goes where other producers send it
     "linger.ms": "20",
     "queue.buffering.max.messages": "500000",
@@ -52,48 +45,29 @@ _REFUSED = {
     "value.serializer": "rows become records by format=, key= and headers=",
     "partitioner.class": "it is a setting of the Java client: use partitioner (murmur2_random is Java's default)",
     "buffer.memory": "it is a setting of the Java client: use queue.buffering.max.kbytes",
-    **librdkafka.JAVAS_OWN,
 }
 
-# What people set, for the nearest match of a misspelt name.
-_COMMON = (
-    *librdkafka.SECURITY,
-    "batch.num.messages",
-    "batch.size",
-    "compression.codec",
-    "compression.level",
-    "compression.type",
-    "linger.ms",
-    "message.max.bytes",
-    "partitioner",
-    "queue.buffering.max.kbytes",
-    "queue.buffering.max.messages",
-    "queue.buffering.max.ms",
-    "sticky.partitioning.linger.ms",
+PRODUCER = ClientRole(
+    logger=logging.getLogger("onefold.sinks.kafka"),
+    tuned=_TUNED,
+    fixed=_FIXED,
+    refused=_REFUSED,
+    own=frozenset(
+        {
+            "batch.num.messages",
+            "batch.size",
+            "compression.codec",
+            "compression.level",
+            "compression.type",
+            "linger.ms",
+            "message.max.bytes",
+            "partitioner",
+            "queue.buffering.max.kbytes",
+            "queue.buffering.max.messages",
+            "queue.buffering.max.ms",
+            "sticky.partitioning.linger.ms",
+        }
+    ),
+    acls="WRITE and DESCRIBE on both topics and on the transactional ids",
 )
-_PRODUCERS_OWN = frozenset(_COMMON) - frozenset(librdkafka.SECURITY)
-
-
-def check(settings: Settings) -> None:
-    """Refuse, with the reason, what would break the guarantee. Asks no server."""
-    librdkafka.check(settings, _REFUSED)
-
-
-def producer_config(bootstrap_servers: str, settings: Settings, own: Settings) -> dict[str, Any]:
-    """`own` are the settings of one producer, such as its transactional id."""
-    return {**_TUNED, "log_level": "3", **settings, **_FIXED, **own, "bootstrap.servers": bootstrap_servers}
-
-
-def admin_config(bootstrap_servers: str, settings: Settings) -> dict[str, Any]:
-    own = {name: value for name, value in settings.items() if name not in _PRODUCERS_OWN}
-    return {"log_level": "3", **own, "bootstrap.servers": bootstrap_servers}
-
-
-def refused_by_client(error: KafkaException) -> ConfigError:
-    """A client could not be made from these settings: a name or a value that librdkafka doesn't know."""
-    return librdkafka.refused_by_client(error.args[0].str(), _COMMON)
-
-
-def unreachable(what: str, bootstrap_servers: str, timeout_s: float, errors: list[KafkaError]) -> OnefoldError:
-    acls = "WRITE and DESCRIBE on both topics and on the transactional ids"
-    return librdkafka.unreachable(what, bootstrap_servers, timeout_s, errors, acls)
+PRODUCER.logger.addHandler(logging.NullHandler())  # what librdkafka says of a fence is raised as well

@@ -89,8 +89,9 @@ class Connection:
         for request in {type(request) for request in requests} if self._versions else ():
             if not self.has(request, version):
                 raise ConfigError(
-                    f"the Kafka broker at {self.address} is too old: it has no {request.__name__} of version "
-                    f"{version}. The sink needs brokers from 2.7 on for mode='keyed', from 4.0 on for 'transactional'"
+                    f"the Kafka broker at {self.address} is too old: it has no {request.__name__} of "
+                    f"version {version}. The sink needs brokers from 2.7 on for delivery='keyed', from 4.0 on for "
+                    "delivery='transactional'"
                 )
         answers: list[Any] = []
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from psycopg import sql
 
+from onefold.core.checks import require
 from onefold.core.errors import ConfigError
 
 __all__ = ["NAME_BYTES_MAX", "identifier", "literal"]
@@ -24,5 +25,5 @@ def identifier(name: str) -> str:
 
 def literal(text: str) -> str:
     """`text` as an SQL string."""
-    assert "\0" not in text
+    require("\0" not in text, "a NUL in text that is quoted for SQL")
     return sql.Literal(text).as_string()

@@ -64,7 +64,7 @@ def _unfinished(facts: StoreFacts) -> Iterator[Finding]:
             yield Finding(
                 Level.PROBLEM,
                 f"epoch {record.epoch} is damaged: it was decided, and a part of it can no longer be committed. Mend "
-                f"what its error names, then start with accept_damage={record.epoch}",
+                f"what its error names, then call pipeline.recover(accept_damage={record.epoch})",
                 (NoLoss.name, ResolveOnce.name),
             )
         else:

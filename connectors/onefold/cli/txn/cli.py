@@ -29,7 +29,7 @@ def list_(
     into: kafka_is.Into = None,
     into_servers: Annotated[str | None, typer.Option(help="Its brokers.")] = None,
     into_name: kafka_is.Name = None,
-    progress_topic: kafka_is.ProgressTopic = None,
+    into_ledger: kafka_is.Ledger = None,
     transactional_id_prefix: kafka_is.Prefix = None,
     setting: kafka_is.Setting = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
@@ -41,7 +41,7 @@ def list_(
         into_servers,
         setting or [],
         into_name=into_name,
-        progress_topic=progress_topic,
+        into_ledger=into_ledger,
         transactional_id_prefix=transactional_id_prefix,
     )
     if (sink is None) == (postgres is None):

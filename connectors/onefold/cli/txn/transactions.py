@@ -185,7 +185,10 @@ def _because(transaction: Prepared, fate: Fate, facts: StoreFacts, sessions: int
         case Fate.ROLL_BACK:
             return f"epoch {gid.epoch} is over, and its manifest doesn't name it"
         case Fate.LEAVE if gid.epoch in damaged:
-            return f"epoch {gid.epoch} is damaged: mend what its error names, then start with accept_damage={gid.epoch}"
+            return (
+                f"epoch {gid.epoch} is damaged: mend what its error names, then call"
+                f" pipeline.recover(accept_damage={gid.epoch})"
+            )
         case Fate.LEAVE:
             return (
                 f"epoch {gid.epoch} runs in generation {gid.generation}, the newest (sessions connected: {sessions}):"

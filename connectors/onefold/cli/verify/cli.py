@@ -51,14 +51,14 @@ def verify(
     key: Annotated[str, typer.Option(help="The columns that name a row, separated by commas.")] = "",
     into: kafka_is.Into = None,
     into_servers: kafka_is.Servers = None,
-    into_mode: kafka_is.Mode = None,
+    into_delivery: kafka_is.Delivery = None,
     into_name: kafka_is.Name = None,
     into_format: Annotated[str | None, typer.Option(help="The Kafka sink's format, if it isn't json.")] = None,
     into_key: Annotated[str, typer.Option(help="The Kafka sink's key.")] = "",
     into_headers: Annotated[str, typer.Option(help="The Kafka sink's headers.")] = "",
     id: kafka_is.Id = "",
     id_header: Annotated[str | None, typer.Option(help="keyed: the header that carries the id.")] = None,
-    progress_topic: kafka_is.ProgressTopic = None,
+    into_ledger: kafka_is.Ledger = None,
     transactional_id_prefix: kafka_is.Prefix = None,
     setting: kafka_is.Setting = None,
     hbase: hbase_is.Servers = None,
@@ -80,14 +80,15 @@ def verify(
     order: Annotated[
         str, typer.Option(help="upsert, row_key, rolling: the columns that say which version is newer.")
     ] = "",
-    delete_when_true: Annotated[str | None, typer.Option(help="upsert: the column that marks deletions.")] = None,
+    delete_when_true: Annotated[
+        str | None, typer.Option(help="upsert, row_key: the column that marks deletions.")
+    ] = None,
     delete_when_null: Annotated[str | None, typer.Option(help="upsert: the column that deletions lack.")] = None,
-    delete: hbase_is.Delete = None,
-    deletes: hbase_is.Deletes = None,
-    deleted: hbase_is.Deleted = None,
+    delete_mode: hbase_is.DeleteMode = None,
+    tombstone_column: hbase_is.TombstoneColumn = None,
     merge: hbase_is.Merge = None,
-    message_id: hbase_is.MessageId = None,
-    dense_ids: hbase_is.DenseIds = False,
+    sequence: hbase_is.Sequence = None,
+    dense_sequence: hbase_is.DenseSequence = False,
     on_error: Annotated[OnError, typer.Option(help="dead_letter: rows may be dead letters.")] = OnError.FAIL,
     rejects_table: Annotated[str | None, typer.Option(help="The sink's rejects_table, if it was named.")] = None,
     source_position: Annotated[str, typer.Option(help="The sink's source_position, separated by commas.")] = "",
@@ -97,7 +98,7 @@ def verify(
         str | None, typer.Option(help="The pipeline's table of dead letters of its source, in --postgres.")
     ] = None,
     ledger: Annotated[str, typer.Option(help="The schema of the Postgres sink's ledger.")] = "onefold_sinks",
-    ledger_table: hbase_is.LedgerTable = None,
+    hbase_ledger: hbase_is.Ledger = None,
     transport: hbase_is.Transport = None,
     protocol: hbase_is.Protocol = None,
     kerberos_service: hbase_is.KerberosService = None,
@@ -108,25 +109,25 @@ def verify(
     from onefold.sources import KafkaSource
 
     of_postgres = {
-        "delete_when_true": delete_when_true,
         "delete_when_null": delete_when_null,
         "on_error": on_error.value,
         "rejects_table": rejects_table,
         "source_position": listed(source_position),
     }
-    shared = {"order": listed(order)} if order else {}
+    versions = {"order": listed(order), "delete_when_true": delete_when_true}
+    shared = {name: value for name, value in versions.items() if value}
     of_kafka = kafka_is.kafka_sink(
         into,
         into_servers or bootstrap_servers,
         setting or [],
-        into_mode=into_mode,
+        into_delivery=into_delivery,
         into_name=into_name,
         into_format=into_format,
         into_key=into_key,
         into_headers=into_headers,
         id=id,
         id_header=id_header,
-        progress_topic=progress_topic,
+        into_ledger=into_ledger,
         transactional_id_prefix=transactional_id_prefix,
     )
     if of_kafka is not None:
@@ -141,13 +142,12 @@ def verify(
         hash=hash,
         columns=columns,
         family=family,
-        deleted=deleted,
-        delete=delete,
-        deletes=deletes,
+        tombstone_column=tombstone_column,
+        delete_mode=delete_mode,
         merge=merge,
-        message_id=message_id,
-        dense_ids=dense_ids,
-        ledger_table=ledger_table,
+        sequence=sequence,
+        dense_sequence=dense_sequence,
+        hbase_ledger=hbase_ledger,
         transport=transport,
         protocol=protocol,
         kerberos_service=kerberos_service,
@@ -158,12 +158,12 @@ def verify(
     result = run_verification(
         pipeline=pipeline,
         source=KafkaSource(
-            *listed(topic),
+            listed(topic),
             bootstrap_servers=bootstrap_servers,
             format="json",
             schema=schema,
-            positions=positions,
-            settings=settings_of(setting or []),
+            columns="position" if positions else (),
+            client_config=settings_of(setting or []),
             on_error="dead_letter" if letters is not None else "skip" if skips_bad_records else "fail",
         ),
         sink=of_kafka or of_hbase or _postgres(postgres, table, mode, listed(key), ledger, sink, of_postgres | shared),

@@ -42,10 +42,8 @@ def read_hbase(
 
 
 class OnefoldHBaseDataSource(DataSource):
-    """Options: `servers`, `table`, `rowKey`, `salt`, `hash`, `columns`, `family`, `deleted`, `deletedAs`, `fromMs`,
-    `untilMs`, as in `HBaseSource`; `transport`, `protocol`, `timeoutS`, `patienceS`, `connections`, `frameBytesMax`,
-    `kerberosService`, as in `HBaseSettings`. Columns: all that `columns` declares with encodings, or what
-    `.schema(...)` says.
+    """Options: the fields of `HBaseSource` and of `HBaseSettings`, in Spark's style (`rowKey`, `tombstoneColumn`,
+    `timeoutS`, ...). Columns: all that `columns` declares with encodings, or what `.schema(...)` says.
     """
 
     @classmethod

@@ -83,7 +83,7 @@ def _options(source: KafkaSource, known: Positions, start: Positions) -> dict[st
         options["subscribePattern"] = source.topics_pattern
     if source.max_offsets_per_trigger is not None:
         options["maxOffsetsPerTrigger"] = str(source.max_offsets_per_trigger)
-    return options | {f"kafka.{name}": value for name, value in java_settings(source.settings).items()}
+    return options | {f"kafka.{name}": value for name, value in java_settings(source.client_config).items()}
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,8 @@ from pyspark.sql.types import StructType
 
 from onefold.core.errors import ConfigError
 from onefold.sources.kafka import KafkaSource, OffsetRange, Planner, check_schema, find_schema, ranges, read, record_ddl
-from onefold.sources.kafka.config.groups import GroupPositions
 from onefold.sources.kafka.planning import starting
+from onefold.sources.kafka.planning.group_positions import GroupPositions
 from onefold.sources.kafka.planning.offset_snapshot import Nested, OffsetSnapshot, Partition, began, of_stream
 from onefold.spark.runtime.direct import RANGES_DDL
 from onefold.spark.runtime.workers import is_guarded, settle
@@ -61,11 +61,11 @@ class OnefoldKafkaDataSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         if "endingOffsets" in self.options:
             raise ConfigError("endingOffsets is for batch reads; a stream ends with trigger(availableNow=True)")
-        if not KafkaSource.from_options(self.options).is_settled:
+        if not KafkaSource.from_options(self.options).has_schema:
             source = self._source()
             raise ConfigError(
-                "a stream's schema must not depend on when it starts. pipeline.read and pipeline.stream keep what was"
-                " found first; here, give it yourself: "
+                "a stream's schema must not depend on when it starts. pipeline.read and pipeline.write_direct keep the"
+                " one that was found first; here, give it yourself: "
                 + (f"avroSchema={source.avro_schema}" if source.format == "avro" else f"schema={source.schema!r}")
             )
         return _StreamReader(self._source(), self._arrow(schema), self.options, direct=self._direct())
@@ -74,7 +74,7 @@ class OnefoldKafkaDataSource(DataSource):
         """As the options say; what they leave to the servers is asked for, once for this object."""
         if self._settled is None:
             source = KafkaSource.from_options(self.options)
-            self._settled = source if source.is_settled else source.settled_as(find_schema(source))
+            self._settled = source if source.has_schema else source.with_schema(find_schema(source))
         return self._settled
 
     def _direct(self) -> bool:
@@ -110,7 +110,7 @@ class _Planned:
         self._schema = schema
         is_frozen = options.get("frozen", "").lower() == "true"
         self.planner = Planner(
-            source, OffsetSnapshot.from_nested(json.loads(source.starting_offsets)) if is_frozen else None
+            source, OffsetSnapshot.from_nested(json.loads(source.starting_text)) if is_frozen else None
         )
         until = options.get("until")
         self._first_end = None if until is None else OffsetSnapshot.from_nested(json.loads(until))
@@ -204,7 +204,7 @@ class _BatchReader(_Planned, DataSourceReader):
     def __init__(self, source: KafkaSource, schema: pa.Schema, options: Mapping[str, str], *, direct: bool) -> None:
         super().__init__(source, schema, options, direct=direct)
         self._ending = options.get("endingOffsets", "latest")
-        if source.starting_offsets == "latest":
+        if source.starting_text == "latest":
             raise ConfigError("startingOffsets=latest is for streams: a batch from there on would be empty")
         if source.max_offsets_per_trigger is not None or source.max_bytes_per_trigger is not None:
             raise ConfigError("maxOffsetsPerTrigger and maxBytesPerTrigger are for streams: give endingOffsets")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from onefold.core import ConfigError, Sink, SinkWriter, TaskId
+from onefold.core.checks import require
 from onefold.core.dead_letters import letters
 from onefold.core.errors import BadRecord
 
@@ -60,7 +61,7 @@ class Letters:
         self.count = 0
 
     def take(self, bad: pa.RecordBatch) -> None:
-        assert bad.num_rows, "there is no part of bad records without any"
+        require(bad.num_rows, "there is no part of bad records without any")
         self.count += bad.num_rows
         last = bad.slice(bad.num_rows - 1).to_pylist()[0]
         where = f"{last['source_topic']}/{last['source_partition']} offset {last['source_offset']}"

@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from onefold.core import Committable, ConfigError, EpochRecord, Fenced, OnefoldError
+from onefold.core.checks import present
 from onefold.core.job.session import Session, task_of
 from onefold.core.protocol.effects import EpochRequest
 from onefold.core.protocol.epoch import Initial, Outcome, Started
@@ -169,8 +170,7 @@ def _replayed(done: DecidedRun) -> BatchOutcome:
 def _outcome(outcome: Outcome) -> BatchOutcome:
     record = outcome.record
     run = run_of(record.range.end)
-    assert run, record
-    return BatchOutcome(run, record.epoch, record.rows, outcome.replayed)
+    return BatchOutcome(present(run, f"an epoch that is no run: {record}"), record.epoch, record.rows, outcome.replayed)
 
 
 @contextmanager

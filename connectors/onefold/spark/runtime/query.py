@@ -44,12 +44,10 @@ class QuerySession(Session):
         sinks: Sequence[Sink],
         store: CheckpointStore,
         patience_s: float,
-        adopt_ledger: bool = False,
-        accept_damage: int | None = None,
         dead_letters: Sink | None = None,
         tally: Tally | None = None,
     ) -> None:
-        super().__init__(name, sinks, store, patience_s, adopt_ledger, accept_damage, dead_letters)
+        super().__init__(name, sinks, store, patience_s, dead_letters)
         self._sweeper: Sweeper | None = None
         self._job: Job | None = None  # None until the sinks were opened for the running query
         self._tally = tally or Tally()

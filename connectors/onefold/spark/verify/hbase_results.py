@@ -65,15 +65,15 @@ def due(rows: DataFrame, sink: HBaseSink) -> Due:
     shown = tuple(mapping.schema.names)
     match mode:
         case ByRowKey():
-            return Due(rows, key, shown, _Newest(mode.order, mode.delete))
+            return Due(rows, key, shown, _Newest(mode.order, mode.delete_when_true))
         case Rolling(merge=None):
             return Due(rows, key, shown, _Newest(mode.order))
         case Rolling(merge=merge):
             assert merge is not None
             return _merged(rows, merge, mapping)
         case Incremental(merge=merge):
-            once = rows.dropDuplicates([*key, mode.id])
-            return Due(once, key, shown, _Newest((mode.id,))) if merge is None else _merged(once, merge, mapping)
+            once = rows.dropDuplicates([*key, mode.sequence])
+            return Due(once, key, shown, _Newest((mode.sequence,))) if merge is None else _merged(once, merge, mapping)
     raise AssertionError(mode)
 
 

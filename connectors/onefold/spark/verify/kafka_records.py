@@ -18,9 +18,9 @@ from pyspark.sql.types import IntegerType
 
 from onefold.core import ConfigError, Positions
 from onefold.sinks.kafka import KafkaSink
+from onefold.sinks.kafka.config import KafkaSinkConfig
 from onefold.sinks.kafka.encoding import Records
 from onefold.sinks.kafka.keyed.id_order import IdOrder
-from onefold.sinks.kafka.plan import Settings
 from onefold.sources.kafka import KafkaSource
 from onefold.spark.columns import column, columns
 from onefold.spark.runtime.workers import settle
@@ -59,10 +59,10 @@ class Identity:
     find: Callable[[str], Column]
 
     @classmethod
-    def of(cls, settings: Settings, key: Sequence[str]) -> Identity:
+    def of(cls, settings: KafkaSinkConfig, key: Sequence[str]) -> Identity:
         """The id of a keyed topic; else the columns in `key`, by default those of the record's key, else the value."""
         encoding = settings.encoding
-        if settings.mode == "keyed":
+        if settings.delivery == "keyed":
             if key:
                 raise ConfigError("a keyed topic's records are told apart by their ids: leave out the key")
             of_id = column("key") if settings.ids.header is None else _header(settings.ids.header)
@@ -108,12 +108,12 @@ class TopicLook:
     @classmethod
     def at(cls, sink: KafkaSink) -> TopicLook:
         settings = sink.settings
-        client = {name: value for name, value in settings.librdkafka.items() if name.startswith(_OF_CLIENT)}
+        client = {name: value for name, value in settings.client_config.items() if name.startswith(_OF_CLIENT)}
         source = KafkaSource(
-            settings.topic, bootstrap_servers=settings.bootstrap_servers, format="raw", settings=client
+            settings.topic, bootstrap_servers=settings.bootstrap_servers, format="raw", client_config=client
         )
         broker = source.broker()
-        partitions = broker.partitions([settings.topic])
+        partitions = source.subscription.partitions(broker)
         first, end, log_end = (
             {number: offset for (_, number), offset in ask(partitions).items()}
             for ask in (broker.earliest, broker.latest, broker.log_end)
@@ -141,7 +141,7 @@ class TopicLook:
         return _plain(read_source(spark, self.source, start, end))
 
 
-def records_due(rows: DataFrame, settings: Settings) -> DataFrame:
+def records_due(rows: DataFrame, settings: KafkaSinkConfig) -> DataFrame:
     """The records that the sink makes of these rows: CONTENT, and the rows' EPOCH where they have it."""
     has_epoch = EPOCH in rows.columns
     kind = f"{_RECORDS}, {EPOCH} bigint" if has_epoch else _RECORDS
@@ -167,7 +167,7 @@ def records_due(rows: DataFrame, settings: Settings) -> DataFrame:
     return _plain(rows.mapInArrow(encode, kind))
 
 
-def seen_by_readers(records: DataFrame, settings: Settings) -> DataFrame:
+def seen_by_readers(records: DataFrame, settings: KafkaSinkConfig) -> DataFrame:
     """A keyed topic's records, named, as a reader sees them that drops repeats by their ids.
 
     `__repeat`: the same id with the same content came before, and any reader drops this one. `__passed`: readers of
@@ -218,8 +218,8 @@ class _AnyOrder(IdOrder):
         """Nothing is written: what the sink refuses, it has refused."""
 
 
-def _encoded(settings: Settings, batch: pa.RecordBatch) -> Iterator[Records]:
-    if settings.mode == "keyed":
+def _encoded(settings: KafkaSinkConfig, batch: pa.RecordBatch) -> Iterator[Records]:
+    if settings.delivery == "keyed":
         yield from settings.ids.records(settings.encoding, batch, _AnyOrder())
     else:
         yield from settings.encoding.records(batch)

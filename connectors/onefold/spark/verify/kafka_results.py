@@ -49,7 +49,7 @@ def compare_with_topic(
             " wait until it times out, then verify"
         )
     found = identity.named(look.records(origin.spark))
-    is_keyed = settings.mode == "keyed"
+    is_keyed = settings.delivery == "keyed"
     found = origin.keep(seen_by_readers(found, settings) if is_keyed else found)
     due = origin.keep(identity.named(records_due(origin.rows(), settings)))
     seen = found.where(~F.col(REPEAT) & ~F.col(PASSED)) if is_keyed else found

@@ -10,7 +10,6 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from onefold.clients.hbase.rows.mapping import RowKey
 from onefold.clients.hbase.settings import HBaseSettings
 from onefold.core import Sink
 from onefold.sinks import HBaseSink, KafkaSink, PostgresSink
@@ -134,7 +133,7 @@ class Job:
             bootstrap_servers=self.bootstrap_servers,
             format="json",
             schema=f"{SCHEMAS[self.mode]}, note string" if self.has_letters_table else SCHEMAS[self.mode],
-            positions=self.has_letters_table or bool(self.into_kafka or self.into_hbase),
+            columns="position" if self.has_letters_table or self.into_kafka or self.into_hbase else (),
             starting_offsets=starting_offsets,
             max_offsets_per_trigger=self.rows_per_batch,
             on_error="dead_letter" if self.has_letters_topic else "fail",
@@ -172,7 +171,7 @@ class Job:
             return orders.selectExpr(*_CELLS[self.into_hbase])
         if not self.shuffled:
             return orders
-        # The ids of mode="keyed" count the records of a partition of the source: these stay together, in their order.
+        # The ids of a keyed topic count the records of a partition of the source: these stay together, in their order.
         together = POSITION_COLUMNS.names[1] if self.into_kafka == "keyed" else "account"
         return orders.repartition(SHUFFLED_TASKS, together)
 
@@ -182,12 +181,13 @@ class Job:
         more: dict[str, Any] = {"family": "f", "mode": self.into_hbase, "regions": REGIONS, "name": CELLS}
         if self.into_hbase == "row_key":
             order = ("version", "kafka_partition", "kafka_offset")
-            return HBaseSink(hbase, TABLE, row_key=RowKey.of("id", salt=REGIONS), order=order, delete="gone", **more)
+            return HBaseSink(hbase, TABLE, row_key="id", salt=REGIONS, order=order, delete_when_true="gone", **more)
         more["merge"] = _MERGE
         if self.into_hbase == "rolling":
-            return HBaseSink(hbase, TABLE, row_key=RowKey.of("account", salt=REGIONS), **more)
-        row_key = RowKey.of("account, kafka_partition", salt=REGIONS)
-        return HBaseSink(hbase, TABLE, row_key=row_key, id="kafka_offset", **more)
+            return HBaseSink(hbase, TABLE, row_key="account", salt=REGIONS, **more)
+        return HBaseSink(
+            hbase, TABLE, row_key="account, kafka_partition", salt=REGIONS, sequence="kafka_offset", **more
+        )
 
     def sales(self) -> KafkaSink:
         if self.into_kafka == "keyed":
@@ -196,4 +196,4 @@ class Job:
 
     def _topic(self, topic: str, **more: Any) -> KafkaSink:
         mode = self.into_kafka or "transactional"
-        return KafkaSink(topic, bootstrap_servers=self.bootstrap_servers, mode=mode, **more)
+        return KafkaSink(topic, bootstrap_servers=self.bootstrap_servers, delivery=mode, **more)

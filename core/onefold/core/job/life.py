@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import ClassVar
 
+from onefold.core.checks import present
 from onefold.core.errors import Fenced, InDoubt, OnefoldError
 from onefold.core.protocol.asking import Protocol, insist
 from onefold.core.protocol.effects import EpochRequest, ReadStore, StoreFacts
@@ -26,31 +27,27 @@ class Life:
         self,
         pipeline: str,
         sinks: tuple[str, ...],
-        adopt_ledger: bool = False,
-        accept_damage: int | None = None,
         may_come_late: Collection[str] = (),
     ) -> None:
         self.pipeline = pipeline
         self.sinks = sinks
         self.started: Started | None = None
-        self._adopt_ledger = adopt_ledger
-        self._accept_damage = accept_damage
         self._may_come_late = may_come_late
         self._is_in_doubt = False  # whether the last epoch's decision may still land
         self.is_swept = False  # since the last start
 
-    def start(self, initial: Initial | None) -> Protocol[Started]:
+    def start(
+        self, initial: Initial | None, adopt_ledger: bool = False, accept_damage: int | None = None
+    ) -> Protocol[Started]:
         """Take over the pipeline: a new generation, recovery, frozen positions. Before every query and batch run."""
-        self.started = yield from start(
-            self.sinks, initial, self._adopt_ledger, self._accept_damage, self._may_come_late
-        )
+        self.started = yield from start(self.sinks, initial, adopt_ledger, accept_damage, self._may_come_late)
         self._is_in_doubt = self.is_swept = False
         return self.started
 
     def sweep(self) -> Protocol[int]:
         """Remove what earlier lives prepared and no manifest names. Returns how much that was."""
-        assert self.started is not None, "no sweep without a start"
-        removed = yield from sweep(self.started.generation, self.sinks)
+        started = present(self.started, "no sweep without a start")
+        removed = yield from sweep(started.generation, self.sinks)
         self.is_swept = True
         return removed
 
@@ -59,15 +56,15 @@ class Life:
 
         After an epoch that ended in doubt the next call takes over anew: no decision of the old generation lands then.
         """
-        assert self.started is not None, "no epoch without a start"
+        started = present(self.started, "no epoch without a start")
         if self._is_in_doubt:
             facts: StoreFacts = yield from insist(ReadStore())
-            fenced = taken_over(self.started, facts, InDoubt("the last epoch's decision went unanswered"))
+            fenced = taken_over(started, facts, InDoubt("the last epoch's decision went unanswered"))
             if fenced is not None:
                 raise fenced
-            yield from self.start(None)
+            started = yield from self.start(None)
         try:
-            return (yield from epoch(self.started.generation, self.started.store_id, request, runs_max))
+            return (yield from epoch(started.generation, started.store_id, request, runs_max))
         except InDoubt:
             self._is_in_doubt = True
             raise

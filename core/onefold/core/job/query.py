@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from onefold.core.checks import present
 from onefold.core.contract import Decided, EpochRecord
 from onefold.core.errors import CheckpointMismatch, ConfigError
 from onefold.core.job import offset_log
@@ -55,9 +56,11 @@ class QueryLife(Life):
     _last_end: tuple[int, Positions] | None = None
     _returned: tuple[int, EpochRecord] | None = None
 
-    def start(self, initial: Initial | None) -> Protocol[Started]:
+    def start(
+        self, initial: Initial | None, adopt_ledger: bool = False, accept_damage: int | None = None
+    ) -> Protocol[Started]:
         self.query = None
-        return (yield from super().start(initial))
+        return (yield from super().start(initial, adopt_ledger, accept_damage))
 
     def check_checkpoint(self, root: str, plans_ends: bool = True) -> Protocol[None]:
         """Before a query starts, also one that finds nothing new: what its checkpoint holds as done is on record. And
@@ -85,8 +88,7 @@ class QueryLife(Life):
 
     def request(self, batch_id: int, job: Job, running: Running | None = None) -> Protocol[EpochRequest]:
         """What one batch of the bound run asks for. `running` is what the runtime itself says of it, if it can."""
-        query = self.query
-        assert query is not None, "a batch belongs to a run"
+        query = present(self.query, "a batch belongs to a run")
         if self._returned is not None and self._returned[0] == batch_id:
             yield from self._refuse_rest_of(batch_id, self._returned[1])
         span = yield from self._range(query, batch_id, running or Running())
@@ -125,15 +127,15 @@ class QueryLife(Life):
     def _refuse_rest_of(self, batch_id: int, record: EpochRecord) -> Protocol[None]:
         """A second call has other rows than the first: to call it a replay would lose them. The epoch is marked, since
         a start after that finds its range written."""
-        assert self.started is not None, "the first call started"
+        generation = present(self.started, "the first call started").generation
         evidence = f"the epoch writer was called twice for batch {batch_id}; only the first call's rows are written"
-        yield from insist(MarkDamaged(self.started.generation, Decided(record), evidence))
+        yield from insist(MarkDamaged(generation, Decided(record), evidence))
         raise ConfigError(
             f"the epoch writer was called a second time for batch {batch_id}, which is epoch {record.epoch} with the"
             " first call's rows: the second call's were not written, and the epoch is marked as damaged. Call it once"
             " for a batch, with all rows (or give each part a pipeline of its own); then write the missing rows by hand"
-            f" and start once with Pipeline(..., accept_damage={record.epoch}), or start over under a new pipeline"
-            " name, with an empty table and a new checkpoint directory"
+            f" and call pipeline.recover(accept_damage={record.epoch}), or start over under a new pipeline name, with"
+            " an empty table and a new checkpoint directory"
         )
 
     def _range(self, query: RunningQuery, batch_id: int, running: Running) -> Protocol[Range]:

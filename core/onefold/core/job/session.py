@@ -33,6 +33,7 @@ from onefold.core.errors import ConfigError, Fenced, OnefoldError
 from onefold.core.job.life import Life, taken_over
 from onefold.core.positions import Range
 from onefold.core.protocol.asking import Protocol
+from onefold.core.protocol.committer_kinds import last_resource
 from onefold.core.protocol.coordinator import Coordinator
 from onefold.core.protocol.effects import EpochRequest, Pause, StoreFacts
 from onefold.core.protocol.epoch import Initial, Outcome, Started
@@ -61,8 +62,6 @@ class Session:
         sinks: Sequence[Sink],
         store: CheckpointStore,
         patience_s: float,
-        adopt_ledger: bool = False,
-        accept_damage: int | None = None,
         dead_letters: Sink | None = None,
     ) -> None:
         self.name = name
@@ -70,7 +69,7 @@ class Session:
         self.dead_letters = dead_letters  # one more sink to the protocol, of rows of its own
         self.store = store
         names = tuple(sink.name for sink in self._everyone)
-        self.life = self.LIFE(name, names, adopt_ledger, accept_damage, self._may_come_late)
+        self.life = self.LIFE(name, names, self._may_come_late)
         self.lock = threading.RLock()
         self.patience = Patience(patience_s)
         self.write_through: tuple[str, ...] = ()  # known once the sinks were opened
@@ -121,9 +120,9 @@ class Session:
                         self.started.given_up,
                     )
 
-    def start(self, initial: Initial | None) -> Started:
+    def start(self, initial: Initial | None, adopt_ledger: bool = False, accept_damage: int | None = None) -> Started:
         """Take over the pipeline: a new generation, recovery, frozen positions. Before every query and batch run."""
-        return self.drive(self.life.start(initial))
+        return self.drive(self.life.start(initial, adopt_ledger, accept_damage))
 
     def run_epoch(
         self,
@@ -223,8 +222,7 @@ class Session:
             )
         self._driver.last_resource = merging[0] if merging else None
         if merging:
-            committer = self._driver.committers[merging[0]]
-            assert isinstance(committer, LastResource)
+            committer = last_resource(self._driver.committers[merging[0]])
             if not self.patience.insist(partial(self._is_shared, committer), "looking for the checkpoint store"):
                 raise ConfigError(
                     f"sink {merging[0]!r} merges inside the decision's own transaction, so the checkpoint store must be"

@@ -26,8 +26,8 @@ __all__ = [
 ]
 
 ADOPT = (
-    "start the pipeline once with adopt_ledger=True, a new checkpoint directory and starting_offsets='ledger':"
-    " it resumes exactly where the destination stands"
+    "call pipeline.recover(adopt_ledger=True), then start with a new checkpoint directory and"
+    " starting_offsets='ledger': the pipeline resumes exactly where the destination stands"
 )
 UNBOUND = LedgerEntry(0, 0, 0, Positions(), "")
 
@@ -38,7 +38,7 @@ def is_foreign(ledger: LedgerEntry, store_id: str) -> bool:
 
 
 def of_another_store(sink: str, ledger: LedgerEntry, store_id: str) -> CheckpointMismatch:
-    afresh = "start the pipeline once with adopt_ledger=True and a new checkpoint directory: no epoch was completed yet"
+    afresh = "call pipeline.recover(adopt_ledger=True) and start with a new checkpoint directory: no epoch is complete"
     return CheckpointMismatch(
         f"sink {sink!r} was written under checkpoint store {ledger.store_id}, but this store is {store_id}: another"
         " host runs this pipeline with a store of its own, or the pipeline had that store before. Point the pipeline to"

@@ -6,18 +6,18 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
+from onefold.core.checks import present
 from onefold.core.contract import (
     Committable,
     Committer,
     EpochRecord,
     Generation,
-    LastResource,
     LedgerEntry,
-    WriteThrough,
 )
 from onefold.core.errors import OnefoldError
 from onefold.core.failpoints import failpoint
 from onefold.core.protocol.asking import Protocol
+from onefold.core.protocol.committer_kinds import last_resource, write_through
 from onefold.core.protocol.effects import (
     Abort,
     AcceptDamage,
@@ -107,11 +107,9 @@ class Coordinator:
             case ReadStore():
                 return store.facts(self.pipeline)
             case ReadFile(path):
-                assert self.files is not None, "only a query has a checkpoint"
-                return self.files.read(path)
+                return present(self.files, "only a query has a checkpoint").read(path)
             case ListFolder(path):
-                assert self.files is not None, "only a query has a checkpoint"
-                return self.files.names(path)
+                return present(self.files, "only a query has a checkpoint").names(path)
             case Adopt(generation, entry, sinks):
                 return store.adopt(generation, entry, sinks, now_ms)
             case Freeze(generation, initial):
@@ -121,12 +119,9 @@ class Coordinator:
             case OpenEpoch(generation, request, after):
                 return store.open_epoch(generation, request, after, now_ms)
             case Announce(sink, record):
-                committer = self.committers[sink]
-                assert isinstance(committer, WriteThrough), committer
-                return committer.announce(record)
+                return write_through(self.committers[sink]).announce(record)
             case RunWriters(record):
-                assert run_writers is not None, "only the epoch protocol runs writers, and it is given some"
-                return run_writers(record)
+                return present(run_writers, "whoever runs an epoch gives the function that runs its writers")(record)
             case Verify(sink, committables):
                 return self.committers[sink].verify(committables)
             case Decide(generation, record, manifest):
@@ -155,8 +150,7 @@ class Coordinator:
         """The last-resource sink's part of the decision: its rows and its ledger row, in the store's transaction."""
         if self.last_resource is None:
             return None
-        committer = self.committers[self.last_resource]
-        assert isinstance(committer, LastResource), committer
+        committer = last_resource(self.committers[self.last_resource])
         mine = tuple(c for c in manifest if c.sink == self.last_resource)
         entry = LedgerEntry(
             epoch=record.epoch,

@@ -39,8 +39,8 @@ START_OVER = (
 )
 
 BACK_TO_IT = (
-    "go back to the store that they had, with the checkpoint that belongs to it, and start the pipeline there once with"
-    " adopt_ledger=True: it finishes what it had begun"
+    "go back to the store that they had, with the checkpoint that belongs to it, and call"
+    " pipeline.recover(adopt_ledger=True) there: it finishes what it had begun"
 )
 PAST_COMMIT_POINT = (EpochState.DECIDED, EpochState.COMPLETE, EpochState.DAMAGED)
 
@@ -78,7 +78,7 @@ def resolve(
                 f"epoch {record.epoch} of pipeline {record.pipeline!r} was decided, and a part of it can no longer be"
                 " committed; the column `error` of its row in onefold_epochs says which. The rest is committed. Write"
                 f" the missing rows by hand, from the source range {record.range.start.to_json()} to"
-                f" {record.range.end.to_json()}, then start once with Pipeline(..., accept_damage={record.epoch}); or"
+                f" {record.range.end.to_json()}, then call pipeline.recover(accept_damage={record.epoch}); or"
                 " take the destination and the store back to one backup"
             )
     for sink, ledger in ledgers.items():
@@ -292,7 +292,7 @@ def place(facts: StoreFacts, found: EpochRecord | None, request: EpochRequest) -
             f" {request.query_id} is another range, or of other input, columns or settings"
             f" ({asked.end.differences(begun.range.end) or 'the range is the same'}). Go back to the checkpoint, the"
             f" columns and the settings that it had until that epoch is complete; or, where only the checkpoint is"
-            f" another, {NEW_CHECKPOINT}, where the source is read with pipeline.read or pipeline.stream and"
+            f" another, {NEW_CHECKPOINT}, where the source is read with pipeline.read or pipeline.write_direct and"
             " reader='onefold', which plans that very range"
         )
     is_at_base = base is not None and asked.start.relation_to(base) is Relation.SAME

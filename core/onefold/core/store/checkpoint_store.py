@@ -16,6 +16,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
+from onefold.core.checks import require
 from onefold.core.contract import Committable, Decided, EpochRecord, EpochState, Generation, LedgerEntry
 from onefold.core.errors import CheckpointMismatch, ConfigError, Retriable
 from onefold.core.invariants import ADOPTED
@@ -231,7 +232,7 @@ class CheckpointStore:
     def give_up(self, generation: Generation, record: EpochRecord) -> None:
         with self._mine(generation) as (connection, _):
             stored = _stored_as(connection, record, EpochState.OPEN, EpochState.GIVEN_UP)
-            assert not stored.write_through, f"{stored} may show already: it must run again"
+            require(not stored.write_through, f"{stored} may show already: it must run again")
             connection.execute(this_epoch(record).values(state=EpochState.GIVEN_UP.value))
             # A pipeline that dies in every start completes nothing, and must not grow either.
             connection.execute(epochs_before(record, KEEP_EPOCHS, (EpochState.GIVEN_UP.value,)))

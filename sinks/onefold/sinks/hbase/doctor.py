@@ -23,10 +23,10 @@ def examine(settings: Settings) -> Iterator[Finding]:
     for family in () if shape is None else shape.families:
         if family.ttl_s is not None and family.name in declared.families:
             yield _forgets(declared.table, family, settings.mode.name)
-    ledger = tables.describe(hbase, settings.ledger_table)
-    yield from _table(hbase, settings.ledger_table, ledger, [Family(LEDGER_FAMILY)])
+    ledger = tables.describe(hbase, settings.ledger)
+    yield from _table(hbase, settings.ledger, ledger, [Family(LEDGER_FAMILY)])
     if ledger is not None and any(family.ttl_s is not None for family in ledger.families):
-        says = f"the table {settings.ledger_table!r} has a TTL, and forgets where its pipelines stand: alter it"
+        says = f"the table {settings.ledger!r} has a TTL, and forgets where its pipelines stand: alter it"
         yield Finding(Level.PROBLEM, says)
     for address in hbase.addresses():
         yield from _server(hbase, address)

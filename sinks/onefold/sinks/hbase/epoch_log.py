@@ -38,7 +38,7 @@ class TableNotes:
     def __init__(self, settings: Settings, pipeline: str, plan: Plan | None = None) -> None:
         self._settings = settings
         self._where = settings.where(pipeline)
-        self._table = HBaseTable(settings.hbase, settings.ledger_table)
+        self._table = HBaseTable(settings.hbase, settings.ledger)
         self._key = _one(f"{part(pipeline)}/{part(settings.name)}".encode())
         self._rests_on = settings.rests_on()
         self._goes_on_from = plan.goes_on_from() if plan is not None else {}
@@ -78,7 +78,7 @@ class TableNotes:
             if is_written[0].as_py():
                 return whole
         raise InDoubt(
-            f"{self._where}, noting as generation {generation} in the table {self._settings.ledger_table!r}: others"
+            f"{self._where}, noting as generation {generation} in the table {self._settings.ledger!r}: others"
             f" have written the row {_TRIES_MAX} times meanwhile"
         )
 
@@ -94,7 +94,7 @@ class TableNotes:
     def _of_others(self, error: Unreadable) -> CheckpointMismatch:
         key = self._key[0].as_py().decode()
         return CheckpointMismatch(
-            f"{self._where}: the row {key!r} of the table {self._settings.ledger_table!r} is none that a sink wrote"
+            f"{self._where}: the row {key!r} of the table {self._settings.ledger!r} is none that a sink wrote"
             f" ({error}). Let nobody but the pipeline write to that table (docs/security.md); put back what the row"
             " said before, from a snapshot, and start again"
         )

@@ -61,7 +61,7 @@ class Settings:
     mode: Mode
     repartition: bool
     regions: int
-    ledger_table: str
+    ledger: str
 
     def where(self, pipeline: str) -> str:
         return f"sink {self.name!r} of pipeline {pipeline!r}"

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 import pyarrow as pa
 
+from onefold.core.checks import require
 from onefold.core.contract import Committable, TaskId
 from onefold.core.errors import BadRecord
 from onefold.core.failpoints import failpoint
@@ -27,7 +28,7 @@ class HBaseWriter(ABC):
         self._is_over = False
 
     def write(self, batch: pa.RecordBatch) -> None:
-        assert not self._is_over, "a writer takes no rows after prepare or abort"
+        require(not self._is_over, "a writer takes no rows after prepare or abort")
         check_columns(batch, self._plan.schema, self._where)
         if batch.num_rows == 0:
             return
@@ -36,7 +37,7 @@ class HBaseWriter(ABC):
         self._rows += batch.num_rows
 
     def prepare(self) -> Committable | None:
-        assert not self._is_over, "a writer prepares once"
+        require(not self._is_over, "a writer prepares once")
         self._is_over = True
         if not self._rows:
             return None

@@ -10,8 +10,8 @@ from onefold.core.contract import Committable, SinkKind
 from onefold.core.errors import ConfigError
 from onefold.core.findings import Finding, Held, Level
 from onefold.core.invariants import NoLoss
-from onefold.sinks.kafka.plan import Settings
-from onefold.sinks.kafka.topic_config import Kept, progress_faults
+from onefold.sinks.kafka.config import KafkaSinkConfig
+from onefold.sinks.kafka.topic_config import TopicState, ledger_faults
 from onefold.sinks.kafka.topics import Topics
 from onefold.sinks.kafka.transactional import txn_admin
 from onefold.sinks.kafka.transactional.ledger import Ledger
@@ -28,9 +28,9 @@ _COSTS = (
 )
 
 
-def examine(settings: Settings, pipeline: str, deciding_s: float | None) -> Iterator[Finding]:
+def examine(settings: KafkaSinkConfig, pipeline: str, deciding_s: float | None) -> Iterator[Finding]:
     topics = Topics(settings, pipeline)
-    if settings.mode == "transactional":
+    if settings.delivery == "transactional":
         kafka = cluster(*settings.cluster)
         yield (version := _version(kafka))
         brokers = topics.broker_settings()
@@ -44,28 +44,28 @@ def examine(settings: Settings, pipeline: str, deciding_s: float | None) -> Iter
     else:
         yield from _keeps(target)
         yield from _cleanup(target)
-        if settings.mode == "transactional":
+        if settings.delivery == "transactional":
             yield _held_back(topics, target)
-    progress = topics.look_at_progress()
-    if progress is None:
-        yield _no_progress(settings.progress_topic(pipeline), deciding_s)
+    ledger = topics.look_at_ledger()
+    if ledger is None:
+        yield _no_ledger(settings.ledger_topic(pipeline), deciding_s)
         return
-    faults = progress_faults(progress)
+    faults = ledger_faults(ledger)
     yield from (Finding(Level.PROBLEM, fault, (NoLoss.name,)) for fault in faults)
     if not faults:
-        yield from _keeps(progress)
+        yield from _keeps(ledger)
 
 
-def held(settings: Settings, pipeline: str) -> list[Held]:
-    """The sink's transactions that are open, and say in the progress topic which epoch they are of."""
+def held(settings: KafkaSinkConfig, pipeline: str) -> list[Held]:
+    """The sink's transactions that are open, and say in the ledger topic which epoch they are of."""
     kafka, names = cluster(*settings.cluster), settings.names(pipeline)
     known = txn_admin.describe(kafka, txn_admin.list_ids(kafka, names.ids, "Ongoing"))
-    if not known or Topics(settings, pipeline).look_at_progress() is None:
+    if not known or Topics(settings, pipeline).look_at_ledger() is None:
         return []
-    account = Ledger(settings, pipeline).transactions()
+    transactions = Ledger(settings, pipeline).transactions()
     found = []
     for name, transaction in known.items():
-        begun = account.begun.get((transaction.handle.producer_id, transaction.handle.producer_epoch))
+        begun = transactions.begun.get((transaction.handle.producer_id, transaction.handle.producer_epoch))
         generation = names.generation(name)
         if begun is not None and generation is not None:
             handle = str(transaction.handle)
@@ -75,12 +75,12 @@ def held(settings: Settings, pipeline: str) -> list[Held]:
     return found
 
 
-def _no_progress(topic: str, deciding_s: float | None) -> Finding:
+def _no_ledger(topic: str, deciding_s: float | None) -> Finding:
     if deciding_s is None:
-        return Finding(Level.FINE, f"the progress topic {topic!r} is made by the first start")
+        return Finding(Level.FINE, f"the ledger topic {topic!r} is made by the first start")
     return Finding(
         Level.PROBLEM,
-        f"the progress topic {topic!r} is not there, and the pipeline has decided epochs: the ledger "
+        f"the ledger topic {topic!r} is not there, and the pipeline has decided epochs: the ledger "
         "that says which of them this sink holds was in it. Restore it, or name the right one; a sink that is new to "
         "the pipeline needs one of its own",
         (NoLoss.name,),
@@ -117,7 +117,7 @@ def _version(kafka: Cluster) -> Finding:
     return Finding(Level.FINE, f"the brokers' transaction.version is {level}: late repeats of a commit are harmless")
 
 
-def _timeout(settings: Settings, brokers: list[dict[str, str]]) -> Iterator[Finding]:
+def _timeout(settings: KafkaSinkConfig, brokers: list[dict[str, str]]) -> Iterator[Finding]:
     timeout_s = settings.transaction_timeout_s
     if not brokers:
         yield Finding(
@@ -142,7 +142,7 @@ def _timeout(settings: Settings, brokers: list[dict[str, str]]) -> Iterator[Find
 
 
 def _open(
-    kafka: Cluster, settings: Settings, pipeline: str, brokers: list[dict[str, str]], deciding_s: float | None
+    kafka: Cluster, settings: KafkaSinkConfig, pipeline: str, brokers: list[dict[str, str]], deciding_s: float | None
 ) -> Iterator[Finding]:
     cleanup_s = _most(brokers, "transaction.abort.timed.out.transaction.cleanup.interval.ms", _CLEANUP_MS) / 1000
     forgotten_s = settings.transaction_timeout_s + cleanup_s
@@ -169,7 +169,7 @@ def _open(
         )
 
 
-def _held_back(topics: Topics, target: Kept) -> Finding:
+def _held_back(topics: Topics, target: TopicState) -> Finding:
     held = topics.held_back(target.name, target.partitions)
     if not held:
         return Finding(Level.FINE, f"no open transaction, of anybody, holds back readers of {target.name!r} now")
@@ -180,7 +180,7 @@ def _held_back(topics: Topics, target: Kept) -> Finding:
     )
 
 
-def _keeps(topic: Kept) -> Iterator[Finding]:
+def _keeps(topic: TopicState) -> Iterator[Finding]:
     """Whether what brokers acknowledged of it outlives one of them."""
     is_unclean = topic.config.get("unclean.leader.election.enable") == "true"
     if not topic.config:
@@ -212,7 +212,7 @@ def _keeps(topic: Kept) -> Iterator[Finding]:
         yield Finding(Level.FINE, f"topic {topic.name!r} has {kept}: it keeps what it acknowledged")
 
 
-def _cleanup(target: Kept) -> Iterator[Finding]:
+def _cleanup(target: TopicState) -> Iterator[Finding]:
     if not target.config:
         return
     policy = target.config.get("cleanup.policy", "delete")

@@ -1,4 +1,4 @@
-"""Names that both sides of a crash can read: transactional ids, prepared transactions, keys of the progress topic."""
+"""Names that both sides of a crash can read: transactional ids, prepared transactions, keys of the ledger topic."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ import uuid
 from dataclasses import dataclass
 from urllib.parse import unquote
 
+from onefold.core.checks import require
 from onefold.core.errors import ConfigError
 from onefold.sinks.naming import part
 
-__all__ = ["SHARED_PROGRESS", "Handle", "Names", "check_prefix", "progress_topic"]
+__all__ = ["SHARED_LEDGER", "Handle", "Names", "check_prefix", "ledger_topic"]
 
 PREFIX_BYTES_MAX = 64
 ID_BYTES_MAX = 255  # Kafka takes more, but tools and ACLs of such a length are no help to anybody
 
-SHARED_PROGRESS = "onefold_progress"  # of all pipelines, unless they named another, before each had its own
+SHARED_LEDGER = "onefold_progress"  # of all pipelines, unless they named another, before each had its own
 
 _ID = re.compile(r"([0-9]{1,18})/([0-9a-f]{32})/([0-9]{1,18})")
 
@@ -29,13 +30,13 @@ def check_prefix(prefix: str) -> None:
         )
 
 
-def progress_topic(pipeline: str) -> str:
-    """The progress topic of a pipeline that names none; never the same for two pipelines."""
+def ledger_topic(pipeline: str) -> str:
+    """The ledger topic of a pipeline that names none; never the same for two pipelines."""
     if re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", pipeline):
-        return f"{SHARED_PROGRESS}-{pipeline}"
+        return f"{SHARED_LEDGER}-{pipeline}"
     # Kafka allows few other characters in a topic's name, and takes a dot and an underscore for the same.
     digest = hashlib.sha256(pipeline.encode()).hexdigest()[:24]
-    return f"{SHARED_PROGRESS}--{re.sub(r'[^A-Za-z0-9_-]', '-', pipeline)}-{digest}"
+    return f"{SHARED_LEDGER}--{re.sub(r'[^A-Za-z0-9_-]', '-', pipeline)}-{digest}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,21 +58,21 @@ class Names:
 
     @property
     def ledger(self) -> str:
-        """The transactional id of whoever writes the ledger row, and that row's key in the progress topic."""
+        """The transactional id of whoever writes the ledger row, and that row's key in the ledger topic."""
         return f"{self.ids}ledger"
 
     @property
     def notes(self) -> str:
-        """What the keys of all notes of mode="keyed" begin with, and no others; a generation follows."""
+        """What the keys of all notes of delivery="keyed" begin with, and no others; a generation follows."""
         return f"{self.ids.removesuffix('/')}#"
 
     def noted(self, key: str) -> int | None:
-        """The generation whose note of mode="keyed" that is; None for any other key."""
+        """The generation whose note of delivery="keyed" that is; None for any other key."""
         found = re.fullmatch(rf"{re.escape(self.notes)}([0-9]{{1,18}})", key)
         return int(found[1]) if found else None
 
     def pipeline_of(self, key: str) -> str | None:
-        """Whose note of mode="keyed" that is: a pipeline's sink of the same name; None for any other key."""
+        """Whose note of delivery="keyed" that is: a pipeline's sink of the same name; None for any other key."""
         found = re.fullmatch(rf"{re.escape(self.prefix)}/([^/]+)/{re.escape(part(self.sink))}#[0-9]{{1,18}}", key)
         return unquote(found[1]) if found else None
 
@@ -82,7 +83,7 @@ class Names:
 
     def transactional_id(self, generation: int, process: uuid.UUID, number: int) -> str:
         name = f"{self.ids}{generation}/{process.hex}/{number}"
-        assert len(name.encode()) <= ID_BYTES_MAX, name
+        require(len(name.encode()) <= ID_BYTES_MAX, f"a transactional id that is too long: {name}")
         return name
 
     def generation(self, transactional_id: str) -> int | None:

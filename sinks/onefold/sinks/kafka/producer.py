@@ -10,24 +10,18 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from onefold.clients.kafka import errors, producer_config
+from onefold.clients.kafka import errors
+from onefold.clients.kafka.producer_config import PRODUCER
+from onefold.core.checks import require
 from onefold.core.errors import OnefoldError
+from onefold.sinks.kafka.config import KafkaSinkConfig
 from onefold.sinks.kafka.encoding import Records
-from onefold.sinks.kafka.plan import Settings
 
 __all__ = ["RecordProducer", "connect"]
 
 
 _POLL_S = 0.01
 _FLUSH_S = 0.2
-_REFUSALS = (
-    KafkaError.MSG_SIZE_TOO_LARGE,
-    KafkaError.RECORD_LIST_TOO_LARGE,
-    KafkaError.INVALID_RECORD,
-    KafkaError.INVALID_TIMESTAMP,
-    KafkaError.TOPIC_AUTHORIZATION_FAILED,
-    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-)
 _IDLE_MAX = 4  # a task needs one, and an executor's process runs one task at a time
 
 # A record that is passed over while later ones are written would look seen when it comes again: what arrives of an
@@ -54,25 +48,25 @@ class RecordProducer:
     """A plain producer, of one attempt at a time. `doing` says in errors whose records these are."""
 
     @classmethod
-    def borrowed(cls, settings: Settings, doing: str) -> RecordProducer:
+    def borrowed(cls, settings: KafkaSinkConfig, doing: str) -> RecordProducer:
         """One that waits in this process for its next attempt, or a new one: a producer takes a while to begin."""
         with _lock:
-            for outbox in _idle:
-                if outbox._settings == settings:
-                    _idle.remove(outbox)
-                    outbox._doing = doing
-                    return outbox
+            for producer in _idle:
+                if producer._settings == settings:
+                    _idle.remove(producer)
+                    producer._doing = doing
+                    return producer
         return cls(settings, _GAPLESS, doing)
 
     def give_back(self) -> None:
         """For the next attempt, once all is acknowledged. One that failed, or was cut short, is let go of instead."""
-        assert not self._failures and not len(self.producer), "only what is flushed can be another attempt's"
+        require(not self._failures and not len(self.client), "only what is flushed can be another attempt's")
         self._said.clear()
         with _lock:
             if len(_idle) < _IDLE_MAX:
                 _idle.append(self)
 
-    def __init__(self, settings: Settings, own: dict[str, str], doing: str) -> None:
+    def __init__(self, settings: KafkaSinkConfig, own: dict[str, str], doing: str) -> None:
         self._settings, self._doing = settings, doing
         failures: list[KafkaError] = []
         said: list[KafkaError] = []
@@ -81,14 +75,10 @@ class RecordProducer:
             if error is not None:
                 failures.append(error)
 
-        config = producer_config.producer_config(settings.bootstrap_servers, settings.librdkafka, own)
-        callbacks = {"on_delivery": failed, "error_cb": said.append, "logger": producer_config.LOGGER}
+        config = PRODUCER.config(settings.bootstrap_servers, settings.client_config, own)
         self._failures, self._said = failures, said  # not through self: a cycle would keep the producer alive
-        try:
-            self.producer = Producer({**config, **callbacks})
-        except KafkaException as error:
-            raise producer_config.refused_by_client(error) from error
-        connect(self.producer, settings, doing)
+        self.client = PRODUCER.open(Producer, {**config, "on_delivery": failed, "error_cb": said.append})
+        connect(self.client, settings, doing)
 
     def send(self, topic: str, records: Records) -> None:
         """Hand these to the producer, in order; waits where its queue is full."""
@@ -96,14 +86,14 @@ class RecordProducer:
             raise self._failed()
         rows = len(records.values)
         keys = [None] * rows if records.keys is None else records.keys
-        producer = self.producer
+        client = self.client
 
         def put(value: bytes | None, key: bytes | None, **more: Any) -> None:
             try:
-                producer.produce(topic, value, key, **more)
+                client.produce(topic, value, key, **more)
             except BufferError:
                 self._wait_for_room()
-                producer.produce(topic, value, key, **more)
+                client.produce(topic, value, key, **more)
 
         try:
             if records.is_plain:
@@ -117,13 +107,13 @@ class RecordProducer:
                 for value, key, header, partition, timestamp in parts:
                     put(value, key, headers=header or [], partition=partition, timestamp=timestamp)
         except KafkaException as error:
-            raise self._refused(error) from error
-        self._asked(lambda: producer.poll(0))
+            raise errors.of(error, self._doing) from error
+        self._asked(lambda: client.poll(0))
 
     def flush(self) -> None:
         """All that was sent is with the brokers when this returns."""
         until_s = time.monotonic() + self._settings.timeout_s
-        while left := self._asked(lambda: self.producer.flush(_FLUSH_S)):  # an error shows when the call is over only
+        while left := self._asked(lambda: self.client.flush(_FLUSH_S)):  # an error shows when the call is over only
             if self._failures or time.monotonic() > until_s:
                 break
         if self._failures:
@@ -133,10 +123,10 @@ class RecordProducer:
 
     def _wait_for_room(self) -> None:
         """Until half of what is queued is gone."""
-        size = enough = len(self.producer)
+        size = enough = len(self.client)
         until_s = time.monotonic() + self._settings.timeout_s
-        while (now := len(self.producer)) > enough // 2:
-            self._asked(lambda: self.producer.poll(_POLL_S))
+        while (now := len(self.client)) > enough // 2:
+            self._asked(lambda: self.client.poll(_POLL_S))
             if self._failures:
                 raise self._failed()
             if now < size:
@@ -145,33 +135,19 @@ class RecordProducer:
                 raise self._unanswered("its queue stays full")
 
     def _asked(self, call: Callable[[], int]) -> int:
-        try:
-            return call()
-        except (KafkaException, SystemError) as error:  # SystemError where callbacks ran: the real one is its cause
-            cause = error if isinstance(error, KafkaException) else error.__cause__
-            if not isinstance(cause, KafkaException):
-                raise
-            raise self._refused(cause) from error
-
-    def _refused(self, error: KafkaException) -> OnefoldError:
-        """Where librdkafka stopped so as to leave no gap, what it stopped at is in its text only."""
-        said: KafkaError = error.args[0]
-        if said.code() == KafkaError._GAPLESS_GUARANTEE:
-            known = (KafkaError(code) for code in _REFUSALS)
-            said = next((refusal for refusal in known if refusal.str() in said.str()), said)
-        return errors.translate(said, self._doing)
+        return errors.asked(call, self._doing)
 
     def _failed(self) -> OnefoldError:
         return errors.first_failure(self._failures, self._doing)
 
     def _unanswered(self, what: str) -> OnefoldError:
         settings = self._settings
-        return producer_config.unreachable(
+        return PRODUCER.unreachable(
             f"{self._doing}: {what}", settings.bootstrap_servers, settings.timeout_s, self._said
         )
 
 
-def connect(producer: Producer, settings: Settings, doing: str) -> None:
+def connect(producer: Producer, settings: KafkaSinkConfig, doing: str) -> None:
     """Before the first record: an idempotent producer asks for its id when it is made, before any broker is connected,
     and not again for up to a second. One that was asked for metadata is connected, and has its id in 50 ms."""
     errors.asked(lambda: producer.list_topics(settings.topic, timeout=settings.timeout_s), doing)

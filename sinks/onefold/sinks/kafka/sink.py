@@ -7,33 +7,33 @@ from collections.abc import Iterator, Mapping, Sequence
 import pyarrow as pa
 
 from onefold.clients.exposure import of_kafka
-from onefold.clients.kafka import producer_config
 from onefold.clients.kafka.cluster import cluster
+from onefold.clients.kafka.producer_config import PRODUCER
 from onefold.core.contract import Committer, Guarantee, SinkKind, SinkWriter, TaskId
 from onefold.core.errors import ConfigError
 from onefold.core.findings import Finding, Held
 from onefold.sinks.columns import names_of
 from onefold.sinks.kafka import doctor
+from onefold.sinks.kafka.config import KafkaSinkConfig
 from onefold.sinks.kafka.encoding import Encoding
 from onefold.sinks.kafka.keyed.ids import Ids
-from onefold.sinks.kafka.keyed.keyed import KEYED, KeyedWriter, keyed_committer
+from onefold.sinks.kafka.keyed.writer import KEYED, KeyedWriter, keyed_committer
 from onefold.sinks.kafka.naming import check_prefix
-from onefold.sinks.kafka.plan import Settings
 from onefold.sinks.kafka.topics import Topics
 from onefold.sinks.kafka.transactional import txn_admin
 from onefold.sinks.kafka.transactional.committer import TransactionalCommitter
-from onefold.sinks.kafka.transactional.shared import check_not_shared
+from onefold.sinks.kafka.transactional.shared_ledger import check_not_shared
 from onefold.sinks.kafka.transactional.writer import TransactionalWriter
 
 __all__ = ["KafkaSink"]
 
-MODES = ("transactional", "keyed")
+DELIVERIES = ("transactional", "keyed")
 
 
 class KafkaSink:
     """Writes rows into a Kafka topic, which must be there.
 
-    `mode` is
+    `delivery` is
     - `transactional`: every task leaves an open transaction, and the driver commits those that were decided; readers
       with `isolation.level=read_committed` see each row once, a task's rows at once;
     - `keyed`: every record carries a unique id, and shows as it is written, maybe repeatedly; readers drop what they
@@ -53,12 +53,12 @@ class KafkaSink:
     `headers` names then come behind the row's own headers.
 
     `transactional_id_prefix`: every transactional id begins with it and a slash, so that an ACL can name them.
-    `progress_topic` holds the ledger; the sink makes it, compacted: one for each pipeline, `onefold_progress-PIPELINE`,
-    unless it is named. `transaction_timeout_s` is how long a transaction
-    may stay open, at most the brokers' transaction.max.timeout.ms, and `outage_max_s`, by default a third of it, how
-    much of that must be left when an epoch is decided: an outage of that length between the decision and its commit is
-    survived. `settings` are librdkafka's (security, compression, batching); those that the guarantee rests on are
-    refused, with the reason. `timeout_s` bounds each wait for the brokers.
+    `ledger` names the topic where the sink keeps its ledger, `onefold_progress-PIPELINE` where it is not named. The
+    sink makes it, compacted. `transaction_timeout_s` is how long a transaction may stay open, at most the brokers'
+    transaction.max.timeout.ms, and `outage_max_s`, by default a third of it, how much of that must be left when an
+    epoch is decided: an outage of that length between the decision and its commit is survived. `client_config` has
+    librdkafka's settings (security, compression, batching); those that the guarantee rests on are refused, with the
+    reason. `timeout_s` bounds each wait for the brokers.
 
     Raises ConfigError for settings that make no sense.
     """
@@ -68,34 +68,34 @@ class KafkaSink:
         topic: str,
         *,
         bootstrap_servers: str,
-        mode: str = "transactional",
+        delivery: str = "transactional",
         name: str | None = None,
         format: str = "json",
         key: str | Sequence[str] = (),
         headers: str | Sequence[str] = (),
         transactional_id_prefix: str = "onefold",
-        progress_topic: str | None = None,
+        ledger: str | None = None,
         transaction_timeout_s: float = 900,
         outage_max_s: float | None = None,
         timeout_s: float = 30,
-        settings: Mapping[str, str] | None = None,
+        client_config: Mapping[str, str] | None = None,
         id: str | Sequence[str] = (),
         id_header: str | None = None,
         repartition: bool = True,
     ) -> None:
         outage_max_s = transaction_timeout_s / 3 if outage_max_s is None else outage_max_s
-        self._settings = Settings(
+        self._settings = KafkaSinkConfig(
             topic=topic,
             bootstrap_servers=bootstrap_servers,
             name=name or topic,
-            mode=mode,
+            delivery=delivery,
             encoding=Encoding(format, names_of(key), names_of(headers)),
             prefix=transactional_id_prefix,
-            progress=progress_topic,
+            ledger=ledger,
             transaction_timeout_s=transaction_timeout_s,
             outage_max_s=outage_max_s,
             timeout_s=timeout_s,
-            client=tuple(sorted((settings or {}).items())),
+            client_config=dict(client_config or {}),
             ids=Ids(names_of(id), id_header),
             repartition=repartition,
         )
@@ -103,19 +103,19 @@ class KafkaSink:
         self._schema: pa.Schema | None = None
 
     def __repr__(self) -> str:
-        return f"KafkaSink(topic={self._settings.topic!r}, name={self.name!r}, mode={self._settings.mode!r})"
+        return f"KafkaSink(topic={self._settings.topic!r}, name={self.name!r}, delivery={self._settings.delivery!r})"
 
     @property
     def name(self) -> str:
         return self._settings.name
 
     @property
-    def settings(self) -> Settings:
+    def settings(self) -> KafkaSinkConfig:
         """What the sink was told, for those who check its work. It may hold a password: not for logs."""
         return self._settings
 
     def guarantee(self) -> Guarantee:
-        if self._settings.mode == "keyed":
+        if self._settings.delivery == "keyed":
             return KEYED
         timeout_s, outage_s = self._settings.transaction_timeout_s, self._settings.outage_max_s
         return Guarantee(
@@ -138,30 +138,30 @@ class KafkaSink:
         return doctor.examine(self._settings, pipeline, deciding_s)
 
     def held(self, pipeline: str) -> list[Held]:
-        return doctor.held(self._settings, pipeline) if self._settings.mode == "transactional" else []
+        return doctor.held(self._settings, pipeline) if self._settings.delivery == "transactional" else []
 
     def exposure(self) -> str:
-        return of_kafka(self._settings.bootstrap_servers, self._settings.librdkafka)
+        return of_kafka(self._settings.bootstrap_servers, self._settings.client_config)
 
     def store_url(self) -> str | None:
         return None
 
     def recover(self, pipeline: str) -> Committer:
         topics = self._topics(pipeline)
-        topics.make_progress_topic()
+        topics.make_ledger_topic()
         check_not_shared(self._settings, pipeline, topics)
         return self._committer(pipeline)
 
     def open(self, pipeline: str, schema: pa.Schema) -> Committer:
         self._settings.encoding.check(schema)
-        is_keyed = self._settings.mode == "keyed"
+        is_keyed = self._settings.delivery == "keyed"
         if is_keyed:
             self._settings.ids.check(self._settings.encoding, schema)
         else:
             txn_admin.check_versions(cluster(*self._settings.cluster))
         topics = self._topics(pipeline)
         topics.check_target()
-        topics.make_progress_topic()
+        topics.make_ledger_topic()
         if not is_keyed:
             topics.try_transactions(self._settings.names(pipeline).probe)
         self._schema = schema
@@ -179,41 +179,41 @@ class KafkaSink:
 
     def in_place(self) -> bool:
         """Of ids in one column only the user knows which of them have an order."""
-        return not self._settings.repartition or (self._settings.mode == "keyed" and not self._settings.ids.source)
+        return not self._settings.repartition or (self._settings.delivery == "keyed" and not self._settings.ids.source)
 
     def identity(self) -> str:
         """By its id, in the partition that its key chose, readers know a record that is written again."""
         told = self._settings
-        return repr((told.topic, told.encoding, told.ids)) if told.mode == "keyed" else ""
+        return repr((told.topic, told.encoding, told.ids)) if told.delivery == "keyed" else ""
 
     def writer(self, task: TaskId) -> SinkWriter:
         if self._schema is None:
             raise ConfigError(f"sink {self.name!r} was not opened: the driver calls open() before any writer runs")
-        kind = KeyedWriter if self._settings.mode == "keyed" else TransactionalWriter
+        kind = KeyedWriter if self._settings.delivery == "keyed" else TransactionalWriter
         return kind(self._settings, self._schema, task)
 
     def _committer(self, pipeline: str) -> Committer:
-        make = keyed_committer if self._settings.mode == "keyed" else TransactionalCommitter
+        make = keyed_committer if self._settings.delivery == "keyed" else TransactionalCommitter
         return make(self._settings, pipeline)
 
     def _topics(self, pipeline: str) -> Topics:
-        _check_apart(self._settings.topic, self._settings.progress_topic(pipeline))
+        _check_apart(self._settings.topic, self._settings.ledger_topic(pipeline))
         return Topics(self._settings, pipeline)
 
 
-def _check_apart(topic: str, progress: str | None) -> None:
-    if topic == progress:
-        raise ConfigError("progress_topic is the sink's own book-keeping: it cannot be the topic that it writes to")
+def _check_apart(topic: str, ledger: str | None) -> None:
+    if topic == ledger:
+        raise ConfigError("ledger names the sink's own book-keeping: it cannot be the topic that it writes to")
 
 
-def _check(settings: Settings) -> None:
+def _check(settings: KafkaSinkConfig) -> None:
     if not settings.topic or not isinstance(settings.topic, str):
         raise ConfigError(f"{settings.topic!r} is not a topic's name: KafkaSink('orders', ...)")
-    _check_apart(settings.topic, settings.progress)
+    _check_apart(settings.topic, settings.ledger)
     if not isinstance(settings.bootstrap_servers, str) or not settings.bootstrap_servers.strip():
         raise ConfigError("bootstrap_servers is missing: 'localhost:9092'")
-    if settings.mode not in MODES:
-        raise ConfigError(f"mode={settings.mode!r} must be one of {', '.join(MODES)}")
+    if settings.delivery not in DELIVERIES:
+        raise ConfigError(f"delivery={settings.delivery!r} must be one of {', '.join(DELIVERIES)}")
     if not settings.transaction_timeout_s >= 1 or not 0 < settings.outage_max_s < settings.transaction_timeout_s:
         raise ConfigError(
             f"transaction_timeout_s={settings.transaction_timeout_s:g} must be 1 or more, and outage_max_s="
@@ -223,9 +223,9 @@ def _check(settings: Settings) -> None:
         raise ConfigError(f"timeout_s is a time above 0, not {settings.timeout_s!r}")
     settings.encoding.check_settings()
     check_prefix(settings.prefix)
-    producer_config.check(settings.librdkafka)
-    if settings.mode == "keyed":
+    PRODUCER.check(settings.client_config)
+    if settings.delivery == "keyed":
         settings.ids.check_settings(settings.encoding)
     elif settings.ids != Ids():
-        raise ConfigError("id= and id_header= belong to mode='keyed': transactions need no ids")
+        raise ConfigError("id= and id_header= belong to delivery='keyed': transactions need no ids")
     cluster(*settings.cluster)  # security settings that don't fit are best known now

@@ -1,14 +1,14 @@
-"""Which settings keep what brokers acknowledged: of the progress topic, which must have them, and of the sink's own."""
+"""Which settings keep what brokers acknowledged: of the ledger topic, which must have them, and of the sink's own."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-__all__ = ["PROGRESS", "REPLICAS", "Kept", "progress_faults"]
+__all__ = ["LEDGER_CONFIG", "REPLICAS", "TopicState", "ledger_faults"]
 
 REPLICAS = 3
-PROGRESS = {
+LEDGER_CONFIG = {
     "cleanup.policy": "compact",
     "compression.type": "uncompressed",  # it is read with a codec that has no compression library
     "unclean.leader.election.enable": "false",
@@ -19,7 +19,7 @@ PROGRESS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class TopicState:
     """A topic as it is: `replicas` of the partition that has the fewest; no `config` where we may not see it."""
 
     name: str
@@ -54,16 +54,16 @@ class Kept:
         )
 
 
-def progress_faults(topic: Kept) -> list[str]:
-    """What keeps a topic from being a progress topic, each with what to do."""
+def ledger_faults(topic: TopicState) -> list[str]:
+    """What keeps a topic from being a ledger topic, each with what to do."""
     name, config = topic.name, topic.config
     faults = [
-        f"the progress topic {name!r} has {setting}={config[setting]}, and it must be {PROGRESS[setting]}, since the "
-        f"sink's ledger lives there for good: {topic.alter(setting, PROGRESS[setting])}"
+        f"the ledger topic {name!r} has {setting}={config[setting]}, and it must be {LEDGER_CONFIG[setting]}, since "
+        f"the sink's ledger lives there for good: {topic.alter(setting, LEDGER_CONFIG[setting])}"
         for setting in ("cleanup.policy", "compression.type", "unclean.leader.election.enable")
-        if config.get(setting, PROGRESS[setting]) != PROGRESS[setting]
+        if config.get(setting, LEDGER_CONFIG[setting]) != LEDGER_CONFIG[setting]
     ]
     return [
         *faults,
-        *(f"the progress topic {name!r} {why}" for why in (topic.acknowledged_alone(), topic.unwritable()) if why),
+        *(f"the ledger topic {name!r} {why}" for why in (topic.acknowledged_alone(), topic.unwritable()) if why),
     ]

@@ -1,4 +1,4 @@
-"""The topics that a sink writes to: its own, which must be there, and the progress topic, which it makes."""
+"""The topics that a sink writes to: its own, which must be there, and the ledger topic, which it makes."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 from confluent_kafka.cimpl import NewTopic
 
-from onefold.clients.kafka import errors, producer_config
+from onefold.clients.kafka import errors
+from onefold.clients.kafka.producer_config import PRODUCER
 from onefold.core.errors import ConfigError, Retriable
-from onefold.sinks.kafka.plan import Settings
-from onefold.sinks.kafka.topic_config import PROGRESS, REPLICAS, Kept, progress_faults
+from onefold.sinks.kafka.config import KafkaSinkConfig
+from onefold.sinks.kafka.topic_config import LEDGER_CONFIG, REPLICAS, TopicState, ledger_faults
 from onefold.sinks.kafka.transactional.transactions import initialize
 
 __all__ = ["Topics"]
 
 T = TypeVar("T")
 
-_UNSEEN = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED)
 _SETTLE_S = 5.0
 _LOOK_AGAIN_S = 0.1
 _WRITE = frozenset({AclOperation.WRITE, AclOperation.DESCRIBE})
@@ -43,15 +43,12 @@ _READ_WRITE = _WRITE | {AclOperation.READ}
 class Topics:
     """Questions of one sink to its brokers' admin interface."""
 
-    def __init__(self, settings: Settings, pipeline: str) -> None:
+    def __init__(self, settings: KafkaSinkConfig, pipeline: str) -> None:
         self._settings, self._where = settings, settings.where(pipeline)
-        self._progress = settings.progress_topic(pipeline)
+        self._ledger = settings.ledger_topic(pipeline)
         self._said: list[KafkaError] = []
-        config = producer_config.admin_config(settings.bootstrap_servers, settings.librdkafka)
-        try:
-            self._admin = AdminClient(config | {"error_cb": self._said.append, "logger": producer_config.LOGGER})
-        except KafkaException as error:
-            raise producer_config.refused_by_client(error) from error
+        config = PRODUCER.admin_config(settings.bootstrap_servers, settings.client_config)
+        self._admin = PRODUCER.open(AdminClient, {**config, "error_cb": self._said.append})
 
     def check_target(self) -> None:
         """Raise ConfigError unless the sink's topic is there, and may be written to."""
@@ -63,25 +60,25 @@ class Topics:
                 f"--create --topic {topic} --partitions 6"
             )
 
-    def make_progress_topic(self) -> None:
+    def make_ledger_topic(self) -> None:
         """Create it if it is missing, and check that what is there keeps what it acknowledged."""
-        name = self._progress
+        name = self._ledger
         found = self._describe(name, _READ_WRITE)
         if found is None:
             self._create(name)
             found = self._once_there(name, _READ_WRITE)
             if found is None:
                 raise Retriable(f"{self._where}: the topic {name!r} was created, and is not there yet")
-        if faults := progress_faults(self._kept(name, found)):
+        if faults := ledger_faults(self._kept(name, found)):
             raise ConfigError(f"{self._where}: {faults[0]}")
 
-    def look_at_target(self) -> Kept | None:
+    def look_at_target(self) -> TopicState | None:
         """As it is now, None if it is not there. Raises ConfigError where the sink may not write to it."""
         return self._look(self._settings.topic, _WRITE)
 
-    def look_at_progress(self) -> Kept | None:
-        """The same of the progress topic, which the sink reads, too."""
-        return self._look(self._progress, _READ_WRITE)
+    def look_at_ledger(self) -> TopicState | None:
+        """The same of the ledger topic, which the sink reads, too."""
+        return self._look(self._ledger, _READ_WRITE)
 
     def may_read(self, topic: str) -> bool:
         """Whether a topic is there, and the sink may read it."""
@@ -99,11 +96,8 @@ class Topics:
         """Find out whether transactions with the sink's prefix and its timeout are allowed; none is begun."""
         timeout_ms = int(self._settings.transaction_timeout_s * 1000)
         own = {"transactional.id": transactional_id, "transaction.timeout.ms": str(timeout_ms)}
-        config = producer_config.producer_config(self._settings.bootstrap_servers, self._settings.librdkafka, own)
-        try:
-            producer = Producer({**config, "error_cb": self._said.append, "logger": producer_config.LOGGER})
-        except KafkaException as error:
-            raise producer_config.refused_by_client(error) from error
+        config = PRODUCER.config(self._settings.bootstrap_servers, self._settings.client_config, own)
+        producer = PRODUCER.open(Producer, {**config, "error_cb": self._said.append})
         doing = f"{self._where}, trying transactional id {transactional_id!r} with a timeout of {timeout_ms} ms"
         initialize(producer, self._settings, doing)
 
@@ -147,11 +141,11 @@ class Topics:
     def _create(self, name: str) -> None:
         brokers = len(self._answer(lambda: self._admin.list_topics(timeout=self._settings.timeout_s), "asking").brokers)
         replicas = min(REPLICAS, brokers)
-        config = {**PROGRESS, "min.insync.replicas": str(2 if replicas >= REPLICAS else 1)}
+        config = {**LEDGER_CONFIG, "min.insync.replicas": str(2 if replicas >= REPLICAS else 1)}
         topic = NewTopic(name, num_partitions=1, replication_factor=replicas, config=config)
         future = self._admin.create_topics([topic], request_timeout=self._settings.timeout_s)[name]
         try:
-            self._answer(future.result, f"creating the progress topic {name!r}")
+            self._answer(future.result, f"creating the ledger topic {name!r}")
         except KafkaException as error:
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise
@@ -163,13 +157,13 @@ class Topics:
             time.sleep(_LOOK_AGAIN_S)
         return found
 
-    def _look(self, topic: str, wanted: frozenset[AclOperation]) -> Kept | None:
+    def _look(self, topic: str, wanted: frozenset[AclOperation]) -> TopicState | None:
         found = self._describe(topic, wanted)
         return self._kept(topic, found) if found is not None else None
 
-    def _kept(self, topic: str, found: Any) -> Kept:
+    def _kept(self, topic: str, found: Any) -> TopicState:
         replicas = min(len(partition.replicas) for partition in found.partitions)
-        return Kept(topic, len(found.partitions), replicas, self._config(ResourceType.TOPIC, topic))
+        return TopicState(topic, len(found.partitions), replicas, self._config(ResourceType.TOPIC, topic))
 
     def _config(self, kind: ResourceType, name: str) -> dict[str, str]:
         """The settings of a topic or a broker; none where the sink may not see them."""
@@ -178,7 +172,7 @@ class Topics:
         try:
             return {name: entry.value for name, entry in future.result().items()}
         except KafkaException as error:
-            if error.args[0].code() in _UNSEEN:
+            if error.args[0].code() in errors.NOT_SHOWN:
                 return {}
             raise errors.translate(error.args[0], f"{self._where}, reading the settings of {name!r}") from error
 
@@ -192,7 +186,7 @@ class Topics:
                 raise
             if code in (KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN):
                 self._admin.poll(0)
-                raise producer_config.unreachable(
+                raise PRODUCER.unreachable(
                     f"{self._where}, {doing}",
                     self._settings.bootstrap_servers,
                     self._settings.timeout_s,

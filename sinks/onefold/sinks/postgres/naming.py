@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from urllib.parse import unquote
 
 from onefold.clients.postgres.quoting import identifier
+from onefold.core.checks import require
 from onefold.core.errors import ConfigError
 from onefold.sinks.naming import part
 
@@ -93,7 +94,7 @@ class Gid:
 
     def __str__(self) -> str:
         text = f"{self.prefix}{self.generation}/{self.epoch}/{self.attempt.hex}"
-        assert len(text.encode()) <= GID_BYTES_MAX, text
+        require(len(text.encode()) <= GID_BYTES_MAX, f"a transaction's name that is too long: {text}")
         return text
 
     @classmethod

@@ -8,6 +8,7 @@ import pyarrow as pa
 from onefold.clients.postgres import connection as pool
 from onefold.clients.postgres import errors
 from onefold.clients.postgres.quoting import literal
+from onefold.core.checks import present, require
 from onefold.core.contract import SinkKind, TaskId
 from onefold.core.errors import BadRecord, Retriable, SchemaMismatch
 from onefold.sinks.postgres.copy.encoding import Encoding
@@ -29,7 +30,7 @@ class PostgresWriter(AttemptWriter):
     """One attempt of one task, in one transaction."""
 
     def __init__(self, settings: Settings, plan: Plan, task: TaskId) -> None:
-        assert task.pipeline == plan.pipeline, (task.pipeline, plan.pipeline)
+        require(task.pipeline == plan.pipeline, f"a task of pipeline {task.pipeline!r} and a plan of {plan.pipeline!r}")
         is_staged = plan.delivery is Delivery.STAGED
         super().__init__(settings.name, SinkKind.LAST_RESOURCE if is_staged else SinkKind.TWO_PHASE, task)
         self._settings, self._plan = settings, plan
@@ -47,8 +48,8 @@ class PostgresWriter(AttemptWriter):
         self._load.add(batch)
 
     def _prepare(self) -> Prepared:
-        connection, load = self._connection, self._load
-        assert connection is not None and load is not None
+        connection = present(self._connection, "rows came, and there is no connection that has them")
+        load = present(self._load, "rows came, and no COPY that has them")
         load.finish()
         self._check_types(connection)
         left = Prepared(self._finish(connection, load), _accounted(load), load.bytes)
@@ -111,9 +112,9 @@ class PostgresWriter(AttemptWriter):
         if self._plan.stage_table is not None:
             dead += self._merge_own(connection, len(dead))
         if dead:
-            assert self._plan.rejects is not None
+            table = present(self._plan.rejects, "rejected rows without a table for them")
             origin = Origin(books.pipeline, books.sink, task.epoch, task.generation, task.timestamp_ms)
-            dead_letters.insert(connection, self._plan.rejects, origin, dead)
+            dead_letters.insert(connection, table, origin, dead)
         prefix = gid_prefix(task.pipeline, self._settings.name, self._settings.ledger)
         gid = str(Gid(prefix, task.generation, task.epoch, task.attempt))
         connection.execute(

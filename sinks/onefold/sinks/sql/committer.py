@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, contextmanager
 
 import sqlalchemy as sa
 
+from onefold.core.checks import present, require
 from onefold.core.contract import Committable, Decided, EpochRecord
 from onefold.core.errors import ConfigError
 from onefold.core.store.tables import store_info
@@ -37,7 +38,7 @@ class SqlCommitter(LedgerCommitter[sa.Connection]):
 
     def commit(self, decided: Decided, committables: Sequence[Committable]) -> None:
         """The decision moved the rows already: what is left to do is to throw the stage's copies away."""
-        assert all(c.epoch == decided.record.epoch for c in committables), committables
+        require(all(c.epoch == decided.record.epoch for c in committables), f"work of another epoch: {committables}")
         if committables or self._plan is not None:
             self._memory.wrote(decided.record.epoch)  # the decision wrote the ledger
         self.abort(committables)
@@ -49,7 +50,7 @@ class SqlCommitter(LedgerCommitter[sa.Connection]):
                 )
 
     def abort(self, committables: Sequence[Committable]) -> None:
-        assert all(c.sink == self._settings.name for c in committables), committables
+        require(all(c.sink == self._settings.name for c in committables), f"work of another sink: {committables}")
         if committables:
             with self._database.transaction() as connection:
                 staging.discard(connection, committables)
@@ -72,9 +73,9 @@ class SqlCommitter(LedgerCommitter[sa.Connection]):
         self, connection: sa.Connection, record: EpochRecord, mine: Sequence[Committable], generation: int
     ) -> None:
         del generation
-        assert self._plan is not None, "merge needs a committer from open(): recovery never decides"
+        plan = present(self._plan, "merge needs a committer from open(): recovery never decides")
         adapter = adapter_of(self._database.url)
-        staging.merge(connection, adapter, self._books, self._plan, record.epoch, record.timestamp_ms, mine)
+        staging.merge(connection, adapter, self._books, plan, record.epoch, record.timestamp_ms, mine)
 
     @contextmanager
     def _deciding(self, connection: sa.Connection, doing: str) -> Iterator[sa.Connection]:

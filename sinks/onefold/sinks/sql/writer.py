@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import sqlalchemy as sa
 
+from onefold.core.checks import require
 from onefold.core.contract import SinkKind, TaskId
 from onefold.core.errors import BadRecord, InDoubt, OnefoldError, OutOfResources, Retriable, SchemaMismatch
 from onefold.core.values.plain import plain
@@ -32,7 +33,7 @@ class SqlWriter(AttemptWriter):
     """One attempt of one task, in one transaction."""
 
     def __init__(self, settings: Settings, plan: Plan, task: TaskId) -> None:
-        assert task.pipeline == plan.pipeline, (task.pipeline, plan.pipeline)
+        require(task.pipeline == plan.pipeline, f"a task of pipeline {task.pipeline!r} and a plan of {plan.pipeline!r}")
         super().__init__(settings.name, SinkKind.LAST_RESOURCE, task)
         self._plan = plan
         self._database = database_of(settings, task.pipeline)

@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
+from onefold.core.checks import require
 from onefold.core.contract import Binding, Committable, EpochRecord, LedgerEntry
 from onefold.core.failpoints import failpoint
 from onefold.core.positions import Positions
@@ -74,7 +75,7 @@ class LedgerCommitter(ABC, Generic[C]):
         self, connection: sa.Connection, record: EpochRecord, manifest: Sequence[Committable], entry: LedgerEntry
     ) -> None:
         """Inside the store's transaction, on the store's connection to this same database."""
-        assert entry.epoch == record.epoch, (entry.epoch, record.epoch)
+        require(entry.epoch == record.epoch, f"epoch {record.epoch} with the ledger row of epoch {entry.epoch}")
         mine = [committable for committable in manifest if committable.sink == self._sink]
         with self._deciding(connection, f"merging epoch {record.epoch}") as same:
             self._check_ledger_is_not_older(same)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from onefold.core.checks import require
 from onefold.core.contract import Committable, SinkKind, TaskId
 from onefold.core.failpoints import failpoint
 
@@ -32,7 +33,7 @@ class AttemptWriter(ABC):
         self._has_rows = self._is_over = False
 
     def write(self, batch: pa.RecordBatch) -> None:
-        assert not self._is_over, "a writer takes no rows after prepare or abort"
+        require(not self._is_over, "a writer takes no rows after prepare or abort")
         if batch.num_rows == 0:
             return
         with self._ending_by_failure("writing rows"):
@@ -40,7 +41,7 @@ class AttemptWriter(ABC):
         self._has_rows = True
 
     def prepare(self) -> Committable | None:
-        assert not self._is_over, "a writer prepares once"
+        require(not self._is_over, "a writer prepares once")
         if not self._has_rows:
             self._is_over = True
             return None

@@ -1,6 +1,6 @@
-"""An HBase table as a bounded source: scans through Thrift to Arrow, a part for each region. Knows nothing of Spark.
+"""An HBase table as a bounded source: it scans regions through Thrift into Arrow. It does not need Spark.
 
-`HBaseSource` is what a user names; `plan` divides it into parts that pickle; `read` turns a `Part` into Arrow.
+`HBaseSource` has the options; `plan` divides the table into parts that pickle; `read` turns a `Part` into Arrow.
 """
 
 from onefold.sources.hbase.reading import Part, plan, read

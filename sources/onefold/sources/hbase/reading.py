@@ -1,4 +1,4 @@
-"""From a source to the parts that executors read, a region each, and a part as Arrow record batches."""
+"""Divides a table into parts, one for each region, and reads a part as Arrow record batches."""
 
 from __future__ import annotations
 
@@ -39,16 +39,16 @@ class Part:
 
 
 def plan(source: HBaseSource, schema: pa.Schema | None = None) -> list[Part]:
-    """The parts, which together are all rows once, also where regions are cut or joined meanwhile. With a `schema`:
-    its columns, in its order, as its types.
+    """Divides the table into parts that together have each row once, also while regions are split or merged. With a
+    `schema` the parts have its columns, in its order, as its types.
 
     Raises `SchemaMismatch`, `ConfigError`, `Retriable`.
     """
     mapping, delivered = source.reading(schema)
     _check(source, mapping)
     regions = HBaseTable(source.settings, mapping.table).regions()
-    range_ms = None if source.time_range == (None, None) else source.range_ms
-    # By where each begins: a region that is being cut is listed beside its parts, and no row may come twice.
+    range_ms = None if source.since is None and source.until is None else source.range_ms
+    # By their starts: a region that is being split is listed beside its halves, and no row may come twice.
     starts = sorted({start for start, _ in regions} | {b""})
     return [
         Part(source.settings, mapping, delivered, start, stop, range_ms, source.deleted_as)
@@ -57,25 +57,25 @@ def plan(source: HBaseSource, schema: pa.Schema | None = None) -> list[Part]:
 
 
 def _check(source: HBaseSource, mapping: TableMapping) -> None:
-    """A table or family that is not there would only be a read without rows."""
+    """Raise ConfigError where the table or a family is missing: reading them would find no rows, and no error."""
     there = describe(source.settings, mapping.table)
     if there is None:
         raise no_table(mapping.table, source.settings.servers)
-    wanted = [column.family for column in (*mapping.columns, mapping.deleted) if column is not None]
+    wanted = [column.family for column in (*mapping.columns, mapping.tombstone_column) if column is not None]
     if lacking := [family for family in wanted if there.family(family) is None]:
         raise ConfigError(
             f"{source.name} has no column family {lacking[0].decode(errors='replace')!r}, but "
-            f"{', '.join(family.name.decode(errors='replace') for family in there.families)}: mend the mapping"
+            f"{', '.join(family.name.decode(errors='replace') for family in there.families)}: correct the mapping"
         )
 
 
 def read(part: Part) -> Iterator[pa.RecordBatch]:
-    """The rows of the part that have at least one of its cells, in batches, with exactly its schema.
+    """Reads the rows of the part that have at least one of its cells, as batches of exactly its schema.
 
-    Raises `BadRecord`, `Retriable`, `ConfigError`: what came before an error counts for nothing.
+    Raises `BadRecord`, `Retriable`, `ConfigError`; batches that came before an error must not be used.
     """
     mapping = part.mapping
-    marker = mapping.deleted
+    marker = mapping.tombstone_column
     columns = mapping.cell_columns + ([] if marker is None else [(marker.family, marker.qualifier)])
     table = HBaseTable(part.settings, mapping.table)
     for rows in table.scan(part.start, part.stop, columns, part.range_ms):
@@ -90,7 +90,7 @@ def read(part: Part) -> Iterator[pa.RecordBatch]:
         try:
             found = mapping.decode(keys, values)
             there = {name: found.column(name) for name in found.schema.names} | added
-            # Of a decimal the mapping says how it is written, and a schema as what it is read.
+            # The mapping knows a decimal as it was written; the schema says as what it is read.
             yield pa.record_batch([exactly(there[field.name], field.type) for field in part.schema], schema=part.schema)
         except (BadRecord, pa.ArrowInvalid) as error:
             raise BadRecord(f"{part.label}: {error}") from error

@@ -12,7 +12,7 @@ from onefold.sources.kafka.fetching.records import Records, Wanted
 from onefold.sources.kafka.formats import raw
 from onefold.sources.kafka.formats.bad_values import BadValue
 from onefold.sources.kafka.formats.cutting import cut_to_fit
-from onefold.sources.kafka.planning.offsets import OffsetRange
+from onefold.sources.kafka.planning.offset_range import OffsetRange
 
 __all__ = ["bad_batch", "not_the_same", "open_question", "refused"]
 
@@ -62,8 +62,8 @@ def open_question(wanted: OffsetRange, records: Records, bad: BadValue) -> BadRe
     return BadRecord(
         f"{_at(wanted, records, bad)}: {bad.reason}. It may be good another time, so a pipeline that reads its"
         " records through Spark, and reads them again for the dead letters, cannot judge this one. Start again, with"
-        " its schema registered if it lacks that; or use pipeline.stream, which reads each record once and makes this"
-        " one a dead letter"
+        " its schema registered if it lacks that; or use pipeline.write_direct, which reads each record once and makes"
+        " this one a dead letter"
     )
 
 
@@ -73,7 +73,8 @@ def not_the_same(wanted: OffsetRange, records: Records) -> BadRecord:
     return BadRecord(
         f"{wanted.topic}/{wanted.partition} offset {offset}: the batch it is in"
         " cannot be unpacked within receive.message.max.bytes (100,000,000), and Spark's own connector, which has read"
-        " it for the rows, may have found good records in it. Raise that in settings=, or read with reader='onefold'"
+        " it for the rows, may have found good records in it. Raise that in client_config=, or read with"
+        " reader='onefold'"
     )
 
 

@@ -9,18 +9,18 @@ from onefold.core.errors import ConfigError, DataLoss
 from onefold.core.findings import Finding, Level
 from onefold.core.invariants import NoLoss
 from onefold.core.positions import Positions
+from onefold.sources.kafka.config.model import KafkaSourceConfig
+from onefold.sources.kafka.planning.broker import Broker
 from onefold.sources.kafka.planning.lag import PartitionLag, lag
 from onefold.sources.kafka.planning.offset_snapshot import names_of
-from onefold.sources.kafka.planning.offsets import Broker
 from onefold.sources.kafka.planning.starting import check_ids
-from onefold.sources.kafka.source import KafkaSource
 
 __all__ = ["examine", "retention"]
 
 _LATE = 0.5  # of the retention time: who has not read by then has as long again to find out why
 
 
-def examine(source: KafkaSource, at: Positions | None) -> Iterator[Finding]:
+def examine(source: KafkaSourceConfig, at: Positions | None) -> Iterator[Finding]:
     """`at`: where the pipeline stands, if it was ever started."""
     broker = source.broker()
     known = at if at is not None else Positions()

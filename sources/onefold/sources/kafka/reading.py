@@ -4,23 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from onefold.clients.kafka.consumer_config import LOGGER
+from onefold.clients.kafka.consumer_config import CONSUMER
 from onefold.sources.kafka.bad_records import bad_batch, not_the_same, open_question, refused
+from onefold.sources.kafka.config.model import KafkaSourceConfig
 from onefold.sources.kafka.fetching.fetcher import MESSAGES_MAX, fetch
 from onefold.sources.kafka.fetching.records import UNREADABLE, Records, Wanted, with_odd_headers
 from onefold.sources.kafka.formats import raw
 from onefold.sources.kafka.formats.bad_values import BadValue, Parser, Sifted, TooManyBad, sift
 from onefold.sources.kafka.formats.columns import parsed_part, wanted_of, with_columns
-from onefold.sources.kafka.formats.formats import parser_of
+from onefold.sources.kafka.formats.dispatch import parser_of
 from onefold.sources.kafka.formats.guarding import in_task
-from onefold.sources.kafka.planning.offsets import OffsetRange
-
-if TYPE_CHECKING:
-    from onefold.sources.kafka.source import KafkaSource
+from onefold.sources.kafka.planning.offset_range import OffsetRange
 
 __all__ = ["Parsing", "Part", "read", "read_parts", "tell_skipped"]
 
@@ -34,7 +31,7 @@ class Part:
 
 
 def read(
-    source: KafkaSource,
+    source: KafkaSourceConfig,
     schema: pa.Schema,
     wanted: OffsetRange,
     *,
@@ -57,14 +54,14 @@ def read(
     tell_skipped(source, wanted, skipped)
 
 
-def tell_skipped(source: KafkaSource, wanted: OffsetRange, count: int) -> None:
+def tell_skipped(source: KafkaSourceConfig, wanted: OffsetRange, count: int) -> None:
     """Log how many records of a range were left out, if they go nowhere else."""
     if count and source.on_error == "skip":
-        LOGGER.warning("%s: %d records could not be read, and were skipped", wanted, count)
+        CONSUMER.logger.warning("%s: %d records could not be read, and were skipped", wanted, count)
 
 
 def read_parts(
-    source: KafkaSource,
+    source: KafkaSourceConfig,
     schema: pa.Schema,
     wanted: OffsetRange,
     *,
@@ -80,7 +77,7 @@ def read_parts(
     parsing = Parsing(source, schema, settled=settled, guarded=guarded)
     fetched = fetch(
         source.bootstrap_servers,
-        source.settings,
+        source.client_config,
         wanted,
         columns=parsing.wanted,
         timeout_s=source.timeout_s,
@@ -97,7 +94,9 @@ class Parsing:
     `wanted` says what has to come along with the values.
     """
 
-    def __init__(self, source: KafkaSource, schema: pa.Schema, *, settled: bool = False, guarded: bool = False) -> None:
+    def __init__(
+        self, source: KafkaSourceConfig, schema: pa.Schema, *, settled: bool = False, guarded: bool = False
+    ) -> None:
         self._source = source
         self._schema = schema
         self._settled = settled
@@ -146,7 +145,7 @@ class Parsing:
         return Sifted(bad=bad)
 
 
-def _wanted(source: KafkaSource, schema: pa.Schema) -> Wanted:
+def _wanted(source: KafkaSourceConfig, schema: pa.Schema) -> Wanted:
     """What is fetched beside the values. Dead letters have it all, whichever records they will be of."""
     names = set(schema.names) if source.format == "raw" else wanted_of(source.columns)
     if source.on_error == "dead_letter":
@@ -158,6 +157,6 @@ def _too_large(size: int | None, record_bytes_max: int) -> str:
     if size is None:
         return (
             "the record, or the batch it is in, cannot be unpacked: it has more bytes than receive.message.max.bytes of"
-            " settings= allows (100,000,000), or is damaged"
+            " client_config= allows (100,000,000), or is damaged"
         )
     return f"the record has {size} bytes, more than record_bytes_max={record_bytes_max}"

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -14,6 +15,7 @@ from onefold.clients.hbase.rows.cells import Cells
 from onefold.clients.hbase.rows.columns import NULL, Column
 from onefold.clients.hbase.rows.rowkeys import RowKey
 from onefold.clients.hbase.tables import checked_name
+from onefold.core.checks import require
 from onefold.core.errors import ConfigError, SchemaMismatch
 
 __all__ = ["NULL", "Column", "RowKey", "TableMapping"]
@@ -28,16 +30,16 @@ _TRUE, _FALSE = b"\xff", b"\x00"
 class TableMapping:
     """The table, its rows' keys, and the cell of each other column; best made by `of`.
 
-    `family`: columns that are not named go there, under their own names. `deleted` is the cell that says, in every
-    row, whether the row is deleted. Encodings that are not said come from the rows, with `bound`; only a mapping that
-    is bound encodes and decodes.
+    `family`: columns that are not named go there, under their own names. `tombstone_column` is the HBase
+    column that says, in every row, whether the row is deleted. Encodings that are not said come from the rows, with
+    `bound`; only a mapping that is bound encodes and decodes.
     """
 
     table: str
     row_key: RowKey
     columns: tuple[Column, ...] = ()
     family: str | None = None
-    deleted: Column | None = None
+    tombstone_column: Column | None = None
 
     @classmethod
     def of(
@@ -46,7 +48,7 @@ class TableMapping:
         row_key: str | Sequence[str] | RowKey,
         columns: Mapping[str, str] | str | None = None,
         family: str | None = None,
-        deleted: str | None = None,
+        tombstone_column: str | None = None,
     ) -> TableMapping:
         """As users write it:
 
@@ -54,13 +56,13 @@ class TableMapping:
 
         `columns` may be a text as well: `amount = f:amount decimal(12,2), note = f:note`, or a JSON object.
         """
-        cells = _listed(columns) if isinstance(columns, str) else dict(columns or {})
+        cells = _cells_of(columns) if isinstance(columns, str) else dict(columns or {})
         return cls(
             table,
             row_key if isinstance(row_key, RowKey) else RowKey.of(row_key),
             tuple(Column.cell(name, text) for name, text in cells.items()),
             family,
-            None if deleted is None else Column.cell("deleted", f"{deleted} boolean"),
+            None if tombstone_column is None else Column.cell("deleted", f"{tombstone_column} boolean"),
         )
 
     def __post_init__(self) -> None:
@@ -83,7 +85,7 @@ class TableMapping:
 
     @property
     def _all_cells(self) -> tuple[Column, ...]:
-        return self.columns if self.deleted is None else (*self.columns, self.deleted)
+        return self.columns if self.tombstone_column is None else (*self.columns, self.tombstone_column)
 
     def bound(self, schema: pa.Schema, without: Iterable[str] = ()) -> TableMapping:
         """For writing rows of this schema, less the columns that are not written. Raises SchemaMismatch."""
@@ -151,14 +153,14 @@ class TableMapping:
         """
         values = [column.encode(batch.column(column.name)) for column in self.columns]
         if deleted is not None:
-            assert self.deleted is not None, "no cell was named for deletions"
+            require(self.tombstone_column is not None, "no tombstone_column was named")
             deleted = pc.fill_null(deleted, False)
             values = [pc.if_else(deleted, pa.scalar(NULL, pa.binary()), array) for array in values]
         cells = [Cells(c.family, c.qualifier, array) for c, array in zip(self.columns, values, strict=True)]
-        if self.deleted is not None:
+        if self.tombstone_column is not None:
             flags = deleted if deleted is not None else pa.repeat(pa.scalar(False), batch.num_rows)
             marks = pc.if_else(flags, pa.scalar(_TRUE, pa.binary()), pa.scalar(_FALSE, pa.binary()))
-            cells.append(Cells(self.deleted.family, self.deleted.qualifier, marks))
+            cells.append(Cells(self.tombstone_column.family, self.tombstone_column.qualifier, marks))
         return cells
 
     def decode(self, keys: pa.BinaryArray, values: Sequence[pa.BinaryArray]) -> pa.RecordBatch:
@@ -170,39 +172,23 @@ class TableMapping:
         return pa.RecordBatch.from_arrays([*self.row_key.decode(keys), *arrays], schema=self.schema)
 
     def living(self, marks: pa.BinaryArray) -> pa.BooleanArray:
-        """Which rows are not deleted, of the values of the `deleted` cell."""
+        """Which rows are not deleted, of the values of `tombstone_column`."""
         return pc.fill_null(pc.not_equal(marks, _TRUE), True)
 
-    def options(self) -> dict[str, str]:
-        """As options of a data source; `from_options` reads them."""
-        given = {
+    def options(self) -> dict[str, Any]:
+        """What HBaseTableOptions says of the table, for the same mapping."""
+        return {
             "table": self.table,
-            "rowKey": self.row_key.text,
+            "row_key": self.row_key.text,
             "salt": self.row_key.salt,
             "hash": self.row_key.hash,
-            "columns": json.dumps({c.name: c.cell_text for c in self.columns}) if self.columns else None,
+            "columns": {column.name: column.cell_text for column in self.columns} or None,
             "family": self.family,
-            "deleted": self.deleted.cell_text.removesuffix(" boolean") if self.deleted else None,
+            "tombstone_column": self.tombstone_column and self.tombstone_column.cell_text.removesuffix(" boolean"),
         }
-        return {name: str(value) for name, value in given.items() if value is not None}
-
-    @classmethod
-    def from_options(cls, options: Mapping[str, str]) -> TableMapping:
-        """Of `table`, `rowKey`, `salt`, `hash`, `columns`, `family`, `deleted`. Raises ConfigError."""
-        for name in ("table", "rowKey"):
-            if not options.get(name):
-                raise ConfigError(f"the option {name!r} is missing")
-        numbers = {}
-        for name in ("salt", "hash"):
-            try:
-                numbers[name] = int(options[name]) if name in options else None
-            except ValueError:
-                raise ConfigError(f"{name} is a number, not {options[name]!r}") from None
-        row_key = RowKey.of(options["rowKey"], numbers["salt"], numbers["hash"])
-        return cls.of(options["table"], row_key, options.get("columns"), options.get("family"), options.get("deleted"))
 
 
-def _listed(text: str) -> dict[str, str]:
+def _cells_of(text: str) -> dict[str, str]:
     if text.lstrip().startswith("{"):
         try:
             found = json.loads(text)

@@ -56,7 +56,11 @@ class HBaseRows:
         assert self.job.into_hbase is not None
         schema = ROWS[self.job.into_hbase]
         mapping = settings.declared.reading(schema)
-        marks = [] if mapping.deleted is None else [(mapping.deleted.family, mapping.deleted.qualifier)]
+        marks = (
+            []
+            if mapping.tombstone_column is None
+            else [(mapping.tombstone_column.family, mapping.tombstone_column.qualifier)]
+        )
         found: dict[Hashable, list[Row]] = {}
         columns = [*mapping.cell_columns, *marks]
         for part in HBaseTable(settings.hbase, TABLE).scan(b"", b"", columns):

@@ -57,11 +57,11 @@ class KafkaTopic:
         settings = self.sink.settings
         self.name = settings.name
         self._servers, self._topic = settings.bootstrap_servers, settings.topic
-        self._progress = settings.progress_topic(PIPELINE)
+        self._ledger = settings.ledger_topic(PIPELINE)
         self._ids = settings.names(PIPELINE)
         self._prefix = f"{settings.prefix}/"
         self._log = TopicLog(self._servers, self._topic, self.partitions)
-        self._progress_log = TopicLog(self._servers, self._progress, 1)
+        self._ledger_log = TopicLog(self._servers, self._ledger, 1)
 
     def create(self) -> None:
         create_topic(self._servers, self._topic, self.partitions)
@@ -81,19 +81,19 @@ class KafkaTopic:
 
     def leftovers(self) -> tuple[Committable, ...]:
         """Transactions of any onefold sink that have not ended, and partitions that something holds back."""
-        held = unstable(self._servers, {self._topic: self.partitions, self._progress: 1})
+        held = unstable(self._servers, {self._topic: self.partitions, self._ledger: 1})
         names = [*open_transactions(self._servers, self._prefix), *held]
         return tuple(Committable(self.name, SinkKind.TWO_PHASE, name, 0, 0, 0) for name in names)
 
     def committed(self, epochs: Collection[EpochRecord], ledger: LedgerEntry | None) -> Committed | None:
-        """What committed transactions have said of themselves in the progress topic, under the manifests' handles.
+        """What committed transactions have said of themselves in the ledger topic, under the manifests' handles.
 
         A transactional id is taken again only for a later epoch. A manifest's handle says which producer's it was, too,
         which no consumer sees.
         """
         if self.writes_through:
             return Committed(())
-        for record in self._progress_log.read():
+        for record in self._ledger_log.read():
             id_ = (record.key or b"").decode()
             if id_.startswith(self._ids.ids) and id_ != self._ids.ledger and record.value is not None:
                 said = json.loads(record.value)

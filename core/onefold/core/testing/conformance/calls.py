@@ -18,8 +18,8 @@ from onefold.core.contract import (
     LedgerEntry,
     Sink,
     TaskId,
-    WriteThrough,
 )
+from onefold.core.protocol.committer_kinds import last_resource, write_through
 from onefold.core.protocol.store_protocol import Merge
 from onefold.core.store.checkpoint_store import CheckpointStore
 
@@ -147,8 +147,7 @@ class Announce(Driver):
     record: EpochRecord
 
     def ready(self) -> Callable[[], None]:
-        committer = self.make_sink().recover(self.pipeline)
-        assert isinstance(committer, WriteThrough), committer
+        committer = write_through(self.make_sink().recover(self.pipeline))
         return lambda: committer.announce(self.record)
 
 
@@ -197,8 +196,7 @@ class Decide(Driver):
     entry: LedgerEntry
 
     def ready(self) -> Callable[[], Decided]:
-        committer = self.make_sink().open(self.pipeline, self.schema)
-        assert isinstance(committer, LastResource), committer
+        committer = last_resource(self.make_sink().open(self.pipeline, self.schema))
         store = CheckpointStore(self.store_url)
         store.id()
         return lambda: decide(store, committer, self.generation, self.record, self.manifest, self.entry)

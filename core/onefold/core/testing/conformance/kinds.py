@@ -11,9 +11,9 @@ from typing import Protocol
 
 from onefold.core.contract import Decided, EpochRecord, LedgerEntry
 from onefold.core.testing.conformance.promises import Held, Promise
-from onefold.core.testing.conformance.workbench import Subject, Work, Workbench
+from onefold.core.testing.conformance.workbench import Target, Work, Workbench
 
-__all__ = ["Check", "Epochs", "Kind", "finish"]
+__all__ = ["Check", "Epochs", "Kind", "Subject", "finish"]
 
 
 class Epochs(Protocol):
@@ -45,9 +45,6 @@ def finish(bench: Workbench, epochs: Epochs, record: EpochRecord, works: Sequenc
     bench.wanted.update(i for work in works for i in work.ids)
 
 
-Check = Callable[[Subject], None]
-
-
 @dataclass(frozen=True, slots=True)
 class Kind:
     """`epochs(bench, generation)` begins a pipeline's life under at least that generation, which the bench then has.
@@ -59,7 +56,17 @@ class Kind:
     epochs: Callable[[Workbench, int], Epochs]
     expect_guarantee: Callable[[Held, Workbench], None]
     shows_on_decide: bool
-    checks: tuple[Check, ...]
+    checks: tuple[Callable[[Subject], None], ...]
     promises: frozenset[Promise]
     besides: frozenset[Promise] = frozenset()
     is_transactional: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Subject(Target):
+    """The sink under test, by its kind."""
+
+    kind: Kind
+
+
+Check = Callable[[Subject], None]

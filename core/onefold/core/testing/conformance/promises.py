@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -137,9 +137,8 @@ class Held:
         if not holds:
             raise BrokenPromise(self.promise, self.call, self.crash, expected, str(seen))
 
-    def expect_raises(self, error: type[Exception], call: object, expected: str) -> None:
+    def expect_raises(self, error: type[Exception], call: Callable[..., object], expected: str) -> None:
         """`call()` must raise exactly this error of onefold's tree, or one below it."""
-        assert callable(call)
         try:
             answer = call()
         except error:

@@ -14,12 +14,12 @@ from onefold.core.testing.conformance.checks.every_sink import SINK_CHECKS
 from onefold.core.testing.conformance.checks.last_resource import LAST_RESOURCE
 from onefold.core.testing.conformance.checks.two_phase import TWO_PHASE
 from onefold.core.testing.conformance.checks.write_through import WRITE_THROUGH
-from onefold.core.testing.conformance.kinds import Kind
+from onefold.core.testing.conformance.kinds import Kind, Subject
 from onefold.core.testing.conformance.processes import Processes
 from onefold.core.testing.conformance.promises import Book, ConformanceReport, Promise
 from onefold.core.testing.conformance.report import modules_of, passed
 from onefold.core.testing.conformance.strikes import Striker
-from onefold.core.testing.conformance.workbench import MakeBatch, Subject
+from onefold.core.testing.conformance.workbench import MakeBatch
 
 __all__ = ["KINDS", "check_sink"]
 
@@ -77,7 +77,7 @@ def check_sink(
     book = Book()
     with Processes(tuple(modules) or modules_of(type(sink))) as processes:
         striker = Striker(processes, book, steps_max, moments)
-        subject = Subject(kind, make_sink, rows, prepared, make_batch, make_sibling, settle_s, book, striker)
+        subject = Subject(make_sink, rows, prepared, make_batch, make_sibling, settle_s, book, striker, kind)
         checks = (
             (*SINK_CHECKS, *WRITER_CRASHES, *kind.checks, *DRIVER_CRASHES) if kind.is_transactional else kind.checks
         )

@@ -19,7 +19,7 @@ from functools import partial
 import sqlalchemy as sa
 
 from onefold.core.contract import Committable, Decided, EpochRecord, EpochState, Generation, LedgerEntry, SinkKind
-from onefold.core.errors import CheckpointMismatch, Fenced, OnefoldError, Retriable, WorkLost
+from onefold.core.errors import CheckpointMismatch, Fenced, InternalError, OnefoldError, Retriable, WorkLost
 from onefold.core.positions import Positions, Range
 from onefold.core.protocol.effects import EpochRequest
 from onefold.core.protocol.store_protocol import Store
@@ -31,6 +31,12 @@ NOW_MS = 1_700_000_000_000
 PIPELINE = "p"
 
 
+def expect(holds: bool, says: str = "the rule does not hold") -> None:
+    """As `assert`, also under `python -O`."""
+    if not holds:
+        raise AssertionError(says)
+
+
 @contextmanager
 def raises(error: type[Exception], match: str = "") -> Iterator[None]:
     """The block must raise `error`, with `match` in its text."""
@@ -40,7 +46,7 @@ def raises(error: type[Exception], match: str = "") -> Iterator[None]:
         text = str(raised)
     else:
         raise AssertionError(f"{error.__name__} was not raised")
-    assert match in text, f"{match!r} is not in {text!r}"
+    expect(match in text, f"{match!r} is not in {text!r}")
 
 
 def positions(offset: int) -> Positions:
@@ -76,22 +82,25 @@ class StoreSuite:
     """Every test gets a fresh store."""
 
     def test_the_stores_id_stays(self, connect: Connect) -> None:
-        assert connect().id() == connect().id() != ""
+        expect(connect().id() == connect().id() != "")
 
     def test_an_unknown_pipeline_has_no_history(self, connect: Connect) -> None:
         facts = connect().facts(PIPELINE)
-        assert (facts.generation, facts.last, facts.complete, facts.unfinished, facts.frozen) == (
-            0,
-            None,
-            None,
-            (),
-            None,
+        expect(
+            (facts.generation, facts.last, facts.complete, facts.unfinished, facts.frozen)
+            == (
+                0,
+                None,
+                None,
+                (),
+                None,
+            )
         )
 
     def test_a_generation_is_above_all_that_store_and_ledgers_have_seen(self, connect: Connect) -> None:
         store = connect()
         numbers = [store.acquire(PIPELINE, above).number for above in (0, 0, 7, 3)]
-        assert numbers == [1, 2, 8, 9]
+        expect(numbers == [1, 2, 8, 9])
 
     def test_two_generations_never_share_number_or_token(self, connect: Connect) -> None:
         stores, taken = [connect() for _ in range(4)], list[Generation]()
@@ -102,7 +111,7 @@ class StoreSuite:
 
         stores[0].acquire(PIPELINE, 0)
         _together([partial(acquire, store) for store in stores])
-        assert len({g.number for g in taken}) == len({g.token for g in taken}) == 20
+        expect(len({g.number for g in taken}) == len({g.token for g in taken}) == 20)
 
     def test_of_first_starts_at_once_each_gets_a_generation_of_its_own(self, connect: Connect) -> None:
         stores, taken = [connect() for _ in range(4)], list[Generation]()
@@ -115,7 +124,7 @@ class StoreSuite:
                     return
 
         _together([partial(acquire, store) for store in stores])
-        assert sorted(g.number for g in taken) == [1, 2, 3, 4]
+        expect(sorted(g.number for g in taken) == [1, 2, 3, 4])
 
     def test_everything_but_reading_is_fenced_by_a_newer_generation(self, connect: Connect) -> None:
         store = connect()
@@ -144,17 +153,17 @@ class StoreSuite:
 
     def test_the_first_frozen_positions_stay(self, connect: Connect) -> None:
         store = connect()
-        assert store.freeze(store.acquire(PIPELINE, 0), positions(4)) == positions(4)
-        assert connect().freeze(store.acquire(PIPELINE, 0), positions(9)) == positions(4)
-        assert store.facts(PIPELINE).frozen == positions(4)
+        expect(store.freeze(store.acquire(PIPELINE, 0), positions(4)) == positions(4))
+        expect(connect().freeze(store.acquire(PIPELINE, 0), positions(9)) == positions(4))
+        expect(store.facts(PIPELINE).frozen == positions(4))
 
     def test_an_epoch_opens_once_and_answers_with_the_stored_time(self, connect: Connect) -> None:
         store = connect()
         generation = store.acquire(PIPELINE, 0)
         first = store.open_epoch(generation, request(0, 5), last_of(store), NOW_MS)
-        assert store.open_epoch(generation, request(0, 5), last_of(store), NOW_MS + 999) == first
-        assert (first.epoch, first.state, first.sinks) == (1, EpochState.OPEN, ("sink",))
-        assert store.facts(PIPELINE).unfinished == (first,)
+        expect(store.open_epoch(generation, request(0, 5), last_of(store), NOW_MS + 999) == first)
+        expect((first.epoch, first.state, first.sinks) == (1, EpochState.OPEN, ("sink",)))
+        expect(store.facts(PIPELINE).unfinished == (first,))
 
     def test_no_epoch_opens_beside_an_unfinished_one(self, connect: Connect) -> None:
         store = connect()
@@ -186,7 +195,7 @@ class StoreSuite:
         store.freeze(generation, positions(3))
         with raises(CheckpointMismatch):
             store.open_epoch(generation, request(0, 9), last_of(store), NOW_MS)
-        assert store.open_epoch(generation, request(3, 9), last_of(store), NOW_MS).epoch == 1
+        expect(store.open_epoch(generation, request(3, 9), last_of(store), NOW_MS).epoch == 1)
 
     def test_numbers_and_times_grow_also_past_epochs_given_up(self, connect: Connect) -> None:
         store = connect()
@@ -195,8 +204,8 @@ class StoreSuite:
         store.give_up(generation, given_up)
         store.give_up(generation, given_up)
         again = store.open_epoch(generation, request(0, 5), last_of(store), 1)
-        assert again.epoch == given_up.epoch + 1
-        assert again.timestamp_ms == given_up.timestamp_ms + 1
+        expect(again.epoch == given_up.epoch + 1)
+        expect(again.timestamp_ms == given_up.timestamp_ms + 1)
 
     def test_a_late_request_for_a_range_without_records_opens_no_second_epoch(self, connect: Connect) -> None:
         store = connect()
@@ -205,7 +214,7 @@ class StoreSuite:
         completed(store, generation, 0, 0)
         with raises(CheckpointMismatch, match="end of the last"):
             store.open_epoch(generation, request(0, 0), before, NOW_MS)
-        assert store.facts(PIPELINE).unfinished == ()
+        expect(store.facts(PIPELINE).unfinished == ())
 
     def test_an_open_epoch_that_writes_through_is_run_again_as_it_was(self, connect: Connect) -> None:
         store = connect()
@@ -220,9 +229,9 @@ class StoreSuite:
             with raises(CheckpointMismatch, match="still open"):
                 store.open_epoch(newer, other, 0, NOW_MS)
         again = store.open_epoch(newer, asked, 0, NOW_MS + 999)
-        assert again == replace(first, generation=newer.number)
-        assert connect().facts(PIPELINE).unfinished == (again,)
-        with raises(AssertionError, match="run again"):
+        expect(again == replace(first, generation=newer.number))
+        expect(connect().facts(PIPELINE).unfinished == (again,))
+        with raises(InternalError, match="run again"):
             store.give_up(newer, again)
 
     def test_a_decision_is_kept_and_asked_again_gives_the_same(self, connect: Connect) -> None:
@@ -231,10 +240,10 @@ class StoreSuite:
         record = store.open_epoch(generation, request(0, 5), last_of(store), NOW_MS)
         manifest = [work(record, "a"), work(record, "b", rows=0)]
         first = store.decide(generation, record, manifest, NOW_MS)
-        assert first.record == replace(record, state=EpochState.DECIDED, manifest=tuple(manifest))
-        assert connect().decide(generation, record, manifest, NOW_MS + 1) == first
-        assert connect().facts(PIPELINE).last == first.record
-        assert connect().facts(PIPELINE).complete is None
+        expect(first.record == replace(record, state=EpochState.DECIDED, manifest=tuple(manifest)))
+        expect(connect().decide(generation, record, manifest, NOW_MS + 1) == first)
+        expect(connect().facts(PIPELINE).last == first.record)
+        expect(connect().facts(PIPELINE).complete is None)
 
     def test_another_manifest_for_a_decided_epoch_is_refused(self, connect: Connect) -> None:
         store = connect()
@@ -258,7 +267,7 @@ class StoreSuite:
         record = decided(store, generation, 0, 5)
         with raises(CheckpointMismatch):
             store.give_up(generation, record)
-        assert store.facts(PIPELINE).unfinished == (record,)
+        expect(store.facts(PIPELINE).unfinished == (record,))
 
     def test_an_epoch_that_is_not_decided_is_never_completed(self, connect: Connect) -> None:
         store = connect()
@@ -276,7 +285,7 @@ class StoreSuite:
         store.damage(generation, store.decide(generation, first, [], NOW_MS), "gone")
         store.complete(generation, store.accept_damage(generation, first), NOW_MS)
         facts = store.facts(PIPELINE)
-        assert facts.unfinished == () and facts.complete is not None and facts.complete.epoch == first.epoch
+        expect(facts.unfinished == () and facts.complete is not None and facts.complete.epoch == first.epoch)
 
     def test_a_merge_that_fails_takes_the_decision_back(self, connect: Connect) -> None:
         store = connect()
@@ -288,7 +297,7 @@ class StoreSuite:
 
         with raises(WorkLost):
             store.decide(generation, record, [work(record)], NOW_MS, merge)
-        assert store.facts(PIPELINE).unfinished == (record,)
+        expect(store.facts(PIPELINE).unfinished == (record,))
 
     def test_a_merge_runs_once_however_often_the_decision_is_asked(self, connect: Connect) -> None:
         store, merges = connect(), list[object]()
@@ -296,29 +305,29 @@ class StoreSuite:
         record = store.open_epoch(generation, request(0, 5), last_of(store), NOW_MS)
         for _ in range(3):
             store.decide(generation, record, [work(record)], NOW_MS, merges.append)
-        assert len(merges) == 1
+        expect(len(merges) == 1)
 
     def test_a_completed_epoch_is_found_by_exactly_its_range(self, connect: Connect) -> None:
         store = connect()
         generation = store.acquire(PIPELINE, 0)
         record = completed(store, generation, 0, 5)
-        assert store.find(PIPELINE, request(0, 5, batch_id=77)) == record, "the batch id says nothing"
-        assert store.find(PIPELINE, request(0, 6)) is None
-        assert store.find(PIPELINE, request(1, 5)) is None
-        assert store.find(PIPELINE, request(0, 55)) is None
-        assert store.facts(PIPELINE).unfinished == ()
+        expect(store.find(PIPELINE, request(0, 5, batch_id=77)) == record, "the batch id says nothing")
+        expect(store.find(PIPELINE, request(0, 6)) is None)
+        expect(store.find(PIPELINE, request(1, 5)) is None)
+        expect(store.find(PIPELINE, request(0, 55)) is None)
+        expect(store.facts(PIPELINE).unfinished == ())
 
     def test_an_open_epoch_is_not_found(self, connect: Connect) -> None:
         store = connect()
         store.open_epoch(store.acquire(PIPELINE, 0), request(0, 5), last_of(store), NOW_MS)
-        assert store.find(PIPELINE, request(0, 5)) is None
+        expect(store.find(PIPELINE, request(0, 5)) is None)
 
     def test_an_empty_range_is_found_by_its_batch_too(self, connect: Connect) -> None:
         store = connect()
         generation = store.acquire(PIPELINE, 0)
         record = completed(store, generation, 0, 0)
-        assert store.find(PIPELINE, request(0, 0, batch_id=0)) == record
-        assert store.find(PIPELINE, request(0, 0, batch_id=1)) is None
+        expect(store.find(PIPELINE, request(0, 0, batch_id=0)) == record)
+        expect(store.find(PIPELINE, request(0, 0, batch_id=1)) is None)
 
     def test_a_damaged_epoch_stays_unfinished(self, connect: Connect) -> None:
         store = connect()
@@ -326,8 +335,8 @@ class StoreSuite:
         record = store.open_epoch(generation, request(0, 5), last_of(store), NOW_MS)
         store.damage(generation, store.decide(generation, record, [], NOW_MS), "expired")
         facts = store.facts(PIPELINE)
-        assert [r.state for r in facts.unfinished] == [EpochState.DAMAGED]
-        assert facts.last is None
+        expect([r.state for r in facts.unfinished] == [EpochState.DAMAGED])
+        expect(facts.last is None)
 
     def test_an_adoption_replaces_the_stores_own_account(self, connect: Connect) -> None:
         store = connect()
@@ -338,17 +347,17 @@ class StoreSuite:
         for _ in range(2):
             store.adopt(generation, entry, ("sink",), NOW_MS)
         facts = store.facts(PIPELINE)
-        assert facts.last == facts.complete
-        assert facts.last is not None and (facts.last.epoch, facts.last.range.end) == (4, positions(30))
-        assert facts.unfinished == ()
-        assert store.open_epoch(generation, request(30, 31), last_of(store), NOW_MS).epoch == 5
+        expect(facts.last == facts.complete)
+        expect(facts.last is not None and (facts.last.epoch, facts.last.range.end) == (4, positions(30)))
+        expect(facts.unfinished == ())
+        expect(store.open_epoch(generation, request(30, 31), last_of(store), NOW_MS).epoch == 5)
 
     def test_an_adoption_ends_what_was_decided_below_it(self, connect: Connect) -> None:
         store = connect()
         generation = store.acquire(PIPELINE, 0)
         decided(store, generation, 0, 5)
         store.adopt(generation, LedgerEntry(4, 9, NOW_MS + 50, positions(30), "other"), ("sink",), NOW_MS)
-        assert store.facts(PIPELINE).unfinished == ()
+        expect(store.facts(PIPELINE).unfinished == ())
 
     def test_an_adoption_ends_what_was_damaged_below_it(self, connect: Connect) -> None:
         store = connect()
@@ -356,13 +365,13 @@ class StoreSuite:
         record = store.open_epoch(generation, request(0, 5), 0, NOW_MS)
         store.damage(generation, store.decide(generation, record, [work(record)], NOW_MS), "gone")
         store.adopt(generation, LedgerEntry(4, 9, NOW_MS + 50, positions(30), "other"), ("sink",), NOW_MS)
-        assert store.facts(PIPELINE).unfinished == ()
+        expect(store.facts(PIPELINE).unfinished == ())
 
     def test_what_was_never_decided_is_not_damaged(self, connect: Connect) -> None:
         store = connect()
         generation = store.acquire(PIPELINE, 0)
         record = store.open_epoch(generation, request(0, 5), 0, NOW_MS)
-        with raises(AssertionError):
+        with raises(InternalError):
             store.damage(generation, Decided(record), "gone")
 
     def test_a_complete_epoch_is_damaged_where_its_writers_turn_out_to_have_left_rows_out(
@@ -374,9 +383,9 @@ class StoreSuite:
         store.complete(generation, permit, NOW_MS)
         store.damage(generation, permit, "a part was left out")
         (damaged,) = store.facts(PIPELINE).unfinished
-        assert damaged.state is EpochState.DAMAGED
+        expect(damaged.state is EpochState.DAMAGED)
         store.complete(generation, store.accept_damage(generation, damaged), NOW_MS)
-        assert store.facts(PIPELINE).complete is not None
+        expect(store.facts(PIPELINE).complete is not None)
 
     def test_of_many_generations_in_threads_only_the_newest_decides(self, connect: Connect) -> None:
         store = connect()
@@ -394,8 +403,8 @@ class StoreSuite:
                 others.append(error)
 
         _together([partial(decide, generation) for generation in generations])
-        assert winners == [generations[-1].number]
-        assert {type(error) for error in others} == {Fenced}
+        expect(winners == [generations[-1].number])
+        expect({type(error) for error in others} == {Fenced})
 
 
 def _together(calls: list[Callable[[], None]]) -> None:

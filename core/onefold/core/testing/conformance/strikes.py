@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from onefold.core.checks import require
 from onefold.core.errors import ConfigError, InDoubt, Retriable, WorkLost
 from onefold.core.testing.conformance.processes import NEVER, Call, Outcome, Point, Processes, When
 from onefold.core.testing.conformance.promises import Book
@@ -30,7 +31,7 @@ class Strike:
 
     def run(self, call: Call) -> Outcome:
         """The call in its process. It stays unanswered after Retriable and InDoubt; other errors raise."""
-        assert not self.was_run, "each strike has one call"
+        require(not self.was_run, "each strike has one call")
         self.was_run, self.outcome = True, self.striker.processes.run(call, self.point)
         count = self.striker.book.struck(self.call)
         count.steps = max(count.steps, self.outcome.steps)
@@ -64,7 +65,7 @@ class Striker:
         """The undisturbed run, then every strike. The caller builds its scenario around `strike.run`."""
         calm = Strike(self, call, NEVER)
         yield calm
-        assert calm.was_run
+        require(calm.was_run, "the undisturbed call was not made")
         steps, seconds = calm.outcome.steps, calm.outcome.seconds
         if calm.is_answered and not steps:
             raise ConfigError(
@@ -74,7 +75,7 @@ class Striker:
         for point in self._points(steps, seconds):
             strike = Strike(self, call, point)
             yield strike
-            assert strike.was_run
+            require(strike.was_run, "the call that was to be struck was not made")
 
     def _points(self, steps: int, seconds: float) -> Iterator[Point]:
         yield Point(When.BEFORE)

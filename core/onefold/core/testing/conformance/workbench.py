@@ -8,10 +8,11 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import pyarrow as pa
 
+from onefold.core.checks import present
 from onefold.core.contract import Committable, Committer, EpochRecord, LedgerEntry, Sink, TaskId
 from onefold.core.errors import InDoubt, Retriable, WorkLost
 from onefold.core.positions import Positions
@@ -19,10 +20,7 @@ from onefold.core.testing.conformance.calls import MakeSink
 from onefold.core.testing.conformance.promises import Book, Held, Promise
 from onefold.core.testing.conformance.strikes import Striker
 
-if TYPE_CHECKING:
-    from onefold.core.testing.conformance.kinds import Kind
-
-__all__ = ["Subject", "Work", "Workbench", "entry_of", "insist"]
+__all__ = ["Target", "Work", "Workbench", "entry_of", "insist"]
 
 MakeBatch = Callable[[Sequence[int]], pa.RecordBatch]
 T = TypeVar("T")
@@ -31,10 +29,9 @@ ROWS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
-    """The sink under test, and what its author gave to look at its destination."""
+class Target:
+    """A sink, and what its author gave to look at its destination."""
 
-    kind: Kind
     make_sink: MakeSink
     rows: Callable[[], Iterable[int]]
     prepared: Callable[[], int] | None
@@ -88,7 +85,7 @@ def positions(offset: int) -> Positions:
 class Workbench:
     """One pipeline, opened in this process. `wanted` are the ids that a reader must see from now on."""
 
-    subject: Subject
+    target: Target
     pipeline: str = field(default_factory=lambda: f"check_{uuid.uuid4().hex[:12]}")
     generation: int = 1
     wanted: set[int] = field(default_factory=set)
@@ -100,15 +97,15 @@ class Workbench:
     _next_id: int = field(default_factory=lambda: uuid.uuid4().int & (2**46 - 1))
 
     def __post_init__(self) -> None:
-        self.sink = self.subject.make_sink()
+        self.sink = self.target.make_sink()
         self.committer = self.sink.open(self.pipeline, self.schema)
 
     @property
     def schema(self) -> pa.Schema:
-        return self.subject.make_batch([0]).schema
+        return self.target.make_batch([0]).schema
 
     def another_pipeline(self, name: str) -> Workbench:
-        return Workbench(self.subject, pipeline=name)
+        return Workbench(self.target, pipeline=name)
 
     def close(self) -> None:
         for close in (self.committer.close, *self.closing):
@@ -116,10 +113,10 @@ class Workbench:
 
     def elsewhere(self) -> Committer:
         """The committer of another life of the driver: nothing carried over but the pipeline's name."""
-        return self.insist(lambda: self.subject.make_sink().recover(self.pipeline))
+        return self.insist(lambda: self.target.make_sink().recover(self.pipeline))
 
     def insist(self, call: Callable[[], T]) -> T:
-        return insist(call, self.subject.settle_s)
+        return insist(call, self.target.settle_s)
 
     # writing
 
@@ -132,15 +129,14 @@ class Workbench:
         ids = tuple(range(self._next_id, self._next_id + rows))
         self._next_id += rows
         self.written.update(ids)
-        return ids, self.subject.make_batch(ids)
+        return ids, self.target.make_batch(ids)
 
     def prepare(self, task: TaskId, sink: Sink | None = None) -> Work:
         """One attempt, written and prepared in this process."""
         ids, batch = self.batch()
         writer = (sink or self.sink).writer(task)
         writer.write(batch)
-        committable = writer.prepare()
-        assert committable is not None, "prepare returned None though rows were written"
+        committable = present(writer.prepare(), "prepare returned None though rows were written")
         return Work(committable, ids)
 
     # looking
@@ -157,10 +153,10 @@ class Workbench:
         What is missing may take a moment to show. What must not be seen never may: that breaks the promise `stray`.
         """
         must = self.wanted.union(visible)
-        deadline_s = time.monotonic() + self.subject.settle_s
+        deadline_s = time.monotonic() + self.target.settle_s
         while True:
-            shown = Counter(i for i in self.subject.rows() if i in self.written)
-            with self.subject.book.holding(stray, held.call, held.crash) as unseen:
+            shown = Counter(i for i in self.target.rows() if i in self.written)
+            with self.target.book.holding(stray, held.call, held.crash) as unseen:
                 never = sorted(shown.keys() - must - set(possible))
                 seen = f"{len(never)} of them are visible, among them id {never[0]}" if never else ""
                 unseen.expect(not never, "rows that no decision names stay unseen", seen)
@@ -171,7 +167,7 @@ class Workbench:
             if not missing:
                 return shown
             late = time.monotonic() > deadline_s
-            seen = f"{len(missing)} rows are missing after {self.subject.settle_s} s, the first is id {missing[0]}"
+            seen = f"{len(missing)} rows are missing after {self.target.settle_s} s, the first is id {missing[0]}"
             held.expect(not late, f"all {len(must)} decided rows visible", seen)
             time.sleep(LOOK_AGAIN_S)
 
@@ -185,9 +181,9 @@ class Workbench:
         kept = {work.committable.handle for work in keep}
         upto = self.generation if generation is None else generation
         aborted: set[str] = set()
-        deadline_s = time.monotonic() + self.subject.settle_s
+        deadline_s = time.monotonic() + self.target.settle_s
         committer = self.elsewhere()
-        with self.subject.book.holding(Promise.SWEPT, call, crash) as held:
+        with self.target.book.holding(Promise.SWEPT, call, crash) as held:
             while True:
                 listed = [c for c in self.insist(lambda: committer.leftovers(upto)) if c.handle not in kept]
                 again = [c.handle for c in listed if c.handle in aborted]
@@ -206,4 +202,4 @@ class Workbench:
         committer.close()
 
     def _held(self) -> int:
-        return self.subject.prepared() if self.subject.prepared is not None else 0
+        return self.target.prepared() if self.target.prepared is not None else 0

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from onefold.core.checks import require
 from onefold.core.testing.proof.mutants import LR, MODELS, STORE, TP, WT, Mutant
 from onefold.core.testing.proof.subject import Patch
 from onefold.core.testing.simulator.faults import Fault
@@ -121,5 +122,5 @@ _ALL: tuple[Mutant, ...] = (
     ),
 )
 
-assert FIRST.keys() <= {mutant.name for mutant in _ALL}
+require(FIRST.keys() <= {mutant.name for mutant in _ALL}, "FIRST names mutants that there are")
 MODEL_MUTANTS = tuple(replace(m, first=frozenset({FIRST[m.name]})) if m.name in FIRST else m for m in _ALL)

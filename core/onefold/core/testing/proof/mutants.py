@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from onefold.core.checks import require
 from onefold.core.testing.proof.subject import Patch
 from onefold.core.testing.simulator.faults import Fault
 
@@ -407,8 +408,8 @@ _ALL: tuple[Mutant, ...] = (
     _mutant(
         "no sweep at the start",
         LIFE,
-        "        removed = yield from sweep(self.started.generation, self.sinks)\n",
-        "        removed = yield from sweep(self.started.generation, ())\n",
+        "        removed = yield from sweep(started.generation, self.sinks)\n",
+        "        removed = yield from sweep(started.generation, ())\n",
     ),
     _mutant(
         "a sweep before the checkpoint was asked",
@@ -513,7 +514,7 @@ _ALL: tuple[Mutant, ...] = (
     ),
 )
 
-assert FIRST.keys() <= {mutant.name for mutant in _ALL}
+require(FIRST.keys() <= {mutant.name for mutant in _ALL}, "FIRST names mutants that there are")
 MUTANTS = tuple(replace(m, first=frozenset({FIRST[m.name]})) if m.name in FIRST else m for m in _ALL)
 
 

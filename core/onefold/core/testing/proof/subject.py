@@ -15,6 +15,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from onefold.core.checks import present
 from onefold.core.contract import SinkKind
 from onefold.core.testing.simulator.models import ModelSink
 
@@ -94,13 +95,13 @@ def load(*patches: Patch, counted: bool = False) -> Subject:
 
 def _parse(name: str, patches: list[Patch]) -> ast.Module:
     spec = importlib.util.find_spec(name)
-    assert spec is not None and spec.origin is not None, name
-    source = Path(spec.origin).read_text()
+    origin = present(present(spec, name).origin, name)
+    source = Path(origin).read_text()
     for patch in patches:
         if source.count(patch.old) != 1:
             raise ValueError(f"{name} has {source.count(patch.old)} times, not once: {patch.old!r}")
         source = source.replace(patch.old, patch.new)
-    return ast.parse(source, filename=spec.origin)
+    return ast.parse(source, filename=origin)
 
 
 def _execute(name: str, tree: ast.Module, counts: list[int]) -> ModuleType:

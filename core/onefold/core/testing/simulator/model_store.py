@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import sqlalchemy as sa
 
+from onefold.core.checks import present, require
 from onefold.core.contract import Committable, Decided, EpochRecord, EpochState, Generation, LedgerEntry
 from onefold.core.errors import CheckpointMismatch
 from onefold.core.invariants import ADOPTED, Decision, Transition
@@ -47,7 +48,7 @@ class ModelStore:
         return self.newest
 
     def facts(self, pipeline: str) -> StoreFacts:
-        assert self.newest is None or self.newest.pipeline == pipeline
+        require(self.newest is None or self.newest.pipeline == pipeline, "a model store has one pipeline")
         return StoreFacts(
             store_id=self.store_id,
             generation=self.newest.number if self.newest else 0,
@@ -64,7 +65,7 @@ class ModelStore:
         return self.frozen
 
     def find(self, pipeline: str, request: EpochRequest) -> EpochRecord | None:
-        assert self.newest is None or self.newest.pipeline == pipeline
+        require(self.newest is None or self.newest.pipeline == pipeline, "a model store has one pipeline")
         same_batch = (request.query_id, request.batch_id)
         for _, record in sorted(self.epochs.items(), reverse=True):
             if record.state in DECIDED_STATES and record.range == request.range and request.has_input_of(record):
@@ -74,7 +75,7 @@ class ModelStore:
         return None
 
     def open_epoch(self, generation: Generation, request: EpochRequest, after: int, now_ms: int) -> EpochRecord:
-        assert now_ms > 0
+        require(now_ms > 0, "a call without its time")
         self._mine(generation)
         for record in self._unfinished():
             if record.state is EpochState.OPEN and request.is_again(record):
@@ -115,7 +116,7 @@ class ModelStore:
         now_ms: int,
         merge: Merge | None = None,
     ) -> Decided:
-        assert now_ms > 0
+        require(now_ms > 0, "a call without its time")
         self._mine(generation)
         stored = self.epochs.get(record.epoch)
         if stored is not None and stored.state in DECIDED_STATES:
@@ -133,20 +134,20 @@ class ModelStore:
             except BaseException:
                 transaction.rollback()
                 raise
-        assert self.newest is not None
-        self.decisions.append(Decision(record.epoch, generation.number, self.newest.number))
+        newest = present(self.newest, "a decision without a generation")
+        self.decisions.append(Decision(record.epoch, generation.number, newest.number))
         return Decided(self._put(replace(stored, state=EpochState.DECIDED, manifest=tuple(manifest))))
 
     def complete(self, generation: Generation, decided: Decided, now_ms: int) -> None:
-        assert now_ms > 0
+        require(now_ms > 0, "a call without its time")
         self._move(generation, decided.record, DECIDED_STATES, EpochState.COMPLETE)
 
     def give_up(self, generation: Generation, record: EpochRecord) -> None:
-        assert not record.write_through, "it may show already: it must run again"
+        require(not record.write_through, "it may show already: it must run again")
         self._move(generation, record, (EpochState.OPEN, EpochState.GIVEN_UP), EpochState.GIVEN_UP)
 
     def damage(self, generation: Generation, decided: Decided, evidence: str) -> None:
-        assert evidence
+        require(evidence, "damage without evidence")
         self._move(generation, decided.record, PAST_COMMIT_POINT, EpochState.DAMAGED)
 
     def accept_damage(self, generation: Generation, record: EpochRecord) -> Decided:
@@ -154,7 +155,7 @@ class ModelStore:
         return Decided(self.epochs[record.epoch])
 
     def adopt(self, generation: Generation, entry: LedgerEntry, sinks: tuple[str, ...], now_ms: int) -> None:
-        assert now_ms > 0
+        require(now_ms > 0, "a call without its time")
         self._mine(generation)
         for number, record in sorted(self.epochs.items()):
             if number >= entry.epoch:

@@ -16,6 +16,7 @@ from typing import Any, ClassVar, cast
 import pyarrow as pa
 import sqlalchemy as sa
 
+from onefold.core.checks import require
 from onefold.core.contract import (
     Announcement,
     Binding,
@@ -137,11 +138,11 @@ class ModelSink(ABC):
         return None
 
     def recover(self, pipeline: str) -> ModelSink:
-        assert pipeline
+        require(pipeline, "a sink without its pipeline")
         return self
 
     def open(self, pipeline: str, schema: pa.Schema) -> ModelSink:
-        assert pipeline and len(schema) == 1
+        require(pipeline and len(schema) == 1, "a model sink has one column")
         return self
 
     def writers_max(self) -> int | None:
@@ -236,7 +237,7 @@ class ModelLastResourceSink(ModelSink):
         manifest: Sequence[Committable],
         entry: LedgerEntry,
     ) -> None:
-        assert record.state is EpochState.OPEN, record
+        require(record.state is EpochState.OPEN, record)
         before = (self.prepared, self.committed, self.entry)
         cast(ModelTransaction, connection).on_rollback(lambda: self._restore(*before))
         self.verify(manifest)
@@ -294,7 +295,7 @@ class ModelWriteThroughSink(ModelSink):
                 self.announced = replace(told, is_written=True)
 
     def abort(self, committables: Sequence[Committable]) -> None:
-        assert not committables, "nothing can be taken back"
+        require(not committables, "nothing can be taken back")
 
     def commit(self, decided: Decided, committables: Sequence[Committable]) -> None:
         """Everything shows: only look that this destination is the one that was written."""

@@ -6,40 +6,27 @@ does what it says, once, and then everything must come right.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from onefold.core.contract import EpochState, SinkKind
 from onefold.core.errors import BadRecord, CheckpointMismatch, ConfigError, Damaged, DataLoss, Fenced
 from onefold.core.positions import Positions, Relation
-from onefold.core.testing.simulator.checkpoint import Checkpoint
 from onefold.core.testing.simulator.faults import RIVALS, TRIALS, Fault
+from onefold.core.testing.simulator.host import Host
+from onefold.core.testing.simulator.models import ModelSink
+from onefold.core.testing.simulator.scene import Scene
 
-if TYPE_CHECKING:
-    from onefold.core.testing.simulator.model_store import ModelStore
-    from onefold.core.testing.simulator.models import ModelSink
-    from onefold.core.testing.simulator.world import World
-
-__all__ = ["Host", "Operator"]
+__all__ = ["Operator"]
 
 # What errors say whose cure is one start with, or without, a sink.
 OTHER_SINKS = ("out of this one start", "put it back under its old name", "Start once with the sinks")
 ADOPTIONS = (Fault.OLD_STORE_ADOPTED, Fault.NEW_STORE_ADOPTED)
 
 
-@dataclass
-class Host:
-    """Where a pipeline runs: its store, its checkpoint, and where it first began to read."""
-
-    store: ModelStore
-    checkpoint: Checkpoint = field(default_factory=Checkpoint)
-    first_start: Positions | None = None
-
-
 class Operator:
     """Holds the copies, and the settings of the next start."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: Scene) -> None:
         self.world = world
         self.mishap: Fault | None = None
         self.backup: dict[str, Any] | None = None

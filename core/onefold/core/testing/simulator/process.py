@@ -12,7 +12,7 @@ from onefold.core.errors import OnefoldError
 from onefold.core.positions import Positions, Range
 from onefold.core.protocol.coordinator import Coordinator
 from onefold.core.protocol.effects import Effect, RunWriters
-from onefold.core.testing.simulator.operator import Host
+from onefold.core.testing.simulator.host import Host
 
 __all__ = ["Attempt", "CommitBatch", "Life", "PlanBatch", "Process", "Step", "records_of", "with_tasks"]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import uuid
 from collections import Counter, deque
-from collections.abc import Callable, Generator, Hashable, Iterator, Mapping
+from collections.abc import Generator, Hashable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -18,11 +18,13 @@ from typing import Any
 
 import pyarrow as pa
 
+from onefold.core.checks import present, require
 from onefold.core.contract import Committable, EpochRecord, EpochState, Generation, SinkKind, TaskId
 from onefold.core.errors import (
     BadRecord,
     Fenced,
     InDoubt,
+    InternalError,
     OnefoldError,
     OutOfResources,
     Retriable,
@@ -45,11 +47,10 @@ from onefold.core.protocol.effects import (
     Verify,
 )
 from onefold.core.testing.proof.subject import Subject
-from onefold.core.testing.simulator.checkpoint import ROOT, Checkpoint
+from onefold.core.testing.simulator.checkpoint import ROOT
 from onefold.core.testing.simulator.faults import AT_ONCE, MISHAPS, RIVALS, Crash, Fault, Slept, can_follow
-from onefold.core.testing.simulator.model_store import ModelStore
 from onefold.core.testing.simulator.models import Work
-from onefold.core.testing.simulator.operator import Host, Operator
+from onefold.core.testing.simulator.operator import Operator
 from onefold.core.testing.simulator.process import (
     Attempt,
     CommitBatch,
@@ -60,6 +61,7 @@ from onefold.core.testing.simulator.process import (
     records_of,
     with_tasks,
 )
+from onefold.core.testing.simulator.scene import Scene
 
 __all__ = ["PIPELINE", "World"]
 
@@ -80,7 +82,7 @@ class Moment:
     answer: Any = None
 
 
-class World:
+class World(Scene):
     """Everything of one pipeline. `plan` says what strikes at which point (the first is 1).
 
     With `late`, the last sink is for dead letters: it may come late, and is off until it is turned on.
@@ -98,21 +100,14 @@ class World:
         freezes: bool = True,
         late: bool = False,
     ) -> None:
+        super().__init__(sinks, subject, late, self.reached)
         self.freezes = freezes
         self.plan = dict(plan)
         self.patience = patience
-        self.subject = subject
-        self.host = Host(subject.store())
-        self.sinks = {f"sink-{n}": subject.models[kind](f"sink-{n}", self.reached) for n, kind in enumerate(sinks)}
         self.kinds = sinks
-        self.late = tuple(self.sinks)[-1:] if late else ()
         self._atomic = [sink for sink in self.sinks.values() if sink.kind is SinkKind.LAST_RESOURCE]
         self.steps: list[str] = []
         self.struck: Counter[tuple[Fault, str]] = Counter()
-        self.refusals: Counter[tuple[str, str]] = Counter()
-        self.complaints: list[str] = []
-        self.awake: Process | None = None
-        self.asleep: list[Process | Callable[[], object]] = []
         self.lives = self.attempts = 0
         self.late_records: Counter[str] = Counter()
         self._now: Moment | None = None
@@ -121,26 +116,9 @@ class World:
         self._sweeping: Iterator[Effect] | None = None
         self._glimpses: set[Glimpse] = set()
         self._looked_at: dict[str, object] = {}
-        self.written: dict[str, Work] = {}
         self._verified: set[str] = set()
         self._doubted: set[str] = set()
         self.operator = Operator(self)
-
-    @property
-    def store(self) -> ModelStore:
-        return self.host.store
-
-    @property
-    def checkpoint(self) -> Checkpoint:
-        return self.host.checkpoint
-
-    @checkpoint.setter
-    def checkpoint(self, checkpoint: Checkpoint) -> None:
-        self.host.checkpoint = checkpoint
-
-    @property
-    def first_start(self) -> Positions | None:
-        return self.host.first_start
 
     # Lives
 
@@ -223,11 +201,6 @@ class World:
             self._doubted |= handles
         self._verified -= handles - self._doubted
 
-    def resume(self, host: Host) -> None:
-        """The process that slept on a host goes on, as if nothing had been."""
-        self.awake = next((p for p in self.asleep if isinstance(p, Process) and p.host is host), None)
-        self.asleep = [sleeper for sleeper in self.asleep if sleeper is not self.awake]
-
     def wake(self, steps_max: int | None = None) -> None:
         """Whatever sleeps goes on to its end; or what has slept longest does, for so many steps."""
         awoken = len(self.asleep) if steps_max is None else 1
@@ -252,7 +225,9 @@ class World:
     def _life(self, names: tuple[str, ...]) -> Life:
         """One process: recover, then run batches as Spark does, the last planned one again if it isn't committed."""
         operator, production = self.operator, self.subject.query
-        life = production.QueryLife(PIPELINE, names, operator.adopts, operator.accepts_damage, self.late)
+        life = production.QueryLife(PIPELINE, names, self.late)
+        if operator.adopts or operator.accepts_damage is not None:  # pipeline.recover(...), then the query as usual
+            yield from life.start(None, operator.adopts, operator.accepts_damage)
         if self.freezes or operator.on_trial:
             latest = Positions.of({"t/0": self.lives})  # the source has grown since the last life
             initial = self.subject.protocol.Initial(latest, operator.from_ledger, operator.starting_offsets)
@@ -305,7 +280,7 @@ class World:
         yield from life.bind(run)
         request = yield from life.request(batch, job, running)
         outcome = yield from with_tasks(life.run(request), Range(running.start, running.end))
-        assert not self.subject.query.must_drain(run, outcome), "it keeps no state"
+        require(not self.subject.query.must_drain(run, outcome), "it keeps no state")
         life.returned(batch, outcome)
 
     def _next_batch(self, start: Positions, ends: Mapping[int, Positions]) -> int | None:
@@ -471,19 +446,22 @@ class World:
 
     def _put_to_sleep(self) -> None:
         """The step that is about to be taken happens later, if ever."""
-        assert self._now is not None
-        process, step = self._now.process, self._now.step
+        now = present(self._now, "no step is being taken")
+        process, step = now.process, now.step
         if isinstance(step, Attempt):
             self.asleep.append(lambda: self._attempt(step))
         else:
-            assert not isinstance(step, (PlanBatch, CommitBatch)), "what only Spark does is never put to sleep"
+            if isinstance(step, PlanBatch | CommitBatch):
+                raise InternalError("a step of Spark's own is never put to sleep")
             self.asleep.append(partial(process.driver.perform, step))
 
     def _attempt_again(self, fault: Fault) -> None:
-        assert self._now is not None and isinstance(self._now.step, Attempt)
-        again = self._attempt(self._now.step)
+        now = present(self._now, "no step is being taken")
+        if not isinstance(now.step, Attempt):
+            raise InternalError(f"only a task has another attempt: {now.step}")
+        again = self._attempt(now.step)
         if fault is Fault.RETRIED_STAGE:
-            self._now.answer = again
+            now.answer = again
 
     def _lose(self, kind: SinkKind) -> None:
         for sink in self.sinks.values():
@@ -532,8 +510,7 @@ class World:
         self._glimpses.add(Glimpse(sink.name, newest, rows, whole))
 
     def evidence(self) -> Evidence:
-        facts, begin = self.store.facts(PIPELINE), self.first_start
-        assert begin is not None
+        facts, begin = self.store.facts(PIPELINE), present(self.first_start, "evidence of a run that never began")
 
         def records(last: EpochRecord | None) -> frozenset[Hashable]:
             up_to = Range(begin, last.range.end) if last else Range(begin, begin)

@@ -43,8 +43,8 @@ def merge_of(given: Mapping[str, str] | Function | str, order: Sequence[str] = (
 
 def check(merge: Merge | None, declared: TableMapping) -> None:
     """Raise ConfigError where they don't go together."""
-    if declared.deleted is not None:
-        raise ConfigError("rows that are merged are not deleted: leave out deleted= of the table's mapping")
+    if declared.tombstone_column is not None:
+        raise ConfigError("rows that are merged are never deleted: leave out tombstone_column=")
     names = [name for name, _ in merge.merges] if isinstance(merge, Declared) else []
     if both := sorted({*names} & {*declared.row_key.names}):
         raise ConfigError(f"{both[0]!r} is in the row key, which tells rows apart: it cannot be merged")

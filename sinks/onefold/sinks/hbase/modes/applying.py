@@ -24,7 +24,7 @@ from onefold.sinks.hbase.merge.aggregates import Base, Declared
 from onefold.sinks.hbase.merge.group_kernels import grouped
 from onefold.sinks.hbase.merge.merge import Merge, base_states, folding, own_cell
 from onefold.sinks.hbase.plan import Plan
-from onefold.sinks.hbase.sequence import Ids
+from onefold.sinks.hbase.sequence import SequenceColumn
 
 __all__ = ["Applying", "Merging", "Replacing"]
 
@@ -101,7 +101,7 @@ class _Messages:
 class Merging:
     """Messages are merged into what their row has. `merge` None: the highest id's values replace it."""
 
-    def __init__(self, plan: Plan, ids: Ids, merge: Merge | None, where: str) -> None:
+    def __init__(self, plan: Plan, ids: SequenceColumn, merge: Merge | None, where: str) -> None:
         self._plan, self._table, self._ids, self._where = plan, plan.table(), ids, where
         self._merge = merge
         self._folding = _newest(plan.mapping) if merge is None else folding(merge, plan.mapping)
@@ -121,8 +121,8 @@ class Merging:
         self._apply()
         if self._missing or self._late:
             LOGGER.warning(
-                "%s: %d ids were passed over, and %d messages came at or below the last id of a row that has such gaps:"
-                " they were not applied, as repeats are not. The cells %s count what each row has passed over",
+                "%s: sequences have %d gaps, and %d messages came at or below the last sequence of a row that has gaps:"
+                " they were not applied, as repeats are not. The cells %s count the gaps of each row",
                 self._where,
                 self._missing,
                 self._late,

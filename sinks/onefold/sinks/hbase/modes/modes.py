@@ -1,47 +1,41 @@
-"""Which mode a user asked for, and which settings belong to it."""
+"""Makes the mode that a user asked for, and refuses options that belong to another mode."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import dataclasses
 
 from onefold.core.errors import ConfigError
-from onefold.sinks.hbase.merge.aggregates import Function
+from onefold.sinks.columns import names_of
 from onefold.sinks.hbase.modes.incremental import Incremental
 from onefold.sinks.hbase.modes.rolling import Rolling
 from onefold.sinks.hbase.modes.row_key import ByRowKey
+from onefold.sinks.hbase.options import HBaseSinkOptions
 from onefold.sinks.hbase.plan import Mode
 
 __all__ = ["MODES", "mode_of"]
 
 MODES = {
-    "row_key": {"order", "delete", "deletes"},
+    "row_key": {"order", "delete_when_true", "delete_mode"},
     "rolling": {"order", "merge"},
-    "incremental": {"id", "merge", "dense_ids"},
+    "incremental": {"sequence", "merge", "dense_sequence"},
 }
 
 
-def mode_of(
-    mode: str,
-    *,
-    order: tuple[str, ...] = (),
-    delete: str | None = None,
-    deletes: str = "tombstone",
-    merge: Mapping[str, str] | Function | str | None = None,
-    id: str | None = None,
-    dense_ids: bool = False,
-) -> Mode:
-    """Raises ConfigError for settings that belong to another mode, or are missing."""
+def mode_of(options: HBaseSinkOptions) -> Mode:
+    """Raises ConfigError for options that belong to another mode, or are missing."""
+    mode, merge = options.mode, options.merge
     if mode not in MODES:
         raise ConfigError(f"mode={mode!r} must be one of {', '.join(MODES)}")
-    given: dict[str, object] = {"order": order, "delete": delete, "deletes": deletes != "tombstone"}
-    given |= {"merge": merge, "id": id, "dense_ids": dense_ids}
-    for name, value in given.items():
-        if value and name not in MODES[mode]:
-            theirs = " and ".join(f"mode={other!r}" for other, names in MODES.items() if name in names)
-            hint = ": the last row of a key is that of the highest id" if name == "order" else ""
-            raise ConfigError(f"{name}= belongs to {theirs}, not to mode={mode!r}{hint}")
+    for field in dataclasses.fields(options):
+        theirs = [other for other, names in MODES.items() if field.name in names]
+        value = getattr(options, field.name)
+        if theirs and mode not in theirs and value and value != field.default:
+            hint = ": the last row of a key is that of the highest sequence" if field.name == "order" else ""
+            modes = " and ".join(f"mode={other!r}" for other in theirs)
+            raise ConfigError(f"{field.name}= belongs to {modes}, not to mode={mode!r}{hint}")
+    order = names_of(options.order)
     if mode == "row_key":
-        return ByRowKey(order, delete, deletes)
+        return ByRowKey(order, options.delete_when_true, options.delete_mode)
     if merge is None:
         raise ConfigError(
             f"mode={mode!r} needs merge=, how new values and those of the table become one: {{'amount': 'sum'}}, a"
@@ -49,6 +43,6 @@ def mode_of(
         )
     if mode == "rolling":
         return Rolling.of(merge, order)
-    if not id:
-        raise ConfigError("mode='incremental' needs id=, the column of the messages' ids, which grow within a row")
-    return Incremental.of(id, merge, dense_ids)
+    if not options.sequence:
+        raise ConfigError("mode='incremental' needs sequence=, the column of numbers that grow within a row")
+    return Incremental.of(options.sequence, merge, options.dense_sequence)

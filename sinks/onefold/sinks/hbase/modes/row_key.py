@@ -22,7 +22,7 @@ from onefold.sinks.hbase.writer import HBaseWriter
 
 __all__ = ["ByRowKey", "RowKeyWriter"]
 
-DELETES = ("tombstone", "real")
+DELETE_MODES = ("tombstone", "real")
 ROWS_MAX = 100_000  # of a buffer that is not written yet
 BYTES_MAX = 32 << 20
 HELD_BYTES_MAX = 1 << 30  # of rows that are put when all have come
@@ -30,12 +30,12 @@ HELD_BYTES_MAX = 1 << 30  # of rows that are put when all have come
 
 @dataclass(frozen=True, slots=True)
 class ByRowKey:
-    """`order`: of several rows of a key in one task, the highest is written. `delete`: a boolean column, true where the
-    row is deleted; `deletes`: by a tombstone, or by HBase's own deletes."""
+    """`order`: of several rows of a key in one task, the highest is written. Rows whose boolean column
+    `delete_when_true` is true are deleted, by `delete_mode`: with a tombstone, or with HBase's own deletes."""
 
-    order: tuple[str, ...] = ()
-    delete: str | None = None
-    deletes: str = "tombstone"
+    order: tuple[str, ...]
+    delete_when_true: str | None = None
+    delete_mode: str = "tombstone"
 
     @property
     def name(self) -> str:
@@ -43,25 +43,31 @@ class ByRowKey:
 
     @property
     def has_real_deletes(self) -> bool:
-        return self.delete is not None and self.deletes == "real"
+        return self.delete_when_true is not None and self.delete_mode == "real"
 
     def check(self, declared: TableMapping) -> None:
-        if self.deletes not in DELETES:
-            raise ConfigError(f"deletes={self.deletes!r} must be one of {', '.join(DELETES)}")
-        if self.deletes != "tombstone" and self.delete is None:
+        if self.delete_mode not in DELETE_MODES:
+            raise ConfigError(f"delete_mode={self.delete_mode!r} must be one of {', '.join(DELETE_MODES)}")
+        if self.delete_mode != "tombstone" and self.delete_when_true is None:
             raise ConfigError(
-                "deletes= says how rows are deleted, and delete= must name the column that says which are"
+                "delete_mode= says how rows are deleted, and delete_when_true= must name the column that says which are"
             )
         if len({*self.order}) != len(self.order):
             raise ConfigError(f"order={self.order} must name each column once")
         if both := sorted({*self.order} & {*declared.row_key.names}):
             raise ConfigError(f"{both[0]!r} cannot be of the row key and of order=: all rows of a key share it")
-        if self.delete in (*self.order, *declared.row_key.names, *(c.name for c in declared.columns)):
-            raise ConfigError(f"delete={self.delete!r} says what becomes of the row: it is no cell, key or order")
-        if self.has_real_deletes and declared.deleted is not None:
-            raise ConfigError("deletes='real' leaves no cell behind: leave out deleted= of the table's mapping")
-        if self.delete is not None and not self.has_real_deletes and declared.deleted is None:
-            raise ConfigError("delete= marks rows in a cell of their own: name it as deleted='family:qualifier'")
+        if self.delete_when_true in (*self.order, *declared.row_key.names, *(c.name for c in declared.columns)):
+            raise ConfigError(
+                f"delete_when_true={self.delete_when_true!r} cannot be a cell, part of the key, or order= as well: it"
+                " says what becomes of the row"
+            )
+        if self.has_real_deletes and declared.tombstone_column is not None:
+            raise ConfigError("delete_mode='real' leaves no cell behind: leave out tombstone_column=")
+        if self.delete_when_true is not None and not self.has_real_deletes and declared.tombstone_column is None:
+            raise ConfigError(
+                "delete_when_true= marks deleted rows in an HBase column of its own: name it in the mapping, as"
+                " tombstone_column='family:qualifier'"
+            )
 
     def guarantee(self) -> Guarantee:
         conditions = [
@@ -84,7 +90,7 @@ class ByRowKey:
         return Guarantee(self.name, SinkKind.WRITE_THROUGH, False, tuple(conditions))
 
     def bound(self, declared: TableMapping, schema: pa.Schema) -> TableMapping:
-        for what, name in [("delete", self.delete), *(("order", name) for name in self.order)]:
+        for what, name in [("delete_when_true", self.delete_when_true), *(("order", name) for name in self.order)]:
             if name is not None and name not in schema.names:
                 raise SchemaMismatch(f"{what}= names {name!r}, and the rows have {', '.join(schema.names)}")
         for name in self.order:
@@ -93,16 +99,19 @@ class ByRowKey:
                     f"order= names {name!r}, which is {schema.field(name).type}, and such values do not compare"
                     " exactly: cast it to an integer, a decimal, a text, a date or a timestamp"
                 )
-        if self.delete is not None and not pa.types.is_boolean(schema.field(self.delete).type):
-            raise SchemaMismatch(f"delete={self.delete!r} must be boolean, not {schema.field(self.delete).type}")
-        return declared.bound(schema, without=(self.delete,) if self.delete is not None else ())
+        flag = self.delete_when_true
+        if flag is None:
+            return declared.bound(schema)
+        if not pa.types.is_boolean(schema.field(flag).type):
+            raise SchemaMismatch(f"delete_when_true={flag!r} must be boolean, not {schema.field(flag).type}")
+        return declared.bound(schema, without=(flag,))
 
     def rests_on(self, declared: TableMapping) -> Mapping[str, str]:  # noqa: ARG002 - its rows are known by their keys
         return {}
 
     def goes_on_from(self, mapping: TableMapping, schema: pa.Schema) -> Mapping[str, str]:  # noqa: ARG002
         """Who does not write that cell any more leaves it as it is, and a row that is put again would stay deleted."""
-        return {"deleted": "" if mapping.deleted is None else mapping.deleted.place}
+        return {"tombstone_column": "" if mapping.tombstone_column is None else mapping.tombstone_column.place}
 
     def counts(self) -> tuple[str, ...]:
         """The newest epoch wins, whatever its rows bring."""
@@ -203,7 +212,7 @@ class RowKeyWriter(HBaseWriter):
 
     def _encoded(self, batch: pa.RecordBatch) -> pa.Table:
         mode, mapping = self._mode, self._plan.mapping
-        deleted = None if mode.delete is None else pc.fill_null(batch.column(mode.delete), False)
+        deleted = None if mode.delete_when_true is None else pc.fill_null(batch.column(mode.delete_when_true), False)
         orders = [batch.column(name) for name in mode.order]
         for name, values in zip(mode.order, orders, strict=True):
             if values.null_count:

@@ -1,1 +1,1 @@
-"""mode="keyed": records with unique ids, written at least once and read once."""
+"""delivery="keyed": records with unique ids, written at least once and read once."""

@@ -1,4 +1,4 @@
-"""The ledger of mode="keyed": what was announced, what was written, what is complete, in the progress topic.
+"""The ledger of delivery="keyed": what was announced, what was written, what is complete, in the ledger topic.
 
 It needs no transactions. Each generation of a pipeline writes under a key of its own, every record says all that its
 writer knew, and what stands is the furthest of all keys' last records, by epoch, then generation: so whatever lands
@@ -14,13 +14,14 @@ from collections.abc import Iterable, Mapping
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from onefold.clients.kafka import errors, producer_config
+from onefold.clients.kafka import errors
 from onefold.clients.kafka.cluster import cluster
+from onefold.clients.kafka.producer_config import PRODUCER
 from onefold.core.errors import CheckpointMismatch, ConfigError, InDoubt
 from onefold.core.failpoints import failpoint
 from onefold.sinks.epoch_log import State, Unreadable
-from onefold.sinks.kafka.naming import SHARED_PROGRESS
-from onefold.sinks.kafka.plan import Settings
+from onefold.sinks.kafka.config import KafkaSinkConfig
+from onefold.sinks.kafka.naming import SHARED_LEDGER
 from onefold.sinks.kafka.producer import connect
 from onefold.sinks.kafka.topics import Topics
 from onefold.sinks.kafka.transactional import txn_admin
@@ -34,10 +35,10 @@ log = logging.getLogger("onefold.sinks.kafka")
 class TopicNotes:
     """Of one sink of one pipeline. Every call may be repeated, by any process."""
 
-    def __init__(self, settings: Settings, pipeline: str) -> None:
+    def __init__(self, settings: KafkaSinkConfig, pipeline: str) -> None:
         self._settings, self._pipeline = settings, pipeline
         self._names = settings.names(pipeline)
-        self._topic = settings.progress_topic(pipeline)
+        self._topic = settings.ledger_topic(pipeline)
         self._kafka = cluster(*settings.cluster)
         self._others: dict[str, State] = {}  # of sinks of that name in other pipelines
         self._state = State()
@@ -48,7 +49,7 @@ class TopicNotes:
         self._producer: Producer | None = None
 
     def read(self) -> State:
-        """All that the progress topic says by now."""
+        """All that the ledger topic says by now."""
         for items, offset in txn_admin.read_log(self._kafka, self._topic, self._offset):
             for item in items:
                 if isinstance(item, Record):
@@ -66,9 +67,9 @@ class TopicNotes:
 
     def others(self) -> Mapping[str, State]:
         self.read()
-        if self._settings.progress is None:
+        if self._settings.ledger is None:
             topics = Topics(self._settings, self._pipeline)
-            for topic in topics.named(SHARED_PROGRESS):
+            for topic in topics.named(SHARED_LEDGER):
                 if topic != self._topic and topics.may_read(topic):
                     for items, _ in txn_admin.read_log(self._kafka, topic, 0):
                         self._take_others(item for item in items if isinstance(item, Record))
@@ -124,8 +125,8 @@ class TopicNotes:
     def _take(self, record: Record) -> None:
         if record.key == self._names.ledger:
             raise ConfigError(
-                f"{self._settings.where(self._pipeline)} has written with mode='transactional' before, and what its"
-                " ledger says is of transactions: give the sink another name= for mode='keyed'"
+                f"{self._settings.where(self._pipeline)} has written with delivery='transactional' before, and what its"
+                " ledger says is of transactions: give the sink another name= for delivery='keyed'"
             )
         generation = self._names.noted(record.key)
         if generation is not None:
@@ -159,11 +160,8 @@ class TopicNotes:
         if self._producer is None:
             settings = self._settings
             own = {"linger.ms": "0", "message.timeout.ms": str(int(settings.timeout_s * 1000))}
-            config = producer_config.producer_config(settings.bootstrap_servers, settings.librdkafka, own)
-            try:
-                self._producer = Producer({**config, "logger": producer_config.LOGGER})
-            except KafkaException as error:
-                raise producer_config.refused_by_client(error) from error
+            config = PRODUCER.config(settings.bootstrap_servers, settings.client_config, own)
+            self._producer = PRODUCER.open(Producer, config)
             connect(self._producer, settings, f"{settings.where(self._pipeline)}, connecting")
         return self._producer
 

@@ -1,4 +1,4 @@
-"""The unique ids of mode="keyed": where a row has its id, and where its record carries it."""
+"""The unique ids of delivery="keyed": where a row has its id, and where its record carries it."""
 
 from __future__ import annotations
 
@@ -46,8 +46,9 @@ class Ids:
             return
         if not self.columns:
             raise ConfigError(
-                "mode='keyed' needs id=, the columns that make each row's unique id: a text, or two or more columns of "
-                "which the last is a number that grows, such as ('kafka_topic_id', 'kafka_partition', 'kafka_offset')"
+                "delivery='keyed' needs id=, the columns that make each row's unique id: a text, or two or more "
+                "columns of which the last is a number that grows, such as ('kafka_topic_id', "
+                "'kafka_partition', 'kafka_offset')"
             )
         if self.header is None and encoding.key:
             raise ConfigError("the id is the record's key, unless id_header= names a header for it: then give key= too")
@@ -75,15 +76,15 @@ class Ids:
                 "columns the last is an integer that grows within what the others name"
             )
 
-    def records(self, encoding: Encoding, batch: pa.RecordBatch, ascent: IdOrder) -> Iterator[Records]:
+    def records(self, encoding: Encoding, batch: pa.RecordBatch, order: IdOrder) -> Iterator[Records]:
         """The rows of a batch whose schema was checked, in order, each record with its id.
 
-        Raises BadRecord for a row without one, and for ids of several columns that don't go on from `ascent`.
+        Raises BadRecord for a row without one, and for ids of several columns that don't go on from `order`.
         """
         for start in range(0, batch.num_rows, ROWS_MAX):
             rows = batch.slice(start, ROWS_MAX)
             for records in encoding.records(rows):
-                yield self._in_raw(records) if encoding.format == "raw" else self._in(records, self._ids(rows, ascent))
+                yield self._in_raw(records) if encoding.format == "raw" else self._in(records, self._ids(rows, order))
 
     def _in(self, records: Records, ids: list[bytes | None]) -> Records:
         if None in ids or b"" in ids:
@@ -107,7 +108,7 @@ class Ids:
             raise BadRecord(f"a row has no id in its {where}, by which readers tell records apart: filter or mend it")
         return records
 
-    def _ids(self, batch: pa.RecordBatch, ascent: IdOrder) -> list[bytes | None]:
+    def _ids(self, batch: pa.RecordBatch, order: IdOrder) -> list[bytes | None]:
         texts = [_texts(batch.column(name)) for name in self.columns]
         for name, parts in zip(self.source[1:], texts[1:], strict=False):
             if pc.any(pc.match_substring(parts, "/")).as_py():
@@ -119,7 +120,7 @@ class Ids:
             source = pc.binary_join_element_wise(*texts[:-1], "/") if len(texts) > 2 else texts[0]
             texts = [pc.binary_join_element_wise(source, texts[-1], ":")]
             if not texts[0].null_count:
-                ascent.check(source, batch.column(self.columns[-1]))
+                order.check(source, batch.column(self.columns[-1]))
         ids: list[bytes | None] = texts[0].cast(pa.binary()).to_pylist()
         return ids
 

@@ -8,13 +8,14 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from onefold.clients.kafka.cluster import DENIED, cluster
+from onefold.clients.kafka.cluster import cluster
+from onefold.clients.kafka.errors import DENIED
 from onefold.core.contract import Binding, Committable, CommittedPart, Decided, EpochRecord, LedgerEntry, SinkKind
 from onefold.core.errors import Damaged, InDoubt, Retriable, WorkLost
 from onefold.core.failpoints import failpoint
 from onefold.core.positions import Positions
+from onefold.sinks.kafka.config import KafkaSinkConfig
 from onefold.sinks.kafka.naming import Handle
-from onefold.sinks.kafka.plan import Settings
 from onefold.sinks.kafka.transactional import txn_admin
 from onefold.sinks.kafka.transactional.ledger import Ledger
 from onefold.sinks.kafka.transactional.transaction_log import TransactionLog
@@ -33,7 +34,7 @@ _ENDING = ("PrepareCommit", "PrepareAbort", "PrepareEpochFence")
 class TransactionalCommitter:
     """Idempotent, from any process."""
 
-    def __init__(self, settings: Settings, pipeline: str) -> None:
+    def __init__(self, settings: KafkaSinkConfig, pipeline: str) -> None:
         self._settings, self._pipeline = settings, pipeline
         self._names = settings.names(pipeline)
         self._kafka = cluster(*settings.cluster)
@@ -130,7 +131,7 @@ class TransactionalCommitter:
                 "%s: the topic %r says that %s was committed, by a producer that is another's: %d such records are"
                 " passed over. Let nobody but the pipeline write to that topic (docs/security.md)",
                 self._where(),
-                self._settings.progress_topic(self._pipeline),
+                self._settings.ledger_topic(self._pipeline),
                 min(map(str, others)),
                 len(others),
             )
@@ -204,7 +205,7 @@ class TransactionalCommitter:
             f"{self._where()}: epoch {decided.record.epoch} was decided, and {len(gone)} of its {len(committables)} "
             f"transactions can no longer be committed: {named}. The other {len(committables) - len(gone)} are in the "
             f"topic, with {rows} rows, as their records in the topic "
-            f"{self._settings.progress_topic(self._pipeline)!r} show. A transaction lives for "
+            f"{self._settings.ledger_topic(self._pipeline)!r} show. A transaction lives for "
             f"{self._settings.transaction_timeout_s:g} s; the outage was longer, or somebody "
             "aborted it. Write the missing rows by hand, from the epoch's source range"
         )

@@ -8,14 +8,16 @@ from collections.abc import Callable
 
 from confluent_kafka import KafkaException, Producer
 
-from onefold.clients.kafka import errors, producer_config
+from onefold.clients.kafka import errors
 from onefold.clients.kafka.cluster import cluster
+from onefold.clients.kafka.producer_config import PRODUCER
+from onefold.core.checks import present
 from onefold.core.contract import Binding, LedgerEntry
 from onefold.core.errors import ConfigError, InDoubt, Retriable
 from onefold.core.failpoints import failpoint
 from onefold.core.protocol.binding import bound, check_forward
 from onefold.sinks.epoch_log import entry_to
-from onefold.sinks.kafka.plan import Settings
+from onefold.sinks.kafka.config import KafkaSinkConfig
 from onefold.sinks.kafka.transactional import txn_admin
 from onefold.sinks.kafka.transactional.transaction_log import TransactionLog
 from onefold.sinks.kafka.transactional.transactions import initialize
@@ -33,25 +35,25 @@ _FORGOTTEN_MAX = 1000  # with one row
 
 
 class Ledger:
-    """What the progress topic says of a sink, and the hand that writes its ledger row.
+    """What the ledger topic says of a sink, and the hand that writes its ledger row.
 
     Whoever writes takes the row's transactional id over first (`init_transactions`), which ends what anybody else has
     begun under it; then reads the row; then writes. From there on the row stays as it was read, until somebody else
     takes the id over, which fails every later commit of this one.
     """
 
-    def __init__(self, settings: Settings, pipeline: str) -> None:
+    def __init__(self, settings: KafkaSinkConfig, pipeline: str) -> None:
         self._settings, self._pipeline = settings, pipeline
         self._names = settings.names(pipeline)
         self._kafka = cluster(*settings.cluster)
         self._log = TransactionLog(self._names)
-        self._topic = settings.progress_topic(pipeline)
+        self._topic = settings.ledger_topic(pipeline)
         self._offset = 0
         self._producer: Producer | None = None  # where it is there, `_log.entry` is the row
         self._told: set[int | None] = set()
 
     def transactions(self) -> TransactionLog:
-        """All that the progress topic says by now."""
+        """All that the ledger topic says by now."""
         writer = txn_admin.describe(self._kafka, [self._names.ledger]).get(self._names.ledger)
         self._log.writer = None if writer is None else writer.handle.producer_id
         for items, offset in txn_admin.read_log(self._kafka, self._topic, self._offset):
@@ -59,8 +61,8 @@ class Ledger:
             self._offset = offset
         if self._log.was_keyed:
             raise ConfigError(
-                f"{self._where()} has written with mode='keyed' before, and what its notes say is of no transactions: "
-                "give the sink another name= for mode='transactional'"
+                f"{self._where()} has written with delivery='keyed' before, and what its notes say is of no"
+                " transactions: give the sink another name= for delivery='transactional'"
             )
         self._tell()
         return self._log
@@ -148,8 +150,7 @@ class Ledger:
                 if isinstance(refusal := errors.of(error, f"{self._where()}, {doing}"), ConfigError):
                     raise refusal from error
                 break
-            assert self._log.writer is not None, "it was asked for when the id was taken over"
-            self._log.stands(entry, self._log.writer)
+            self._log.stands(entry, present(self._log.writer, "the id was taken over without its writer"))
             self._producer = producer
             return
         raise InDoubt(f"{self._where()}, {doing}: {because}") from because
@@ -173,11 +174,8 @@ class Ledger:
             "linger.ms": "0",
         }
         doing = f"{self._where()}, taking over the ledger"
-        try:
-            config = producer_config.producer_config(self._settings.bootstrap_servers, self._settings.librdkafka, own)
-            producer = Producer({**config, "logger": producer_config.LOGGER})
-        except KafkaException as error:
-            raise producer_config.refused_by_client(error) from error
+        config = PRODUCER.config(self._settings.bootstrap_servers, self._settings.client_config, own)
+        producer = PRODUCER.open(Producer, config)
         initialize(producer, self._settings, doing)
         self.transactions()
         self._producer = producer

@@ -1,4 +1,4 @@
-"""What the progress topic says, and who says it, folded from its log.
+"""What the ledger topic says, and who says it, folded from its log.
 
 Every attempt's transaction begins with a record that says which epoch it is of, and ends with another one that says how
 many rows it has, both under its transactional id. The ledger row of a sink has a key of its own. The log is read as it
@@ -26,6 +26,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 
+from onefold.core.checks import require
 from onefold.core.contract import CommittedPart, LedgerEntry, TaskId
 from onefold.sinks.epoch_log import Unreadable, checked, entry_from
 from onefold.sinks.kafka.naming import Handle, Names
@@ -85,7 +86,7 @@ class TransactionLog:
 
     names: Names
     writer: int | None = None
-    was_keyed: bool = False  # mode="keyed" has notes under these names
+    was_keyed: bool = False  # delivery="keyed" has notes under these names
     begun: dict[tuple[int, int], Progress] = field(default_factory=dict)  # of open transactions
     passed_over: Counter[str] = field(default_factory=Counter)  # why, of records under our keys that no sink wrote
     _rows: dict[int, LedgerEntry] = field(default_factory=dict)  # the last ledger row of each producer, in their order
@@ -157,7 +158,7 @@ class TransactionLog:
 
     def outlived(self, epoch: int) -> list[str]:
         """The ids that nobody has used since before that epoch, which the ledger row is at or beyond."""
-        assert self.entry is not None and epoch <= self.entry.epoch, epoch
+        require(self.entry is not None and epoch <= self.entry.epoch, f"the ledger row is behind epoch {epoch}")
         return [name for name, last in self._last.items() if last < epoch]
 
     def _take(self, record: Record) -> None:

@@ -17,9 +17,9 @@ from onefold.clients.kafka import errors
 from onefold.clients.kafka.cluster import Cluster, cluster
 from onefold.core.contract import TaskId
 from onefold.core.errors import Retriable
+from onefold.sinks.kafka.config import KafkaSinkConfig
 from onefold.sinks.kafka.encoding import Records
 from onefold.sinks.kafka.naming import Handle, Names
-from onefold.sinks.kafka.plan import Settings
 from onefold.sinks.kafka.producer import RecordProducer, connect
 from onefold.sinks.kafka.transactional import txn_admin
 from onefold.sinks.kafka.transactional.transaction_log import Progress
@@ -64,7 +64,7 @@ def take_id(kafka: Cluster, names: Names, task: TaskId) -> str:
         return names.transactional_id(task.generation, _process, len(epochs) - 1)
 
 
-def initialize(producer: Producer, settings: Settings, doing: str) -> None:
+def initialize(producer: Producer, settings: KafkaSinkConfig, doing: str) -> None:
     """`init_transactions`, within 60 ms. It asks for the coordinator at once, and again after 500 ms if no broker was
     connected by then. So metadata is asked for before, twice: the first connection is to a bootstrap server, and
     librdkafka gives it up when it has answered."""
@@ -74,9 +74,9 @@ def initialize(producer: Producer, settings: Settings, doing: str) -> None:
 
 
 class Attempt:
-    """The transaction of one attempt. Begins with a record in the progress topic that says which epoch it is of."""
+    """The transaction of one attempt. Begins with a record in the ledger topic that says which epoch it is of."""
 
-    def __init__(self, settings: Settings, task: TaskId) -> None:
+    def __init__(self, settings: KafkaSinkConfig, task: TaskId) -> None:
         self._settings, self._task = settings, task
         self._kafka = cluster(*settings.cluster)
         self.id = take_id(self._kafka, settings.names(task.pipeline), task)
@@ -85,10 +85,10 @@ class Attempt:
             "transactional.id": self.id,
             "transaction.timeout.ms": str(int(settings.transaction_timeout_s * 1000)),
         }
-        self._outbox: RecordProducer | None = RecordProducer(settings, own, self._where)
+        self._producer: RecordProducer | None = RecordProducer(settings, own, self._where)
 
     def begin(self) -> None:
-        producer = self._open().producer
+        producer = self._open().client
         initialize(producer, self._settings, self._where)
         errors.asked(producer.begin_transaction, self._where)
         self._note(Progress.of(self._task))
@@ -104,21 +104,21 @@ class Attempt:
         if found is None or found.state != "Ongoing":
             state = found.state if found is not None else "gone"
             raise Retriable(f"{self._where}: it is {state}, ended by a sweep or a timeout before it was prepared")
-        self._outbox = None  # which leaves the transaction open: `close` would abort it
+        self._producer = None  # which leaves the transaction open: `close` would abort it
         return found.handle
 
     def abort(self) -> None:
         """End it here and now."""
-        outbox, self._outbox = self._outbox, None
-        if outbox is not None:
-            errors.asked(lambda: outbox.producer.abort_transaction(self._settings.timeout_s), self._where)
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            errors.asked(lambda: producer.client.abort_transaction(self._settings.timeout_s), self._where)
 
     def _note(self, progress: Progress) -> None:
-        """In the progress topic; all that was sent is with the brokers when this returns."""
-        outbox, topic, value = self._open(), self._settings.progress_topic(self._task.pipeline), progress.to_json()
-        errors.asked(lambda: outbox.producer.produce(topic, value, self.id, partition=0), self._where)
-        outbox.flush()
+        """In the ledger topic; all that was sent is with the brokers when this returns."""
+        producer, topic, value = self._open(), self._settings.ledger_topic(self._task.pipeline), progress.to_json()
+        errors.asked(lambda: producer.client.produce(topic, value, self.id, partition=0), self._where)
+        producer.flush()
 
     def _open(self) -> RecordProducer:
-        assert self._outbox is not None, "this attempt is over"
-        return self._outbox
+        assert self._producer is not None, "this attempt is over"
+        return self._producer

@@ -20,7 +20,9 @@ from kafka.protocol.consumer import FetchRequest, FetchResponse, ListOffsetsRequ
 from kafka.protocol.producer import EndTxnRequest, EndTxnResponse
 from kafka.record import MemoryRecords
 
-from onefold.clients.kafka.cluster import MOVED, Cluster, Unsettled
+from onefold.clients.kafka.cluster import Cluster, NotReady
+from onefold.clients.kafka.errors import MOVED
+from onefold.core.checks import require
 from onefold.core.errors import ConfigError, DataLoss, OnefoldError
 from onefold.sinks.kafka.naming import Handle
 from onefold.sinks.kafka.transactional.transaction_log import Marker, Record
@@ -54,15 +56,15 @@ def check_versions(cluster: Cluster) -> None:
     if level < 2 or not connection.has(EndTxnRequest, END_TXN_VERSION):
         raise ConfigError(
             f"Kafka at {cluster.bootstrap_servers} cannot end transactions safely from another process: "
-            "mode='transactional' needs brokers from 4.0 on with the feature transaction.version=2 (it is "
+            "delivery='transactional' needs brokers from 4.0 on with the feature transaction.version=2 (it is "
             f"{level}). Upgrade, then `kafka-features.sh upgrade --feature transaction.version=2`; until then use "
-            "mode='keyed'"
+            "delivery='keyed'"
         )
 
 
 def describe(cluster: Cluster, ids: Collection[str]) -> dict[str, Transaction]:
     """What the coordinators know of these ids; those they don't know are left out."""
-    return cluster.settled(lambda: _describe(cluster, ids))
+    return cluster.when_ready(lambda: _describe(cluster, ids))
 
 
 def _describe(cluster: Cluster, ids: Collection[str]) -> dict[str, Transaction]:
@@ -83,7 +85,7 @@ def _describe(cluster: Cluster, ids: Collection[str]) -> dict[str, Transaction]:
 
 def list_ids(cluster: Cluster, prefix: str, *states: str) -> list[str]:
     """The transactional ids with that prefix whose transaction is in one of these states, on all brokers."""
-    return cluster.settled(lambda: _list_ids(cluster, prefix, *states))
+    return cluster.when_ready(lambda: _list_ids(cluster, prefix, *states))
 
 
 def _list_ids(cluster: Cluster, prefix: str, *states: str) -> list[str]:
@@ -99,7 +101,7 @@ def _list_ids(cluster: Cluster, prefix: str, *states: str) -> list[str]:
 def end(cluster: Cluster, handles: Sequence[Handle], commit: bool) -> dict[Handle, int | OnefoldError]:
     """Commit or abort each; what the coordinator said of it, as Kafka's error code, or why it said nothing."""
     by_id = {handle.transactional_id: handle for handle in handles}
-    assert len(by_id) == len(handles), "an id has one transaction at a time"
+    require(len(by_id) == len(handles), "an id has one transaction at a time")
     said: dict[Handle, int | OnefoldError] = {}
     for broker, ids in cluster.by_coordinator(by_id).items():
         theirs = [by_id[name] for name in ids]
@@ -129,19 +131,19 @@ def end(cluster: Cluster, handles: Sequence[Handle], commit: bool) -> dict[Handl
 def read_log(cluster: Cluster, topic: str, offset: int) -> Iterator[tuple[list[Record | Marker], int]]:
     """Partition 0 from `offset` to its end as of now: parts of it, each with the offset after it. Open, committed and
     aborted records are in it alike."""
-    end_offset = cluster.settled(lambda: _end_of(cluster, topic))
+    end_offset = cluster.when_ready(lambda: _end_of(cluster, topic))
     while True:
         partition = FetchRequest.FetchTopic.FetchPartition(
             partition=0, fetch_offset=offset, partition_max_bytes=FETCH_BYTES_MAX
         )
         wanted = FetchRequest.FetchTopic(topic=topic, partitions=[partition])
         request = FetchRequest(max_bytes=FETCH_BYTES_MAX, session_epoch=-1, topics=[wanted])
-        found = cluster.settled(lambda request=request: _fetched(cluster, topic, request, end_offset))  # type: ignore[misc]
+        found = cluster.when_ready(lambda request=request: _fetched(cluster, topic, request, end_offset))  # type: ignore[misc]
         if found.error_code == _OUT_OF_RANGE:
             raise DataLoss(
                 f"topic {topic!r} of {cluster.bootstrap_servers} has nothing at offset {offset}, where the sink's "
                 "book-keeping goes on: it was made anew, cut, or records of it were deleted. Restore it; or, where the "
-                "destination is right, use another progress topic under a new pipeline name"
+                "destination is right, use another ledger topic under a new pipeline name"
             )
         items: list[Record | Marker] = []
         before = offset
@@ -178,10 +180,10 @@ def _fetched(cluster: Cluster, topic: str, request: FetchRequest, end_offset: in
     answer = cluster.ask(cluster.leader(topic), request, FetchResponse, 12)
     cluster.check(answer.error_code, f"topic {topic!r}")
     if not answer.responses:
-        raise Unsettled(f"topic {topic!r}: Kafka at {cluster.bootstrap_servers} holds its answer back, for a quota")
+        raise NotReady(f"topic {topic!r}: Kafka at {cluster.bootstrap_servers} holds its answer back, for a quota")
     found = answer.responses[0].partitions[0]
     if found.error_code != _OUT_OF_RANGE:
         cluster.check(found.error_code, f"topic {topic!r}")
         if found.high_watermark < end_offset:
-            raise Unsettled(f"topic {topic!r}: its new leader doesn't know yet how far it goes")
+            raise NotReady(f"topic {topic!r}: its new leader doesn't know yet how far it goes")
     return found

@@ -6,11 +6,12 @@ from contextlib import suppress
 
 import pyarrow as pa
 
+from onefold.core.checks import require
 from onefold.core.contract import Committable, SinkKind, TaskId
 from onefold.core.errors import BadRecord, OnefoldError
 from onefold.core.failpoints import failpoint
 from onefold.sinks.columns import check_columns
-from onefold.sinks.kafka.plan import Settings
+from onefold.sinks.kafka.config import KafkaSinkConfig
 from onefold.sinks.kafka.transactional.transactions import Attempt
 
 __all__ = ["TransactionalWriter"]
@@ -19,14 +20,14 @@ __all__ = ["TransactionalWriter"]
 class TransactionalWriter:
     """One attempt of one task. Begins a transaction when the first row arrives; an empty task never does."""
 
-    def __init__(self, settings: Settings, schema: pa.Schema, task: TaskId) -> None:
+    def __init__(self, settings: KafkaSinkConfig, schema: pa.Schema, task: TaskId) -> None:
         self._settings, self._schema, self._task = settings, schema, task
         self._attempt: Attempt | None = None
         self._rows = self._bytes = 0
         self._is_over = False
 
     def write(self, batch: pa.RecordBatch) -> None:
-        assert not self._is_over, "a writer takes no rows after prepare or abort"
+        require(not self._is_over, "a writer takes no rows after prepare or abort")
         if batch.num_rows == 0:
             return
         check_columns(batch, self._schema, self._where())
@@ -47,7 +48,7 @@ class TransactionalWriter:
             raise
 
     def prepare(self) -> Committable | None:
-        assert not self._is_over, "a writer prepares once"
+        require(not self._is_over, "a writer prepares once")
         self._is_over = True
         if self._attempt is None:
             return None

@@ -11,6 +11,7 @@ import psycopg
 
 from onefold.clients.postgres import connection as pool
 from onefold.clients.postgres import errors
+from onefold.core.checks import present, require
 from onefold.core.contract import Committable, Decided, EpochRecord, SinkKind
 from onefold.core.errors import ConfigError, Damaged, DataLoss, InDoubt, OnefoldError, Retriable, WorkLost
 from onefold.core.failpoints import failpoint
@@ -108,8 +109,8 @@ class PostgresCommitter(LedgerCommitter[pool.Connection]):
                     connection.execute(pool.transaction_settings(self._settings.lock_timeout_s))
                     tombstones.prune(connection, plan.tombstones, timestamp_ms)
             if plan.delivery is Delivery.TWO_PHASE:
-                assert plan.stage_table is not None
-                staging.empty(connection, plan.stage_table, self._settings.lock_timeout_s)
+                stage = present(plan.stage_table, "upserts without a stage table")
+                staging.empty(connection, stage, self._settings.lock_timeout_s)
 
     def abort(self, committables: Sequence[Committable]) -> None:
         gids, staged = self._split(committables)
@@ -155,9 +156,9 @@ class PostgresCommitter(LedgerCommitter[pool.Connection]):
     def _merge(
         self, connection: pool.Connection, record: EpochRecord, mine: Sequence[Committable], generation: int
     ) -> None:
-        assert self._plan is not None, "merge needs a committer from open(): recovery never decides"
+        plan = present(self._plan, "merge needs a committer from open(): recovery never decides")
         origin = Origin(record.pipeline, self._settings.name, record.epoch, generation, record.timestamp_ms)
-        staging.merge(connection, self._books, self._plan, mine, origin, self._settings.rejects_max)
+        staging.merge(connection, self._books, plan, mine, origin, self._settings.rejects_max)
 
     @contextmanager
     def _deciding(self, connection: sa.Connection, doing: str) -> Iterator[pool.Connection]:
@@ -167,7 +168,7 @@ class PostgresCommitter(LedgerCommitter[pool.Connection]):
                 f"{self._where()}: staged delivery decides inside the sink's own database, and the checkpoint store is "
                 "elsewhere: leave the store to its default, or use the sink's store_url()"
             )
-        assert not raw.autocommit, "the merge and the decision must be one transaction"
+        require(not raw.autocommit, "the merge and the decision must be one transaction")
         try:
             raw.execute(pool.transaction_settings(self._settings.lock_timeout_s))
             yield raw
@@ -192,7 +193,7 @@ class PostgresCommitter(LedgerCommitter[pool.Connection]):
     def _split(self, committables: Sequence[Committable]) -> tuple[list[Committable], list[Committable]]:
         gids, staged = [], []
         for committable in committables:
-            assert committable.sink == self._settings.name, committable
+            require(committable.sink == self._settings.name, f"work of another sink: {committable}")
             if committable.kind is SinkKind.LAST_RESOURCE:
                 staged.append(committable)
             else:

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pgpq import encoders, schema
 
+from onefold.core.checks import require
 from onefold.core.values.decimals import exactly
 from onefold.core.values.json_encoder import nullable_texts
 from onefold.sinks.postgres.schema.types import Column, Wire
@@ -57,7 +58,10 @@ def _big_endian(code: str, values: Any) -> Any:
     """An integer array without nulls as fixed-size binary, most significant byte first."""
     width = values.type.bit_width // 8
     numbers = machine_array(code)
-    assert numbers.itemsize == width
+    require(
+        numbers.itemsize == width,
+        f"code {code!r} is {numbers.itemsize} bytes here, not {width}",
+    )
     numbers.frombytes(memoryview(values.buffers()[1])[values.offset * width : (values.offset + len(values)) * width])
     if byteorder == "little":
         numbers.byteswap()

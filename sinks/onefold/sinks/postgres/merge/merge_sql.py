@@ -12,6 +12,7 @@ from typing import Any
 import psycopg
 
 from onefold.clients.postgres.quoting import identifier
+from onefold.core.checks import require
 from onefold.sinks.postgres.plan import DELETED, Plan
 from onefold.sinks.staged.upsert import Changes
 
@@ -36,7 +37,7 @@ def apply(connection: AnyConnection, plan: Plan, where: str, timestamp_ms: int) 
 
     `where` is SQL without parameters over the stage, which is called `s` there. `timestamp_ms` is the epoch's T.
     """
-    assert plan.stage_table is not None
+    require(plan.stage_table is not None, "a merge without its stage table")
     if plan.changes is None:
         columns = plan.column_list
         insert = f"INSERT INTO {plan.target} ({columns}) SELECT {columns} FROM {plan.stage_table} s WHERE {where}"
@@ -56,7 +57,7 @@ def _delete(connection: AnyConnection, plan: Plan, changes: Changes, where: str,
 
     A key is remembered for as long as any deletion of it asks for: another pipeline may keep its own for longer.
     """
-    assert plan.tombstones is not None
+    require(plan.tombstones is not None, "deletions without their table of tombstones")
     newest = _newest(plan, changes, (*changes.key, *changes.order), f"s.{DELETED} AND {where}")
     keys, orders = _list("", changes.key), _list("", changes.order)
     is_newer = f"{_row('d', changes.order)} < {_row('excluded', changes.order)}"

@@ -18,6 +18,7 @@ import psycopg
 from onefold.clients.postgres import connection as pool
 from onefold.clients.postgres.connection import create_beside_others
 from onefold.clients.postgres.quoting import identifier
+from onefold.core.checks import require
 from onefold.core.contract import Committable
 from onefold.core.errors import BadRecord, ConfigError
 from onefold.sinks.postgres.ledger.bookkeeping import Bookkeeping
@@ -99,7 +100,7 @@ def merge(
 ) -> None:
     """Move exactly the rows of the manifest, inside the caller's transaction. Raises WorkLost if any is missing."""
     parts = by_stage(committables)
-    assert set(parts) <= {plan.stage}, (sorted(parts), plan.stage)
+    require(set(parts) <= {plan.stage}, f"the stage is {plan.stage}, and the parts are of {sorted(parts)}")
     attempts = parts.get(plan.stage, {})
     if not attempts:
         return

@@ -5,13 +5,15 @@ from __future__ import annotations
 import gc
 from collections import deque
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
-from onefold.clients.kafka import consumer_config as client
+from onefold.clients.kafka.consumer_config import CONSUMER
+from onefold.clients.kafka.librdkafka import Settings
+from onefold.core.checks import require
 from onefold.sources.kafka.fetching.records import MessageRecords, Records, Wanted
-from onefold.sources.kafka.planning.offsets import OffsetRange
+from onefold.sources.kafka.planning.offset_range import OffsetRange
 
 __all__ = ["ERRORS_MAX", "MessageConsumer", "RangeConsumer", "Taken"]
 
@@ -75,17 +77,10 @@ class MessageConsumer:
     `_ahead` are messages that came along with the range before. `_passed`: the consumer has delivered all below it.
     """
 
-    def __init__(self, bootstrap_servers: str, settings: client.Settings) -> None:
+    def __init__(self, bootstrap_servers: str, settings: Settings) -> None:
         self.errors: deque[KafkaError] = deque(maxlen=ERRORS_MAX)
-        config: dict[str, Any] = {
-            **client.consumer_config(bootstrap_servers, settings),
-            "error_cb": self.errors.append,
-            "logger": client.LOGGER,
-        }
-        try:
-            self._consumer = Consumer(config)
-        except KafkaException as error:
-            raise client.refused_by_client(error) from error
+        config = CONSUMER.config(bootstrap_servers, settings)
+        self._consumer = CONSUMER.open(Consumer, {**config, "error_cb": self.errors.append})
         self._passed = 0
         self._at: tuple[str, int] | None = None
         self._ahead: list[Message] = []
@@ -129,7 +124,7 @@ class MessageConsumer:
                         packed = _offset(message)
         if good:
             first, last = _offset(good[0]), _offset(good[-1])
-            assert first >= lowest, f"the consumer delivered offset {first}, and {lowest} was to come"
+            require(first >= lowest, f"the consumer delivered offset {first}, and {lowest} was to come")
             self._passed = max(self._passed, last + 1)
             if last >= end:
                 cut = next(i for i, message in enumerate(good) if _offset(message) >= end)

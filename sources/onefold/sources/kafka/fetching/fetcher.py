@@ -13,13 +13,16 @@ from typing import NoReturn
 
 from confluent_kafka import KafkaError
 
-from onefold.clients.kafka import consumer_config as client
+from onefold.clients.kafka.consumer_config import CONSUMER
+from onefold.clients.kafka.errors import DENIED, NO_TOPIC
+from onefold.clients.kafka.librdkafka import Settings
 from onefold.core.errors import ConfigError, DataLoss, Retriable
 from onefold.sources.kafka.fetching.consumer import MessageConsumer, RangeConsumer
 from onefold.sources.kafka.fetching.records import Packed, Records, Wanted
 from onefold.sources.kafka.native import helper
 from onefold.sources.kafka.native.consumer import CompiledConsumer
-from onefold.sources.kafka.planning.offsets import Broker, OffsetRange
+from onefold.sources.kafka.planning.broker import Broker
+from onefold.sources.kafka.planning.offset_range import OffsetRange
 from onefold.sources.kafka.planning.subscription import Subscription
 from onefold.sources.kafka.planning.truncation import deleted, is_truncation, truncated
 
@@ -32,10 +35,7 @@ _ALIKE_MAX = 4  # idle ones with the same settings: a further partition takes ov
 _EOF_GRACE_S = 5.0  # after a change of leader, the end of a partition may lie behind for a moment
 
 _GONE = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._LOG_TRUNCATION})
-_NO_TOPIC = frozenset(
-    {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION},
-)
-_NO_ACCESS = frozenset({KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError._AUTHENTICATION, KafkaError._SSL})
+_NO_TOPIC = NO_TOPIC | {KafkaError._UNKNOWN_PARTITION}
 
 _Key = tuple[str, tuple[tuple[str, str], ...], bool]
 
@@ -100,7 +100,7 @@ atexit.register(close_consumers)  # librdkafka's threads must not outlive the li
 
 def fetch(
     bootstrap_servers: str,
-    settings: client.Settings,
+    settings: Settings,
     wanted: OffsetRange,
     *,
     columns: Wanted = Wanted(),  # noqa: B008  # frozen
@@ -135,7 +135,7 @@ def _records(
     consumer: RangeConsumer,
     wanted: OffsetRange,
     bootstrap_servers: str,
-    settings: client.Settings,
+    settings: Settings,
     timeout_s: float,
     messages_max: int,
 ) -> Iterator[Records]:
@@ -149,7 +149,7 @@ def _records(
             if error.code() == KafkaError._BAD_COMPRESSION:
                 continue
             last_error = error
-            if error.code() in _GONE | _NO_TOPIC | _NO_ACCESS:
+            if error.code() in _GONE | _NO_TOPIC | DENIED:
                 _explain(error, consumer.reached, wanted, Broker(bootstrap_servers, settings, timeout_s))
         if taken.is_full:
             yield consumer.hand_over()
@@ -176,7 +176,7 @@ def _records(
             if waited_s > timeout_s:
                 errors = [*consumer.errors, *([last_error] if last_error is not None else [])]
                 what = f"reading {wanted} from {consumer.reached}"
-                raise client.unreachable(what, bootstrap_servers, timeout_s, errors)
+                raise CONSUMER.unreachable(what, bootstrap_servers, timeout_s, errors)
     if consumer.gathered:
         yield consumer.hand_over()
 
@@ -187,7 +187,7 @@ def _explain(error: KafkaError, reached: int, wanted: OffsetRange, broker: Broke
     if error.code() in _NO_TOPIC:
         _check_there(wanted, broker)
         raise Retriable(f"{wanted}: {error.str()}, but the broker knows it again: read the range again")
-    if error.code() in _NO_ACCESS:
+    if error.code() in DENIED:
         raise ConfigError(f"{wanted}: {error.str()}. Check the security settings and the topic's ACLs")
     _check_log(reached, wanted, broker)
     raise Retriable(f"{wanted}: {error.str()}, but the broker still has this range: read it again")
@@ -214,7 +214,7 @@ def _check_log(reached: int, wanted: OffsetRange, broker: Broker) -> None:
         raise DataLoss(
             f"{wanted}: the partition ends at {end}, before the range that was planned. The topic was deleted and "
             "made anew, or its log was cut (an unclean leader election). Restore it, or accept the loss openly: start "
-            "over under a new pipeline name with explicit startingOffsets"
+            "over under a new pipeline name with explicit starting_offsets"
         )
 
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
 
 from onefold.sources.kafka.formats.overflow import kafkas_times
-from onefold.sources.kafka.planning.offsets import OffsetRange
+from onefold.sources.kafka.planning.offset_range import OffsetRange
 
 __all__ = [
     "LETTER_BYTES_MAX",

@@ -10,6 +10,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from onefold.core.checks import require
 from onefold.core.values.plain import plain
 from onefold.sources.kafka.fetching.records import Values
 
@@ -81,7 +82,7 @@ def sift(values: Values, parser: Parser, bad_max: int, known: Mapping[int, str] 
     pending = [*pairwise(ends)][::-1]
     while pending:
         start, end = pending.pop()
-        assert start < end, "every part has a value, and is smaller than the one before"
+        require(start < end, "every part has a value, and is smaller than the one before")
         if start in known:
             found.bad.append(BadValue(start, plain(known[start])))
             if len(found.bad) > bad_max:

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pcsv
 
+from onefold.core.checks import require
 from onefold.core.errors import ConfigError
 from onefold.core.values.decimals import decimals_of
 from onefold.sources.kafka.formats.bad_values import Unparsable, by_chance
@@ -76,7 +77,7 @@ class CsvParser:
                 # pyarrow reads them as hexadecimal, and bits beyond the type's are lost.
                 _refuse_first(pc.match_substring_regex(texts, "[xX]"), f"field {name!r} is no decimal integer")
         found = self._read(joined, self._read_as)
-        assert all(len(array) == len(values) for array in found), "no quote reaches over the end of its line"
+        require(all(len(array) == len(values) for array in found), "no quote reaches over the end of its line")
         arrays = [_convert(array, field) for array, field in zip(found, self._schema, strict=True)]
         for array, field in zip(arrays, self._schema, strict=True):
             if not field.nullable and array.null_count:

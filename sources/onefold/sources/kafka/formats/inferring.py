@@ -9,18 +9,16 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
-from onefold.clients.kafka.consumer_config import LOGGER
+from onefold.clients.kafka.consumer_config import CONSUMER
 from onefold.core.errors import ConfigError
+from onefold.sources.kafka.config.model import KafkaSourceConfig
 from onefold.sources.kafka.fetching.fetcher import fetch
 from onefold.sources.kafka.formats.ddl import ddl_of
-from onefold.sources.kafka.planning.offsets import OffsetRange
-
-if TYPE_CHECKING:
-    from onefold.sources.kafka.source import KafkaSource
+from onefold.sources.kafka.planning.offset_range import OffsetRange
 
 __all__ = ["SAMPLE_MAX", "find_schema", "infer"]
 
@@ -28,16 +26,16 @@ SAMPLE_MAX = 1_000  # records, over all partitions
 _LONG = range(-(2**63), 2**63)
 
 
-def find_schema(source: KafkaSource) -> str:
+def find_schema(source: KafkaSourceConfig) -> str:
     """What the source's settings leave open: the DDL of its JSON, or the schema of its Avro. Asks the servers."""
     if source.format == "avro":
         from onefold.sources.kafka.formats.avro.registry import registry
 
-        assert source.schema_registry is not None, source
-        return registry(source.schema_registry, source.timeout_s).latest(f"{source.topics[0]}-value")
+        assert source.registry is not None, source
+        return registry(source.registry, source.timeout_s).latest(f"{source.topics[0]}-value")
     values = _sample(source)
     found = ddl_of(infer(values))
-    LOGGER.warning("%s: schema inferred from %d records: %s", source.subscription, len(values), found)
+    CONSUMER.logger.warning("%s: schema inferred from %d records: %s", source.subscription, len(values), found)
     return found
 
 
@@ -60,7 +58,7 @@ def infer(values: Iterable[bytes | None]) -> pa.Schema:
     return pa.schema([(name, _settled(inner, name)) for name, inner in kind.items()])
 
 
-def _sample(source: KafkaSource) -> list[bytes | None]:
+def _sample(source: KafkaSourceConfig) -> list[bytes | None]:
     """The first values of each partition."""
     broker = source.broker()
     topics = source.subscription.find(broker)
@@ -73,7 +71,7 @@ def _sample(source: KafkaSource) -> list[bytes | None]:
         wanted = OffsetRange(topic, number, start, min(start + each, end[topic, number]))
         for records in fetch(
             source.bootstrap_servers,
-            source.settings,
+            source.client_config,
             wanted,
             timeout_s=source.timeout_s,
             compiled=source.compiled_fetch,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 
-from onefold.clients.kafka import consumer_config as client
+from onefold.clients.kafka.consumer_config import CONSUMER
 from onefold.core.errors import ConfigError
 from onefold.sources.kafka.native.library import find
 
@@ -63,4 +63,4 @@ def _effective(choice: str) -> str:
 def _tell(text: str) -> None:
     if text not in _told:
         _told.add(text)
-        client.LOGGER.info("%s", text)
+        CONSUMER.logger.info("%s", text)

@@ -8,12 +8,14 @@ from collections import deque
 
 from confluent_kafka import KafkaError, KafkaException
 
-from onefold.clients.kafka import consumer_config as client
+from onefold.clients.kafka.consumer_config import CONSUMER
+from onefold.clients.kafka.librdkafka import Settings
+from onefold.core.checks import present, require
 from onefold.sources.kafka.fetching.consumer import ERRORS_MAX, Taken
 from onefold.sources.kafka.fetching.records import LETTER_BYTES_MAX, Records, Wanted
 from onefold.sources.kafka.native.library import SAID_ERROR, SAID_EVENT, Gathered, Said
 from onefold.sources.kafka.native.records import ArrowRecords, Room
-from onefold.sources.kafka.planning.offsets import OffsetRange
+from onefold.sources.kafka.planning.offset_range import OffsetRange
 
 __all__ = ["CompiledConsumer"]
 
@@ -25,22 +27,21 @@ class CompiledConsumer:
     """See `RangeConsumer`. What it owns in C goes with `close` only, and never in a forked child, where librdkafka's
     threads are missing."""
 
-    def __init__(self, library: ctypes.CDLL, bootstrap_servers: str, settings: client.Settings) -> None:
+    def __init__(self, library: ctypes.CDLL, bootstrap_servers: str, settings: Settings) -> None:
         self.errors: deque[KafkaError] = deque(maxlen=ERRORS_MAX)
         self._c = library
         self._process = os.getpid()
         self._gathered = Gathered()
         self._range: OffsetRange | None = None
         self._wanted = Wanted()
-        given = client.consumer_config(bootstrap_servers, settings)
+        given = CONSUMER.config(bootstrap_servers, settings)
         texts = [text.encode() for pair in given.items() for text in pair]
         why = ctypes.create_string_buffer(512)
         self._handle: int | None = library.onefold_open(
             (ctypes.c_char_p * len(texts))(*texts), len(given), why, len(why)
         )
         if self._handle is None:
-            refused = KafkaError(KafkaError._INVALID_ARG, why.value.decode(errors="replace"))
-            raise client.refused_by_client(KafkaException(refused))
+            raise CONSUMER.refusal(why.value.decode(errors="replace"))
 
     @property
     def reached(self) -> int:
@@ -63,23 +64,23 @@ class CompiledConsumer:
         self._c.onefold_want(self._handle, flags, wanted.record_bytes_max, LETTER_BYTES_MAX)
 
     def take(self, end: int, records_max: int, bytes_max: int, wait_s: float) -> Taken:
-        assert self._handle is not None, "closed"
+        require(self._handle is not None, "a consumer that is closed takes nothing")
         gathered = self._gathered
         if self._c.onefold_gather(
             self._handle, end, records_max, bytes_max, int(wait_s * 1000), ctypes.byref(gathered)
         ):
             raise MemoryError
-        assert gathered.stray < 0, f"{self._range}: the consumer delivered offset {gathered.stray}"
+        require(gathered.stray < 0, f"{self._range}: the consumer delivered offset {gathered.stray}")
         errors, packed = self._listen() if gathered.said else ([], None)
         return Taken(gathered.arrived, errors, bool(gathered.full), packed)
 
     def hand_over(self) -> Records:
-        assert self._handle is not None and self._range is not None and self._gathered.records > 0
-        sizes = self._gathered
+        wanted, sizes = present(self._range, "records without a range"), self._gathered
+        require(self._handle is not None and sizes.records > 0, f"nothing was gathered of {wanted}")
         room = Room(sizes, self._wanted)
         self._gathered = Gathered(reached=sizes.reached)
         self._c.onefold_hand_over(self._handle, ctypes.byref(room.addresses))
-        return ArrowRecords(self._range, sizes.records, self._wanted, room.buffers, room.addresses)
+        return ArrowRecords(wanted, sizes.records, self._wanted, room.buffers, room.addresses)
 
     def close(self) -> None:
         handle, self._handle = self._handle, None
@@ -99,5 +100,5 @@ class CompiledConsumer:
             elif said.kind == SAID_ERROR:
                 self.errors.append(KafkaError(said.code, text))
             else:
-                client.LOGGER.log(_LOG_LEVELS[said.code], "%s", text)
+                CONSUMER.logger.log(_LOG_LEVELS[said.code], "%s", text)
         return events, packed

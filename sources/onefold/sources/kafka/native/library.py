@@ -10,6 +10,7 @@ from pathlib import Path
 
 from confluent_kafka import cimpl
 
+from onefold.core.checks import require
 from onefold.sources.kafka.native.building import LIBRARY, source_hash
 
 __all__ = ["LIBRARY_VARIABLE", "SAID_ERROR", "SAID_EVENT", "Buffers", "Gathered", "Said", "find"]
@@ -104,7 +105,9 @@ def find() -> ctypes.CDLL | str:
     if library.onefold_source().decode() != source_hash():
         return f"{path.name} was built from another fetch.c: python -m onefold.sources.kafka.native build"
     sizes = [ctypes.sizeof(kind) for kind in (Gathered, Buffers, Said)]
-    assert sizes == [library.onefold_size(i) for i in range(len(sizes))], "the structures of fetch.c"
+    require(
+        sizes == [library.onefold_size(i) for i in range(len(sizes))], "a structure of fetch.c has another size here"
+    )
     why = ctypes.create_string_buffer(512)
     if library.onefold_bind(str(cimpl.__file__).encode(), why, len(why)) != 0:
         return why.value.decode(errors="replace")

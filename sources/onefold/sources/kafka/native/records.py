@@ -12,7 +12,7 @@ import pyarrow as pa
 from onefold.sources.kafka.fetching.records import Lines, Values, Wanted
 from onefold.sources.kafka.formats.overflow import kafkas_times
 from onefold.sources.kafka.native.library import Buffers, Gathered
-from onefold.sources.kafka.planning.offsets import OffsetRange
+from onefold.sources.kafka.planning.offset_range import OffsetRange
 
 __all__ = ["ArrowRecords", "Room"]
 

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from onefold.core.positions import Positions
+from onefold.sources.kafka.config.model import KafkaSourceConfig
+from onefold.sources.kafka.planning import starting
+from onefold.sources.kafka.planning.broker import Broker
 from onefold.sources.kafka.planning.offset_snapshot import OffsetSnapshot
 
 if TYPE_CHECKING:
     from onefold.core.protocol.epoch import Outcome
-    from onefold.sources.kafka.planning.offsets import Broker
-    from onefold.sources.kafka.source import KafkaSource
 
 __all__ = ["LagFigures", "LagMeter", "PartitionLag", "lag"]
 
@@ -71,7 +72,7 @@ class LagMeter:
     `read` raises `Retriable` where the broker doesn't answer within the source's `timeout_s`.
     """
 
-    def __init__(self, source: KafkaSource) -> None:
+    def __init__(self, source: KafkaSourceConfig) -> None:
         self._source = source
         self._lock = threading.Lock()
         self._broker: Broker | None = None
@@ -86,7 +87,8 @@ class LagMeter:
             if self._broker is None:
                 self._broker = self._source.broker()
             if self._last is None:
-                self._last = 0, self._source.initial_positions(self._broker)
+                start = starting.initial(self._broker, self._source.subscription, self._source.starting_text)
+                self._last = 0, start.positions()
             epoch, at = self._last
             return LagFigures(epoch, lag(self._source, at, self._broker))
 
@@ -95,7 +97,7 @@ class LagMeter:
             self._broker = None
 
 
-def lag(source: KafkaSource, at: Positions, broker: Broker | None = None) -> tuple[PartitionLag, ...]:
+def lag(source: KafkaSourceConfig, at: Positions, broker: Broker | None = None) -> tuple[PartitionLag, ...]:
     """Every partition of the source, held against these positions; one that is not listed there stands at 0.
 
     Raises `DataLoss` where a topic of these positions is gone.

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from onefold.core.errors import ConfigError, DataLoss, Retriable
+from onefold.sources.kafka.config.model import KafkaSourceConfig
 from onefold.sources.kafka.planning import starting
+from onefold.sources.kafka.planning.broker import Broker, Topic
+from onefold.sources.kafka.planning.offset_range import OffsetRange
 from onefold.sources.kafka.planning.offset_snapshot import Offsets, OffsetSnapshot, Partition, names_of
-from onefold.sources.kafka.planning.offsets import Broker, OffsetRange, Topic
 from onefold.sources.kafka.planning.size_estimate import Sizes
 from onefold.sources.kafka.planning.subscription import SETTLE_S
 from onefold.sources.kafka.planning.truncation import check_not_truncated, deleted
-
-if TYPE_CHECKING:
-    from onefold.sources.kafka.source import KafkaSource
 
 __all__ = ["Planner", "limit", "not_behind", "ranges"]
 
@@ -26,7 +25,7 @@ _ID_SETTLE_S = 1.0  # a broker that lags behind may know the topic that had the 
 class Planner:
     """Plans the batches of one source. Pickles, and opens its clients when a question comes up."""
 
-    def __init__(self, source: KafkaSource, frozen: OffsetSnapshot | None = None) -> None:
+    def __init__(self, source: KafkaSourceConfig, frozen: OffsetSnapshot | None = None) -> None:
         self.source = source
         self._frozen = frozen  # by a pipeline, maybe long ago: what came later stands at its first record
         self._initial: OffsetSnapshot | None = None
@@ -45,12 +44,14 @@ class Planner:
     def initial(self) -> OffsetSnapshot:
         """Where the first batch begins. Asked of the broker at most once, however often Spark asks."""
         if self._initial is None:
-            if self.source.starting_offsets == "ledger" and self._frozen is None:
+            if self.source.starting_text == "ledger" and self._frozen is None:
                 raise ConfigError(
                     "startingOffsets=ledger: only a pipeline knows its ledger. Read with pipeline.read(spark,"
                     " KafkaSource(..., starting_offsets='ledger')), which passes explicit positions"
                 )
-            self._initial = self._frozen or OffsetSnapshot.of(self.source.initial_positions(self.broker))
+            self._initial = self._frozen or starting.initial(
+                self.broker, self.source.subscription, self.source.starting_text
+            )
         return self._initial
 
     def ends(self, start: OffsetSnapshot) -> OffsetSnapshot:
@@ -185,5 +186,5 @@ def _beyond_the_end(partition: Partition, offset: int, end: int | None) -> DataL
     return DataLoss(
         f"{topic}/{number}: the next offset to read is {offset}, but {now}. The topic was deleted and made anew, or its"
         " log was cut (an unclean leader election, a lost disk). Restore it, or accept the loss: start over under a new"
-        " pipeline name with explicit startingOffsets for every partition"
+        " pipeline name with explicit starting_offsets for every partition"
     )

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from onefold.sources.kafka.config.model import KafkaSourceConfig
 from onefold.sources.kafka.fetching.fetcher import fetch
 from onefold.sources.kafka.fetching.records import Records, Wanted
+from onefold.sources.kafka.planning.offset_range import OffsetRange
 from onefold.sources.kafka.planning.offset_snapshot import Partition
-from onefold.sources.kafka.planning.offsets import OffsetRange
-
-if TYPE_CHECKING:
-    from onefold.sources.kafka.source import KafkaSource
 
 __all__ = ["Sizes"]
 
@@ -27,7 +24,7 @@ _SMALL = {"queued.min.messages": "1", "fetch.message.max.bytes": str(256 * 1024)
 class Sizes:
     """The mean bytes per offset of each topic, by samples of what comes next; what came before counts on, halved."""
 
-    def __init__(self, source: KafkaSource) -> None:
+    def __init__(self, source: KafkaSourceConfig) -> None:
         self._source = source
         self.means: dict[str, float] = {}
 
@@ -52,7 +49,7 @@ class Sizes:
 
     def _sample(self, wanted: OffsetRange) -> None:
         source = self._source
-        settings = {**source.settings, **_SMALL}
+        settings = {**source.client_config, **_SMALL}
         found = fetch(
             source.bootstrap_servers,
             settings,

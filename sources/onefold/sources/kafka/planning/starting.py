@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
 
+from onefold.clients.kafka.librdkafka import near
 from onefold.core.errors import ConfigError, DataLoss
 from onefold.core.positions import FROM, LEADER_EPOCHS, TOPIC_ID
+from onefold.sources.kafka.planning.broker import Broker, Topic
 from onefold.sources.kafka.planning.offset_snapshot import Offsets, OffsetSnapshot, Partition, names_of
-
-if TYPE_CHECKING:
-    from onefold.sources.kafka.planning.offsets import Broker, Topic
-    from onefold.sources.kafka.planning.subscription import Subscription
+from onefold.sources.kafka.planning.subscription import Subscription
 
 __all__ = [
     "EARLIEST",
@@ -25,6 +22,7 @@ __all__ = [
     "Start",
     "StartingOffsets",
     "check_ids",
+    "initial",
     "of_options",
     "parse",
     "resolve",
@@ -99,7 +97,7 @@ def parse(name: str, text: str, subscription: Subscription) -> Start:
     try:
         value = json.loads(text)
     except ValueError as error:
-        raise ConfigError(f"{form}, not {text!r} ({error}){_near(text, KEYWORDS)}") from None
+        raise ConfigError(f"{form}, not {text!r} ({error}){near(text, KEYWORDS)}") from None
     if not isinstance(value, dict) or not all(isinstance(by, dict | str) for by in value.values()):
         raise ConfigError(f"{form}, not {text!r}")
     topics: dict[str, Place] = {}
@@ -110,7 +108,7 @@ def parse(name: str, text: str, subscription: Subscription) -> Start:
             continue  # a pipeline's positions keep it
         if not subscription.covers(topic):
             raise ConfigError(
-                f"{name} names the topic {topic!r}, which is not subscribed to{_near(topic, subscription.topics)}"
+                f"{name} names the topic {topic!r}, which is not subscribed to{near(topic, subscription.topics)}"
             )
         if isinstance(by, str):
             topics[topic] = _place(f"{name}: {topic}", by)
@@ -125,16 +123,22 @@ def parse(name: str, text: str, subscription: Subscription) -> Start:
     return Start(None, topics, partitions, ids)
 
 
+def initial(broker: Broker, subscription: Subscription, starting_offsets: str) -> OffsetSnapshot:
+    """Where a first batch starts, as the broker says now. Without a ledger, "ledger" is "earliest"."""
+    spec = "earliest" if starting_offsets == "ledger" else starting_offsets
+    return resolve(broker, subscription.find(broker), parse("starting_offsets", spec, subscription))
+
+
 def resolve(broker: Broker, topics: Mapping[str, Topic], start: Start) -> OffsetSnapshot:
     """An offset for every partition. Raises `ConfigError` where one is left out, does not exist, or ends before its
     offset, and `DataLoss` where the record at an offset was deleted, or the topic made anew."""
     there = [(topic, number) for topic, found in topics.items() for number in found.partitions]
     if unknown := sorted(start.partitions.keys() - set(there)):
-        raise ConfigError(f"startingOffsets names {names_of(unknown)}, which Kafka does not have: take it out")
+        raise ConfigError(f"starting_offsets names {names_of(unknown)}, which Kafka does not have: take it out")
     places = {partition: start.place(partition) for partition in there}
     if missing := [partition for partition, place in places.items() if place is None]:
         raise ConfigError(
-            f"startingOffsets leaves out {names_of(missing)}: give an offset for every partition, -2 for the earliest"
+            f"starting_offsets leaves out {names_of(missing)}: give an offset for every partition, -2 for the earliest"
             " or -1 for the latest"
         )
     check_ids(start.ids, topics)
@@ -195,12 +199,12 @@ def _check_within(given: Offsets, first: Offsets, end: Offsets) -> None:
         at = (topic, number)
         if offset > end[at]:
             raise ConfigError(
-                f"startingOffsets: {topic}/{number} is to start at {offset}, and ends at {end[at]}: correct the offset"
+                f"starting_offsets: {topic}/{number} is to start at {offset}, and ends at {end[at]}: correct the offset"
                 " (-1 for the end); or is this another topic of the same name?"
             )
         if offset < first[at]:
             raise DataLoss(
-                f"startingOffsets: {topic}/{number} is to start at {offset}, but Kafka has deleted everything before"
+                f"starting_offsets: {topic}/{number} is to start at {offset}, but Kafka has deleted everything before"
                 f" {first[at]} (retention, or delete_records). Start at {first[at]}, or at -2, to accept the loss"
             )
 
@@ -232,8 +236,3 @@ def _iso(value: object) -> str:
     if isinstance(value, datetime):
         return value.isoformat()
     raise TypeError(f"starting_offsets: {value!r} is no offset and no time")
-
-
-def _near(name: str, known: tuple[str, ...]) -> str:
-    close = difflib.get_close_matches(name, list(known), 1)
-    return f"; did you mean {close[0]!r}?" if close else ""

@@ -6,12 +6,10 @@ import re
 import time
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from onefold.core.errors import ConfigError, DataLoss
-
-if TYPE_CHECKING:
-    from onefold.sources.kafka.planning.offsets import Broker, Topic
+from onefold.sources.kafka.planning.broker import Broker, Topic
+from onefold.sources.kafka.planning.offset_snapshot import Partition
 
 __all__ = ["SETTLE_S", "Subscription"]
 
@@ -90,3 +88,7 @@ class Subscription:
                     " correct the name in subscribe"
                 )
             time.sleep(0.25)
+
+    def partitions(self, broker: Broker) -> list[Partition]:
+        """Every partition of the topics as they are now, topic by topic. Raises as `find` does."""
+        return [(topic, number) for topic, found in self.find(broker).items() for number in found.partitions]

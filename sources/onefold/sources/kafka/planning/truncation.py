@@ -9,16 +9,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from onefold.clients.kafka import consumer_config as client
+from onefold.clients.kafka.consumer_config import CONSUMER
 from onefold.core.errors import DataLoss
+from onefold.sources.kafka.config.model import KafkaSourceConfig
 from onefold.sources.kafka.planning.offset_snapshot import OffsetSnapshot, Partition
-
-if TYPE_CHECKING:
-    from onefold.sources.kafka.source import KafkaSource
 
 __all__ = ["check_not_truncated", "deleted", "is_truncation", "truncated"]
 
@@ -37,7 +34,7 @@ def truncated(partition: str, offset: int, said: str) -> DataLoss:
         f"{partition}: the log was cut below {offset}, up to where it had been read, and written on since ({said}): an"
         " unclean leader election, or a lost disk. Records that were read are gone from Kafka, and others with lower"
         " offsets were never read. Compare with `onefold verify`, or accept the loss: start over under a new pipeline"
-        " name with explicit startingOffsets"
+        " name with explicit starting_offsets"
     )
 
 
@@ -46,11 +43,11 @@ def deleted(where: object, offset: int, first: int) -> DataLoss:
         f"{where}: the first offset still wanted is {offset}, but Kafka has deleted everything before "
         f"{first} (retention, or delete_records). Restore those records if you can (a mirror, a backup) at the "
         "same offsets; or accept the loss openly: start over under a new pipeline name with explicit "
-        f"startingOffsets, this partition at {first}. Then raise retention.ms or read more often"
+        f"starting_offsets, this partition at {first}. Then raise retention.ms or read more often"
     )
 
 
-def check_not_truncated(source: KafkaSource, start: OffsetSnapshot, seen: OffsetSnapshot) -> None:
+def check_not_truncated(source: KafkaSourceConfig, start: OffsetSnapshot, seen: OffsetSnapshot) -> None:
     """Raise `DataLoss` if a partition's log was cut below its start. Asks only where the leader epoch has changed."""
     suspects = [
         p for p, epoch in start.epochs.items() if start.offsets.get(p, 0) > 0 and seen.epochs.get(p, epoch) != epoch
@@ -60,16 +57,12 @@ def check_not_truncated(source: KafkaSource, start: OffsetSnapshot, seen: Offset
         _ask(source, {p: TopicPartition(*p, start.offsets[p], leader_epoch=start.epochs[p]) for p in some})
 
 
-def _ask(source: KafkaSource, at: Mapping[Partition, TopicPartition]) -> None:
+def _ask(source: KafkaSourceConfig, at: Mapping[Partition, TopicPartition]) -> None:
     said: list[KafkaError] = []
-    settings = {**source.settings, "isolation.level": "read_uncommitted"}  # ends are told while transactions are open
-    config = client.consumer_config(source.bootstrap_servers, settings)
-    try:
-        consumer = Consumer(
-            {**config, "fetch.message.max.bytes": "1", "error_cb": said.append, "logger": client.LOGGER}
-        )
-    except KafkaException as error:
-        raise client.refused_by_client(error) from error
+    # A read_committed reader is not told the end of a partition while a transaction is open there.
+    settings = {**source.client_config, "isolation.level": "read_uncommitted"}
+    config = CONSUMER.config(source.bootstrap_servers, settings, {"fetch.message.max.bytes": "1"})
+    consumer = CONSUMER.open(Consumer, {**config, "error_cb": said.append})
     deadline = time.monotonic() + source.timeout_s
     try:
         consumer.assign(list(at.values()))
@@ -87,7 +80,7 @@ def _ask(source: KafkaSource, at: Mapping[Partition, TopicPartition]) -> None:
                     consumer.incremental_unassign([at[partition]])
             if time.monotonic() > deadline:
                 names = ", ".join(f"{topic}/{number}" for topic, number in sorted(waiting)[:5])
-                raise client.unreachable(
+                raise CONSUMER.unreachable(
                     f"asking whether {names} was cut", source.bootstrap_servers, source.timeout_s, said[-5:]
                 )
     finally:

@@ -9,8 +9,9 @@ from onefold.core.contract import Binding, Committer, LedgerEntry, WriteThrough
 from onefold.core.errors import CheckpointMismatch, Fenced
 from onefold.core.positions import Positions
 from onefold.core.testing.conformance.calls import Bind, ReadLedger
+from onefold.core.testing.conformance.kinds import Subject
 from onefold.core.testing.conformance.promises import Held, Promise
-from onefold.core.testing.conformance.workbench import Subject, Workbench, entry_of, positions
+from onefold.core.testing.conformance.workbench import Workbench, entry_of, positions
 
 __all__ = ["a_ledger_row_is_one_stores_and_its_newest_generations", "bind_can_be_cut_anywhere"]
 
@@ -93,6 +94,6 @@ def _again(committer: Committer, binding: Binding) -> None:
 
 
 def _expect(held: Held, bench: Workbench, row: LedgerEntry) -> None:
-    read = ReadLedger(bench.subject.make_sink, bench.pipeline)
+    read = ReadLedger(bench.target.make_sink, bench.pipeline)
     for there in (bench.committer.ledger(), bench.elsewhere().ledger(), read.ready()()):
         held.expect(there == row, str(row), there)

@@ -10,10 +10,10 @@ from onefold.core.errors import WorkLost
 from onefold.core.testing.conformance.calls import Abandon, Abort, Commit, Open, Prepare, Record, Recover, Write
 from onefold.core.testing.conformance.checks.binding import bind_can_be_cut_anywhere
 from onefold.core.testing.conformance.checks.every_sink import expect_listed
-from onefold.core.testing.conformance.kinds import finish
+from onefold.core.testing.conformance.kinds import Subject, finish
 from onefold.core.testing.conformance.processes import Call
 from onefold.core.testing.conformance.promises import Held, Promise
-from onefold.core.testing.conformance.workbench import Subject, Work, Workbench, entry_of, positions
+from onefold.core.testing.conformance.workbench import Work, Workbench, entry_of, positions
 
 __all__ = ["DRIVER_CRASHES", "WRITER_CRASHES", "cut_opening"]
 

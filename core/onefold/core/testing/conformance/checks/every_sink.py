@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, replace
 
+from onefold.core.checks import present
 from onefold.core.contract import Committable, SinkWriter
 from onefold.core.errors import Fenced, Retriable, WorkLost
 from onefold.core.testing.conformance.calls import Describe, ReadLedger
 from onefold.core.testing.conformance.checks.binding import a_ledger_row_is_one_stores_and_its_newest_generations
 from onefold.core.testing.conformance.checks.sharing import rows_show_however_they_are_shared_out
-from onefold.core.testing.conformance.kinds import finish
+from onefold.core.testing.conformance.kinds import Subject, finish
 from onefold.core.testing.conformance.promises import Held, Promise
-from onefold.core.testing.conformance.workbench import Subject, Work, Workbench, entry_of, positions
+from onefold.core.testing.conformance.workbench import Work, Workbench, entry_of, positions
 
 __all__ = ["SINK_CHECKS", "expect_listed"]
 
@@ -58,8 +59,7 @@ def prepare_says_what_it_left(subject: Subject) -> None:
         task = bench.task(7, generation=3)
         writer = bench.sink.writer(task)
         ids = [i for _ in range(2) for i in _written(bench, writer)]
-        left = writer.prepare()
-        assert left is not None, "prepare returned None though rows were written"
+        left = present(writer.prepare(), "prepare returned None though rows were written")
         named = (left.sink, left.kind, left.generation, left.epoch, left.rows)
         expected = (bench.sink.name, bench.sink.guarantee().kind, 3, 7, len(ids))
         held.expect(named == expected, f"sink, kind, generation, epoch, rows: {expected}", named)
@@ -139,8 +139,7 @@ def a_zombies_late_work_stays_unseen(subject: Subject) -> None:
     finish(bench, epochs, record, [mine])
     with subject.book.holding(Promise.SWEPT, "prepare, late, of a zombie") as held:
         try:
-            late = zombie.prepare()
-            assert late is not None
+            late = present(zombie.prepare(), "prepare returned None though rows were written")
             expect_listed(held, bench, [Work(late, ids)])
         except Retriable:
             pass  # its work was ended under it, so it left none

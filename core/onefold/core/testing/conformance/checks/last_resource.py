@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+from onefold.core.checks import present
 from onefold.core.contract import (
     Committable,
     Decided,
@@ -21,12 +22,13 @@ from onefold.core.contract import (
 )
 from onefold.core.errors import Fenced, WorkLost
 from onefold.core.positions import Range
+from onefold.core.protocol.committer_kinds import last_resource
 from onefold.core.protocol.effects import EpochRequest
 from onefold.core.store.checkpoint_store import CheckpointStore
 from onefold.core.testing.conformance.calls import Decide, decide
-from onefold.core.testing.conformance.kinds import Kind, finish
+from onefold.core.testing.conformance.kinds import Kind, Subject, finish
 from onefold.core.testing.conformance.promises import Held, Promise
-from onefold.core.testing.conformance.workbench import LOOK_AGAIN_S, Subject, Work, Workbench, entry_of, positions
+from onefold.core.testing.conformance.workbench import LOOK_AGAIN_S, Work, Workbench, entry_of, positions
 
 __all__ = ["LAST_RESOURCE"]
 
@@ -64,8 +66,7 @@ class StoreEpochs:
         return self.bench.insist(lambda: self.merge(record, [work.committable for work in works]))
 
     def merge(self, record: EpochRecord, manifest: Sequence[Committable], **changes: Any) -> Decided:
-        committer = self.bench.committer
-        assert isinstance(committer, LastResource), committer
+        committer = last_resource(self.bench.committer)
         arguments = {"entry": self.entry(record), "after_merge": None, **changes}
         return decide(self.store, committer, self.generation, record, tuple(manifest), **arguments)
 
@@ -91,9 +92,9 @@ def epochs(bench: Workbench, generation: int) -> StoreEpochs:
 
 
 def store_url(bench: Workbench) -> str:
-    url = bench.sink.store_url()
-    assert url is not None, "a last-resource sink names the database where the checkpoint store lives: store_url()"
-    return url
+    return present(
+        bench.sink.store_url(), "a last-resource sink names the database where the checkpoint store lives: store_url()"
+    )
 
 
 def expect_guarantee(held: Held, bench: Workbench) -> None:
@@ -107,8 +108,7 @@ def the_store_is_told_from_others(subject: Subject) -> None:
     bench = Workbench(subject)
     store = CheckpointStore(store_url(bench))
     with subject.book.holding(Promise.SHARES_STORE, "shares_store") as held:
-        for committer in (bench.committer, bench.elsewhere()):
-            assert isinstance(committer, LastResource), committer
+        for committer in map(last_resource, (bench.committer, bench.elsewhere())):
             held.expect(committer.shares_store(store.id()), "True for the store at store_url()", False)
             held.expect(not committer.shares_store(str(uuid.uuid4())), "False for any other store", True)
     store.close()
@@ -212,7 +212,7 @@ def a_decision_can_be_cut_anywhere(subject: Subject) -> None:
 def _expect_together(held: Held, mine: StoreEpochs, record: EpochRecord, ids: Sequence[int], must: bool) -> None:
     """The store's decision, the ledger's row and all rows, or none of the three. They are read one after the other,
     while a killed client's server may still commit: so two readings must agree before they are judged."""
-    bench, deadline_s = mine.bench, time.monotonic() + mine.bench.subject.settle_s
+    bench, deadline_s = mine.bench, time.monotonic() + mine.bench.target.settle_s
     while True:
         ledger = bench.elsewhere().ledger()
         there = (

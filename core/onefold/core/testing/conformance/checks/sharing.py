@@ -8,10 +8,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from onefold.core.arrangement import Arrangement, needed_by
+from onefold.core.checks import present
 from onefold.core.contract import WriteThrough
-from onefold.core.testing.conformance.kinds import finish
+from onefold.core.testing.conformance.kinds import Subject, finish
 from onefold.core.testing.conformance.promises import Promise
-from onefold.core.testing.conformance.workbench import Subject, Work, Workbench
+from onefold.core.testing.conformance.workbench import Work, Workbench
 
 __all__ = ["rows_show_however_they_are_shared_out"]
 
@@ -35,8 +36,7 @@ def rows_show_however_they_are_shared_out(subject: Subject) -> None:
             for share in _worst(batch, need, min(WRITERS_MAX, bench.sink.writers_max() or WRITERS_MAX)):
                 writer = bench.sink.writer(bench.task(record.epoch))
                 writer.write(batch.take(share))
-                committable = writer.prepare()
-                assert committable is not None, "prepare returned None though rows were written"
+                committable = present(writer.prepare(), "prepare returned None though rows were written")
                 works.append(Work(committable, tuple(ids[row] for row in share)))
             finish(bench, epochs, record, works)
             bench.look(held)

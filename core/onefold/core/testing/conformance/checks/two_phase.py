@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from onefold.core.checks import require
 from onefold.core.contract import Decided, EpochRecord, EpochState, LedgerEntry, SinkKind
 from onefold.core.errors import Damaged
 from onefold.core.positions import Range
-from onefold.core.testing.conformance.kinds import Kind
+from onefold.core.testing.conformance.kinds import Kind, Subject
 from onefold.core.testing.conformance.promises import Held, Promise
-from onefold.core.testing.conformance.workbench import Subject, Work, Workbench, entry_of, positions
+from onefold.core.testing.conformance.workbench import Work, Workbench, entry_of, positions
 
 __all__ = ["TWO_PHASE"]
 
@@ -45,7 +46,7 @@ class TwoPhaseEpochs:
         return Decided(replace(record, state=EpochState.DECIDED, manifest=manifest))
 
     def complete(self, decided: Decided) -> None:
-        assert decided.record.epoch == self.epoch, (decided.record.epoch, self.epoch)
+        require(decided.record.epoch == self.epoch, (decided.record.epoch, self.epoch))
 
 
 def epochs(bench: Workbench, generation: int) -> TwoPhaseEpochs:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from onefold.core.checks import present
 from onefold.core.contract import Decided, EpochState, SinkKind, WriteThrough
 from onefold.core.errors import CheckpointMismatch, Damaged, Fenced, WorkLost
+from onefold.core.protocol.committer_kinds import write_through
 from onefold.core.testing.conformance.checks.binding import (
     a_ledger_row_is_one_stores_and_its_newest_generations,
     bind_can_be_cut_anywhere,
@@ -19,10 +21,10 @@ from onefold.core.testing.conformance.checks.write_through_crashes import (
     verify_and_commit_can_be_cut_anywhere,
     writers_can_be_cut_anywhere,
 )
-from onefold.core.testing.conformance.checks.write_through_steps import begun, epochs, expect_told, rewritten, through
-from onefold.core.testing.conformance.kinds import Kind, finish
+from onefold.core.testing.conformance.checks.write_through_steps import begun, epochs, expect_told, rewritten
+from onefold.core.testing.conformance.kinds import Kind, Subject, finish
 from onefold.core.testing.conformance.promises import Held, Promise
-from onefold.core.testing.conformance.workbench import Subject, Work, Workbench, entry_of
+from onefold.core.testing.conformance.workbench import Work, Workbench, entry_of
 
 __all__ = ["WRITE_THROUGH"]
 
@@ -49,8 +51,7 @@ def prepare_leaves_nothing_to_undo(subject: Subject) -> None:
         writer = bench.sink.writer(bench.task(record.epoch))
         ids, batch = bench.batch()
         writer.write(batch)
-        left = writer.prepare()
-        assert left is not None, "prepare returned None though rows were written"
+        left = present(writer.prepare(), "prepare returned None though rows were written")
         named = (left.sink, left.kind, left.generation, left.epoch, left.rows)
         expected = (bench.sink.name, SinkKind.WRITE_THROUGH, bench.generation, record.epoch, len(ids))
         held.expect(named == expected, f"sink, kind, generation, epoch, rows: {expected}", named)
@@ -101,7 +102,7 @@ def announcements_only_go_forward(subject: Subject) -> None:
         there = bench.committer.ledger()
         held.expect(there is None, "None before anything was announced", there)
         for committer in (bench.committer, bench.elsewhere()):
-            through(committer).announce(first)
+            write_through(committer).announce(first)
             expect_told(held, bench, first)
         there = bench.committer.ledger()
         held.expect(there is not None and there.epoch == 0, "epoch 0: nothing is complete", there)
@@ -114,13 +115,15 @@ def announcements_only_go_forward(subject: Subject) -> None:
                 replace(first, generation=9, timestamp_ms=first.timestamp_ms + 1),
             ):
                 expected = "CheckpointMismatch: the same epoch has another T or range"
-                held.expect_raises(CheckpointMismatch, lambda c=committer, r=other: through(c).announce(r), expected)
+                held.expect_raises(
+                    CheckpointMismatch, lambda c=committer, r=other: write_through(c).announce(r), expected
+                )
             expected = "Fenced: a newer generation has announced the epoch"
             older = replace(first, generation=3)
-            held.expect_raises(Fenced, lambda c=committer, r=older: through(c).announce(r), expected)
+            held.expect_raises(Fenced, lambda c=committer, r=older: write_through(c).announce(r), expected)
             expect_told(held, bench, first)
         again = replace(first, generation=6)
-        through(bench.committer).announce(again)
+        write_through(bench.committer).announce(again)
         expect_told(held, bench, again)
     bench.committer.write_ledger(entry_of(second, "conformance", generation=6))
     with subject.book.holding(Promise.ANNOUNCED, "record") as held:
@@ -129,9 +132,9 @@ def announcements_only_go_forward(subject: Subject) -> None:
         expected = "Fenced: the ledger row is beyond it"
         for committer in (bench.committer, bench.elsewhere()):
             behind = replace(first, generation=7)
-            held.expect_raises(Fenced, lambda c=committer, r=behind: through(c).announce(r), expected)
+            held.expect_raises(Fenced, lambda c=committer, r=behind: write_through(c).announce(r), expected)
         third = replace(mine.open(), generation=7)
-        through(bench.committer).announce(third)
+        write_through(bench.committer).announce(third)
         expect_told(held, bench, third)
     bench.close()
 
@@ -149,7 +152,7 @@ def a_copy_that_lacks_the_epoch_is_damage(subject: Subject) -> None:
             held.expect_raises(WorkLost, lambda c=committer: c.verify(named), expected)
             expected = "Damaged: the destination was never told of the epoch"
             held.expect_raises(Damaged, lambda c=committer: c.commit(decided, named), expected)
-        through(bench.committer).announce(record)
+        write_through(bench.committer).announce(record)
         for committer in (bench.committer, bench.elsewhere()):
             expected = "Damaged: nobody has noted that the epoch was written whole"
             held.expect_raises(Damaged, lambda c=committer: c.commit(decided, named), expected)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 
 from onefold.core.contract import Announcement, Decided, EpochRecord, EpochState
+from onefold.core.protocol.committer_kinds import write_through
 from onefold.core.testing.conformance.calls import Abandon, Announce, Commit, Prepare, Verify, Write
 from onefold.core.testing.conformance.checks.crashes import cut_opening
 from onefold.core.testing.conformance.checks.write_through_steps import (
@@ -15,13 +16,12 @@ from onefold.core.testing.conformance.checks.write_through_steps import (
     epochs,
     expect_told,
     rewritten,
-    through,
     told,
 )
-from onefold.core.testing.conformance.kinds import finish
+from onefold.core.testing.conformance.kinds import Subject, finish
 from onefold.core.testing.conformance.processes import Call
 from onefold.core.testing.conformance.promises import Held, Promise
-from onefold.core.testing.conformance.workbench import Subject, Workbench
+from onefold.core.testing.conformance.workbench import Workbench
 
 __all__ = [
     "announce_can_be_cut_anywhere",
@@ -102,7 +102,7 @@ def verify_and_commit_can_be_cut_anywhere(subject: Subject) -> None:
 
 
 def _announce(bench: Workbench, record: EpochRecord) -> None:
-    through(bench.elsewhere()).announce(record)
+    write_through(bench.elsewhere()).announce(record)
 
 
 def opening_can_be_cut_anywhere(subject: Subject) -> None:

@@ -7,12 +7,14 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from onefold.core.contract import Announcement, Committer, Decided, EpochRecord, WriteThrough
+from onefold.core.checks import present
+from onefold.core.contract import Announcement, Committer, Decided, EpochRecord
+from onefold.core.protocol.committer_kinds import write_through
 from onefold.core.testing.conformance.checks.two_phase import TwoPhaseEpochs
 from onefold.core.testing.conformance.promises import Held
 from onefold.core.testing.conformance.workbench import Work, Workbench
 
-__all__ = ["WriteThroughEpochs", "announced", "begun", "epochs", "expect_told", "rewritten", "through", "told"]
+__all__ = ["WriteThroughEpochs", "announced", "begun", "epochs", "expect_told", "rewritten", "told"]
 
 
 @dataclass(slots=True)
@@ -35,13 +37,8 @@ def epochs(bench: Workbench, generation: int) -> WriteThroughEpochs:
 def begun(bench: Workbench, mine: WriteThroughEpochs) -> EpochRecord:
     """The next epoch, announced."""
     record = mine.open()
-    bench.insist(lambda: through(bench.committer).announce(record))
+    bench.insist(lambda: write_through(bench.committer).announce(record))
     return record
-
-
-def through(committer: Committer) -> WriteThrough:
-    assert isinstance(committer, WriteThrough), committer
-    return committer
 
 
 def told(committer: Committer) -> Announcement | None:
@@ -54,8 +51,7 @@ def rewritten(bench: Workbench, record: EpochRecord, ids: Sequence[int], batches
     writer = bench.sink.writer(bench.task(record.epoch))
     for batch in batches:
         writer.write(batch)
-    committable = writer.prepare()
-    assert committable is not None, "prepare returned None though rows were written"
+    committable = present(writer.prepare(), "prepare returned None though rows were written")
     return Work(committable, tuple(ids))
 
 

@@ -1,11 +1,11 @@
-"""Pipelines whose ledger is in the topic that all of them shared, before each had a progress topic of its own."""
+"""Pipelines whose ledger is in the topic that all of them shared, before each had a ledger topic of its own."""
 
 from __future__ import annotations
 
 from onefold.clients.kafka.cluster import cluster
 from onefold.core.errors import ConfigError
-from onefold.sinks.kafka.naming import SHARED_PROGRESS, Names
-from onefold.sinks.kafka.plan import Settings
+from onefold.sinks.kafka.config import KafkaSinkConfig
+from onefold.sinks.kafka.naming import SHARED_LEDGER, Names
 from onefold.sinks.kafka.topics import Topics
 from onefold.sinks.kafka.transactional import txn_admin
 from onefold.sinks.kafka.transactional.transaction_log import Record
@@ -13,24 +13,24 @@ from onefold.sinks.kafka.transactional.transaction_log import Record
 __all__ = ["check_not_shared"]
 
 
-def check_not_shared(settings: Settings, pipeline: str, topics: Topics) -> None:
+def check_not_shared(settings: KafkaSinkConfig, pipeline: str, topics: Topics) -> None:
     """Raise ConfigError where a sink would begin a ledger in its pipeline's own topic, and has one in the shared topic.
 
     It is not looked for there once the own topic has one: whoever may write to the shared topic could lead it astray.
     """
-    own, names = settings.progress_topic(pipeline), settings.names(pipeline)
-    if settings.progress is not None or _knows(settings, own, names) or not topics.may_read(SHARED_PROGRESS):
+    own, names = settings.ledger_topic(pipeline), settings.names(pipeline)
+    if settings.ledger is not None or _knows(settings, own, names) or not topics.may_read(SHARED_LEDGER):
         return
-    if _knows(settings, SHARED_PROGRESS, names):
+    if _knows(settings, SHARED_LEDGER, names):
         raise ConfigError(
-            f"{settings.where(pipeline)} has its ledger in the topic {SHARED_PROGRESS!r}, which pipelines shared before"
-            f" each had its own, and there is none in {own!r}. Go on with progress_topic={SHARED_PROGRESS!r}; or, for"
+            f"{settings.where(pipeline)} has its ledger in the topic {SHARED_LEDGER!r}, which pipelines shared before"
+            f" each had its own, and there is none in {own!r}. Go on with ledger={SHARED_LEDGER!r}; or, for"
             " the pipeline's own topic, start under a new pipeline name with explicit starting_offsets, once this one"
             " has nothing left to finish"
         )
 
 
-def _knows(settings: Settings, topic: str, names: Names) -> bool:
+def _knows(settings: KafkaSinkConfig, topic: str, names: Names) -> bool:
     return any(
         isinstance(item, Record) and item.key.startswith((names.ids, names.notes))
         for items, _ in txn_admin.read_log(cluster(*settings.cluster), topic, 0)

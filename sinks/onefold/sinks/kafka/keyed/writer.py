@@ -1,6 +1,6 @@
-"""mode="keyed": every record carries a unique id, is written at least once, and is the same whenever it is written.
+"""delivery="keyed": every record carries a unique id, is written at least once, and is the same whenever it is written.
 
-A plain idempotent producer in each task; the driver notes in the progress topic which epoch was begun, written whole,
+A plain idempotent producer in each task; the driver notes in the ledger topic which epoch was begun, written whole,
 and complete. Readers drop what they have seen by the ids.
 """
 
@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from onefold.core.checks import require
 from onefold.core.contract import Committable, Guarantee, SinkKind, TaskId
 from onefold.core.errors import BadRecord
 from onefold.core.failpoints import failpoint
 from onefold.sinks.columns import check_columns
+from onefold.sinks.kafka.config import KafkaSinkConfig
 from onefold.sinks.kafka.keyed.epoch_log import TopicNotes
 from onefold.sinks.kafka.keyed.id_order import IdOrder
-from onefold.sinks.kafka.plan import Settings
 from onefold.sinks.kafka.producer import RecordProducer
 from onefold.sinks.write_through import AnnouncingCommitter, Place, written
 
@@ -38,52 +39,52 @@ KEYED = Guarantee(
 class KeyedWriter:
     """One attempt of one task. Its records show as they are written."""
 
-    def __init__(self, settings: Settings, schema: pa.Schema, task: TaskId) -> None:
+    def __init__(self, settings: KafkaSinkConfig, schema: pa.Schema, task: TaskId) -> None:
         self._settings, self._schema, self._task = settings, schema, task
         self._where = f"{settings.where(task.pipeline)}, epoch {task.epoch}"
-        self._outbox: RecordProducer | None = None
-        self._ascent = IdOrder()
+        self._producer: RecordProducer | None = None
+        self._order = IdOrder()
         self._rows = self._bytes = 0
         self._is_over = False
 
     def write(self, batch: pa.RecordBatch) -> None:
-        assert not self._is_over, "a writer takes no rows after prepare or abort"
+        require(not self._is_over, "a writer takes no rows after prepare or abort")
         if batch.num_rows == 0:
             return
         check_columns(batch, self._schema, self._where)
-        if self._outbox is None:
-            self._outbox = RecordProducer.borrowed(self._settings, f"{self._where}, writing")
+        if self._producer is None:
+            self._producer = RecordProducer.borrowed(self._settings, f"{self._where}, writing")
         try:
-            for records in self._settings.ids.records(self._settings.encoding, batch, self._ascent):
-                self._outbox.send(self._settings.topic, records)
+            for records in self._settings.ids.records(self._settings.encoding, batch, self._order):
+                self._producer.send(self._settings.topic, records)
                 self._rows += len(records.values)
                 self._bytes += records.bytes
         except BadRecord as error:
             raise BadRecord(f"{self._where}: {error}") from error
 
     def prepare(self) -> Committable | None:
-        assert not self._is_over, "a writer prepares once"
+        require(not self._is_over, "a writer prepares once")
         self._is_over = True
-        if self._outbox is None:
+        if self._producer is None:
             return None
         failpoint("before:prepare")
-        self._outbox.flush()
-        self._outbox.give_back()
-        self._outbox = None
+        self._producer.flush()
+        self._producer.give_back()
+        self._producer = None
         failpoint("after:prepare")
         return written(self._settings.name, self._task, self._rows, self._bytes)
 
     def abort(self) -> None:
         """What was written stays, for the epoch is written again; what was not sent yet is dropped."""
-        self._outbox, self._is_over = None, True
+        self._producer, self._is_over = None, True
 
 
-def keyed_committer(settings: Settings, pipeline: str) -> AnnouncingCommitter:
-    """The driver's hand: it notes what was begun, written whole and completed in the progress topic."""
+def keyed_committer(settings: KafkaSinkConfig, pipeline: str) -> AnnouncingCommitter:
+    """The driver's hand: it notes what was begun, written whole and completed in the ledger topic."""
     place = Place(
         sink=settings.name,
         where=settings.where(pipeline),
-        ledger=f"the topic {settings.progress_topic(pipeline)!r}",
+        ledger=f"the topic {settings.ledger_topic(pipeline)!r}",
         target=f"the topic {settings.topic!r}",
         servers="the brokers are",
     )

@@ -1,4 +1,4 @@
-"""Where topics begin and end, asked of the broker."""
+"""Questions to the brokers: which topics there are, and where their partitions begin and end."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType  # type: ignore[attr-defined]
 
-from onefold.clients.kafka import consumer_config as client
-from onefold.clients.kafka import librdkafka
+from onefold.clients.kafka.consumer_config import CONSUMER, isolation
+from onefold.clients.kafka.errors import DENIED, NOT_SHOWN
+from onefold.clients.kafka.librdkafka import Settings
 from onefold.core.errors import ConfigError
 from onefold.sources.kafka.planning.offset_snapshot import Offsets, OffsetSnapshot, Partition
-from onefold.sources.kafka.planning.subscription import Subscription
 
-__all__ = ["Broker", "OffsetRange", "Topic"]
+__all__ = ["Broker", "Topic"]
 
 _FIRST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 _END: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
@@ -33,20 +33,6 @@ _NO_ID = "A" * 22  # what a broker answers that knows no topic ids (before Kafka
 _AGAIN_S = 0.25
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class OffsetRange:
-    """Records of one partition: from `start` up to, not including, `end`. `topic_id`: of which topic of that name."""
-
-    topic: str
-    partition: int
-    start: int
-    end: int
-    topic_id: str | None = None
-
-    def __str__(self) -> str:
-        return f"{self.topic}/{self.partition} [{self.start}, {self.end})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,25 +46,13 @@ class Topic:
 class Broker:
     """Questions to a Kafka cluster. Each ends within `timeout_s`; not thread-safe; does not pickle."""
 
-    def __init__(self, bootstrap_servers: str, settings: client.Settings, timeout_s: float = 60.0) -> None:
+    def __init__(self, bootstrap_servers: str, settings: Settings, timeout_s: float = 60.0) -> None:
         self.bootstrap_servers = bootstrap_servers
         self.timeout_s = timeout_s
-        self._isolation = client.isolation(settings)
+        self._isolation = isolation(settings)
         self._said: deque[KafkaError] = deque(maxlen=5)
-        config: dict[str, Any] = {
-            **client.admin_config(bootstrap_servers, settings),
-            "error_cb": self._said.append,
-            "logger": client.LOGGER,
-        }
-        try:
-            self._admin = AdminClient(config)
-        except KafkaException as error:
-            raise client.refused_by_client(error) from error
-
-    def partitions(self, topics: Collection[str]) -> list[Partition]:
-        """Every partition of these topics. Raises `ConfigError` for a topic that doesn't exist."""
-        found = Subscription(tuple(topics)).find(self)
-        return [(topic, number) for topic in topics for number in found[topic].partitions]
+        config = CONSUMER.admin_config(bootstrap_servers, settings)
+        self._admin = CONSUMER.open(AdminClient, {**config, "error_cb": self._said.append})
 
     def topic_names(self) -> list[str]:
         """All topics that we may know of."""
@@ -154,7 +128,7 @@ class Broker:
         try:
             return {name: entry.value for name, entry in answer.result().items()}
         except KafkaException as error:
-            if error.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+            if error.args[0].code() in NOT_SHOWN:
                 return {}
             raise
 
@@ -179,11 +153,11 @@ class Broker:
             try:
                 return ask(max(0.1, deadline - time.monotonic()))
             except KafkaException as error:
-                is_final = error.args[0].code() in (KafkaError._TIMED_OUT, *librdkafka.REFUSALS)
+                is_final = error.args[0].code() in (KafkaError._TIMED_OUT, *DENIED)
                 if is_final or time.monotonic() + _AGAIN_S > deadline:
                     self._admin.poll(0)
                     said = [*self._said, error.args[0]]
-                    raise client.unreachable(what, self.bootstrap_servers, self.timeout_s, said) from error
+                    raise CONSUMER.unreachable(what, self.bootstrap_servers, self.timeout_s, said) from error
                 time.sleep(_AGAIN_S)
             finally:
                 self._admin.poll(0)

@@ -1,4 +1,4 @@
-"""What the log of the progress topic says, marker by marker."""
+"""What the log of the ledger topic says, marker by marker."""
 
 from __future__ import annotations
 

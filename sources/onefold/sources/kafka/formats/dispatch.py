@@ -1,39 +1,35 @@
-"""The formats of values: their settings, their columns, and what parses them."""
+"""Of each format: which settings go with it, which columns it gives, and which parser reads it."""
 
 from __future__ import annotations
 
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from onefold.clients.kafka.librdkafka import near
 from onefold.core.errors import ConfigError
+from onefold.sources.kafka.config.model import KafkaSourceConfig
 from onefold.sources.kafka.formats import columns, csv, json, raw, text
 from onefold.sources.kafka.formats.bad_values import Parser
 from onefold.sources.kafka.formats.ddl import columns_of
 
-if TYPE_CHECKING:
-    from onefold.sources.kafka.source import KafkaSource
-
-__all__ = ["FORMATS", "INFER", "ON_ERROR", "check_format", "check_schema", "parser_of", "record_ddl"]
+__all__ = ["FORMATS", "INFER", "check_format", "check_schema", "parser_of", "record_ddl"]
 
 FORMATS = ("raw", "string", "json", "csv", "avro")
-ON_ERROR = ("fail", "dead_letter", "skip")
 INFER = "infer"
 
 
-_RECORD_BYTES_LIMIT = 1 << 30  # an Arrow array of values has 2 GiB
-
-
-def check_format(source: KafkaSource) -> None:
+def check_format(source: KafkaSourceConfig) -> None:
     """Raise `ConfigError` for settings that do not go together. Asks no server."""
     chosen = source.format
+    if chosen not in FORMATS:
+        raise ConfigError(f"format is one of {', '.join(FORMATS)}, not {chosen!r}{near(chosen, FORMATS)}")
     if chosen in ("raw", "string", "avro") and source.schema is not None:
         own = {"raw": raw.RAW_DDL, "string": text.TEXT_DDL, "avro": "those of avro_schema"}[chosen]
         raise ConfigError(f"a schema goes with format='json' or 'csv'; format={chosen!r} has its own columns: {own}")
     if chosen == "raw" and source.columns:
         raise ConfigError(
-            "columns (and positions) go with the other formats; format='raw' has topic, partition and offset, key,"
+            "columns go with the other formats; format='raw' has topic, partition and offset, key,"
             " headers and timestamp by itself"
         )
     if chosen == "csv" and source.schema == INFER:
@@ -43,26 +39,9 @@ def check_format(source: KafkaSource) -> None:
     csv.check_delimiter(source.csv_delimiter)
     _check_avro(source)
     columns.check_names(source.columns, _parsed_names(source))
-    if source.on_error not in ON_ERROR:
-        raise ConfigError(f"on_error is one of {', '.join(ON_ERROR)}, not {source.on_error!r}")
-    if (
-        isinstance(source.bad_records_max, bool)
-        or not isinstance(source.bad_records_max, int)
-        or source.bad_records_max < 0
-    ):
-        raise ConfigError(
-            f"bad_records_max is how many records of an epoch may be bad: 0 or more, not {source.bad_records_max!r}"
-        )
-    if chosen == "raw" and source.on_error != "fail" and source.reader == "spark":
-        raise ConfigError("format='raw' with reader='spark' takes every record as it is: on_error goes with the others")
-    size = source.record_bytes_max
-    if isinstance(size, bool) or not isinstance(size, int) or not 1 <= size <= _RECORD_BYTES_LIMIT:
-        raise ConfigError(
-            f"record_bytes_max is how many bytes a record may have: 1 to {_RECORD_BYTES_LIMIT}, not {size!r}"
-        )
 
 
-def record_ddl(source: KafkaSource) -> str:
+def record_ddl(source: KafkaSourceConfig) -> str:
     """The columns of a source's records, as a Spark DDL text."""
     match source.format:
         case "raw":
@@ -73,7 +52,7 @@ def record_ddl(source: KafkaSource) -> str:
             from onefold.sources.kafka.formats.avro.types import AvroSchema
             from onefold.sources.kafka.formats.ddl import ddl_of
 
-            assert source.avro_schema is not None, "settled before"
+            assert source.avro_schema is not None, "a pipeline or a data source has found it"
             parsed = ddl_of(AvroSchema(source.avro_schema).arrow)
         case _ if source.schema is None:
             raise ConfigError(
@@ -85,7 +64,7 @@ def record_ddl(source: KafkaSource) -> str:
     return columns.columns_ddl(parsed, source.columns)
 
 
-def check_schema(source: KafkaSource, schema: pa.Schema) -> None:
+def check_schema(source: KafkaSourceConfig, schema: pa.Schema) -> None:
     """Raise `ConfigError` if the source's records can't be read as this schema."""
     columns.check_types(schema, source.columns)
     parsed = columns.parsed_part(schema, source.columns)
@@ -99,14 +78,14 @@ def check_schema(source: KafkaSource, schema: pa.Schema) -> None:
         case "csv":
             csv.check(parsed)
         case _:
-            from onefold.sources.kafka.formats.avro import avro
+            from onefold.sources.kafka.formats.avro import parser
             from onefold.sources.kafka.formats.avro.types import AvroSchema
 
-            assert source.avro_schema is not None, "settled before"
-            avro.check(parsed, AvroSchema(source.avro_schema))
+            assert source.avro_schema is not None, "a pipeline or a data source has found it"
+            parser.check(parsed, AvroSchema(source.avro_schema))
 
 
-def parser_of(source: KafkaSource, parsed: pa.Schema) -> Parser:
+def parser_of(source: KafkaSourceConfig, parsed: pa.Schema) -> Parser:
     """What turns the values of a source's records into these columns."""
     match source.format:
         case "string":
@@ -116,19 +95,19 @@ def parser_of(source: KafkaSource, parsed: pa.Schema) -> Parser:
         case "csv":
             return csv.CsvParser(parsed, source.csv_delimiter)
     assert source.format == "avro" and source.avro_schema is not None, source
-    from onefold.sources.kafka.formats.avro import avro
+    from onefold.sources.kafka.formats.avro import parser
     from onefold.sources.kafka.formats.avro.types import AvroSchema
 
     reader = AvroSchema(source.avro_schema)
-    if source.schema_registry is not None:
+    if source.registry is not None:
         from onefold.sources.kafka.formats.avro.registry import registry
 
-        return avro.AvroParser(parsed, reader, avro.Framed(registry(source.schema_registry, source.timeout_s)))
+        return parser.AvroParser(parsed, reader, parser.Framed(registry(source.registry, source.timeout_s)))
     writer = reader if source.avro_written_as is None else AvroSchema(source.avro_written_as)
-    return avro.AvroParser(parsed, reader, avro.Plain(writer))
+    return parser.AvroParser(parsed, reader, parser.Plain(writer))
 
 
-def _parsed_names(source: KafkaSource) -> list[str]:
+def _parsed_names(source: KafkaSourceConfig) -> list[str]:
     """As far as they are known before any server is asked."""
     if source.format == "avro":
         from onefold.sources.kafka.formats.avro.types import AvroSchema
@@ -137,7 +116,7 @@ def _parsed_names(source: KafkaSource) -> list[str]:
     return columns_of(source.schema) if source.schema not in (None, INFER) else []
 
 
-def _check_avro(source: KafkaSource) -> None:
+def _check_avro(source: KafkaSourceConfig) -> None:
     given = {
         "avro_schema": source.avro_schema,
         "avro_written_as": source.avro_written_as,
@@ -147,12 +126,12 @@ def _check_avro(source: KafkaSource) -> None:
         if named := [name for name, value in given.items() if value is not None]:
             raise ConfigError(f"{named[0]} goes with format='avro'")
         return
-    for module in ("fastavro", "pyruhvro", *(["authlib"] if source.schema_registry is not None else [])):
+    for module in ("fastavro", "pyruhvro", *(["authlib"] if source.registry is not None else [])):
         if find_spec(module) is None:
             raise ConfigError(f"format='avro' needs {module}, which is not installed: pip install 'onefold[avro]'")
-    if source.schema_registry is not None and not source.schema_registry.get("url"):
+    if source.registry is not None and not source.registry.get("url"):
         raise ConfigError("schema_registry is the registry's URL, or its settings with 'url' among them")
-    if source.schema_registry is not None and source.avro_written_as is not None:
+    if source.registry is not None and source.avro_written_as is not None:
         raise ConfigError("avro_written_as is for records without a registry: there, each says what it was written as")
     if source.avro_schema is None and source.schema_registry is None:
         raise ConfigError(

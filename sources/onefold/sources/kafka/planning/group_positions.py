@@ -6,18 +6,16 @@ import time
 from collections.abc import Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NoAnswer
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from confluent_kafka import KafkaException
 
-from onefold.clients.kafka import consumer_config as client
+from onefold.clients.kafka.consumer_config import CONSUMER
 from onefold.core.errors import OnefoldError
 from onefold.core.positions import Positions
+from onefold.sources.kafka.config.model import KafkaSourceConfig
+from onefold.sources.kafka.planning.broker import Broker
 from onefold.sources.kafka.planning.offset_snapshot import OffsetSnapshot, Partition
-
-if TYPE_CHECKING:
-    from onefold.sources.kafka.planning.offsets import Broker
-    from onefold.sources.kafka.source import KafkaSource
 
 __all__ = ["GroupPositions"]
 
@@ -29,7 +27,7 @@ class GroupPositions:
     """Shows positions in the group that the source names, if it names one. Failures are logged, never raised, and no
     epoch waits for the broker. Pickles."""
 
-    def __init__(self, source: KafkaSource) -> None:
+    def __init__(self, source: KafkaSourceConfig) -> None:
         self._source = source
         self._broker: Broker | None = None
         self._last: Mapping[Partition, int] = {}
@@ -75,7 +73,7 @@ class GroupPositions:
             self._warn(failed)
 
     def _warn(self, error: object) -> None:
-        client.LOGGER.warning(
+        CONSUMER.logger.warning(
             "the consumer group %r was not told the positions (%s): dashboards show older ones until the next epoch. It"
             " must have no members of its own, and we need READ on it",
             self._source.commit_to_group,

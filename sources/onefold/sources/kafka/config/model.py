@@ -1,0 +1,152 @@
+"""The options of a Kafka source, each said once: its name, type and default, and its name as a Spark option."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
+
+from onefold.clients.kafka import consumer_config
+from onefold.core.errors import ConfigError
+from onefold.sources.kafka.config.deduplication import Deduplication, check_deduplication
+from onefold.sources.kafka.fetching.records import RECORD_BYTES_MAX
+from onefold.sources.kafka.native import check_choice
+from onefold.sources.kafka.planning import starting
+from onefold.sources.kafka.planning.broker import Broker
+from onefold.sources.kafka.planning.subscription import Subscription
+
+__all__ = ["KafkaSourceConfig"]
+
+READERS = ("onefold", "spark")
+ON_ERROR = ("fail", "dead_letter", "skip")
+
+_RECORD_BYTES_LIMIT = 1 << 30  # an Arrow array of values has 2 GiB
+
+
+@dataclass(frozen=True)
+class KafkaSourceConfig:
+    """What planners, readers and parsers of a Kafka source take. `KafkaSource` describes the options.
+
+    The fields hold what was given in one form: tuples of names, texts, and mappings. A field's option in Spark has its
+    name in camel case (`maxOffsetsPerTrigger`), unless its metadata say another: None where it has none, and with a dot
+    at the end what the names of many options begin with. Passwords are among those, so no `repr` shows them.
+    """
+
+    topics: str | Sequence[str] = field(default=(), metadata={"option": "subscribe"})
+    _: KW_ONLY
+    bootstrap_servers: str = field(metadata={"option": "kafka.bootstrap.servers"})
+    format: str = "raw"
+    schema: str | None = None
+    starting_offsets: starting.StartingOffsets = "earliest"
+    max_offsets_per_trigger: int | None = None
+    client_config: Mapping[str, str] = field(
+        default_factory=dict, hash=False, repr=False, metadata={"option": "kafka."}
+    )
+    timeout_s: float = field(default=60.0, metadata={"option": "timeoutMs"})
+    columns: str | Sequence[str] = ()
+    on_error: str = "fail"
+    bad_records_max: int = 1000
+    record_bytes_max: int = RECORD_BYTES_MAX
+    avro_schema: str | None = None
+    avro_written_as: str | None = None
+    schema_registry: str | Mapping[str, str] | None = field(
+        default=None, metadata={"option": "schema.registry."}, hash=False, repr=False
+    )
+    csv_delimiter: str = ","
+    compiled_fetch: str = "auto"
+    topics_pattern: str | None = field(default=None, metadata={"option": "subscribePattern"})
+    max_bytes_per_trigger: int | None = None
+    commit_to_group: str | None = None
+    reader: str = field(default="onefold", metadata={"option": None})
+    forget_topics: str | Sequence[str] = ()
+    deduplicate: Deduplication | None = field(default=None, metadata={"option": None})
+
+    def __post_init__(self) -> None:
+        registry = self.schema_registry
+        in_one_form = {
+            "topics": _names(self.topics),
+            "columns": tuple(dict.fromkeys(_names(self.columns))),
+            "forget_topics": _names(self.forget_topics),
+            "starting_offsets": starting.text_of(self.starting_offsets),
+            "client_config": dict(self.client_config),
+            "schema_registry": {"url": registry} if isinstance(registry, str) else registry,
+        }
+        for name, value in in_one_form.items():
+            object.__setattr__(self, name, value)
+        self._check()
+
+    def _check(self) -> None:
+        """Raise `ConfigError` for a value that makes no sense whatever the format is. Asks no server."""
+        self.subscription.check()
+        if not isinstance(self.bootstrap_servers, str) or not self.bootstrap_servers.strip():
+            raise ConfigError("bootstrap_servers (option kafka.bootstrap.servers) is missing: 'localhost:9092'")
+        if not self.timeout_s > 0:
+            raise ConfigError(f"timeout_s is a time above 0, not {self.timeout_s!r}")
+        for name in ("max_offsets_per_trigger", "max_bytes_per_trigger"):
+            if (value := getattr(self, name)) is not None and not _is_whole(value, 1):
+                raise ConfigError(f"{name} is a whole number from 1, not {value!r}")
+        if self.on_error not in ON_ERROR:
+            raise ConfigError(f"on_error is one of {', '.join(ON_ERROR)}, not {self.on_error!r}")
+        if not _is_whole(self.bad_records_max, 0):
+            raise ConfigError(
+                f"bad_records_max is how many records of an epoch may be bad: 0 or more, not {self.bad_records_max!r}"
+            )
+        if not _is_whole(self.record_bytes_max, 1) or self.record_bytes_max > _RECORD_BYTES_LIMIT:
+            raise ConfigError(
+                f"record_bytes_max is how many bytes a record may have: 1 to {_RECORD_BYTES_LIMIT}, not"
+                f" {self.record_bytes_max!r}"
+            )
+        if self.commit_to_group is not None and not (
+            isinstance(self.commit_to_group, str) and self.commit_to_group.strip()
+        ):
+            raise ConfigError(f"commit_to_group names a consumer group, not {self.commit_to_group!r}")
+        consumer_config.check(self.client_config)
+        check_choice(self.compiled_fetch)
+        if self.starting_text not in starting.KEYWORDS:
+            starting.parse("starting_offsets", self.starting_text, self.subscription)
+        self._check_reader()
+        check_deduplication(self.deduplicate)
+
+    def _check_reader(self) -> None:
+        if self.reader not in READERS:
+            raise ConfigError(f"reader is 'onefold' or 'spark' (Spark's own Kafka connector), not {self.reader!r}")
+        if self.reader == "onefold":
+            return
+        if "topic_id" in self.columns:
+            raise ConfigError(
+                "reader='spark' doesn't tell topics apart that had one name: leave out 'topic_id', or reader="
+            )
+        if self.max_bytes_per_trigger is not None:
+            raise ConfigError(
+                "max_bytes_per_trigger: Spark's own connector has no such limit; use max_offsets_per_trigger"
+            )
+        if self.format == "raw" and self.on_error != "fail":
+            raise ConfigError(
+                "format='raw' with reader='spark' takes every record as it is: on_error goes with the others"
+            )
+
+    @property
+    def subscription(self) -> Subscription:
+        return Subscription(tuple(self.topics), self.topics_pattern, tuple(self.forget_topics))
+
+    @property
+    def starting_text(self) -> str:
+        """`starting_offsets` as a word, a time, or JSON."""
+        return starting.text_of(self.starting_offsets)
+
+    @property
+    def registry(self) -> Mapping[str, str] | None:
+        """The settings of the schema registry's client."""
+        assert not isinstance(self.schema_registry, str), "it is in one form"
+        return self.schema_registry
+
+    def broker(self) -> Broker:
+        """A new connection for questions to the brokers."""
+        return Broker(self.bootstrap_servers, self.client_config, self.timeout_s)
+
+
+def _names(given: str | Sequence[str]) -> tuple[str, ...]:
+    return (given,) if isinstance(given, str) else tuple(given)
+
+
+def _is_whole(value: object, least: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least
