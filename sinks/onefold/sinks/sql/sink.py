@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import sqlalchemy as sa
@@ -24,6 +24,9 @@ from onefold.sinks.sql.naming import RESERVED, TableName, own_table, unusable
 from onefold.sinks.sql.plan import Plan, Settings
 from onefold.sinks.sql.writer import SqlWriter
 from onefold.sinks.staged.upsert import DELETES_KEPT_S, Changes
+
+if TYPE_CHECKING:
+    from onefold.sinks.postgres.sink import PostgresSink
 
 __all__ = ["SqlSink"]
 
@@ -52,9 +55,7 @@ class SqlSink:
         made = None if url is None else url_of(url, "the SQL sink's")  # None: it is unpickled
         if made is None or made.get_backend_name() != "postgresql":
             return super().__new__(cls)
-        from onefold.sinks.sql.on_postgres import postgres_sink
-
-        return postgres_sink(made, *arguments, **settings)  # type: ignore[return-value]  # another class's: no __init__
+        return _on_postgres(made, *arguments, **settings)  # type: ignore[return-value]  # another class's: no __init__
 
     def __init__(
         self,
@@ -199,6 +200,19 @@ class SqlSink:
         if self._plan is None:
             raise ConfigError(f"sink {self.name!r} was not opened: the driver calls open() before any writer runs")
         return SqlWriter(self._settings, self._plan, task)
+
+
+def _on_postgres(url: sa.URL, table: str, **settings: Any) -> PostgresSink:
+    """`url` is SQLAlchemy's; libpq is told the same. Raises ConfigError for another driver's."""
+    import psycopg.conninfo  # nobody needs psycopg to write to MariaDB
+
+    from onefold.sinks.postgres.sink import PostgresSink
+
+    _, url = backend_of(url)
+    said = {key: value if isinstance(value, str) else ",".join(value) for key, value in url.query.items()}
+    named = {"user": url.username, "password": url.password, "host": url.host, "port": url.port, "dbname": url.database}
+    given = {**said, **{key: str(value) for key, value in named.items() if value is not None}}
+    return PostgresSink(psycopg.conninfo.make_conninfo(**given), table, delivery="staged", **settings)
 
 
 def _complete(url: str) -> str:
