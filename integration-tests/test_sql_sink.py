@@ -243,6 +243,21 @@ def test_a_zombie_with_other_columns_takes_no_stage_away_and_what_is_outgrown_go
     assert again.ask("SELECT id FROM t ORDER BY id") == [(1,), (2,), (3,)]
 
 
+def test_nobody_waits_for_a_zombie_that_holds_an_outgrown_stage(mariadb_url: str, bench: Make) -> None:
+    live = bench(mariadb_url)
+    live.open(rows((1, 1, "a")).schema)
+    zombie, older = SqlSink(mariadb_url, "t"), rows((9, 1, "z")).select(["id", "v"])
+    late = zombie.open(PIPELINE, older.schema)
+    writer = zombie.writer(TaskId(PIPELINE, 1, 1, 1, uuid.uuid4()))
+    writer.write(older)
+    live.epoch(rows((1, 1, "a")))
+    assert len(staged_tables(live.engine)) == 3, "it is left to the next epoch"
+    writer.abort()
+    live.epoch(rows((2, 1, "b")))
+    assert len(staged_tables(live.engine)) == 2
+    late.close()
+
+
 @pytest.mark.parametrize("sql_url", ["sqlite", "mariadb"], indirect=True)  # Postgres: test_postgres_outages
 def test_a_database_that_came_back_as_an_older_copy_is_noticed(sql_url: str, bench: Make) -> None:
     b = bench(sql_url)
