@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from sqlalchemy.sql import quoted_name
 
 from onefold.core.errors import ConfigError
+from onefold.sinks.naming import table_parts
 
 __all__ = [
     "ATTEMPT",
@@ -48,19 +49,10 @@ class TableName:
 
     @classmethod
     def parse(cls, text: str) -> TableName:
-        parts, in_quotes = [""], False
-        for character in text:
-            if character == '"':
-                in_quotes = not in_quotes
-            elif character == "." and not in_quotes:
-                parts.append("")
-            else:
-                parts[-1] += character
-        if _OURS.fullmatch(parts[-1]) or unusable([parts[-1]]):
+        schema, name = table_parts(text)
+        if _OURS.fullmatch(name) or unusable([name]):
             raise ConfigError(f"table={text!r} is one of onefold's own tables, or no name: name a table of yours")
-        if len(parts) > 2 or not all(parts):
-            raise ConfigError(f"table={text!r} must be a table's name or schema.table; quote names that hold a dot")
-        return cls(parts[0] if len(parts) == 2 else None, parts[-1])
+        return cls(schema, name)
 
     def __str__(self) -> str:
         return ".".join(part for part in (self.schema, self.name) if part is not None)
