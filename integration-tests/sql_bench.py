@@ -22,7 +22,7 @@ from onefold.core.protocol.effects import EpochRequest
 from onefold.core.store.checkpoint_store import CheckpointStore
 from onefold.sinks import SqlSink
 
-__all__ = ["DELETES", "NOW_MS", "PIPELINE", "UPSERT", "Bench", "Make", "rows"]
+__all__ = ["DELETES", "NOW_MS", "PIPELINE", "UPSERT", "Bench", "Make", "rows", "staged_tables"]
 
 PIPELINE = "p"
 NOW_MS = 1_700_000_000_000
@@ -39,13 +39,22 @@ def rows(*found: tuple[Any, ...]) -> pa.RecordBatch:
     return pa.record_batch({n: pa.array(c, t) for n, c, t in zip(names, columns, types, strict=False)})
 
 
+def staged_tables(engine: sa.Engine) -> list[str]:
+    """The stages, and the table that lists their attempts: SqlSink's own, or on Postgres PostgresSink's."""
+    schema = "onefold_sinks" if engine.dialect.name == "postgresql" else None
+    stages = [n for n in sa.inspect(engine).get_table_names(schema) if n.startswith("onefold_stage_")]
+    if schema is None:
+        return [*stages, "onefold_sql_staged"]
+    return [f"{schema}.{name}" for name in [*stages, "onefold_staged"]]
+
+
 class Bench:
     """One sink, its store, and epochs through both."""
 
     def __init__(self, url: str, table: str = "t", **settings: Any) -> None:
         self.sink = SqlSink(url, table, **settings)
         self.store = CheckpointStore(self.sink.store_url() or "", lock_timeout_s=settings.get("lock_timeout_s", 30))
-        self.engine = sa.create_engine(self.sink.url, poolclass=sa.NullPool)
+        self.engine = sa.create_engine(self.sink.store_url() or "", poolclass=sa.NullPool)
         self.generation = self.store.acquire(PIPELINE, 0)
         self.committer: Any = None
         self.end = 0
@@ -109,8 +118,11 @@ class Bench:
 
     def staged(self) -> int:
         """Rows that wait in the stage, and attempts that are listed."""
-        names = [n for n in sa.inspect(self.engine).get_table_names() if n.startswith("onefold_stage_")]
-        return sum(int(self.ask(f"SELECT count(*) FROM {name}")[0][0]) for name in [*names, "onefold_sql_staged"])
+        return sum(int(self.ask(f"SELECT count(*) FROM {name}")[0][0]) for name in staged_tables(self.engine))
+
+    @property
+    def is_postgres(self) -> bool:
+        return self.engine.dialect.name == "postgresql"
 
 
 Make = Callable[..., Bench]

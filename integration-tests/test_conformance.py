@@ -10,6 +10,7 @@ import psycopg
 import pyarrow as pa
 import pytest
 import sqlalchemy as sa
+from sql_bench import staged_tables
 
 from onefold.core.testing import check_sink, check_store
 from onefold.sinks import PostgresSink, SqlSink
@@ -132,15 +133,14 @@ def versions(ids: Sequence[int]) -> pa.RecordBatch:
 def test_the_sql_sink_keeps_its_promises(sql_url: str) -> None:
     settings: dict[str, Any] = {"mode": "upsert", "key": ("id",), "order": ("v",), "delete_when_true": "gone"}
     sink = partial(SqlSink, sql_url, "t", **settings)
-    engine = sa.create_engine(sink().url)
+    engine = sa.create_engine(sink().store_url() or "")
 
     def ask(query: str) -> list[Any]:
         with engine.connect() as connection:
             return list(connection.scalars(sa.text(query)))
 
     def waiting() -> int:
-        stages = [name for name in sa.inspect(engine).get_table_names() if name.startswith("onefold_stage_")]
-        return sum(int(ask(f"SELECT count(*) FROM {name}")[0]) for name in [*stages, "onefold_sql_staged"])
+        return sum(int(ask(f"SELECT count(*) FROM {name}")[0]) for name in staged_tables(engine))
 
     report = check_sink(
         sink,

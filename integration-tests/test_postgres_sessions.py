@@ -206,7 +206,8 @@ def test_transactions_are_durable_whatever_the_default_is(postgres_url: str, ask
     for default, effective in (("off", "on"), ("local", "on"), ("remote_apply", "remote_apply")):
         info = connection.conninfo(_with(postgres_url, options=f"-c synchronous_commit={default}"), "p", 5)
         with connection.borrow(info, "test") as session:
-            session.begin(2.5)
+            session.begin(2.5, idle_s_max=3)
+            assert session.execute("SHOW idle_in_transaction_session_timeout").fetchone() == ("3s",)
             assert session.execute("SHOW synchronous_commit").fetchone() == (effective,)
             assert session.execute("SHOW lock_timeout").fetchone() == ("2500ms",)
             assert session.execute("SHOW transaction_isolation").fetchone() == ("read committed",)

@@ -80,10 +80,13 @@ class Session(Connection):
                 super().execute(self._set_path.encode())
             yield transaction
 
-    def begin(self, lock_timeout_s: float) -> None:
-        """Start a transaction as this sink wants it, in one round trip."""
-        started = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
-        self.outside(f"{started}; {self._set_path}; {transaction_settings(lock_timeout_s)}".encode())
+    def begin(self, lock_timeout_s: float, idle_s_max: float | None = None) -> None:
+        """Start a transaction as this sink wants it, in one round trip. One that is idle for longer than `idle_s_max`
+        is ended by the server, and its locks with it."""
+        statements = ["BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE", self._set_path]
+        if idle_s_max is not None:
+            statements.append(f"SET LOCAL idle_in_transaction_session_timeout = {int(idle_s_max * 1000)}")
+        self.outside("; ".join([*statements, transaction_settings(lock_timeout_s)]).encode())
 
     @property
     def _set_path(self) -> str:

@@ -153,10 +153,6 @@ class PostgresBackend(Backend):
         durable = "CASE current_setting('synchronous_commit') WHEN 'remote_apply' THEN 'remote_apply' ELSE 'on' END"
         return f"SELECT set_config('synchronous_commit', {durable}, true){chosen}, ({postgres_errors.LIMITS_LIFTED})"
 
-    def let_idle(self, connection: sa.Connection) -> None:
-        idle_ms = str(IDLE_S_MAX * 1000)
-        connection.execute(sa.select(sa.func.set_config("idle_in_transaction_session_timeout", idle_ms, sa.true())))
-
     def hint(self, error: SQLAlchemyError) -> str:
         return f". {postgres_errors.READ_ONLY}" if postgres_errors.is_read_only(reason(error)) else ""
 

@@ -10,8 +10,7 @@ from urllib.parse import unquote
 
 from onefold.clients.postgres.quoting import identifier
 from onefold.core.checks import require
-from onefold.core.errors import ConfigError
-from onefold.sinks.naming import part
+from onefold.sinks.naming import part, table_parts
 
 __all__ = [
     "BOOKKEEPING",
@@ -38,19 +37,7 @@ class Table:
 
     @classmethod
     def parse(cls, text: str) -> Table:
-        parts, current, in_quotes = [], "", False
-        for character in text:
-            if character == '"':
-                in_quotes = not in_quotes
-            if character == "." and not in_quotes:
-                parts.append(current)
-                current = ""
-            else:
-                current += character
-        parts = [_unquoted(part) for part in (*parts, current)]
-        if len(parts) > 2 or not all(parts):
-            raise ConfigError(f"table={text!r} must be a table's name or schema.table; quote names that hold a dot")
-        return cls(parts[0] if len(parts) == 2 else None, parts[-1])
+        return cls(*table_parts(text))
 
     @property
     def sql(self) -> str:
@@ -63,12 +50,6 @@ class Table:
 
 def _quoted_if_odd(part: str) -> str:
     return identifier(part) if "." in part or '"' in part else part
-
-
-def _unquoted(part: str) -> str:
-    if len(part) >= 2 and part[0] == part[-1] == '"':
-        return part[1:-1].replace('""', '"')
-    return part
 
 
 def gid_prefix(pipeline: str, sink: str, schema: str = BOOKKEEPING) -> str:

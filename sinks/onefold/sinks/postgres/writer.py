@@ -9,9 +9,8 @@ from onefold.clients.postgres import connection as pool
 from onefold.clients.postgres import errors
 from onefold.clients.postgres.quoting import literal
 from onefold.core.checks import present, require
-from onefold.core.contract import Committable, SinkKind, TaskId
-from onefold.core.errors import BadRecord, OnefoldError, Retriable, SchemaMismatch
-from onefold.core.failpoints import failpoint
+from onefold.core.contract import SinkKind, TaskId
+from onefold.core.errors import BadRecord, Retriable, SchemaMismatch
 from onefold.sinks.postgres.copy.encoding import Encoding
 from onefold.sinks.postgres.copy.loading import BisectingLoad, Load, StreamingLoad
 from onefold.sinks.postgres.merge.merge import merge_attempts
@@ -22,66 +21,43 @@ from onefold.sinks.postgres.rejects.bisect_rejects import TooManyRefused
 from onefold.sinks.postgres.rejects.dead_letters import DeadLetter, Origin
 from onefold.sinks.postgres.schema.target import types
 from onefold.sinks.staged.attempts import attempt_number, handle
+from onefold.sinks.staged.writer import AttemptWriter, Prepared
 
 __all__ = ["PostgresWriter"]
 
 
-class PostgresWriter:
-    """One attempt of one task. Connects when the first row arrives; an empty task never does."""
+class PostgresWriter(AttemptWriter):
+    """One attempt of one task, in one transaction."""
 
     def __init__(self, settings: Settings, plan: Plan, task: TaskId) -> None:
         require(task.pipeline == plan.pipeline, f"a task of pipeline {task.pipeline!r} and a plan of {plan.pipeline!r}")
-        self._settings, self._plan, self._task = settings, plan, task
+        is_staged = plan.delivery is Delivery.STAGED
+        super().__init__(settings.name, SinkKind.LAST_RESOURCE if is_staged else SinkKind.TWO_PHASE, task)
+        self._settings, self._plan = settings, plan
         self._books = settings.bookkeeping(task.pipeline)
         self._conninfo = settings.conninfo(task.pipeline)
         self._attempt = attempt_number(task.attempt)
         self._encoding = Encoding(plan, self._attempt)
         self._connection: pool.Session | None = None
         self._load: Load | None = None
-        self._is_over = False
 
-    def write(self, batch: pa.RecordBatch) -> None:
-        require(not self._is_over, "a writer takes no rows after prepare or abort")
-        if batch.num_rows == 0:
-            return
-        try:
-            self._encoding.check(batch.schema)
-            if self._load is None:
-                self._load = self._begin()
-            self._load.add(batch)
-        except _CAUGHT as error:
-            raise self._failed(error, "writing rows") from error
+    def _add(self, batch: pa.RecordBatch) -> None:
+        self._encoding.check(batch.schema)
+        if self._load is None:
+            self._load = self._begin()
+        self._load.add(batch)
 
-    def prepare(self) -> Committable | None:
-        require(not self._is_over, "a writer prepares once")
-        if self._connection is None or self._load is None:
-            self._is_over = True
-            return None
-        failpoint("before:prepare")
-        try:
-            self._load.finish()
-            self._check_types(self._connection)
-            handle = self._finish(self._connection, self._load)
-        except _CAUGHT as error:
-            raise self._failed(error, "preparing") from error
-        failpoint("after:prepare")
-        self._is_over = True
-        pool.give_back(self._conninfo, self._connection)
+    def _prepare(self) -> Prepared:
+        connection = present(self._connection, "rows came, and there is no connection that has them")
+        load = present(self._load, "rows came, and no COPY that has them")
+        load.finish()
+        self._check_types(connection)
+        left = Prepared(self._finish(connection, load), _accounted(load), load.bytes)
+        pool.give_back(self._conninfo, connection)
         self._connection = None
-        is_staged = self._plan.delivery is Delivery.STAGED
-        return Committable(
-            sink=self._settings.name,
-            kind=SinkKind.LAST_RESOURCE if is_staged else SinkKind.TWO_PHASE,
-            handle=handle,
-            generation=self._task.generation,
-            epoch=self._task.epoch,
-            rows=_accounted(self._load),
-            bytes=self._load.bytes,
-        )
+        return left
 
-    def abort(self) -> None:
-        """Undo an attempt that did not prepare; after prepare, and a second time, it does nothing."""
-        self._is_over = True
+    def _undo(self) -> None:
         if self._connection is None:
             return
         if self._load is not None:
@@ -156,31 +132,22 @@ class PostgresWriter:
         connection.execute(f"DELETE FROM {self._plan.stage_table} WHERE {ATTEMPT} = {self._attempt}".encode())
         return letters
 
-    def _where(self) -> str:
-        return f"sink {self._settings.name!r} of pipeline {self._task.pipeline!r}, epoch {self._task.epoch}"
-
-    def _failed(self, error: Exception, doing: str) -> OnefoldError:
-        """Nothing that a task does is in doubt: what it may have left has no place in any manifest."""
+    def _translated(self, error: Exception, doing: str) -> Exception:
         if self._load is not None:
             self._load.cancel()
-        translated: OnefoldError
         match error:
             case psycopg.Error():
-                translated = errors.translate(error, f"{self._where()}, {doing}", self._connection)
+                return errors.translate(error, f"{self._where}, {doing}", self._connection)
             case SchemaMismatch() | Retriable():
-                translated = type(error)(f"{self._where()}, {doing}: {error}")
+                return type(error)(f"{self._where}, {doing}: {error}")
             case TooManyRefused():
-                reason = dead_letters.too_many(self._settings.rejects_max, error)
-                translated = BadRecord(f"{self._where()}: {reason}")
+                return BadRecord(f"{self._where}: {dead_letters.too_many(self._settings.rejects_max, error)}")
+            case ValueError() | pa.ArrowException():
+                return BadRecord(f"{self._where}: a value that Postgres cannot hold: {error}")
             case _:
-                translated = BadRecord(f"{self._where()}: a value that Postgres cannot hold: {error}")
-        self.abort()
-        return translated
+                return error
 
 
 def _accounted(load: Load) -> int:
     """All rows that came: what Postgres took, and what is put aside."""
     return load.rows + len(load.dead)
-
-
-_CAUGHT = (psycopg.Error, SchemaMismatch, Retriable, TooManyRefused, ValueError, pa.ArrowException)

@@ -1,6 +1,7 @@
-"""Rows into a table of any SQL database with transactions, exactly once: `staged`.
+"""Rows into a table of a SQL database with transactions, exactly once: `staged`.
 
-sink.py        SqlSink: settings, what `open` found out, the guarantee in words
+sink.py        SqlSink: settings, what `open` found out, the guarantee in words; on Postgres, a PostgresSink
+doctor.py      what the guarantee rests on
 adapters/      what differs per database, a class for each; kinds.py: Arrow type -> the kind of column it is
 target.py      the user's table: created or compared
 staging.py     the stage: made, verified, merged, cleared

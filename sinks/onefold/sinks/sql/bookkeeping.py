@@ -3,7 +3,7 @@
 onefold_sql_ledger   one row for each pipeline and sink: the last epoch completed there, the source's positions, and the
                      store and generation that bound it; epoch 0 until it has completed one
 onefold_sql_staged   one row for each attempt whose rows are in a stage
-onefold_sql_stages   one row for each table that belongs to one sink (its stage, its remembered deletes): its layout
+onefold_sql_stages   one row for each table of remembered deletions: its layout
 onefold_sql_version  which layout these tables have themselves
 """
 
@@ -19,7 +19,6 @@ from onefold.core.errors import ConfigError, Retriable
 from onefold.core.positions import Positions
 from onefold.core.protocol.binding import bound, check_forward
 from onefold.core.sql.mariadb_trust import MARIADB_OPTIONS
-from onefold.core.sql.postgres_trust import check_tables
 from onefold.core.store.tables import LongText
 
 __all__ = ["Bookkeeping", "staged", "stages"]
@@ -75,7 +74,6 @@ class Bookkeeping:
     def create(self, connection: sa.Connection) -> None:
         """Create what is missing, inside `Database.creating`. Raises ConfigError for another layout."""
         _metadata.create_all(connection)
-        check_tables(connection, [*_metadata.tables])
         found = connection.scalars(sa.select(_version.c.version)).all()
         if not found:
             connection.execute(_version.insert().values(version=VERSION))
@@ -88,6 +86,10 @@ class Bookkeeping:
     def ledger(self, connection: sa.Connection) -> LedgerEntry | None:
         """The row. Staged epochs have no members beyond it: rows and ledger row are one transaction."""
         return _entry(connection.execute(self._mine(sa.select(_ledger))).one_or_none())
+
+    def epoch(self, connection: sa.Connection) -> int:
+        """The last epoch that the ledger has as complete; 0 for none."""
+        return int(connection.scalar(self._mine(sa.select(_ledger.c.epoch))) or 0)
 
     def bind(self, connection: sa.Connection, binding: Binding) -> None:
         """Make the row that generation's, inside the caller's transaction. Raises Fenced, CheckpointMismatch."""

@@ -5,35 +5,38 @@ from __future__ import annotations
 import hashlib
 import re
 import unicodedata
-import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from sqlalchemy.sql import quoted_name
 
 from onefold.core.errors import ConfigError
+from onefold.sinks.naming import table_parts
 
 __all__ = [
     "ATTEMPT",
+    "DELETED",
     "RANK",
     "RESERVED",
     "ROW",
     "TIMESTAMP",
     "TableName",
-    "attempt_number",
     "exactly",
     "own_table",
     "unusable",
 ]
 
-ATTEMPT, ROW = "onefold_attempt", "onefold_row"  # of a stage
+ATTEMPT, ROW, DELETED = "onefold_attempt", "onefold_row", "onefold_deleted"  # of a stage
 RANK = "onefold_rank"  # of staged rows among those of their key
 TIMESTAMP = "onefold_timestamp_ms"  # of remembered deletes: T(N) of the epoch that deleted
-RESERVED = frozenset((ATTEMPT, ROW, RANK, TIMESTAMP))  # beside the rows' own columns, so none of those may be one
+RESERVED = frozenset(
+    (ATTEMPT, ROW, DELETED, RANK, TIMESTAMP)
+)  # beside the rows' own columns, so none of those may be one
 
 
 _OURS = re.compile(
-    r"onefold_(store|pipelines|epochs|runs|pins|turns|locks|sql_[a-z]+|(stage|deleted)_[0-9a-f]{32})", re.IGNORECASE
+    r"onefold_(store|pipelines|epochs|runs|pins|turns|locks|sql_[a-z]+|(stage|deleted)_[0-9a-f]{32}(_[0-9a-f]{12})?)",
+    re.IGNORECASE,
 )
 
 
@@ -46,19 +49,10 @@ class TableName:
 
     @classmethod
     def parse(cls, text: str) -> TableName:
-        parts, in_quotes = [""], False
-        for character in text:
-            if character == '"':
-                in_quotes = not in_quotes
-            elif character == "." and not in_quotes:
-                parts.append("")
-            else:
-                parts[-1] += character
-        if _OURS.fullmatch(parts[-1]) or unusable([parts[-1]]):
+        schema, name = table_parts(text)
+        if _OURS.fullmatch(name) or unusable([name]):
             raise ConfigError(f"table={text!r} is one of onefold's own tables, or no name: name a table of yours")
-        if len(parts) > 2 or not all(parts):
-            raise ConfigError(f"table={text!r} must be a table's name or schema.table; quote names that hold a dot")
-        return cls(parts[0] if len(parts) == 2 else None, parts[-1])
+        return cls(schema, name)
 
     def __str__(self) -> str:
         return ".".join(part for part in (self.schema, self.name) if part is not None)
@@ -75,10 +69,5 @@ def exactly(name: str) -> quoted_name:
 
 
 def own_table(what: str, pipeline: str, sink: str) -> str:
-    """The name of a table (`stage`, `deleted`) that belongs to one sink of one pipeline."""
+    """The name of a table of one sink of one pipeline (`deleted`), or what its stages' names begin with (`stage`)."""
     return f"onefold_{what}_{hashlib.sha256(repr((pipeline, sink)).encode()).hexdigest()[:32]}"
-
-
-def attempt_number(attempt: uuid.UUID) -> int:
-    """An attempt as a bigint that is never negative: the stage's rows carry it, and 8 bytes are half of 16."""
-    return attempt.int & (2**63 - 1)

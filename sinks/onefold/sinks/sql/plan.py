@@ -2,48 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
 import sqlalchemy as sa
 
-from onefold.core.errors import ConfigError
 from onefold.sinks.sql.adapters.kinds import Family, Kind
 from onefold.sinks.sql.bookkeeping import Bookkeeping
-from onefold.sinks.sql.naming import ATTEMPT, ROW, TIMESTAMP, TableName, exactly
+from onefold.sinks.sql.naming import ATTEMPT, DELETED, ROW, TIMESTAMP, TableName, exactly
+from onefold.sinks.staged.upsert import Changes
 
-__all__ = ["Column", "Plan", "Settings", "Upsert"]
-
-
-@dataclass(frozen=True, slots=True)
-class Upsert:
-    """Which row is meant (`key`), which version of it is newer (`order`), and which one deletes it (`marker`)."""
-
-    key: tuple[str, ...]
-    order: tuple[str, ...]
-    marker: str | None
-    deletes_kept_s: float
-
-    @property
-    def conditions(self) -> tuple[str, ...]:
-        """Under which the guarantee holds."""
-        order = ", ".join(self.order)
-        distinct = f"versions of one row differ in {order}: of two that do not, the first epoch's stays"
-        kept = f"no version comes {self.deletes_kept_s:g} s later than a newer deletion: it would be a row again"
-        alone = "no other pipeline upserts into the table"
-        return (distinct, alone, kept) if self.marker else (distinct, alone)
-
-    def check(self, names: Sequence[str]) -> None:
-        """Raises ConfigError where the rows lack a column that this needs."""
-        needed = [*self.key, *self.order, *([self.marker] if self.marker else [])]
-        missing = [name for name in needed if name not in names]
-        if missing:
-            raise ConfigError(
-                f"mode='upsert' needs the columns {', '.join(missing)}, and the rows have {', '.join(names)}: name "
-                "columns of the rows as key, order and delete_when_true"
-            )
+__all__ = ["Column", "Plan", "Settings"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +23,7 @@ class Settings:
     url: str = field(repr=False)
     table: TableName
     name: str
-    upsert: Upsert | None
+    changes: Changes | None  # None: rows are appended
     lock_timeout_s: float
 
     def bookkeeping(self, pipeline: str) -> Bookkeeping:
@@ -71,31 +41,33 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What one `open` found out. `stage` and `deleted` are tables of this sink alone."""
+    """What one `open` found out. `columns` are written, `names` are all that the rows have. `stage` and `deleted` are
+    tables of this sink alone."""
 
     pipeline: str
     target: TableName
     columns: tuple[Column, ...]
+    names: tuple[str, ...]
     stage: str
     deleted: str | None
+    changes: Changes | None
 
-    def target_table(self, upsert: Upsert | None) -> sa.TableClause:
-        marker = upsert.marker if upsert else None
-        columns: list[sa.ColumnClause[Any]] = [sa.column(exactly(c.name)) for c in self.columns if c.name != marker]
+    def target_table(self) -> sa.TableClause:
+        columns: list[sa.ColumnClause[Any]] = [sa.column(exactly(c.name)) for c in self.columns]
         schema = None if self.target.schema is None else exactly(self.target.schema)
         return sa.table(exactly(self.target.name), *columns, schema=schema)
 
     def stage_table(self) -> sa.TableClause:
         own: list[sa.ColumnClause[Any]] = [sa.column(ATTEMPT), sa.column(ROW)]
+        if self.deleted is not None:
+            own.append(sa.column(DELETED, sa.Boolean))
         columns = [
             sa.column(exactly(c.name), sa.Boolean if c.kind.family is Family.BOOLEAN else None) for c in self.columns
         ]
         return sa.table(self.stage, *columns, *own)
 
-    def deleted_table(self, upsert: Upsert) -> sa.TableClause | None:
-        if self.deleted is None:
+    def deleted_table(self) -> sa.TableClause | None:
+        if self.deleted is None or self.changes is None:
             return None
-        columns: list[sa.ColumnClause[Any]] = [
-            sa.column(exactly(name)) for name in (*upsert.key, *upsert.order, TIMESTAMP)
-        ]
+        columns: list[sa.ColumnClause[Any]] = [sa.column(exactly(name)) for name in (*self.changes.required, TIMESTAMP)]
         return sa.table(self.deleted, *columns)

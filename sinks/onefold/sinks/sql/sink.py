@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import sqlalchemy as sa
@@ -11,42 +12,50 @@ import sqlalchemy as sa
 from onefold.clients.exposure import of_url
 from onefold.core.contract import Committer, Guarantee, SinkKind, SinkWriter, TaskId
 from onefold.core.errors import ConfigError, SchemaMismatch
+from onefold.core.findings import Finding
 from onefold.core.sql.backends import backend_of, url_of
 from onefold.sinks.columns import names_of
-from onefold.sinks.sql import staging, target
+from onefold.sinks.sql import doctor, staging, target
 from onefold.sinks.sql.adapters.kinds import Kind
 from onefold.sinks.sql.adapters.registry import adapter_of
 from onefold.sinks.sql.committer import SqlCommitter
 from onefold.sinks.sql.databases import database_of
 from onefold.sinks.sql.naming import RESERVED, TableName, own_table, unusable
-from onefold.sinks.sql.plan import Plan, Settings, Upsert
+from onefold.sinks.sql.plan import Plan, Settings
 from onefold.sinks.sql.writer import SqlWriter
+from onefold.sinks.staged.upsert import DELETES_KEPT_S, Changes
+
+if TYPE_CHECKING:
+    from onefold.sinks.postgres.sink import PostgresSink
 
 __all__ = ["SqlSink"]
 
-_MODES = ("append", "upsert")
-_WEEK_S = 7 * 24 * 3600.0
-
 
 class SqlSink:
-    """Writes rows to a table of a SQL database: SQLite, MariaDB or Postgres, through SQLAlchemy.
+    """Writes rows to a table of a SQL database: SQLite or MariaDB through SQLAlchemy; Postgres as PostgresSink does.
 
     `url` is SQLAlchemy's: `mariadb://user:password@host:port/database`, `sqlite:////var/lib/orders.db`,
     `postgresql://...`. `table` is `orders` or `shop.orders`, in the case that the catalogue has; it is created if it is
-    missing.
+    missing. With a Postgres URL this makes a `PostgresSink` with `delivery="staged"`.
 
     `mode="append"` inserts every row. `mode="upsert"` keeps one row for each `key`: the newest, which the columns
     `order` tell, within an epoch and across epochs. An older one never overwrites it, and an equal one leaves what is
     there; a row whose key or order is null is refused, and a null order that the table has already counts as the
     oldest. The table needs a unique index on exactly the key's columns.
 
-    `delete_when_true` names a boolean column that is not written: where it is true, the row deletes its key's row, if
-    that is not newer, and is remembered for `deletes_kept_s` seconds, by the epochs' own time, so that a late older
-    record does not bring the row back.
+    A row whose boolean column `delete_when_true` is true, or whose column `delete_when_null` is null, deletes its key's
+    row, if that is not newer, and is remembered for `deletes_kept_s` seconds, by the epochs' own time, so that a late
+    older record does not bring the row back. The column of `delete_when_true` is not written.
 
     Every task fills a stage, and the driver moves an epoch's rows in one transaction, which is also the decision: the
     checkpoint store has to live in this database (`store_url`). Raises ConfigError for settings that make no sense.
     """
+
+    def __new__(cls, url: str | None = None, *arguments: Any, **settings: Any) -> SqlSink:
+        made = None if url is None else url_of(url, "the SQL sink's")  # None: it is unpickled
+        if made is None or made.get_backend_name() != "postgresql":
+            return super().__new__(cls)
+        return _on_postgres(made, *arguments, **settings)  # type: ignore[return-value]  # another class's: no __init__
 
     def __init__(
         self,
@@ -58,22 +67,30 @@ class SqlSink:
         key: str | Sequence[str] = (),
         order: str | Sequence[str] = (),
         delete_when_true: str | None = None,
-        deletes_kept_s: float = _WEEK_S,
+        delete_when_null: str | None = None,
+        deletes_kept_s: float = DELETES_KEPT_S,
         lock_timeout_s: float = 30,
     ) -> None:
-        if lock_timeout_s <= 0 or deletes_kept_s <= 0:
-            raise ConfigError("lock_timeout_s and deletes_kept_s must be above 0")
+        if lock_timeout_s <= 0:
+            raise ConfigError("lock_timeout_s must be above 0")
+        if mode not in ("append", "upsert"):
+            raise ConfigError(f"mode={mode!r} must be append or upsert")
+        if mode == "append" and (key or order or delete_when_true or delete_when_null):
+            raise ConfigError("key, order, delete_when_true and delete_when_null go with mode='upsert'")
+        changes = None
+        if mode == "upsert":
+            changes = Changes(names_of(key), names_of(order), delete_when_true, delete_when_null, deletes_kept_s)
         self._settings = Settings(
             url=_complete(url),
             table=TableName.parse(table),
             name=name or table,
-            upsert=_upsert(mode, key, order, delete_when_true, deletes_kept_s),
+            changes=changes,
             lock_timeout_s=lock_timeout_s,
         )
         self._plan: Plan | None = None
 
     def __repr__(self) -> str:
-        mode = "upsert" if self._settings.upsert else "append"
+        mode = "upsert" if self._settings.changes else "append"
         return f"SqlSink(table={str(self._settings.table)!r}, name={self.name!r}, mode={mode!r})"
 
     @property
@@ -90,13 +107,16 @@ class SqlSink:
         return str(self._settings.table)
 
     def guarantee(self) -> Guarantee:
-        rule = self._settings.upsert
+        changes = self._settings.changes
         conditions = (
             *adapter_of(sa.make_url(self.url)).conditions,
             "the checkpoint store lives in the same database",
-            *(rule.conditions if rule else ()),
+            *((*changes.conditions, "no other pipeline upserts into the table") if changes else ()),
         )
         return Guarantee("staged", SinkKind.LAST_RESOURCE, True, conditions)
+
+    def examine(self, pipeline: str, deciding_s: float | None) -> Iterator[Finding]:  # noqa: ARG002
+        return doctor.examine(self._settings, pipeline)
 
     def exposure(self) -> str:
         return of_url(self.url, "the SQL sink's")
@@ -116,11 +136,13 @@ class SqlSink:
             self._plan = self._resolve(connection, pipeline, schema)
         with database.transaction() as connection:
             # What merges will do, of no rows: what the role may not do, or the table not take, shows now.
-            staging.move(connection, adapter_of(database.url), self._plan, self._settings.upsert, (), 0)
-        return SqlCommitter(self._settings, pipeline, self._plan)
+            staging.move(connection, adapter_of(database.url), self._plan, (), 0)
+        committer = SqlCommitter(self._settings, pipeline, self._plan)
+        committer.ledger()  # from here on it notices a server that is an older copy
+        return committer
 
     def _resolve(self, connection: sa.Connection, pipeline: str, schema: pa.Schema) -> Plan:
-        settings, rule = self._settings, self._settings.upsert
+        settings, changes = self._settings, self._settings.changes
         adapter = adapter_of(sa.make_url(settings.url), connection.dialect)
         reserved = RESERVED & {*schema.names}
         if reserved:
@@ -129,36 +151,45 @@ class SqlSink:
             raise SchemaMismatch(
                 f"the column {strange[0]!r} has no name that a table could have: rename it in the rows"
             )
-        if rule is not None:
-            rule.check(schema.names)
+        written = schema
+        if changes is not None:
+            names = changes.written(schema.names)
+            changes.check(names, schema)
+            written = pa.schema([field for field in schema if field.name in names])
+        key, order = (changes.key, changes.order) if changes is not None else ((), ())
         there = target.find(connection, adapter, settings.table)
         if there is None:
-            target.create(connection, adapter, settings.table, schema, rule)
+            target.create(connection, adapter, settings.table, written, key)
             there = target.find(connection, adapter, settings.table)
             assert there is not None, settings.table
-        columns = target.columns_of(connection.dialect, adapter, settings.table, there, schema, rule)
-        if rule is not None:
-            target.check_key(connection, settings.table, rule)
-        marker = rule.marker if rule else None
-        deleted = own_table("deleted", pipeline, self.name) if marker else None
-        plan = Plan(pipeline, settings.table, columns, own_table("stage", pipeline, self.name), deleted)
+        columns = target.columns_of(connection.dialect, adapter, settings.table, there, written, order)
+        if changes is not None:
+            target.check_key(connection, settings.table, changes)
+        plan = Plan(
+            pipeline,
+            settings.table,
+            columns,
+            tuple(schema.names),
+            stage=own_table("stage", pipeline, self.name),
+            deleted=own_table("deleted", pipeline, self.name) if changes is not None and changes.deletes else None,
+            changes=changes,
+        )
         kinds = {column.name: column.kind for column in columns}
         widest = {name: kind.widest for name, kind in kinds.items()}
-        types, kept_types = (self._types(connection, each, there) for each in (kinds, widest))
-        staging.create(connection, adapter, plan, rule, types, kept_types)
-        return plan
+        types, kept_types = (self._types(connection, each, there, key) for each in (kinds, widest))
+        return staging.create(connection, adapter, plan, types, kept_types)
 
     def _types(
-        self, connection: sa.Connection, kinds: Mapping[str, Kind], there: Mapping[str, target.There]
+        self,
+        connection: sa.Connection,
+        kinds: Mapping[str, Kind],
+        there: Mapping[str, target.There],
+        key: Sequence[str],
     ) -> dict[str, sa.types.TypeEngine[object]]:
         """Of columns of the sink's own tables: those of the kinds, and where equality matters, those of the target."""
         adapter = adapter_of(sa.make_url(self.url), connection.dialect)
-        rule = self._settings.upsert
-        key = rule.key if rule else ()
         return {
-            name: adapter.column_type(kind)
-            if name not in there
-            else adapter.stage_type(kind, there[name]["type"], len(key) if name in key else 0)
+            name: adapter.stage_type(kind, there[name]["type"], len(key) if name in key else 0)
             for name, kind in kinds.items()
         }
 
@@ -171,6 +202,19 @@ class SqlSink:
         return SqlWriter(self._settings, self._plan, task)
 
 
+def _on_postgres(url: sa.URL, table: str, **settings: Any) -> PostgresSink:
+    """`url` is SQLAlchemy's; libpq is told the same. Raises ConfigError for another driver's."""
+    import psycopg.conninfo  # nobody needs psycopg to write to MariaDB
+
+    from onefold.sinks.postgres.sink import PostgresSink
+
+    _, url = backend_of(url)
+    said = {key: value if isinstance(value, str) else ",".join(value) for key, value in url.query.items()}
+    named = {"user": url.username, "password": url.password, "host": url.host, "port": url.port, "dbname": url.database}
+    given = {**said, **{key: str(value) for key, value in named.items() if value is not None}}
+    return PostgresSink(psycopg.conninfo.make_conninfo(**given), table, delivery="staged", **settings)
+
+
 def _complete(url: str) -> str:
     """With the driver named, and a file by its absolute path: executors may run in another folder."""
     _, made = backend_of(url_of(url, "the SQL sink's"))
@@ -180,21 +224,3 @@ def _complete(url: str) -> str:
         if not str(made.database).startswith("file:"):
             made = made.set(database=str(Path(str(made.database)).absolute()))
     return made.render_as_string(hide_password=False)
-
-
-def _upsert(
-    mode: str, key: str | Sequence[str], order: str | Sequence[str], delete_when_true: str | None, deletes_kept_s: float
-) -> Upsert | None:
-    if mode not in _MODES:
-        raise ConfigError(f"mode={mode!r} must be one of {', '.join(_MODES)}")
-    if mode == "append":
-        if key or order or delete_when_true:
-            raise ConfigError("key, order and delete_when_true belong to mode='upsert'")
-        return None
-    key, order = names_of(key), names_of(order)
-    columns = [*key, *order, *([delete_when_true] if delete_when_true else [])]
-    if not key or not order:
-        raise ConfigError("mode='upsert' needs key=... and order=...: one or more columns of the rows each")
-    if len({*columns}) != len(columns):
-        raise ConfigError("key, order and delete_when_true must be different columns")
-    return Upsert(key, order, delete_when_true, deletes_kept_s)

@@ -9,11 +9,11 @@ import pyarrow as pa
 import sqlalchemy as sa
 
 from onefold.core.errors import ConfigError, SchemaMismatch
-from onefold.core.sql.postgres_trust import check_place
 from onefold.sinks.sql.adapters.adapter import Adapter
-from onefold.sinks.sql.adapters.kinds import Family, kind_of
+from onefold.sinks.sql.adapters.kinds import kind_of
 from onefold.sinks.sql.naming import TableName, exactly
-from onefold.sinks.sql.plan import Column, Upsert
+from onefold.sinks.sql.plan import Column
+from onefold.sinks.staged.upsert import Changes
 
 __all__ = ["check_key", "columns_of", "create", "find"]
 
@@ -24,8 +24,6 @@ def find(connection: sa.Connection, adapter: Adapter, table: TableName) -> dict[
     """The table's columns by name, None if there is no such table. Raises ConfigError for one that won't do."""
     inspector = sa.inspect(connection)
     if not inspector.has_table(table.name, table.schema):
-        if table.schema is None:
-            check_place(connection, table.name)
         return None
     if table.name in inspector.get_view_names(table.schema):
         raise ConfigError(f"{table} is a view: name the table that is to hold the rows")
@@ -40,11 +38,9 @@ def find(connection: sa.Connection, adapter: Adapter, table: TableName) -> dict[
 
 
 def create(
-    connection: sa.Connection, adapter: Adapter, table: TableName, schema: pa.Schema, upsert: Upsert | None
+    connection: sa.Connection, adapter: Adapter, table: TableName, schema: pa.Schema, key: Sequence[str]
 ) -> None:
-    """CREATE TABLE with a column for each field but the marker, and the key as primary key."""
-    key = upsert.key if upsert else ()
-    marker = upsert.marker if upsert else None
+    """CREATE TABLE with a column for each field, and the key as primary key."""
     kinds = {field.name: kind_of(field.type) for field in schema}
     unknown = [f"{f.name}: {f.type} has no type in a table; cast it" for f in schema if kinds[f.name] is None]
     if unknown:
@@ -52,7 +48,7 @@ def create(
     columns = [
         sa.Column(exactly(name), adapter.column_type(kind, len(key) if name in key else 0), primary_key=name in key)
         for name, kind in kinds.items()
-        if kind is not None and name != marker
+        if kind is not None
     ]
     for column in columns:
         column.autoincrement = False
@@ -67,11 +63,10 @@ def columns_of(
     table: TableName,
     there: Mapping[str, There],
     schema: pa.Schema,
-    upsert: Upsert | None,
+    order: Sequence[str],
 ) -> tuple[Column, ...]:
     """How each field of `schema` travels. Raises SchemaMismatch naming every column that cannot."""
     names = schema.names
-    marker = upsert.marker if upsert else None
     problems = [
         f"{name}: there are two columns of this name in the rows" for name in sorted({*names}) if names.count(name) > 1
     ]
@@ -81,12 +76,6 @@ def columns_of(
         column = there.get(field.name)
         if kind is None:
             problems.append(f"{field.name}: the rows have {field.type}, which has no type in a table; cast it")
-        elif field.name == marker:
-            if kind.family is not Family.BOOLEAN:
-                problems.append(
-                    f"{field.name}: delete_when_true names a boolean column, and the rows have {field.type}"
-                )
-            columns.append(Column(field.name, field.type, kind))
         elif column is None:
             problems.append(
                 f"{field.name}: the rows have {field.type}, the table has no such column; add it to the table, or "
@@ -106,14 +95,14 @@ def columns_of(
         f"{name}: the table says NOT NULL without a default, and the rows bring no such column (that which "
         "delete_when_true names is not written); add it to the rows, or give it a default"
         for name, column in there.items()
-        if (name not in names or name == marker) and _is_required(column)
+        if name not in names and _is_required(column)
     ]
     if not names:
         problems.append("the rows have no columns at all")
     if problems:
         raise SchemaMismatch(_listed(f"the rows do not fit into table {table}", problems))
     for resolved in columns:
-        if upsert and resolved.name in upsert.order and resolved.kind.family in adapter.unordered:
+        if resolved.name in order and resolved.kind.family in adapter.unordered:
             raise ConfigError(
                 f"order={resolved.name!r}: {resolved.source} does not tell here which row is newer; order by a "
                 "number, a date or a timestamp"
@@ -121,9 +110,9 @@ def columns_of(
     return tuple(columns)
 
 
-def check_key(connection: sa.Connection, table: TableName, upsert: Upsert) -> None:
+def check_key(connection: sa.Connection, table: TableName, changes: Changes) -> None:
     """Raises ConfigError unless a unique index of exactly the key's columns keeps one row for each key."""
-    inspector, wanted = sa.inspect(connection), {*upsert.key}
+    inspector, wanted = sa.inspect(connection), {*changes.key}
     primary = inspector.get_pk_constraint(table.name, table.schema)
     indexes = inspector.get_indexes(table.name, table.schema)
     partial = {index["name"] for index in indexes if _is_partial(index)}
@@ -132,7 +121,7 @@ def check_key(connection: sa.Connection, table: TableName, upsert: Upsert) -> No
     unique += [found["column_names"] for found in constraints if found["name"] not in partial]
     unique += [index["column_names"] for index in indexes if index["unique"] and index["name"] not in partial]
     if wanted not in [{*names} for names in unique]:
-        columns = ", ".join(upsert.key)
+        columns = ", ".join(changes.key)
         raise ConfigError(
             f"mode='upsert' needs a unique index on exactly the key ({columns}), and table {table} has none: "
             f"CREATE UNIQUE INDEX ... ON {table} ({columns}), or name the columns of one it has as key"

@@ -13,8 +13,9 @@ from typing import Any
 import sqlalchemy as sa
 
 from onefold.sinks.sql.adapters.adapter import Adapter
-from onefold.sinks.sql.naming import ATTEMPT, RANK, TIMESTAMP
-from onefold.sinks.sql.plan import Plan, Upsert
+from onefold.sinks.sql.naming import ATTEMPT, DELETED, RANK, TIMESTAMP
+from onefold.sinks.sql.plan import Plan
+from onefold.sinks.staged.upsert import Changes
 
 __all__ = ["upsert"]
 
@@ -25,38 +26,39 @@ def upsert(
     connection: sa.Connection,
     adapter: Adapter,
     plan: Plan,
-    rule: Upsert,
+    changes: Changes,
     attempts: Sequence[int],
     timestamp_ms: int,
 ) -> None:
     """Bring the staged attempts' rows into the target, inside the caller's transaction."""
-    target, deleted = plan.target_table(rule), plan.deleted_table(rule)
-    newest = _newest(plan, rule, attempts)
+    target, deleted = plan.target_table(), plan.deleted_table()
+    newest = _newest(plan, changes, attempts)
     columns = list(target.columns.keys())
-    if deleted is None or rule.marker is None:
-        _put(connection, rule, target, columns, sa.select(newest).where(_is_newest(newest)).subquery("newest"))
+    if deleted is None:
+        _put(connection, changes, target, columns, sa.select(newest).where(_is_newest(newest)).subquery("newest"))
         return
-    marks = newest.c[rule.marker].is_(sa.true())
+    marks = newest.c[DELETED].is_(sa.true())
     timestamp = sa.literal(timestamp_ms, sa.BigInteger).label(TIMESTAMP)
     deleting = sa.select(newest, timestamp).where(_is_newest(newest), marks).subquery("deleting")
-    condition = sa.and_(_same_key(rule, target, deleting), sa.not_(_is_newer(rule, target, deleting)))
-    connection.execute(adapter.deleting(target, rule.key, deleting, condition))
-    _put(connection, rule, deleted, list(deleted.columns.keys()), deleting)
-    remembered = sa.exists().where(_same_key(rule, deleted, newest), sa.not_(_is_newer(rule, newest, deleted)))
-    living = sa.select(newest).where(_is_newest(newest), sa.not_(sa.func.coalesce(marks, sa.false())), ~remembered)
-    _put(connection, rule, target, columns, living.subquery("newest"))
-    kept_since_ms = timestamp_ms - int(rule.deletes_kept_s * _MS)
+    condition = sa.and_(_same_key(changes, target, deleting), sa.not_(_is_newer(changes, target, deleting)))
+    connection.execute(adapter.deleting(target, changes.key, deleting, condition))
+    _put(connection, changes, deleted, list(deleted.columns.keys()), deleting)
+    remembered = sa.exists().where(_same_key(changes, deleted, newest), sa.not_(_is_newer(changes, newest, deleted)))
+    living = sa.select(newest).where(_is_newest(newest), sa.not_(marks), ~remembered)
+    _put(connection, changes, target, columns, living.subquery("newest"))
+    kept_since_ms = timestamp_ms - int(changes.deletes_kept_s * _MS)
     connection.execute(sa.delete(deleted).where(deleted.c[TIMESTAMP] < kept_since_ms))
 
 
-def _newest(plan: Plan, rule: Upsert, attempts: Sequence[int]) -> sa.Subquery:
+def _newest(plan: Plan, changes: Changes, attempts: Sequence[int]) -> sa.Subquery:
     """The staged rows, each with its rank among those of its key."""
     stage = plan.stage_table()
-    order: list[sa.ColumnElement[Any]] = [stage.c[name].desc() for name in rule.order]
-    if rule.marker is not None:
-        order.append(sa.case((stage.c[rule.marker].is_(sa.true()), 0), else_=1))
-    rank = sa.func.row_number().over(partition_by=[stage.c[name] for name in rule.key], order_by=order)
-    columns = [stage.c[column.name] for column in plan.columns]
+    columns: list[sa.ColumnElement[Any]] = [stage.c[column.name] for column in plan.columns]
+    order: list[sa.ColumnElement[Any]] = [stage.c[name].desc() for name in changes.order]
+    if changes.deletes:
+        columns.append(stage.c[DELETED])
+        order.append(sa.case((stage.c[DELETED].is_(sa.true()), 0), else_=1))
+    rank = sa.func.row_number().over(partition_by=[stage.c[name] for name in changes.key], order_by=order)
     return sa.select(*columns, rank.label(RANK)).where(stage.c[ATTEMPT].in_(attempts)).subquery("ranked")
 
 
@@ -65,23 +67,23 @@ def _is_newest(ranked: sa.Subquery) -> sa.ColumnElement[bool]:
 
 
 def _put(
-    connection: sa.Connection, rule: Upsert, table: sa.TableClause, columns: Sequence[str], source: sa.Subquery
+    connection: sa.Connection, changes: Changes, table: sa.TableClause, columns: Sequence[str], source: sa.Subquery
 ) -> None:
-    same = _same_key(rule, table, source)
-    values = {table.c[name]: source.c[name] for name in columns if name not in rule.key}
-    connection.execute(sa.update(table).values(values).where(same, _is_newer(rule, source, table)))
+    same = _same_key(changes, table, source)
+    values = {table.c[name]: source.c[name] for name in columns if name not in changes.key}
+    connection.execute(sa.update(table).values(values).where(same, _is_newer(changes, source, table)))
     absent = sa.select(*(source.c[name] for name in columns)).where(~sa.exists().where(same).correlate(source))
     connection.execute(sa.insert(table).from_select(list(columns), absent))
 
 
-def _same_key(rule: Upsert, one: sa.FromClause, other: sa.FromClause) -> sa.ColumnElement[bool]:
-    return sa.and_(*(one.c[name] == other.c[name] for name in rule.key))
+def _same_key(changes: Changes, one: sa.FromClause, other: sa.FromClause) -> sa.ColumnElement[bool]:
+    return sa.and_(*(one.c[name] == other.c[name] for name in changes.key))
 
 
-def _is_newer(rule: Upsert, one: sa.FromClause, other: sa.FromClause) -> sa.ColumnElement[bool]:
+def _is_newer(changes: Changes, one: sa.FromClause, other: sa.FromClause) -> sa.ColumnElement[bool]:
     """By the first order column in which they differ. A null is older than everything: what is staged has none."""
     ways, equal_so_far = [], list[sa.ColumnElement[bool]]()
-    for name in rule.order:
+    for name in changes.order:
         mine, its = one.c[name], other.c[name]
         newer = sa.or_(sa.and_(its.is_(None), mine.is_not(None)), mine > its)
         ways.append(sa.and_(*equal_so_far, newer))

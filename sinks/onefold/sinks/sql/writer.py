@@ -3,37 +3,39 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import sqlalchemy as sa
 
 from onefold.core.checks import require
-from onefold.core.contract import Committable, SinkKind, TaskId
+from onefold.core.contract import SinkKind, TaskId
 from onefold.core.errors import BadRecord, InDoubt, OnefoldError, OutOfResources, Retriable, SchemaMismatch
-from onefold.core.failpoints import failpoint
 from onefold.core.values.plain import plain
+from onefold.sinks.columns import check_names
 from onefold.sinks.sql.adapters.kinds import values_of
 from onefold.sinks.sql.adapters.registry import adapter_of
 from onefold.sinks.sql.bookkeeping import staged
 from onefold.sinks.sql.databases import database_of
-from onefold.sinks.sql.naming import ATTEMPT, ROW, attempt_number
+from onefold.sinks.sql.naming import ATTEMPT, DELETED, ROW
 from onefold.sinks.sql.plan import Plan, Settings
 from onefold.sinks.sql.spool import Spool
+from onefold.sinks.staged.attempts import attempt_number, handle
+from onefold.sinks.staged.writer import AttemptWriter, Prepared
 
 __all__ = ["SqlWriter"]
 
 ROWS_MAX = 50_000  # that are encoded at once
 
 
-class SqlWriter:
-    """One attempt of one task. Connects when the first row arrives; an empty task never does."""
+class SqlWriter(AttemptWriter):
+    """One attempt of one task, in one transaction."""
 
     def __init__(self, settings: Settings, plan: Plan, task: TaskId) -> None:
         require(task.pipeline == plan.pipeline, f"a task of pipeline {task.pipeline!r} and a plan of {plan.pipeline!r}")
-        self._settings, self._plan, self._task = settings, plan, task
+        super().__init__(settings.name, SinkKind.LAST_RESOURCE, task)
+        self._plan = plan
         self._database = database_of(settings, task.pipeline)
         self._adapter = adapter_of(self._database.url)
         self._attempt = attempt_number(task.attempt)
@@ -41,69 +43,43 @@ class SqlWriter:
         self._connection: sa.Connection | None = None
         self._spool: Spool | None = None
         self._rows = self._bytes = 0
-        self._is_over = False
 
-    def write(self, batch: pa.RecordBatch) -> None:
-        require(not self._is_over, "a writer takes no rows after prepare or abort")
-        if batch.num_rows == 0:
-            return
-        with self._failing():
-            rows = self._brought(batch)
-            if self._adapter.holds_back:
-                self._spool = self._spool or Spool(rows.schema)
-                self._spool.write(rows)
-            else:
-                self._load(rows)
+    def _add(self, batch: pa.RecordBatch) -> None:
+        rows = self._brought(batch)
+        if self._adapter.holds_back:
+            self._spool = self._spool or Spool(rows.schema)
+            self._spool.write(rows)
+        else:
+            self._load(rows)
         self._rows += batch.num_rows
         self._bytes += batch.nbytes
 
-    def prepare(self) -> Committable | None:
-        require(not self._is_over, "a writer prepares once")
-        if self._rows == 0:
-            self._is_over = True
-            return None
-        failpoint("before:prepare")
+    def _prepare(self) -> Prepared:
         task, plan = self._task, self._plan
+        for rows in self._spool.read() if self._spool else ():
+            self._load(rows)
+        assert self._connection is not None
         listed = {"generation": task.generation, "epoch": task.epoch, "rows": self._rows}
-        named = {"stage": plan.stage, "attempt": self._attempt, "pipeline": plan.pipeline, "sink": self._settings.name}
-        with self._failing():
-            for rows in self._spool.read() if self._spool else ():
-                self._load(rows)
-            assert self._connection is not None
-            self._connection.execute(staged.insert().values(**named, **listed))
-        assert self._transaction is not None
-        try:
-            self._transaction.__exit__(None, None, None)
-        except InDoubt as error:
-            # Nothing that a task does is in doubt: what it may have left has no place in any manifest.
-            raise Retriable(f"{self._where()}: {error}") from error
-        finally:
-            self._transaction, self._connection = None, None
-            self._end()
-        failpoint("after:prepare")
-        return Committable(
-            sink=self._settings.name,
-            kind=SinkKind.LAST_RESOURCE,
-            handle=f"{plan.stage}/{self._attempt}",
-            generation=task.generation,
-            epoch=task.epoch,
-            rows=self._rows,
-            bytes=self._bytes,
-        )
+        named = {"stage": plan.stage, "attempt": self._attempt, "pipeline": plan.pipeline, "sink": self._sink}
+        self._connection.execute(staged.insert().values(**named, **listed))
+        transaction = self._taken()
+        assert transaction is not None
+        transaction.__exit__(None, None, None)
+        self._undo()
+        return Prepared(handle(plan.stage, self._attempt), self._rows, self._bytes)
 
-    def abort(self) -> None:
-        """Undo an attempt that did not prepare; after prepare, and a second time, it does nothing."""
-        self._end()
-        if self._transaction is not None:
-            transaction, self._transaction, self._connection = self._transaction, None, None
-            with suppress(OnefoldError):
-                aborted = OnefoldError("the task was aborted")
-                transaction.__exit__(OnefoldError, aborted, None)
-
-    def _end(self) -> None:
-        self._is_over = True
+    def _undo(self) -> None:
         if self._spool is not None:
             self._spool.close()
+        transaction = self._taken()
+        if transaction is not None:
+            with suppress(OnefoldError):
+                transaction.__exit__(OnefoldError, OnefoldError("the task was aborted"), None)
+
+    def _taken(self) -> AbstractContextManager[sa.Connection] | None:
+        """The transaction, which whoever takes it ends."""
+        transaction, self._transaction, self._connection = self._transaction, None, None
+        return transaction
 
     def _load(self, rows: pa.RecordBatch) -> None:
         if self._connection is None:
@@ -114,63 +90,50 @@ class SqlWriter:
         for start in range(0, rows.num_rows, ROWS_MAX):
             self._adapter.load(self._connection, self._plan.stage_table(), rows.slice(start, ROWS_MAX))
 
-    @contextmanager
-    def _failing(self) -> Iterator[None]:
-        """Whatever goes wrong in the block ends the attempt, and leaves as onefold's error."""
-        try:
-            yield
-        except sa.exc.SQLAlchemyError as error:
-            raise self._ended_by(error) from error
-        except ValueError as error:  # pa.ArrowInvalid is one
-            self.abort()
-            raise BadRecord(f"{self._where()}: a value that {self._name} cannot hold: {plain(str(error))}") from error
-        except OSError as error:  # drivers have errors of their own
-            self.abort()
-            raise OutOfResources(
-                f"{self._where()}: rows wait in a file in {tempfile.gettempdir()} until their task prepares, and it"
-                f" takes no more: {error}. Make room there, or set TMPDIR for whatever runs the tasks"
-            ) from error
-        except OnefoldError:
-            self.abort()
-            raise
+    def _translated(self, error: Exception, doing: str) -> Exception:
+        match error:
+            case sa.exc.SQLAlchemyError():
+                return self._ended_by(error)
+            case InDoubt():
+                return Retriable(f"{self._where}: {error}")
+            case SchemaMismatch():
+                return SchemaMismatch(f"{self._where}, {doing}: {error}")
+            case ValueError():  # pa.ArrowInvalid is one
+                name = self._database.backend.name
+                return BadRecord(f"{self._where}: a value that {name} cannot hold: {plain(str(error))}")
+            case OSError():  # drivers have errors of their own
+                return OutOfResources(
+                    f"{self._where}: rows wait in a file in {tempfile.gettempdir()} until their task prepares, and it"
+                    f" takes no more: {error}. Make room there, or set TMPDIR for whatever runs the tasks"
+                )
+            case _:
+                return error
 
     def _brought(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The rows as the stage takes them: each column of its kind, and whose attempt's they are."""
-        planned = {column.name: column.source for column in self._plan.columns}
-        if set(batch.schema.names) != planned.keys() or batch.num_columns != len(planned):
-            raise SchemaMismatch(
-                f"{self._where()}: the rows have columns {', '.join(batch.schema.names)}, and the sink was opened with "
-                f"{', '.join(planned)}: open it with the schema that the writers deliver"
-            )
-        rule = self._settings.upsert
+        plan = self._plan
+        check_names(batch.schema.names, plan.names)
+        if plan.changes is not None:
+            plan.changes.check_values(batch)
         arrays = {}
-        for column in self._plan.columns:
-            values = batch.column(column.name)
-            if rule is not None and column.name in (*rule.key, *rule.order) and values.null_count:
-                raise ValueError(f"column {column.name}: null, and key and order columns must tell which row it is")
+        for column in plan.columns:
             try:
-                arrays[column.name] = values_of(column.kind, values)
+                arrays[column.name] = values_of(column.kind, batch.column(column.name))
             except ValueError as error:
                 raise ValueError(f"column {column.name}: {error}") from error
         one = pa.repeat(pa.scalar(1, pa.int64()), batch.num_rows)
         arrays[ATTEMPT] = pa.repeat(pa.scalar(self._attempt, pa.int64()), batch.num_rows)
         arrays[ROW] = pc.cumulative_sum(one, start=pa.scalar(self._rows, pa.int64()))
+        if plan.changes is not None and plan.changes.deletes:
+            arrays[DELETED] = plan.changes.deleted(batch)
         return pa.RecordBatch.from_pydict(arrays)
-
-    @property
-    def _name(self) -> str:
-        return self._database.backend.name
-
-    def _where(self) -> str:
-        return f"sink {self._settings.name!r} of pipeline {self._task.pipeline!r}, epoch {self._task.epoch}"
 
     def _ended_by(self, error: sa.exc.SQLAlchemyError) -> OnefoldError:
         """What the transaction makes of an error that ends it."""
-        transaction, self._transaction, self._connection = self._transaction, None, None
-        self._end()
+        transaction = self._taken()
         assert transaction is not None
         try:
             transaction.__exit__(type(error), error, error.__traceback__)
         except OnefoldError as translated:
-            return type(translated)(f"{self._where()}: {translated}")
+            return type(translated)(f"{self._where}: {translated}")
         raise AssertionError("a transaction does not swallow what ended it")

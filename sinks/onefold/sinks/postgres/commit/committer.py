@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING
 
 import psycopg
@@ -12,20 +12,19 @@ import psycopg
 from onefold.clients.postgres import connection as pool
 from onefold.clients.postgres import errors
 from onefold.core.checks import present, require
-from onefold.core.contract import Binding, Committable, Decided, EpochRecord, LedgerEntry, SinkKind
+from onefold.core.contract import Committable, Decided, EpochRecord, SinkKind
 from onefold.core.errors import ConfigError, Damaged, DataLoss, InDoubt, OnefoldError, Retriable, WorkLost
 from onefold.core.failpoints import failpoint
-from onefold.core.positions import Positions
 from onefold.core.sql import postgres_trust
-from onefold.core.topic_identity import counts_offsets
 from onefold.sinks.postgres.commit import prepared
 from onefold.sinks.postgres.commit.prepared import NotOurs
 from onefold.sinks.postgres.commit.server_identity import ServerIdentity
+from onefold.sinks.postgres.ledger.bookkeeping import Bookkeeping
 from onefold.sinks.postgres.merge import staging, tombstones
 from onefold.sinks.postgres.naming import Gid, gid_prefix
 from onefold.sinks.postgres.plan import Delivery, Plan, Settings
 from onefold.sinks.postgres.rejects.dead_letters import Origin
-from onefold.sinks.staged.older_copy import LedgerMemory
+from onefold.sinks.staged.committer import LedgerCommitter
 
 if TYPE_CHECKING:
     import sqlalchemy as sa
@@ -35,17 +34,18 @@ __all__ = ["PostgresCommitter"]
 log = logging.getLogger("onefold")
 
 
-class PostgresCommitter:
+class PostgresCommitter(LedgerCommitter[pool.Connection]):
     """Idempotent, from any process. `plan` is None before `open`: recovery touches no target, and merges nothing."""
 
+    _books: Bookkeeping
+
     def __init__(self, settings: Settings, pipeline: str, plan: Plan | None) -> None:
+        super().__init__(settings.name, settings.changes, settings.bookkeeping(pipeline))
         self._settings, self._pipeline, self._plan = settings, pipeline, plan
         self._conninfo = settings.conninfo(pipeline)
-        self._books = settings.bookkeeping(pipeline)
         self._prefix = gid_prefix(pipeline, settings.name, settings.ledger)
         self._may_be_outgrown = plan is not None and plan.stage_table is not None  # other stages, by this plan's
-        self._memory = LedgerMemory()
-        self._incarnation: ServerIdentity | None = None  # None before the ledger was read
+        self._server: ServerIdentity | None = None  # None before the ledger was read
         self._reported: set[prepared.Other] = set()
 
     def verify(self, committables: Sequence[Committable]) -> None:
@@ -149,44 +149,19 @@ class PostgresCommitter:
                     other.owner,
                 )
 
-    def ledger(self) -> LedgerEntry | None:
-        with self._borrow("reading the ledger") as connection:
-            self._incarnation = ServerIdentity.of(connection)
-            found = self._books.ledger(connection)
-        self._memory.read(found.epoch if found is not None else 0)
-        return found
-
-    def counted(self) -> Mapping[str, Collection[Positions]]:
-        changes = self._settings.changes
-        if changes is None or not counts_offsets(changes.order):
-            return {}
-        with self._borrow("reading other pipelines' ledgers") as connection:
-            return self._books.others(connection)
-
-    def bind(self, binding: Binding) -> None:
-        with self._borrow(f"binding the ledger to generation {binding.generation}", InDoubt) as connection:
-            connection.begin(self._settings.lock_timeout_s)
-            self._books.bind(connection, binding)
-            connection.execute("COMMIT")
-
-    def write_ledger(self, entry: LedgerEntry) -> None:
-        with self._borrow(f"writing the ledger row of epoch {entry.epoch}", InDoubt) as connection:
-            connection.begin(self._settings.lock_timeout_s)
-            self._check_ledger_is_not_older(connection)
-            self._books.write_ledger(connection, entry)
-            connection.execute("COMMIT")
-        self._memory.wrote(entry.epoch)
-
     def shares_store(self, store_id: str) -> bool:
         with self._borrow("looking for the checkpoint store") as connection:
             return postgres_trust.has_store(pool.ask(connection), store_id)
 
-    def merge(
-        self, connection: sa.Connection, record: EpochRecord, manifest: Sequence[Committable], entry: LedgerEntry
+    def _merge(
+        self, connection: pool.Connection, record: EpochRecord, mine: Sequence[Committable], generation: int
     ) -> None:
-        """Inside the store's transaction, on the store's connection to this same database."""
         plan = present(self._plan, "merge needs a committer from open(): recovery never decides")
-        require(entry.epoch == record.epoch, f"epoch {record.epoch} with the ledger row of epoch {entry.epoch}")
+        origin = Origin(record.pipeline, self._settings.name, record.epoch, generation, record.timestamp_ms)
+        staging.merge(connection, self._books, plan, mine, origin, self._settings.rejects_max)
+
+    @contextmanager
+    def _deciding(self, connection: sa.Connection, doing: str) -> Iterator[pool.Connection]:
         raw = connection.connection.driver_connection
         if not isinstance(raw, psycopg.Connection):
             raise ConfigError(
@@ -196,16 +171,21 @@ class PostgresCommitter:
         require(not raw.autocommit, "the merge and the decision must be one transaction")
         try:
             raw.execute(pool.transaction_settings(self._settings.lock_timeout_s))
-            self._check_ledger_is_not_older(raw)
-            name = self._settings.name
-            origin = Origin(record.pipeline, name, record.epoch, entry.generation, record.timestamp_ms)
-            mine = [c for c in manifest if c.sink == name]
-            staging.merge(raw, self._books, plan, mine, origin, self._settings.rejects_max)
-            failpoint("staged.merge")
-            self._books.write_ledger(raw, entry)
+            yield raw
         except psycopg.Error as error:
             # Before the store commits, nothing has taken effect: a broken connection rolls back too.
-            raise errors.translate(error, f"{self._where()}, merging epoch {record.epoch}", raw) from error
+            raise errors.translate(error, f"{self._where()}, {doing}", raw) from error
+
+    def _reading(self, doing: str) -> AbstractContextManager[pool.Connection]:
+        return self._borrow(doing)
+
+    @contextmanager
+    def _writing(self, doing: str) -> Iterator[pool.Connection]:
+        """A driver that was frozen or cut off in mid-transaction must not keep the ledger's row locked."""
+        with self._borrow(doing, InDoubt) as connection:
+            connection.begin(self._settings.lock_timeout_s, idle_s_max=self._settings.lock_timeout_s / 2)
+            yield connection
+            connection.execute("COMMIT")
 
     def close(self) -> None:
         pool.close_idle(self._conninfo)
@@ -228,16 +208,14 @@ class PostgresCommitter:
                 f" {self._books.schema!r}, and is not finished. Set that back, and start again"
             )
 
-    def _check_ledger_is_not_older(self, connection: pool.Connection) -> None:
-        there = self._books.epoch(connection)
-        if self._memory.is_older(there):
-            self._memory.check(self._where(), there, self._became(ServerIdentity.of(connection)))
+    def _look(self, connection: pool.Connection) -> None:
+        self._server = ServerIdentity.of(connection)
 
-    def _became(self, now: ServerIdentity) -> str | None:
-        return self._incarnation.became(now) if self._incarnation is not None else None
+    def _became(self, connection: pool.Connection) -> str | None:
+        return self._server.became(ServerIdentity.of(connection)) if self._server is not None else None
 
     def _of_gone(self, connection: pool.Connection, gone: Sequence[Committable], of: int) -> OnefoldError:
-        became = self._became(ServerIdentity.of(connection))
+        became = self._became(connection)
         if became is None:
             return Damaged(self._evidence(gone, of))
         return DataLoss(

@@ -8,8 +8,8 @@ import pyarrow as pa
 from pgpq import ArrowToPostgresBinaryEncoder, encoders
 
 from onefold.clients.postgres.quoting import identifier
-from onefold.core.errors import SchemaMismatch
 from onefold.core.values.decimals import exactly
+from onefold.sinks.columns import check_names
 from onefold.sinks.postgres.copy.wire import builder, to_wire
 from onefold.sinks.postgres.plan import ATTEMPT, DELETED, Plan
 from onefold.sinks.postgres.schema.types import Column
@@ -51,11 +51,7 @@ class Encoding:
         """Raise SchemaMismatch unless rows of `schema` are those that the sink was opened with."""
         if self._schema is not None and self._schema.equals(schema):
             return
-        if set(schema.names) != set(self._plan.names) or len(schema.names) != len(self._plan.names):
-            raise SchemaMismatch(
-                f"the rows have columns {', '.join(schema.names)}, and the sink was opened with"
-                f" {', '.join(self._plan.names)}: open it with the schema that the writers deliver"
-            )
+        check_names(schema.names, self._plan.names)
         self._schema = schema
 
     def wire(self, batch: pa.RecordBatch) -> pa.RecordBatch:

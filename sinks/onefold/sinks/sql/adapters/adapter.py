@@ -9,8 +9,10 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 import sqlalchemy as sa
+from sqlalchemy.schema import DropTable
 from sqlalchemy.types import TypeEngine
 
+from onefold.core.findings import Finding
 from onefold.sinks.sql.adapters.kinds import Family, Kind
 
 __all__ = ["Adapter", "driver_errors", "each_column", "has_room", "quoted"]
@@ -25,7 +27,6 @@ class Adapter(ABC):
     writers_max: ClassVar[int | None] = None
     holds_back: ClassVar[bool] = False  # rows wait in a file of the task's own until it prepares
     stage_options: ClassVar[dict[str, Any]] = {}  # SQLAlchemy's keywords for a stage's table
-    stage_has_key: ClassVar[bool] = True  # whether a stage's rows are found by attempt without reading all of them
     unordered: ClassVar[frozenset[Family]] = frozenset((Family.BOOLEAN, Family.TEXT, Family.BINARY, Family.NULL))
 
     @abstractmethod
@@ -74,6 +75,11 @@ class Adapter(ABC):
             return 0
         return 64 if isinstance(there, (sa.DOUBLE, sa.DOUBLE_PRECISION)) else 32
 
+    def examine(self, connection: sa.Connection) -> Iterator[Finding]:
+        """What the guarantee rests on, as the server is set up."""
+        del connection
+        return iter(())
+
     def check_target(self, connection: sa.Connection, table: sa.TableClause) -> None:
         """Raises ConfigError for a table that doesn't keep what it acknowledged."""
         del connection, table
@@ -82,6 +88,11 @@ class Adapter(ABC):
         """Of text columns, where SQLAlchemy's inspector doesn't say it and a stage would not have the same."""
         del connection, table
         return {}
+
+    def drop(self, connection: sa.Connection, table: str) -> bool:
+        """Drop a table that nobody uses; False where somebody does."""
+        connection.execute(DropTable(sa.Table(table, sa.MetaData())))
+        return True
 
     @abstractmethod
     def load(self, connection: sa.Connection, stage: sa.TableClause, batch: pa.RecordBatch) -> None:

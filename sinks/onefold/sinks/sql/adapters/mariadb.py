@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -11,6 +12,8 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import mysql
 
 from onefold.core.errors import ConfigError
+from onefold.core.findings import Finding, Level
+from onefold.core.invariants import NoLoss
 from onefold.core.sql.mariadb_trust import MARIADB_OPTIONS
 from onefold.sinks.sql.adapters.adapter import Adapter, SqlType, driver_errors, each_column, has_room, quoted
 from onefold.sinks.sql.adapters.kinds import Family, Kind
@@ -21,6 +24,7 @@ __all__ = ["MariaDbAdapter"]
 KEY_BYTES_MAX = 3072  # of an InnoDB index
 _TEXT_KEY_MAX, _UTF8MB4_BYTES = 255, 4
 STATEMENT_BYTES = 1_000_000
+_LOCK_WAIT_TIMEOUT = 1205
 _BITS = {mysql.TINYINT: 8, mysql.SMALLINT: 16, mysql.MEDIUMINT: 24, mysql.INTEGER: 32, mysql.BIGINT: 64}
 _BINARY = (sa.VARBINARY, sa.BLOB, mysql.TINYBLOB, mysql.MEDIUMBLOB, mysql.LONGBLOB)
 _NULL = pa.scalar(b"NULL")
@@ -36,6 +40,7 @@ class MariaDbAdapter(Adapter):
     def __init__(self, is_mariadb: bool) -> None:
         # Other collations take texts for equal that differ in case, accents, or blanks at their ends.
         self._exact = "utf8mb4_nopad_bin" if is_mariadb else "utf8mb4_0900_bin"
+        self._is_mariadb = is_mariadb
 
     def column_type(self, kind: Kind, keys: int = 0) -> SqlType:
         match kind.family:
@@ -94,6 +99,25 @@ class MariaDbAdapter(Adapter):
             return 0  # DOUBLE(10, 2) rounds
         return 64 if isinstance(there, mysql.DOUBLE) else 32 if isinstance(there, mysql.FLOAT) else 0
 
+    def examine(self, connection: sa.Connection) -> Iterator[Finding]:
+        row = connection.exec_driver_sql("SELECT VERSION(), @@innodb_flush_log_at_trx_commit, @@sync_binlog, @@log_bin")
+        version, flush, binlog, has_binlog = row.one()
+        if flush == 1:
+            yield Finding(Level.FINE, f"{version}: innodb_flush_log_at_trx_commit is 1, each commit is on the disk")
+        else:
+            yield Finding(
+                Level.PROBLEM,
+                f"innodb_flush_log_at_trx_commit is {flush}: a crash of the server's machine may take back what was"
+                " acknowledged. SET GLOBAL innodb_flush_log_at_trx_commit = 1",
+                (NoLoss.name,),
+            )
+        if has_binlog and binlog != 1:
+            yield Finding(
+                Level.CAUTION,
+                f"sync_binlog is {binlog}: after a crash a replica may have what this server has not, or the other way"
+                " round. SET GLOBAL sync_binlog = 1, and promote no replica that lags",
+            )
+
     def check_target(self, connection: sa.Connection, table: sa.TableClause) -> None:
         query = sa.text(
             "SELECT engine FROM information_schema.tables "
@@ -114,6 +138,17 @@ class MariaDbAdapter(Adapter):
         )
         found = connection.execute(query, {"schema": table.schema, "name": table.name})
         return {row.name: row.collation for row in found}
+
+    def drop(self, connection: sa.Connection, table: str) -> bool:
+        if not self._is_mariadb:  # MySQL would wait for whoever has rows in it
+            return False
+        try:
+            connection.exec_driver_sql(f"DROP TABLE `{table}` NOWAIT")
+        except sa.exc.OperationalError as error:
+            if getattr(error.orig, "args", (0,))[0] != _LOCK_WAIT_TIMEOUT:
+                raise
+            return False
+        return True
 
     def load(self, connection: sa.Connection, stage: sa.TableClause, batch: pa.RecordBatch) -> None:
         """As INSERT statements of many rows, whose literals are written a column at a time.

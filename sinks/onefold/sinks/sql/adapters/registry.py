@@ -6,7 +6,6 @@ import sqlalchemy as sa
 
 from onefold.sinks.sql.adapters.adapter import Adapter
 from onefold.sinks.sql.adapters.mariadb import MariaDbAdapter
-from onefold.sinks.sql.adapters.postgres import PostgresAdapter
 from onefold.sinks.sql.adapters.sqlite import SqliteAdapter
 
 __all__ = ["adapter_of"]
@@ -17,7 +16,5 @@ def adapter_of(url: sa.URL, dialect: sa.Dialect | None = None) -> Adapter:
     match url.get_backend_name():
         case "sqlite":
             return SqliteAdapter()
-        case "postgresql":
-            return PostgresAdapter()
         case name:
             return MariaDbAdapter(bool(getattr(dialect, "is_mariadb", name == "mariadb")))

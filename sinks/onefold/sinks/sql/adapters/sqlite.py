@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sqlite3
+from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import sqlalchemy as sa
 
+from onefold.core.findings import Finding, Level
 from onefold.sinks.sql.adapters.adapter import Adapter, SqlType, each_column, quoted
 from onefold.sinks.sql.adapters.kinds import Family, Kind
 from onefold.sinks.sql.adapters.text import as_text
@@ -41,6 +43,11 @@ class SqliteAdapter(Adapter):
     holds_back = True  # a task that was frozen with rows in an open transaction would keep everybody else out
     stage_options: ClassVar[dict[str, Any]] = {"sqlite_with_rowid": False}
     unordered = Adapter.unordered | {Family.DECIMAL}
+
+    def examine(self, connection: sa.Connection) -> Iterator[Finding]:
+        journal = connection.exec_driver_sql("PRAGMA journal_mode").scalar()
+        says = f"SQLite {sqlite3.sqlite_version}, journal {journal}: the sink's sessions write with synchronous=FULL"
+        yield Finding(Level.FINE, says)
 
     def column_type(self, kind: Kind, keys: int = 0) -> SqlType:
         del keys

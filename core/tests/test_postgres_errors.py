@@ -1,0 +1,39 @@
+"""What Postgres's errors mean, by SQLSTATE or by words: the store, the sink and the source go by it."""
+
+from __future__ import annotations
+
+import pytest
+
+from onefold.core.sql import postgres_errors
+from onefold.core.sql.meaning import Meaning
+
+
+@pytest.mark.parametrize(
+    ("state", "text", "meaning"),
+    [
+        ("22003", "numeric value out of range", Meaning.BAD_ROW),
+        ("23505", "duplicate key", Meaning.BAD_ROW),
+        ("OR001", "a trigger's own", Meaning.BAD_ROW),
+        ("54000", "index row size exceeds maximum", Meaning.BAD_ROW),
+        ("42501", "permission denied", Meaning.HOPELESS),
+        ("53400", "temporary file size exceeds temp_file_limit", Meaning.HOPELESS),
+        ("53100", "could not extend file: No space left on device", Meaning.EXHAUSTED),
+        ("40001", "could not serialize access", Meaning.PASSING),
+        ("55P03", "canceling statement due to lock timeout", Meaning.PASSING),
+        ("25006", "cannot execute INSERT in a read-only transaction", Meaning.PASSING),
+        ("0A000", "cannot set transaction read-write mode during recovery", Meaning.PASSING),
+        ("0A000", "not supported", Meaning.HOPELESS),
+        ("57P01", "terminating connection due to administrator command", Meaning.BROKEN),
+        ("40003", "statement completion unknown", Meaning.BROKEN),
+        ("25P03", "terminating connection due to idle-in-transaction timeout", Meaning.BROKEN),
+        ("08006", "connection failure", Meaning.BROKEN),
+        ("XX000", "internal error", Meaning.UNKNOWN),
+        ("", "password authentication failed for user", Meaning.HOPELESS),
+        ("", "sorry, too many clients already", Meaning.EXHAUSTED),
+        ("", "session is read-only", Meaning.PASSING),
+        ("", "session is read-only; no password supplied", Meaning.HOPELESS),
+        ("", "Connection refused", Meaning.BROKEN),
+    ],
+)
+def test_each_error_has_its_meaning(state: str, text: str, meaning: Meaning) -> None:
+    assert postgres_errors.meaning(state, text) is meaning

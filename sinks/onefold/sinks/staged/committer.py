@@ -1,0 +1,120 @@
+"""The driver's hand in a database that keeps the sink's ledger: what does not depend on which database it is."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+
+from onefold.core.checks import require
+from onefold.core.contract import Binding, Committable, EpochRecord, LedgerEntry
+from onefold.core.failpoints import failpoint
+from onefold.core.positions import Positions
+from onefold.core.topic_identity import counts_offsets
+from onefold.sinks.staged.older_copy import LedgerMemory
+from onefold.sinks.staged.upsert import Changes
+
+if TYPE_CHECKING:
+    import sqlalchemy as sa
+
+__all__ = ["Books", "LedgerCommitter"]
+
+C = TypeVar("C")
+C_contra = TypeVar("C_contra", contravariant=True)
+
+
+class Books(Protocol[C_contra]):
+    """The ledger of one sink of one pipeline, by connections of one kind."""
+
+    def ledger(self, connection: C_contra) -> LedgerEntry | None: ...
+
+    def epoch(self, connection: C_contra) -> int:
+        """The ledger's epoch, 0 before the first."""
+        ...
+
+    def others(self, connection: C_contra) -> Mapping[str, Collection[Positions]]: ...
+
+    def bind(self, connection: C_contra, binding: Binding) -> None: ...
+
+    def write_ledger(self, connection: C_contra, entry: LedgerEntry) -> None: ...
+
+
+class LedgerCommitter(ABC, Generic[C]):
+    """Reads and writes the ledger, and merges an epoch inside the decision's transaction."""
+
+    _books: Books[C]
+
+    def __init__(self, sink: str, changes: Changes | None, books: Books[C]) -> None:
+        self._sink, self._changes, self._books = sink, changes, books
+        self._memory = LedgerMemory()
+
+    def ledger(self) -> LedgerEntry | None:
+        with self._reading("reading the ledger") as connection:
+            self._look(connection)
+            found = self._books.ledger(connection)
+        self._memory.read(found.epoch if found is not None else 0)
+        return found
+
+    def counted(self) -> Mapping[str, Collection[Positions]]:
+        if self._changes is None or not counts_offsets(self._changes.order):
+            return {}
+        with self._reading("reading other pipelines' ledgers") as connection:
+            return self._books.others(connection)
+
+    def bind(self, binding: Binding) -> None:
+        with self._writing(f"binding the ledger to generation {binding.generation}") as connection:
+            self._books.bind(connection, binding)
+
+    def write_ledger(self, entry: LedgerEntry) -> None:
+        with self._writing(f"writing the ledger row of epoch {entry.epoch}") as connection:
+            self._write(connection, entry)
+        self._memory.wrote(entry.epoch)
+
+    def merge(
+        self, connection: sa.Connection, record: EpochRecord, manifest: Sequence[Committable], entry: LedgerEntry
+    ) -> None:
+        """Inside the store's transaction, on the store's connection to this same database."""
+        require(entry.epoch == record.epoch, f"epoch {record.epoch} with the ledger row of epoch {entry.epoch}")
+        mine = [committable for committable in manifest if committable.sink == self._sink]
+        with self._deciding(connection, f"merging epoch {record.epoch}") as same:
+            self._check_ledger_is_not_older(same)
+            self._merge(same, record, mine, entry.generation)
+            failpoint("staged.merge")
+            self._books.write_ledger(same, entry)
+
+    def _write(self, connection: C, entry: LedgerEntry) -> None:
+        self._check_ledger_is_not_older(connection)
+        self._books.write_ledger(connection, entry)
+
+    def _check_ledger_is_not_older(self, connection: C) -> None:
+        there = self._books.epoch(connection)
+        if self._memory.is_older(there):
+            self._memory.check(self._where(), there, self._became(connection))
+
+    def _look(self, connection: C) -> None:
+        """Remember which server it is, whenever the ledger is read."""
+        del connection
+
+    def _became(self, connection: C) -> str | None:
+        """What the server became since then, where it says that; for people."""
+        del connection
+        return None
+
+    @abstractmethod
+    def _reading(self, doing: str) -> AbstractContextManager[C]: ...
+
+    @abstractmethod
+    def _writing(self, doing: str) -> AbstractContextManager[C]:
+        """One transaction. What its commit did is in doubt where it was not answered."""
+
+    @abstractmethod
+    def _deciding(self, connection: sa.Connection, doing: str) -> AbstractContextManager[C]:
+        """The store's transaction, as this sink uses it. Raises ConfigError for a store that is elsewhere."""
+
+    @abstractmethod
+    def _merge(self, connection: C, record: EpochRecord, mine: Sequence[Committable], generation: int) -> None:
+        """Move exactly the manifest's rows, in the transaction at hand. Raises WorkLost, BadRecord."""
+
+    @abstractmethod
+    def _where(self) -> str: ...

@@ -1,0 +1,91 @@
+"""The life of a writer: rows come, then it prepares or aborts, once; and any failure ends it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from onefold.core.checks import require
+from onefold.core.contract import Committable, SinkKind, TaskId
+from onefold.core.failpoints import failpoint
+
+__all__ = ["AttemptWriter", "Prepared"]
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """What an attempt has left, so that another process can finish it."""
+
+    handle: str
+    rows: int
+    bytes: int
+
+
+class AttemptWriter(ABC):
+    """One attempt of one task. It connects when the first row arrives; an empty task never does."""
+
+    def __init__(self, sink: str, kind: SinkKind, task: TaskId) -> None:
+        self._sink, self._kind, self._task = sink, kind, task
+        self._has_rows = self._is_over = False
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        require(not self._is_over, "a writer takes no rows after prepare or abort")
+        if batch.num_rows == 0:
+            return
+        with self._ending_by_failure("writing rows"):
+            self._add(batch)
+        self._has_rows = True
+
+    def prepare(self) -> Committable | None:
+        require(not self._is_over, "a writer prepares once")
+        if not self._has_rows:
+            self._is_over = True
+            return None
+        failpoint("before:prepare")
+        with self._ending_by_failure("preparing"):
+            left = self._prepare()
+        failpoint("after:prepare")
+        self._is_over = True
+        task = self._task
+        return Committable(
+            self._sink, self._kind, left.handle, task.generation, task.epoch, rows=left.rows, bytes=left.bytes
+        )
+
+    def abort(self) -> None:
+        """Undo an attempt that did not prepare; after prepare, and a second time, it does nothing."""
+        self._is_over = True
+        self._undo()
+
+    @abstractmethod
+    def _add(self, batch: pa.RecordBatch) -> None: ...
+
+    @abstractmethod
+    def _prepare(self) -> Prepared:
+        """Make durable what came, and let go of the connection."""
+
+    @abstractmethod
+    def _undo(self) -> None:
+        """Undo what is not prepared, whatever state it is in; once more, nothing."""
+
+    @abstractmethod
+    def _translated(self, error: Exception, doing: str) -> Exception:
+        """The error as onefold's. Nothing that a task does is in doubt: what it may have left is in no manifest."""
+
+    @property
+    def _where(self) -> str:
+        return f"sink {self._sink!r} of pipeline {self._task.pipeline!r}, epoch {self._task.epoch}"
+
+    @contextmanager
+    def _ending_by_failure(self, doing: str) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            translated = self._translated(error, doing)
+            self.abort()
+            if translated is error:
+                raise
+            raise translated from error
