@@ -88,9 +88,9 @@ def test_junk_in_a_thrift_servers_place_ends_as_a_named_error(answer: str, trans
 
 @pytest.mark.parametrize("table", ["onefold_ledger", "default:onefold_ledger"])
 def test_the_ledgers_table_is_no_target_by_any_of_its_names(table: str) -> None:
-    with pytest.raises(ConfigError, match="cannot be the table that it writes to"):
+    with pytest.raises(ConfigError, match="is the table that the sink writes to"):
         HBaseSink("h:1", table, row_key="k", family="l")
-    with pytest.raises(ConfigError, match="cannot be the table that it writes to"):
+    with pytest.raises(ConfigError, match="is the table that the sink writes to"):
         HBaseSink("h:1", "onefold_ledger", row_key="k", family="l", ledger=table)
 
 

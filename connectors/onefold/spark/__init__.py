@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from onefold.spark.dedup.deduplication import deduplicate
+    from onefold.spark.formats.bad_records import read_bad_records
     from onefold.spark.formats.hbase_source import read_hbase
     from onefold.spark.formats.postgres_source import read_postgres
     from onefold.spark.formats.registration import register
     from onefold.spark.pipeline import Pipeline
     from onefold.spark.runtime.batch import BatchOutcome
-    from onefold.spark.runtime.epoch_job import read_bad_records
 
 __all__ = ["BatchOutcome", "Pipeline", "deduplicate", "read_bad_records", "read_hbase", "read_postgres", "register"]
 
@@ -31,7 +31,7 @@ def __getattr__(name: str) -> object:
 
         return Pipeline
     if name == "read_bad_records":
-        from onefold.spark.runtime.epoch_job import read_bad_records
+        from onefold.spark.formats.bad_records import read_bad_records
 
         return read_bad_records
     if name == "register":

@@ -10,8 +10,8 @@ import pytest
 from onefold.core.positions import Positions
 from onefold.sources import KafkaSource
 from onefold.sources.kafka import OrderedIds
+from onefold.spark.formats.bad_records import _of_all_epochs
 from onefold.spark.formats.kafka_source import OnefoldKafkaDataSource
-from onefold.spark.runtime.epoch_job import _of_all_epochs
 from onefold.spark.verify.origin import _bounded
 
 START, END = Positions.of({"orders/0": 3}, {"orders/id": "x"}), Positions.of({"orders/0": 17})

@@ -15,8 +15,8 @@ from pyspark.sql import functions as F
 from onefold.core import Committable, ConfigError, Sink, SinkWriter, TaskId
 from onefold.core.arrangement import AS_THEY_COME, Arrangement, Pass, needed_by, passes
 from onefold.core.failpoints import failpoint
-from onefold.spark.columns import columns
 from onefold.spark.runtime.bad_records import Bad, Letters, Policy
+from onefold.spark.runtime.columns import columns
 from onefold.spark.runtime.direct import Fetch
 from onefold.spark.runtime.workers import freeze_imports
 

@@ -22,7 +22,7 @@ from onefold.sinks.kafka.config import KafkaSinkConfig
 from onefold.sinks.kafka.encoding import Records
 from onefold.sinks.kafka.keyed.id_order import IdOrder
 from onefold.sources.kafka import KafkaSource
-from onefold.spark.columns import column, columns
+from onefold.spark.runtime.columns import column, columns
 from onefold.spark.runtime.workers import freeze_imports
 from onefold.spark.verify.fingerprint import fingerprint
 from onefold.spark.verify.origin import EPOCH, read_source

@@ -17,8 +17,8 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from onefold.sinks.postgres import PostgresSink
 from onefold.sources.postgres import PostgresSource
-from onefold.spark.columns import column, columns
 from onefold.spark.formats.postgres_source import read_postgres
+from onefold.spark.runtime.columns import column, columns
 from onefold.spark.verify.fingerprint import fingerprint
 from onefold.spark.verify.origin import FORGOTTEN
 

@@ -23,10 +23,10 @@ from onefold.sinks.kafka import KafkaSink
 from onefold.sinks.postgres import PostgresSink
 from onefold.sources.kafka import KafkaSource
 from onefold.sources.postgres import PostgresSource
-from onefold.spark.columns import columns
+from onefold.spark.formats.bad_records import read_bad_records
 from onefold.spark.formats.postgres_source import read_postgres
 from onefold.spark.pipeline import Pipeline
-from onefold.spark.runtime.epoch_job import read_bad_records
+from onefold.spark.runtime.columns import columns
 from onefold.spark.runtime.failures import WorkerDied, from_spark
 from onefold.spark.runtime.workers import guarding
 from onefold.spark.verify.comparison import compare
