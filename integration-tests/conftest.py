@@ -17,10 +17,10 @@ from typing import Any
 import psycopg
 import pytest
 import sqlalchemy as sa
-from calls import Ask
+from calls_harness import Ask
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
-from lives import MakeWorld, worlds
+from lives_harness import MakeWorld, worlds
 from passwords import let_roles_in, plain_url
 from pyspark.sql import SparkSession
 from sql_bench import Bench, Make

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 
 import pyarrow as pa
-from lives import Epochs
+from lives_harness import Epochs
 
 from onefold.sinks import KafkaSink
 

@@ -6,7 +6,7 @@ import threading
 
 import psycopg
 import pytest
-from lives import MakeWorld, World
+from lives_harness import MakeWorld, World
 from support import CrashError, crash, failing_at
 from txns import onefold
 from typer.testing import CliRunner

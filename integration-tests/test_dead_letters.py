@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pytest
 from kafka_reading import Reader, open_transactions
 from kafka_topics import in_order
-from lives import NUMBERS, Life, at_failpoint
+from lives_harness import NUMBERS, Life, at_failpoint
 from pyspark.sql import DataFrame
 from support import AVAILABLE_NOW, CrashError, Rig, crash
 

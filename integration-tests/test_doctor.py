@@ -15,7 +15,7 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 from kafka_life import SCHEMA, batches
 from kafka_topics import in_order
-from lives import Epochs, MakeWorld
+from lives_harness import Epochs, MakeWorld
 from psycopg.conninfo import make_conninfo
 from typer.testing import CliRunner
 

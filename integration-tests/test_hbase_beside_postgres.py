@@ -15,7 +15,7 @@ from typing import Any, get_args
 import psycopg
 import pytest
 from kafka_topics import in_order
-from lives import Life
+from lives_harness import Life
 from support import wait_until
 from two_sinks import OPENED, PARTS, RECOVERED, Driver, Job, Orders
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pytest
 from hbase_rows import SCHEMA, Line, Row, rows
 from Hbase_thrift import Mutation
-from lives import Epochs
+from lives_harness import Epochs
 from support import CrashError, crash, failing_at
 
 from onefold.clients.hbase import Family, HBaseSettings, HBaseTable, tables

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import Message
 from kafka_reading import Reader
-from lives import Epochs
+from lives_harness import Epochs
 from py4j.java_gateway import JavaGateway
 from support import CrashError, crash, failing_at
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from kafka_life import SCHEMA, batches
 from kafka_reading import Reader
-from lives import Epochs
+from lives_harness import Epochs
 
 from onefold.core import ConfigError
 from onefold.local import KafkaServer

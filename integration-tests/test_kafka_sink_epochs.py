@@ -18,7 +18,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from kafka_life import SCHEMA, batches, live
 from kafka_reading import Reader, open_transactions, stable_and_end
-from lives import Epochs
+from lives_harness import Epochs
 
 from onefold.clients.kafka.cluster import Cluster
 from onefold.core import (

@@ -20,7 +20,7 @@ from guarded_kafka import Guarded, guarded_kafka
 from kafka import KafkaAdminClient
 from kafka_life import SCHEMA, batches
 from kafka_reading import Reader, open_transactions
-from lives import Epochs
+from lives_harness import Epochs
 from support import wait_until
 
 from onefold.clients.kafka.cluster import Cluster

@@ -8,8 +8,8 @@ from typing import Any
 
 import psycopg
 import pytest
-from field import Certificates, pgbouncer, with_parameters
-from lives import Line, assert_exact, at_failpoint
+from field_harness import Certificates, pgbouncer, with_parameters
+from lives_harness import Line, assert_exact, at_failpoint
 
 from onefold.core import ConfigError, Retriable
 from onefold.core.store.checkpoint_store import CheckpointStore

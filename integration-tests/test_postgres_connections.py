@@ -14,8 +14,8 @@ from typing import Any
 import psycopg
 import pyarrow as pa
 import pytest
-from field import QUICK, frozen, with_parameters
-from lives import Epochs, Line, assert_exact, at_failpoint, later
+from field_harness import QUICK, frozen, with_parameters
+from lives_harness import Epochs, Line, assert_exact, at_failpoint, later
 from passwords import password_of
 from support import wait_until
 

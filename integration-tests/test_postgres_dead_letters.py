@@ -11,7 +11,7 @@ from typing import Any
 import psycopg
 import pyarrow as pa
 import pytest
-from lives import Epochs
+from lives_harness import Epochs
 from renewing import assert_renewed
 
 from onefold.core import BadRecord, ConfigError, SchemaMismatch

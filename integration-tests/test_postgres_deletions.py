@@ -8,7 +8,7 @@ import time
 import psycopg
 import pyarrow as pa
 import pytest
-from lives import Epochs
+from lives_harness import Epochs
 from support import wait_until
 from upserts import DELETIONS, MARKED, ask, deleting, marked, rows, table, upsert
 

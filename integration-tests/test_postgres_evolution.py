@@ -10,9 +10,9 @@ from typing import Any
 import psycopg
 import pyarrow as pa
 import pytest
-from calls import DELIVERIES, Ask
+from calls_harness import DELIVERIES, Ask
 from evolving import EVOLVED, NEW, OLD, D, Sql, columns, evolutions, evolving
-from lives import Epochs
+from lives_harness import Epochs
 
 from onefold.core.errors import ConfigError, SchemaMismatch
 from onefold.sinks import PostgresSink

@@ -14,9 +14,9 @@ from typing import Any, Literal
 import psycopg
 import pyarrow as pa
 import pytest
-from calls import DELIVERIES, Ask, eventually
+from calls_harness import DELIVERIES, Ask, eventually
 from evolving import EVOLVED, NEW, OLD, Sql, columns, evolutions, evolving
-from lives import Epochs
+from lives_harness import Epochs
 from support import CrashError
 
 from onefold.core.contract import SinkKind

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
-from calls import DELIVERIES, SCHEMA, Ask, decided, merge, prepared, task
+from calls_harness import DELIVERIES, SCHEMA, Ask, decided, merge, prepared, task
 
 from onefold.core.contract import SinkKind
 from onefold.core.errors import BadRecord, ConfigError, SchemaMismatch

@@ -15,8 +15,8 @@ from pathlib import Path
 import psycopg
 import pytest
 import sqlalchemy as sa
-from field import QUICK, standby, with_parameters
-from lives import Line, assert_exact, at_failpoint, later
+from field_harness import QUICK, standby, with_parameters
+from lives_harness import Line, assert_exact, at_failpoint, later
 from passwords import let_roles_in, plain_url
 from support import wait_until
 

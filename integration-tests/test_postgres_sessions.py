@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import psycopg
 import pyarrow as pa
 import pytest
-from calls import BATCH, SCHEMA, Ask, decided, merge, prepared, task
+from calls_harness import BATCH, SCHEMA, Ask, decided, merge, prepared, task
 
 from onefold.core.contract import SinkWriter
 from onefold.core.errors import ConfigError, Retriable, SchemaMismatch

@@ -14,7 +14,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from calls import BATCH, DELIVERIES, SCHEMA, Ask, decided, entry, eventually, merge, prepared, task
+from calls_harness import BATCH, DELIVERIES, SCHEMA, Ask, decided, entry, eventually, merge, prepared, task
 
 from onefold.core.contract import CommittedPart, SinkKind
 from onefold.core.errors import ConfigError, Damaged, Fenced, InDoubt, Retriable, WorkLost

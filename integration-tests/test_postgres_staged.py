@@ -8,7 +8,7 @@ import psycopg
 import pyarrow as pa
 import pytest
 import sqlalchemy as sa
-from calls import BATCH, SCHEMA, Ask, decided, entry, merge, prepared, record, task
+from calls_harness import BATCH, SCHEMA, Ask, decided, entry, merge, prepared, record, task
 from support import wait_until
 
 from onefold.core.contract import LastResource, SinkKind

@@ -10,7 +10,7 @@ from typing import Any
 import psycopg
 import pyarrow as pa
 import pytest
-from lives import Epochs
+from lives_harness import Epochs
 from passwords import plain_url
 from postgres_targets import KINDS, TYPES, TYPES_SETUP, Kind, tables
 from renewing import assert_renewed

@@ -10,7 +10,7 @@ from typing import Any
 import psycopg
 import pyarrow as pa
 import pytest
-from lives import Epochs
+from lives_harness import Epochs
 from upserts import DELETIONS, DELIVERIES, MARKED, SCHEMA, ask, deleting, marked, rows, table, upsert
 
 from onefold.core import BadRecord, ConfigError, SchemaMismatch

@@ -10,7 +10,7 @@ import psycopg
 import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
-from lives import Epochs
+from lives_harness import Epochs
 from rich.console import Console
 
 from onefold.core import Committable, SinkKind

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 from kafka_life import SCHEMA, batches
 from kafka_reading import Reader, open_transactions
-from lives import Life, World, at_failpoint
+from lives_harness import Life, World, at_failpoint
 
 from onefold.clients.hbase import HBaseSettings, HBaseTable
 from onefold.core import CheckpointMismatch, EpochRecord, Fenced, Positions, Sink

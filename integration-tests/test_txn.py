@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from lives import MakeWorld
+from lives_harness import MakeWorld
 from txns import died, dies_at, fates, onefold, onefold_raises
 from typer.testing import CliRunner
 

@@ -8,7 +8,7 @@ from contextlib import suppress
 
 import psycopg
 import pytest
-from lives import MakeWorld, World
+from lives_harness import MakeWorld, World
 from support import failing_at
 from txns import died, dies_at
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from lives import Life
+from lives_harness import Life
 
 from onefold.core import Committable, EpochRecord, Positions, Range, Sink, TaskId, failpoints
 from onefold.core.failpoints import arm, failpoint

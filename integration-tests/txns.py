@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from lives import MakeWorld, World
+from lives_harness import MakeWorld, World
 from support import CrashError, crash, failing_at
 from typer.testing import CliRunner, Result
 

@@ -20,7 +20,7 @@ from kafka.record.default_records import DefaultRecordBatchBuilder
 from kafka_life import SCHEMA as ROWS
 from kafka_life import batches
 from kafka_reading import Reader
-from lives import Epochs
+from lives_harness import Epochs
 
 from onefold.clients.kafka.cluster import cluster
 from onefold.core import (

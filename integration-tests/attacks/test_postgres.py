@@ -11,7 +11,7 @@ from typing import Any
 import psycopg
 import pyarrow as pa
 import pytest
-from lives import Epochs, MakeWorld, World
+from lives_harness import Epochs, MakeWorld, World
 from psycopg.conninfo import make_conninfo
 from support import CrashError, crash, failing_at
 
