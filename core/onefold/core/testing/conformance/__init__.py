@@ -1,14 +1,12 @@
 """What a connector author runs: every promise of the contract, held against the real thing, with real crashes.
 
-promises.py      the promises, one sentence each; what is reported of them
-processes.py     calls in processes of their own, killed at chosen points
-strikes.py       which points of a call are struck
+promises.py      the promises, one sentence each; report.py: what is reported of them
+processes.py     calls in processes of their own, killed at chosen points; strikes.py: which points
 calls.py         the contract's calls as values that travel to those processes
 workbench.py     a pipeline of one check, its rows, and a look at the destination
-sink_checks.py   what every sink promises, where nobody crashes
-sharing.py       the same of rows that several writers share
-crash_checks.py  what every transactional sink promises, where its process is killed
-kinds.py, two_phase.py, last_resource.py   what differs between the kinds of sinks
+kinds.py         what differs between the kinds of sinks
+checks/          what is checked: of every sink, of each kind, with and without crashes
+store_suite.py   what is checked of every store
 sinks.py, stores.py   the two entries, check_sink and check_store
 """
 
