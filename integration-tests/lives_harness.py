@@ -26,8 +26,9 @@ from onefold.core.protocol.epoch import Initial, Outcome, Started, epoch, start,
 from onefold.core.protocol.patience import Patience
 from onefold.core.store.checkpoint_store import CheckpointStore
 from onefold.sinks import PostgresSink
-from onefold.sinks.postgres import writer as writing
 from onefold.sinks.postgres.commit import committer as committing
+from onefold.sinks.staged import committer as merging
+from onefold.sinks.staged import writer as writing
 from onefold.spark.runtime import writers
 from onefold.spark.runtime.bad_records import Policy
 
@@ -314,7 +315,7 @@ def at_failpoint(monkeypatch: pytest.MonkeyPatch, place: str, act: Callable[[], 
             passed.append(name)
             act()
 
-    for module in (coordinator, committing, writing, writers):
+    for module in (coordinator, committing, merging, writing, writers):
         monkeypatch.setattr(module, "failpoint", failpoint)
     return passed
 

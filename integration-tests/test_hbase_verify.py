@@ -252,5 +252,5 @@ def test_what_spark_makes_of_odd_values_is_what_the_sink_makes_of_them(spark: Sp
 
     merge = Declared.of(merges)
     keys, partials = merge.fold(batch.column("k").cast(pa.string()).cast(pa.binary()), merge.lift(batch))
-    ours = merge.settle(keys, partials, None).to_pylist()
+    ours = merge.finish(keys, partials, None).to_pylist()
     assert str([{"k": int(key.as_py()), **row} for key, row in zip(keys, ours, strict=True)]) == str(theirs)

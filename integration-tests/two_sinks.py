@@ -41,7 +41,7 @@ PASSED = "passed"
 _MODES = {
     "row_key": {"row_key": "id"},
     "rolling": {"row_key": "k", "mode": "rolling", "merge": {"id": "count", "n": "sum"}},
-    "incremental": {"row_key": "k", "mode": "incremental", "id": "id", "merge": {"n": "sum"}},
+    "incremental": {"row_key": "k", "mode": "incremental", "sequence": "id", "merge": {"n": "sum"}},
 }
 _LOADED = [  # before the fork, among it what Arrow and SQLAlchemy would load in mid-life
     "two_sinks",
