@@ -174,7 +174,7 @@ def test_a_topic_that_is_gone_for_good_can_be_forgotten_also_where_another_has_i
     topic, gone = kafka_topic(partitions=1), kafka_topic(partitions=1)
     for name in (topic, gone):
         produce(servers, name, 5)
-    stream = Stream(KafkaSource(topic, gone, bootstrap_servers=servers))
+    stream = Stream(KafkaSource([topic, gone], bootstrap_servers=servers))
     assert len(stream.batch()) == 10
     make_anew(servers, gone)
     for name in (topic, gone):
