@@ -14,7 +14,7 @@ from upserts import DELETIONS, MARKED, ask, deleting, marked, rows, table, upser
 
 from onefold.core import ConfigError
 from onefold.core.protocol import coordinator
-from onefold.sinks.postgres.commit import committer
+from onefold.sinks.staged import committer
 
 pytestmark = pytest.mark.servers
 
