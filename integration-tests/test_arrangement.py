@@ -63,6 +63,7 @@ def upserting(rig: Rig, table: str, key: str | tuple[str, ...]) -> PostgresSink:
     return rig.sink("two_phase", table, mode="upsert", key=key, order="n")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("many_tasks")
 def test_a_keyed_topic_beside_tables_with_keys_of_their_own_is_read_whole(rig: Rig, keyed: Keyed) -> None:
     rig.put(2000)
@@ -75,6 +76,7 @@ def test_a_keyed_topic_beside_tables_with_keys_of_their_own_is_read_whole(rig: R
     keyed.assert_seen(2000)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("many_tasks")
 @pytest.mark.parametrize(
     "mixed",
@@ -97,6 +99,7 @@ def test_a_keyed_topic_of_rows_that_were_mixed_before_is_read_whole(
     keyed.assert_seen(2000)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("many_tasks")
 def test_rows_that_are_to_stay_in_place_do_so_beside_a_sink_that_moves_them(rig: Rig, keyed: Keyed) -> None:
     rig.put(2000)
@@ -123,6 +126,7 @@ def test_rows_that_their_user_has_cached_stay_so(rig: Rig, keyed: Keyed) -> None
     rows().unpersist()
 
 
+@pytest.mark.slow
 def test_on_the_direct_path_ids_of_the_source_s_positions_are_in_order_and_others_are_refused(
     rig: Rig, keyed: Keyed
 ) -> None:

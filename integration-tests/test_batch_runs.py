@@ -157,6 +157,7 @@ def test_one_pipeline_name_is_for_a_query_or_for_runs_and_neither_disturbs_the_o
             rig.finish(runs, writer.start())
 
 
+@pytest.mark.slow
 def test_the_format_writes_a_run_once_and_says_what_is_wrong(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     def save(run: str, mode: str = "append", **more: str) -> None:
         options = {"url": rig.url, "table": "rows", "pipeline": "test", "run": run, **more}
@@ -201,6 +202,7 @@ def test_the_format_alters_the_table_where_it_may_and_works_in_the_role_that_it_
     rig.sql(f"DROP ROLE {role}")
 
 
+@pytest.mark.slow
 def test_a_run_of_the_format_that_was_taken_over_decides_nothing(rig: Rig) -> None:
     """Its range is either decided by its successor, under the same name, which is as well; or it is fenced."""
 

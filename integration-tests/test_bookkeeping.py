@@ -140,6 +140,7 @@ def test_a_migration_that_fails_leaves_the_layout_as_it_was(make: MakeWorld, mon
 # weeks
 
 
+@pytest.mark.slow
 def test_hundreds_of_epochs_leave_no_more_rows_and_no_larger_catalog_than_twenty(
     make: MakeWorld, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -49,6 +49,7 @@ def chain(request: pytest.FixtureRequest, rig: Rig) -> Chain:
     return Chain(rig, request.param, None)
 
 
+@pytest.mark.slow
 def test_a_deleted_checkpoint_with_the_same_batches_is_replayed_without_writing_anything_twice(rig: Rig) -> None:
     chain = Chain(rig, "two_phase", None)
     rig.put(600)
@@ -59,6 +60,7 @@ def test_a_deleted_checkpoint_with_the_same_batches_is_replayed_without_writing_
     rig.assert_exact()
 
 
+@pytest.mark.slow
 def test_a_deleted_checkpoint_with_other_batches_is_refused_and_resumes_from_the_ledger(chain: Chain) -> None:
     rig = chain.rig
     rig.put(600)
@@ -89,6 +91,7 @@ def test_an_older_copy_of_the_checkpoint_goes_on_where_the_batches_are_the_same(
     rig.assert_exact()
 
 
+@pytest.mark.slow
 def test_an_older_copy_of_the_checkpoint_with_other_batches_is_refused_and_resumes_from_the_ledger(rig: Rig) -> None:
     chain = Chain(rig, "two_phase", None)
     rig.put(300)
@@ -124,6 +127,7 @@ def test_the_checkpoint_of_another_pipeline_is_refused_and_resumes_from_the_ledg
     rig.assert_exact()
 
 
+@pytest.mark.slow
 def test_a_checkpoint_of_another_topic_is_refused(rig: Rig, kafka_topic: object) -> None:
     assert callable(kafka_topic)
     chain = Chain(rig, "two_phase", None)
@@ -136,6 +140,7 @@ def test_a_checkpoint_of_another_topic_is_refused(rig: Rig, kafka_topic: object)
         rig.run(chain.pipeline("second"))
 
 
+@pytest.mark.slow
 def test_an_older_copy_of_the_store_is_refused_until_the_newer_one_is_back_or_the_ledger_adopted(rig: Rig) -> None:
     chain, store = Chain(rig, "two_phase", rig.sqlite), rig.directory / "store.db"
     rig.put(300)
@@ -164,6 +169,7 @@ def test_an_older_copy_of_the_store_is_refused_until_the_newer_one_is_back_or_th
     rig.assert_exact()
 
 
+@pytest.mark.slow
 def test_a_lost_store_is_refused_and_adopts_the_ledger(chain: Chain) -> None:
     rig = chain.rig
     rig.put(600)
@@ -194,6 +200,7 @@ def restore_tables(rig: Rig, *tables: str) -> None:
         rig.sql(f"INSERT INTO {table} TABLE backup_{table.replace('.', '_')}")
 
 
+@pytest.mark.slow
 def test_an_older_copy_of_the_destination_is_data_loss_and_starts_over_under_a_new_name(rig: Rig) -> None:
     chain = Chain(rig, "two_phase", rig.sqlite)
     rig.put(300)
@@ -248,6 +255,7 @@ def counts(df: DataFrame) -> DataFrame:
     return df.selectExpr("n % 7 AS id").groupBy("id").count().withColumnRenamed("count", "n")
 
 
+@pytest.mark.slow
 def test_a_stateful_query_does_not_resume_from_the_ledger_without_its_state(rig: Rig) -> None:
     """Its counts would begin at nothing again; from the first position on, it rebuilds them."""
 
@@ -269,6 +277,7 @@ def test_a_stateful_query_does_not_resume_from_the_ledger_without_its_state(rig:
     assert dict(rig.sql("SELECT id, max(n) FROM rows GROUP BY id")) == expected
 
 
+@pytest.mark.slow
 def test_a_checkpoint_whose_destination_was_made_anew_is_refused_even_without_new_records(rig: Rig) -> None:
     chain = Chain(rig, "staged", None)
     rig.put(300)
@@ -281,6 +290,7 @@ def test_a_checkpoint_whose_destination_was_made_anew_is_refused_even_without_ne
     rig.assert_exact()
 
 
+@pytest.mark.slow
 def test_an_epoch_that_somebody_damaged_stops_the_start_until_it_is_mended_and_accepted(rig: Rig) -> None:
     chain = Chain(rig, "two_phase", None)
     rig.put(300)

@@ -107,6 +107,7 @@ def rows(servers: str, schema: pa.Schema, wanted: OffsetRange, compiled: str, **
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [7, 8])
 def test_both_ways_give_the_records_that_were_sent_whatever_they_hold(
     servers: str, kafka_topic: Topic, seed: int
@@ -235,6 +236,7 @@ def test_both_ways_refuse_the_same_settings_in_the_same_words(servers: str, kafk
         assert said[0] == said[1]
 
 
+@pytest.mark.slow
 def test_what_the_client_says_of_its_connections_is_in_the_error_both_ways(servers: str, kafka_topic: Topic) -> None:
     wanted = OffsetRange(kafka_topic(partitions=1), 0, 0, 1)
     for compiled in ("off", "required"):
@@ -242,6 +244,7 @@ def test_what_the_client_says_of_its_connections_is_in_the_error_both_ways(serve
             list(fetch(servers, {"security.protocol": "SSL"}, wanted, timeout_s=5, compiled=compiled))
 
 
+@pytest.mark.slow
 def test_many_ranges_leave_no_memory_and_no_threads_behind(servers: str, kafka_topic: Topic) -> None:
     topic = kafka_topic(partitions=1, config=ANY_TIME)
     send_all_kinds(servers, topic, 600)

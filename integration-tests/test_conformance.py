@@ -45,6 +45,7 @@ class Ask:
         return int(self(f"SELECT ({gids}){staged}")[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("delivery", ["two_phase", "staged"])
 def test_the_postgres_sink_keeps_its_promises(postgres_url: str, delivery: str) -> None:
     ask = Ask(postgres_url)

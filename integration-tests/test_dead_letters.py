@@ -83,6 +83,7 @@ def assert_exact(rig: Rig, bad: dict[tuple[int, int], bytes | None]) -> None:
     rig.assert_nothing_in_doubt()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("direct", "rows", "letters"),
     [
@@ -310,6 +311,7 @@ def test_two_sinks_that_would_both_decide_are_refused_and_the_way_out_is_said(ri
         run(rig, pipeline, rig.source(on_error="dead_letter"), direct=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("direct", [True, False], ids=["direct", "through_spark"])
 def test_more_bad_records_than_allowed_stop_the_pipeline_with_nothing_of_the_epoch_written(
     rig: Rig, direct: bool
@@ -346,6 +348,7 @@ def test_a_source_and_a_pipeline_must_agree_on_dead_letters(rig: Rig) -> None:
         df.writeStream.format("noop").option("checkpointLocation", rig.checkpoint()).start().awaitTermination(60)
 
 
+@pytest.mark.slow
 def test_the_verifier_holds_rows_and_dead_letters_against_the_source(rig: Rig) -> None:
     put_mixed(rig, 200)
     source = rig.source(on_error="dead_letter", bad_records_max=3, at_most=100)

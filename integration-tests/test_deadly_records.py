@@ -48,6 +48,7 @@ def run(rig: Rig, pipeline: Pipeline, source: KafkaSource, direct: bool) -> None
         pipeline.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("direct", [True, False])
 def test_decimals_that_are_not_their_columns_become_dead_letters_on_both_paths(rig: Rig, direct: bool) -> None:
     good = {n: Decimal(f"{n * 10**17}.{n:018d}") for n in range(10, 60)}
@@ -61,6 +62,7 @@ def test_decimals_that_are_not_their_columns_become_dead_letters_on_both_paths(r
     assert letters == [(25 + index, value) for index, value in enumerate(BEYOND)]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("deadly")
 @pytest.mark.parametrize("direct", [True, False])
 def test_a_record_that_ends_its_worker_is_found_and_becomes_a_dead_letter(rig: Rig, direct: bool) -> None:
@@ -84,6 +86,7 @@ def test_a_record_that_ends_its_worker_is_found_and_becomes_a_dead_letter(rig: R
     assert verified.is_exact, verified
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("deadly")
 @pytest.mark.parametrize("direct", [True, False])
 def test_where_bad_records_fail_the_error_names_the_record_that_ends_its_worker(rig: Rig, direct: bool) -> None:

@@ -69,6 +69,7 @@ def values(batches: list[list[tuple[int, str]]]) -> list[str]:
     return [value for batch in batches for _, value in batch]
 
 
+@pytest.mark.slow
 def test_repeats_are_dropped_across_batches_restarts_and_replayed_batches(rig: Rig) -> None:
     put(rig, [f"a:{i}" for i in range(40)])
     put(rig, [*(f"a:{i}" for i in range(30, 50)), *(f"b:{i}" for i in range(20))], partition=1)
@@ -87,6 +88,7 @@ def test_repeats_are_dropped_across_batches_restarts_and_replayed_batches(rig: R
     assert rest == [(0, "a:42")]
 
 
+@pytest.mark.slow
 def test_ids_within_a_span_are_remembered_and_what_was_never_seen_is_kept_however_late_it_is(rig: Rig) -> None:
     """By the records' own times, Spark would drop what comes behind its watermark, without a word."""
     ids = IdsWithin("1 hour", id="header:id")

@@ -318,6 +318,7 @@ def test_both_sinks_have_each_row_once_wherever_the_driver_is_killed(
     print(f"\n{crashes.lives} lives")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("mode", "delivery"), [("rolling", "staged"), ("incremental", "two_phase")])
 def test_so_have_they_where_rows_are_merged_and_the_driver_is_killed_where_only_that_passes(
     make: Callable[[str, str], Crashes], mode: str, delivery: str

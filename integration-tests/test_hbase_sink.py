@@ -41,6 +41,7 @@ CALLS = {"write", "prepare", "writer's abort", "announce", "seal", "commit", "bi
 CODE = ("onefold.sinks.hbase", "onefold.sinks.write_through", "onefold.clients.hbase")
 
 
+@pytest.mark.slow
 def test_the_sink_keeps_its_promises(hbase_server: HBaseServer) -> None:
     name, servers = f"test_{uuid.uuid4().hex[:12]}", hbase_server.servers
     sink = partial(HBaseSink, servers, name, row_key="id", family="f")
@@ -145,6 +146,7 @@ def ahead(line: Line, by_s: float, monkeypatch: pytest.MonkeyPatch) -> None:
             life.run(rows(("a", 1, 1, False), ("b", 1, 1, True)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("settings", [{}, {"delete_mode": "real"}, {"order": ()}])
 @pytest.mark.parametrize("key", ["a", "b"])
 def test_an_epoch_below_what_a_clock_that_was_ahead_has_put_is_refused_and_a_later_one_covers_it(

@@ -351,6 +351,7 @@ def test_a_table_is_made_as_it_is_described_or_what_it_lacks_is_said(settings: H
     drop(settings, name)
 
 
+@pytest.mark.slow
 def test_a_disabled_table_is_refused_when_it_is_looked_at_and_later_looks_like_a_region_in_transit(
     table: HBaseTable,
 ) -> None:

@@ -116,6 +116,7 @@ def _few_tasks(spark: SparkSession) -> Iterator[None]:
     spark.conf.set("spark.sql.shuffle.partitions", before or "4")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_few_tasks")
 def test_what_each_mode_made_of_a_topic_is_verified_and_every_change_by_hand_is_named(
     rig: Rig, hbase_server: HBaseServer
@@ -172,6 +173,7 @@ def write_versions(rig: Rig, sink: HBaseSink, *epochs: list[tuple[int, int, bool
         rig.run(rig.pipeline(sink, store=rig.sqlite), rig.source(at_most=None, schema=VERSIONS))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_few_tasks")
 def test_without_an_order_only_the_newest_epochs_version_of_a_row_is_right(rig: Rig, hbase_server: HBaseServer) -> None:
     sink = HBaseSink(hbase_server.servers, fresh("newest"), row_key="id", family="f", delete_when_true="gone")

@@ -64,6 +64,7 @@ class Readers:
         return [int(key) for key in self.values()]
 
 
+@pytest.mark.slow
 def test_the_keyed_sink_keeps_its_promises(kafka_server: KafkaServer, kafka_topic: Topic) -> None:
     topic, servers = kafka_topic(PARTITIONS), kafka_server.bootstrap_servers
     readers = Readers(servers, topic)
@@ -76,6 +77,7 @@ def test_the_keyed_sink_keeps_its_promises(kafka_server: KafkaServer, kafka_topi
     assert len(readers.reader.messages) > len(readers.values())
 
 
+@pytest.mark.slow
 def test_a_keyed_sink_of_ordered_ids_keeps_its_promises_to_a_reader_of_the_highest(
     kafka_server: KafkaServer, kafka_topic: Topic
 ) -> None:

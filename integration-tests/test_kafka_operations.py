@@ -73,6 +73,7 @@ def test_a_login_over_tls_serves_planning_reading_lag_and_the_group(secure: Secu
     assert committed(secure.servers, "shown", topic) == 4
 
 
+@pytest.mark.slow
 def test_a_wrong_password_is_said_to_be_refused(secure: Secure) -> None:
     wrong = {**secure.settings, "sasl.password": "guessed"}
     source = KafkaSource("orders", bootstrap_servers=secure.server.secure_servers, client_config=wrong, timeout_s=5)
@@ -133,6 +134,7 @@ def test_a_broker_that_crashes_in_the_middle_of_a_range_is_read_on_without_loss_
     assert crashed.mid_read == list(range(3000))
 
 
+@pytest.mark.slow
 def test_a_log_that_was_cut_and_written_on_is_a_loss_though_it_is_longer_than_the_positions(
     secure: Secure, crashed: Crashed
 ) -> None:

@@ -32,6 +32,7 @@ def shown(rig: Rig, group: str) -> dict[str, int]:
     return {f"{at.topic}/{at.partition}": at.offset for at in asked.result(20).topic_partitions}
 
 
+@pytest.mark.slow
 def test_topics_that_come_to_match_join_a_pipeline_and_one_made_anew_stops_it_also_from_the_ledger(
     rig: Rig, family: str
 ) -> None:
@@ -62,6 +63,7 @@ def test_topics_that_come_to_match_join_a_pipeline_and_one_made_anew_stops_it_al
     assert len(rig.rows()) == 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by_name", [True, False], ids=["by name", "by pattern"])
 def test_a_pipeline_goes_on_without_a_topic_that_it_is_told_to_forget(rig: Rig, family: str, by_name: bool) -> None:
     names = [f"{family}-a", f"{family}-b"]
@@ -88,6 +90,7 @@ def make_topic(rig: Rig, name: str) -> None:
     admin.create_topics([NewTopic(name, 1)])[name].result(20)
 
 
+@pytest.mark.slow
 def test_sparks_progress_tells_where_the_topics_end(rig: Rig) -> None:
     rig.put(40)
     pipeline = rig.pipeline()
@@ -113,6 +116,7 @@ def connector(spark: SparkSession) -> None:
         spark.sql(f"ADD JAR '{jar}'")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("connector")
 def test_sparks_own_connector_reads_the_same_and_its_positions_go_on_in_ours(rig: Rig) -> None:
     rig.put(50)

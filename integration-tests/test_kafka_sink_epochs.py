@@ -94,6 +94,7 @@ def impatient(impatient_server: KafkaServer, tmp_path: Path) -> Iterator[World]:
     world.reader.close()
 
 
+@pytest.mark.slow
 def test_the_kafka_sink_keeps_its_promises(world: World) -> None:
     report = check_sink(
         partial(KafkaSink, world.topic, bootstrap_servers=world.servers, key="id"),
@@ -158,6 +159,7 @@ def test_an_empty_epoch_and_an_empty_task_begin_no_transaction(world: World) -> 
     assert sorted(world.reader.ids()) == [0, 1, 2, 3, 4]
 
 
+@pytest.mark.slow
 def test_a_pipeline_killed_at_every_step_writes_each_row_once(world: World, tmp_path: Path) -> None:
     """A task that has begun, beside one that has prepared; the driver before and after the decision, with all
     transactions ended and nothing noted, in a recovery too, and inside the ledger's own transaction."""
@@ -179,6 +181,7 @@ def test_a_pipeline_killed_at_every_step_writes_each_row_once(world: World, tmp_
     world.assert_exact(10)
 
 
+@pytest.mark.slow
 def test_a_broker_killed_in_mid_epoch_keeps_what_was_prepared(impatient: World, impatient_server: KafkaServer) -> None:
     starts = []
 
@@ -193,6 +196,7 @@ def test_a_broker_killed_in_mid_epoch_keeps_what_was_prepared(impatient: World, 
     impatient.assert_exact(2)
 
 
+@pytest.mark.slow
 def test_a_transaction_that_expired_before_the_decision_makes_the_epoch_run_again(impatient: World) -> None:
     runs = []
 
@@ -207,6 +211,7 @@ def test_a_transaction_that_expired_before_the_decision_makes_the_epoch_run_agai
     impatient.assert_exact(1)
 
 
+@pytest.mark.slow
 def test_a_transaction_that_expired_after_the_decision_is_damage_with_evidence(impatient: World) -> None:
     settings = {"transaction_timeout_s": 5, "outage_max_s": 0.1}
     with impatient.life(**settings) as life:

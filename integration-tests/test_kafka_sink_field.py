@@ -104,6 +104,7 @@ def test_who_may_write_to_the_ledger_topic_and_not_read_it_is_told_by_an_examina
         list(sink.examine("p", None))
 
 
+@pytest.mark.slow
 def test_a_wrong_password_and_a_certificate_of_nobody_known_are_said_to_be_refused(
     guarded: Guarded, tmp_path: Path
 ) -> None:
@@ -140,6 +141,7 @@ def _set_transaction_version(admin: KafkaAdminClient, how: int, level: int) -> N
     wait_until(heard, 20, f"transaction.version={level}")
 
 
+@pytest.mark.slow
 def test_a_missing_topic_is_an_error_with_the_command_that_makes_it(kafka_server: KafkaServer) -> None:
     sink = KafkaSink("nowhere", bootstrap_servers=kafka_server.bootstrap_servers, timeout_s=5)
     with pytest.raises(ConfigError, match=r"no topic 'nowhere'.*kafka-topics\.sh .* --create --topic nowhere"):

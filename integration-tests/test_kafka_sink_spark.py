@@ -26,6 +26,7 @@ def assert_written(rig: Rig, topic: str) -> None:
     assert all(stable == end for stable, end in stable_and_end(rig.servers, topic, PARTITIONS))
 
 
+@pytest.mark.slow
 def test_a_topic_and_a_table_get_each_record_once_though_the_driver_dies_past_the_decision(
     rig: Rig, kafka_topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -48,6 +49,7 @@ def test_a_topic_and_a_table_get_each_record_once_though_the_driver_dies_past_th
     rig.assert_exact()
 
 
+@pytest.mark.slow
 def test_the_direct_path_writes_each_record_once(rig: Rig, kafka_topic: Callable[..., str]) -> None:
     topic = kafka_topic(partitions=PARTITIONS)
     rig.put(700)

@@ -163,6 +163,7 @@ def test_ranges_that_end_in_transaction_markers_or_aborted_records_end(servers: 
     assert time.monotonic() - began < 20
 
 
+@pytest.mark.slow
 def test_every_way_to_cut_a_topic_with_gaps_into_ranges_gives_each_record_once(
     servers: str, kafka_topic: Topic
 ) -> None:
@@ -215,6 +216,7 @@ def test_a_topic_that_is_deleted_before_it_was_read_is_a_loss(
         offsets(servers, topic, 0, 2, timeout_s=2)
 
 
+@pytest.mark.slow
 def test_a_broker_that_is_not_there_is_named_in_bounded_time() -> None:
     began = time.monotonic()
     nowhere = "localhost:1"
@@ -230,6 +232,7 @@ def test_a_broker_that_is_not_there_is_named_in_bounded_time() -> None:
     assert time.monotonic() - began < 30
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compiled", ["off"], indirect=True)  # nothing is fetched
 def test_initial_positions_are_explicit_for_every_partition(servers: str, kafka_topic: Topic) -> None:
     topic = kafka_topic(partitions=3)

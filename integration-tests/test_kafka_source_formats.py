@@ -213,6 +213,7 @@ def test_keys_headers_timestamps_and_positions_come_along_in_every_format(server
         assert len(found) == (2 if name == "string" else 1)
 
 
+@pytest.mark.slow
 def test_a_pipelines_inferred_schema_is_kept_and_a_plain_stream_is_told_to_paste_it(rig: Rig) -> None:
     rig.put(40)
     source = rig.source(schema="infer")

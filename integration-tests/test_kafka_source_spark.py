@@ -103,6 +103,7 @@ def test_a_batch_reads_raw_columns_and_parsed_ones(kafka: Kafka, kafka_topic: To
     assert sorted(r.id for r in kafka.read(topic, **JSON, **some).collect()) == [1, 2]
 
 
+@pytest.mark.slow
 def test_numbers_and_times_arrive_exactly(kafka: Kafka, kafka_topic: Topic) -> None:
     topic = kafka_topic(partitions=1)
     kafka.put(
@@ -124,6 +125,7 @@ def test_numbers_and_times_arrive_exactly(kafka: Kafka, kafka_topic: Topic) -> N
     assert row.x.a == [Decimal("1.10")]
 
 
+@pytest.mark.slow
 def test_available_now_in_bounded_batches_reads_each_record_once(
     kafka: Kafka, kafka_topic: Topic, tmp_path: Path
 ) -> None:
@@ -136,6 +138,7 @@ def test_available_now_in_bounded_batches_reads_each_record_once(
     assert {p: offset for p, offset in offsets[topic].items() if p.isdigit()} == {str(p): 250 for p in range(4)}
 
 
+@pytest.mark.slow
 def test_a_restart_goes_on_from_the_checkpoint_and_replays_the_failed_batch_exactly(
     kafka: Kafka, kafka_topic: Topic, tmp_path: Path
 ) -> None:
@@ -175,6 +178,7 @@ def test_partitions_added_while_a_query_runs_are_read_from_their_first_record(
     assert sorted(seen) == list(range(20))
 
 
+@pytest.mark.slow
 def test_a_transaction_becomes_visible_when_it_ends_and_not_before(
     kafka: Kafka, kafka_topic: Topic, tmp_path: Path
 ) -> None:
@@ -224,6 +228,7 @@ def test_starting_at_the_latest_skips_what_was_there_and_nothing_that_comes(
     assert sorted(seen) == list(range(5, 10))
 
 
+@pytest.mark.slow
 def test_the_same_connections_serve_all_micro_batches(kafka: Kafka, kafka_topic: Topic, tmp_path: Path) -> None:
     topic = kafka_topic(partitions=1)
     kafka.numbers(topic, 0, 1000, 1)
@@ -248,6 +253,7 @@ def test_the_same_connections_serve_all_micro_batches(kafka: Kafka, kafka_topic:
     assert len(opened_later) <= 3, opened_later  # a consumer for each batch would have opened 15 at least
 
 
+@pytest.mark.slow
 def test_deleted_records_stop_a_query_with_data_loss(kafka: Kafka, kafka_topic: Topic, tmp_path: Path) -> None:
     topic = kafka_topic(partitions=1)
     kafka.numbers(topic, 0, 10, 1)
@@ -260,6 +266,7 @@ def test_deleted_records_stop_a_query_with_data_loss(kafka: Kafka, kafka_topic: 
         kafka.run(df, tmp_path)
 
 
+@pytest.mark.slow
 def test_a_topic_made_anew_stops_a_query_with_data_loss(kafka: Kafka, kafka_topic: Topic, tmp_path: Path) -> None:
     topic = kafka_topic(partitions=1)
     kafka.numbers(topic, 0, 10, 1)
@@ -275,6 +282,7 @@ def test_a_topic_made_anew_stops_a_query_with_data_loss(kafka: Kafka, kafka_topi
         kafka.run(df, tmp_path)
 
 
+@pytest.mark.slow
 def test_a_bad_record_fails_with_topic_partition_offset_and_reason(
     kafka: Kafka, kafka_topic: Topic, tmp_path: Path
 ) -> None:
@@ -287,6 +295,7 @@ def test_a_bad_record_fails_with_topic_partition_offset_and_reason(
         kafka.read(topic, **JSON).collect()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -333,6 +342,7 @@ def test_the_direct_form_carries_ranges_and_fetches_nothing(kafka: Kafka, kafka_
     assert {number for number, *_ in found} == {0, 1}
 
 
+@pytest.mark.slow
 def test_a_sources_own_options_start_at_frozen_positions(kafka: Kafka, kafka_topic: Topic, tmp_path: Path) -> None:
     topic = kafka_topic(partitions=2)
     kafka.numbers(topic, 0, 10, 2)
@@ -359,6 +369,7 @@ def wait(condition: Callable[[], bool], timeout_s: float = 60) -> None:
 POSITIONED = {**JSON, "columns": "position"}
 
 
+@pytest.mark.slow
 def test_parsed_records_tell_their_positions_in_batches_and_streams(
     kafka: Kafka, kafka_topic: Topic, tmp_path: Path
 ) -> None:

@@ -46,6 +46,7 @@ def iso(ms: int) -> str:
     return datetime.fromtimestamp(ms / 1000, UTC).isoformat()
 
 
+@pytest.mark.slow
 def test_a_time_starts_at_the_first_record_from_then_on_in_every_partition(servers: str, kafka_topic: Topic) -> None:
     topic = kafka_topic(partitions=3)
     for number in range(10):
@@ -58,6 +59,7 @@ def test_a_time_starts_at_the_first_record_from_then_on_in_every_partition(serve
     assert spark.initial_positions().topics()[topic] == {0: 4, 1: 4, 2: 0}
 
 
+@pytest.mark.slow
 def test_each_partition_may_start_in_its_own_way(servers: str, kafka_topic: Topic) -> None:
     topic, other = kafka_topic(partitions=4), kafka_topic(partitions=2)
     for partition in range(4):
@@ -154,6 +156,7 @@ def test_positions_from_before_there_were_ids_go_on_and_know_their_topic_from_th
     assert old.relation_to(new) is Relation.SAME
 
 
+@pytest.mark.slow
 def test_a_deleted_topic_is_a_loss_and_one_that_was_never_there_a_mistake(
     servers: str, kafka_topic: Topic, admin: AdminClient
 ) -> None:

@@ -68,6 +68,7 @@ def test_what_a_late_task_of_a_batch_run_prepares_goes_a_little_later_or_when_th
     assert len(rig.rows()) == 20
 
 
+@pytest.mark.slow
 def test_what_a_late_task_of_a_query_prepares_goes_when_its_end_is_awaited(rig: Rig) -> None:
     rig.put(40)
     sink = rig.sink()
@@ -111,6 +112,7 @@ def test_doctor_and_txn_show_what_was_prepared_after_the_end_with_its_age_and_wh
     assert gids(rig) == [] and len(rig.rows()) == 10
 
 
+@pytest.mark.slow
 def test_doctor_shows_a_kafka_transaction_that_was_left_open_after_the_end(
     rig: Rig, kafka_topic: Callable[..., str]
 ) -> None:

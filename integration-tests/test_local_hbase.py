@@ -31,6 +31,7 @@ def files_of(server: HBaseServer, table: HBaseTable) -> list[Path]:
     return [path for path in (server.hbase.home / "data/data/default" / table.name).glob("*/f/*") if path.is_file()]
 
 
+@pytest.mark.slow
 def test_what_was_acknowledged_outlives_sigkill_of_all_processes_or_of_one(
     hbase_server: HBaseServer, hbase_table: Callable[..., HBaseTable]
 ) -> None:

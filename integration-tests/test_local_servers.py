@@ -127,6 +127,7 @@ def test_settings_of_the_caller_come_last(tmp_path: Path) -> None:
         assert value(server, "SHOW max_prepared_transactions") == "0"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root runs Postgres as another user")
 def test_root_may_keep_data_and_environment_where_nobody_else_may_go(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -181,6 +182,7 @@ def produce(kafka: KafkaServer, topic: str, count: int) -> None:
     producer.close()
 
 
+@pytest.mark.slow
 def test_a_transaction_that_kafka_committed_outlives_sigkill_and_the_port_stays(kafka: KafkaServer) -> None:
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers, "log_level": 0})
     for made in admin.create_topics([NewTopic("kept", PARTITIONS)]).values():
@@ -216,6 +218,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 def test_up_status_and_down_from_the_command_line(tmp_path: Path) -> None:
     directory = str(tmp_path / "made")
     up = run("up", "--dir", directory)
@@ -240,6 +243,7 @@ def test_up_status_and_down_from_the_command_line(tmp_path: Path) -> None:
     assert run("down", "--dir", directory).stdout.count("was not running") == 4  # those too that were not asked for
 
 
+@pytest.mark.slow
 def test_spark_starts_on_a_machine_without_java(tmp_path: Path) -> None:
     """PATH holds what Spark's shell scripts need, and no Java."""
     tools = tmp_path / "bin"

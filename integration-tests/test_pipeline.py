@@ -26,6 +26,7 @@ def replayed(outcomes: list[Outcome]) -> list[bool]:
     return [outcome.replayed for outcome in outcomes]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("delivery", ["two_phase", "staged"])
 def test_a_dataframe_is_written_exactly_and_a_restart_skips_what_is_there(rig: Rig, delivery: str) -> None:
     rig.put(1000)
@@ -37,6 +38,7 @@ def test_a_dataframe_is_written_exactly_and_a_restart_skips_what_is_there(rig: R
     rig.assert_exact()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("filtered", [False, True])
 def test_the_direct_path_is_exact_with_and_without_a_transform(rig: Rig, filtered: bool) -> None:
     def even(batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
@@ -54,6 +56,7 @@ def test_the_direct_path_is_exact_with_and_without_a_transform(rig: Rig, filtere
     rig.assert_exact()
 
 
+@pytest.mark.slow
 def test_the_direct_path_delivers_positions_to_transform_and_table(rig: Rig) -> None:
     def even(batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
         yield batch.filter(pc.equal(pc.bit_wise_and(batch.column("kafka_offset"), 1), 0))
@@ -136,6 +139,7 @@ def test_the_direct_path_moves_no_rows_between_tasks_and_says_so(rig: Rig) -> No
     pipeline.close()
 
 
+@pytest.mark.slow
 def test_a_direct_stream_does_not_change_what_a_later_dataframe_of_the_pipeline_is(rig: Rig) -> None:
     rig.put(300)
     pipeline = rig.pipeline()
@@ -150,6 +154,7 @@ def counts(df: DataFrame) -> DataFrame:
     return df.selectExpr("n % 7 AS id").groupBy("id").count().withColumnRenamed("count", "n")
 
 
+@pytest.mark.slow
 def test_a_replayed_batch_of_a_stateful_query_is_drained_into_its_state_and_not_written(rig: Rig) -> None:
     rig.put(600)
     rig.run(rig.pipeline(), counted=counts)
@@ -164,6 +169,7 @@ def test_a_replayed_batch_of_a_stateful_query_is_drained_into_its_state_and_not_
     assert len(rig.rows()) == 3 * 7
 
 
+@pytest.mark.slow
 def test_batches_without_records_are_epochs_too_and_write_nothing(rig: Rig) -> None:
     """A watermark makes Spark run a batch without new records after the last one."""
 
@@ -180,6 +186,7 @@ def test_batches_without_records_are_epochs_too_and_write_nothing(rig: Rig) -> N
     assert len(rig.rows()) == written == len({n for _, n in rig.sent})
 
 
+@pytest.mark.slow
 def test_an_empty_topic_writes_nothing_and_later_records_arrive(rig: Rig) -> None:
     rig.run(rig.pipeline())
     assert rig.rows() == []
@@ -188,6 +195,7 @@ def test_an_empty_topic_writes_nothing_and_later_records_arrive(rig: Rig) -> Non
     rig.assert_exact()
 
 
+@pytest.mark.slow
 def test_latest_stays_where_it_was_when_the_first_batch_dies_before_it_wrote_anything(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -207,6 +215,7 @@ def test_latest_stays_where_it_was_when_the_first_batch_dies_before_it_wrote_any
     rig.assert_exact()
 
 
+@pytest.mark.slow
 def test_a_dataframe_that_was_read_once_and_written_twice_is_not_written_twice(rig: Rig) -> None:
     """Its start is in it: the second query must not believe the ledger's position instead."""
     rig.put(300)
@@ -220,6 +229,7 @@ def test_a_dataframe_that_was_read_once_and_written_twice_is_not_written_twice(r
     rig.assert_exact()
 
 
+@pytest.mark.slow
 def test_a_checkpoint_directory_may_have_an_odd_name(rig: Rig) -> None:
     rig.put(600)
     rig.run(rig.pipeline(), checkpoint="odd #1 100%25?")
@@ -228,6 +238,7 @@ def test_a_checkpoint_directory_may_have_an_odd_name(rig: Rig) -> None:
     rig.assert_exact()
 
 
+@pytest.mark.slow
 def test_two_tables_get_the_same_records_and_the_same_positions_in_both_deliveries(rig: Rig) -> None:
     rig.put(600)
     rig.run(rig.pipeline(rig.sink(table="one"), rig.sink("staged", "two")))
@@ -257,6 +268,7 @@ def test_a_streaming_dataframe_of_ones_own_is_written_through_the_epoch_writer(r
     rig.assert_nothing_in_doubt()
 
 
+@pytest.mark.slow
 def test_a_pipeline_pickles_and_goes_on_where_the_dataframe_that_was_read_begins(rig: Rig) -> None:
     rig.put(300)
     first = Pipeline("test", sinks=[rig.sink()])

@@ -52,6 +52,7 @@ def test_rows_that_do_not_fit_the_table_name_every_column_that_does_not(rig: Rig
     assert marked == ["id", "n", "m"], caught.value
 
 
+@pytest.mark.slow
 def test_a_driver_that_was_taken_over_is_fenced_also_where_sparks_own_log_stops_it_first(rig: Rig) -> None:
     rig.put(100)
     pipeline = rig.pipeline()
@@ -71,6 +72,7 @@ def test_a_driver_that_was_taken_over_is_fenced_also_where_sparks_own_log_stops_
         pipeline.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("direct", [False, True])
 def test_a_bad_record_ends_the_query_and_says_where_it_is(rig: Rig, direct: bool) -> None:
     rig.put(400)
@@ -96,6 +98,7 @@ def test_a_bad_record_ends_the_query_and_says_where_it_is(rig: Rig, direct: bool
     rig.assert_nothing_in_doubt()
 
 
+@pytest.mark.slow
 def test_records_that_kafka_deleted_before_they_were_read_are_data_loss(rig: Rig) -> None:
     rig.put(400)
     rig.run(rig.pipeline())
@@ -110,6 +113,7 @@ def test_records_that_kafka_deleted_before_they_were_read_are_data_loss(rig: Rig
     assert len(rig.rows()) == 400
 
 
+@pytest.mark.slow
 def test_postgres_down_at_the_start_is_waited_for_and_then_named(
     rig: Rig, postgres_server: PostgresServer, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -127,6 +131,7 @@ def test_postgres_down_at_the_start_is_waited_for_and_then_named(
     rig.assert_exact()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", ["before:RunWriters", "before:Decide", "before:Commit"])
 def test_postgres_killed_within_an_epoch_is_waited_for_and_the_query_goes_on(
     rig: Rig, postgres_server: PostgresServer, monkeypatch: pytest.MonkeyPatch, place: str
@@ -141,6 +146,7 @@ def test_postgres_killed_within_an_epoch_is_waited_for_and_the_query_goes_on(
     rig.assert_exact()
 
 
+@pytest.mark.slow
 def test_a_pipeline_that_was_taken_over_is_fenced_and_its_exit_code_says_so(rig: Rig) -> None:
     rig.put(300)
     first = rig.pipeline()
@@ -154,6 +160,7 @@ def test_a_pipeline_that_was_taken_over_is_fenced_and_its_exit_code_says_so(rig:
     assert len(rig.rows()) == 300
 
 
+@pytest.mark.slow
 def test_a_second_query_of_one_pipeline_is_refused(rig: Rig) -> None:
     rig.put(100)
     pipeline = rig.pipeline()
@@ -171,6 +178,7 @@ def test_a_second_query_of_one_pipeline_is_refused(rig: Rig) -> None:
     rig.assert_exact()
 
 
+@pytest.mark.slow
 def test_another_source_with_a_new_checkpoint_is_refused_because_its_positions_are_numbers_of_the_old_one(
     rig: Rig,
 ) -> None:
@@ -200,6 +208,7 @@ def test_another_source_with_a_new_checkpoint_is_refused_because_its_positions_a
     assert rig.rows() == [(i, i) for i in range(20)]
 
 
+@pytest.mark.slow
 def test_other_files_under_the_numbers_of_a_restored_checkpoint_are_not_mistaken_for_a_replay(rig: Rig) -> None:
     def run() -> None:
         pipeline = rig.pipeline()
@@ -223,6 +232,7 @@ def test_other_files_under_the_numbers_of_a_restored_checkpoint_are_not_mistaken
     assert rig.rows() == [(i, i) for i in range(20)]
 
 
+@pytest.mark.slow
 def test_a_source_that_fails_before_any_batch_is_not_mistaken_for_the_last_querys_error(rig: Rig) -> None:
     rig.put(10)
     pipeline = rig.pipeline(rig.sink("staged"), store=rig.sqlite)
@@ -237,6 +247,7 @@ def test_a_source_that_fails_before_any_batch_is_not_mistaken_for_the_last_query
     pipeline.close()
 
 
+@pytest.mark.slow
 def test_a_replaced_sink_is_refused_and_recover_fences_without_a_query(rig: Rig) -> None:
     rig.put(100)
     rig.run(rig.pipeline())

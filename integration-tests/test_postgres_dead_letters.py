@@ -147,6 +147,7 @@ CASES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.docs
 def test_every_kind_of_bad_row_stops_the_pipeline_or_is_put_aside(
     postgres_url: str, request: pytest.FixtureRequest

@@ -41,6 +41,7 @@ DERIVED = (
 )
 
 
+@pytest.mark.slow
 def test_a_table_comes_with_the_catalogues_types_or_with_given_ones_json_parsed(
     spark: SparkSession, table: str
 ) -> None:
@@ -72,6 +73,7 @@ def test_a_table_comes_with_the_catalogues_types_or_with_given_ones_json_parsed(
         read_postgres(spark, PostgresSource(table, "nope"))
 
 
+@pytest.mark.slow
 def test_one_snapshot_for_all_actions_while_it_is_held_and_an_error_after(spark: SparkSession, table: str) -> None:
     with PostgresSource(table, "t", columns=["id"], splits=2).frozen() as source:
         df = read_postgres(spark, source)
@@ -97,6 +99,7 @@ def test_a_read_of_its_own_holds_a_snapshot_and_only_a_few_of_them(spark: SparkS
     assert frames[-1].count() == 20
 
 
+@pytest.mark.slow
 def test_the_format_takes_options_in_sparks_style(spark: SparkSession, table: str) -> None:
     register(spark)
     options = {"url": table, "table": "t", "columns": "id, day", "where": "id % 2 = 0"}

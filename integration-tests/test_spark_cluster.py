@@ -31,6 +31,7 @@ spark.stop()
 """
 
 
+@pytest.mark.slow
 def test_a_job_runs_in_the_workers_sessions_and_stop_ends_all_of_them_held_processes_too(tmp_path: Path) -> None:
     cluster = SparkCluster(tmp_path / "servers")
     with cluster:

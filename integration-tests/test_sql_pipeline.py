@@ -27,6 +27,7 @@ def put(spark: SparkSession, folder: str, low: int, high: int, rows: str) -> Non
     spark.range(low, high, numPartitions=3).selectExpr(*rows.split("; ")).write.mode("append").parquet(folder)
 
 
+@pytest.mark.slow
 def test_a_pipeline_that_dies_after_its_decision_goes_on_where_it_was(
     spark: SparkSession, mariadb_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -65,6 +65,7 @@ def anew(rig: Rig) -> Anew:
     return Anew(rig)
 
 
+@pytest.mark.slow
 def test_a_keyed_topic_refuses_ids_that_were_there_and_takes_those_with_the_topic_s_id(
     anew: Anew, kafka_topic: Callable[..., str]
 ) -> None:
@@ -102,6 +103,7 @@ def newest(rig: Rig, delivery: str, order: str) -> Sink:
     return rig.sink(delivery, **settings)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("delivery", ["two_phase", "staged", "sql"])
 def test_versions_that_are_offsets_are_refused_and_numbers_that_go_on_are_taken(anew: Anew, delivery: str) -> None:
     rig = anew.rig
@@ -115,6 +117,7 @@ def test_versions_that_are_offsets_are_refused_and_numbers_that_go_on_are_taken(
     assert rig.rows() == [(i, -1 if i < AFTER else n) for i, n in rig.sent]
 
 
+@pytest.mark.slow
 def test_messages_that_are_counted_by_offsets_are_refused_and_numbers_that_go_on_are_taken(
     anew: Anew, hbase_server: HBaseServer
 ) -> None:
@@ -145,6 +148,7 @@ def rows_of(settings: HBaseSettings, mapping: TableMapping) -> list[tuple[int, i
     return [(row["id"], row["n"]) for batch in batches for row in batch.to_pylist()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", ["read", "stream", "batch"])
 def test_rows_bring_the_id_of_their_topic_beside_bad_records(rig: Rig, path: str) -> None:
     rig.put(40)
@@ -170,6 +174,7 @@ def test_rows_bring_the_id_of_their_topic_beside_bad_records(rig: Rig, path: str
     assert rig.sql("SELECT count(*) FROM dead") == [(1,)]
 
 
+@pytest.mark.slow
 def test_a_keyed_topic_of_the_direct_path_takes_the_topic_s_id(anew: Anew, kafka_topic: Callable[..., str]) -> None:
     rig, into = anew.rig, kafka_topic(partitions=1)
     rig.put(400)

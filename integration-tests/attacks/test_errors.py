@@ -45,6 +45,7 @@ def assert_bad_record(rig: Rig, error: OnefoldError) -> None:
     assert len(str(error).splitlines()) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.attack(
     who="who may write records",
     does="writes a value whose text looks like Fenced, with newlines, to a pipeline of `pipeline.write_direct`",
@@ -56,6 +57,7 @@ def test_a_value_that_looks_like_an_error_is_a_bad_record_on_the_direct_path(rig
     assert_bad_record(rig, error)
 
 
+@pytest.mark.slow
 @pytest.mark.attack(
     who="who may write records",
     does="the same to a pipeline of `pipeline.read` and `pipeline.write`",

@@ -197,6 +197,7 @@ def test_junk_under_a_sinks_keys_is_passed_over_and_reported(victim: Victim, cap
     victim.commit()
 
 
+@pytest.mark.slow
 @pytest.mark.attack(
     who="another pipeline's login, with the rights that its own pipeline needs and no more",
     does="writes to a pipeline's ledger topic, and takes its transactional ids",

@@ -50,6 +50,7 @@ def parts(source: KafkaSource, end: int) -> tuple[list[int], list[dict[str, obje
     return [n for part in found for n in part.rows["id"].to_pylist()], [b for p in found for b in p.bad.to_pylist()]
 
 
+@pytest.mark.slow
 @pytest.mark.attack(
     who="who may write records",
     does="writes 12 KB of zstd that unpack to 400 MB, which librdkafka refuses to, again and again",
@@ -117,6 +118,7 @@ print(most() - before)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.attack(
     who="who may write records",
     does="writes 200 KB of gzip that unpack to 200 MB",
@@ -186,6 +188,7 @@ def test_every_bad_record_has_a_dead_letter_that_a_topic_takes(
         assert headers["small"] == b"1" and "large" not in headers
 
 
+@pytest.mark.slow
 @pytest.mark.attack(
     who="who may write records",
     does="writes both, and 999,900 bytes of no JSON, to a pipeline with dead letters in a topic",

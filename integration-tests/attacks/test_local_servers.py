@@ -198,6 +198,7 @@ print(spark.range(10).count())
 """
 
 
+@pytest.mark.slow
 @pytest.mark.attack(
     who="another user of the machine",
     does="gives a local Spark master a program to run",

@@ -59,6 +59,7 @@ def command_lines() -> Iterator[Callable[[], list[str]]]:
         looking.join()
 
 
+@pytest.mark.slow
 @pytest.mark.servers
 @pytest.mark.attack(
     who="a user of the machine", does="lists processes while a local Kafka is made", gets="no user's password"

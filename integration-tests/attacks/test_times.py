@@ -21,6 +21,7 @@ SCHEMA = json.dumps(
 LAST = b"\xfe" + b"\xff" * 8 + b"\x01"  # 2**63 - 1, as Avro writes it
 
 
+@pytest.mark.slow
 @pytest.mark.attack(
     who="a producer",
     does="writes a timestamp of the year 294247, which no table takes",
