@@ -29,7 +29,7 @@ def test_an_error_is_shown_as_it_is_and_its_exit_code_says_its_kind(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fail() -> None:
-        raise ConfigError(ODD)
+        raise ConfigError("option-value", ODD)
 
     monkeypatch.setattr(main, "app", fail)
     with pytest.raises(SystemExit) as ended:

@@ -73,7 +73,7 @@ class Process:
 
         def perform_all_but_decisions(effect: Any, run_writers: Any = None) -> Any:
             if isinstance(effect, Decide):
-                raise InDoubt("no answer")
+                raise InDoubt("commit-unanswered", "no answer")
             return perform(effect, run_writers)
 
         self.driver.perform = perform_all_but_decisions  # type: ignore[method-assign]

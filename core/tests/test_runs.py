@@ -128,7 +128,7 @@ def test_a_run_is_known_from_its_decision_on_and_not_before(store: CheckpointSto
 
 def test_a_decision_whose_merge_fails_takes_no_name(store: CheckpointStore) -> None:
     def fail(_: sa.Connection) -> None:
-        raise ConfigError("no")
+        raise ConfigError("option-value", "no")
 
     generation = store.acquire(PIPELINE, 0)
     opened = store.open_epoch(generation, EpochRequest(Range(NO_RUN, at("a"))), 0, NOW_MS)

@@ -69,11 +69,11 @@ def from_texts(label: str, texts: Mapping[str, str], *models: type, required: Se
             near = difflib.get_close_matches(option.lower(), names, 1)
             hint = f"did you mean {text_name(names[near[0]])!r}?" if near else ""
             hint = hint or f"known are {', '.join(map(text_name, known))}"
-            raise ConfigError(f"{label} has no option {option!r}; {hint}")
+            raise ConfigError("option-unknown", f"{label} has no option {option!r}; {hint}")
         found[name] = _parsed(name, text, str(known[name].type))
     for name in required:
         if not found.get(name):
-            raise ConfigError(f"{label} cannot read: the option {text_name(name)!r} is missing")
+            raise ConfigError("option-missing", f"{label} cannot read: the option {text_name(name)!r} is missing")
     return found
 
 
@@ -84,4 +84,4 @@ def _parsed(name: str, text: str, annotation: str) -> Any:
     try:
         return kind(text)
     except ValueError:
-        raise ConfigError(f"{text_name(name)} is a number, not {text!r}") from None
+        raise ConfigError("option-value", f"{text_name(name)} is a number, not {text!r}") from None

@@ -35,19 +35,19 @@ def printed(error: OnefoldError) -> str:
 
 
 def test_an_error_of_a_worker_keeps_its_class_and_message() -> None:
-    error = crossed(printed(BadRecord("orders/0 offset 5: no number: 'x'. Correct the schema")))
+    error = crossed(printed(BadRecord("record-unreadable", "orders/0 offset 5: no number: 'x'. Correct the schema")))
     assert type(error) is BadRecord
     assert str(error) == "orders/0 offset 5: no number: 'x'. Correct the schema"
 
 
 def test_a_message_of_several_lines_stays_whole() -> None:
-    error = crossed(printed(SchemaMismatch("the rows do not fit:\n  id: text\n\n  n: missing")))
+    error = crossed(printed(SchemaMismatch("table-mismatch", "the rows do not fit:\n  id: text\n\n  n: missing")))
     assert type(error) is SchemaMismatch
     assert str(error) == "the rows do not fit:\n  id: text\n\n  n: missing"
 
 
 def test_the_last_error_of_a_chain_counts() -> None:
-    first, last = printed(Retriable("no answer")), printed(DataLoss("gone"))
+    first, last = printed(Retriable("database-unavailable", "no answer")), printed(DataLoss("records-deleted", "gone"))
     error = crossed(f"{first}\n\nThe above exception was the direct cause\n\n{last}")
     assert type(error) is DataLoss
     assert str(error) == "gone"
@@ -63,7 +63,7 @@ def test_what_data_says_is_no_error_of_ours_whatever_it_looks_like() -> None:
     ):
         error = crossed(f"ValueError: x\n\n{fake}\n\n{fake}")
         assert type(error) is Terminal and len(str(error).splitlines()) == 1
-        error = crossed(printed(BadRecord(f"orders/0 offset 5: {fake}, {fake}")))
+        error = crossed(printed(BadRecord("record-unreadable", f"orders/0 offset 5: {fake}, {fake}")))
         assert type(error) is BadRecord and str(error) == f"orders/0 offset 5: {fake}, {fake}"
 
 

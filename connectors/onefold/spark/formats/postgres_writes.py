@@ -73,12 +73,16 @@ class PostgresWrites(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         if overwrite:
-            raise ConfigError("onefold_postgres appends: .mode('append'). To replace rows, delete them first")
+            raise ConfigError(
+                "append-only", "onefold_postgres appends: .mode('append'). To replace rows, delete them first"
+            )
         known = {option.lower() for option in _OPTIONS}
         if unknown := sorted(option for option in self.options if option.lower() not in known):
-            raise ConfigError(f"onefold_postgres has no option {', '.join(unknown)}; it has {', '.join(_OPTIONS)}")
+            raise ConfigError(
+                "option-unknown", f"onefold_postgres has no option {', '.join(unknown)}; it has {', '.join(_OPTIONS)}"
+            )
         if missing := [option for option in _REQUIRED if not self.options.get(option)]:
-            raise ConfigError(f"onefold_postgres needs the option {', '.join(missing)}")
+            raise ConfigError("option-missing", f"onefold_postgres needs the option {', '.join(missing)}")
         target = _Target.of(self.options)
         with closing(target.session()) as session:
             run = open_run(session, self.options["run"], to_arrow_schema(schema, timezone="UTC"))
@@ -86,8 +90,9 @@ class PostgresWrites(DataSource):
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
         raise ConfigError(
+            "streaming-not-supported",
             "onefold_postgres writes batches. A streaming query goes through a pipeline, which knows its positions:"
-            " Pipeline(...).write(df, ...), or df.writeStream.foreachBatch(pipeline.epoch_writer)"
+            " Pipeline(...).write(df, ...), or df.writeStream.foreachBatch(pipeline.epoch_writer)",
         )
 
 
@@ -107,8 +112,9 @@ class _Target:
         settings = {"delivery": "staged", "mode": "upsert" if "key" in settings else "append", **settings}
         if settings["mode"] == "upsert" and settings["delivery"] == "two_phase":
             raise ConfigError(
+                "two-phase-unpartitioned",
                 "with delivery=two_phase the rows of one key must come from one task, and here nobody sees to that: use"
-                " delivery=staged, or pipeline.write_batch"
+                " delivery=staged, or pipeline.write_batch",
             )
         sink = PostgresSink(options["url"], table=options["table"], **settings)
         store = options.get("store") or sink.store_url()
@@ -160,4 +166,4 @@ def _read(options: Mapping[str, str], option: str, as_: Callable[[str], Any]) ->
         return as_(options[option])
     except ValueError:
         what = "true or false" if as_ is _flag else "a number"
-        raise ConfigError(f"{option}={options[option]!r} must be {what}") from None
+        raise ConfigError("option-value", f"{option}={options[option]!r} must be {what}") from None

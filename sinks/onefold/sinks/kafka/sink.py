@@ -188,7 +188,9 @@ class KafkaSink:
 
     def writer(self, task: TaskId) -> SinkWriter:
         if self._schema is None:
-            raise ConfigError(f"sink {self.name!r} was not opened: the driver calls open() before any writer runs")
+            raise ConfigError(
+                "sink-not-opened", f"sink {self.name!r} was not opened: the driver calls open() before any writer runs"
+            )
         kind = KeyedWriter if self._settings.delivery == "keyed" else TransactionalWriter
         return kind(self._settings, self._schema, task)
 
@@ -203,29 +205,32 @@ class KafkaSink:
 
 def _check_apart(topic: str, ledger: str | None) -> None:
     if topic == ledger:
-        raise ConfigError("ledger names the sink's own book-keeping: it cannot be the topic that it writes to")
+        raise ConfigError(
+            "ledger-is-target", "ledger names the sink's own book-keeping: it cannot be the topic that it writes to"
+        )
 
 
 def _check(settings: KafkaSinkConfig) -> None:
     if not settings.topic or not isinstance(settings.topic, str):
-        raise ConfigError(f"{settings.topic!r} is not a topic's name: KafkaSink('orders', ...)")
+        raise ConfigError("option-value", f"{settings.topic!r} is not a topic's name: KafkaSink('orders', ...)")
     _check_apart(settings.topic, settings.ledger)
     if not isinstance(settings.bootstrap_servers, str) or not settings.bootstrap_servers.strip():
-        raise ConfigError("bootstrap_servers is missing: 'localhost:9092'")
+        raise ConfigError("option-missing", "bootstrap_servers is missing: 'localhost:9092'")
     if settings.delivery not in DELIVERIES:
-        raise ConfigError(f"delivery={settings.delivery!r} must be one of {', '.join(DELIVERIES)}")
+        raise ConfigError("option-value", f"delivery={settings.delivery!r} must be one of {', '.join(DELIVERIES)}")
     if not settings.transaction_timeout_s >= 1 or not 0 < settings.outage_max_s < settings.transaction_timeout_s:
         raise ConfigError(
+            "option-value",
             f"transaction_timeout_s={settings.transaction_timeout_s:g} must be 1 or more, and outage_max_s="
-            f"{settings.outage_max_s:g} above 0 and below it"
+            f"{settings.outage_max_s:g} above 0 and below it",
         )
     if not settings.timeout_s > 0:
-        raise ConfigError(f"timeout_s is a time above 0, not {settings.timeout_s!r}")
+        raise ConfigError("option-value", f"timeout_s is a time above 0, not {settings.timeout_s!r}")
     settings.encoding.check_settings()
     check_prefix(settings.prefix)
     PRODUCER.check(settings.client_config)
     if settings.delivery == "keyed":
         settings.ids.check_settings(settings.encoding)
     elif settings.ids != Ids():
-        raise ConfigError("id= and id_header= belong to delivery='keyed': transactions need no ids")
+        raise ConfigError("options-conflict", "id= and id_header= belong to delivery='keyed': transactions need no ids")
     cluster(*settings.cluster)  # security settings that don't fit are best known now

@@ -85,19 +85,23 @@ class PostgresSink:
     ) -> None:
         choices = ["auto", *(choice.value for choice in Delivery)]
         if delivery not in choices:
-            raise ConfigError(f"delivery={delivery!r} must be one of {', '.join(choices)}")
+            raise ConfigError("option-value", f"delivery={delivery!r} must be one of {', '.join(choices)}")
         if lock_timeout_s <= 0 or connect_timeout_s <= 0:
-            raise ConfigError("lock_timeout_s and connect_timeout_s must be above 0: to wait for ever is no setting")
+            raise ConfigError(
+                "option-value", "lock_timeout_s and connect_timeout_s must be above 0: to wait for ever is no setting"
+            )
         if mode not in ("append", "upsert"):
-            raise ConfigError(f"mode={mode!r} must be append or upsert")
+            raise ConfigError("option-value", f"mode={mode!r} must be append or upsert")
         if mode == "append" and (key or order or delete_when_true or delete_when_null):
-            raise ConfigError("key, order, delete_when_true and delete_when_null go with mode='upsert'")
+            raise ConfigError(
+                "options-conflict", "key, order, delete_when_true and delete_when_null go with mode='upsert'"
+            )
         if on_error not in ("fail", "dead_letter"):
-            raise ConfigError(f"on_error={on_error!r} must be fail or dead_letter")
+            raise ConfigError("option-value", f"on_error={on_error!r} must be fail or dead_letter")
         if on_error == "fail" and (rejects_table is not None or source_position):
-            raise ConfigError("rejects_table and source_position go with on_error='dead_letter'")
+            raise ConfigError("options-conflict", "rejects_table and source_position go with on_error='dead_letter'")
         if rejects_max < 0:
-            raise ConfigError("rejects_max is how many rows may be put aside: 0 or more")
+            raise ConfigError("option-value", "rejects_max is how many rows may be put aside: 0 or more")
         changes = None
         if mode == "upsert":
             changes = Changes(names_of(key), names_of(order), delete_when_true, delete_when_null, deletes_kept_s)
@@ -215,7 +219,9 @@ class PostgresSink:
 
     def writer(self, task: TaskId) -> SinkWriter:
         if self._plan is None:
-            raise ConfigError(f"sink {self.name!r} was not opened: the driver calls open() before any writer runs")
+            raise ConfigError(
+                "sink-not-opened", f"sink {self.name!r} was not opened: the driver calls open() before any writer runs"
+            )
         return PostgresWriter(self._settings, self._plan, task)
 
     def _doing(self, pipeline: str, what: str) -> str:

@@ -60,27 +60,35 @@ class PostgresSourceConfig:
 
     def __post_init__(self) -> None:
         if not isinstance(self.url, str) or not self.url.strip():
-            raise ConfigError("the url is missing: postgresql://user@host:port/database")
+            raise ConfigError("option-missing", "the url is missing: postgresql://user@host:port/database")
         if bool(self.table) == bool(self.query):
-            raise ConfigError("name either a table or a query: PostgresSource(url, 'orders'), or query='SELECT ...'")
+            raise ConfigError(
+                "option-missing", "name either a table or a query: PostgresSource(url, 'orders'), or query='SELECT ...'"
+            )
         if isinstance(self.columns, str):
-            raise ConfigError(f"columns is a list of names, not a text: columns=[{self.columns!r}]")
+            raise ConfigError("option-value", f"columns is a list of names, not a text: columns=[{self.columns!r}]")
         if self.columns is not None:
             names = tuple(self.columns)
             object.__setattr__(self, "columns", names)
             if not names or len(set(names)) != len(names):
-                raise ConfigError(f"columns names each column once, and at least one; not {', '.join(names) or 'none'}")
+                raise ConfigError(
+                    "option-value",
+                    f"columns names each column once, and at least one; not {', '.join(names) or 'none'}",
+                )
         if isinstance(self.splits, bool) or not isinstance(self.splits, int) or not 1 <= self.splits <= SPLITS_MAX:
-            raise ConfigError(f"splits is a whole number from 1 to {SPLITS_MAX}, not {self.splits!r}")
+            raise ConfigError("option-value", f"splits is a whole number from 1 to {SPLITS_MAX}, not {self.splits!r}")
         if self.snapshot not in ("shared", "each") and not _SNAPSHOT.fullmatch(self.snapshot):
             raise ConfigError(
-                f"snapshot is 'shared', 'each', or an id from pg_export_snapshot(), not {self.snapshot!r}"
+                "option-value",
+                f"snapshot is 'shared', 'each', or an id from pg_export_snapshot(), not {self.snapshot!r}",
             )
         if self.narrowing not in ("refuse", "check"):
-            raise ConfigError(f"narrowing is 'refuse' or 'check', not {self.narrowing!r}")
+            raise ConfigError("option-value", f"narrowing is 'refuse' or 'check', not {self.narrowing!r}")
         for name in ("statement_timeout_s", "lock_timeout_s", "hold_s"):
             if not 0 <= getattr(self, name) < 2**31 / 1000:
-                raise ConfigError(f"{name} is a time in seconds, 0 for no bound, not {getattr(self, name)!r}")
+                raise ConfigError(
+                    "option-value", f"{name} is a time in seconds, 0 for no bound, not {getattr(self, name)!r}"
+                )
 
     @property
     def name(self) -> str:
@@ -107,15 +115,15 @@ class PostgresSourceConfig:
         given: dict[str, object] = {}
         for key, value in options.items():
             if (refusal := _REFUSED_OPTIONS.get(key.lower())) is not None:
-                raise ConfigError(f"onefold_postgres has no option {key!r}: {refusal}")
+                raise ConfigError("option-not-allowed", f"onefold_postgres has no option {key!r}: {refusal}")
             if key.lower() not in known:
                 near = difflib.get_close_matches(key.lower(), known, 1)
                 hint = f"did you mean {known[near[0]]!r}?" if near else f"known are {', '.join(_OPTIONS)}"
-                raise ConfigError(f"onefold_postgres has no option {key!r}; {hint}")
+                raise ConfigError("option-unknown", f"onefold_postgres has no option {key!r}; {hint}")
             option = known[key.lower()]
             given[_OPTIONS[option]] = _parsed(option, value)
         if "url" not in given:
-            raise ConfigError("the option 'url' is missing: postgresql://user@host:port/database")
+            raise ConfigError("option-missing", "the option 'url' is missing: postgresql://user@host:port/database")
         return cls(**given)  # type: ignore[arg-type]  # __post_init__ looks at each
 
 
@@ -126,7 +134,7 @@ def _parsed(option: str, text: str) -> object:
         try:
             return int(text) if option == "splits" else float(text)
         except ValueError:
-            raise ConfigError(f"{option} is a number, not {text!r}") from None
+            raise ConfigError("option-value", f"{option} is a number, not {text!r}") from None
     word = text.strip().lower()
     return word if option in ("snapshot", "narrowing") and word.isalpha() else text
 

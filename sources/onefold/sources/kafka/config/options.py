@@ -56,7 +56,7 @@ def spark_options(config: KafkaSourceConfig, positions: Positions | None) -> dic
     Raises ConfigError for a source with `deduplicate` that no pipeline has frozen: the data source cannot do that.
     """
     if config.deduplicate is not None and positions is None:
-        raise ConfigError(f"deduplicate= cannot be an option: {_NO_STATE}")
+        raise ConfigError("option-not-allowed", f"deduplicate= cannot be an option: {_NO_STATE}")
     options: dict[str, str] = {}
     for name, of in _FIELDS.items():
         value = getattr(config, of.name)
@@ -80,7 +80,7 @@ def constructor_arguments(options: Mapping[str, str]) -> dict[str, Any]:
     for key, value in options.items():
         name = key.lower().removeprefix(_HIDDEN)
         if name in _REFUSED:
-            raise ConfigError(f"the option {key!r} cannot be given: {_REFUSED[name]}")
+            raise ConfigError("option-not-allowed", f"the option {key!r} cannot be given: {_REFUSED[name]}")
         if name in _NAMES:
             given[_NAMES[name]] = value
         elif prefix := next((prefix for prefix in _PREFIXES if name.startswith(prefix)), None):
@@ -89,9 +89,11 @@ def constructor_arguments(options: Mapping[str, str]) -> dict[str, Any]:
             hint = near(name, _NAMES) or f"; known are {', '.join(sorted(_NAMES.values()))} and kafka.*"
             for lower, proper in _NAMES.items():
                 hint = hint.replace(f"{lower!r}", f"{proper!r}")
-            raise ConfigError(f"onefold_kafka has no option {key!r}{hint}")
+            raise ConfigError("option-unknown", f"onefold_kafka has no option {key!r}{hint}")
     if "subscribe" not in given and "subscribePattern" not in given:
-        raise ConfigError("the option 'subscribe' is missing: name the topics, comma-separated; or subscribePattern")
+        raise ConfigError(
+            "option-missing", "the option 'subscribe' is missing: name the topics, comma-separated; or subscribePattern"
+        )
     for name, of in _FIELDS.items():
         if name in given:
             arguments[of.name] = _value(name, of, given[name])
@@ -111,7 +113,7 @@ def _value(name: str, of: Field[Any], text: str) -> Any:
         try:
             return int(text) if "int" in kinds else int(text) / 1000
         except ValueError:
-            raise ConfigError(f"{name} is a whole number, not {text!r}") from None
+            raise ConfigError("option-value", f"{name} is a whole number, not {text!r}") from None
     if "Sequence[str]" not in kinds:
         return text
     return [part.strip() for part in text.split(",") if part.strip() or name == "subscribe"]
