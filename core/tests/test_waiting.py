@@ -44,7 +44,7 @@ def test_what_is_never_asked_again_may_be_a_special_case_of_what_is() -> None:
     def ask() -> None:
         raise asked.pop()
 
-    with pytest.raises(WorkLost, match=r"^gone$"):
+    with pytest.raises(WorkLost, match=r"^gone \[prepared-work-gone\]$"):
         retry(ask, 10, on=(Retriable, InDoubt), never=(WorkLost,))
     assert not asked
 
