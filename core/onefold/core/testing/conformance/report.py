@@ -24,7 +24,7 @@ def passed(subject: str, book: Book, due: Iterable[Promise], seconds: float) -> 
     unchecked = [promise.value for promise in due if not book.checked[promise]]
     if unchecked:
         raise ConfigError(
-            "nothing-shown", f"nothing was shown of {subject}: these went unchecked: {'; '.join(unchecked)}"
+            "promises-unchecked", f"nothing was shown of {subject}: these went unchecked: {'; '.join(unchecked)}"
         )
     for call, struck in book.strikes.items():
         if not (struck.before and struck.inside and struck.after):
