@@ -12,7 +12,7 @@ from itertools import groupby
 from pathlib import Path
 
 import pytest
-from renewing import assert_renewed
+from harness.renewing import assert_renewed
 
 from onefold.core import errors
 from onefold.core.errors import DataLoss, OnefoldError, Retriable

@@ -90,7 +90,7 @@ def test_a_run_under_a_querys_name_is_refused_whatever_the_query_left(facts: Sto
     ],
 )
 def test_a_query_under_the_name_of_runs_is_refused_whatever_they_left(facts: StoreFacts) -> None:
-    with pytest.raises(ConfigError, match="writes batch runs"):
+    with pytest.raises(ConfigError, match=r"\[batch-and-stream-mixed\]"):
         refuse_query(facts, PIPELINE)
     assert next_range(facts, "b").end == at("b")
 
