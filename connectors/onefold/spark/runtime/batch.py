@@ -187,6 +187,5 @@ def _turn(session: Session, run: str) -> Iterator[None]:
                 raise
             raise fenced.reworded(
                 f"{fenced.message}. If run {run!r} is still wanted, run it again once the other has ended: what is"
-                " written"
-                " already is not written again"
+                " written already is not written again"
             ) from error
