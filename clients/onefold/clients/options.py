@@ -1,25 +1,43 @@
 """Options of sources and sinks: a frozen dataclass says each name, type and default once.
 
-The constructor takes the dataclass' fields (`constructed_from`); Spark's data source options are the same names in
-Spark's style, and the same values as texts (`to_texts`, `from_texts`).
+A source is its dataclass (`options_model`); a sink's constructor takes its dataclass' fields (`constructed_from`).
+Spark's data source options are the same names in camel case, and the same values as texts (`to_texts`, `from_texts`).
+A field's metadata may say otherwise:
+
+    option  its name in Spark: None where it has none; with a dot at the end, what the names of many options begin with
+    whole   True: its text is one value, though the field takes a sequence too
 """
 
 from __future__ import annotations
 
 import dataclasses
 import difflib
+import functools
 import inspect
 import json
-from collections.abc import Callable, Mapping, Sequence
+import re
+import types
+import typing
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from onefold.core.errors import ConfigError
 
-__all__ = ["constructed_from", "from_texts", "text_name", "to_texts"]
+__all__ = [
+    "configured",
+    "constructed_from",
+    "from_texts",
+    "in_one_form",
+    "near",
+    "options_model",
+    "to_texts",
+]
 
 P = ParamSpec("P")
 Model = TypeVar("Model")
 Self = TypeVar("Self")
+
+_COMMA = re.compile(r',(?=(?:[^"]*"[^"]*")*[^"]*$)')  # outside of quotes
 
 
 def constructed_from(
@@ -29,7 +47,7 @@ def constructed_from(
 
     def decorate(init: Callable[[Self, Model], None]) -> Callable[Concatenate[Self, P], None]:
         def construct(self: Self, /, *args: P.args, **kwargs: P.kwargs) -> None:
-            init(self, model(*args, **kwargs))
+            init(self, configured(type(self).__name__, model, args, kwargs))
 
         parameters = inspect.signature(model).parameters.values()
         own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
@@ -39,49 +57,183 @@ def constructed_from(
     return decorate
 
 
-def text_name(name: str) -> str:
-    """An option's name in Spark's style."""
+def options_model(model: type[Model]) -> type[Model]:
+    """Decorates a dataclass that users make themselves: a call that does not fit its fields raises ConfigError."""
+    init = model.__init__
+
+    @functools.wraps(init)
+    def construct(self: Model, /, *args: Any, **kwargs: Any) -> None:
+        _check_call(type(self).__name__, model, args, kwargs)
+        init(self, *args, **kwargs)
+
+    setattr(model, "__init__", construct)  # noqa: B010 - mypy takes the assignment for a mistake
+    return model
+
+
+def configured(label: str, model: Callable[..., Model], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Model:
+    """The model that a call of `label` describes. Raises ConfigError for arguments that are none of its fields."""
+    _check_call(label, model, args, kwargs)
+    return model(*args, **kwargs)
+
+
+def _check_call(label: str, model: Callable[..., object], args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    signature = inspect.signature(model)
+    for name in kwargs:
+        if name not in signature.parameters:
+            raise _no_option(label, name, signature.parameters)
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as error:
+        raise ConfigError(f"{label}: {error}") from None
+
+
+def in_one_form(options: object, **values: object) -> None:
+    """Sets fields of a frozen dataclass that is being made: users give them in several forms, and readers want one."""
+    for name, value in values.items():
+        object.__setattr__(options, name, value)
+
+
+def _no_option(label: str, name: str, known: Collection[str]) -> ConfigError:
+    """The error for an option that there is not, with the nearest one that there is."""
+    proper = {option.lower(): option for option in known}
+    close = difflib.get_close_matches(name.lower(), list(proper), 1)
+    hint = f"did you mean {proper[close[0]]!r}?" if close else f"known are {', '.join(known)}"
+    return ConfigError(f"{label} has no option {name!r}; {hint}")
+
+
+def near(name: str, known: Collection[str]) -> str:
+    """`; did you mean ...?`, or nothing."""
+    close = difflib.get_close_matches(name, list(known), 1) if name and name not in known else []
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def to_texts(options: Any) -> dict[str, str]:
+    """The options of a dataclass that differ from their defaults, by their names in Spark."""
+    texts: dict[str, str] = {}
+    for name, field in _fields(type(options)).items():
+        value = getattr(options, field.name)
+        if name.endswith("."):
+            texts |= {f"{name}{inner}": text for inner, text in (value or {}).items()}
+        elif value is not None and value != field.default:
+            texts[name] = _text(value, _per_unit(name, field))
+    return texts
+
+
+def from_texts(
+    label: str,
+    texts: Mapping[str, str],
+    *models: type,
+    required: Sequence[str] = (),
+    refused: Mapping[str, str] | None = None,
+    beside: Collection[str] = (),
+) -> dict[str, Any]:
+    """The fields of the models that the texts give. The case of names makes no difference.
+
+    Raises ConfigError for a name that no model has, with the reason where `refused` has it, for a text that is not of
+    the field's type, and for a missing field that is `required`. `beside` are names that somebody else reads. `label`
+    names the format in errors.
+    """
+    fields = _fields(*models)
+    hints = {name: hint for model in models for name, hint in typing.get_type_hints(model).items()}
+    proper = {name.lower(): name for name in (*fields, *beside)}
+    prefixes = tuple(name for name in fields if name.endswith("."))
+    found: dict[str, Any] = {}
+    for given, text in texts.items():
+        name = proper.get(given.lower())
+        prefix = next((prefix for prefix in prefixes if given.lower().startswith(prefix)), None)
+        if (reason := (refused or {}).get(given.lower())) is not None:
+            raise ConfigError(f"{label} has no option {given!r}: {reason}")
+        if name in fields:
+            field = fields[name]
+            hint = str if field.metadata.get("whole") else hints[field.name]
+            found[field.name] = _value(name, text, hint, _per_unit(name, field))
+        elif name is None and prefix is not None:
+            found.setdefault(fields[prefix].name, {})[given.lower().removeprefix(prefix)] = text
+        elif name is None:
+            raise _no_option(label, given, [f"{name}*" if name in prefixes else name for name in proper.values()])
+    for name, field in fields.items():
+        if field.name in required and not found.get(field.name):
+            raise ConfigError(f"{label}: the option {name!r} is missing")
+    return found
+
+
+def _fields(*models: type) -> dict[str, dataclasses.Field[Any]]:
+    """The models' fields that are options of Spark's, by their names there."""
+    fields = [field for model in models for field in dataclasses.fields(model) if field.init]
+    named = {field.metadata.get("option", _camel_case(field.name)): field for field in fields}
+    return {name: field for name, field in named.items() if name is not None}
+
+
+def _camel_case(name: str) -> str:
     first, *others = name.split("_")
     return first + "".join(word.capitalize() for word in others)
 
 
-def to_texts(values: Mapping[str, Any]) -> dict[str, str]:
-    """Options as texts; an option that is None is left out."""
-    return {
-        text_name(name): json.dumps(value) if isinstance(value, Mapping) else str(value)
-        for name, value in values.items()
-        if value is not None
-    }
+def _per_unit(name: str, field: dataclasses.Field[Any]) -> int:
+    """Times are seconds in Python; an option may be in milliseconds, as Spark's Kafka connector has it."""
+    return 1000 if name.endswith("Ms") and field.name.endswith("_s") else 1
 
 
-def from_texts(label: str, texts: Mapping[str, str], *models: type, required: Sequence[str]) -> dict[str, Any]:
-    """The fields of the models that the texts give. The case of names makes no difference.
-
-    Raises ConfigError for a name that no model has, a text that is no number where a number is wanted, and a missing
-    option that is `required`. `label` names the format in errors.
-    """
-    known = {field.name: field for model in models for field in dataclasses.fields(model) if field.init}
-    names = {text_name(name).lower(): name for name in known}
-    found: dict[str, Any] = {}
-    for option, text in texts.items():
-        name = names.get(option.lower())
-        if name is None:
-            near = difflib.get_close_matches(option.lower(), names, 1)
-            hint = f"did you mean {text_name(names[near[0]])!r}?" if near else ""
-            hint = hint or f"known are {', '.join(map(text_name, known))}"
-            raise ConfigError(f"{label} has no option {option!r}; {hint}")
-        found[name] = _parsed(name, text, str(known[name].type))
-    for name in required:
-        if not found.get(name):
-            raise ConfigError(f"{label} cannot read: the option {text_name(name)!r} is missing")
-    return found
+def _text(value: Any, per_unit: int) -> str:
+    if isinstance(value, Mapping):
+        return json.dumps(value)
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return ",".join(_quoted(part) for part in value)
+    return str(int(value * per_unit)) if per_unit != 1 else str(value)
 
 
-def _parsed(name: str, text: str, annotation: str) -> Any:
-    """The text as the number that the annotation asks for, or as it is."""
-    words = {word.strip() for word in annotation.split("|")}
-    kind = next((kind for kind in (int, float) if kind.__name__ in words), str)
-    try:
-        return kind(text)
-    except ValueError:
-        raise ConfigError(f"{text_name(name)} is a number, not {text!r}") from None
+def _value(name: str, text: str, hint: Any, per_unit: int) -> Any:
+    """The text as what the field's annotation wants."""
+    kinds = list(_kinds(hint))
+    for kind, (form, read) in _READ.items():
+        if kind in kinds:
+            try:
+                return read(text) / per_unit if per_unit != 1 else read(text)
+            except ValueError:
+                raise ConfigError(f"{name} is {form}, not {text!r}") from None
+    if Sequence not in kinds:
+        return _word(text, kinds)
+    return [_word(_unquoted(part.strip()), kinds) for part in _COMMA.split(text)] if text.strip() else []
+
+
+def _kinds(hint: Any) -> Iterator[Any]:
+    """The types that an annotation names, and the words of its Literals; of a sequence its items' too."""
+    match typing.get_origin(hint):
+        case typing.Union | types.UnionType:
+            for part in typing.get_args(hint):
+                yield from _kinds(part)
+        case typing.Literal:
+            yield from typing.get_args(hint)
+        case origin if origin is Sequence:
+            yield Sequence
+            yield from _kinds(typing.get_args(hint)[0])
+        case origin:
+            yield origin or hint
+
+
+def _word(text: str, kinds: Collection[Any]) -> str:
+    """Words that an option knows may be written in any case."""
+    word = text.strip().lower()
+    return word if word in kinds else text
+
+
+def _boolean(text: str) -> bool:
+    if text.strip().lower() not in ("true", "false"):
+        raise ValueError(text)
+    return text.strip().lower() == "true"
+
+
+_READ: dict[type, tuple[str, Callable[[str], Any]]] = {
+    int: ("a number", int),
+    float: ("a number", float),
+    bool: ("true or false", _boolean),
+}
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"' if re.search(r'[",]|^\s|\s$', name) else name
+
+
+def _unquoted(name: str) -> str:
+    is_quoted = len(name) >= 2 and name[0] == name[-1] == '"'
+    return name[1:-1].replace('""', '"') if is_quoted else name

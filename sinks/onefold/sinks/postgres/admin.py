@@ -17,10 +17,10 @@ from onefold.clients.postgres import connection as pool
 from onefold.clients.postgres.quoting import identifier
 from onefold.core.errors import ConfigError
 from onefold.sinks.postgres.commit.committer import PostgresCommitter
+from onefold.sinks.postgres.config import PostgresSinkConfig
 from onefold.sinks.postgres.ledger import migrations, pruning
 from onefold.sinks.postgres.ledger.pruning import SinkState
 from onefold.sinks.postgres.naming import BOOKKEEPING, Gid, Table, gid_prefix, names_in
-from onefold.sinks.postgres.plan import Settings
 
 __all__ = ["Operations", "Prepared"]
 
@@ -145,14 +145,12 @@ class Operations:
             )
         return str(others[0])
 
-    def _settings(self, sink: str, role: str | None = None) -> Settings:
-        return Settings(
+    def _settings(self, sink: str, role: str | None = None) -> PostgresSinkConfig:
+        return PostgresSinkConfig(
             url=self.url,
-            table=Table(None, sink),  # a committer that was not opened touches none
+            table=str(Table(None, sink)),  # a committer that was not opened touches none
             name=sink,
-            delivery=None,
             lock_timeout_s=10,
-            connect_timeout_s=10,
             ledger=self.schema,
             role=role,
         )
