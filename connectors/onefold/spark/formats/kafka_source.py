@@ -30,10 +30,10 @@ __all__ = ["OnefoldKafkaDataSource"]
 
 
 class OnefoldKafkaDataSource(DataSource):
-    """Options: the fields of `KafkaSource` in Spark's style (`maxOffsetsPerTrigger`, ...), where its topics are `subscribe`
-    or `subscribePattern`, `client_config` and the servers `kafka.*`, `schema_registry` is `schema.registry.*`, and
-    `timeout_s` `timeoutMs`; also `startingTimestamp`, `startingOffsetsByTimestamp`, and `endingOffsets` (batch). Set by a
-    pipeline: `frozen`, `until`, `direct`.
+    """Options: the fields of `KafkaSource` in Spark's style (`maxOffsetsPerTrigger`, ...). Topics are `subscribe` or
+    `subscribePattern`, servers and `client_config` are `kafka.*`, `schema_registry` is `schema.registry.*`, and
+    `timeout_s` is `timeoutMs`. Also `startingTimestamp`, `startingOffsetsByTimestamp`, and `endingOffsets` (batch); set
+    by a pipeline: `frozen`, `until`, `direct`.
     Columns: those of the format, and what `columns` adds; or with `direct=ranges` topic, partition, start, end: one row
     for each range, with nothing fetched.
 
