@@ -42,7 +42,7 @@ test-all: $(INSTALLED)
 	@$(BIN)/python -m pytest $(or $(ARGS),$(PARALLEL))
 
 sanitize: $(INSTALLED)
-	@ONEFOLD_SANITIZE=whole $(BIN)/python -m pytest integration-tests/test_compiled_fetch.py -k sanitizers $(ARGS)
+	@ONEFOLD_SANITIZE=whole $(BIN)/python -m pytest integration-tests/kafka_source/test_compiled_fetch.py -k sanitizers $(ARGS)
 
 check: $(INSTALLED)
 	@$(BIN)/ruff format --check .

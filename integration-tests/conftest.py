@@ -17,14 +17,14 @@ from typing import Any
 import psycopg
 import pytest
 import sqlalchemy as sa
-from calls_harness import Ask
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
-from lives_harness import MakeWorld, worlds
-from passwords import let_roles_in, plain_url
+from harness.calls import Ask
+from harness.lives import MakeWorld, worlds
+from harness.passwords import let_roles_in, plain_url
+from harness.support import Rig, wait_until
+from harness.tables.sql_bench import Bench, Make
 from pyspark.sql import SparkSession
-from sql_bench import Bench, Make
-from support import Rig, wait_until
 
 from onefold.cli.spark_session import spark_session
 from onefold.cli.txn.transactions import Transactions

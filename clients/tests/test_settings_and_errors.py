@@ -80,7 +80,7 @@ def test_what_no_table_can_be_called_is_refused(name: str) -> None:
 def test_what_hbase_says_is_mended_waited_for_or_the_rows(
     text: str | None, can_retry: bool | None, means: type[OnefoldError]
 ) -> None:
-    """What a real one says, where nobody forbids us anything, is in integration-tests/test_hbase_table.py."""
+    """What a real one says, where nobody forbids us anything, is in integration-tests/hbase/test_table.py."""
     error = refused(SimpleNamespace(message=text, canRetry=can_retry), "orders", "thrift1:9090", "writing")
     assert type(error) is means
     assert "'orders'" in str(error) and "thrift1:9090" in str(error)

@@ -9,7 +9,7 @@ from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
-from renewing import assert_renewed
+from harness.renewing import assert_renewed
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs/architecture.md"

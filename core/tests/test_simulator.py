@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from renewing import assert_renewed
+from harness.renewing import assert_renewed
 
 from onefold.core import SinkKind
 from onefold.core.testing import (

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 from confluent_kafka import Producer
+from harness.support import Rig
 from pyspark.sql import functions as F
-from support import Rig
 
 from onefold.core import BadRecord, OnefoldError, Terminal
 from onefold.sinks import SqlSink

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from hbase_rows import Line, rows
+from harness.tables.hbase_rows import Line, rows
 
 from onefold.clients.hbase import HBaseSettings, HBaseTable
 from onefold.clients.hbase.rows.cells import Cells

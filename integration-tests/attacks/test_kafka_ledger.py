@@ -14,13 +14,13 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AclOperation, ResourceType
-from guarded_kafka import guarded_kafka
+from harness.kafka.guarded import guarded_kafka
+from harness.kafka.life import SCHEMA as ROWS
+from harness.kafka.life import batches
+from harness.kafka.reading import Reader
+from harness.lives import Epochs
 from kafka.protocol.producer import ProduceRequest, ProduceResponse
 from kafka.record.default_records import DefaultRecordBatchBuilder
-from kafka_life import SCHEMA as ROWS
-from kafka_life import batches
-from kafka_reading import Reader
-from lives_harness import Epochs
 
 from onefold.clients.kafka.cluster import cluster
 from onefold.core import (

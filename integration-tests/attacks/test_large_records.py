@@ -13,8 +13,8 @@ from collections.abc import Callable
 import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
-from kafka_reading import Reader
-from support import Rig
+from harness.kafka.reading import Reader
+from harness.support import Rig
 
 from onefold.core import BadRecord, TaskId
 from onefold.core.dead_letters import LETTER_COLUMNS, LETTER_HEADERS, letters

@@ -14,7 +14,7 @@ import psycopg
 import pymysql
 import pytest
 import sqlalchemy as sa
-from support import wait_until
+from harness.support import wait_until
 from typer.testing import CliRunner
 
 from onefold.local import LocalServerError, MariaDbServer, PostgresServer, SparkCluster

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from renewing import assert_renewed
+from harness.renewing import assert_renewed
 
 HERE = Path(__file__).parent
 PAGE = HERE.parent.parent / "docs" / "security.md"

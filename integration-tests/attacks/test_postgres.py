@@ -11,9 +11,9 @@ from typing import Any
 import psycopg
 import pyarrow as pa
 import pytest
-from lives_harness import Epochs, MakeWorld, World
+from harness.lives import Epochs, MakeWorld, World
+from harness.support import CrashError, crash, failing_at
 from psycopg.conninfo import make_conninfo
-from support import CrashError, crash, failing_at
 
 from onefold.cli.txn.transactions import Transactions
 from onefold.core import ConfigError, LastResource

@@ -10,8 +10,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from kafka_topics import in_order
-from schema_registry import SchemaRegistry
+from harness.kafka.topics import in_order
+from harness.schema_registry import SchemaRegistry
 
 from onefold.core.errors import BadRecord, ConfigError, Retriable
 from onefold.local import KafkaServer

@@ -19,7 +19,7 @@ import sqlalchemy as sa
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
-from schema_registry import SchemaRegistry
+from harness.schema_registry import SchemaRegistry
 
 from onefold.clients.kafka.security import Security
 from onefold.core import OnefoldError
@@ -120,7 +120,7 @@ def test_no_refusal_of_settings_quotes_a_secret(make: Callable[[], object]) -> N
 
 
 AVRO = json.dumps({"type": "record", "name": "r", "fields": [{"name": "id", "type": "long"}]})
-JOB = Path(__file__).parents[1] / "secrets_job.py"
+JOB = Path(__file__).parents[1] / "harness" / "secrets_job.py"
 
 
 @pytest.mark.servers

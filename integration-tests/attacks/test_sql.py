@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 import sqlalchemy as sa
-from sql_bench import Bench, Make, rows
+from harness.tables.sql_bench import Bench, Make, rows
 
 from onefold.core import ConfigError, OnefoldError
 from onefold.core.store.checkpoint_store import CheckpointStore

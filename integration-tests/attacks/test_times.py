@@ -6,8 +6,8 @@ import json
 from collections.abc import Callable
 
 import pytest
-from kafka_topics import in_order
-from support import AVAILABLE_NOW, Rig
+from harness.kafka.topics import in_order
+from harness.support import AVAILABLE_NOW, Rig
 
 from onefold.local import KafkaServer
 from onefold.sources import KafkaSource

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
-from certificates import openssl, self_signed
+from harness.certificates import openssl, self_signed
 
 from onefold.clients.kafka.security import Security
 from onefold.core import ConfigError

@@ -1,0 +1,113 @@
+"""A job that was given secrets in every place that takes one, and writes down all that it and Spark say meanwhile.
+
+    python integration-tests/harness/secrets_job.py given.json
+
+What it says goes to `directory`/said; its checkpoint, Spark's event log and scratch files are beside that.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
+
+from onefold.cli.spark_session import spark_session
+from onefold.core.store.checkpoint_store import CheckpointStore
+from onefold.sinks import KafkaSink, PostgresSink
+from onefold.sources import KafkaSource, PostgresSource
+from onefold.spark import Pipeline, read_postgres
+
+AVAILABLE_NOW = {"availableNow": True}
+PAGES = ("environment", "sql?details=true&planDescription=true", "jobs", "stages?details=true", "allexecutors")
+
+
+def main(given: dict[str, Any]) -> None:
+    directory, said = Path(given["directory"]), []
+    (directory / "events").mkdir()
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr)
+    logging.getLogger("onefold").setLevel(logging.DEBUG)
+    events = {"spark.eventLog.enabled": "true", "spark.eventLog.dir": f"file:{directory}/events"}
+    pages = {"spark.ui.enabled": "true", "spark.ui.port": "0"}
+    spark = spark_session("secrets", directory, "local[2]", **events, **pages)
+    (directory / "said").mkdir()
+
+    def say(*texts: object) -> None:
+        said.extend(map(str, texts))
+
+    def failing(make: Callable[[], object]) -> None:
+        try:
+            make()
+        except Exception as error:
+            while error is not None:  # as a traceback shows it
+                say(type(error), error, repr(error))
+                error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)  # type: ignore[assignment]
+        else:
+            raise AssertionError("it was to fail")
+
+    def source(settings: dict[str, str]) -> KafkaSource:
+        return KafkaSource(
+            given["topic"],
+            bootstrap_servers=given["kafka"],
+            client_config=settings,
+            timeout_s=2,
+            format="avro",
+            avro_schema=given["avro"],
+            schema_registry=given["registry"],
+            on_error="dead_letter",
+        )
+
+    def pipeline(name: str, url: str = given["url"], settings: dict[str, str] = given["settings"]) -> Pipeline:
+        topic = KafkaSink(given["into"], bootstrap_servers=given["kafka"], client_config=settings, timeout_s=2)
+        letters = PostgresSink(given["url"], "letters", name="letters")
+        return Pipeline(name, [PostgresSink(url, "rows"), topic], dead_letters=letters, patience_s=1)
+
+    for how in ("read", "direct"):
+        running = pipeline(how)
+        checkpoint = f"{directory}/checkpoint-{how}"
+        if how == "read":
+            df = running.read(spark, source(given["settings"]))
+            say(df._jdf.queryExecution().toString())
+            query = running.write(df, checkpoint, AVAILABLE_NOW)
+        else:
+            query = running.write_direct(spark, source(given["settings"]), checkpoint, AVAILABLE_NOW)
+        running.await_termination(query, 120)
+        say(query.lastProgress, query._jsq.toString(), query._jsq.explainInternal(True), query.recentProgress)
+        say(running, running.facts(), running.history(), running.guarantees())
+        running.close()
+    read = read_postgres(spark, PostgresSource(given["url"], "rows", split_by="id", splits=2))
+    say(read.collect(), read._jdf.queryExecution().toString())
+    options = {"url": given["url"], "table": "copies", "pipeline": "copies", "run": "1", "store": given["url"]}
+    read.write.format("onefold_postgres").options(**options).mode("append").save()
+
+    wrong = given["settings"] | {"sasl.password": given["wrong"]}
+    failing(lambda: pipeline("w1").read(spark, source(wrong)))
+    failing(lambda: pipeline("w3", given["dead"]).recover())
+    failing(lambda: CheckpointStore(given["dead"]).id())
+    failing(lambda: CheckpointStore(given["dead"].replace("postgresql", "mariadb")).id())
+    failing(lambda: read_postgres(spark, PostgresSource(given["dead"], "rows")))
+    failing(lambda: spark.read.format("onefold_postgres").options(url=given["dead"], table="rows").load().collect())
+    failing(lambda: read.write.format("onefold_postgres").options(**options | {"url": given["dead"]}).save())
+    batch = source(given["settings"]).options() | {"onError": "skip"}
+    found = spark.read.format("onefold_kafka").options(**batch).load()
+    say(found.collect(), found._jdf.queryExecution().toString(), found._jdf.queryExecution().simpleString())
+    refused = spark.read.format("onefold_kafka").options(**batch | {"kafka.sasl.password": given["wrong"]})
+    failing(lambda: refused.load().collect())
+
+    base = f"{spark.sparkContext.uiWebUrl}"
+    application = f"{base}/api/v1/applications/{spark.sparkContext.applicationId}"
+    for page in PAGES:
+        say(urlopen(f"{application}/{page}").read().decode())
+    for execution in json.loads(urlopen(f"{application}/sql?length=1000").read()):
+        say(urlopen(f"{base}/SQL/execution/?id={execution['id']}").read().decode())
+    for page in ("StreamingQuery/", "environment/", "SQL/", "jobs/", "executors/"):
+        say(urlopen(f"{base}/{page}").read().decode())
+    (directory / "said" / "all").write_text("\n".join(said))
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(json.loads(Path(sys.argv[1]).read_text()))

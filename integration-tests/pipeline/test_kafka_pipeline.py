@@ -1,0 +1,141 @@
+"""Pipelines on a Kafka source that changes under them; and through Spark's own connector."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from typing import Any
+
+import pytest
+from confluent_kafka import ConsumerGroupTopicPartitions
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+from harness.kafka.topics import QUIET, make_anew, produce
+from harness.support import AVAILABLE_NOW, SCHEMA, Rig
+from pyspark.sql import SparkSession
+
+from bench.jars import NotAvailable, spark_jars
+from onefold.core import BadRecord, ConfigError, DataLoss
+from onefold.sources import KafkaSource
+
+pytestmark = pytest.mark.servers
+
+
+@pytest.fixture
+def family() -> str:
+    return f"family-{uuid.uuid4().hex[:8]}"
+
+
+def shown(rig: Rig, group: str) -> dict[str, int]:
+    admin = AdminClient({"bootstrap.servers": rig.servers, **QUIET})
+    (asked,) = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)]).values()
+    return {f"{at.topic}/{at.partition}": at.offset for at in asked.result(20).topic_partitions}
+
+
+@pytest.mark.slow
+def test_topics_that_come_to_match_join_a_pipeline_and_one_made_anew_stops_it_also_from_the_ledger(
+    rig: Rig, family: str
+) -> None:
+    source = KafkaSource(
+        topics_pattern=f"{family}-.*",
+        bootstrap_servers=rig.servers,
+        format="json",
+        schema=SCHEMA,
+        commit_to_group=family,
+    )
+    make_topic(rig, f"{family}-a")
+    produce(rig.servers, f"{family}-a", 3, value=b'{"id":1,"n":1}')
+    rig.run(rig.pipeline(), source)
+    make_topic(rig, f"{family}-b")
+    produce(rig.servers, f"{family}-b", 2, value=b'{"id":2,"n":2}')
+    (outcome,) = rig.run(rig.pipeline(), source)
+    assert rig.rows() == [(1, 1)] * 3 + [(2, 2)] * 2
+    assert outcome.record.range.end.topic_ids().keys() == {f"{family}-a", f"{family}-b"}
+    assert shown(rig, family) == {f"{family}-a/0": 3, f"{family}-b/0": 2}
+    other = KafkaSource(topics_pattern="orders-.*", bootstrap_servers=rig.servers, format="json", schema=SCHEMA)
+    with pytest.raises(ConfigError, match="holds positions of the topic"):
+        rig.run(rig.pipeline(), other)
+    make_anew(rig.servers, f"{family}-b")
+    produce(rig.servers, f"{family}-b", 9, value=b'{"id":3,"n":3}')
+    again = KafkaSource.from_options({**source.options(), "startingOffsets": "ledger"})
+    with pytest.raises(DataLoss, match=f"{family}-b: the topic was deleted and made anew"):
+        rig.run(rig.pipeline(), again, checkpoint="new")
+    assert len(rig.rows()) == 5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("by_name", [True, False], ids=["by name", "by pattern"])
+def test_a_pipeline_goes_on_without_a_topic_that_it_is_told_to_forget(rig: Rig, family: str, by_name: bool) -> None:
+    names = [f"{family}-a", f"{family}-b"]
+
+    def source(kept: list[str], **more: Any) -> KafkaSource:
+        which = kept if by_name else []
+        more |= {} if by_name else {"topics_pattern": f"{family}-.*"}
+        return KafkaSource(which, bootstrap_servers=rig.servers, format="json", schema=SCHEMA, **more)
+
+    for name in names:
+        make_topic(rig, name)
+        produce(rig.servers, name, 2, value=b'{"id":1,"n":1}')
+    rig.run(rig.pipeline(), source(names))
+    make_anew(rig.servers, names[1])
+    for name in names:
+        produce(rig.servers, name, 3, value=b'{"id":2,"n":2}')
+    (outcome,) = rig.run(rig.pipeline(), source(names[:1], forget_topics=names[1:]))
+    assert rig.rows() == [(1, 1)] * 4 + [(2, 2)] * 3
+    assert outcome.record.range.end.topics() == {names[0]: {0: 5}, names[1]: {0: 2}}
+
+
+def make_topic(rig: Rig, name: str) -> None:
+    admin = AdminClient({"bootstrap.servers": rig.servers, **QUIET})
+    admin.create_topics([NewTopic(name, 1)])[name].result(20)
+
+
+@pytest.mark.slow
+def test_sparks_progress_tells_where_the_topics_end(rig: Rig) -> None:
+    rig.put(40)
+    pipeline = rig.pipeline()
+    try:
+        query = pipeline.write(pipeline.read(rig.spark, rig.source(at_most=30)), rig.checkpoint(), AVAILABLE_NOW)
+        rig.finish(pipeline, query)
+    finally:
+        pipeline.close()
+    (told,) = query.recentProgress[0]["sources"]
+    latest, end = (json.loads(told[name])[rig.topic] for name in ("latestOffset", "endOffset"))
+    assert sum(offset for p, offset in latest.items() if p.isdigit()) == 40
+    assert 30 <= sum(offset for p, offset in end.items() if p.isdigit()) <= 33
+    assert end["id"] == latest["id"]
+
+
+@pytest.fixture
+def connector(spark: SparkSession) -> None:
+    try:
+        jars = spark_jars()
+    except NotAvailable as error:
+        pytest.skip(str(error))
+    for jar in jars:
+        spark.sql(f"ADD JAR '{jar}'")
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("connector")
+def test_sparks_own_connector_reads_the_same_and_its_positions_go_on_in_ours(rig: Rig) -> None:
+    rig.put(50)
+    through_spark = rig.source(at_most=30, reader="spark", columns="position", client_config={"client.id": "x"})
+    outcomes = rig.run(rig.pipeline(rig.sink(evolve=True)), through_spark)
+    assert len(outcomes) == 2
+    rig.put(10)
+    rig.run(
+        rig.pipeline(rig.sink(evolve=True)), rig.source(starting_offsets="ledger", columns="position"), checkpoint="new"
+    )
+    rig.assert_exact()
+    assert rig.sql("SELECT count(DISTINCT (kafka_partition, kafka_offset)) FROM rows") == [(60,)]
+    rig.put_values([b'{"id":"x"}'], 1)
+    with pytest.raises(BadRecord, match=f"{rig.topic}/0 offset 16: field 'id'"):
+        rig.run(
+            rig.pipeline(rig.sink(evolve=True)),
+            rig.source(starting_offsets="ledger", reader="spark"),
+            checkpoint="third",
+        )
+    make_anew(rig.servers, rig.topic, 4)
+    with pytest.raises(DataLoss, match=f"{rig.topic}: the topic was deleted and made anew"):
+        rig.run(rig.pipeline(rig.sink(evolve=True)), through_spark)

@@ -1,0 +1,282 @@
+"""Pipelines on Spark with real servers: what they write, and what they replay."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterable
+from itertools import pairwise
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from harness.support import AVAILABLE_NOW, Rig, crash, failing_at, offsets_of
+from pyspark.sql import DataFrame, SparkSession
+
+from onefold.core import ConfigError, Terminal
+from onefold.core.arrangement import needed_by
+from onefold.core.protocol.epoch import Outcome
+from onefold.sinks import HBaseSink, PostgresSink
+from onefold.spark import Pipeline
+from onefold.spark.runtime.writers import shared_out
+
+pytestmark = pytest.mark.servers
+
+
+def replayed(outcomes: list[Outcome]) -> list[bool]:
+    return [outcome.replayed for outcome in outcomes]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("delivery", ["two_phase", "staged"])
+def test_a_dataframe_is_written_exactly_and_a_restart_skips_what_is_there(rig: Rig, delivery: str) -> None:
+    rig.put(1000)
+    outcomes = rig.run(rig.pipeline(rig.sink(delivery)))
+    assert [outcome.record.rows for outcome in outcomes] == [300, 300, 300, 100]
+    rig.forget_commit(3)
+    rig.put(200)
+    assert replayed(rig.run(rig.pipeline(rig.sink(delivery)))) == [True, False]
+    rig.assert_exact()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("filtered", [False, True])
+def test_the_direct_path_is_exact_with_and_without_a_transform(rig: Rig, filtered: bool) -> None:
+    def even(batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
+        yield batch.filter(pc.equal(pc.bit_wise_and(batch.column("id"), 1), 0))
+
+    rig.put(1000)
+    pipeline = rig.pipeline()
+    transform = even if filtered else None
+    query = pipeline.write_direct(rig.spark, rig.source(), rig.checkpoint(), AVAILABLE_NOW, transform)
+    rig.finish(pipeline, query)
+    pipeline.close()
+    assert [o.record.range.is_empty for o in rig.outcomes] == [False] * 4
+    if filtered:
+        rig.sent = [record for record in rig.sent if record[0] % 2 == 0]
+    rig.assert_exact()
+
+
+@pytest.mark.slow
+def test_the_direct_path_delivers_positions_to_transform_and_table(rig: Rig) -> None:
+    def even(batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
+        yield batch.filter(pc.equal(pc.bit_wise_and(batch.column("kafka_offset"), 1), 0))
+
+    rig.put(200)
+    pipeline = rig.pipeline()
+    query = pipeline.write_direct(rig.spark, rig.source(columns="position"), rig.checkpoint(), AVAILABLE_NOW, even)
+    rig.finish(pipeline, query)
+    pipeline.close()
+    rows = rig.sql("SELECT id, kafka_topic, kafka_partition, kafka_offset FROM rows ORDER BY id")
+    assert rows == [(i, rig.topic, i % 4, i // 4) for i in range(200) if i // 4 % 2 == 0]
+
+
+@pytest.mark.parametrize("delivery", [pytest.param("two_phase", marks=pytest.mark.soak), "staged"])
+def test_versions_of_one_row_from_many_partitions_end_as_the_newest(rig: Rig, delivery: str) -> None:
+    """In two_phase each key goes to one task, or tasks that prepared it would wait for one another."""
+    rig.put_values([b'{"id":%d,"n":%d}' % (i % 37, i * 7919 % 1000) for i in range(1000)])
+    newest = sorted({i % 37: max(j * 7919 % 1000 for j in range(i % 37, 1000, 37)) for i in range(1000)}.items())
+    pipeline = rig.pipeline(rig.sink(delivery, mode="upsert", key="id", order="n"))
+    outcomes = rig.run(pipeline)
+    assert [outcome.record.rows for outcome in outcomes] == [300, 300, 300, 100]
+    assert rig.rows() == newest
+    rig.assert_nothing_in_doubt()
+
+
+class ByKey(PostgresSink):
+    """As an upserting sink in two_phase, without a server."""
+
+    def partition_by(self) -> tuple[str, ...]:
+        return ("k",)
+
+
+def test_a_key_goes_to_one_task_also_where_spark_splits_the_join_before_that_is_skewed(spark: SparkSession) -> None:
+    settings = {
+        "spark.sql.adaptive.enabled": "true",
+        "spark.sql.shuffle.partitions": "8",
+        "spark.sql.adaptive.advisoryPartitionSizeInBytes": "100000",
+        "spark.sql.adaptive.skewJoin.skewedPartitionThresholdInBytes": "50000",
+    }
+
+    def keys(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
+        found = {key for batch in batches for key in batch.column("k").to_pylist()}
+        yield pa.RecordBatch.from_pydict({"k": pa.array(sorted(found), pa.int64())})
+
+    before = {name: spark.conf.get(name, None) for name in settings}
+    for name, value in settings.items():
+        spark.conf.set(name, value)
+    try:
+        skewed = spark.range(0, 60_000, 1, 4).selectExpr("if(id % 3 > 0, 1, id % 997) AS k", "md5(string(id)) AS x")
+        joined = skewed.hint("merge").join(spark.range(0, 997).withColumnRenamed("id", "k"), "k")
+        sink = ByKey("postgresql://nowhere/shop", table="rows", mode="upsert", key="k", order="x")
+        tasks = shared_out(joined, needed_by(sink)).mapInArrow(keys, "k long")
+        assert tasks.groupBy("k").count().where("count > 1").collect() == []
+    finally:
+        for name, value in before.items():
+            spark.conf.set(name, value) if value is not None else spark.conf.unset(name)
+
+
+def test_where_a_sink_asks_for_it_the_rows_of_a_task_come_in_order(spark: SparkSession) -> None:
+    def falls(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
+        rows = pa.Table.from_batches(batches)
+        places = zip(rows["k"].to_pylist(), rows["n"].to_pylist(), strict=True) if len(rows) else ()
+        yield pa.RecordBatch.from_pydict({"n": pa.array([sum(a > b for a, b in pairwise(places))], pa.int64())})
+
+    def made(id: str, name: str) -> HBaseSink:
+        sums = {"mode": "incremental", "merge": {"n": "sum"}, "family": "f"}
+        return HBaseSink("nowhere:1", "t", row_key="k", sequence=id, name=name, **sums)
+
+    mixed = spark.range(0, 10_000, 1, 4).selectExpr("id % 7 AS k", "id * 7919 % 10000 AS n")
+    sorted_out = shared_out(mixed, needed_by(made("n", "one")))
+    assert sum(row.n for row in sorted_out.mapInArrow(falls, "n long").collect()) == 0
+
+
+def test_the_direct_path_moves_no_rows_between_tasks_and_says_so(rig: Rig) -> None:
+    rig.put(10)
+    pipeline = rig.pipeline(rig.sink("two_phase", mode="upsert", key="id", order="n"))
+    query = pipeline.write_direct(rig.spark, rig.source(), rig.checkpoint(), AVAILABLE_NOW)
+    with pytest.raises(ConfigError, match=r"path moves no rows between tasks: .*delivery='staged' .*repartition=False"):
+        rig.finish(pipeline, query)
+    pipeline.close()
+
+
+@pytest.mark.slow
+def test_a_direct_stream_does_not_change_what_a_later_dataframe_of_the_pipeline_is(rig: Rig) -> None:
+    rig.put(300)
+    pipeline = rig.pipeline()
+    rig.finish(pipeline, pipeline.write_direct(rig.spark, rig.source(), rig.checkpoint(), AVAILABLE_NOW))
+    rig.put(300)
+    rig.finish(pipeline, rig.start(pipeline, pipeline.read(rig.spark, rig.source())))
+    pipeline.close()
+    rig.assert_exact()
+
+
+def counts(df: DataFrame) -> DataFrame:
+    return df.selectExpr("n % 7 AS id").groupBy("id").count().withColumnRenamed("count", "n")
+
+
+@pytest.mark.slow
+def test_a_replayed_batch_of_a_stateful_query_is_drained_into_its_state_and_not_written(rig: Rig) -> None:
+    rig.put(600)
+    rig.run(rig.pipeline(), counted=counts)
+    written = rig.rows()
+    rig.forget_commit(1)
+    assert replayed(rig.run(rig.pipeline(), counted=counts)) == [True]
+    assert rig.rows() == written
+    rig.put(300)
+    rig.run(rig.pipeline(), counted=counts)
+    expected = {k: sum(n % 7 == k for _, n in rig.sent) for k in range(7)}
+    assert dict(rig.sql("SELECT id, max(n) FROM rows GROUP BY id")) == expected
+    assert len(rig.rows()) == 3 * 7
+
+
+@pytest.mark.slow
+def test_batches_without_records_are_epochs_too_and_write_nothing(rig: Rig) -> None:
+    """A watermark makes Spark run a batch without new records after the last one."""
+
+    def windows(df: DataFrame) -> DataFrame:
+        timed = df.selectExpr("timestamp_seconds(n + 10) AS at", "id").withWatermark("at", "1 second")
+        return timed.groupBy("at").count().selectExpr("unix_seconds(at) AS id", "count AS n")
+
+    rig.put(300)
+    outcomes = rig.run(rig.pipeline(), counted=windows)
+    assert [outcome.record.range.is_empty for outcome in outcomes] == [False, True]
+    written = len(rig.rows())
+    rig.forget_commit(1)
+    assert replayed(rig.run(rig.pipeline(), counted=windows)) == [True]
+    assert len(rig.rows()) == written == len({n for _, n in rig.sent})
+
+
+@pytest.mark.slow
+def test_an_empty_topic_writes_nothing_and_later_records_arrive(rig: Rig) -> None:
+    rig.run(rig.pipeline())
+    assert rig.rows() == []
+    rig.put(200)
+    rig.run(rig.pipeline())
+    rig.assert_exact()
+
+
+@pytest.mark.slow
+def test_latest_stays_where_it_was_when_the_first_batch_dies_before_it_wrote_anything(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig.put(200)
+    rig.sent.clear()
+    source = rig.source(starting_offsets="latest")
+    pipeline = rig.pipeline()
+    df = pipeline.read(rig.spark, source)
+    rig.put(100)
+    failing_at(monkeypatch, "before:RunWriters", crash)
+    with pytest.raises(Terminal, match="Crash"):
+        rig.finish(pipeline, pipeline.write(df, rig.checkpoint(), AVAILABLE_NOW))
+    pipeline.close()
+    assert offsets_of(rig.checkpoint(), 0) == {rig.topic: {str(p): 75 for p in range(4)}}
+    rig.put(100)
+    rig.run(rig.pipeline(), source)
+    rig.assert_exact()
+
+
+@pytest.mark.slow
+def test_a_dataframe_that_was_read_once_and_written_twice_is_not_written_twice(rig: Rig) -> None:
+    """Its start is in it: the second query must not believe the ledger's position instead."""
+    rig.put(300)
+    pipeline = rig.pipeline()
+    df = pipeline.read(rig.spark, rig.source())
+    rig.finish(pipeline, pipeline.write(df, rig.checkpoint(), AVAILABLE_NOW))
+    rig.put(200)
+    rig.finish(pipeline, pipeline.write(df, rig.checkpoint("second"), AVAILABLE_NOW))
+    pipeline.close()
+    assert replayed(rig.outcomes) == [False, True, False]
+    rig.assert_exact()
+
+
+@pytest.mark.slow
+def test_a_checkpoint_directory_may_have_an_odd_name(rig: Rig) -> None:
+    rig.put(600)
+    rig.run(rig.pipeline(), checkpoint="odd #1 100%25?")
+    rig.forget_commit(1, "odd #1 100%25?")
+    assert replayed(rig.run(rig.pipeline(), checkpoint="odd #1 100%25?")) == [True]
+    rig.assert_exact()
+
+
+@pytest.mark.slow
+def test_two_tables_get_the_same_records_and_the_same_positions_in_both_deliveries(rig: Rig) -> None:
+    rig.put(600)
+    rig.run(rig.pipeline(rig.sink(table="one"), rig.sink("staged", "two")))
+    rig.assert_exact("one")
+    rig.assert_exact("two")
+    ledgers = rig.sql("SELECT sink, epoch, positions::text FROM onefold_sinks.onefold_ledger ORDER BY sink")
+    assert [sink for sink, *_ in ledgers] == ["one", "two"]
+    assert ledgers[0][1:] == ledgers[1][1:]
+
+
+def test_a_streaming_dataframe_of_ones_own_is_written_through_the_epoch_writer(rig: Rig) -> None:
+    rate = rig.spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 50).load()
+    df = rate.selectExpr("value AS id", "value * 2 AS n")
+    pipeline = rig.pipeline()
+    for batches in (1, 2):
+        writer = df.writeStream.foreachBatch(pipeline.epoch_writer).option("checkpointLocation", rig.checkpoint())
+        query = writer.start()
+        try:
+            while sum(not outcome.replayed for outcome in rig.outcomes) < 2 * batches:
+                assert not query.awaitTermination(0.1), query.exception()
+        finally:
+            query.stop()
+    pipeline.close()
+    rows = rig.rows()
+    assert rows == [(i, 2 * i) for i in range(len(rows))]
+    assert len(rows) >= 200
+    rig.assert_nothing_in_doubt()
+
+
+@pytest.mark.slow
+def test_a_pipeline_pickles_and_goes_on_where_the_dataframe_that_was_read_begins(rig: Rig) -> None:
+    rig.put(300)
+    first = Pipeline("test", sinks=[rig.sink()])
+    df = first.read(rig.spark, rig.source())
+    second: Pipeline = pickle.loads(pickle.dumps(first))
+    first.close()
+    rig.finish(second, rig.start(second, df))
+    assert [record.rows for record in second.history()] == [300]
+    assert second.guarantees()["rows"].mode == "two_phase"
+    second.close()
+    rig.assert_exact()

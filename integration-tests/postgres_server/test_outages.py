@@ -1,0 +1,321 @@
+"""Servers that restart, fail over, come back older, or have nothing to spare, in the middle of an epoch."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import psycopg
+import pytest
+import sqlalchemy as sa
+from harness.field import QUICK, standby, with_parameters
+from harness.lives import Line, assert_exact, at_failpoint, later
+from harness.passwords import let_roles_in, plain_url
+from harness.support import wait_until
+
+from onefold.core import ConfigError, DataLoss, OutOfResources, Retriable
+from onefold.local import PostgresServer
+from onefold.local.process import ProcessRef, wait_gone
+from onefold.sources import PostgresSource
+from onefold.sources.postgres import describe
+
+pytestmark = pytest.mark.servers
+DELIVERIES = ["two_phase", "staged"]
+SLOTS = 4
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresServer]:
+    """A server of this module's own: it is killed a lot."""
+    settings = {"max_prepared_transactions": str(SLOTS), "max_connections": "30", **QUICK}
+    with PostgresServer(tmp_path_factory.mktemp("outages"), settings=settings) as server:
+        let_roles_in(server)
+        yield server
+
+
+@pytest.fixture
+def url(server: PostgresServer) -> Iterator[str]:
+    name = f"test_{uuid.uuid4().hex[:12]}"
+    sql(server.url, f"CREATE DATABASE {name}")
+    yield plain_url(server, name)
+    server.start()
+    here = plain_url(server, name)
+    for (gid,) in sql(here, "SELECT gid FROM pg_prepared_xacts WHERE database = current_database()"):
+        sql(here, f"ROLLBACK PREPARED '{gid}'")
+    sql(server.url, f"DROP DATABASE {name} WITH (FORCE)")
+
+
+def sql(url: str, statement: str) -> list[tuple[object, ...]]:
+    with psycopg.connect(url, autocommit=True) as connection:
+        cursor = connection.execute(statement.encode())
+        return cursor.fetchall() if cursor.description else []
+
+
+def end(server: PostgresServer, how: str) -> None:
+    """Every way in which a Postgres ends (manual, 18.5): fast says 57P01, immediate 57P02, a crash nothing."""
+    match how:
+        case "fast":
+            server.stop()
+        case "immediate":
+            process = ProcessRef.of(server.status().pid or 0)
+            assert process is not None
+            process.signal(signal.SIGQUIT)
+            assert wait_gone([process], 20)
+        case "crash":
+            server.kill()
+
+
+@pytest.mark.parametrize(
+    ("delivery", "place", "how"),
+    [
+        ("two_phase", "writers:written", "fast"),  # in COPY
+        ("two_phase", "before:prepare", "immediate"),
+        ("two_phase", "after:prepare", "crash"),
+        ("two_phase", "commit", "fast"),  # in Decide
+        ("two_phase", "postgres.commit_prepared", "crash"),  # between two COMMIT PREPARED
+        ("staged", "writers:written", "crash"),
+        ("staged", "after:prepare", "immediate"),  # the stage is emptied
+        ("staged", "staged.merge", "crash"),
+        ("staged", "commit", "immediate"),
+    ],
+)
+def test_a_server_that_goes_away_and_comes_back_changes_nothing(
+    server: PostgresServer, url: str, monkeypatch: pytest.MonkeyPatch, delivery: str, place: str, how: str
+) -> None:
+    line = Line(url, delivery=delivery).start()
+    line.to(10)
+    timers = []
+
+    def strike(*_connection: object) -> None:
+        end(server, how)
+        timers.append(later(0.3, server.start))
+
+    if place == "commit":
+        sa.event.listen(line.store.database.engine, "commit", strike, once=True)
+    else:
+        assert at_failpoint(monkeypatch, place, strike) == []
+    line.to(20)
+    line.to(30)
+    (timer,) = timers
+    timer.join()
+    line.close()
+    assert_exact(url, 30)
+
+
+# failover
+
+
+@pytest.fixture
+def follower(server: PostgresServer, url: str, tmp_path: Path) -> Iterator[PostgresServer]:
+    assert url  # the test's database comes first, since it comes along
+    with standby(tmp_path / "follower", server) as follower:
+        yield follower
+
+
+def both(url: str, server: PostgresServer, follower: PostgresServer) -> str:
+    """One URL for the cluster, the one that will be promoted first."""
+    return with_parameters(url, host="127.0.0.1,127.0.0.1", port=f"{follower.port},{server.port}")
+
+
+def of(url: str, server: PostgresServer) -> str:
+    return with_parameters(url, port=str(server.port))
+
+
+def catch_up(server: PostgresServer, follower: PostgresServer) -> None:
+    ((lsn,),) = sql(server.url, "SELECT pg_current_wal_lsn()")
+    wait_until(lambda: sql(follower.url, f"SELECT pg_last_wal_replay_lsn() >= '{lsn}'") == [(True,)], 20, "catching up")
+
+
+def promote(follower: PostgresServer) -> None:
+    assert sql(follower.url, "SELECT pg_promote()") == [(True,)]
+
+
+class Pair:
+    """A pipeline of each delivery in one database, `a` and `b`."""
+
+    def __init__(self, url: str) -> None:
+        self.lines = Line(url, name="a").start(), Line(url, name="b", delivery="staged").start()
+
+    def to(self, end: int) -> None:
+        for line in self.lines:
+            line.to(end)
+
+    def struck_when_decided(self, end: int, strike: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> list[str]:
+        """Both decide their epoch, then comes the strike, then both go on. Returns what became of them."""
+        became: list[str] = []
+
+        def finish(line: Line, act: Callable[[], None]) -> None:
+            at_failpoint(monkeypatch, "after:Decide", act)
+            try:
+                line.to(end)
+                became.append("complete")
+            except DataLoss as error:
+                became.append(str(error))
+
+        one, other = self.lines
+        finish(one, lambda: finish(other, strike))
+        return became
+
+    def close(self) -> None:
+        for line in self.lines:
+            line.close()
+
+
+def test_a_replica_that_had_caught_up_takes_over_between_decision_and_commit(
+    server: PostgresServer, follower: PostgresServer, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pair = Pair(both(url, server, follower))
+    pair.to(10)
+    with pytest.raises(Retriable, match=r"session is read-only\. The server is a standby"):
+        Line(of(url, follower), patience_s=0)
+    at_the_standby = Line(with_parameters(of(url, follower), target_session_attrs="any"), name="a", patience_s=0)
+    with pytest.raises(Retriable, match=r"The server is a standby"):
+        at_the_standby.start()
+    at_the_standby.close()
+
+    def fail_over() -> None:
+        catch_up(server, follower)
+        server.kill()
+        promote(follower)
+
+    assert pair.struck_when_decided(20, fail_over, monkeypatch) == ["complete", "complete"]
+    pair.to(30)
+    pair.close()
+    assert_exact(of(url, follower), 30, "a", "b")
+
+
+def test_a_replica_promoted_before_it_had_caught_up_stops_the_pipeline_and_the_way_out_works(
+    server: PostgresServer, follower: PostgresServer, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster, promoted = both(url, server, follower), of(url, follower)
+    pair = Pair(cluster)
+    pair.to(10)
+    catch_up(server, follower)
+    follower.stop()
+    pair.to(20)  # acknowledged, and about to be lost
+
+    def fail_over() -> None:
+        server.kill()
+        follower.start()
+        promote(follower)
+
+    for text in pair.struck_when_decided(30, fail_over, monkeypatch):
+        assert "this server is on timeline 2, and was on 1: a replica was promoted" in text
+    pair.close()
+    assert sql(promoted, "SELECT max(epoch) FROM onefold_sinks.onefold_ledger") == [(1,)], "no ledger goes over a gap"
+    assert_exact(promoted, 10, "a", "b")
+
+    again = Line(cluster, name="a").start()
+    again.at, again.batch = 20, 2  # where Spark's checkpoint goes on
+    with pytest.raises(DataLoss, match="starts beyond the recorded end"):
+        again.to(30)
+    again.close()
+    for name, delivery in (("a", "two_phase"), ("b", "staged")):
+        rescued = Line(cluster, name=name, delivery=delivery).start(from_ledger=True)
+        assert rescued.at == 10
+        rescued.to(30)
+        rescued.close()
+    assert_exact(promoted, 30, "a", "b")
+
+
+# nothing to spare
+
+
+def test_slots_that_others_hold_are_named_and_waited_for(url: str) -> None:
+    line = Line(url, patience_s=0).start()
+    line.to(10)
+    for number in range(SLOTS - 1):
+        sql(url, f"BEGIN; SELECT txid_current(); PREPARE TRANSACTION 'theirs {number}'")
+    with pytest.raises(OutOfResources, match=r"'theirs 0' of role 'onefold' in database 'test_\w+' for 00:0"):
+        line.to(20)
+    line.patience.patience_s = 30
+    timer = later(0.5, lambda: sql(url, "ROLLBACK PREPARED 'theirs 0'"))
+    line.to(20)
+    timer.join()
+    line.close()
+    for number in range(1, SLOTS - 1):
+        sql(url, f"ROLLBACK PREPARED 'theirs {number}'")
+    assert_exact(url, 20)
+
+
+def test_a_server_without_a_free_connection_is_waited_for(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    sql(url, "CREATE ROLE few LOGIN CONNECTION LIMIT 3; GRANT CREATE ON SCHEMA public TO few")
+    sql(url, f"GRANT CREATE ON DATABASE {url.rpartition('/')[2]} TO few")
+    as_few = with_parameters(url, user="few")
+    line = Line(as_few).start()
+    line.to(10)
+    with ExitStack() as others:
+        timers = []
+
+        def take_them_all() -> None:
+            line.close()
+            for _ in range(3):
+                others.enter_context(psycopg.connect(as_few))
+            with pytest.raises(OutOfResources, match=r"too many connections for role.* a higher max_connections"):
+                line.sink.recover("t")
+            with pytest.raises(OutOfResources, match=r"too many connections for role.* a higher max_connections"):
+                describe(PostgresSource(as_few, query="SELECT 1"))
+            timers.append(later(0.5, others.close))
+
+        at_failpoint(monkeypatch, "before:RunWriters", take_them_all)
+        line.to(20)
+        timers[0].join()
+    line.close()
+    assert_exact(url, 20)
+    sql(url, "REASSIGN OWNED BY few TO onefold; DROP OWNED BY few; DROP ROLE few")
+
+
+@pytest.fixture
+def small_disk(server: PostgresServer, url: str) -> Iterator[Callable[[], None]]:
+    """A tablespace of 8 MB for the database's tables; calling it makes room."""
+    if os.geteuid() != 0 or shutil.which("mount") is None:
+        pytest.skip("a full disk takes a file system of its own, and mounting one needs root")
+    folder = Path(tempfile.mkdtemp(prefix="onefold-"))
+    owner = (server.home / "data").stat().st_uid
+    options = f"size=8m,mode=700,uid={owner}"
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", options, "onefold", folder], capture_output=True, check=False
+    )
+    try:
+        if mounted.returncode != 0:
+            pytest.skip(f"a full disk takes a file system of its own: {mounted.stderr!r}")
+        sql(server.url, f"CREATE TABLESPACE small LOCATION '{folder}'")
+        sql(server.url, f"ALTER DATABASE {url.rpartition('/')[2]} SET default_tablespace = small")
+        yield lambda: subprocess.run(["mount", "-o", "remount,size=64m", folder], check=True)  # type: ignore[func-returns-value]
+        sql(server.url, f"ALTER DATABASE {url.rpartition('/')[2]} RESET default_tablespace")
+        sql(url, "DROP SCHEMA public, onefold_sinks CASCADE")
+        sql(server.url, "DROP TABLESPACE small")
+    finally:
+        subprocess.run(["umount", folder], capture_output=True, check=False)
+        folder.rmdir()
+
+
+@pytest.mark.parametrize("delivery", DELIVERIES)
+def test_a_full_disk_loses_nothing_and_the_pipeline_goes_on_when_there_is_room(
+    url: str, small_disk: Callable[[], None], delivery: str
+) -> None:
+    line = Line(url, delivery=delivery, patience_s=0).start()
+    line.to(1000)
+    with pytest.raises(OutOfResources, match=r"No space left on device.* The server's disk is full"):
+        line.to(300_000)
+    small_disk()
+    line.to(300_000)
+    line.close()
+    assert_exact(url, 300_000)
+
+
+def test_a_limit_on_temporary_files_is_a_setting_and_no_full_disk(url: str) -> None:
+    from onefold.clients.postgres import errors
+
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("SET temp_file_limit = '100kB'; SET work_mem = '64kB'")
+        with pytest.raises(psycopg.Error) as caught:
+            connection.execute("SELECT n FROM generate_series(1, 1000000) n ORDER BY -n LIMIT 1 OFFSET 999999")
+        assert isinstance(errors.translate(caught.value, "test", connection), ConfigError)

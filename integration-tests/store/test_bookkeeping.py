@@ -1,0 +1,378 @@
+"""What onefold keeps in Postgres over weeks: migrated, bounded, pruned, and told apart between pipelines and sinks."""
+
+from __future__ import annotations
+
+import threading
+
+import psycopg
+import pytest
+from harness.lives import MakeWorld, World
+from harness.support import CrashError, crash, failing_at
+from harness.txns import onefold
+from typer.testing import CliRunner
+
+from onefold.cli.main import app
+from onefold.core import CheckpointMismatch, ConfigError, Fenced
+from onefold.sinks import PostgresSink
+from onefold.sinks.postgres.ledger import migrations
+from onefold.sinks.postgres.naming import stage_name
+
+pytestmark = pytest.mark.servers
+
+DELIVERIES = ["two_phase", "staged"]
+
+# Steps of a onefold to come, as the rules in migrations.py allow them.
+LATER = (
+    "CREATE TABLE {s}.onefold_more (pipeline text PRIMARY KEY)",
+    "ALTER TABLE {s}.onefold_ledger ADD COLUMN note text NOT NULL DEFAULT ''; ALTER TABLE {s}.onefold_staged ADD y int",
+)
+
+
+def version(world: World) -> int:
+    return int(world.sql("SELECT version FROM onefold_sinks.onefold_version")[0][0])
+
+
+# migrating
+
+
+A_PART = """
+INSERT INTO onefold_sinks.onefold_parts (pipeline, sink, epoch, generation, timestamp_ms, gid, rows)
+VALUES ('p', 't', 1, 1, 1, '{gid}', 0)
+"""
+THE_REST = """
+INSERT INTO onefold_sinks.onefold_staged (stage, attempt, pipeline, sink, generation, epoch, rows)
+VALUES ('stage', 1, 'p', 't', 1, 1, 0);
+INSERT INTO onefold_sinks.onefold_ledger (pipeline, sink, epoch, generation, timestamp_ms, positions, store_id)
+VALUES ('p', 'another sink', 1, 1, 1, '{}', 'store')
+"""
+
+
+def test_every_step_is_one_that_prepared_work_and_writers_of_the_first_layout_may_live_beside(
+    make: MakeWorld, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A prepared transaction keeps its locks on the tables: a step that waits for them would wait for ever."""
+    monkeypatch.setattr(migrations, "_LOCK_TIMEOUT_S", 2)
+    with psycopg.connect(postgres_url, autocommit=True) as old:
+        with monkeypatch.context() as patched:
+            patched.setattr(migrations, "STEPS", migrations.STEPS[:1])
+            migrations.migrate(old, "onefold_sinks")
+        old.execute(f"BEGIN; {A_PART.format(gid='one')}; PREPARE TRANSACTION 'one'".encode())
+        world = make()
+        assert version(world) == len(migrations.STEPS)
+        old.execute(f"BEGIN; {A_PART.format(gid='two')}; PREPARE TRANSACTION 'two'".encode())
+        old.execute(THE_REST.encode())
+        for gid in ("one", "two"):
+            old.execute(f"COMMIT PREPARED '{gid}'".encode())
+    assert world.sql("SELECT gid FROM onefold_sinks.onefold_parts ORDER BY 1") == [("one",), ("two",)]
+
+
+@pytest.mark.parametrize("delivery", DELIVERIES)
+def test_decided_work_of_an_older_layout_is_finished_under_a_newer_one(
+    make: MakeWorld, monkeypatch: pytest.MonkeyPatch, delivery: str
+) -> None:
+    old = make(delivery=delivery)
+    old.start()
+    old.epoch(0)
+    with monkeypatch.context() as patched:
+        failing_at(patched, "after:Decide", crash)
+        with pytest.raises(CrashError):
+            old.epoch(1)
+    monkeypatch.setattr(migrations, "STEPS", (*migrations.STEPS, *LATER))
+    new = make(delivery=delivery)
+    assert version(new) == len(migrations.STEPS)
+    assert new.start().finished == 1
+    new.epoch(2)
+    new.assert_exact(3)
+
+
+@pytest.mark.parametrize("delivery", DELIVERIES)
+def test_an_older_onefold_runs_on_beside_a_migration_and_its_next_start_is_refused(
+    make: MakeWorld, monkeypatch: pytest.MonkeyPatch, delivery: str
+) -> None:
+    steps = migrations.STEPS
+    old = make(delivery=delivery)
+    old.start()
+    with monkeypatch.context() as patched:
+        patched.setattr(migrations, "STEPS", (*steps, *LATER))
+        old.between_tasks = lambda: make("other", pipeline="newer", delivery=delivery).close()
+        old.epoch(0)
+    old.between_tasks = lambda: None
+    assert version(old) == len(steps) + 2
+    old.epoch(1)
+    old.assert_exact(2)
+    newer = f"have layout {len(steps) + 2}, and this onefold knows {len(steps)}: use the newer onefold"
+    with pytest.raises(ConfigError, match=newer):
+        make(delivery=delivery)
+
+
+def test_drivers_that_migrate_at_once_run_each_step_once(make: MakeWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    make()
+    monkeypatch.setattr(migrations, "STEPS", (*migrations.STEPS, *LATER))
+    barrier, opened = threading.Barrier(4), []
+
+    def recover(number: int) -> None:
+        barrier.wait(timeout=10)
+        opened.append(make(pipeline=f"p{number}"))
+
+    threads = [threading.Thread(target=recover, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=60)
+    assert [version(world) for world in opened] == [len(migrations.STEPS)] * 4
+    assert make().sql("SELECT count(*) FROM onefold_sinks.onefold_ledger") == [(5,)]
+
+
+def test_a_migration_that_fails_leaves_the_layout_as_it_was(make: MakeWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = make()
+    known = version(world)
+    with monkeypatch.context() as patched:
+        patched.setattr(migrations, "STEPS", (*migrations.STEPS, *LATER, "CREATE TABLE {s}.onefold_more (x int)"))
+        with pytest.raises(ConfigError, match="already exists"):
+            make()
+    assert version(world) == known
+    assert world.sql("SELECT to_regclass('onefold_sinks.onefold_more') IS NULL") == [(True,)]
+    world.start()
+    world.epoch(0)
+    world.assert_exact(1)
+
+
+# weeks
+
+
+@pytest.mark.slow
+def test_hundreds_of_epochs_leave_no_more_rows_and_no_larger_catalog_than_twenty(
+    make: MakeWorld, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("onefold.core.store.checkpoint_store.KEEP_EPOCHS", 15)
+    world = make(*(PostgresSink(postgres_url, name, delivery=name) for name in DELIVERIES))
+    world.ROWS, world.TASKS = 2, 1
+    world.start()
+    kept, catalogs = [], []
+    for batch in range(201):
+        if batch in (20, 200):
+            kept.append(rows_kept(world))
+            catalogs.append(catalog(world))
+        world.epoch(batch)
+    assert kept == [{"ledger": 2, "parts": 1, "staged": 0, "stage": 0, "epochs": 16}] * 2
+    assert catalogs[1] == catalogs[0]
+    world.assert_exact(201)
+
+
+def rows_kept(world: World) -> dict[str, int]:
+    ((stage,),) = world.sql("SELECT oid::regclass::text FROM pg_class WHERE relname ~ '^onefold_stage_'")
+    tables = {name: f"onefold_sinks.onefold_{name}" for name in ("ledger", "parts", "staged")}
+    tables |= {"stage": stage, "epochs": "onefold_epochs"}
+    return {name: int(world.sql(f"SELECT count(*) FROM {table}")[0][0]) for name, table in tables.items()}
+
+
+def catalog(world: World) -> dict[str, int]:
+    """How many rows the catalog has, and how large it is once the dead ones are swept, as autovacuum does."""
+    found = {}
+    for table in ("pg_class", "pg_attribute", "pg_type", "pg_depend"):
+        world.sql(f"VACUUM {table}")
+        rows, size = world.sql(f"SELECT (SELECT count(*) FROM {table}), pg_relation_size('{table}')")[0]
+        found |= {f"{table} rows": rows, f"{table} bytes": size}
+    return found
+
+
+# several pipelines, several tables
+
+
+def test_two_pipelines_with_sinks_of_one_name_write_one_table_and_keep_apart(
+    make: MakeWorld, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their names, and the sinks', differ only after what is cut off, or by what is escaped."""
+    stem = "a pipeline's name/of some length, with ümläuten, "
+    names = ["p", "P", "p%2F", "p/", f"{stem * 2}1", f"{stem * 2}2"]
+    pipelines = []
+    for number, name in enumerate(names):
+        sink = PostgresSink(postgres_url, "t", name=stem, delivery=DELIVERIES[number % 2])
+        pipelines.append(make(sink, pipeline=name))
+    for world in pipelines:
+        world.start()
+        with monkeypatch.context() as patched:
+            failing_at(patched, "before:Decide", crash)
+            with pytest.raises(CrashError):
+                world.epoch(0)
+    assert len(pipelines[0].gids()) + pipelines[0].staged() == 2 * len(pipelines)
+    for done, world in enumerate(pipelines, 1):
+        assert world.start().given_up == 1
+        world.epoch(0)
+        assert len(world.gids()) + world.staged() == 2 * (len(pipelines) - done), "it removed what was another's"
+        assert world.ids("t") == sorted([*range(10)] * done)
+    ledgers = [world.driver.committers[stem].ledger() for world in pipelines]
+    assert [ledger.epoch if ledger else None for ledger in ledgers] == [2] * len(pipelines)
+
+
+@pytest.mark.parametrize("deliveries", [("two_phase", "two_phase"), ("two_phase", "staged")])
+def test_one_pipeline_writes_two_tables_in_one_epoch(
+    make: MakeWorld, postgres_url: str, monkeypatch: pytest.MonkeyPatch, deliveries: tuple[str, str]
+) -> None:
+    sinks = [PostgresSink(postgres_url, f"t{n}", delivery=delivery) for n, delivery in enumerate(deliveries)]
+    world = make(*sinks)
+    world.start()
+    for batch, place in enumerate(("before:Decide", "after:Decide", "after:Commit", "after:WriteLedger")):
+        with monkeypatch.context() as patched:
+            failing_at(patched, place, crash)
+            with pytest.raises(CrashError):
+                world.epoch(batch)
+        world.start()
+        world.epoch(batch)
+        world.assert_exact(batch + 1)
+
+
+def test_pipelines_and_sinks_of_one_name_with_their_ledgers_in_two_schemas_keep_apart(
+    make: MakeWorld, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The names of prepared transactions count in the whole database."""
+    one = make("t", store=store_in(postgres_url, "one"))
+    other = make(PostgresSink(postgres_url, "u", name="t", ledger="another"), store=store_in(postgres_url, "other"))
+    for world in (one, other):
+        world.start()
+        with monkeypatch.context() as patched:
+            failing_at(patched, "before:Decide", crash)
+            with pytest.raises(CrashError):
+                world.epoch(0)
+    assert len(one.gids()) == 4
+    assert one.start().given_up == 1
+    assert len(one.gids()) == 2, "it removed the other's"
+    one.epoch(0)
+    listed = onefold("list", "--postgres", postgres_url, "--ledger", "another")
+    assert listed.output.count(" p ") == 2
+    assert other.start().given_up == 1
+    other.epoch(0)
+    assert (one.ids("t"), one.ids("u"), one.gids()) == (list(range(10)), list(range(10)), [])
+
+
+@pytest.mark.parametrize(("first", "second"), [("one", "another"), ("onefold_sinks", "another")])
+def test_an_epoch_of_another_ledger_schema_is_not_taken_for_damaged(
+    make: MakeWorld, postgres_url: str, monkeypatch: pytest.MonkeyPatch, first: str, second: str
+) -> None:
+    def sink_in(schema: str) -> PostgresSink:
+        return PostgresSink(postgres_url, "t", delivery="two_phase", ledger=schema)
+
+    world = make(sink_in(first))
+    world.start()
+    with monkeypatch.context() as patched:
+        failing_at(patched, "after:Commit", crash)
+        with pytest.raises(CrashError):
+            world.epoch(0)
+    with pytest.raises(ConfigError, match="with another ledger than"):
+        make(sink_in(second)).start()
+    assert make(sink_in(first)).start().finished == 1
+    assert world.ids("t") == list(range(10))
+
+
+@pytest.mark.parametrize("delivery", DELIVERIES)
+def test_two_processes_with_one_pipelines_name_and_a_store_each_do_not_share_a_ledger(
+    make: MakeWorld, postgres_url: str, delivery: str
+) -> None:
+    one = make("t", delivery=delivery, store=store_in(postgres_url, "one"))
+    other = make(PostgresSink(postgres_url, "u", name="t", delivery=delivery), store=store_in(postgres_url, "other"))
+    one.start()
+    for batch in range(2):
+        with pytest.raises(CheckpointMismatch, match="another host runs this pipeline with a store of its own"):
+            other.start()
+        one.epoch(batch)
+    assert one.ids("t") == list(range(20))
+    assert one.gids() == []
+
+
+def test_an_adoption_gives_the_ledger_to_another_store(make: MakeWorld, postgres_url: str) -> None:
+    lost, new = make(store=store_in(postgres_url, "lost")), make(store=store_in(postgres_url, "new"))
+    lost.start()
+    lost.epoch(0)
+    with pytest.raises(CheckpointMismatch, match="adopt_ledger=True"):
+        new.start()
+    assert new.start(adopt_ledger=True).generation.number > 1
+    new.epoch(1)
+    new.assert_exact(2)
+
+
+def store_in(url: str, schema: str) -> str:
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(f"CREATE SCHEMA {schema}".encode())
+    return url.replace("postgresql:", "postgresql+psycopg:", 1) + f"?options=-c%20search_path%3D{schema}"
+
+
+# pruning
+
+
+def txn_prune(url: str, *arguments: str) -> str:
+    result = CliRunner().invoke(app, ["txn", "prune", "--postgres", url, *arguments], catch_exceptions=False)
+    return result.output
+
+
+def relations(world: World) -> list[str]:
+    return [row[0] for row in world.sql("SELECT relname FROM pg_class WHERE relname ~ '^onefold_stage_' ORDER BY 1")]
+
+
+def test_a_removed_or_renamed_sink_is_pruned_and_the_pipeline_goes_on(make: MakeWorld, postgres_url: str) -> None:
+    make("its first name", delivery="staged").start()
+    sinks = [PostgresSink(postgres_url, "kept"), PostgresSink(postgres_url, "removed", delivery="staged")]
+    both = make(*sinks)
+    both.start()
+    both.epoch(0)
+    pruned = [line for line in txn_prune(postgres_url).splitlines() if "the pipeline's last epoch" in line]
+    assert len(pruned) == 1 and "its first name" in pruned[0]
+    world = make("kept")
+    world.start()
+    world.epoch(1)
+    world.sql("CREATE UNLOGGED TABLE onefold_sinks.onefold_stage_" + "0" * 32 + " (id int)")
+    shown = txn_prune(postgres_url, "--yes")
+    assert "the pipeline's last epoch, 2, went to kept" in shown and "no sink that was ever opened here" in shown
+    assert "removed: the bookkeeping of 2 sinks, and 1 more stage tables" in shown
+    assert relations(world) == []
+    assert world.sql("SELECT sink FROM onefold_sinks.onefold_ledger") == [("kept",)]
+    world.epoch(2)
+    world.start()
+    world.epoch(3)
+    world.assert_exact(4)
+    assert world.ids("removed") == list(range(10)), "a target is nobody's to prune"
+    again = make(*sinks)
+    with pytest.raises(ConfigError, match="is new to pipeline"):
+        again.start()
+
+
+def test_a_retired_pipeline_is_forgotten_everywhere_and_whoever_still_ran_it_is_fenced(
+    make: MakeWorld, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    staying, retired = make("t", pipeline="staying"), make("u", pipeline="retired", delivery="staged")
+    for world in (staying, retired):
+        world.start()
+        world.epoch(0)
+    with pytest.raises(ConfigError, match="nothing is kept here for a pipeline typo"):
+        txn_prune(postgres_url, "--retired", "typo", "--yes")
+    with monkeypatch.context() as patched:
+        failing_at(patched, "after:Decide", crash)
+        with pytest.raises(CrashError):
+            retired.epoch(1)
+    with pytest.raises(ConfigError, match="epoch 2 of pipeline 'retired' is decided: start the pipeline once more"):
+        txn_prune(postgres_url, "--retired", "retired", "--yes")
+    alive = make("u", pipeline="retired", delivery="staged")
+    alive.start()
+    assert [name.startswith(stage_name("retired", "u")) for name in relations(alive)] == [True]
+    txn_prune(postgres_url, "--retired", "retired", "--yes")
+    with pytest.raises(Fenced):
+        alive.epoch(2)
+    assert relations(alive) == []
+    for table in ("onefold_sinks.onefold_ledger", "onefold_epochs", "onefold_pipelines"):
+        assert alive.sql(f"SELECT DISTINCT pipeline FROM {table}") == [("staying",)]
+    staying.epoch(1)
+    assert (staying.ids("t"), staying.ids("u")) == (list(range(20)), list(range(20)))
+
+
+def test_what_is_still_prepared_or_of_another_store_is_not_pruned(make: MakeWorld, postgres_url: str) -> None:
+    world = make()
+    world.start()
+    record = world.epoch(0).record
+    world.attempt(world.sinks[0], record, [1])
+    with pytest.raises(ConfigError, match="is still prepared for sink 't' of pipeline 'p'"):
+        txn_prune(postgres_url, "--retired", "p", "--yes")
+    world.start()
+    world.sql("UPDATE onefold_store SET store_id = 'another'")
+    assert "nothing to prune" in txn_prune(postgres_url)
+    with pytest.raises(ConfigError, match="this store is another: name the one that it had"):
+        txn_prune(postgres_url, "--retired", "p", "--yes")
+    assert world.sql("SELECT count(*) FROM onefold_sinks.onefold_ledger") == [(1,)]

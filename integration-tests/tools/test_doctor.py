@@ -1,0 +1,216 @@
+"""`onefold doctor`: what a pipeline guarantees, held against real servers as they are set up."""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
+from harness.kafka.life import SCHEMA, batches
+from harness.kafka.topics import in_order
+from harness.lives import Epochs, MakeWorld
+from psycopg.conninfo import make_conninfo
+from typer.testing import CliRunner
+
+from onefold.cli.doctor.diagnosis import Diagnosis, diagnose
+from onefold.cli.main import app
+from onefold.core import ConfigError, Positions, TaskId
+from onefold.core.findings import Level
+from onefold.core.store.checkpoint_store import CheckpointStore
+from onefold.local import KafkaServer
+from onefold.sinks import KafkaSink, PostgresSink
+from onefold.sources import KafkaSource
+
+pytestmark = pytest.mark.servers
+
+Topic = Callable[..., str]
+ALWAYS = {"no-loss", "no-duplicate", "chain", "resolve-once", "fenced-never-decides", "nothing-in-doubt"}
+
+
+def holding(diagnosis: Diagnosis) -> set[str]:
+    """Of its one sink."""
+    (sink,) = diagnosis.sinks
+    return {name for name, why in diagnosis.invariants(sink).items() if not why}
+
+
+def says(diagnosis: Diagnosis, *levels: Level) -> str:
+    found = (*diagnosis.store, *diagnosis.source, *(f for sink in diagnosis.sinks for f in sink.findings))
+    return "\n".join(finding.says for finding in found if not levels or finding.level in levels)
+
+
+@pytest.fixture
+def progress() -> str:
+    """The name of a ledger topic that is not there."""
+    return f"progress-{uuid.uuid4().hex[:12]}"
+
+
+def test_a_kafka_sink_that_runs_is_found_well_with_the_outage_that_it_survives_and_whom_it_holds_back(
+    kafka_server: KafkaServer, kafka_topic: Topic, progress: str, tmp_path: Path
+) -> None:
+    topic, store = kafka_topic(partitions=3), f"sqlite:///{tmp_path / 'store.db'}"
+    sink = KafkaSink(topic, bootstrap_servers=kafka_server.bootstrap_servers, ledger=progress)
+    before = diagnose("p", [sink], store=store)
+    assert before.holds and holding(before) == ALWAYS
+    assert "is made by the first start" in says(before) and not (tmp_path / "store.db").exists()
+    assert progress not in AdminClient({"bootstrap.servers": kafka_server.bootstrap_servers}).list_topics().topics
+
+    with Epochs(sink, SCHEMA, store=store) as life:
+        life.run(*batches(0))
+        elsewhere = KafkaSink(topic, bootstrap_servers=kafka_server.bootstrap_servers, ledger=f"{progress}-not")
+        gone = diagnose("p", [elsewhere], store=store)
+        assert "the ledger that says which of them" in says(gone, Level.PROBLEM) and "no-loss" not in holding(gone)
+        task = TaskId("p", 1, 2, 1, uuid.uuid4())
+        writer = sink.writer(task)
+        writer.write(batches(1)[0])
+        prepared = writer.prepare()
+        assert prepared is not None
+        command = ["doctor", "--pipeline=p", f"--into={topic}", f"--into-servers={kafka_server.bootstrap_servers}"]
+        options = [f"--into-ledger={progress}", f"--store={store}"]
+        answer = CliRunner().invoke(app, [*command, *options, "--json"])
+        shown = CliRunner().invoke(app, [*command, *options])
+        life.driver.committers[sink.name].abort([prepared])
+    assert answer.exit_code == 0, answer.output
+    found = json.loads(answer.stdout)
+    (only,) = found["sinks"]
+    assert (only["mode"], only["kind"], found["holds"]) == ("transactional", "two-phase", True)
+    assert only["invariants"]["atomic-epoch"] == "readers may see an epoch part by part"
+    assert {name for name, verdict in only["invariants"].items() if verdict == "holds"} == ALWAYS
+    text = "\n".join(finding["says"] for finding in (*found["store"], *only["findings"]))
+    for told in (
+        "transaction.version is 2",
+        "transaction_timeout_s=900 is all that the brokers allow",
+        "an outage of 300 s between an epoch's decision and its commit is survived",
+        "the longest outage that all of them survive",
+        "or 910 s where it is not",
+        "open transactions of this sink: 1,",
+        f"readers of {topic!r} are held back now, by 5 offsets in",
+        "epoch 1 is complete, generation 1",
+    ):
+        assert told in text, told
+    assert shown.exit_code == 0 and "the guarantee holds" in shown.stdout
+    assert "fenced-never-decides" in shown.stdout and "read_committed, and see an epoch task by task" in shown.stdout
+
+
+def test_settings_that_lose_what_was_acknowledged_break_no_loss(
+    kafka_server: KafkaServer, kafka_topic: Topic, progress: str
+) -> None:
+    def found(topic: str, progress: str = progress, **more: Any) -> Diagnosis:
+        servers = kafka_server.bootstrap_servers
+        return diagnose("p", [KafkaSink(topic, bootstrap_servers=servers, ledger=progress, **more)])
+
+    unclean = found(kafka_topic(config={"unclean.leader.election.enable": "true"}))
+    assert not unclean.holds and holding(unclean) == ALWAYS - {"no-loss"}
+    assert "unclean.leader.election.enable=false" in says(unclean, Level.PROBLEM)
+    forgets = found(kafka_topic(), kafka_topic(partitions=1, config={"cleanup.policy": "delete"}))
+    assert "no-loss" not in holding(forgets)
+    assert "cleanup.policy=compact" in says(forgets, Level.PROBLEM)
+    stuck = found(kafka_topic(config={"min.insync.replicas": "2"}))
+    assert "can never be written to" in says(stuck, Level.PROBLEM)
+    late = found(kafka_topic(), transaction_timeout_s=901)
+    assert "above the brokers' transaction.max.timeout.ms (900 s)" in says(late, Level.PROBLEM)
+    assert "'nowhere' is not there" in says(found("nowhere"), Level.PROBLEM)
+    keyed = found(kafka_topic(config={"cleanup.policy": "compact"}), delivery="keyed", id="id")
+    assert keyed.holds and "takes none without a key" in says(keyed, Level.CAUTION)
+    assert "transaction" not in says(keyed)
+
+
+def test_a_postgres_sinks_delivery_comes_with_its_reason_and_the_slots_that_are_free(
+    postgres_url: str, make: MakeWorld
+) -> None:
+    before = diagnose("p", [PostgresSink(postgres_url, "t")])
+    assert before.holds and holding(before) == ALWAYS
+    assert "delivery is two_phase: max_prepared_transactions is" in says(before) and "are free" in says(before)
+    with psycopg.connect(postgres_url) as connection:
+        made = connection.execute("SELECT count(*) FROM pg_namespace WHERE nspname = 'onefold_sinks'").fetchone()
+    assert made == (0,), "examining makes nothing"
+
+    upserts = PostgresSink(postgres_url, "t", mode="upsert", key="id", order="n")
+    staged = diagnose("p", [upserts])
+    assert staged.holds and holding(staged) == ALWAYS | {"atomic-epoch"}
+    assert "delivery is staged: upserts merge at once" in says(staged)
+
+    world = make("u")
+    world.start()
+    record = world.epoch(0).record
+    world.attempt(world.sinks[0], record, [1])
+    ran = diagnose("p", list(world.sinks))
+    assert "prepared transactions of this sink: 1," in says(ran) and "epoch 1 is complete" in says(ran)
+    assert "synchronous_commit is on" in says(ran)
+
+
+def test_replicas_whose_state_is_not_shown_to_us_are_not_said_to_lag(postgres_url: str) -> None:
+    role = f"role_{uuid.uuid4().hex[:8]}"
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        connection.execute(f"CREATE ROLE {role} LOGIN".encode())
+        try:
+            with psycopg.connect(postgres_url, autocommit=True, replication="true"):
+                ours = diagnose("p", [PostgresSink(postgres_url, "t")])
+                theirs = diagnose("p", [PostgresSink(make_conninfo(postgres_url, user=role), "t")])
+        finally:
+            connection.execute(f"DROP ROLE {role}".encode())
+    assert "is synchronous" in says(ours, Level.CAUTION)
+    assert "is not shown to us" in says(theirs, Level.CAUTION) and "synchronous:" not in says(theirs)
+
+
+def test_a_postgres_sink_that_cannot_keep_its_promise_is_a_problem(postgres_url: str, tmp_path: Path) -> None:
+    elsewhere = f"sqlite:///{tmp_path / 'store.db'}"
+    CheckpointStore(elsewhere).id()
+    apart = diagnose("p", [PostgresSink(postgres_url, "t", delivery="staged")], store=elsewhere)
+    assert "could not be one transaction" in says(apart, Level.PROBLEM)
+    assert "delivery is staged" in says(apart), "what else can be looked at is"
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        connection.execute("CREATE UNLOGGED TABLE t (id bigint)")
+    wrong = ["doctor", "--pipeline=p", f"--postgres={postgres_url}", "--table=t", "--delivery=staged"]
+    answer = CliRunner().invoke(app, wrong)
+    assert answer.exit_code == 1
+    assert "PROBLEM" in answer.stdout and "SET LOGGED" in answer.stdout and "does NOT hold" in answer.stdout
+
+
+def test_a_server_that_is_not_there_is_a_problem_and_the_others_are_examined(postgres_url: str) -> None:
+    lost = KafkaSink("orders", bootstrap_servers="127.0.0.1:1", timeout_s=1)
+    auto = PostgresSink("postgresql://127.0.0.1:1/shop", "t")
+    found = diagnose("p", [lost, auto, PostgresSink(postgres_url, "t")])
+    assert [sink.guarantee is None for sink in found.sinks] == [False, True, False]
+    assert "127.0.0.1:1" in says(found, Level.PROBLEM) and "delivery is two_phase" in says(found, Level.FINE)
+    assert not found.holds and found.invariants(found.sinks[1]) == {}
+
+
+def test_a_source_is_held_against_the_position_of_the_pipeline(
+    kafka_server: KafkaServer, kafka_topic: Topic, postgres_url: str, tmp_path: Path
+) -> None:
+    servers, topic = kafka_server.bootstrap_servers, kafka_topic(partitions=1, config={"retention.ms": "7200000"})
+    producer = in_order(servers)
+    hour_ago_ms = int(time.time() * 1000) - 5_400_000
+    for number in range(10):
+        producer.produce(topic, b"%d" % number, timestamp=hour_ago_ms)
+    assert producer.flush(20) == 0
+    store = CheckpointStore(url := f"sqlite:///{tmp_path / 'store.db'}")
+    store.freeze(store.acquire("p", 0), Positions.of({f"{topic}/0": 4}))
+    source, sink = KafkaSource(topic, bootstrap_servers=servers), PostgresSink(postgres_url, "t")
+
+    waits = diagnose("p", [sink], store=url, source=source)
+    assert waits.holds and "6 offsets are still to be read" in says(waits)
+    assert f"topic {topic!r} keeps records for 2 hours" in says(waits)
+    assert f"records in {topic}/0 wait to be read for more than half" in says(waits, Level.CAUTION)
+    fresh = diagnose("other", [sink], store=url, source=source)
+    assert "has not been started" in says(fresh)
+
+    admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
+    for future in admin.delete_records([TopicPartition(topic, 0, 7)]).values():
+        future.result(20)
+    gone = diagnose("p", [sink], store=url, source=source)
+    assert f"3 offsets that were not read are deleted already, in {topic}/0" in says(gone, Level.PROBLEM)
+    assert holding(gone) == ALWAYS - {"no-loss"}
+
+
+def test_options_that_name_no_sink_or_half_of_one_are_refused() -> None:
+    for wrong in ([], ["--postgres=postgresql://h/d"], ["--into=t"], ["--into=t", "--into-servers=h:1", "--setting=x"]):
+        with pytest.raises(ConfigError):
+            CliRunner().invoke(app, ["doctor", "--pipeline=p", *wrong], catch_exceptions=False)

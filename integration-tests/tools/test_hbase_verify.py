@@ -1,0 +1,258 @@
+"""From Kafka through Spark into HBase, in each mode, in one epoch; read back by `read_hbase`; and `verify` of it."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sqlite3
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from harness.support import Rig, fresh
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+from typer.testing import CliRunner
+
+from onefold.cli.main import app
+from onefold.clients.hbase import HBaseTable
+from onefold.clients.hbase.rows.mapping import TableMapping
+from onefold.core import ConfigError, TaskId, Terminal, WriteThrough
+from onefold.core.invariants import Comparison
+from onefold.local import HBaseServer
+from onefold.sinks import HBaseSink
+from onefold.sinks.hbase.merge.aggregates import Declared
+from onefold.sources import HBaseSource
+from onefold.spark import read_hbase
+from onefold.spark.runtime.failures import from_spark
+from onefold.spark.runtime.writers import run_writers
+from onefold.spark.verify.hbase_results import due, read_results
+from onefold.spark.verify.verification import compare, verify
+
+pytestmark = [pytest.mark.servers, pytest.mark.xdist_group("hbase")]
+
+SCHEMA = "account long, id long, n int, x double, tag string, doc array<int>, gone boolean"
+COUNT = 400
+# Of account i % 8, so that each account is in one of the topic's partitions, in the order of its ids; x cancels out.
+ROWS = [
+    (i % 8, i, i - 100, (-1) ** (i // 8) * (i // 16) / 7, f"t{i % 5}" if i % 3 else None, [i, i % 2], i >= COUNT - 2)
+    for i in range(COUNT)
+]
+MERGES = {"id": "last", "n": "sum", "x": "sum", "tag": "union", "doc": "union", "gone": "last"}
+LATER_MS = 4_000_000_000_000
+
+
+def greatest() -> Callable[[pa.RecordBatch, pa.RecordBatch], pa.RecordBatch]:
+    """A merge function: the row with the greater n. Not the module's own, which workers cannot import."""
+
+    def merge(base: pa.RecordBatch, new: pa.RecordBatch) -> pa.RecordBatch:
+        is_newer = pc.greater(new.column("n"), base.column("n"))
+        columns = zip(base.columns, new.columns, strict=True)
+        return pa.RecordBatch.from_arrays([pc.if_else(is_newer, b, a) for a, b in columns], schema=new.schema)
+
+    return merge
+
+
+def wrong(found: Comparison) -> dict[str, int]:
+    kinds = {"lost": found.lost, "duplicated": found.duplicated, "changed": found.changed}
+    return {kind: count for kind, count in {**kinds, "unexpected": found.unexpected}.items() if count}
+
+
+def change(sink: HBaseSink, key: int, column: str, value: Any) -> None:
+    """As somebody else would write it, into the row of an account."""
+    mapping = sink.settings.declared.bound(pa.schema([("account", pa.int64()), (column, pa.scalar(value).type)]))
+    rows = pa.record_batch({"account": pa.array([key], pa.int64()), column: pa.array([value])})
+    table = HBaseTable(sink.settings.hbase, mapping.table)
+    table.put(mapping.keys(rows), mapping.cells(rows)[:1], LATER_MS)
+
+
+def sinks(servers: str) -> Sequence[HBaseSink]:
+    rolling, applied = (TableMapping.of(fresh(mode), "account", family="f") for mode in ("rolling", "incremental"))
+    return (
+        HBaseSink(
+            servers,
+            fresh("newest"),
+            row_key="account",
+            salt=16,
+            family="f",
+            order="id",
+            delete_when_true="gone",
+            regions=4,
+        ),
+        HBaseSink(servers, rolling, mode="rolling", merge=MERGES, order="id"),
+        HBaseSink(servers, applied, mode="incremental", merge=greatest(), sequence="id"),
+    )
+
+
+def command(rig: Rig, sink: HBaseSink, *more: str) -> list[str]:
+    """`onefold verify` of this sink, whose order is the id."""
+    options = {
+        "pipeline": "test",
+        "hbase": sink.settings.hbase.servers,
+        "table": sink.settings.declared.table,
+        "row-key": "account",
+        "family": "f",
+        "order": "id",
+        "store": rig.sqlite,
+        "topic": rig.topic,
+        "bootstrap-servers": rig.servers,
+        "schema": SCHEMA,
+    }
+    return ["verify", *(f"--{name}={value}" for name, value in options.items()), *more]
+
+
+@pytest.fixture
+def _few_tasks(spark: SparkSession) -> Iterator[None]:
+    before = spark.conf.get("spark.sql.shuffle.partitions")
+    spark.conf.set("spark.sql.shuffle.partitions", "2")
+    yield
+    spark.conf.set("spark.sql.shuffle.partitions", before or "4")
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("_few_tasks")
+def test_what_each_mode_made_of_a_topic_is_verified_and_every_change_by_hand_is_named(
+    rig: Rig, hbase_server: HBaseServer
+) -> None:
+    names = [column.split()[0] for column in SCHEMA.split(", ")]
+    rig.put_values([json.dumps(dict(zip(names, row, strict=True))).encode() for row in ROWS])
+    source = rig.source(at_most=250, schema=SCHEMA)
+    made = sinks(hbase_server.servers)
+    rig.run(rig.pipeline(*made, store=rig.sqlite), source)
+    pipeline = rig.pipeline(*made, store=rig.sqlite)
+    result = verify(rig.spark, pipeline, source, made[1])
+    assert result.is_exact, result
+    assert (result.epochs, result.comparison.actual) == (2, 8)
+    with pytest.raises(ConfigError, match="named by account"):
+        verify(rig.spark, pipeline, source, made[0], ["id"])
+    by_command = CliRunner().invoke(app, command(rig, made[0], "--salt=16", "--delete-when-true=gone"))
+    assert by_command.exit_code == 0, by_command.output
+    assert "exact" in by_command.output
+    committer, done = made[0].recover(pipeline.name), pipeline.history()[-1]
+    assert isinstance(committer, WriteThrough)
+    committer.announce(replace(done, epoch=done.epoch + 1, timestamp_ms=done.timestamp_ms + 1))
+    with pytest.raises(ConfigError, match="epoch 3 of pipeline 'test' was begun and not finished"):
+        verify(rig.spark, pipeline, source, made[0])
+    pipeline.close()
+
+    df = read_hbase(
+        rig.spark, HBaseSource(made[0].settings.hbase, made[0].settings.declared), "account int, doc array<int>"
+    )
+    assert df.rdd.getNumPartitions() == 4
+    assert sorted((row.account, row.doc) for row in df.collect()) == [(i % 8, [i, i % 2]) for i in range(392, 398)]
+
+    rows = rig.spark.createDataFrame(ROWS, SCHEMA)
+    rows = rows.where("account <> 2").union(rows.where("account = 1").withColumn("account", F.lit(50)))
+    for sink in made:
+        change(sink, 1, "n", 5)
+        change(sink, 99, "n", 5)
+        wanted = due(rows, sink)
+        found = compare(wanted.rows, read_results(rig.spark, sink, wanted), wanted.key, wanted.versions)
+        assert wrong(found) == {"lost": 1, "changed": 1, "unexpected": 2}, (sink, found)
+    merges = ",".join(f"{name}={merge}" for name, merge in MERGES.items())
+    by_command = CliRunner().invoke(app, command(rig, made[1], "--mode=rolling", f"--merge={merges}", "--json"))
+    assert by_command.exit_code == 1, by_command.output
+    assert wrong(Comparison(**json.loads(by_command.stdout)["comparison"])) == {"changed": 1, "unexpected": 1}
+
+
+VERSIONS = "id long, n int, gone boolean"
+
+
+def write_versions(rig: Rig, sink: HBaseSink, *epochs: list[tuple[int, int, bool]]) -> None:
+    """Each epoch's versions, all in one partition; runs the pipeline after each."""
+    for versions in epochs:
+        values = [{"id": id, "n": n, "gone": gone} for id, n, gone in versions]
+        rig.put_values([json.dumps(value).encode() for value in values], 1)
+        rig.run(rig.pipeline(sink, store=rig.sqlite), rig.source(at_most=None, schema=VERSIONS))
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("_few_tasks")
+def test_without_an_order_only_the_newest_epochs_version_of_a_row_is_right(rig: Rig, hbase_server: HBaseServer) -> None:
+    sink = HBaseSink(hbase_server.servers, fresh("newest"), row_key="id", family="f", delete_when_true="gone")
+    write_versions(
+        rig,
+        sink,
+        [(1, 1, False), (2, 1, False), (3, 1, True), (4, 1, False), (5, 1, False), (6, 1, False)],
+        [(1, 2, False), (2, 2, True), (3, 2, False), (4, 2, False)],
+        [(1, 1, False), (2, 3, False), (4, 3, True), (7, 3, False)],
+    )
+    options = {"hbase": sink.settings.hbase.servers, "table": sink.settings.declared.table, "schema": VERSIONS}
+    options |= {"pipeline": "test", "row-key": "id", "family": "f", "delete-when-true": "gone", "store": rig.sqlite}
+    options |= {"topic": rig.topic, "bootstrap-servers": rig.servers}
+    verifying = ["verify", *(f"--{name}={value}" for name, value in options.items()), "--json"]
+
+    def judged(exit_code: int, *more: str) -> dict[str, Any]:
+        by_command = CliRunner().invoke(app, [*verifying, *more])
+        assert by_command.exit_code == exit_code, by_command.output
+        found: dict[str, Any] = json.loads(by_command.stdout)["comparison"]
+        return found
+
+    def put_back(key: int, n: int, deleted: bool = False) -> None:
+        columns = {"id": pa.array([key], pa.int64()), "n": pa.array([n], pa.int32()), "gone": pa.array([deleted])}
+        rows = pa.record_batch(columns)
+        mapping = sink.settings.mode.bound(sink.settings.declared, rows.schema)
+        cells = mapping.cells(rows, pa.array([deleted]))
+        HBaseTable(sink.settings.hbase, mapping.table).put(mapping.keys(rows), cells, LATER_MS)
+
+    assert judged(0)["expected"] == 6
+    assert judged(0, "--select=id", "--select=n", "--select=gone", "--where=n > 0")["actual"] == 6
+    put_back(1, 2)
+    put_back(2, 3, deleted=True)
+    put_back(3, 1, deleted=True)
+    put_back(4, 2)
+    found = judged(1)
+    assert wrong(Comparison(**found)) == {"changed": 1, "lost": 2, "unexpected": 1}, found
+    with closing(sqlite3.connect(rig.directory / "store.db")) as store, store:
+        store.execute("DELETE FROM onefold_epochs WHERE epoch < 3")
+    found = judged(1)
+    assert wrong(Comparison(**found)) == {"changed": 1, "lost": 1, "unexpected": 1}, "but of rows that epoch 3 wrote"
+    assert found["untold"] == 1 and "before epoch 3" in found["notes"][0], found
+
+
+def test_a_merge_function_of_a_module_that_the_workers_lack_says_so_and_how_they_get_it(
+    spark: SparkSession, hbase_server: HBaseServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = tmp_path / f"{fresh('merges')}.py"
+    module.write_text("def merge(base, new):\n    return new\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    merge = importlib.import_module(module.stem).merge
+    sink = HBaseSink(hbase_server.servers, fresh("t"), row_key="id", family="f", mode="rolling", merge=merge)
+    sink.open("p", pa.schema([("id", pa.int64()), ("n", pa.int64())])).close()
+    task, rows = TaskId("p", 1, 1, 1000, uuid.uuid4()), spark.range(10).selectExpr("id", "id AS n")
+    with pytest.raises(PySparkException) as raised:
+        run_writers(rows, [sink], task)
+    error = from_spark(raised.value)
+    assert type(error) is Terminal
+    assert f"workers cannot import '{module.stem}'" in str(error)
+    assert "spark.addArtifacts(file, pyfile=True)" in str(error)
+    spark.addArtifacts(str(module), pyfile=True)
+    assert sum(part.rows for part in run_writers(rows, [sink], task).committables) == 10
+
+
+def test_what_spark_makes_of_odd_values_is_what_the_sink_makes_of_them(spark: SparkSession) -> None:
+    nan, big = float("nan"), 2**63 - 1
+    values = {
+        "k": [1, 1, 1, 1, 2, 2, 3, 4],
+        "low": [nan, 1.0, float("-inf"), None, nan, nan, None, -0.5],
+        "high": [2.0, nan, 1.0, None, nan, nan, None, float("inf")],
+        "total": [big, big, -big, None, -big, -1, None, 7],
+        "any": [nan, 1.0, None, 2.0, 1.0, float("inf"), None, 0.25],
+    }
+    batch = pa.record_batch(values)
+    merges = {"low": "min", "high": "max", "total": "sum", "any": "count"}
+    sink = HBaseSink("localhost:9090", "t", row_key="k", family="f", mode="rolling", merge=merges)
+    wanted = due(spark.createDataFrame(pa.table([*batch.columns], names=[*values])), sink)
+    theirs = wanted.rows.select(*values).orderBy("k").toArrow().to_pylist()
+
+    merge = Declared.of(merges)
+    keys, partials = merge.fold(batch.column("k").cast(pa.string()).cast(pa.binary()), merge.lift(batch))
+    ours = merge.finish(keys, partials, None).to_pylist()
+    assert str([{"k": int(key.as_py()), **row} for key, row in zip(keys, ours, strict=True)]) == str(theirs)

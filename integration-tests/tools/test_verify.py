@@ -1,0 +1,273 @@
+"""`onefold verify` on real servers: it calls a table exact when it is, and finds what was done to it by hand."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient, NewPartitions
+from harness.support import Rig
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from typer.testing import CliRunner
+
+from onefold.cli.main import app
+from onefold.core import ConfigError, DataLoss
+from onefold.sinks import PostgresSink
+from onefold.sources import PostgresSource
+from onefold.spark import Pipeline, read_postgres
+from onefold.spark.verify.verification import Verification, compare, verify
+
+pytestmark = pytest.mark.servers
+
+
+def check(rig: Rig, pipeline: Pipeline | None = None, **more: Any) -> Verification:
+    pipeline = pipeline or rig.pipeline()
+    sink = pipeline.sinks[0]
+    assert isinstance(sink, PostgresSink)
+    try:
+        return verify(rig.spark, pipeline, more.pop("source", rig.source()), sink, more.pop("key", ["id"]), **more)
+    finally:
+        pipeline.close()
+
+
+def wrong(found: Verification) -> dict[str, int]:
+    c = found.comparison
+    kinds = {"lost": c.lost, "duplicated": c.duplicated, "changed": c.changed, "unexpected": c.unexpected}
+    return {kind: count for kind, count in kinds.items() if count}
+
+
+def broken(found: Verification) -> dict[str, tuple[str, ...]]:
+    """The invariants that do not hold, and why."""
+    return {name: texts for name, texts in found.invariants.items() if texts}
+
+
+def test_an_exact_table_is_exact_and_every_change_by_hand_is_found_and_counted(rig: Rig) -> None:
+    rig.put(600)
+    rig.run(rig.pipeline())
+    found = check(rig)
+    assert found.is_exact
+    assert (found.comparison.expected, found.comparison.actual, found.epochs) == (600, 600, 2)
+
+    rig.sql("DELETE FROM rows WHERE id IN (5, 6)")
+    rig.sql("INSERT INTO rows SELECT * FROM rows WHERE id = 7")
+    rig.sql("UPDATE rows SET n = NULL WHERE id = 8")
+    rig.sql("INSERT INTO rows VALUES (9999, 1), (NULL, 1)")
+    found = check(rig)
+    assert not found.is_exact
+    assert wrong(found) == {"lost": 2, "duplicated": 1, "changed": 1, "unexpected": 2}
+    assert {name: len(texts) for name, texts in broken(found).items()} == {
+        "no-loss": 2,
+        "no-duplicate": 1,
+        "fenced-never-decides": 1,
+    }
+    samples = found.comparison.samples
+    assert sorted(samples["lost"]) == ["id=5 (expected 1, found 0)", "id=6 (expected 1, found 0)"]
+    assert samples["duplicated"] == ["id=7 (expected 1, found 2)"]
+    assert samples["changed"] == ["id=8 (expected 1, found 1)"]
+    assert sorted(samples["unexpected"]) == ["id=9999 (expected 0, found 1)", "id=None (expected 0, found 1)"]
+
+
+@pytest.mark.soak
+def test_what_came_after_the_ledger_is_not_expected_yet_not_even_in_a_new_partition(rig: Rig) -> None:
+    rig.put(300)
+    rig.run(rig.pipeline())
+    admin = AdminClient({"bootstrap.servers": rig.servers, "log_level": 0})
+    admin.create_partitions([NewPartitions(rig.topic, 5)])[rig.topic].result(30)
+    rig.put_values([b'{"id":1000}'] * 5, partitions=5)
+    assert check(rig).is_exact
+
+
+def test_deleted_source_records_are_data_loss_and_not_a_verdict(rig: Rig) -> None:
+    rig.put(300)
+    rig.run(rig.pipeline())
+    admin = AdminClient({"bootstrap.servers": rig.servers, "log_level": 0})
+    for deleted in admin.delete_records([TopicPartition(rig.topic, 0, 10)]).values():
+        deleted.result(30)
+    with pytest.raises(DataLoss, match="deleted everything before 10"):
+        check(rig)
+
+
+def test_a_leftover_prepared_transaction_of_the_pipeline_is_reported_as_in_doubt(rig: Rig) -> None:
+    rig.put(100)
+    rig.run(rig.pipeline())
+    gid = f"of/test/rows/1/7/{'0' * 31}1"
+    rig.sql(f"BEGIN; INSERT INTO rows VALUES (1, 1); PREPARE TRANSACTION '{gid}'")
+    found = check(rig)
+    assert not found.is_exact
+    assert wrong(found) == {}
+    assert broken(found) == {"nothing-in-doubt": (f"rows still holds {gid} of epoch 7",)}
+    rig.run(rig.pipeline())
+    assert check(rig).is_exact
+
+
+def test_a_broken_chain_is_reported(rig: Rig) -> None:
+    rig.put(600)
+    rig.run(rig.pipeline())
+    rig.sql("UPDATE onefold_epochs SET range_start = replace(range_start, ':75', ':70') WHERE epoch = 2")
+    (text,) = broken(check(rig)).pop("chain")
+    assert text.startswith("epoch 2 does not start where epoch 1 ended: ")
+    rig.sql("UPDATE onefold_epochs SET range_start = replace(range_start, ':70', ':75') WHERE epoch = 2")
+    rig.sql("UPDATE onefold_sinks.onefold_ledger SET epoch = 1")
+    assert broken(check(rig)) == {"chain": ("rows's ledger stands at epoch 1, the store at 2",)}
+    rig.sql("UPDATE onefold_sinks.onefold_ledger SET epoch = 2")
+    (other,) = broken(check(rig, rig.pipeline(store=rig.sqlite))).pop("chain")
+    assert other.startswith("rows's ledger belongs to checkpoint store ")
+
+
+@pytest.mark.soak
+def test_a_table_whose_store_was_adopted_is_compared_from_the_sources_first_record(rig: Rig) -> None:
+    rig.put(300)
+    rig.run(rig.pipeline())
+    rig.sql("DROP TABLE onefold_store, onefold_pipelines, onefold_epochs")
+    rig.put(100)
+    pipeline = rig.pipeline()
+    pipeline.recover(adopt_ledger=True)
+    rig.run(pipeline, rig.source(starting_offsets="ledger"), "second")
+    assert check(rig).is_exact
+    rig.sql("DELETE FROM rows WHERE id = 3")
+    assert wrong(check(rig)) == {"lost": 1}
+
+
+def test_a_pipeline_or_table_that_is_not_there_is_a_clear_error(rig: Rig) -> None:
+    rig.put(10)
+    rig.run(rig.pipeline())
+    with pytest.raises(ConfigError, match=r"no ledger for pipeline 'unknown'.*Check the"):
+        check(rig, rig.pipeline(name="unknown"))
+    with pytest.raises(ConfigError, match="not: \\['nr'\\]"):
+        check(rig, key=["nr"])
+    rig.sql("ALTER TABLE rows RENAME n TO m")
+    with pytest.raises(ConfigError, match="table rows has no column 'n'"):
+        check(rig)
+    rig.sql("DROP TABLE rows")
+    with pytest.raises(ConfigError, match="no table rows"):
+        check(rig)
+
+
+@pytest.mark.parametrize("name", ["Shop.Orders", '"odd.schema"."odd.table"'])
+def test_a_table_in_a_schema_is_verified_whatever_its_name_holds(rig: Rig, name: str) -> None:
+    schema = name.rpartition(".")[0] if "odd" not in name else '"odd.schema"'
+    rig.sql(f"CREATE SCHEMA {schema if schema.startswith(chr(34)) else chr(34) + schema + chr(34)}")
+    rig.put(100)
+    rig.run(rig.pipeline(rig.sink(table=name)))
+    found = check(rig, rig.pipeline(rig.sink(table=name)))
+    assert found.is_exact
+    assert found.comparison.actual == 100
+
+
+TYPES = """
+    id int, flag boolean, small smallint, big bigint, f float, d double, dec decimal(38,9), s string, b binary,
+    day date, at timestamp, local timestamp_ntz, xs array<int>, names array<string>,
+    st struct<a: int, b: string, w: timestamp>, m map<string, decimal(12,2)>, deep array<struct<x: map<string, int>>>
+"""
+VALUES = [
+    "1, true, -32768, 9007199254740993, 0.1, 1e-300, 12345678901234567890.123456789, 'a', X'00FF', DATE'2026-02-28',"
+    " TIMESTAMP'2026-01-01 00:00:00.123456Z', TIMESTAMP_NTZ'2026-01-01 00:00:00.1', array(1, null), array('', null),"
+    " struct(1, 'x\"', TIMESTAMP'2026-01-01 00:00:00.5Z'), map('k', 1.10, 'j', null), array(struct(map('a', 1)))",
+    "2, false, 1, -1, double('NaN'), double('-Infinity'), -0.000000001, '', X'', DATE'1582-10-15',"
+    " TIMESTAMP'1969-12-31 23:59:59.999999Z', TIMESTAMP_NTZ'9999-12-31 23:59:59', array(), array('null'),"
+    " struct(null, '', null), map(), array()",
+    "3, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null",
+    "4, true, 0, 0, 0, double('-0.0'), 0, 'line\n\"quoted\",\r\n\\\\N', X'5C78', DATE'0001-01-01',"
+    " TIMESTAMP'2026-01-01 00:00:00Z', TIMESTAMP_NTZ'2026-01-01 00:00:00', array(null), array('a,b', '{}'),"
+    " struct(1, null, null), map('', 0.00), array(null, struct(null))",
+]
+
+
+def typed(spark: SparkSession) -> DataFrame:
+    rows = ", ".join(f"({value})" for value in VALUES)
+    plain = spark.sql(f"SELECT * FROM VALUES {rows}")
+    schema = spark.createDataFrame([], TYPES).schema
+    return plain.select(*(F.col(f"col{i + 1}").cast(f.dataType).alias(f.name) for i, f in enumerate(schema.fields)))
+
+
+def written(rig: Rig, df: DataFrame) -> DataFrame:
+    """What verification reads of `df` after it went through the sink."""
+    df.write.mode("overwrite").parquet(str(rig.directory / "typed"))
+    stream = rig.spark.readStream.schema(df.schema).parquet(str(rig.directory / "typed"))
+    pipeline = rig.pipeline()
+    rig.finish(pipeline, rig.start(pipeline, stream))
+    pipeline.close()
+    return read_postgres(rig.spark, PostgresSource(rig.url, "rows", narrowing="check"), df.schema)
+
+
+def test_every_type_compares_exactly_nulls_and_nested_ones_too(rig: Rig) -> None:
+    df = typed(rig.spark)
+    table = written(rig, df)
+    result = compare(df, table, ["id"])
+    assert (result.expected, result.actual) == (4, 4)
+    if result.changed:
+        pytest.fail("\n".join(str(pair) for pair in zip(df.collect(), table.orderBy("id").collect(), strict=True)))
+    assert result.lost == result.duplicated == result.unexpected == 0
+
+
+CHANGES: list[tuple[str, str, str]] = [
+    ("array<int>", "array(1, null)", "array(null, 1)"),
+    ("array<int>", "array(1, null)", "array(1)"),
+    ("array<array<int>>", "array(array(1), array(2))", "array(array(1, 2))"),
+    ("struct<a: int, b: int>", "struct(null, 1)", "struct(1, null)"),
+    ("map<string, int>", "map('a', 1, 'b', 2)", "map('a', 2, 'b', 1)"),
+    ("map<string, int>", "map('a', null)", "map()"),
+    ("array<map<string, int>>", "array(map('a', 1))", "array(map('b', 1))"),
+    ("string", "''", "null"),
+]
+
+
+def test_differences_inside_nested_values_and_between_null_and_empty_are_seen(spark: SparkSession) -> None:
+    def side(which: int) -> DataFrame:
+        columns = [f"CAST({change[which]} AS {change[0]}) AS c{n}" for n, change in enumerate(CHANGES)]
+        return spark.sql(f"SELECT 1 AS id, {', '.join(columns)}")
+
+    before, after = side(1).persist(), side(2).persist()
+    for number in range(len(CHANGES)):
+        some = ["id", f"c{number}"]
+        assert compare(before.select(some), after.select(some), ["id"]).changed == 1, CHANGES[number]
+    assert compare(before, before, ["id"]).changed == 0
+    same_map = spark.sql("SELECT 1 AS id, map('a', 1, 'b', 2) AS m")
+    assert compare(same_map, spark.sql("SELECT 1 AS id, map('b', 2, 'a', 1) AS m"), ["id"]).changed == 0
+
+
+def test_rows_of_nulls_only_views_partitions_and_long_values_are_read_whole(rig: Rig) -> None:
+    rig.sql("CREATE TABLE rows (id bigint, s text) PARTITION BY LIST (id)")
+    rig.sql("CREATE TABLE rows_1 PARTITION OF rows FOR VALUES IN (1)")
+    rig.sql("CREATE TABLE rows_other PARTITION OF rows DEFAULT")
+    rig.sql("INSERT INTO rows VALUES (1, repeat('x', 3000000)), (2, 'y'), (NULL, NULL)")
+    rig.sql("CREATE VIEW seen AS SELECT * FROM rows")
+    for table in ("rows", "seen"):
+        df = read_postgres(rig.spark, PostgresSource(rig.url, table), "id long, s string")
+        lengths = sorted(df.selectExpr("coalesce(id, 0)", "length(s)").collect())
+        assert [tuple(row) for row in lengths] == [(0, None), (1, 3_000_000), (2, 1)]
+        ids = read_postgres(rig.spark, PostgresSource(rig.url, table), "id long")
+        assert ids.count() == 3
+
+
+def test_the_command_exits_0_on_an_exact_table_and_1_on_another_and_prints_json(rig: Rig) -> None:
+    rig.put(100)
+    rig.run(rig.pipeline(rig.sink(name="big")), rig.source(schema="id long, n long"))
+    options = {
+        "pipeline": "test",
+        "postgres": rig.url,
+        "table": "rows",
+        "topic": rig.topic,
+        "bootstrap-servers": rig.servers,
+        "schema": "id long, n long",
+        "key": "id,n",
+        "sink": "big",
+    }
+    arguments = ["verify", *(f"--{name}={value}" for name, value in options.items())]
+    exact = CliRunner().invoke(app, arguments)
+    assert exact.exit_code == 0, exact.output
+    assert "exact" in exact.output
+    for name in ("no-loss", "no-duplicate", "chain", "resolve-once", "fenced-never-decides", "nothing-in-doubt"):
+        assert name in exact.output
+
+    rig.sql("DELETE FROM rows WHERE id % 2 = 0")
+    other = CliRunner().invoke(app, [*arguments, "--json"])
+    assert other.exit_code == 1, other.output
+    result = json.loads(other.output)
+    assert (result["exact"], result["comparison"]["lost"]) == (False, 50)
+    assert [name for name, texts in result["invariants"].items() if texts] == ["no-loss"]
+    filtered = CliRunner().invoke(app, [*arguments, "--where", "id % 2 = 1", "--select", "id", "--select", "n"])
+    assert filtered.exit_code == 0, filtered.output
