@@ -8,7 +8,8 @@ from typing import Any, Literal
 
 import pytest
 
-from onefold.clients.options import constructed_from, from_texts, options_model, to_texts
+from onefold.clients.option_texts import from_texts, to_texts
+from onefold.clients.options import constructed_from, options_model
 from onefold.core.errors import ConfigError
 
 Word = Literal["red", "green"]

@@ -1,43 +1,24 @@
 """Options of sources and sinks: a frozen dataclass says each name, type and default once.
 
 A source is its dataclass (`options_model`); a sink's constructor takes its dataclass' fields (`constructed_from`).
-Spark's data source options are the same names in camel case, and the same values as texts (`to_texts`, `from_texts`).
-A field's metadata may say otherwise:
-
-    option  its name in Spark: None where it has none; with a dot at the end, what the names of many options begin with
-    whole   True: its text is one value, though the field takes a sequence too
+Spark's data source options are made of the same dataclasses: option_texts.py.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import difflib
 import functools
 import inspect
-import json
-import re
-import types
-import typing
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from onefold.core.errors import ConfigError
 
-__all__ = [
-    "configured",
-    "constructed_from",
-    "from_texts",
-    "in_one_form",
-    "near",
-    "options_model",
-    "to_texts",
-]
+__all__ = ["configured", "constructed_from", "in_one_form", "near", "no_option", "options_model"]
 
 P = ParamSpec("P")
 Model = TypeVar("Model")
 Self = TypeVar("Self")
-
-_COMMA = re.compile(r',(?=(?:[^"]*"[^"]*")*[^"]*$)')  # outside of quotes
 
 
 def constructed_from(
@@ -80,7 +61,7 @@ def _check_call(label: str, model: Callable[..., object], args: Sequence[Any], k
     signature = inspect.signature(model)
     for name in kwargs:
         if name not in signature.parameters:
-            raise _no_option(label, name, signature.parameters)
+            raise no_option(label, name, signature.parameters)
     try:
         signature.bind(*args, **kwargs)
     except TypeError as error:
@@ -93,7 +74,7 @@ def in_one_form(options: object, **values: object) -> None:
         object.__setattr__(options, name, value)
 
 
-def _no_option(label: str, name: str, known: Collection[str]) -> ConfigError:
+def no_option(label: str, name: str, known: Collection[str]) -> ConfigError:
     """The error for an option that there is not, with the nearest one that there is."""
     proper = {option.lower(): option for option in known}
     close = difflib.get_close_matches(name.lower(), list(proper), 1)
@@ -105,135 +86,3 @@ def near(name: str, known: Collection[str]) -> str:
     """`; did you mean ...?`, or nothing."""
     close = difflib.get_close_matches(name, list(known), 1) if name and name not in known else []
     return f"; did you mean {close[0]!r}?" if close else ""
-
-
-def to_texts(options: Any) -> dict[str, str]:
-    """The options of a dataclass that differ from their defaults, by their names in Spark."""
-    texts: dict[str, str] = {}
-    for name, field in _fields(type(options)).items():
-        value = getattr(options, field.name)
-        if name.endswith("."):
-            texts |= {f"{name}{inner}": text for inner, text in (value or {}).items()}
-        elif value is not None and value != field.default:
-            texts[name] = _text(value, _per_unit(name, field))
-    return texts
-
-
-def from_texts(
-    label: str,
-    texts: Mapping[str, str],
-    *models: type,
-    required: Sequence[str] = (),
-    refused: Mapping[str, str] | None = None,
-    beside: Collection[str] = (),
-) -> dict[str, Any]:
-    """The fields of the models that the texts give. The case of names makes no difference.
-
-    Raises ConfigError for a name that no model has, with the reason where `refused` has it, for a text that is not of
-    the field's type, and for a missing field that is `required`. `beside` are names that somebody else reads. `label`
-    names the format in errors.
-    """
-    fields = _fields(*models)
-    hints = {name: hint for model in models for name, hint in typing.get_type_hints(model).items()}
-    proper = {name.lower(): name for name in (*fields, *beside)}
-    prefixes = tuple(name for name in fields if name.endswith("."))
-    found: dict[str, Any] = {}
-    for given, text in texts.items():
-        name = proper.get(given.lower())
-        prefix = next((prefix for prefix in prefixes if given.lower().startswith(prefix)), None)
-        if (reason := (refused or {}).get(given.lower())) is not None:
-            raise ConfigError(f"{label} has no option {given!r}: {reason}")
-        if name in fields:
-            field = fields[name]
-            hint = str if field.metadata.get("whole") else hints[field.name]
-            found[field.name] = _value(name, text, hint, _per_unit(name, field))
-        elif name is None and prefix is not None:
-            found.setdefault(fields[prefix].name, {})[given.lower().removeprefix(prefix)] = text
-        elif name is None:
-            raise _no_option(label, given, [f"{name}*" if name in prefixes else name for name in proper.values()])
-    for name, field in fields.items():
-        if field.name in required and not found.get(field.name):
-            raise ConfigError(f"{label}: the option {name!r} is missing")
-    return found
-
-
-def _fields(*models: type) -> dict[str, dataclasses.Field[Any]]:
-    """The models' fields that are options of Spark's, by their names there."""
-    fields = [field for model in models for field in dataclasses.fields(model) if field.init]
-    named = {field.metadata.get("option", _camel_case(field.name)): field for field in fields}
-    return {name: field for name, field in named.items() if name is not None}
-
-
-def _camel_case(name: str) -> str:
-    first, *others = name.split("_")
-    return first + "".join(word.capitalize() for word in others)
-
-
-def _per_unit(name: str, field: dataclasses.Field[Any]) -> int:
-    """Times are seconds in Python; an option may be in milliseconds, as Spark's Kafka connector has it."""
-    return 1000 if name.endswith("Ms") and field.name.endswith("_s") else 1
-
-
-def _text(value: Any, per_unit: int) -> str:
-    if isinstance(value, Mapping):
-        return json.dumps(value)
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        return ",".join(_quoted(part) for part in value)
-    return str(int(value * per_unit)) if per_unit != 1 else str(value)
-
-
-def _value(name: str, text: str, hint: Any, per_unit: int) -> Any:
-    """The text as what the field's annotation wants."""
-    kinds = list(_kinds(hint))
-    for kind, (form, read) in _READ.items():
-        if kind in kinds:
-            try:
-                return read(text) / per_unit if per_unit != 1 else read(text)
-            except ValueError:
-                raise ConfigError(f"{name} is {form}, not {text!r}") from None
-    if Sequence not in kinds:
-        return _word(text, kinds)
-    return [_word(_unquoted(part.strip()), kinds) for part in _COMMA.split(text)] if text.strip() else []
-
-
-def _kinds(hint: Any) -> Iterator[Any]:
-    """The types that an annotation names, and the words of its Literals; of a sequence its items' too."""
-    match typing.get_origin(hint):
-        case typing.Union | types.UnionType:
-            for part in typing.get_args(hint):
-                yield from _kinds(part)
-        case typing.Literal:
-            yield from typing.get_args(hint)
-        case origin if origin is Sequence:
-            yield Sequence
-            yield from _kinds(typing.get_args(hint)[0])
-        case origin:
-            yield origin or hint
-
-
-def _word(text: str, kinds: Collection[Any]) -> str:
-    """Words that an option knows may be written in any case."""
-    word = text.strip().lower()
-    return word if word in kinds else text
-
-
-def _boolean(text: str) -> bool:
-    if text.strip().lower() not in ("true", "false"):
-        raise ValueError(text)
-    return text.strip().lower() == "true"
-
-
-_READ: dict[type, tuple[str, Callable[[str], Any]]] = {
-    int: ("a number", int),
-    float: ("a number", float),
-    bool: ("true or false", _boolean),
-}
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"' if re.search(r'[",]|^\s|\s$', name) else name
-
-
-def _unquoted(name: str) -> str:
-    is_quoted = len(name) >= 2 and name[0] == name[-1] == '"'
-    return name[1:-1].replace('""', '"') if is_quoted else name

@@ -17,7 +17,7 @@ from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, DataSource
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from onefold.clients.options import from_texts
+from onefold.clients.option_texts import from_texts
 from onefold.core import Committable, ConfigError
 from onefold.core.job.session import PATIENCE_S, Session, check_pipeline_name, task_of
 from onefold.core.store.checkpoint_store import CheckpointStore

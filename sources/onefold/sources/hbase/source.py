@@ -12,7 +12,8 @@ import pyarrow as pa
 from onefold.clients.hbase.rows.config import HBaseTableConfig
 from onefold.clients.hbase.rows.mapping import TableMapping
 from onefold.clients.hbase.settings import HBaseSettings
-from onefold.clients.options import from_texts, options_model, to_texts
+from onefold.clients.option_texts import from_texts, to_texts
+from onefold.clients.options import options_model
 from onefold.core.errors import ConfigError, SchemaMismatch
 
 __all__ = ["HBaseSource"]

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Self
 
-from onefold.clients.options import from_texts, in_one_form, to_texts
+from onefold.clients.option_texts import from_texts, to_texts
+from onefold.clients.options import in_one_form
 from onefold.core.errors import ConfigError
 
 __all__ = ["PostgresSourceConfig"]

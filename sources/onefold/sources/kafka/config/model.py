@@ -32,8 +32,8 @@ _RECORD_BYTES_LIMIT = 1 << 30  # an Arrow array of values has 2 GiB
 class KafkaSourceConfig:
     """What planners, readers and parsers of a Kafka source take. `KafkaSource` describes the options.
 
-    The fields hold what was given in one form: tuples of names, texts, and mappings. `clients/options.py` says how they
-    are options of Spark's. Passwords may be in the mappings, so no `repr` shows them.
+    The fields hold what was given in one form: tuples of names, texts, and mappings. `clients/option_texts.py` says how
+    they are options of Spark's. Passwords may be in the mappings, so no `repr` shows them.
     """
 
     topics: str | Sequence[str] = field(default=(), metadata={"option": "subscribe"})

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from onefold.clients.options import from_texts, to_texts
+from onefold.clients.option_texts import from_texts, to_texts
 from onefold.core.errors import ConfigError
 from onefold.core.job.offset_json import format_offsets
 from onefold.core.positions import Positions
