@@ -17,7 +17,7 @@ Word = Literal["red", "green"]
 
 @options_model
 @dataclass(frozen=True)
-class Source:
+class SinkConfig:
     url: str
     _: KW_ONLY
     row_count: int = 1
@@ -30,9 +30,13 @@ class Source:
     secret: str = field(default="", metadata={"option": None})
 
 
+class Source(SinkConfig):
+    pass
+
+
 class Sink:
-    @constructed_from(Source)
-    def __init__(self, options: Source) -> None:
+    @constructed_from(SinkConfig)
+    def __init__(self, options: SinkConfig) -> None:
         self.options = options
 
 
@@ -86,7 +90,7 @@ def test_what_differs_from_the_defaults_comes_back_from_its_texts() -> None:
     ("texts", "message"),
     [
         ({"rowCuont": "1"}, r"format has no option 'rowCuont'; did you mean 'rowCount'\?"),
-        ({"secret": "1"}, r"format has no option 'secret'; known are url, .*, client\.\*"),
+        ({"secret": "1"}, r"format has no option 'secret'; known are url, .*, client"),
         ({"Password": "1"}, "format has no option 'Password': put it into the url"),
         ({"rowCount": "1.5"}, "rowCount is a number, not '1.5'"),
         ({"timeoutMs": "soon"}, "timeoutMs is a number, not 'soon'"),

@@ -53,21 +53,20 @@ def from_texts(
     fields = _fields(*models)
     hints = {name: hint for model in models for name, hint in typing.get_type_hints(model).items()}
     proper = {name.lower(): name for name in (*fields, *beside)}
-    prefixes = tuple(name for name in fields if name.endswith("."))
     found: dict[str, Any] = {}
     for given, text in texts.items():
-        name = proper.get(given.lower())
-        prefix = next((prefix for prefix in prefixes if given.lower().startswith(prefix)), None)
-        if (reason := (refused or {}).get(given.lower())) is not None:
+        lower = given.lower()
+        if reason := (refused or {}).get(lower):
             raise ConfigError(f"{label} has no option {given!r}: {reason}")
-        if name in fields:
+        name = proper.get(lower) or next((name for name in fields if name.endswith(".") and lower.startswith(name)), "")
+        if not name:
+            raise no_option(label, given, proper.values())
+        if name.endswith("."):
+            found.setdefault(fields[name].name, {})[lower.removeprefix(name)] = text
+        elif name in fields:
             field = fields[name]
             hint = str if field.metadata.get("whole") else hints[field.name]
             found[field.name] = _value(name, text, hint, _per_unit(name, field))
-        elif name is None and prefix is not None:
-            found.setdefault(fields[prefix].name, {})[given.lower().removeprefix(prefix)] = text
-        elif name is None:
-            raise no_option(label, given, [f"{name}*" if name in prefixes else name for name in proper.values()])
     for name, field in fields.items():
         if field.name in required and not found.get(field.name):
             raise ConfigError(f"{label}: the option {name!r} is missing")
@@ -106,7 +105,7 @@ def _value(name: str, text: str, hint: Any, per_unit: int) -> Any:
         if kind in kinds:
             try:
                 return read(text) / per_unit if per_unit != 1 else read(text)
-            except ValueError:
+            except (ValueError, KeyError):
                 raise ConfigError(f"{name} is {form}, not {text!r}") from None
     if Sequence not in kinds:
         return _word(text, kinds)
@@ -134,16 +133,10 @@ def _word(text: str, kinds: Collection[Any]) -> str:
     return word if word in kinds else text
 
 
-def _boolean(text: str) -> bool:
-    if text.strip().lower() not in ("true", "false"):
-        raise ValueError(text)
-    return text.strip().lower() == "true"
-
-
 _READ: dict[type, tuple[str, Callable[[str], Any]]] = {
     int: ("a number", int),
     float: ("a number", float),
-    bool: ("true or false", _boolean),
+    bool: ("true or false", lambda text: {"true": True, "false": False}[text.strip().lower()]),
 }
 
 

@@ -1,6 +1,6 @@
 """Options of sources and sinks: a frozen dataclass says each name, type and default once.
 
-A source is its dataclass (`options_model`); a sink's constructor takes its dataclass' fields (`constructed_from`).
+A source is its dataclass; a sink's constructor takes its dataclass' fields (`constructed_from`).
 Spark's data source options are made of the same dataclasses: option_texts.py.
 """
 
@@ -9,16 +9,39 @@ from __future__ import annotations
 import difflib
 import functools
 import inspect
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from onefold.core.errors import ConfigError
 
-__all__ = ["configured", "constructed_from", "in_one_form", "near", "no_option", "options_model"]
+__all__ = ["constructed_from", "in_one_form", "names_of", "near", "no_option", "options_model"]
 
 P = ParamSpec("P")
 Model = TypeVar("Model")
 Self = TypeVar("Self")
+
+
+def options_model(model: type[Model]) -> type[Model]:
+    """Decorates a dataclass of options: a call that does not fit its fields raises ConfigError.
+
+    The error names what the user called: the class itself, or of a sink's `KafkaSinkConfig` the `KafkaSink`.
+    """
+    init = model.__init__
+
+    @functools.wraps(init)
+    def construct(self: Model, /, *args: Any, **kwargs: Any) -> None:
+        label, signature = type(self).__name__.removesuffix("Config"), inspect.signature(model)
+        for name in kwargs:
+            if name not in signature.parameters:
+                raise no_option(label, name, signature.parameters)
+        try:
+            signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise ConfigError(f"{label}: {error}") from None
+        init(self, *args, **kwargs)
+
+    setattr(model, "__init__", construct)  # noqa: B010 - mypy takes the assignment for a mistake
+    return model
 
 
 def constructed_from(
@@ -28,7 +51,7 @@ def constructed_from(
 
     def decorate(init: Callable[[Self, Model], None]) -> Callable[Concatenate[Self, P], None]:
         def construct(self: Self, /, *args: P.args, **kwargs: P.kwargs) -> None:
-            init(self, configured(type(self).__name__, model, args, kwargs))
+            init(self, model(*args, **kwargs))
 
         parameters = inspect.signature(model).parameters.values()
         own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
@@ -38,51 +61,24 @@ def constructed_from(
     return decorate
 
 
-def options_model(model: type[Model]) -> type[Model]:
-    """Decorates a dataclass that users make themselves: a call that does not fit its fields raises ConfigError."""
-    init = model.__init__
-
-    @functools.wraps(init)
-    def construct(self: Model, /, *args: Any, **kwargs: Any) -> None:
-        _check_call(type(self).__name__, model, args, kwargs)
-        init(self, *args, **kwargs)
-
-    setattr(model, "__init__", construct)  # noqa: B010 - mypy takes the assignment for a mistake
-    return model
-
-
-def configured(label: str, model: Callable[..., Model], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Model:
-    """The model that a call of `label` describes. Raises ConfigError for arguments that are none of its fields."""
-    _check_call(label, model, args, kwargs)
-    return model(*args, **kwargs)
-
-
-def _check_call(label: str, model: Callable[..., object], args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-    signature = inspect.signature(model)
-    for name in kwargs:
-        if name not in signature.parameters:
-            raise no_option(label, name, signature.parameters)
-    try:
-        signature.bind(*args, **kwargs)
-    except TypeError as error:
-        raise ConfigError(f"{label}: {error}") from None
-
-
 def in_one_form(options: object, **values: object) -> None:
     """Sets fields of a frozen dataclass that is being made: users give them in several forms, and readers want one."""
     for name, value in values.items():
         object.__setattr__(options, name, value)
 
 
+def names_of(given: str | Sequence[str]) -> tuple[str, ...]:
+    """As users name columns or topics: one, or several."""
+    return (given,) if isinstance(given, str) else tuple(given)
+
+
 def no_option(label: str, name: str, known: Collection[str]) -> ConfigError:
-    """The error for an option that there is not, with the nearest one that there is."""
-    proper = {option.lower(): option for option in known}
-    close = difflib.get_close_matches(name.lower(), list(proper), 1)
-    hint = f"did you mean {proper[close[0]]!r}?" if close else f"known are {', '.join(known)}"
-    return ConfigError(f"{label} has no option {name!r}; {hint}")
+    """The error for an option that there is not."""
+    return ConfigError(f"{label} has no option {name!r}" + (near(name, known) or f"; known are {', '.join(known)}"))
 
 
 def near(name: str, known: Collection[str]) -> str:
-    """`; did you mean ...?`, or nothing."""
-    close = difflib.get_close_matches(name, list(known), 1) if name and name not in known else []
-    return f"; did you mean {close[0]!r}?" if close else ""
+    """`; did you mean ...?`, or nothing. The case of names makes no difference."""
+    proper = {word.lower(): word for word in known}
+    close = difflib.get_close_matches(name.lower(), list(proper), 1) if name and name not in known else []
+    return f"; did you mean {proper[close[0]]!r}?" if close else ""

@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 from onefold.clients.hbase.rows.config import HBaseTableConfig
+from onefold.clients.options import options_model
 from onefold.sinks.hbase.merge.aggregates import Function
 
 __all__ = ["HBaseSinkConfig"]
 
 
+@options_model
 @dataclass(frozen=True, kw_only=True)
 class HBaseSinkConfig(HBaseTableConfig):
     """The options of HBaseSink, whose docstring explains them."""

@@ -9,9 +9,8 @@ from typing import Literal, get_args
 
 from onefold.clients.kafka.cluster import cluster
 from onefold.clients.kafka.producer_config import PRODUCER
-from onefold.clients.options import in_one_form
+from onefold.clients.options import in_one_form, names_of, options_model
 from onefold.core.errors import ConfigError
-from onefold.sinks.columns import names_of
 from onefold.sinks.kafka.encoding import Encoding, Format
 from onefold.sinks.kafka.keyed.ids import Ids
 from onefold.sinks.kafka.naming import Names, check_prefix, ledger_topic
@@ -21,6 +20,7 @@ __all__ = ["KafkaSinkConfig"]
 Delivery = Literal["transactional", "keyed"]
 
 
+@options_model
 @dataclass(frozen=True)
 class KafkaSinkConfig:
     """The options of KafkaSink, whose docstring explains them. A password may be in `client_config`: not for logs."""

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
-from onefold.clients.options import in_one_form
+from onefold.clients.options import in_one_form, names_of, options_model
 from onefold.clients.postgres import connection
 from onefold.core.errors import ConfigError
-from onefold.sinks.columns import names_of
 from onefold.sinks.postgres.ledger.bookkeeping import Bookkeeping
 from onefold.sinks.postgres.naming import BOOKKEEPING, Table
 from onefold.sinks.staged.config import SqlSinkConfig
@@ -24,6 +23,7 @@ class Delivery(enum.Enum):
     STAGED = "staged"
 
 
+@options_model
 @dataclass(frozen=True, kw_only=True)
 class PostgresSinkConfig(SqlSinkConfig):
     """The options of PostgresSink, whose docstring explains them."""

@@ -11,7 +11,7 @@ import pyarrow as pa
 import sqlalchemy as sa
 
 from onefold.clients.exposure import of_url
-from onefold.clients.options import configured, constructed_from
+from onefold.clients.options import constructed_from
 from onefold.core.contract import Committer, Guarantee, SinkKind, SinkWriter, TaskId
 from onefold.core.errors import ConfigError, SchemaMismatch
 from onefold.core.findings import Finding
@@ -55,7 +55,7 @@ class SqlSink:
     def __new__(cls, *arguments: Any, **options: Any) -> SqlSink:
         if not arguments and not options:  # it is unpickled
             return super().__new__(cls)
-        config = configured(cls.__name__, SqlSinkConfig, arguments, options)
+        config = SqlSinkConfig(*arguments, **options)
         if url_of(config.url, "the SQL sink's").get_backend_name() != "postgresql":
             return super().__new__(cls)
         return _on_postgres(config)  # type: ignore[return-value]  # another class's: no __init__

@@ -7,14 +7,14 @@ from dataclasses import KW_ONLY, dataclass, field
 from functools import cached_property
 from typing import Literal
 
-from onefold.clients.options import in_one_form
+from onefold.clients.options import in_one_form, names_of, options_model
 from onefold.core.errors import ConfigError
-from onefold.sinks.columns import names_of
 from onefold.sinks.staged.upsert import DELETES_KEPT_S, Changes
 
 __all__ = ["SqlSinkConfig"]
 
 
+@options_model
 @dataclass(frozen=True)
 class SqlSinkConfig:
     """The options of SqlSink, whose docstring explains them. The URL, which may hold a password, is in no `repr`."""

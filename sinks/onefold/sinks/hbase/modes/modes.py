@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
+from onefold.clients.options import names_of
 from onefold.core.errors import ConfigError
-from onefold.sinks.columns import names_of
 from onefold.sinks.hbase.config import HBaseSinkConfig
 from onefold.sinks.hbase.modes.incremental import Incremental
 from onefold.sinks.hbase.modes.rolling import Rolling

@@ -7,7 +7,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import Literal, get_args
 
 from onefold.clients.kafka import consumer_config
-from onefold.clients.options import in_one_form
+from onefold.clients.options import in_one_form, names_of
 from onefold.core.errors import ConfigError
 from onefold.sources.kafka.config.deduplication import Deduplication, check_deduplication
 from onefold.sources.kafka.fetching.records import RECORD_BYTES_MAX
@@ -69,9 +69,9 @@ class KafkaSourceConfig:
         registry = self.schema_registry
         in_one_form(
             self,
-            topics=_names(self.topics),
-            columns=tuple(dict.fromkeys(_names(self.columns))),
-            forget_topics=_names(self.forget_topics),
+            topics=names_of(self.topics),
+            columns=tuple(dict.fromkeys(names_of(self.columns))),
+            forget_topics=names_of(self.forget_topics),
             starting_offsets=starting.text_of(self.starting_offsets),
             client_config=dict(self.client_config),
             schema_registry={"url": registry} if isinstance(registry, str) else registry,
@@ -146,10 +146,6 @@ class KafkaSourceConfig:
     def broker(self) -> Broker:
         """A new connection for questions to the brokers."""
         return Broker(self.bootstrap_servers, self.client_config, self.timeout_s)
-
-
-def _names(given: str | Sequence[str]) -> tuple[str, ...]:
-    return (given,) if isinstance(given, str) else tuple(given)
 
 
 def _is_whole(value: object, least: int) -> bool:
