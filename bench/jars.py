@@ -56,5 +56,5 @@ def _jars(what: Distribution) -> list[Path]:
     try:
         folder = downloaded(what, find_java())
     except LocalServerError as error:
-        raise NotAvailable(f"its jars could not be resolved: {error}") from error
+        raise NotAvailable(f"its jars could not be resolved: {error.message}") from error
     return [folder / name for name in what.sums]

@@ -92,7 +92,7 @@ def test_once_one_request_has_failed_those_that_have_not_begun_do_not_wait_as_lo
     def task(number: int) -> None:
         begun.append(number)
         time.sleep(0.02)
-        raise Retriable(f"no. {number}")
+        raise Retriable("database-unavailable", f"no. {number}")
 
     outcomes = Pool(replace(GOOD, connections=1)).each([partial(task, number) for number in range(40)])
     assert len(outcomes) == 40 and all(isinstance(outcome, Retriable) for outcome in outcomes)

@@ -29,13 +29,13 @@ def test_an_error_is_shown_as_it_is_and_its_exit_code_says_its_kind(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fail() -> None:
-        raise ConfigError(ODD)
+        raise ConfigError("option-value", ODD)
 
     monkeypatch.setattr(main, "app", fail)
     with pytest.raises(SystemExit) as ended:
         main.main()
     assert ended.value.code == ConfigError.exit_code
-    assert capsys.readouterr().err == f"ConfigError: {ODD}\n"
+    assert capsys.readouterr().err == f"ConfigError: {ODD} [option-value]\n"
 
 
 def test_a_key_that_is_wrong_is_shown_as_it_is() -> None:

@@ -180,7 +180,7 @@ class CommitsInTwoSteps(Broken):
                     db.execute("DELETE FROM onefold_stage WHERE handle = ?", (work.handle,))
                     db.execute("UPDATE onefold_work SET is_committed = 1 WHERE handle = ?", (work.handle,))
             if gone:
-                raise Damaged(f"{gone} are gone")
+                raise Damaged("decided-work-gone", f"{gone} are gone")
 
         def _is_prepared(self, db: sqlite3.Connection, work: Committable) -> bool:
             query = "SELECT 1 FROM onefold_work WHERE handle = ? AND NOT is_committed"

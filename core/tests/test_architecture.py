@@ -102,7 +102,7 @@ def test_the_drawn_error_tree_is_the_real_one() -> None:
 
 
 def test_only_fenced_has_its_exit_code() -> None:
-    assert errors.exit_code(errors.Fenced("x")) == 73
+    assert errors.exit_code(errors.Fenced("taken-over", "x")) == 73
     others = [e for e in vars(errors).values() if inspect.isclass(e) and e is not errors.Fenced]
     assert errors.Fenced.exit_code not in {e.exit_code for e in others}
     assert errors.exit_code(ValueError("x")) == 1

@@ -11,7 +11,7 @@ from onefold.core.protocol.patience import Patience
 
 def test_a_wait_within_a_wait_gives_it_no_new_patience() -> None:
     patience = Patience(0.3, pause_max_s=0.05)
-    full, down = OutOfResources("full"), Retriable("down")
+    full, down = OutOfResources("database-resources-exhausted", "full"), Retriable("database-unavailable", "down")
 
     def wait() -> None:
         for attempt in range(1, 100):
@@ -25,6 +25,6 @@ def test_a_wait_within_a_wait_gives_it_no_new_patience() -> None:
 def test_the_next_wait_for_the_same_begins_anew() -> None:
     patience = Patience(0.0, pause_max_s=0.01)
     for _ in range(3):
-        patience(Pause(1, ReadStore(), Retriable("down")))
+        patience(Pause(1, ReadStore(), Retriable("database-unavailable", "down")))
     with pytest.raises(Retriable):
-        patience(Pause(2, ReadStore(), Retriable("down")))
+        patience(Pause(2, ReadStore(), Retriable("database-unavailable", "down")))

@@ -116,7 +116,9 @@ def test_a_decision_that_lands_after_the_facts_were_read_is_finished() -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("lost", [InDoubt("no answer"), Retriable("refused")])
+@pytest.mark.parametrize(
+    "lost", [InDoubt("commit-unanswered", "no answer"), Retriable("database-unavailable", "refused")]
+)
 def test_an_unanswered_decide_is_sent_again_the_same(lost: OnefoldError) -> None:
     world = World(Decide=[lost, lost, DECIDED])
     world.run(epoch(MINE, "store", ASKED))
@@ -127,21 +129,25 @@ def test_an_unanswered_decide_is_sent_again_the_same(lost: OnefoldError) -> None
 
 def test_what_grew_old_while_the_store_was_away_is_written_again_not_decided() -> None:
     """A prepared transaction of Kafka's expires; only a Decide that may have landed is past caring."""
-    aged = [None, None, WorkLost("expired"), None, None]
-    world = World(Decide=[Retriable("no connection"), DECIDED], Verify=aged, ListLeftovers=WORK)
+    aged = [None, None, WorkLost("prepared-work-gone", "expired"), None, None]
+    world = World(Decide=[Retriable("database-unavailable", "no connection"), DECIDED], Verify=aged, ListLeftovers=WORK)
     world.run(epoch(MINE, "store", ASKED))
     assert [n for n in world.names if n in {"RunWriters", "Verify", "Decide", "Abort", "Complete"}] == [
         "RunWriters", "Verify", "Verify", "Decide", "Verify", "Abort", "Abort",
         "RunWriters", "Verify", "Verify", "Decide", "Complete", "Abort", "Abort",
     ]  # fmt: skip
-    world = World(Decide=[InDoubt("no answer"), Retriable("no connection"), DECIDED])
+    world = World(
+        Decide=[InDoubt("commit-unanswered", "no answer"), Retriable("database-unavailable", "no connection"), DECIDED]
+    )
     world.run(epoch(MINE, "store", ASKED))
     assert world.names.count("Verify") == 2
 
 
-@pytest.mark.parametrize("unread", [Retriable("no connection"), InDoubt("no answer")])
+@pytest.mark.parametrize(
+    "unread", [Retriable("database-unavailable", "no connection"), InDoubt("commit-unanswered", "no answer")]
+)
 def test_what_grew_old_while_a_ledger_could_not_be_read_is_written_again_not_decided(unread: OnefoldError) -> None:
-    aged = [None, None, WorkLost("expired"), None, None]
+    aged = [None, None, WorkLost("prepared-work-gone", "expired"), None, None]
     world = World(ReadLedger=[BOUND, unread, BOUND], Verify=aged)
     world.run(epoch(MINE, "store", ASKED))
     assert [n for n in world.names if n in {"RunWriters", "Verify", "Decide", "Complete"}] == [
@@ -151,19 +157,25 @@ def test_what_grew_old_while_a_ledger_could_not_be_read_is_written_again_not_dec
 
 @pytest.mark.parametrize(
     "then",
-    [InDoubt("no answer"), Retriable("refused"), WorkLost("gone"), CheckpointMismatch("open elsewhere"), Terminal("x")],
+    [
+        InDoubt("commit-unanswered", "no answer"),
+        Retriable("database-unavailable", "refused"),
+        WorkLost("prepared-work-gone", "gone"),
+        CheckpointMismatch("epoch-in-progress", "open elsewhere"),
+        Terminal("job-code-failed", "x"),
+    ],
     ids=lambda e: type(e).__name__,
 )
 def test_after_an_unanswered_decide_nothing_is_aborted_swept_or_rerun(then: OnefoldError) -> None:
-    world = World(Decide=[InDoubt("no answer"), then], ListLeftovers=WORK)
-    with pytest.raises(InDoubt, match="not known whether it was made"):
+    world = World(Decide=[InDoubt("commit-unanswered", "no answer"), then], ListLeftovers=WORK)
+    with pytest.raises(InDoubt, match=r"\[decision-unanswered\]"):
         world.run(epoch(MINE, "store", ASKED))
     assert not {"Abort", "ListLeftovers", "Commit"} & set(world.names)
     assert world.names.count("RunWriters") == 1
 
 
 def test_a_decide_refused_for_good_gives_the_work_up_only_if_it_was_never_in_doubt() -> None:
-    world = World(Decide=Retriable("refused"), ListLeftovers=WORK)
+    world = World(Decide=Retriable("database-unavailable", "refused"), ListLeftovers=WORK)
     with pytest.raises(Retriable):
         world.run(epoch(MINE, "store", ASKED, runs_max=1))
     assert world.names.count("Abort") == 2
@@ -173,7 +185,7 @@ def test_a_decide_refused_for_good_gives_the_work_up_only_if_it_was_never_in_dou
 def test_lost_work_runs_again_under_the_same_number_and_time(step: str) -> None:
     good = World().answers.get(step)
     late = Committable("a", SinkKind.TWO_PHASE, "another epoch's", 3, 9, 1)
-    world = World(**{step: [WorkLost("gone"), good], "ListLeftovers": [(*WORK, late), ()]})
+    world = World(**{step: [WorkLost("prepared-work-gone", "gone"), good], "ListLeftovers": [(*WORK, late), ()]})
     assert world.run(epoch(MINE, "store", ASKED)).record == DECIDED.record
     runs = [e.record for e in world.of(RunWriters)]
     assert runs == [RECORD, RECORD]
@@ -183,14 +195,14 @@ def test_lost_work_runs_again_under_the_same_number_and_time(step: str) -> None:
 
 
 def test_writers_run_a_bounded_number_of_times() -> None:
-    world = World(RunWriters=WorkLost("gone"))
+    world = World(RunWriters=WorkLost("prepared-work-gone", "gone"))
     with pytest.raises(WorkLost):
         world.run(epoch(MINE, "store", ASKED, runs_max=3))
     assert world.names.count("RunWriters") == 3
 
 
 def test_writers_whose_server_has_nothing_to_spare_run_again_after_a_pause_while_there_is_patience() -> None:
-    full = OutOfResources("no slot")
+    full = OutOfResources("database-resources-exhausted", "no slot")
     world = World(RunWriters=[full, full, full, full, WORK], ListLeftovers=[WORK, ()])
     assert world.run(epoch(MINE, "store", ASKED, runs_max=1)).record == DECIDED.record
     assert [e.attempt for e in world.seen if isinstance(e, Pause)] == [1, 2, 3, 4]
@@ -201,7 +213,9 @@ def test_writers_whose_server_has_nothing_to_spare_run_again_after_a_pause_while
     assert impatient.names.count("RunWriters") == 3
 
 
-@pytest.mark.parametrize("error", [Fenced("taken over"), CheckpointMismatch("elsewhere")])
+@pytest.mark.parametrize(
+    "error", [Fenced("taken-over", "taken over"), CheckpointMismatch("epoch-in-progress", "elsewhere")]
+)
 @pytest.mark.parametrize("step", ["OpenEpoch", "RunWriters", "Verify", "Decide"])
 def test_a_driver_that_is_not_alone_stops_without_aborting(step: str, error: OnefoldError) -> None:
     world = World(**{step: error, "ListLeftovers": WORK})
@@ -211,14 +225,21 @@ def test_a_driver_that_is_not_alone_stops_without_aborting(step: str, error: One
 
 
 def test_a_run_that_cannot_succeed_is_cleaned_up_and_its_error_raised() -> None:
-    world = World(RunWriters=Terminal("bad record"), ListLeftovers=WORK)
+    world = World(RunWriters=Terminal("job-code-failed", "bad record"), ListLeftovers=WORK)
     with pytest.raises(Terminal, match="bad record"):
         world.run(epoch(MINE, "store", ASKED))
     assert world.names.count("Abort") == 2 and world.names.count("RunWriters") == 1
 
 
 def test_a_sink_that_is_down_does_not_hold_up_the_others_commit() -> None:
-    world = World(Commit=[Retriable("a is down"), None, InDoubt("a did not answer"), None])
+    world = World(
+        Commit=[
+            Retriable("database-unavailable", "a is down"),
+            None,
+            InDoubt("commit-unanswered", "a did not answer"),
+            None,
+        ]
+    )
     world.run(epoch(MINE, "store", ASKED))
     commits = [e.sink for e in world.of(Commit)]
     assert commits == ["a", "b", "a", "a"]
@@ -239,11 +260,11 @@ def test_damage_that_was_accepted_is_completed_as_it_is() -> None:
 
 
 def test_damage_is_marked_after_every_other_sink_committed() -> None:
-    world = World(Commit=[Damaged("a's transaction expired"), None])
+    world = World(Commit=[Damaged("decided-work-gone", "a's transaction expired"), None])
     with pytest.raises(Damaged, match="expired"):
         world.run(epoch(MINE, "store", ASKED))
     assert world.names[-3:] == ["Commit", "Commit", "MarkDamaged"]
-    assert [e.evidence for e in world.of(MarkDamaged)] == ["a's transaction expired"]
+    assert [e.evidence for e in world.of(MarkDamaged)] == ["a's transaction expired [decided-work-gone]"]
     assert not {"Abort", "Complete", "WriteLedger"} & set(world.names)
 
 
@@ -276,7 +297,7 @@ def test_start_takes_a_generation_above_one_that_only_an_announcement_shows() ->
 
 
 def test_start_waits_for_a_sink_that_is_down_and_stops_when_patience_ends() -> None:
-    world = World(ReadLedger=Retriable("down"))
+    world = World(ReadLedger=Retriable("database-unavailable", "down"))
     with pytest.raises(Retriable, match="down"):
         world.run(start(SINKS, None), patience=4)
     assert world.names.count("Pause") == 5
@@ -303,7 +324,7 @@ def test_start_from_the_ledger_goes_on_where_the_last_epoch_ended() -> None:
     assert world.run(start(SINKS, Initial(Positions(), from_ledger=True))).start == SPAN.end
     assert "Freeze" not in world.names
     world = World()
-    with pytest.raises(ConfigError, match="has no ledger"):
+    with pytest.raises(ConfigError, match=r"\[ledger-missing\]"):
         world.run(start(SINKS, Initial(Positions(), from_ledger=True)))
     assert "Freeze" not in world.names
 
@@ -313,7 +334,7 @@ def test_a_start_that_was_overtaken_is_fenced_not_told_to_restore_backups() -> N
     world = World(ReadStore=[FACTS, replace(FACTS, generation=4)], ReadLedger=ahead)
     with pytest.raises(Fenced, match="taken over"):
         world.run(start(SINKS, None))
-    with pytest.raises(CheckpointMismatch, match="older copy"):
+    with pytest.raises(CheckpointMismatch, match=r"\[sink-ahead-of-store\]"):
         World(ReadLedger=ahead).run(start(SINKS, None))
 
 

@@ -73,7 +73,7 @@ class Process:
 
         def perform_all_but_decisions(effect: Any, run_writers: Any = None) -> Any:
             if isinstance(effect, Decide):
-                raise InDoubt("no answer")
+                raise InDoubt("commit-unanswered", "no answer")
             return perform(effect, run_writers)
 
         self.driver.perform = perform_all_but_decisions  # type: ignore[method-assign]
@@ -138,7 +138,7 @@ def test_a_source_that_plans_no_ends_may_go_on_once_the_begun_epoch_has_run_agai
         process.runs(0)
     again = Process(process).start()
     process.checkpoint.clear()
-    with pytest.raises(ConfigError, match="cannot plan a batch to a given end"):
+    with pytest.raises(ConfigError, match=r"\[reader-cannot-replay\]"):
         again.driver.run(again.life.check_checkpoint(ROOT, plans_ends=False))
     again.plans(0, 10)
     again.driver.run(again.life.check_checkpoint(ROOT, plans_ends=False))
@@ -156,7 +156,7 @@ def test_a_jobs_own_query_is_swept_for_only_once_its_checkpoint_agrees_with_the_
     older = Process()
     older.checkpoint = older.driver.files = process.checkpoint
     prepared = older.prepares(epoch=1)
-    with pytest.raises(DataLoss, match="ends beyond the recorded end"):
+    with pytest.raises(DataLoss, match=r"\[checkpoint-ahead\]"):
         older.driver.run(older.life.bind(SECOND))
     assert [*older.sink.prepared] == [prepared.handle] and not older.life.is_swept
     older.checkpoint.clear()

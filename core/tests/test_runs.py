@@ -90,7 +90,7 @@ def test_a_run_under_a_querys_name_is_refused_whatever_the_query_left(facts: Sto
     ],
 )
 def test_a_query_under_the_name_of_runs_is_refused_whatever_they_left(facts: StoreFacts) -> None:
-    with pytest.raises(ConfigError, match="writes batch runs"):
+    with pytest.raises(ConfigError, match=r"\[batch-and-stream-mixed\]"):
         refuse_query(facts, PIPELINE)
     assert next_range(facts, "b").end == at("b")
 
@@ -128,7 +128,7 @@ def test_a_run_is_known_from_its_decision_on_and_not_before(store: CheckpointSto
 
 def test_a_decision_whose_merge_fails_takes_no_name(store: CheckpointStore) -> None:
     def fail(_: sa.Connection) -> None:
-        raise ConfigError("no")
+        raise ConfigError("option-value", "no")
 
     generation = store.acquire(PIPELINE, 0)
     opened = store.open_epoch(generation, EpochRequest(Range(NO_RUN, at("a"))), 0, NOW_MS)

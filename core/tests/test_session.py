@@ -49,7 +49,7 @@ class LosesDecisions(CheckpointStore):
         if self.unanswered < 2:
             self.unanswered += 1
             self.late = partial(super().decide, *asked)
-            raise InDoubt("no answer")
+            raise InDoubt("commit-unanswered", "no answer")
         return super().decide(*asked)
 
 
@@ -107,7 +107,7 @@ class Noting(ModelTwoPhaseSink):
 
 class Absent(ModelTwoPhaseSink):
     def recover(self, pipeline: str) -> Committer:
-        raise ConfigError(f"{pipeline} has no such destination")
+        raise ConfigError("option-value", f"{pipeline} has no such destination")
 
 
 def test_sinks_that_were_opened_are_closed_where_a_later_one_cannot_be(store: LosesDecisions) -> None:
@@ -195,7 +195,7 @@ def test_a_begun_epoch_that_shows_at_once_runs_again_under_the_names_that_its_ro
             writer = sink.writer(task_of(record).another_attempt())
             writer.write(ROWS)
             if is_cut:
-                raise BadRecord("the next row is none")
+                raise BadRecord("record-unreadable", "the next row is none")
             prepared = writer.prepare()
             assert prepared is not None
             return (prepared,)
@@ -207,7 +207,7 @@ def test_a_begun_epoch_that_shows_at_once_runs_again_under_the_names_that_its_ro
 
     with pytest.raises(BadRecord):
         life("id", is_cut=True)
-    with pytest.raises(CheckpointMismatch, match="columns or settings"):
+    with pytest.raises(CheckpointMismatch, match=r"\[replay-differs\]"):
         life("other")
     assert not sink.shown()
     life("id")

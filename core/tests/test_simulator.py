@@ -107,7 +107,7 @@ def test_a_check_that_fails_in_a_sleeper_is_a_complaint(subject: Subject) -> Non
     world = World((SinkKind.TWO_PHASE,), {}, subject)
 
     def failing() -> None:
-        raise InternalError("a check failed")
+        raise InternalError("internal-check-failed", "a check failed")
 
     world.asleep.append(failing)
     world.wake()

@@ -16,7 +16,7 @@ def test_asking_again_ends_after_a_while_and_never_happens_for_what_cannot_be_cu
     def ask() -> str:
         asked.append(time.monotonic())
         if len(asked) < 3:
-            raise Retriable("busy")
+            raise Retriable("database-unavailable", "busy")
         return "answer"
 
     assert retry(ask, 10) == "answer"
@@ -27,7 +27,7 @@ def test_asking_again_ends_after_a_while_and_never_happens_for_what_cannot_be_cu
 
     def refuse() -> None:
         asked.append(0)
-        raise ConfigError("no")
+        raise ConfigError("option-value", "no")
 
     with pytest.raises(ConfigError):
         retry(refuse, 10)
@@ -35,12 +35,16 @@ def test_asking_again_ends_after_a_while_and_never_happens_for_what_cannot_be_cu
 
 
 def test_what_is_never_asked_again_may_be_a_special_case_of_what_is() -> None:
-    asked: list[Exception] = [WorkLost("gone"), InDoubt("unknown"), Retriable("busy")]
+    asked: list[Exception] = [
+        WorkLost("prepared-work-gone", "gone"),
+        InDoubt("commit-unanswered", "unknown"),
+        Retriable("database-unavailable", "busy"),
+    ]
 
     def ask() -> None:
         raise asked.pop()
 
-    with pytest.raises(WorkLost, match=r"^gone$"):
+    with pytest.raises(WorkLost, match=r"^gone \[prepared-work-gone\]$"):
         retry(ask, 10, on=(Retriable, InDoubt), never=(WorkLost,))
     assert not asked
 

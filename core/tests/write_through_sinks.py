@@ -78,7 +78,7 @@ class Committer:
                 check_forward(there, new, self.sink.name)
             if old is not None and old.epoch == new.epoch:
                 if (old.timestamp_ms, old.range) != (new.timestamp_ms, new.range):
-                    raise CheckpointMismatch(f"{old}, and {new}")
+                    raise CheckpointMismatch("epoch-in-progress", f"{old}, and {new}")
                 new = replace(new, is_written=old.is_written)
             self.note(db, "announced", new)
 
@@ -90,7 +90,7 @@ class Committer:
             told = self.read(db, "announced")
             for committable in committables:
                 if told is None or told.epoch < committable.epoch:
-                    raise WorkLost("another copy")
+                    raise WorkLost("prepared-work-gone", "another copy")
                 if told.epoch == committable.epoch:
                     self.note(db, "announced", replace(told, is_written=True))
 
@@ -102,7 +102,7 @@ class Committer:
             return
         is_here = told is not None and (told.epoch, told.timestamp_ms) == (record.epoch, record.timestamp_ms)
         if not is_here or (committables and not told.is_written):
-            raise Damaged("another copy")
+            raise Damaged("decided-work-gone", "another copy")
 
     def abort(self, committables: Sequence[Committable]) -> None:
         """Nothing can be taken back."""

@@ -48,7 +48,7 @@ def transaction(path: str) -> Iterator[sqlite3.Connection]:
         yield db
         db.execute("COMMIT")
     except sqlite3.OperationalError as error:
-        raise Retriable(f"{path}: {error}") from error
+        raise Retriable("sqlite-unavailable", f"{path}: {error}") from error
     finally:
         db.close()  # rolls back what was not committed
 
@@ -119,12 +119,17 @@ class SqliteCommitter:
             for work in committables:
                 query = "SELECT rows FROM onefold_work WHERE handle = ? AND NOT is_committed"
                 if db.execute(query, (work.handle,)).fetchone() != (work.rows,):
-                    raise WorkLost(f"{self.sink.path}: {work.handle} is gone: the epoch's writers must run again")
+                    raise WorkLost(
+                        "prepared-work-gone",
+                        f"{self.sink.path}: {work.handle} is gone: the epoch's writers must run again",
+                    )
 
     def commit(self, decided: Decided, committables: Sequence[Committable]) -> None:
         gone = [work.handle for work in committables if not self._commit(work)]
         if gone:
-            raise Damaged(f"{self.sink.path}: epoch {decided.record.epoch} was decided, and {gone} are gone")
+            raise Damaged(
+                "decided-work-gone", f"{self.sink.path}: epoch {decided.record.epoch} was decided, and {gone} are gone"
+            )
 
     def _commit(self, work: Committable) -> bool:
         """Whether it is visible now: one that is gone keeps none of the others."""

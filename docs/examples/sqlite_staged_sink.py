@@ -42,7 +42,10 @@ class SqliteStagedCommitter(SqliteCommitter):
             copy = f"INSERT INTO {self.sink.table} SELECT id, name FROM onefold_stage WHERE handle = ?"
             moved = db.execute(copy, (work.handle,)).rowcount
             if moved != work.rows:
-                raise WorkLost(f"{self.sink.path}: {work.handle} has {moved} rows, and the manifest says {work.rows}")
+                raise WorkLost(
+                    "stage-rows-missing",
+                    f"{self.sink.path}: {work.handle} has {moved} rows, and the manifest says {work.rows}",
+                )
             db.execute("DELETE FROM onefold_stage WHERE handle = ?", (work.handle,))
             db.execute("UPDATE onefold_work SET is_committed = 1 WHERE handle = ?", (work.handle,))
         self._record(db, entry)
@@ -52,4 +55,7 @@ class SqliteStagedCommitter(SqliteCommitter):
         with transaction(self.sink.path) as db:
             for work in committables:
                 if not self._was_committed(db, work):
-                    raise Damaged(f"{self.sink.path}: epoch {work.epoch} was decided, and {work.handle} is gone")
+                    raise Damaged(
+                        "decided-work-gone",
+                        f"{self.sink.path}: epoch {work.epoch} was decided, and {work.handle} is gone",
+                    )

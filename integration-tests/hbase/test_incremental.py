@@ -138,7 +138,7 @@ def test_a_conditional_write_whose_answer_is_lost_is_asked_again_and_done_once(
             lost.append(partial(write, table, *asked))
             if lands == "before it is asked again":
                 done.extend(lost[0]().to_pylist())
-            raise InDoubt("no word")
+            raise InDoubt("commit-unanswered", "no word")
         if not done:
             done.extend(lost[0]().to_pylist())
         answer: pa.BooleanArray = write(table, *asked)

@@ -86,7 +86,7 @@ def test_every_column_that_does_not_fit_is_named_at_once(postgres_url: str, ask:
     rows = SCHEMA.append(pa.field("made", pa.int64())).append(pa.field("calculated", pa.int64()))
     with pytest.raises(SchemaMismatch) as caught:
         PostgresSink(postgres_url, "t").open("p", rows)
-    lines = str(caught.value).splitlines()[2:]
+    lines = caught.value.message.splitlines()[2:]
     shown = [line.split()[:2] if line.startswith("  !") else [line.split()[0]] for line in lines]
     bad = ["id", "name", "made", "calculated", "needed"]
     assert shown == [*(["!", name] for name in bad[:4]), ["Name"], ["!", "needed"], ["filled"]]

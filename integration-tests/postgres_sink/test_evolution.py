@@ -57,7 +57,7 @@ def test_without_it_the_same_rows_are_refused_with_both_schemas(postgres_url: st
     with pytest.raises(SchemaMismatch) as caught:
         PostgresSink(postgres_url, "t").open("p", NEW.schema)
     alter = 'ALTER TABLE "public"."t"'
-    assert str(caught.value).splitlines() == [
+    assert caught.value.message.splitlines() == [
         "the rows do not fit into table public.t:",
         "    column  the rows have       the table has",
         "  ! id      int64               integer        the table's cannot take every such value: cast the rows' column, "

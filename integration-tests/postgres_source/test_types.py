@@ -213,7 +213,7 @@ def test_wider_types_are_read_and_others_refused_with_both_schemas_beside_each_o
             ),
             given,
         )
-    lines = [line.split("  ") for line in str(caught.value).splitlines()]
+    lines = [line.split("  ") for line in caught.value.message.splitlines()]
     assert [[text.strip() for text in line if text.strip()] for line in lines[1:]] == [
         ["column", "in Postgres", "given"],
         ["at", "timestamp with time zone", "timestamp[us]", "can be read as timestamp[us, tz=UTC], or as a string"],

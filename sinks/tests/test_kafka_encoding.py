@@ -217,7 +217,7 @@ def test_rows_that_cannot_be_records_are_refused_before_any_is_written(
 
 
 def test_two_columns_of_one_name_are_refused() -> None:
-    with pytest.raises(SchemaMismatch, match="two columns have the same name"):
+    with pytest.raises(SchemaMismatch, match=r"\[column-twice\]"):
         JSON.check(pa.schema([("id", pa.int64()), ("id", pa.int64())]))
 
 

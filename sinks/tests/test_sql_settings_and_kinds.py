@@ -185,7 +185,7 @@ def test_on_postgres_it_is_a_staged_postgres_sink_for_the_same_database(scheme: 
     }
     assert made.settings.wanted is Delivery.STAGED
     assert pickle.loads(pickle.dumps(made)).guarantee().kind is SinkKind.LAST_RESOURCE
-    with pytest.raises(ConfigError, match="drivers that onefold knows"):
+    with pytest.raises(ConfigError, match=r"\[database-unknown\]"):
         SqlSink("postgresql+psycopg2://u:geheim@h/d", "t")
 
 

@@ -42,7 +42,7 @@ def reason(patch: pytest.MonkeyPatch, path: Path) -> str:
     assert isinstance(found, str)
     assert helper("auto") is None
     assert described().endswith(found)
-    with pytest.raises(ConfigError, match="cannot be used here") as caught:
+    with pytest.raises(ConfigError, match=r"\[compiled-helper-missing\]") as caught:
         helper("required")
     assert found in str(caught.value)
     return found

@@ -34,7 +34,7 @@ def require_tls(parts: Iterable[tuple[str, object]]) -> None:
     for what, part in parts:
         says = part.exposure() if isinstance(part, Reaching) else "it has no method `exposure`, which would say"
         if says:
-            raise ConfigError(f"{what} may not be reached so, with require_tls: {says}")
+            raise ConfigError("tls-required", f"{what} may not be reached so, with require_tls: {says}")
 
 
 def is_here(host: str) -> bool:

@@ -57,7 +57,7 @@ def from_texts(
     for given, text in texts.items():
         lower = given.lower()
         if reason := (refused or {}).get(lower):
-            raise ConfigError(f"{label} has no option {given!r}: {reason}")
+            raise ConfigError("option-not-allowed", f"{label} has no option {given!r}: {reason}")
         name = proper.get(lower) or next((name for name in fields if name.endswith(".") and lower.startswith(name)), "")
         if not name:
             raise no_option(label, given, proper.values())
@@ -69,7 +69,7 @@ def from_texts(
             found[field.name] = _value(name, text, hint, _per_unit(name, field))
     for name, field in fields.items():
         if field.name in required and not found.get(field.name):
-            raise ConfigError(f"{label}: the option {name!r} is missing")
+            raise ConfigError("option-missing", f"{label}: the option {name!r} is missing")
     return found
 
 
@@ -106,7 +106,7 @@ def _value(name: str, text: str, hint: Any, per_unit: int) -> Any:
             try:
                 return read(text) / per_unit if per_unit != 1 else read(text)
             except (ValueError, KeyError):
-                raise ConfigError(f"{name} is {form}, not {text!r}") from None
+                raise ConfigError("option-value", f"{name} is {form}, not {text!r}") from None
     if Sequence not in kinds:
         return _word(text, kinds)
     return [_word(_unquoted(part.strip()), kinds) for part in _COMMA.split(text)] if text.strip() else []

@@ -37,7 +37,7 @@ def options_model(model: type[Model]) -> type[Model]:
         try:
             signature.bind(*args, **kwargs)
         except TypeError as error:
-            raise ConfigError(f"{label}: {error}") from None
+            raise ConfigError("option-missing", f"{label}: {error}") from None
         init(self, *args, **kwargs)
 
     setattr(model, "__init__", construct)  # noqa: B010 - mypy takes the assignment for a mistake
@@ -74,7 +74,9 @@ def names_of(given: str | Sequence[str]) -> tuple[str, ...]:
 
 def no_option(label: str, name: str, known: Collection[str]) -> ConfigError:
     """The error for an option that there is not."""
-    return ConfigError(f"{label} has no option {name!r}" + (near(name, known) or f"; known are {', '.join(known)}"))
+    return ConfigError(
+        "option-unknown", f"{label} has no option {name!r}" + (near(name, known) or f"; known are {', '.join(known)}")
+    )
 
 
 def near(name: str, known: Collection[str]) -> str:

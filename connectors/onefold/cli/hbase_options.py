@@ -84,11 +84,14 @@ def hbase_sink(servers: str | None, table: str | None, **given: Any) -> HBaseSin
     if servers is None:
         if table is not None or options:
             raise ConfigError(
-                f"{_option(next(iter(options), 'hbase_table'))} goes with --hbase, the sink's Thrift2 servers"
+                "option-missing",
+                f"{_option(next(iter(options), 'hbase_table'))} goes with --hbase, the sink's Thrift2 servers",
             )
         return None
     if table is None or "row_key" not in options:
-        raise ConfigError("--hbase goes with the sink's table, and with --row-key, the columns of its row key")
+        raise ConfigError(
+            "option-missing", "--hbase goes with the sink's table, and with --row-key, the columns of its row key"
+        )
     from onefold.clients.hbase import HBaseSettings
     from onefold.sinks import HBaseSink
 
@@ -123,8 +126,9 @@ def _merge(text: str) -> Any:
         return getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:
         raise ConfigError(
+            "option-value",
             f"--merge={text!r} is 'amount=sum, at=max', or replace, or a function as package.module:name, of a module"
-            f" that is installed or on PYTHONPATH: {error}"
+            f" that is installed or on PYTHONPATH: {error}",
         ) from error
 
 

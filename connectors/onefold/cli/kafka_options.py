@@ -45,10 +45,10 @@ def kafka_sink(into: str | None, servers: str | None, settings: Sequence[str] = 
     if into is None:
         if options:
             option = next(iter(options)).replace("_", "-")
-            raise ConfigError(f"--{option} goes with --into, the Kafka sink's topic")
+            raise ConfigError("option-missing", f"--{option} goes with --into, the Kafka sink's topic")
         return None
     if servers is None:
-        raise ConfigError("--into goes with --into-servers, the brokers of the sink's topic")
+        raise ConfigError("option-missing", "--into goes with --into-servers, the brokers of the sink's topic")
     from onefold.sinks import KafkaSink
 
     for name, value in options.items():

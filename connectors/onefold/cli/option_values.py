@@ -39,12 +39,15 @@ def settings_of(given: Sequence[str]) -> dict[str, str]:
         name, equals, value = text.partition("=")
         name = name.strip()
         if not equals:
-            raise ConfigError("--setting is name=value, as in security.protocol=SSL, and one has no '='")
+            raise ConfigError(
+                "option-value", "--setting is name=value, as in security.protocol=SSL, and one has no '='"
+            )
         settings[name] = resolved(value) or ""
         if settings[name] == value and value and _SECRET.search(name):
             raise ConfigError(
+                "secret-on-command-line",
                 f"{name} is a secret, and every user of this machine can read it on a command line: name an environment"
-                f" variable, --setting '{name}=${{NAME}}', or a file, --setting {name}=@/path"
+                f" variable, --setting '{name}=${{NAME}}', or a file, --setting {name}=@/path",
             )
     return settings
 
@@ -52,7 +55,10 @@ def settings_of(given: Sequence[str]) -> dict[str, str]:
 def _variable(found: re.Match[str]) -> str:
     value = os.environ.get(found[1])
     if value is None:
-        raise ConfigError(f"${{{found[1]}}} names an environment variable that is not set: export {found[1]}")
+        raise ConfigError(
+            "environment-variable-missing",
+            f"${{{found[1]}}} names an environment variable that is not set: export {found[1]}",
+        )
     return value
 
 
@@ -61,4 +67,4 @@ def _read(path: Path) -> str:
         return path.read_text().rstrip("\r\n")
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is no text"
-        raise ConfigError(f"@{path} names a file, and it cannot be read: {reason}") from error
+        raise ConfigError("file-unreadable", f"@{path} names a file, and it cannot be read: {reason}") from error

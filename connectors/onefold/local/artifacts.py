@@ -119,10 +119,11 @@ def _check(what: Distribution, jars: Path) -> None:
     others = [f"{name} (SHA-256 {digest})" for name, digest in sorted(found.items()) if what.sums.get(name) != digest]
     if missing or others:
         raise LocalServerError(
+            "download-changed",
             f"the download of {what.title} {what.version} is not what it was when its jars were listed: missing "
             f"{', '.join(missing) or 'none'}, other or changed {', '.join(others) or 'none'}. Start again; if it stays "
             f"so, remove {_ivy_cache(what, cache_directory())}, and trust neither the mirror nor the network until you "
-            "know why"
+            "know why",
         )
 
 
@@ -146,7 +147,7 @@ def _resolve(what: Distribution, java: Java, part: Path, cache: Path, progress: 
     log = cache / f"ivy-{what.name}.log"
     code = _run_with_progress(what, command, log, progress)
     if code != 0 or not (part / "jars").is_dir():
-        raise LocalServerError(_why_it_failed(what, log, cache))
+        raise LocalServerError("download-failed", _why_it_failed(what, log, cache))
 
 
 def _run_with_progress(what: Distribution, command: Sequence[str], log: Path, progress: Progress | None) -> int:
@@ -202,7 +203,9 @@ def ivy_jar() -> Path:
     pyspark = importlib.util.find_spec("pyspark")
     found = sorted(Path(pyspark.origin).parent.glob("jars/ivy-*.jar")) if pyspark and pyspark.origin else []
     if not found:
-        raise LocalServerError("PySpark's Ivy, which downloads servers' jars, is not installed: install onefold[local]")
+        raise LocalServerError(
+            "ivy-missing", "PySpark's Ivy, which downloads servers' jars, is not installed: install onefold[local]"
+        )
     return found[-1]
 
 

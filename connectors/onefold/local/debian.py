@@ -22,7 +22,7 @@ def unpack(package: str, folder: Path) -> None:
     Raises LocalServerError: that there is no apt-get, or in its own words why it could not fetch them.
     """
     if not (shutil.which("apt-get") and shutil.which("dpkg")):
-        raise LocalServerError("this machine has no apt-get to fetch Debian's packages with")
+        raise LocalServerError("apt-missing", "this machine has no apt-get to fetch Debian's packages with")
     folder.parent.chmod(0o755)  # what runs from here may run as another user
     with tempfile.TemporaryDirectory(prefix=f"{folder.name}-", suffix=".part", dir=folder.parent) as part:
         packages, whole = Path(part, "packages"), Path(part, "whole")

@@ -24,10 +24,16 @@ def clear_disk_errors(folder: Path) -> Iterator[None]:
     try:
         yield
     except PermissionError as error:
-        raise LocalServerError(f"no permission to write {error.filename or folder}: choose another folder") from error
+        raise LocalServerError(
+            "folder-not-writable", f"no permission to write {error.filename or folder}: choose another folder"
+        ) from error
     except (FileExistsError, NotADirectoryError) as error:
-        raise LocalServerError(f"{error.filename or folder} is not a folder: choose another one") from error
+        raise LocalServerError(
+            "not-a-folder", f"{error.filename or folder} is not a folder: choose another one"
+        ) from error
     except OSError as error:
         if error.errno not in _NO_SPACE:
             raise
-        raise LocalServerError(f"the disk that holds {folder} is full: free some space and start again") from error
+        raise LocalServerError(
+            "disk-full", f"the disk that holds {folder} is full: free some space and start again"
+        ) from error

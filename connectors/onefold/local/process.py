@@ -133,7 +133,7 @@ def spawn(
         )
     reference = ProcessRef.of(int(launched.stdout)) if launched.stdout.strip().isdigit() else None
     if reference is None:
-        raise LocalServerError(f"{Path(command[0]).name} ended at once; {log_tail(log)}")
+        raise LocalServerError("server-ended", f"{Path(command[0]).name} ended at once; {log_tail(log)}")
     return reference
 
 
@@ -181,7 +181,9 @@ def kill_tree(process: ProcessRef) -> None:
     for member in members:
         member.signal(signal.SIGKILL)
     if not wait_gone(members, _KILL_WAIT_S):
-        raise LocalServerError(f"process {process.pid} is still there {_KILL_WAIT_S:.0f} s after SIGKILL")
+        raise LocalServerError(
+            "process-not-killed", f"process {process.pid} is still there {_KILL_WAIT_S:.0f} s after SIGKILL"
+        )
 
 
 def log_tail(log: Path, lines_max: int = 12) -> str:

@@ -43,8 +43,9 @@ def choose_port(server: str, asked: int | None, remembered: int | None) -> int:
     if asked is not None:
         if not is_free(asked):
             raise LocalServerError(
+                "port-taken",
                 f"port {asked} for {server} is taken{_holder(asked)}: end that process, ask for another port, "
-                "or ask for none to have a free one chosen"
+                "or ask for none to have a free one chosen",
             )
         return asked
     if remembered is not None and is_free(remembered):
@@ -53,8 +54,9 @@ def choose_port(server: str, asked: int | None, remembered: int | None) -> int:
         if is_free(port):
             return port
     raise LocalServerError(
+        "no-free-port",
         f"no free port found for {server} in {_PORT_TRIES_MAX} tries between {_PORTS.start} and {_PORTS.stop}: "
-        "ask for one by number"
+        "ask for one by number",
     )
 
 
@@ -79,8 +81,9 @@ def require_space(folder: Path, bytes_min: int, purpose: str) -> None:
     free = shutil.disk_usage(existing).free
     if free < bytes_min:
         raise LocalServerError(
+            "disk-space-low",
             f"{purpose} needs {bytes_min // _MB} MB in {folder}, and its disk has {free // _MB} MB free: "
-            "free some space, or choose a folder on another disk"
+            "free some space, or choose a folder on another disk",
         )
 
 
@@ -99,8 +102,9 @@ def exclusive(path: Path, timeout_s: float, purpose: str) -> Iterator[None]:
             except BlockingIOError:
                 if time.monotonic() > deadline:
                     raise LocalServerError(
+                        "locked-by-another-process",
                         f"{purpose}: another process has been at it for {timeout_s:.0f} s and holds {path}; "
-                        "wait for it or end it"
+                        "wait for it or end it",
                     ) from None
                 time.sleep(0.05)
         yield

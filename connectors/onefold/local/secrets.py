@@ -31,6 +31,7 @@ def refuse_open_data(data: Path, secret: Path) -> None:
     """Raises for data whose password is lost, and for those of the time when servers let everybody in."""
     if not secret.exists():
         raise LocalServerError(
+            "password-lost",
             f"{data} was made when everybody could log in, or {secret}, which has its password, is lost. Remove {data}"
-            " to have it made anew"
+            " to have it made anew",
         )

@@ -71,7 +71,9 @@ class LocalServer(Owned):
         """The port of the last start. Raises LocalServerError if there was none."""
         state = ServerState.load(self._state_path)
         if state is None:
-            raise LocalServerError(f"{self.name} was never started in {self.directory}: start it first")
+            raise LocalServerError(
+                "server-never-started", f"{self.name} was never started in {self.directory}: start it first"
+            )
         return state.port
 
     def start(self, progress: Progress | None = None) -> ServerStatus:
@@ -159,7 +161,7 @@ class LocalServer(Owned):
             state = dataclasses.replace(state, started_at=datetime.now(UTC).isoformat(timespec="seconds"))
             state.save(self._state_path)
             if not self._await_ready(state, process):
-                raise LocalServerError(f"{self.name} ended while it started; {log_tail(self.log_path)}")
+                raise LocalServerError("server-ended", f"{self.name} ended while it started; {log_tail(self.log_path)}")
         except BaseException:
             kill_tree(process)  # nobody would know of it
             dataclasses.replace(state, process=None).save(self._state_path)
@@ -174,8 +176,9 @@ class LocalServer(Owned):
                 return False
             if time.monotonic() > deadline:
                 raise LocalServerError(
+                    "server-not-answering",
                     f"{self.name} does not answer on port {state.port} after {_READY_S_MAX:.0f} s; "
-                    f"{log_tail(self.log_path)}"
+                    f"{log_tail(self.log_path)}",
                 )
             time.sleep(0.05)
         return True
@@ -183,8 +186,9 @@ class LocalServer(Owned):
     def _refuse_another_port(self, state: ServerState) -> None:
         if self._asked_port not in (None, state.port):
             raise LocalServerError(
+                "server-already-running",
                 f"{self.name} is already running in {self.directory}, on port {state.port} and not {self._asked_port}: "
-                "stop it first (`onefold local down`), or choose another directory"
+                "stop it first (`onefold local down`), or choose another directory",
             )
 
     def _make_directory(self) -> None:

@@ -184,8 +184,9 @@ class SparkCluster(Owned):
         while self._joined() < len(self._workers):
             if time.monotonic() > deadline:
                 raise LocalServerError(
+                    "spark-workers-missing",
                     f"the Spark master knows {self._joined()} of {len(self._workers)} workers after"
-                    f" {_JOINED_S_MAX:.0f} s; {log_tail(self._workers[-1].log_path)}"
+                    f" {_JOINED_S_MAX:.0f} s; {log_tail(self._workers[-1].log_path)}",
                 )
             time.sleep(0.1)
 

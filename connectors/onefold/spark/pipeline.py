@@ -74,7 +74,9 @@ class Pipeline:
         everyone = (*sinks, *([dead_letters] if dead_letters is not None else []))
         names = [sink.name for sink in everyone]
         if not sinks or len(set(names)) != len(names):
-            raise ConfigError(f"a pipeline needs one sink or more, each with its own name; given: {names or 'none'}")
+            raise ConfigError(
+                "sink-names", f"a pipeline needs one sink or more, each with its own name; given: {names or 'none'}"
+            )
         self.name = name
         self.sinks = tuple(sinks)
         self.dead_letters = dead_letters
@@ -86,7 +88,9 @@ class Pipeline:
         if require_tls:
             exposure.require_tls([(f"sink {sink.name!r}", sink) for sink in everyone])
             if self._store_url and (says := exposure.of_url(self._store_url, "the checkpoint store's")):
-                raise ConfigError(f"the checkpoint store may not be reached so, with require_tls: {says}")
+                raise ConfigError(
+                    "tls-required", f"the checkpoint store may not be reached so, with require_tls: {says}"
+                )
         self._checkpoint = checkpoint
         self._on_outcome = on_outcome
         self._reading: Fetch | BadFetch | None = None
@@ -132,12 +136,14 @@ class Pipeline:
         source = self.pinned(source)
         if source.reader == "spark":
             raise ConfigError(
-                "reader='spark' carries records through Spark, the direct path doesn't: use pipeline.read"
+                "direct-path-unsupported",
+                "reader='spark' carries records through Spark, the direct path doesn't: use pipeline.read",
             )
         if source.deduplicate is not None:
             raise ConfigError(
+                "direct-path-unsupported",
                 "deduplicate needs Spark's state, and on the direct path the task that writes has none: use"
-                " pipeline.read and pipeline.write"
+                " pipeline.read and pipeline.write",
             )
         df = self._load(spark, source, RANGES)
         self._reading = Fetch.of(source, transform)
@@ -154,8 +160,9 @@ class Pipeline:
         """
         if self.dead_letters is not None:
             raise ConfigError(
+                "dead-letters-mismatch",
                 "a batch DataFrame was read before it came here, and its bad records with it: leave out dead_letters"
-                " (a source that is read in batches has on_error='fail' or 'skip')"
+                " (a source that is read in batches has on_error='fail' or 'skip')",
             )
         session = self._session()
         session.refuse_second_query(df.sparkSession)
@@ -172,7 +179,7 @@ class Pipeline:
         except OnefoldError as error:
             self.error = error
             # The JVM takes the traceback's text apart with a regular expression, and a long chain overflows its stack.
-            raise type(error)(str(error)) from None
+            raise error.reworded(error.message) from None
 
     def _tell(self, outcome: Outcome) -> None:
         if self._group is not None:
@@ -289,9 +296,10 @@ class Pipeline:
             subscription.check_continues(began, f"pipeline {self.name!r}")
         elif began - {*subscription.forgotten} != set(subscription.topics):
             raise ConfigError(
+                "topics-changed",
                 f"pipeline {self.name!r} began with {', '.join(sorted(began)) or 'no topic'}, and this source reads"
                 f" {', '.join(sorted(subscription.topics))}: where each topic starts was settled then. Name the same"
-                " topics, or give the pipeline with the others its own name"
+                " topics, or give the pipeline with the others its own name",
             )
 
     def _write(self, df: DataFrame, root: str, trigger: Mapping[str, Any] | None) -> StreamingQuery:

@@ -198,14 +198,14 @@ def test_a_server_that_was_never_started_has_no_port_and_leaves_no_trace(tmp_pat
     server = Sleeper(tmp_path / "new")
     assert not server.status().running
     assert not server.stop()
-    with pytest.raises(LocalServerError, match="never started"):
+    with pytest.raises(LocalServerError, match=r"\[server-never-started\]"):
         _ = server.port
     assert not (tmp_path / "new").exists()
 
 
 def test_a_folder_where_nothing_can_be_made_is_a_clear_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(LocalServerError, match="is not a folder"):
+    with pytest.raises(LocalServerError, match=r"\[not-a-folder\]"):
         Sleeper(tmp_path / "file" / "below").start()
 
 

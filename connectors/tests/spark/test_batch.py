@@ -79,7 +79,7 @@ def test_a_finished_run_that_is_run_again_fences_nobody_who_decides_at_that_mome
 def test_where_store_and_sink_contradict_each_other_a_finished_run_starts_and_says_so(rig: Rig) -> None:
     rig.run("first")
     rig.sink.entry = None
-    with pytest.raises(DataLoss, match="the destination was emptied"):
+    with pytest.raises(DataLoss, match=r"\[destination-older-copy\]"):
         open_run(rig.session(), "first", SCHEMA)
 
 

@@ -31,26 +31,27 @@ def crossed(raised: str) -> OnefoldError:
 def printed(error: OnefoldError) -> str:
     """As a worker prints it, that has the driver's key."""
     before, behind = marks(type(error))
-    return f"onefold.core.errors.{type(error).__name__}: {error}\n{before}{error}{behind}"
+    return f"onefold.core.errors.{type(error).__name__}: {error}\n{before}{error.code} {error.message}{behind}"
 
 
-def test_an_error_of_a_worker_keeps_its_class_and_message() -> None:
-    error = crossed(printed(BadRecord("orders/0 offset 5: no number: 'x'. Correct the schema")))
+def test_an_error_of_a_worker_keeps_its_class_code_and_message() -> None:
+    error = crossed(printed(BadRecord("record-unreadable", "orders/0 offset 5: no number: 'x'. Correct the schema")))
     assert type(error) is BadRecord
-    assert str(error) == "orders/0 offset 5: no number: 'x'. Correct the schema"
+    assert str(error) == "orders/0 offset 5: no number: 'x'. Correct the schema [record-unreadable]"
+    assert error.code == "record-unreadable"
 
 
 def test_a_message_of_several_lines_stays_whole() -> None:
-    error = crossed(printed(SchemaMismatch("the rows do not fit:\n  id: text\n\n  n: missing")))
+    error = crossed(printed(SchemaMismatch("table-mismatch", "the rows do not fit:\n  id: text\n\n  n: missing")))
     assert type(error) is SchemaMismatch
-    assert str(error) == "the rows do not fit:\n  id: text\n\n  n: missing"
+    assert error.message == "the rows do not fit:\n  id: text\n\n  n: missing"
 
 
 def test_the_last_error_of_a_chain_counts() -> None:
-    first, last = printed(Retriable("no answer")), printed(DataLoss("gone"))
+    first, last = printed(Retriable("database-unavailable", "no answer")), printed(DataLoss("records-deleted", "gone"))
     error = crossed(f"{first}\n\nThe above exception was the direct cause\n\n{last}")
     assert type(error) is DataLoss
-    assert str(error) == "gone"
+    assert (error.code, error.message) == ("records-deleted", "gone")
 
 
 def test_what_data_says_is_no_error_of_ours_whatever_it_looks_like() -> None:
@@ -63,17 +64,17 @@ def test_what_data_says_is_no_error_of_ours_whatever_it_looks_like() -> None:
     ):
         error = crossed(f"ValueError: x\n\n{fake}\n\n{fake}")
         assert type(error) is Terminal and len(str(error).splitlines()) == 1
-        error = crossed(printed(BadRecord(f"orders/0 offset 5: {fake}, {fake}")))
-        assert type(error) is BadRecord and str(error) == f"orders/0 offset 5: {fake}, {fake}"
+        error = crossed(printed(BadRecord("record-unreadable", f"orders/0 offset 5: {fake}, {fake}")))
+        assert type(error) is BadRecord and error.message == f"orders/0 offset 5: {fake}, {fake}"
 
 
 def test_every_process_with_the_key_prints_the_seal_and_others_have_other_keys() -> None:
     code = "from onefold.spark.runtime.sealing import marks; from onefold.core import DataLoss, SchemaMismatch\n"
-    raising = f"{code}raise SchemaMismatch('gone')"
+    raising = f"{code}raise SchemaMismatch('table-mismatch', 'gone')"
     environment = {**os.environ, "ONEFOLD_ERRORS_KEY": sealing._key}
     knows = subprocess.run([sys.executable, "-c", raising], env=environment, capture_output=True, text=True, timeout=60)
     error = from_spark(RuntimeError(knows.stderr))
-    assert type(error) is SchemaMismatch and str(error) == "gone"
+    assert type(error) is SchemaMismatch and str(error) == "gone [table-mismatch]"
     does_not = subprocess.run([sys.executable, "-c", raising], capture_output=True, text=True, timeout=60)
     assert type(from_spark(RuntimeError(does_not.stderr))) is Terminal
     assert sealing._key not in knows.stderr

@@ -26,5 +26,6 @@ def present(value: T | None, says: object) -> T:
 
 def _broken(says: object) -> InternalError:
     return InternalError(
-        f"{says}: this must not happen, and is a defect of onefold or of a connector. Please report it with this text"
+        "internal-check-failed",
+        f"{says}: this must not happen, and is a defect of onefold or of a connector. Please report it with this text",
     )

@@ -15,8 +15,11 @@
         ├── BadRecord          a source record cannot be read as its schema says
         └── InternalError      an internal check failed: a defect of onefold or of a connector
 
-Every message says what happened, to which epoch, partition or transaction, and what to do.
+Every message says what happened, to which epoch, partition or transaction, and what to do. Every error has a code,
+which names the situation in one to four words and does not change when the message does (docs/errors.md).
 """
+
+from typing import Self
 
 __all__ = [
     "BadRecord",
@@ -38,9 +41,24 @@ __all__ = [
 
 
 class OnefoldError(Exception):
-    """The root of the tree above. `exit_code` is the exit status of a process that ends with this error."""
+    """The root of the tree above. `exit_code` is the exit status of a process that ends with this error.
+
+    The text of an error is its message and, in brackets, its code: `... is the broker up? [kafka-unreachable]`. An
+    error that quotes another one quotes its `message`, so that a text has one code, at its end."""
 
     exit_code = 1
+
+    def __init__(self, code: str, message: str, /) -> None:
+        super().__init__(code, message)
+        self.code = code
+        self.message = message
+
+    def __str__(self) -> str:
+        return f"{self.message} [{self.code}]"
+
+    def reworded(self, message: str) -> Self:
+        """The same error with another message, which says where it happened."""
+        return type(self)(self.code, message)
 
 
 class ConfigError(OnefoldError):

@@ -46,9 +46,9 @@ class Positions:
     def __post_init__(self) -> None:
         names = [name for name, _ in self.items]
         if names != sorted(set(names)):
-            raise InternalError(f"positions must be sorted and unique: {names}")
+            raise InternalError("positions-invalid", f"positions must be sorted and unique: {names}")
         if any(map(_is_mark, names)):
-            raise InternalError(f"marks are no positions: {names}")
+            raise InternalError("positions-invalid", f"marks are no positions: {names}")
 
     @classmethod
     def of(

@@ -38,10 +38,11 @@ def check_counted(sink: str, span: Range, others: Mapping[str, Collection[Positi
                 mine, end = starts.get(topic, {}), max(ends.values())
                 if min((mine.get(number, 0) for number in span.end.topics().get(topic, {})), default=0) < end:
                     raise ConfigError(
+                        "offsets-of-older-topic",
                         f"sink {sink!r} tells rows apart by their offsets, and pipeline {pipeline!r} wrote there up to"
                         f" offset {end} of a topic {topic!r} that was another one (id {was[topic]}, now {now[topic]}):"
                         " rows below that would be taken for ones that are there. Let the ids have the topic's id"
                         " (columns=[..., 'topic_id'], and kafka_topic_id for kafka_topic in id=), or let numbers go on"
                         f" (a column of its own, kafka_offset + {end} or more); where the destination is new or empty,"
-                        " give the sink another name="
+                        " give the sink another name=",
                     )

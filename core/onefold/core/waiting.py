@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from onefold.core.errors import Retriable
+from onefold.core.errors import OnefoldError, Retriable
 
 __all__ = ["Wait", "retry"]
 
@@ -50,8 +50,8 @@ class Wait:
 def retry(
     ask: Callable[[], T],
     within_s: float,
-    on: tuple[type[Exception], ...] = (Retriable,),
-    never: tuple[type[Exception], ...] = (),
+    on: tuple[type[OnefoldError], ...] = (Retriable,),
+    never: tuple[type[OnefoldError], ...] = (),
 ) -> T:
     """The answer of `ask`, which is safe to repeat. It is asked again while it raises one of `on`, but none of `never`,
     for `within_s`; then that error is raised, and says how often it was asked."""
@@ -64,4 +64,4 @@ def retry(
         except on as error:
             if not wait.again():
                 asked = f"asked {wait.pauses + 1} times within {within_s:g} s"
-                raise type(error)(f"{error} ({asked})") from error
+                raise error.reworded(f"{error.message} ({asked})") from error

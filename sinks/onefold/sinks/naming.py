@@ -38,7 +38,9 @@ def table_parts(text: str) -> tuple[str | None, str]:
             current += character
     parts = [_unquoted(part) for part in (*parts, current)]
     if len(parts) > 2 or not all(parts):
-        raise ConfigError(f"table={text!r} must be a table's name or schema.table; quote names that hold a dot")
+        raise ConfigError(
+            "option-value", f"table={text!r} must be a table's name or schema.table; quote names that hold a dot"
+        )
     return (parts[0] if len(parts) == 2 else None), parts[-1]
 
 

@@ -86,10 +86,11 @@ class AnnouncingCommitter:
             return new
         if (old.timestamp_ms, old.range) != (new.timestamp_ms, new.range):
             raise CheckpointMismatch(
+                "epoch-begun-otherwise",
                 f"{self._names.where}: epoch {new.epoch} was begun at {old.timestamp_ms} ms, up to"
                 f" {old.range.end.to_json()}, and is now to be one of {new.timestamp_ms} ms up to"
                 f" {new.range.end.to_json()}: the checkpoint store is an older copy, or another. Restore the one"
-                " that the pipeline had"
+                " that the pipeline had",
             )
         return replace(new, is_written=old.is_written)
 
@@ -103,8 +104,9 @@ class AnnouncingCommitter:
             told = state.announced
             if told is None or told.epoch < epoch:
                 raise WorkLost(
+                    "announcement-lost",
                     f"{self._names.where}: {self._names.ledger} knows nothing of epoch {epoch}, which was announced"
-                    " there: it is another copy. The epoch's writers must run again"
+                    " there: it is another copy. The epoch's writers must run again",
                 )
             if told.epoch == epoch and not told.is_written:
                 self._notes.write(replace(state, announced=replace(told, is_written=True)), generation)
@@ -116,9 +118,9 @@ class AnnouncingCommitter:
         if told is not None and told.epoch > record.epoch:
             return
         if told is None or (told.epoch, told.timestamp_ms) != (record.epoch, record.timestamp_ms):
-            raise Damaged(self._evidence(record, "does not know that it was begun"))
+            raise Damaged("epoch-notes-lost", self._evidence(record, "does not know that it was begun"))
         if committables and not told.is_written:
-            raise Damaged(self._evidence(record, "does not know that it was written whole"))
+            raise Damaged("epoch-notes-lost", self._evidence(record, "does not know that it was written whole"))
 
     def abort(self, committables: Sequence[Committable]) -> None:
         """Nothing can be taken back."""
@@ -138,7 +140,10 @@ class AnnouncingCommitter:
             row = bound(state.entry, binding, self._names.sink)
             if row == state.entry or self._notes.write(replace(state, entry=row), row.generation).entry == row:
                 return
-        raise Retriable(f"{self._names.where}: others have written {self._names.ledger} {_TRIES_MAX} times meanwhile")
+        raise Retriable(
+            "ledger-contended",
+            f"{self._names.where}: others have written {self._names.ledger} {_TRIES_MAX} times meanwhile",
+        )
 
     def write_ledger(self, entry: LedgerEntry) -> None:
         entry = replace(entry, members=(), announced=None)
@@ -150,9 +155,10 @@ class AnnouncingCommitter:
         check_forward(stands, entry, self._names.sink)
         if stands != entry:
             raise CheckpointMismatch(
+                "two-copies-of-store",
                 f"{self._names.where}: {self._names.ledger} has another row of epoch {entry.epoch} and generation"
                 f" {entry.generation} than this driver wrote: two copies of one store have run this pipeline. Stop one"
-                " of them, and start the other again: it compares what is left, and says what can be done"
+                " of them, and start the other again: it compares what is left, and says what can be done",
             )
 
     def close(self) -> None:

@@ -48,7 +48,8 @@ class Connection:
             )
         except OSError as error:
             raise Retriable(
-                f"no connection to the HBase Thrift server at {address}: {error}. Is it up, and within reach?"
+                "hbase-unreachable",
+                f"no connection to the HBase Thrift server at {address}: {error}. Is it up, and within reach?",
             ) from error
         self._socket.settimeout(settings.timeout_s)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -81,9 +82,10 @@ class Connection:
         longest = max(map(len, requests), default=0) + len(self._head(call))
         if self._is_framed and longest > self._frame_bytes_max:
             raise ConfigError(
+                "hbase-request-too-large",
                 f"a row needs a request of {longest:,} bytes, and the framed Thrift server at {self.address} is taken "
                 f"to close the connection above frame_bytes_max, {self._frame_bytes_max:,}. Raise this and its "
-                "hbase.regionserver.thrift.framed.max_frame_size_in_mb, or filter such rows"
+                "hbase.regionserver.thrift.framed.max_frame_size_in_mb, or filter such rows",
             )
         answers: list[Any] = []
         try:
@@ -113,11 +115,13 @@ class Connection:
                 raise
             if isinstance(error, OSError) or getattr(error, "type", None) == TTransportException.END_OF_FILE:
                 raise Retriable(
-                    f"the HBase Thrift server at {self.address} went away during the login: {error}. Is it up?"
+                    "hbase-unreachable",
+                    f"the HBase Thrift server at {self.address} went away during the login: {error}. Is it up?",
                 ) from error
             raise ConfigError(
+                "hbase-login-refused",
                 f"the HBase Thrift server at {self.address} let nobody in as {service}/{self.address.host}: {error}. "
-                "Is there a valid ticket (klist), and does the server have hbase.thrift.security.qop?"
+                "Is there a valid ticket (klist), and does the server have hbase.thrift.security.qop?",
             ) from error
 
     def _send(self, call: str, requests: Sequence[Request]) -> None:

@@ -42,30 +42,46 @@ def refused(error: Any, table: str, servers: str, doing: str, row_bytes_max: int
     text = plain(" ".join((message or "nothing").split()), SAID_MAX)
     said = f"table {table!r} of HBase at {servers}, {doing}: HBase says {_short(text)}"
     if text.startswith("Invalid method name"):
-        return ConfigError(f"{said}. It is no Thrift2 server: start one (hbase thrift2 start), or mend servers")
+        return ConfigError(
+            "hbase-not-thrift2", f"{said}. It is no Thrift2 server: start one (hbase thrift2 start), or mend servers"
+        )
     if "NoSuchColumnFamilyException" in text:
-        return ConfigError(f"{said}. Add the column family (alter '{table}', 'FAMILY'), or mend the mapping")
+        return ConfigError(
+            "hbase-column-family-missing",
+            f"{said}. Add the column family (alter '{table}', 'FAMILY'), or mend the mapping",
+        )
     if any(word in text for word in _DENIED):
-        return ConfigError(f"{said}. Grant the Thrift server's user what it lacks, or use a server that takes writes")
+        return ConfigError(
+            "hbase-access-denied",
+            f"{said}. Grant the Thrift server's user what it lacks, or use a server that takes writes",
+        )
     if "NamespaceNotFoundException" in text:
-        return ConfigError(f"{said}. Create the namespace (create_namespace '{table.rpartition(':')[0]}')")
+        return ConfigError(
+            "hbase-namespace-missing", f"{said}. Create the namespace (create_namespace '{table.rpartition(':')[0]}')"
+        )
     if _is_its_name(text, table) or "TableNotFoundException" in text:
         return no_table(table, servers)
     if "exceeds limit of" in text or (text.startswith(_FAILED) and row_bytes_max > _CELL_BYTES_USUAL):
         return BadRecord(
+            "cell-too-large",
             f"{said}. A row of it has {row_bytes_max:,} bytes, and a cell at most hbase.client.keyvalue.maxsize of the "
-            "Thrift server and hbase.server.keyvalue.maxsize of HBase (10 MiB). Mend or filter it, or raise both"
+            "Thrift server and hbase.server.keyvalue.maxsize of HBase (10 MiB). Mend or filter it, or raise both",
         )
     is_final = getattr(error, "canRetry", None) is False or "DoNotRetryIOException" in text
     if is_final and message and not any(word in text for word in _PASSES):
-        return ConfigError(f"{said}. HBase will not take it later either")
+        return ConfigError("hbase-request-refused", f"{said}. HBase will not take it later either")
     if text.startswith(_FAILED):
-        return Retriable(f"{said}. The Thrift server's log says why")
-    return Retriable(f"{said}. Is the table enabled, are the region servers up, and not overloaded?")
+        return Retriable("hbase-write-failed", f"{said}. The Thrift server's log says why")
+    return Retriable(
+        "hbase-not-serving", f"{said}. Is the table enabled, are the region servers up, and not overloaded?"
+    )
 
 
 def no_table(table: str, servers: str) -> ConfigError:
-    return ConfigError(f"HBase at {servers} has no table {table!r}: create it, or mend its name (namespace:table)")
+    return ConfigError(
+        "hbase-table-missing",
+        f"HBase at {servers} has no table {table!r}: create it, or mend its name (namespace:table)",
+    )
 
 
 def _is_its_name(text: str, table: str) -> bool:

@@ -17,8 +17,9 @@ def logged_in(socket: Any, host: str, service: str) -> Any:
         import sasl
     except ImportError as error:
         raise ConfigError(
+            "package-missing",
             "kerberos_service needs the package sasl (Cyrus SASL) and Cyrus's GSSAPI module, which are not installed: "
-            "pip install sasl, apt install libsasl2-modules-gssapi-mit, and kinit before the process starts"
+            "pip install sasl, apt install libsasl2-modules-gssapi-mit, and kinit before the process starts",
         ) from error
 
     def client() -> Any:

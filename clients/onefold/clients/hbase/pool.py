@@ -56,7 +56,7 @@ class Pool:
             with self.connection() as connection:
                 return connection.ask_all(call, [request])[0]
         except Unanswered as error:
-            raise Retriable(str(error)) from error
+            raise Retriable("hbase-unanswered", str(error)) from error
 
     def ask_once(self, call: str, requests: Sequence[Request]) -> list[Any]:
         """The answers to requests that may not be repeated, all on one connection. Raises InDoubt where some may have
@@ -65,7 +65,9 @@ class Pool:
             with self.connection() as connection:
                 return connection.ask_all(call, requests)
         except Unanswered as error:
-            raise InDoubt(f"{error}. Some of {len(requests)} requests may have taken effect: read again") from error
+            raise InDoubt(
+                "hbase-write-unanswered", f"{error}. Some of {len(requests)} requests may have taken effect: read again"
+            ) from error
 
     def each(self, tasks: Sequence[Callable[[], T]]) -> list[T | Exception]:
         """Runs tasks in parallel over all connections, and returns what each returned or raised once all have ended.
@@ -128,8 +130,8 @@ class Pool:
                 return Connection(address, self._settings)
             except Retriable as error:
                 self._shunned_until_s[address] = time.monotonic() + SHUNNED_S
-                failed.append(str(error))
-        raise Retriable("; ".join(failed))
+                failed.append(error.message)
+        raise Retriable("hbase-unreachable", "; ".join(failed))
 
 
 def _outcome(task: Callable[[], T]) -> T | Exception:

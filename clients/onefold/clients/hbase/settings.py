@@ -49,18 +49,27 @@ class HBaseSettings:
     def __post_init__(self) -> None:
         if self.transport not in ("buffered", "framed"):
             raise ConfigError(
-                f"transport is 'buffered' or 'framed', as the Thrift server has it: not {self.transport!r}"
+                "option-value",
+                f"transport is 'buffered' or 'framed', as the Thrift server has it: not {self.transport!r}",
             )
         if self.protocol not in ("binary", "compact"):
-            raise ConfigError(f"protocol is 'binary' or 'compact', as the Thrift server has it: not {self.protocol!r}")
+            raise ConfigError(
+                "option-value", f"protocol is 'binary' or 'compact', as the Thrift server has it: not {self.protocol!r}"
+            )
         if self.timeout_s <= 0 or self.patience_s <= 0:
-            raise ConfigError(f"timeout_s and patience_s are seconds: not {self.timeout_s} and {self.patience_s}")
+            raise ConfigError(
+                "option-value", f"timeout_s and patience_s are seconds: not {self.timeout_s} and {self.patience_s}"
+            )
         if self.connections < 1:
-            raise ConfigError(f"connections is a number from 1 on: not {self.connections}")
+            raise ConfigError("option-value", f"connections is a number from 1 on: not {self.connections}")
         if self.frame_bytes_max < 64 << 10:
-            raise ConfigError(f"frame_bytes_max is a number of bytes from 65536 on: not {self.frame_bytes_max}")
+            raise ConfigError(
+                "option-value", f"frame_bytes_max is a number of bytes from 65536 on: not {self.frame_bytes_max}"
+            )
         if self.kerberos_service is not None and self.transport != "buffered":
-            raise ConfigError("kerberos_service goes with transport='buffered': SASL has frames of its own")
+            raise ConfigError(
+                "options-conflict", "kerberos_service goes with transport='buffered': SASL has frames of its own"
+            )
         self.addresses()
 
     def exposure(self) -> str:
@@ -77,6 +86,8 @@ class HBaseSettings:
         for server in self.servers.split(","):
             host, _, port = server.strip().rpartition(":")
             if not host or not port.isdigit():
-                raise ConfigError(f"servers names {server.strip()!r}, and each is host:port, as in 'thrift1:9090'")
+                raise ConfigError(
+                    "option-value", f"servers names {server.strip()!r}, and each is host:port, as in 'thrift1:9090'"
+                )
             found.append(Address(host.strip("[]"), int(port)))
         return tuple(dict.fromkeys(found))

@@ -200,7 +200,7 @@ class HBaseTable:
         request = b"".join([head, wire.slice_of(self._encoding.gets(keys, columns)), _STOP])
         found: list[Any] = self._answer("getMultiple", request, "reading")
         if len(found) != len(keys):
-            raise Retriable(f"{self._where}: {len(found)} rows came for {len(keys)} keys")
+            raise Retriable("hbase-answer-incomplete", f"{self._where}: {len(found)} rows came for {len(keys)} keys")
         return self._seen(rows_of(keys, found, columns))
 
     def _seen(self, rows: Rows) -> Rows:
@@ -247,7 +247,10 @@ class HBaseTable:
         try:
             answers = self._all([partial(write, lane) for lane in lanes])
         except Retriable as error:  # what HBase gave up may be done all the same, and other rows are
-            raise InDoubt(f"{error}. Some of {len(places)} rows may have been written: read them again") from error
+            raise InDoubt(
+                "hbase-write-unanswered",
+                f"{error.message}. Some of {len(places)} rows may have been written: read them again",
+            ) from error
         was_done = np.concatenate([np.asarray(answer, bool) for answer in answers])
         done[places] |= was_done
         lost = np.zeros(len(keys), bool)
@@ -279,8 +282,9 @@ class HBaseTable:
         lengths = pc.min_max(pc.binary_length(keys)).as_py()
         if keys.null_count or lengths["min"] == 0 or (lengths["max"] or 0) > KEY_BYTES_MAX:
             raise BadRecord(
+                "row-key-length",
                 f"{self._where}: a row key has 1 to {KEY_BYTES_MAX} bytes, and these have {lengths['min']} to "
-                f"{lengths['max']}, {keys.null_count} are null. Mend or filter such rows"
+                f"{lengths['max']}, {keys.null_count} are null. Mend or filter such rows",
             )
 
 

@@ -90,7 +90,7 @@ def ensure(
         if shape is None:
             raise no_table(name, settings.servers)
     for fault in faults(settings, shape, families):
-        raise ConfigError(fault)
+        raise ConfigError("hbase-table-unsuitable", fault)
     return shape
 
 
@@ -120,7 +120,8 @@ def checked_name(name: str) -> str:
     """The name. Raises ConfigError where it cannot be the name of an HBase table."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise ConfigError(
-            f"a table is called table or namespace:table, of letters, digits, '_', '-', '.': not {name!r}"
+            "option-value",
+            f"a table is called table or namespace:table, of letters, digits, '_', '-', '.': not {name!r}",
         )
     return name
 

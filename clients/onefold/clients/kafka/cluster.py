@@ -58,8 +58,8 @@ class Cluster:
                 try:
                     return self._connection(address)
                 except Retriable as error:
-                    refused.append(str(error))
-            raise Retriable("; ".join(refused))
+                    refused.append(error.message)
+            raise Retriable("kafka-unreachable", "; ".join(refused))
 
     def by_coordinator(self, ids: Collection[str]) -> dict[int, list[str]]:
         """Which broker to ask about which transactional ids."""
@@ -111,7 +111,7 @@ class Cluster:
         with self._lock:
             try:
                 if broker not in self._brokers:
-                    raise NotReady(f"broker {broker} of Kafka at {self.bootstrap_servers} is gone")
+                    raise NotReady("kafka-not-ready", f"broker {broker} of Kafka at {self.bootstrap_servers} is gone")
                 address = self._brokers[broker]
                 answers: list[Any] = self._ask_twice(
                     lambda: self._connection(address).ask_all(requests, response, version)
@@ -128,13 +128,16 @@ class Cluster:
             return
         if code in DENIED:
             raise ConfigError(
+                "kafka-access-denied",
                 f"Kafka at {self.bootstrap_servers} denies us {what} (error {code}). The sink needs WRITE and DESCRIBE "
                 "on its transactional ids, by prefix, READ, WRITE and DESCRIBE on the ledger topic, and WRITE and "
-                "DESCRIBE on the topic"
+                "DESCRIBE on the topic",
             )
         if code in NOT_READY:
-            raise NotReady(f"{what}: Kafka at {self.bootstrap_servers} is not ready for it (error {code})")
-        raise Retriable(f"{what}: Kafka at {self.bootstrap_servers} answered with error {code}")
+            raise NotReady(
+                "kafka-not-ready", f"{what}: Kafka at {self.bootstrap_servers} is not ready for it (error {code})"
+            )
+        raise Retriable("kafka-request-failed", f"{what}: Kafka at {self.bootstrap_servers} answered with error {code}")
 
     def close(self) -> None:
         with self._lock:
@@ -155,7 +158,7 @@ class Cluster:
                 return ask()
             except Unanswered as error:
                 if is_last:
-                    raise Retriable(str(error)) from error
+                    raise Retriable("kafka-unanswered", str(error)) from error
         raise AssertionError("unreachable")
 
     def _refresh(self, topics: Sequence[str]) -> None:
@@ -175,7 +178,7 @@ def _addresses(bootstrap_servers: str) -> list[tuple[str, int]]:
     for server in bootstrap_servers.split(","):
         host, _, port = server.strip().rpartition("://")[2].rpartition(":")
         if not host or not port.isdigit():
-            raise ConfigError(f"bootstrap_servers names {server.strip()!r}, and each is host:port")
+            raise ConfigError("option-value", f"bootstrap_servers names {server.strip()!r}, and each is host:port")
         found.append((host.strip("[]"), int(port)))
     return found
 

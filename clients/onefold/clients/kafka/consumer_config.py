@@ -76,7 +76,10 @@ def check(settings: Settings) -> None:
     """Raise ConfigError for what would break the guarantee, and for an isolation level that is none."""
     CONSUMER.check(settings)
     if settings.get("isolation.level", "read_committed") not in ("read_committed", "read_uncommitted"):
-        raise ConfigError(f"isolation.level is read_committed or read_uncommitted, not {settings['isolation.level']!r}")
+        raise ConfigError(
+            "option-value",
+            f"isolation.level is read_committed or read_uncommitted, not {settings['isolation.level']!r}",
+        )
 
 
 def isolation(settings: Settings) -> IsolationLevel:

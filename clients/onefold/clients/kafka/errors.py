@@ -75,24 +75,32 @@ def translate(error: KafkaError, doing: str) -> OnefoldError:
     code, said = error.code(), f"{doing}: {error.str()}"
     if code in DENIED:
         return ConfigError(
+            "kafka-access-denied",
             f"{said}. Check the security settings and ACLs: WRITE and DESCRIBE on the transactional ids (by prefix), "
-            "on the topic and on the ledger topic, READ on the ledger topic too"
+            "on the topic and on the ledger topic, READ on the ledger topic too",
         )
     if code == KafkaError.INVALID_TRANSACTION_TIMEOUT:
         return ConfigError(
+            "transaction-timeout-too-long",
             f"{said}. transaction_timeout_s is above the brokers' transaction.max.timeout.ms: lower the one, or raise "
-            "the other"
+            "the other",
         )
     if code in _BAD_RECORD:
         return BadRecord(
+            "kafka-record-refused",
             f"{said}. Kafka refuses a record: too large for message.max.bytes of client, topic or broker, for a "
-            "partition that is not there, or without the key that a compacted topic wants. Mend or filter such rows"
+            "partition that is not there, or without the key that a compacted topic wants. Mend or filter such rows",
         )
     if code in NO_TOPIC or code == KafkaError.TOPIC_EXCEPTION:
-        return Retriable(f"{said}. It was there when the sink was opened: start the pipeline again")
+        return Retriable(
+            "topic-disappeared", f"{said}. It was there when the sink was opened: start the pipeline again"
+        )
     if code in _FENCED:
-        return Retriable(f"{said}. Its transaction was ended by somebody else, a sweep or the broker's timeout")
-    return Retriable(said)
+        return Retriable(
+            "transaction-ended-elsewhere",
+            f"{said}. Its transaction was ended by somebody else, a sweep or the broker's timeout",
+        )
+    return Retriable("kafka-request-failed", said)
 
 
 def asked(call: Callable[[], T], doing: str) -> T:
@@ -143,11 +151,13 @@ def unreachable(
     for error in said:
         if error.code() in DENIED:
             return ConfigError(
+                "kafka-access-denied",
                 f"Kafka at {bootstrap_servers} refused us while {what}: {error.str()}. Check security.protocol, the "
-                f"sasl.* and ssl.* settings, and the ACLs ({acls})"
+                f"sasl.* and ssl.* settings, and the ACLs ({acls})",
             )
     why = "; ".join(dict.fromkeys(error.str() for error in said)) or "no answer"
     return Retriable(
+        "kafka-unreachable",
         f"Kafka at {bootstrap_servers} did not answer within {timeout_s:g} s while {what} ({why}). Is the broker up, "
-        "is bootstrap_servers right, and are its advertised.listeners reachable from this machine?"
+        "is bootstrap_servers right, and are its advertised.listeners reachable from this machine?",
     )

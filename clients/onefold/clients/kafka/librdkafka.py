@@ -86,11 +86,12 @@ class ClientRole:
         for name, value in settings.items():
             if not isinstance(name, str) or not isinstance(value, str):
                 raise ConfigError(
+                    "option-value",
                     f"Kafka settings are texts, and the value of {name!r} is a {type(value).__name__}: write it as str,"
-                    " in quotes"
+                    " in quotes",
                 )
             if reason := self.refused.get(name, JAVAS_OWN.get(name)):
-                raise ConfigError(f"the Kafka setting {name!r} cannot be given: {reason}")
+                raise ConfigError("option-not-allowed", f"the Kafka setting {name!r} cannot be given: {reason}")
 
     def config(self, bootstrap_servers: str, settings: Settings, special: Settings | None = None) -> dict[str, Any]:
         """`special` are the settings of one client, such as its transactional id."""
@@ -112,7 +113,7 @@ class ClientRole:
         """The error for settings that librdkafka refuses, in its words."""
         name = said.split('"')[1] if said.count('"') >= 2 else ""
         hint = near(name, [*SECURITY, *self.own]) or "; the names are librdkafka's (its CONFIGURATION.md)"
-        return ConfigError(f"Kafka client settings: {said}{hint}")
+        return ConfigError("kafka-setting-refused", f"Kafka client settings: {said}{hint}")
 
     def unreachable(
         self, what: str, bootstrap_servers: str, timeout_s: float, said: Sequence[KafkaError]

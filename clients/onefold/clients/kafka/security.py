@@ -43,17 +43,20 @@ class Security:
         """Raises ConfigError for a setting that librdkafka knows, and our own connections do not."""
         protocol = settings.get("security.protocol", "plaintext").upper()
         if protocol not in _PROTOCOLS:
-            raise ConfigError(f"security.protocol={protocol!r} must be one of {', '.join(_PROTOCOLS)}")
+            raise ConfigError("option-value", f"security.protocol={protocol!r} must be one of {', '.join(_PROTOCOLS)}")
         mechanism = None
         if protocol.startswith("SASL_"):
             mechanism = settings.get("sasl.mechanism", settings.get("sasl.mechanisms", "GSSAPI")).upper()
             if mechanism not in _MECHANISMS:
                 raise ConfigError(
+                    "option-value",
                     f"sasl.mechanism={mechanism!r}: {_NEEDED} know {', '.join(_MECHANISMS)} only. Use one of them, or "
-                    "TLS client certificates (security.protocol=SSL)"
+                    "TLS client certificates (security.protocol=SSL)",
                 )
             if not settings.get("sasl.username") or "sasl.password" not in settings:
-                raise ConfigError(f"sasl.mechanism={mechanism!r} needs sasl.username and sasl.password")
+                raise ConfigError(
+                    "option-missing", f"sasl.mechanism={mechanism!r} needs sasl.username and sasl.password"
+                )
         security = cls(
             tls=protocol.endswith("SSL"),
             mechanism=mechanism,
@@ -70,8 +73,9 @@ class Security:
         given = dict(self.settings)
         if others := [name for name in given if name not in _APPLIED]:
             raise ConfigError(
+                "option-not-allowed",
                 f"{others[0]}: {_NEEDED} apply {', '.join(_APPLIED)}, and no other of librdkafka's ssl settings: leave"
-                " it out. Certificates and keys are given as PEM files"
+                " it out. Certificates and keys are given as PEM files",
             )
         authorities = given.get("ssl.ca.location")
         is_folder = authorities is not None and Path(authorities).is_dir()
@@ -91,7 +95,9 @@ class Security:
             if "ssl.cipher.suites" in given:
                 context.set_ciphers(given["ssl.cipher.suites"])
         except (OSError, ValueError) as error:
-            raise ConfigError(f"the ssl.* settings cannot be used: {error}. They name PEM files") from error
+            raise ConfigError(
+                "tls-files-unusable", f"the ssl.* settings cannot be used: {error}. They name PEM files"
+            ) from error
         is_trusting = given.get(_VERIFIES, "true").lower() == "false"
         if is_trusting or given.get("ssl.endpoint.identification.algorithm", "https").lower() == "none":
             context.check_hostname = False

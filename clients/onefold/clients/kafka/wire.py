@@ -50,12 +50,14 @@ class Connection:
                 self._socket = context.wrap_socket(self._socket, server_hostname=host)
         except ssl.SSLCertVerificationError as error:
             raise ConfigError(
+                "tls-certificate-untrusted",
                 f"the Kafka broker at {self.address} shows a certificate that is not to be trusted: {error}. Mend "
-                "ssl.ca.location, or bootstrap_servers where the name is another"
+                "ssl.ca.location, or bootstrap_servers where the name is another",
             ) from error
         except OSError as error:
             raise Retriable(
-                f"no connection to the Kafka broker at {self.address}: {error}. Is it up, and within reach?"
+                "kafka-unreachable",
+                f"no connection to the Kafka broker at {self.address}: {error}. Is it up, and within reach?",
             ) from error
         try:
             self._versions = self._ask_versions()
@@ -63,7 +65,7 @@ class Connection:
                 self._authenticate(security.mechanism, security)
         except Unanswered as error:
             self.close()
-            raise Retriable(f"{error}. Is security.protocol right for that port?") from error
+            raise Retriable("kafka-unanswered", f"{error}. Is security.protocol right for that port?") from error
         except BaseException:
             self.close()
             raise
@@ -88,9 +90,10 @@ class Connection:
         for request in {type(request) for request in requests} if self._versions else ():
             if not self.has(request, version):
                 raise ConfigError(
+                    "kafka-too-old",
                     f"the Kafka broker at {self.address} is too old: it has no {request.__name__} of "
                     f"version {version}. The sink needs brokers from 2.7 on for delivery='keyed', from 4.0 on for "
-                    "delivery='transactional'"
+                    "delivery='transactional'",
                 )
         answers: list[Any] = []
         try:
@@ -143,7 +146,10 @@ class Connection:
         offered = self.ask(SaslHandshakeRequest(mechanism=mechanism), SaslHandshakeResponse, 1)
         if offered.error_code:
             known = ", ".join(offered.mechanisms)
-            raise ConfigError(f"the Kafka broker at {self.address} has no SASL mechanism {mechanism}: it has {known}")
+            raise ConfigError(
+                "sasl-mechanism-missing",
+                f"the Kafka broker at {self.address} has no SASL mechanism {mechanism}: it has {known}",
+            )
         exchange = get_sasl_mechanism(mechanism)(
             sasl_mechanism=mechanism, sasl_plain_username=security.username, sasl_plain_password=security.password
         )
@@ -152,7 +158,8 @@ class Connection:
             answer = self.ask(request, SaslAuthenticateResponse, 1)
             if answer.error_code:
                 raise ConfigError(
+                    "kafka-login-refused",
                     f"the Kafka broker at {self.address} refuses user {security.username!r}: {answer.error_message}. "
-                    "Mend sasl.username and sasl.password"
+                    "Mend sasl.username and sasl.password",
                 )
             exchange.receive(answer.auth_bytes)

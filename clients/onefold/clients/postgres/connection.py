@@ -22,7 +22,7 @@ import psycopg
 import psycopg.conninfo
 
 from onefold.clients.postgres import errors
-from onefold.core.errors import ConfigError, OnefoldError, Retriable
+from onefold.core.errors import ConfigError, InDoubt, Retriable
 from onefold.core.sql import postgres_errors, postgres_trust
 
 __all__ = [
@@ -108,8 +108,9 @@ def _parameters(url: str) -> dict[str, Any]:
     except psycopg.Error:
         # libpq's message would quote the text, password included.
         raise ConfigError(
+            "url-unreadable",
             "the Postgres URL cannot be read: write postgresql://user:password@host:port/database, "
-            "with odd characters percent-encoded"
+            "with odd characters percent-encoded",
         ) from None
 
 
@@ -197,9 +198,10 @@ def _check_role(connection: Connection, role: str) -> None:
     if row is not None and row[0] != role:
         connection.close()
         raise ConfigError(
+            "pooler-drops-role",
             f"the session was to start as role {role!r} and is {row[0]!r}: a pooler between has dropped the startup "
             f"parameter `options`. Make it the login role's default in the server itself (ALTER ROLE {row[0]} SET role "
-            f"= '{role}'), or connect to the server directly"
+            f"= '{role}'), or connect to the server directly",
         )
 
 
@@ -241,7 +243,7 @@ def discard(connection: Connection) -> None:
 
 
 @contextmanager
-def borrow(info: str, doing: str, lost: type[OnefoldError] = Retriable) -> Iterator[Session]:
+def borrow(info: str, doing: str, lost: type[Retriable | InDoubt] = Retriable) -> Iterator[Session]:
     """A connection for a block; Postgres's errors leave it as onefold's, a lost connection as `lost`."""
     connection = take(info)
     try:

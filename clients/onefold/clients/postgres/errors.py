@@ -10,22 +10,13 @@ from typing import Any
 
 import psycopg
 
-from onefold.core.errors import BadRecord, ConfigError, OnefoldError, OutOfResources, Retriable, Terminal
+from onefold.core.errors import BadRecord, ConfigError, InDoubt, OnefoldError, OutOfResources, Retriable, Terminal
 from onefold.core.sql import postgres_errors
 from onefold.core.sql.meaning import Meaning
 from onefold.core.values.plain import SAID_MAX, plain
 
-__all__ = ["BY_MEANING", "copied_row", "is_refusal", "of_connecting", "refuses_ddl", "said", "sqlstate", "translate"]
+__all__ = ["by_meaning", "copied_row", "is_refusal", "of_connecting", "refuses_ddl", "said", "sqlstate", "translate"]
 
-# What an error with that meaning is, where no more is known; a broken connection means what its user says.
-BY_MEANING: Mapping[Meaning, type[OnefoldError]] = {
-    Meaning.BAD_ROW: BadRecord,
-    Meaning.HOPELESS: ConfigError,
-    Meaning.EXHAUSTED: OutOfResources,
-    Meaning.PASSING: Retriable,
-    Meaning.BROKEN: Retriable,
-    Meaning.UNKNOWN: Terminal,
-}
 _LOCK_TIMEOUT = "55P03"
 _SECRETS = ("password", "sslpassword", "oauth_client_secret")
 
@@ -82,15 +73,18 @@ def of_connecting(
     failed = f"no connection to Postgres, {who}: {text}"
     meaning = postgres_errors.meaning("", text)
     if meaning is Meaning.HOPELESS:
-        return ConfigError(f"Postgres refuses {who}: {text}. {_remedy(text, parameters, whose)}")
+        return ConfigError(
+            "postgres-connection-refused", f"Postgres refuses {who}: {text}. {_remedy(text, parameters, whose)}"
+        )
     if meaning is Meaning.EXHAUSTED:
         return OutOfResources(
+            "postgres-connections-exhausted",
             f"{failed}. {fewer}, a higher max_connections (needs a restart), or a pooler; pg_stat_activity shows who"
-            " holds them"
+            " holds them",
         )
     if meaning is Meaning.PASSING:
-        return Retriable(f"{failed}. {postgres_errors.READ_ONLY}")
-    return Retriable(f"{failed}. Is the server up and within reach?")
+        return Retriable("postgres-read-only", f"{failed}. {postgres_errors.READ_ONLY}")
+    return Retriable("postgres-unreachable", f"{failed}. Is the server up and within reach?")
 
 
 def _remedy(text: str, parameters: Mapping[str, Any], whose: str) -> str:
@@ -140,35 +134,63 @@ def translate(
     doing: str,
     connection: psycopg.Connection[tuple[Any, ...]] | None = None,
     *,
-    lost: type[OnefoldError] = Retriable,
+    lost: type[Retriable | InDoubt] = Retriable,
 ) -> OnefoldError:
     """`doing` says what was tried, for people; `lost` is what a connection that broke meanwhile means there."""
     state, text = sqlstate(error), said(error)
     meaning = postgres_errors.meaning(state, text)
     is_broken = connection is not None and connection.closed
     if _is_of_another_width(state, text):
-        return Retriable(f"{doing}: {text}. The table was altered since the sink was opened: start the pipeline again")
+        return Retriable(
+            "table-altered",
+            f"{doing}: {text}. The table was altered since the sink was opened: start the pipeline again",
+        )
     if not is_broken and not state and not isinstance(error, psycopg.OperationalError):
-        return Terminal(f"{doing}: {type(error).__name__}: {text}")
+        return Terminal("postgres-client-error", f"{doing}: {type(error).__name__}: {text}")
     if is_broken or meaning is Meaning.BROKEN or not state:
-        return lost(f"{doing}: the connection to Postgres broke: {text}")
+        broke = f"{doing}: the connection to Postgres broke: {text}"
+        if lost is InDoubt:
+            return InDoubt("commit-unanswered", broke)
+        return Retriable("postgres-connection-lost", broke)
     message = f"{doing}: {text} (SQLSTATE {state})"
     if state == _LOCK_TIMEOUT:
-        return Retriable(f"{doing}: waited for a lock for longer than lock_timeout_s. {_holders(connection)}")
+        return Retriable(
+            "lock-timeout", f"{doing}: waited for a lock for longer than lock_timeout_s. {_holders(connection)}"
+        )
     if state == "55000" and "prepared transactions are disabled" in text:
-        return ConfigError(f"{message}. Set max_prepared_transactions and restart the server, or delivery='staged'")
+        return ConfigError(
+            "prepared-transactions-disabled",
+            f"{message}. Set max_prepared_transactions and restart the server, or delivery='staged'",
+        )
     if state == "53200" and "prepared transactions" in text:
         return OutOfResources(
+            "prepared-transactions-exhausted",
             f"{message}. All of the server's slots are taken: {_slots(connection)}. Fewer writers, a higher "
-            "max_prepared_transactions (needs a restart), or delivery='staged'"
+            "max_prepared_transactions (needs a restart), or delivery='staged'",
         )
     if meaning is Meaning.BAD_ROW:
         return BadRecord(
+            "row-refused",
             f"{message}. Postgres refuses a row: mend or filter it before the sink, alter the table, or have such rows"
-            " put aside with on_error='dead_letter'"
+            " put aside with on_error='dead_letter'",
         )
     hint = postgres_errors.READ_ONLY if postgres_errors.is_read_only(text) else _HINTS.get(state)
-    return BY_MEANING[meaning](f"{message}. {hint}" if hint else message)
+    return by_meaning(meaning, f"{message}. {hint}" if hint else message)
+
+
+def by_meaning(meaning: Meaning, message: str) -> OnefoldError:
+    """What an error with that meaning is, where no more is known."""
+    match meaning:
+        case Meaning.BAD_ROW:
+            return BadRecord("row-refused", message)
+        case Meaning.HOPELESS:
+            return ConfigError("postgres-refuses", message)
+        case Meaning.EXHAUSTED:
+            return OutOfResources("postgres-resources-exhausted", message)
+        case Meaning.PASSING | Meaning.BROKEN:
+            return Retriable("postgres-unavailable", message)
+        case Meaning.UNKNOWN:
+            return Terminal("postgres-error", message)
 
 
 _HOLDERS = """

@@ -15,10 +15,11 @@ NAME_BYTES_MAX = 63
 def identifier(name: str) -> str:
     """`name` as a quoted SQL identifier. Raises ConfigError for what Postgres would cut off, or cannot hold."""
     if not name or "\0" in name:
-        raise ConfigError(f"{name!r} cannot be the name of a table or column in Postgres")
+        raise ConfigError("name-not-usable", f"{name!r} cannot be the name of a table or column in Postgres")
     if len(name.encode()) > NAME_BYTES_MAX:
         raise ConfigError(
-            f"{name!r} has {len(name.encode())} bytes, and Postgres cuts names after {NAME_BYTES_MAX}: shorten it"
+            "name-not-usable",
+            f"{name!r} has {len(name.encode())} bytes, and Postgres cuts names after {NAME_BYTES_MAX}: shorten it",
         )
     return sql.Identifier(name).as_string()
 

@@ -153,8 +153,9 @@ def doctor(
         sinks.append(cells)
     if not sinks:
         raise ConfigError(
+            "option-missing",
             "name the pipeline's sinks: --postgres URL --table NAME, or --into TOPIC, or --hbase SERVERS --hbase-table"
-            " NAME --row-key COLUMNS, or several of these"
+            " NAME --row-key COLUMNS, or several of these",
         )
     source = _source(comma_separated(topic), bootstrap_servers, setting or [])
     found = diagnose(pipeline, sinks, store=store, source=source, require_tls=require_tls)
@@ -171,7 +172,7 @@ def _postgres(url: str, table: str | None, settings: Mapping[str, Any]) -> Sink:
     from onefold.sinks import PostgresSink
 
     if table is None:
-        raise ConfigError("--postgres goes with --table, the sink's table")
+        raise ConfigError("option-missing", "--postgres goes with --table, the sink's table")
     return PostgresSink(url, table, **settings)
 
 
@@ -181,5 +182,5 @@ def _source(topics: Sequence[str], servers: str | None, settings: Sequence[str])
     if not topics:
         return None
     if servers is None:
-        raise ConfigError("--topic goes with --bootstrap-servers, the brokers of the source's topics")
+        raise ConfigError("option-missing", "--topic goes with --bootstrap-servers, the brokers of the source's topics")
     return KafkaSource(topics, bootstrap_servers=servers, client_config=settings_of(settings))

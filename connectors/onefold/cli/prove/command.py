@@ -47,7 +47,7 @@ def replay_schedule(console: Console, text: str) -> bool:
         plan = Plan.from_json(text)
     except (ValueError, KeyError, TypeError) as error:
         raise ConfigError(
-            f"--replay takes a schedule as a failure of `onefold prove` printed it, not {text!r}"
+            "option-value", f"--replay takes a schedule as a failure of `onefold prove` printed it, not {text!r}"
         ) from error
     run = simulate(plan, load())
     struck = dict(plan.faults)

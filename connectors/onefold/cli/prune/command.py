@@ -27,13 +27,17 @@ def prune_bookkeeping(postgres: str, schema: str, store_url: str | None, retired
     with closing(CheckpointStore(store_url or operations.store_url(), lock_timeout_s=10)) as store:
         kept, stages = operations.kept()
         if kept and store.look() is None:
-            raise ConfigError(f"there is no checkpoint store at {store.database}: name the pipelines' with --store")
+            raise ConfigError(
+                "store-missing", f"there is no checkpoint store at {store.database}: name the pipelines' with --store"
+            )
         facts = {pipeline: store.facts(pipeline) for pipeline in {k.pipeline for k in kept}}
         theirs = {k.pipeline for k in kept if k.ledger and k.ledger.store_id == facts[k.pipeline].store_id}
         gone = {k: because for k in kept if (because := why(k, facts[k.pipeline], k.pipeline in theirs, retired))}
         _refuse_prepared(operations, gone)
         if unknown := sorted(set(retired) - {k.pipeline for k in gone}):
-            raise ConfigError(f"nothing is kept here for a pipeline {', '.join(unknown)}: is the name right?")
+            raise ConfigError(
+                "pipeline-unknown", f"nothing is kept here for a pipeline {', '.join(unknown)}: is the name right?"
+            )
         if not gone and not stages:
             console.print("nothing to prune")
             return
@@ -54,8 +58,9 @@ def why(kept: SinkState, facts: StoreFacts, is_their_store: bool, retired: Seque
     if ledger is not None and is_foreign(ledger, facts.store_id):
         if kept.pipeline in retired:
             raise ConfigError(
+                "wrong-store",
                 f"sink {kept.sink!r} of pipeline {kept.pipeline!r} was written under checkpoint store"
-                f" {ledger.store_id}, and this store is {facts.store_id}: name the one that it had with --store"
+                f" {ledger.store_id}, and this store is {facts.store_id}: name the one that it had with --store",
             )
         return None
     if kept.pipeline in retired:
@@ -71,8 +76,9 @@ def _refuse_prepared(operations: Operations, gone: dict[SinkState, str]) -> None
     for transaction in operations.prepared():
         if transaction.is_here and (transaction.pipeline, transaction.sink) in going:
             raise ConfigError(
+                "transaction-still-prepared",
                 f"{transaction.name!r} is still prepared for sink {transaction.sink!r} of pipeline"
-                f" {transaction.pipeline!r}: `onefold txn resolve` it first. Nothing was removed"
+                f" {transaction.pipeline!r}: `onefold txn resolve` it first. Nothing was removed",
             )
 
 

@@ -47,7 +47,7 @@ def list_(
         transactional_id_prefix=transactional_id_prefix,
     )
     if (sink is None) == (postgres is None):
-        raise ConfigError("name where to look: --postgres URL, or --into TOPIC with --into-servers")
+        raise ConfigError("option-missing", "name where to look: --postgres URL, or --into TOPIC with --into-servers")
     if postgres is not None:
         from onefold.cli.txn.command import list_transactions
 
@@ -56,7 +56,9 @@ def list_(
         from onefold.cli.txn.open_transactions import list_open
 
         if pipeline is None or store is None:
-            raise ConfigError("--into goes with --pipeline and --store, whose manifests say what was decided")
+            raise ConfigError(
+                "option-missing", "--into goes with --pipeline and --store, whose manifests say what was decided"
+            )
         list_open(sink, pipeline, store, as_json)
 
 

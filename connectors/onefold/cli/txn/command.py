@@ -40,7 +40,9 @@ def resolve_transactions(
 ) -> bool:
     """Shows, asks, resolves, and shows what had to be left; False if anything had to be."""
     if take_over and (pipeline is None or gid is not None):
-        raise ConfigError("--take-over is for one whole pipeline: name it with --pipeline, and no --gid")
+        raise ConfigError(
+            "options-conflict", "--take-over is for one whole pipeline: name it with --pipeline, and no --gid"
+        )
     console = Console(soft_wrap=True)
     with _transactions(postgres, store, schema) as transactions:
         found, others = transactions.look(pipeline)
@@ -77,12 +79,18 @@ def table_console() -> Console:
 
 def _one(gid: str, ours: list[Verdict], others: list[Prepared]) -> Verdict:
     if any(t.name == gid for t in others):
-        raise ConfigError(f"{gid!r} was not prepared by onefold: what should become of it is for its owner to say")
+        raise ConfigError(
+            "transaction-not-ours",
+            f"{gid!r} was not prepared by onefold: what should become of it is for its owner to say",
+        )
     verdict = next((v for v in ours if v.transaction.name == gid), None)
     if verdict is None:
-        raise ConfigError(f"there is no prepared transaction {gid!r}: it was finished meanwhile, or never was one")
+        raise ConfigError(
+            "transaction-missing",
+            f"there is no prepared transaction {gid!r}: it was finished meanwhile, or never was one",
+        )
     if verdict.fate is Fate.UNKNOWN:
-        raise ConfigError(f"{gid!r} was left as it is: {verdict.because}")
+        raise ConfigError("transaction-undecidable", f"{gid!r} was left as it is: {verdict.because}")
     return verdict
 
 

@@ -44,8 +44,9 @@ def look(sink: KafkaSink, pipeline: str, store_url: str) -> list[Open]:
     with closing(CheckpointStore(store_url, lock_timeout_s=10)) as store:
         if store.look() is None or (facts := store.facts(pipeline)).generation == 0:
             raise ConfigError(
+                "pipeline-unknown",
                 f"the checkpoint store at {store.database} knows no pipeline {pipeline!r}: name the store that it has"
-                " with --store, and the pipeline with --pipeline"
+                " with --store, and the pipeline with --pipeline",
             )
     found = []
     for committable, fate in fates(facts, listed).items():

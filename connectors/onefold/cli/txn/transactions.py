@@ -64,8 +64,9 @@ class Transactions:
             missing = [sink for sink in named if sink not in driver.committers]
             if missing:
                 raise ConfigError(
+                    "sinks-elsewhere",
                     f"pipeline {pipeline!r} also writes to {', '.join(missing)}, which this database doesn't have:"
-                    " start the pipeline itself, which recovers all of its sinks. Nothing was changed"
+                    " start the pipeline itself, which recovers all of its sinks. Nothing was changed",
                 )
             for sink in named:
                 self._operations.migrate(pipeline, sink)
@@ -87,7 +88,7 @@ class Transactions:
                 with self._driver(pipeline) as driver:
                     found = self._survey(pipeline, driver)
             except OnefoldError as error:
-                yield from (Verdict(t, Fate.UNKNOWN, str(error)) for t in here)
+                yield from (Verdict(t, Fate.UNKNOWN, error.message) for t in here)
                 return
             named = {(c.sink, c.handle): fate for c, fate in found.fates.items()}
             decided = _decided(found.facts)
@@ -104,7 +105,8 @@ class Transactions:
         """A driver over those of the pipeline's sinks that are in this database, in the role that it needs."""
         if not self._operations.has_tables():
             raise ConfigError(
-                f"there are no onefold tables in schema {self._operations.schema!r}: name the sinks' own with --ledger"
+                "ledger-missing",
+                f"there are no onefold tables in schema {self._operations.schema!r}: name the sinks' own with --ledger",
             )
         listed = [t for t in self._operations.prepared() if t.pipeline == pipeline and t.is_here]
         sinks = {sink for name, sink in self._operations.sinks() if name == pipeline}
@@ -124,25 +126,28 @@ class Transactions:
             if t.is_here and not t.is_ours and t.pipeline == pipeline and gid in (None, t.name):
                 verdict = _theirs(t, (t.sink or "", t.name) in decided)
                 if verdict.fate is Fate.COMMIT:
-                    raise ConfigError(f"{t.name!r}: {verdict.because}")
+                    raise ConfigError("transaction-of-another-role", f"{t.name!r}: {verdict.because}")
 
     def _survey(self, pipeline: str, driver: Coordinator) -> Survey:
         """Raises ConfigError where nothing shows that this store is the pipeline's store."""
         store_id = self._store.look()
         if store_id is None:
             raise ConfigError(
-                f"there is no checkpoint store at {self._store.database}: name the pipeline's store with --store"
+                "store-missing",
+                f"there is no checkpoint store at {self._store.database}: name the pipeline's store with --store",
             )
         found = driver.run(survey(tuple(driver.committers)))
         if found.facts.generation == 0:
             raise ConfigError(
+                "pipeline-unknown",
                 f"the checkpoint store at {self._store.database} knows no pipeline {pipeline!r}: name the store that"
-                " it has with --store, or " + START
+                " it has with --store, or " + START,
             )
         if not found.is_proven and not any(_shares(driver, sink, store_id) for sink in driver.committers):
             raise ConfigError(
+                "store-unproven",
                 f"pipeline {pipeline!r} has committed nothing here yet, so nothing shows that the checkpoint store at"
-                f" {self._store.database} is the one it has: {START}"
+                f" {self._store.database} is the one it has: {START}",
             )
         return found
 

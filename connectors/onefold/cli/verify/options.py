@@ -195,14 +195,18 @@ def _postgres(
     from onefold.sinks import PostgresSink
 
     if url is None:
-        raise ConfigError("name the destination: --postgres URL, or --hbase SERVERS with --row-key, or --into TOPIC")
+        raise ConfigError(
+            "option-missing", "name the destination: --postgres URL, or --hbase SERVERS with --row-key, or --into TOPIC"
+        )
     if table is None:
-        raise ConfigError("--postgres goes with --table, the sink's table")
+        raise ConfigError("option-missing", "--postgres goes with --table, the sink's table")
     if not key:
-        raise ConfigError("--postgres goes with --key, the columns that name a row: --key id")
+        raise ConfigError("option-missing", "--postgres goes with --key, the columns that name a row: --key id")
     mode = mode or Mode.APPEND
     if mode not in _OF_POSTGRES:
-        raise ConfigError(f"--mode {mode.value} goes with --hbase; of a Postgres sink it is append or upsert")
+        raise ConfigError(
+            "options-conflict", f"--mode {mode.value} goes with --hbase; of a Postgres sink it is append or upsert"
+        )
     return PostgresSink(
         url,
         table,
@@ -220,7 +224,7 @@ def _letters(url: str | None, table: str | None, ledger: str) -> PostgresSink | 
     if table is None:
         return None
     if url is None:
-        raise ConfigError("--letters goes with --postgres, the database of that table")
+        raise ConfigError("option-missing", "--letters goes with --postgres, the database of that table")
     return PostgresSink(url, table, ledger=ledger)
 
 
@@ -230,13 +234,18 @@ def _check_of_hbase(
     """Raise ConfigError for what only a Postgres sink has: left unsaid, it would be left out."""
     if mode in _OF_POSTGRES:
         raise ConfigError(
-            f"--mode {mode.value} goes with --postgres; of an HBase sink it is row_key, rolling or incremental"
+            "options-conflict",
+            f"--mode {mode.value} goes with --postgres; of an HBase sink it is row_key, rolling or incremental",
         )
     if postgres is not None and letters is None:
-        raise ConfigError("verify looks at one destination: --postgres, or --hbase (with --letters both)")
+        raise ConfigError(
+            "options-conflict", "verify looks at one destination: --postgres, or --hbase (with --letters both)"
+        )
     misplaced = [name for name, value in of_postgres.items() if value and value != OnError.FAIL.value]
     if misplaced:
-        raise ConfigError(f"--{misplaced[0].replace('_', '-')} goes with a Postgres sink, not with --hbase")
+        raise ConfigError(
+            "options-conflict", f"--{misplaced[0].replace('_', '-')} goes with a Postgres sink, not with --hbase"
+        )
 
 
 def _check_alone(
@@ -253,8 +262,9 @@ def _check_alone(
     if misplaced:
         option = misplaced[0].replace("_", "-")
         raise ConfigError(
+            "options-conflict",
             f"--{option} belongs to another destination, and verify looks at one: this one is the topic"
-            f" {sink.settings.topic!r}"
+            f" {sink.settings.topic!r}",
         )
 
 
@@ -263,6 +273,7 @@ def _check_store(pipeline: str, store: str | None) -> None:
     usual = Path(".onefold") / f"{pipeline}.db"
     if store is None and not usual.exists():
         raise ConfigError(
+            "store-missing",
             f"The destination has no checkpoint store, and the usual one, {usual}, is not in this directory: name the"
-            " pipeline's with --store, such as another sink's database (postgresql+psycopg://...)"
+            " pipeline's with --store, such as another sink's database (postgresql+psycopg://...)",
         )

@@ -94,7 +94,9 @@ class _JavaServer(LocalServer):
         state = ServerState.load(self._state_path)
         running = state.running() if state else None
         if running is None:
-            raise LocalServerError(f"{self.name} does not run in {self.directory}: start it first")
+            raise LocalServerError(
+                "server-not-running", f"{self.name} does not run in {self.directory}: start it first"
+            )
         running.signal(number)
 
     def _prepare(self, progress: Progress | None) -> None:
@@ -183,14 +185,16 @@ class HBaseProcess(_JavaServer):
     def _region_server(self) -> tuple[str, int]:
         state = ServerState.load(self._state_path)
         if state is None or state.third_port is None:
-            raise LocalServerError(f"hbase was never started in {self.directory}: start it first")
+            raise LocalServerError(
+                "server-never-started", f"hbase was never started in {self.directory}: start it first"
+            )
         return HOST, state.third_port
 
     def _regions(self, table: str) -> list[bytes]:
         namespace, _, name = table.rpartition(":")
         folder = self.home / "data" / "data" / (namespace or "default") / name
         if not folder.is_dir():
-            raise LocalServerError(f"there is no table {table} in {self.directory}")
+            raise LocalServerError("local-table-missing", f"there is no table {table} in {self.directory}")
         return region_names(folder)
 
 

@@ -62,7 +62,8 @@ def major_compact_regions(address: tuple[str, int], regions: Sequence[bytes]) ->
             while _compacts(connection, region):
                 if time.monotonic() > deadline:
                     raise LocalServerError(
-                        f"region {region!r} is still being compacted after {_COMPACTION_S_MAX:.0f} s"
+                        "compaction-timeout",
+                        f"region {region!r} is still being compacted after {_COMPACTION_S_MAX:.0f} s",
                     )
                 time.sleep(_PAUSE_S)
 
@@ -85,7 +86,7 @@ def _connected(address: tuple[str, int]) -> Iterator[socket.socket]:
             yield connection
     except OSError as error:
         raise LocalServerError(
-            f"HBase's region server at {address[0]}:{address[1]} does not answer: {error}"
+            "region-server-unreachable", f"HBase's region server at {address[0]}:{address[1]} does not answer: {error}"
         ) from error
 
 
@@ -101,7 +102,7 @@ def _call_when_open(connection: socket.socket, method: str, request: bytes) -> N
             return
         except _NotOpen as error:
             if time.monotonic() > deadline:
-                raise LocalServerError(f"{method} failed in HBase: {error}") from None
+                raise LocalServerError("hbase-admin-failed", f"{method} failed in HBase: {error}") from None
             time.sleep(_PAUSE_S)
 
 
@@ -117,7 +118,7 @@ def _call(connection: socket.socket, method: str, request: bytes) -> bytes:
         said = failure.decode(errors="replace")[:500]
         if "NotServingRegionException" in said or "RegionOpeningException" in said:
             raise _NotOpen(said)
-        raise LocalServerError(f"{method} failed in HBase: {said}")
+        raise LocalServerError("hbase-admin-failed", f"{method} failed in HBase: {said}")
     length, start = _read_varint(answer, start + length)
     return answer[start : start + length]
 

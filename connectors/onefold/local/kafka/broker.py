@@ -96,7 +96,10 @@ class KafkaServer(LocalServer):
         """Where users log in. Raises LocalServerError if the last start was without users."""
         state = ServerState.load(self._state_path)
         if state is None or state.third_port is None:
-            raise LocalServerError(f"kafka in {self.directory} was not started with users: KafkaServer(..., users=...)")
+            raise LocalServerError(
+                "kafka-without-users",
+                f"kafka in {self.directory} was not started with users: KafkaServer(..., users=...)",
+            )
         return self._address(state.third_port)
 
     @property
@@ -200,7 +203,9 @@ class KafkaServer(LocalServer):
             )
         if formatted.returncode != 0:
             said = (formatted.stdout + formatted.stderr).strip()
-            raise LocalServerError(f"Kafka's data folder {self._data} could not be made: {said[-2000:]}")
+            raise LocalServerError(
+                "kafka-format-failed", f"Kafka's data folder {self._data} could not be made: {said[-2000:]}"
+            )
 
     @contextmanager
     def _arguments(self, arguments: Sequence[str]) -> Iterator[Path]:

@@ -60,7 +60,9 @@ def fence_earlier_life(command: Sequence[str | Path], *, home: Path, log: Path, 
             if _FENCED.search(text) or (active_at is not None and now - active_at > _FENCED_S_MAX):
                 break
             if not controller.alive() or (active_at is None and now - started > _ACTIVE_S_MAX):
-                raise LocalServerError(f"kafka's controller did not recover from the crash; {log_tail(log)}")
+                raise LocalServerError(
+                    "kafka-recovery-failed", f"kafka's controller did not recover from the crash; {log_tail(log)}"
+                )
             time.sleep(0.05)
         controller.signal(signal.SIGTERM)
         wait_gone([controller], _STOP_S_MAX)

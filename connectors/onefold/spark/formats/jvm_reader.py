@@ -45,8 +45,9 @@ def read_through_spark(spark: SparkSession, source: KafkaSource, known: Position
     except AnalysisException as error:
         if "Failed to find data source: kafka" in str(error):
             raise ConfigError(
+                "spark-connector-missing",
                 "reader='spark' needs Spark's Kafka connector in the session: start it with spark.jars.packages="
-                f"org.apache.spark:spark-sql-kafka-0-10_2.13:{spark.version}"
+                f"org.apache.spark:spark-sql-kafka-0-10_2.13:{spark.version}",
             ) from None
         raise from_spark(error) from error
     # As our own reader gives them, and for its reason: Spark takes quadratic time to hand null lists to Python.
@@ -62,8 +63,9 @@ def _options(source: KafkaSource, known: Positions, start: Positions) -> dict[st
 
     if source.topics_pattern is not None and source.forget_topics:
         raise ConfigError(
+            "options-conflict",
             "reader='spark' hands the pattern to Spark, which would read the topics of forget_topics again: give a"
-            " pattern that doesn't match them, or name the topics"
+            " pattern that doesn't match them, or name the topics",
         )
     topics = source.subscription.find(source.broker(), start.topics())
     check_ids(known.topic_ids(), topics)

@@ -58,13 +58,16 @@ class OnefoldKafkaDataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         if "endingOffsets" in self.options:
-            raise ConfigError("endingOffsets is for batch reads; a stream ends with trigger(availableNow=True)")
+            raise ConfigError(
+                "options-conflict", "endingOffsets is for batch reads; a stream ends with trigger(availableNow=True)"
+            )
         if not KafkaSource.from_options(self.options).has_schema:
             source = self._source()
             raise ConfigError(
+                "schema-depends-on-start",
                 "a stream's schema must not depend on when it starts. pipeline.read and pipeline.write_direct keep the"
                 " one that was found first; here, give it yourself: "
-                + (f"avroSchema={source.avro_schema}" if source.format == "avro" else f"schema={source.schema!r}")
+                + (f"avroSchema={source.avro_schema}" if source.format == "avro" else f"schema={source.schema!r}"),
             )
         return _StreamReader(self._source(), self._arrow(schema), self.options, direct=self._direct())
 
@@ -78,7 +81,7 @@ class OnefoldKafkaDataSource(DataSource):
     def _direct(self) -> bool:
         direct = self.options.get("direct", "")
         if direct not in ("", "ranges"):
-            raise ConfigError(f"direct is 'ranges' or left out, not {direct!r}")
+            raise ConfigError("option-value", f"direct is 'ranges' or left out, not {direct!r}")
         return bool(direct)
 
     def _arrow(self, schema: StructType) -> pa.Schema:
@@ -88,8 +91,9 @@ class OnefoldKafkaDataSource(DataSource):
             check_schema(source, arrow)
             if source.on_error == "dead_letter" and "frozen" not in self.options:
                 raise ConfigError(
+                    "dead-letters-mismatch",
                     "onError=dead_letter needs a pipeline, which writes them: pipeline.read(spark, KafkaSource(...)) of"
-                    " Pipeline(..., dead_letters=...). Here, onError is fail or skip"
+                    " Pipeline(..., dead_letters=...). Here, onError is fail or skip",
                 )
         return arrow
 
@@ -118,8 +122,9 @@ class _Planned:
         if unknown and "topic_id" in self.source.columns:
             topics = ", ".join(sorted(unknown))
             raise ConfigError(
+                "topic-id-unknown",
                 f"columns has 'topic_id', and of {topics} only the name is known here: brokers have ids of topics from"
-                " 2.8 on. Leave 'topic_id' out"
+                " 2.8 on. Leave 'topic_id' out",
             )
         return [_RangePartition(wanted) for wanted in ranges(begin, until.offsets, until.ids)]
 
@@ -203,9 +208,13 @@ class _BatchReader(_Planned, DataSourceReader):
         super().__init__(source, schema, options, direct=direct)
         self._ending = options.get("endingOffsets", "latest")
         if source.starting_text == "latest":
-            raise ConfigError("startingOffsets=latest is for streams: a batch from there on would be empty")
+            raise ConfigError(
+                "options-conflict", "startingOffsets=latest is for streams: a batch from there on would be empty"
+            )
         if source.max_offsets_per_trigger is not None or source.max_bytes_per_trigger is not None:
-            raise ConfigError("maxOffsetsPerTrigger and maxBytesPerTrigger are for streams: give endingOffsets")
+            raise ConfigError(
+                "options-conflict", "maxOffsetsPerTrigger and maxBytesPerTrigger are for streams: give endingOffsets"
+            )
 
     def partitions(self) -> Sequence[InputPartition]:
         start = self.planner.initial()
@@ -215,7 +224,8 @@ class _BatchReader(_Planned, DataSourceReader):
         for (topic, number), offset in begin.items():
             if end[topic, number] < offset:
                 raise ConfigError(
-                    f"endingOffsets is before startingOffsets for {topic}/{number}: {end[topic, number]} < {offset}"
+                    "ending-before-starting",
+                    f"endingOffsets is before startingOffsets for {topic}/{number}: {end[topic, number]} < {offset}",
                 )
         return self.planned(begin, OffsetSnapshot(end, latest.ids))
 

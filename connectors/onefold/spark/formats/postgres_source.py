@@ -91,8 +91,9 @@ class PostgresReads(DataSource):
         source = PostgresSource.from_options(self.options)
         if source.snapshot == "shared" and source.splits > 1:
             raise ConfigError(
+                "snapshot-missing",
                 "onefold_postgres reads in several parts, and nobody holds a snapshot for them: use "
                 "onefold.spark.read_postgres(spark, source), which does, or .option('splits', 1), or, where nobody "
-                "writes meanwhile, .option('snapshot', 'each')"
+                "writes meanwhile, .option('snapshot', 'each')",
             )
         return source

@@ -51,7 +51,9 @@ class PostgresWrites(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         if overwrite:
-            raise ConfigError("onefold_postgres appends: .mode('append'). To replace rows, delete them first")
+            raise ConfigError(
+                "append-only", "onefold_postgres appends: .mode('append'). To replace rows, delete them first"
+            )
         target = _Target.of(self.options)
         with closing(target.session()) as session:
             run = open_run(session, target.run, to_arrow_schema(schema, timezone="UTC"))
@@ -59,8 +61,9 @@ class PostgresWrites(DataSource):
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
         raise ConfigError(
+            "streaming-not-supported",
             "onefold_postgres writes batches. A streaming query goes through a pipeline, which knows its positions:"
-            " Pipeline(...).write(df, ...), or df.writeStream.foreachBatch(pipeline.epoch_writer)"
+            " Pipeline(...).write(df, ...), or df.writeStream.foreachBatch(pipeline.epoch_writer)",
         )
 
 
@@ -83,8 +86,9 @@ class _Target:
         config = {"delivery": "staged", "mode": "upsert" if "key" in told else "append", **told}
         if config["mode"] == "upsert" and config["delivery"] == "two_phase":
             raise ConfigError(
+                "two-phase-unpartitioned",
                 "with delivery=two_phase the rows of one key must come from one task, and here nobody sees to that: use"
-                " delivery=staged, or pipeline.write_batch"
+                " delivery=staged, or pipeline.write_batch",
             )
         sink = PostgresSink(**config)
         store = run.store or sink.store_url()

@@ -46,10 +46,11 @@ class Policy:
         """Raise `BadRecord` where `count` is too many."""
         if count > self.bad_max:
             raise BadRecord(
+                "too-many-bad-records",
                 f"epoch {task.epoch} of pipeline {task.pipeline!r} has {'' if last is None else 'at least '}{count}"
                 f" records that cannot be read, more than bad_records_max={self.bad_max}"
                 f"{'' if last is None else f'; the last of them: {last}'}. Nothing of the epoch was decided. Correct"
-                " the source's format or schema; if these are right and the records are not, raise bad_records_max"
+                " the source's format or schema; if these are right and the records are not, raise bad_records_max",
             )
 
 
@@ -101,11 +102,13 @@ def check_source(source: KafkaSource, dead_letters: Sink | None) -> None:
     """Raise `ConfigError` where a source's bad records and a pipeline's sink for them do not go together."""
     if source.on_error == "dead_letter" and dead_letters is None:
         raise ConfigError(
+            "dead-letters-mismatch",
             "the source has on_error='dead_letter', and the pipeline no sink for them: Pipeline(...,"
-            " dead_letters=PostgresSink(url, 'dead_letters')); or use on_error='fail' or 'skip'"
+            " dead_letters=PostgresSink(url, 'dead_letters')); or use on_error='fail' or 'skip'",
         )
     if source.on_error != "dead_letter" and dead_letters is not None:
         raise ConfigError(
+            "dead-letters-mismatch",
             f"the pipeline has a sink for dead letters, and its source has on_error={source.on_error!r}, which makes"
-            " none: KafkaSource(..., on_error='dead_letter'), or leave out dead_letters"
+            " none: KafkaSource(..., on_error='dead_letter'), or leave out dead_letters",
         )

@@ -60,7 +60,9 @@ class _Opened(Exception):
 def write_batch(session: Session, df: DataFrame, run: str) -> BatchOutcome:
     """Write `df` as the run of that name, unless that was done before."""
     if df.isStreaming:
-        raise ConfigError("write_batch writes a batch DataFrame; a streaming one is written by pipeline.write")
+        raise ConfigError(
+            "streaming-dataframe", "write_batch writes a batch DataFrame; a streaming one is written by pipeline.write"
+        )
     session.check_store_reaches(elsewhere(df.sparkSession))
     has_worker_died = False
 
@@ -183,7 +185,7 @@ def _turn(session: Session, run: str) -> Iterator[None]:
             fenced = error if isinstance(error, Fenced) else session.taken_over(error)
             if fenced is None:
                 raise
-            raise Fenced(
-                f"{fenced}. If run {run!r} is still wanted, run it again once the other has ended: what is written"
-                " already is not written again"
+            raise fenced.reworded(
+                f"{fenced.message}. If run {run!r} is still wanted, run it again once the other has ended: what is"
+                " written already is not written again"
             ) from error

@@ -26,7 +26,10 @@ def running_query(spark: SparkSession, known: RunningQuery | None, root: str | N
     """
     if not hasattr(spark, "_jsparkSession"):
         if root is None:
-            raise ConfigError("on Spark Connect the checkpoint's path must be given: Pipeline(..., checkpoint='...')")
+            raise ConfigError(
+                "checkpoint-path-missing",
+                "on Spark Connect the checkpoint's path must be given: Pipeline(..., checkpoint='...')",
+            )
         process = str(os.getpid())
         if known is not None and (known.root, known.run_id) == (root, process):
             return known
@@ -34,7 +37,9 @@ def running_query(spark: SparkSession, known: RunningQuery | None, root: str | N
     query_id = spark.sparkContext.getLocalProperty("sql.streaming.queryId")
     run_id = spark.sparkContext.getLocalProperty("spark.jobGroup.id")
     if query_id is None or run_id is None:
-        raise ConfigError("the epoch writer works inside foreachBatch only: df.writeStream.foreachBatch(...)")
+        raise ConfigError(
+            "outside-foreach-batch", "the epoch writer works inside foreachBatch only: df.writeStream.foreachBatch(...)"
+        )
     if known is not None and (known.query_id, known.run_id) == (query_id, run_id):
         return known
     execution = _execution(spark, query_id)
@@ -102,7 +107,7 @@ class CheckpointFiles:
         except Exception as error:
             if "PATH_NOT_FOUND" in str(error):
                 return []
-            raise Retriable(f"{path} cannot be read: {str(error).splitlines()[0]}") from error
+            raise Retriable("checkpoint-unreadable", f"{path} cannot be read: {str(error).splitlines()[0]}") from error
 
 
 def _logged_id(files: CheckpointFiles, root: str) -> str:
@@ -110,8 +115,9 @@ def _logged_id(files: CheckpointFiles, root: str) -> str:
     text = files.read(f"{root}/metadata")
     if text is None:
         raise ConfigError(
+            "checkpoint-of-another-query",
             f"{root} has no file 'metadata', so it is not the checkpoint of the query that runs: give the pipeline the"
-            " query's checkpointLocation, Pipeline(..., checkpoint='...')"
+            " query's checkpointLocation, Pipeline(..., checkpoint='...')",
         )
     return query_id_of(text)
 

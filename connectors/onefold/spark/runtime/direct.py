@@ -46,7 +46,7 @@ class Fetch:
         try:
             columns = StructType.fromDDL(ddl)
         except AnalysisException as error:
-            raise ConfigError(f"the schema {ddl!r} is none that Spark reads: {error}") from None
+            raise ConfigError("option-value", f"the schema {ddl!r} is none that Spark reads: {error}") from None
         assert isinstance(columns, StructType), columns
         records = to_arrow_schema(columns, timezone="UTC")
         check_schema(source, records)
@@ -56,7 +56,9 @@ class Fetch:
         first = next(iter(transform(empty)), None)
         if first is None:
             raise ConfigError(
-                "transform must return at least one record batch, also for an empty one: its schema is the rows' schema"
+                "transform-without-schema",
+                "transform must return at least one record batch, also for an empty one: its schema is the rows'"
+                " schema",
             )
         return cls(source, records, first.schema, transform)
 

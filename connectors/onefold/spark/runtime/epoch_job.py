@@ -46,8 +46,9 @@ def write_epoch(
         return run_writers(df, sinks, task)
     if reading is None:
         raise ConfigError(
+            "dead-letters-mismatch",
             "the pipeline has a sink for dead letters, and its DataFrame was not read with pipeline.read, so nobody"
-            " knows of its bad records: read it so, or leave out dead_letters"
+            " knows of its bad records: read it so, or leave out dead_letters",
         )
     rows = run_writers(df, sinks, task, others=(dead_letters,))
     ranges = ranges_of(df.sparkSession, reading.source, record.range)

@@ -40,11 +40,13 @@ def from_spark(error: Exception) -> OnefoldError:
     if is_python or isinstance(error, AnalysisException) or _is_of_data(error):
         reason = plain(raised[-1] if raised else _first_line(text))
         if missing := _NOT_THERE.match(reason):
-            return Terminal(_not_there(missing[1]))
+            return Terminal("module-not-importable", _not_there(missing[1]))
         return Terminal(
-            f"the job's own code failed: {reason}. This batch is not decided; correct the code and start again"
+            "job-code-failed",
+            f"the job's own code failed: {reason}. This batch is not decided; correct the code and start again",
         )
-    return (WorkerDied if _DIED in text else Retriable)(f"the Spark job failed: {plain(_first_line(text))}")
+    failed = f"the Spark job failed: {plain(_first_line(text))}"
+    return WorkerDied("worker-died", failed) if _DIED in text else Retriable("spark-job-failed", failed)
 
 
 def _first_line(text: str) -> str:

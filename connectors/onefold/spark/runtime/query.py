@@ -95,8 +95,9 @@ class QuerySession(Session):
             return
         if checkpoint.is_active(spark, query):
             raise ConfigError(
+                "second-query",
                 f"pipeline {self.name!r} runs query {query.query_id} already: one pipeline, one query. Stop that one,"
-                " or give the other its own pipeline name"
+                " or give the other its own pipeline name",
             )
 
     def check_checkpoint(self, spark: SparkSession, root: str, plans_ends: bool) -> None:
@@ -136,8 +137,9 @@ class QuerySession(Session):
         except Exception as error:
             if not checkpoint.is_active(df.sparkSession, query):
                 raise Terminal(
+                    "query-stopped",
                     f"the query was stopped in the middle of epoch {record.epoch}: nothing of it was decided, and the"
-                    " next start runs it again"
+                    " next start runs it again",
                 ) from error
             failed = from_spark(error)
             self._has_worker_died |= isinstance(failed, WorkerDied)

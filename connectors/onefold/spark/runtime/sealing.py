@@ -1,8 +1,8 @@
 """Seals the onefold errors that cross from Spark's Python processes to the driver as text: no record can forge one.
 
 A worker's error comes back as a traceback, which may quote records, SQL and other code's messages. So a worker prints
-each onefold error with a seal: its class and message between two marks that are made of a key. The driver makes the
-key, and passes it to Spark's processes in their environment, where records and queries cannot read it.
+each onefold error with a seal: its class, code and message between two marks that are made of a key. The driver makes
+the key, and passes it to Spark's processes in their environment, where records and queries cannot read it.
 
 Each class has its own marks: marks that were read in a log can repeat that class, and no other.
 """
@@ -46,12 +46,13 @@ def opened(text: str) -> OnefoldError | None:
     if at < 0:
         return None
     before, behind = marks(last)
-    return last(text[at + len(before) :].split(behind, 1)[0])
+    code, _, message = text[at + len(before) :].split(behind, 1)[0].partition(" ")
+    return last(code, message)
 
 
 def _seal(error: OnefoldError) -> list[str]:
     before, behind = marks(next(kind for kind in type(error).__mro__ if kind in _KINDS))
-    return [f"{before}{error}{behind}"]
+    return [f"{before}{error.code} {error.message}{behind}"]
 
 
 if _VARIABLE in os.environ:  # one of those processes: notes are what a traceback prints below an error's message

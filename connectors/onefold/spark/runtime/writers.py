@@ -105,10 +105,11 @@ def check_direct(sinks: Sequence[Sink], fetch: Fetch) -> None:
         need = needed_by(sink)
         if not fetch.meets(need):
             raise ConfigError(
+                "direct-path-unsupported",
                 f"sink {sink.name!r} wants the rows of one {', '.join(need.partition_by)} in one task, and the direct"
                 " path moves no rows between tasks: use pipeline.read and pipeline.write, or let the sink do without"
                 " (delivery='staged' in Postgres; in HBase and Kafka repartition=False, where those rows are in one"
-                " task already)"
+                " task already)",
             )
 
 

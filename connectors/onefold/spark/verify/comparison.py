@@ -38,13 +38,17 @@ def compare(
     """
     missing = [name for name in key if name not in expected.columns]
     if missing or not key:
-        raise ConfigError(f"the key must be columns of the rows ({', '.join(expected.columns)}); not: {missing or key}")
+        raise ConfigError(
+            "no-such-column",
+            f"the key must be columns of the rows ({', '.join(expected.columns)}); not: {missing or key}",
+        )
     needed = (*changes.order, changes.delete_when_true, changes.delete_when_null) if changes is not None else ()
     needed += letters.position if letters is not None else ()
     if lacking := [name for name in needed if name is not None and name not in expected.columns]:
         raise ConfigError(
+            "verify-columns-missing",
             f"the rows ({', '.join(expected.columns)}) lack {', '.join(lacking)}, which the sink's order, deletions or"
-            " source_position name: set sink, source (positions) and transformation up as the pipeline has them"
+            " source_position name: set sink, source (positions) and transformation up as the pipeline has them",
         )
     lines = reconcile(expected, actual, key, changes, letters)
     if changes is None:

@@ -64,12 +64,16 @@ class Identity:
         encoding = settings.encoding
         if settings.delivery == "keyed":
             if key:
-                raise ConfigError("a keyed topic's records are told apart by their ids: leave out the key")
+                raise ConfigError(
+                    "options-conflict", "a keyed topic's records are told apart by their ids: leave out the key"
+                )
             of_id = column("key") if settings.ids.header is None else _header(settings.ids.header)
             return cls((ID,), lambda _: _text(of_id))
         if encoding.format == "raw":
             if wrong := [name for name in key if name not in ("key", "value")]:
-                raise ConfigError(f"records of format='raw' are told apart by their key or value, not by {wrong[0]!r}")
+                raise ConfigError(
+                    "option-value", f"records of format='raw' are told apart by their key or value, not by {wrong[0]!r}"
+                )
             return cls(tuple(key) or ("key",), lambda name: _text(column(name)))
         if not key and not encoding.key:
             return cls(("value",), lambda name: _text(column(name)))
@@ -78,7 +82,9 @@ class Identity:
             if name in encoding.headers:
                 return _text(_header(name))
             if "'" in name:
-                raise ConfigError(f"the key names {name!r}, and Spark finds no field with a quote in its name")
+                raise ConfigError(
+                    "option-value", f"the key names {name!r}, and Spark finds no field with a quote in its name"
+                )
             return F.get_json_object(_text(column("value")), f"$['{name}']")
 
         return cls(tuple(key or encoding.key), find)

@@ -44,9 +44,10 @@ def compare_with_topic(
     if look.held_back and not leftovers:
         partition, offsets = next(iter(look.held_back.items()))
         raise ConfigError(
+            "open-transaction-blocks",
             f"read_committed readers of {settings.topic!r} are held back in partition {partition}, {offsets} offsets"
             " before its end, by an open transaction that is not this sink's: nobody sees what is behind it. End it, or"
-            " wait until it times out, then verify"
+            " wait until it times out, then verify",
         )
     found = identity.named(look.records(origin.spark))
     is_keyed = settings.delivery == "keyed"

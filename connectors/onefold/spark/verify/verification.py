@@ -79,7 +79,9 @@ def verify(
     the table has to have each of them once.
     """
     if (own := _own_key(sink)) and key and {*key} != {*own}:
-        raise ConfigError(f"the sink's rows are named by {', '.join(own)}: verify them by that key, not {key}")
+        raise ConfigError(
+            "key-mismatch", f"the sink's rows are named by {', '.join(own)}: verify them by that key, not {key}"
+        )
     try:
         return _verify(spark, pipeline, source, sink, key or own, transform)
     except WorkerDied:
@@ -147,14 +149,16 @@ def _of_destination(sink: Sink, pipeline: str) -> tuple[LedgerEntry, tuple[Commi
         ledger = committer.ledger()
         if ledger is None:
             raise ConfigError(
+                "ledger-missing",
                 f"sink {sink.name!r} has no ledger for pipeline {pipeline!r}: nothing was written under that name."
-                " Check the pipeline's and the table's name, and the sink's ledger="
+                " Check the pipeline's and the table's name, and the sink's ledger=",
             )
         begun = ledger.announced
         if begun is not None and begun.epoch > ledger.epoch:
             raise ConfigError(
+                "epoch-unfinished",
                 f"epoch {begun.epoch} of pipeline {pipeline!r} was begun and not finished, and rows of it may show in"
-                f" sink {sink.name!r}: start the pipeline, let it finish that epoch, stop it, then verify"
+                f" sink {sink.name!r}: start the pipeline, let it finish that epoch, stop it, then verify",
             )
         return ledger, tuple(committer.leftovers(2**62))
     finally:

@@ -176,7 +176,7 @@ class _Play:
         self.console.print(f"  kill -9  pipeline   {where}")
 
     def _failed(self, process: JobProcess, what: str) -> WorkloadFailed:
-        return WorkloadFailed(f"{what}; its log: {process.log}")
+        return WorkloadFailed("workload-failed", f"{what}; its log: {process.log}")
 
 
 def _produce(settings: DemoSettings, bootstrap_servers: str, progress: Progress) -> None:

@@ -150,7 +150,7 @@ class World:
             assert self.producer is not None
             self.producer.terminate()
             if not self.wait_until(lambda: self.producer is None or self.producer.exit_status is not None, REST_S_MAX):
-                raise NeverRests(f"the producer does not end; log {self.producer.log}")
+                raise NeverRests("workload-never-rests", f"the producer does not end; log {self.producer.log}")
             if self.producer.exit_status == 0:
                 return
             self.producing = True
@@ -164,7 +164,10 @@ class World:
         """However far behind a slow machine is: it rests when it stands there, and never if it stands still before."""
         while True:
             if not self.wait_until(partial(self._is_nearer, end, self.watcher.complete), REST_S_MAX):
-                raise NeverRests(f"no epoch in {REST_S_MAX:.0f} s, and the topic's end {end.to_json()} is not reached")
+                raise NeverRests(
+                    "workload-never-rests",
+                    f"no epoch in {REST_S_MAX:.0f} s, and the topic's end {end.to_json()} is not reached",
+                )
             if self._is_at(end):
                 return
 

@@ -31,8 +31,9 @@ def clear(directory: Path, *servers: LocalServer | HBaseServer) -> None:
     running = [server.name for server in servers if server.status().running]
     if running:
         raise WorkloadFailed(
+            "earlier-run-still-up",
             f"{' and '.join(running)} of an earlier run still run in {directory}: stop them with"
-            f" `onefold local down --dir {directory / 'servers'}`"
+            f" `onefold local down --dir {directory / 'servers'}`",
         )
     shutil.rmtree(directory, ignore_errors=True)
     (directory / "logs").mkdir(parents=True)

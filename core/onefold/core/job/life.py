@@ -59,7 +59,9 @@ class Life:
         started = present(self.started, "no epoch without a start")
         if self._is_in_doubt:
             facts: StoreFacts = yield from retry(ReadStore())
-            fenced = taken_over(started, facts, InDoubt("the last epoch's decision went unanswered"))
+            fenced = taken_over(
+                started, facts, InDoubt("decision-unanswered", "the last epoch's decision went unanswered")
+            )
             if fenced is not None:
                 raise fenced
             started = yield from self.start(None)
@@ -76,6 +78,7 @@ def taken_over(started: Started, facts: StoreFacts, because: OnefoldError) -> Fe
     if facts.generation <= mine.number:
         return None
     return Fenced(
+        "taken-over",
         f"generation {mine.number} of pipeline {mine.pipeline!r} was taken over (now: {facts.generation})."
-        f" Another process runs this pipeline: stop this one and do not restart it. It ended with: {because}"
+        f" Another process runs this pipeline: stop this one and do not restart it. It ended with: {because.message}",
     )

@@ -25,8 +25,9 @@ def parse_offsets(texts: Iterable[str | None]) -> Positions:
         for name, offset in _leaves(value, "" if _is_by_topic(value) else f"#{number}"):
             if name in flat:
                 raise ConfigError(
+                    "topic-read-twice",
                     f"two sources of this query read {name!r}, so its positions are ambiguous: "
-                    "read the topic once and use the DataFrame twice"
+                    "read the topic once and use the DataFrame twice",
                 )
             flat[name] = offset
     return Positions.from_flat(flat)

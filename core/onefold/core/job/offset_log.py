@@ -47,8 +47,9 @@ def end_of_running(root: str, batch_id: int) -> Protocol[Positions]:
     end = yield from end_of(root, batch_id)
     if end is None:
         raise CheckpointMismatch(
+            "offsets-file-missing",
             f"the checkpoint at {root} has no offsets/{batch_id}, though Spark runs that batch: something deletes files"
-            " there. Stop it, and start with a new checkpoint and starting_offsets='ledger'"
+            " there. Stop it, and start with a new checkpoint and starting_offsets='ledger'",
         )
     return end
 
@@ -61,9 +62,10 @@ def check_planned(root: str, until: Positions | None) -> Protocol[None]:
     end = (yield from end_of(root, max(planned))) if planned else None
     if end is None or end.relation_to(until) is not Relation.SAME:
         raise ConfigError(
+            "reader-cannot-replay",
             f"an epoch was begun, and must run again exactly as it was, to {until.to_json()}; this checkpoint has not"
             " planned it, and reader='spark' cannot plan a batch to a given end. Start once with reader='onefold', a"
-            " new, empty checkpoint directory and starting_offsets='ledger'; then do the same with reader='spark'"
+            " new, empty checkpoint directory and starting_offsets='ledger'; then do the same with reader='spark'",
         )
 
 
@@ -78,8 +80,9 @@ def end_before(root: str, batch_id: int) -> Protocol[Positions | None]:
     earlier = [number for number in logged if number < batch_id]
     if not earlier:
         raise CheckpointMismatch(
+            "offsets-file-missing",
             f"the checkpoint at {root} has no offsets before batch {batch_id}: a part of it was deleted. Start the"
-            " query with a new, empty checkpoint directory and starting_offsets='ledger'"
+            " query with a new, empty checkpoint directory and starting_offsets='ledger'",
         )
     return (yield from end_of(root, max(earlier)))
 
@@ -105,9 +108,10 @@ def first_start(root: str, batch_id: int, end: Positions) -> Protocol[Positions]
     known = planned.tells_begin_of() | Positions.of(logged).topics().keys()
     if missing := sorted(end.topics().keys() - known):
         raise ConfigError(
+            "batch-start-unknown",
             f"batch {batch_id} was planned without a word of where it began in {', '.join(missing)}: by an earlier"
             " version of onefold, or by a source that Spark logs no start of. Start the query with a new, empty"
-            " checkpoint directory, and read through the pipeline: pipeline.read(spark, KafkaSource(...))"
+            " checkpoint directory, and read through the pipeline: pipeline.read(spark, KafkaSource(...))",
         )
     return Positions.of({**dict(ours.items), **logged}, ours.marks)
 
@@ -127,8 +131,9 @@ def _parse(text: str, path: str) -> Positions:
     version, _, rest = text.partition("\n")
     if version.strip() != "v1":
         raise ConfigError(
+            "offset-log-format",
             f"{path} has the format {version.strip()!r}, and onefold reads 'v1': set"
-            " spark.sql.streaming.queryEvolution.enableSourceEvolution=false and start with a new checkpoint"
+            " spark.sql.streaming.queryEvolution.enableSourceEvolution=false and start with a new checkpoint",
         )
     _metadata, *sources = rest.strip("\n").split("\n")
     return parse_offsets([None if line in ("-", "") else line for line in sources])

@@ -30,10 +30,11 @@ def others_start(pipeline: str, query_id: str, end: Positions) -> Protocol[dict[
         last = facts.last
         if last is not None and dict(last.range.end.items).get(QUERY) != query_id:
             raise CheckpointMismatch(
+                "checkpoint-directory-new",
                 f"pipeline {pipeline!r} has written {last.epoch} epochs, and this checkpoint directory is new. The"
                 " positions of this query's sources are numbers of their checkpoint, so where a new one begins is not"
                 " known. Nothing was written. Restore the checkpoint directory, or start over under a new pipeline"
-                " name, with an empty table"
+                " name, with an empty table",
             )
     return nowhere
 

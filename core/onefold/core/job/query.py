@@ -131,11 +131,12 @@ class QueryLife(Life):
         evidence = f"the epoch writer was called twice for batch {batch_id}; only the first call's rows are written"
         yield from retry(MarkDamaged(generation, Decided(record), evidence))
         raise ConfigError(
+            "batch-written-twice",
             f"the epoch writer was called a second time for batch {batch_id}, which is epoch {record.epoch} with the"
             " first call's rows: the second call's were not written, and the epoch is marked as damaged. Call it once"
             " for a batch, with all rows (or give each part a pipeline of its own); then write the missing rows by hand"
             f" and call pipeline.recover(accept_damage={record.epoch}), or start over under a new pipeline name, with"
-            " an empty table and a new checkpoint directory"
+            " an empty table and a new checkpoint directory",
         )
 
     def _range(self, query: RunningQuery, batch_id: int, running: Running) -> Protocol[Range]:
@@ -163,7 +164,8 @@ def _check_is_run(query: RunningQuery, batch_id: int, logged: Positions, running
     """The file may be another process's by now: an object store replaces what is there."""
     if running is not None and logged != running:
         raise CheckpointMismatch(
+            "checkpoint-shared",
             f"the checkpoint at {query.root} says otherwise of batch {batch_id} than the query that runs it"
             f" ({logged.differences(running)}): another process writes to that directory. Nothing of the batch was"
-            " written. Stop that process, and start the query again"
+            " written. Stop that process, and start the query again",
         )

@@ -168,9 +168,10 @@ class Session:
         """Raise ConfigError for a SQLite store, a file of this machine, where `others` says what is elsewhere."""
         if self.store.is_local and others is not None:
             raise ConfigError(
+                "sqlite-not-shared",
                 f"the checkpoint store is a SQLite file, but {others}: give the pipeline a"
                 " Postgres store (store='postgresql+psycopg://...'), or, where a SqlSink is to write to that file, a"
-                " master and a checkpoint on this machine"
+                " master and a checkpoint on this machine",
             )
 
     def facts(self) -> StoreFacts:
@@ -219,16 +220,18 @@ class Session:
         merging = [name for name, promise in guarantees.items() if promise.kind is SinkKind.LAST_RESOURCE]
         if len(merging) > 1:
             raise ConfigError(
+                "several-last-resources",
                 f"the sinks {', '.join(merging)} would each have to be the one transaction that decides, and only one"
-                " can: use delivery='two_phase' for the others"
+                " can: use delivery='two_phase' for the others",
             )
         self._driver.last_resource = merging[0] if merging else None
         if merging:
             committer = last_resource(self._driver.committers[merging[0]])
             if not self.patience.retry(partial(self._is_shared, committer), "looking for the checkpoint store"):
                 raise ConfigError(
+                    "store-elsewhere",
                     f"sink {merging[0]!r} merges inside the decision's own transaction, so the checkpoint store must be"
-                    " in its database: leave out store=, or use delivery='two_phase'"
+                    " in its database: leave out store=, or use delivery='two_phase'",
                 )
         # The shortest-lived first: the order goes into the epoch's record, and recovery keeps it.
         self.life.sinks = tuple(sorted(self.names, key=lambda name: _lifetime_s(guarantees[name])))
@@ -270,4 +273,6 @@ def task_of(record: EpochRecord) -> TaskId:
 
 def check_pipeline_name(name: str) -> None:
     if not re.fullmatch(r"[^\s/]+", name) or len(name) > 100:
-        raise ConfigError(f"a pipeline's name has 1 to 100 characters, no white space and no slash: {name!r}")
+        raise ConfigError(
+            "pipeline-name", f"a pipeline's name has 1 to 100 characters, no white space and no slash: {name!r}"
+        )

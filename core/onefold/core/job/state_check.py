@@ -27,10 +27,11 @@ def _check_is_whole(facts: StoreFacts, first: EpochRequest) -> None:
     if (last.query_id, last.batch_id) == (first.query_id, 0) and last.range.is_empty:
         return
     raise CheckpointMismatch(
+        "state-missing",
         f"this query keeps state, and it would go on at epoch {last.epoch}'s end without the state of the records"
         " before, which is in the checkpoint directory only. Nothing was written. Restore that directory; or start"
         " with the starting_offsets that the pipeline first had and the same max_offsets_per_trigger, which runs all"
         " batches from its first position through the state again and writes none of them twice (as long as the store"
         f" still knows them: it keeps {KEEP_EPOCHS:,}); or start over under a new pipeline name, with an empty"
-        " table"
+        " table",
     )

@@ -40,10 +40,11 @@ def is_foreign(ledger: LedgerEntry, store_id: str) -> bool:
 def of_another_store(sink: str, ledger: LedgerEntry, store_id: str) -> CheckpointMismatch:
     afresh = "call pipeline.recover(adopt_ledger=True) and start with a new checkpoint directory: no epoch is complete"
     return CheckpointMismatch(
+        "another-store",
         f"sink {sink!r} was written under checkpoint store {ledger.store_id}, but this store is {store_id}: another"
         " host runs this pipeline with a store of its own, or the pipeline had that store before. Point the pipeline to"
         " that store, or give one of them another name. To go on with this one instead,"
-        f" {ADOPT if ledger.epoch else afresh}"
+        f" {ADOPT if ledger.epoch else afresh}",
     )
 
 
@@ -70,8 +71,9 @@ def check_forward(there: LedgerEntry | Announcement | None, new: LedgerEntry | A
         raise _fenced(sink, row, new)
     if row.epoch > new.epoch:
         raise Fenced(
+            "epoch-overtaken",
             f"sink {sink!r} stands at epoch {row.epoch} of generation {row.generation}, and epoch {new.epoch} is behind"
-            " it. Another process runs this pipeline: stop this one and do not restart it"
+            " it. Another process runs this pipeline: stop this one and do not restart it",
         )
 
 
@@ -80,10 +82,11 @@ def check_bound(there: LedgerEntry | None, mine: Binding, sink: str) -> None:
     row = there or UNBOUND
     if row.generation < mine.generation:
         raise DataLoss(
+            "destination-older-copy",
             f"sink {sink!r} no longer knows that generation {mine.generation} was started (it has {row.generation}):"
             " the destination was emptied, or is an older copy (a restored backup, or a replica promoted before it had"
             " caught up). Restore the newer copy; or start the pipeline again: it compares what is left, and says what"
-            " can be done"
+            " can be done",
         )
     if row.generation > mine.generation or is_foreign(row, mine.store_id):
         raise _fenced(sink, row, mine)
@@ -94,27 +97,31 @@ def not_mine(generation: Generation, now: int | None) -> Fenced | CheckpointMism
     mine = f"generation {generation.number} of pipeline {generation.pipeline!r}"
     if now is None:
         return Fenced(
+            "pipeline-retired",
             f"{mine} is not in the checkpoint store, which knows no such pipeline: somebody has retired it, or the"
-            " store is an older copy. Stop this process; start it again only if the pipeline is to go on"
+            " store is an older copy. Stop this process; start it again only if the pipeline is to go on",
         )
     if now < generation.number:
         return CheckpointMismatch(
+            "store-older-copy",
             f"{mine} was started, and the checkpoint store is at generation {now}: the store is an older copy (a"
             " restored backup, or a replica promoted before it had caught up). Nobody has taken over. Restore the newer"
-            " store; or start the pipeline again: it compares what is left, and says what can be done"
+            " store; or start the pipeline again: it compares what is left, and says what can be done",
         )
     return Fenced(
-        f"{mine} was taken over (now: {now}). Another process runs this pipeline: stop this one and do not restart it"
+        "taken-over",
+        f"{mine} was taken over (now: {now}). Another process runs this pipeline: stop this one and do not restart it",
     )
 
 
 def went_back(record: EpochRecord, stored: EpochRecord | None) -> CheckpointMismatch:
     """The error for a store that has the epoch in an earlier state, though no newer generation exists."""
     return CheckpointMismatch(
+        "store-older-copy",
         f"epoch {record.epoch} of pipeline {record.pipeline!r} is {record.state.value}, and the store has it as"
         f" {stored.state.value if stored else 'unknown'}: the store is an older copy (a restored backup, or a replica"
         " promoted before it had caught up). Restore the newer store, or start the pipeline again: it compares what is"
-        " left, and says what can be done"
+        " left, and says what can be done",
     )
 
 
@@ -122,8 +129,9 @@ def _fenced(sink: str, by: LedgerEntry | Announcement, mine: LedgerEntry | Annou
     foreign = not isinstance(mine, Announcement) and isinstance(by, LedgerEntry) and is_foreign(by, mine.store_id)
     how = ", which adopted the pipeline's ledger on another host" if foreign else ""
     return Fenced(
+        "taken-over",
         f"sink {sink!r} was taken over by generation {by.generation}{_whose(by)}{how}; this is generation"
-        f" {mine.generation}{_whose(mine)}. Another process runs this pipeline: stop this one and do not restart it"
+        f" {mine.generation}{_whose(mine)}. Another process runs this pipeline: stop this one and do not restart it",
     )
 
 

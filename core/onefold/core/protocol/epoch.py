@@ -290,8 +290,10 @@ def _look(mine: Binding, sinks: Iterable[str]) -> Protocol[None]:
 
 def _undecided(record: EpochRecord, error: OnefoldError) -> InDoubt:
     return InDoubt(
+        "decision-unanswered",
         f"the decision on epoch {record.epoch} of pipeline {record.pipeline!r} went unanswered, and it is not known"
-        f" whether it was made ({error}). Start the pipeline again once the checkpoint store answers: it finds out"
+        f" whether it was made ({error.message}). Start the pipeline again once the checkpoint store answers: it"
+        " finds out",
     )
 
 

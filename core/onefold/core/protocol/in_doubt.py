@@ -85,7 +85,10 @@ def survey(sinks: tuple[str, ...]) -> Protocol[Survey]:
         if facts == before:
             break
     else:
-        raise Retriable("the pipeline is at work: it went on each time that its store and its ledgers were compared")
+        raise Retriable(
+            "pipeline-at-work",
+            "the pipeline is at work: it went on each time that its store and its ledgers were compared",
+        )
     for sink, ledger in ledgers.items():
         _check(facts, sink, ledger)
     return Survey(facts, ledgers, fates(facts, listed))

@@ -15,10 +15,11 @@ def check_is_from_this_start(facts: StoreFacts, request: EpochRequest, base: Pos
     start = request.range.start
     if facts.last is None and start.relation_to(base) is not Relation.SAME:
         raise CheckpointMismatch(
+            "batch-of-another-start",
             f"batch {request.batch_id} of query {request.query_id} starts elsewhere than this pipeline, which has"
             f" written nothing yet ({start.differences(base)}): the DataFrame, or its checkpoint, is from"
             " another start. Nothing was written; start with a new, empty checkpoint directory and the DataFrame"
-            " that the last pipeline.read returned"
+            " that the last pipeline.read returned",
         )
 
 
@@ -27,10 +28,11 @@ def check_has_order(request: EpochRequest, base: Positions) -> None:
     start = request.range.start
     if start.relation_to(base) is Relation.UNORDERED:
         raise CheckpointMismatch(
+            "positions-not-comparable",
             f"batch {request.batch_id} of query {request.query_id} does not start where the last epoch ended"
             f" ({start.differences(base)}), and of such positions nobody can tell which is later: the"
             " checkpoint is an older copy, or another pipeline's, or a topic was made anew. Nothing was written;"
-            " restore the checkpoint, or start over under a new pipeline name, with an empty table"
+            " restore the checkpoint, or start over under a new pipeline name, with an empty table",
         )
 
 

@@ -68,17 +68,19 @@ def resolve(
         missing = sorted({*record.sinks, *(c.sink for c in record.manifest)} - ledgers.keys())
         if missing:
             raise ConfigError(
+                "sink-removed",
                 f"epoch {record.epoch} of pipeline {record.pipeline!r} is {record.state.value} and names the sink"
                 f" {', '.join(missing)}, which today's settings do not have: put it back under its old name until"
-                " one start of the pipeline has finished that epoch, then remove it"
+                " one start of the pipeline has finished that epoch, then remove it",
             )
         if record.state is EpochState.DAMAGED and record.epoch != accept_damage:
             raise Damaged(
+                "epoch-damaged",
                 f"epoch {record.epoch} of pipeline {record.pipeline!r} was decided, and a part of it can no longer be"
                 " committed; the column `error` of its row in onefold_epochs says which. The rest is committed. Write"
                 f" the missing rows by hand, from the source range {record.range.start.to_json()} to"
                 f" {record.range.end.to_json()}, then call pipeline.recover(accept_damage={record.epoch}); or"
-                " take the destination and the store back to one backup"
+                " take the destination and the store back to one backup",
             )
     for sink, ledger in ledgers.items():
         check_ledger(facts, sink, ledger, sink in may_come_late)
@@ -129,8 +131,9 @@ def check_ledger(facts: StoreFacts, sink: str, ledger: LedgerEntry | None, may_c
     is_late = complete is not None and sink not in complete.sinks
     if complete is not None and is_late and not may_come_late:
         raise ConfigError(
+            "sink-added",
             f"sink {sink!r} is new to pipeline {complete.pipeline!r}, which is at epoch {complete.epoch} already: it"
-            " would miss the earlier records. Give the pipeline with the new sink its own name"
+            " would miss the earlier records. Give the pipeline with the new sink its own name",
         )
     if ledger is not None and is_foreign(ledger, facts.store_id):
         raise of_another_store(sink, ledger, facts.store_id)
@@ -141,9 +144,10 @@ def check_ledger(facts: StoreFacts, sink: str, ledger: LedgerEntry | None, may_c
     if complete is not None and (ledger is None or ledger.epoch < complete.epoch):
         stands = f"stands at epoch {ledger.epoch}" if ledger else "has no ledger"
         raise DataLoss(
+            "destination-older-copy",
             f"sink {sink!r} {stands}, but epoch {complete.epoch} was completed there: the destination was emptied, or"
             " is an older copy (a restored backup, or a replica promoted before it had caught up). Restore the newer"
-            " copy, or start over under a new pipeline name, with an empty table"
+            " copy, or start over under a new pipeline name, with an empty table",
         )
     if ledger is None:
         return
@@ -154,16 +158,18 @@ def check_ledger(facts: StoreFacts, sink: str, ledger: LedgerEntry | None, may_c
         record = known.get(shown.epoch)
         if record is None or not _may_show(record, sink):
             raise CheckpointMismatch(
+                "sink-ahead-of-store",
                 f"sink {sink!r} holds epoch {shown.epoch}, which the checkpoint store never decided (it is at"
                 f" {f'epoch {facts.last.epoch}' if facts.last else 'no epoch yet'}): the store is an older copy."
-                f" Restore the newer store, or {ADOPT}"
+                f" Restore the newer store, or {ADOPT}",
             )
         if not shown.is_of(record):
             end = f", up to {shown.end.to_json()}" if shown.end is not None else ""
             raise CheckpointMismatch(
+                "histories-differ",
                 f"sink {sink!r} has an epoch {shown.epoch} of another time or end ({shown.timestamp_ms} ms{end}) than"
                 f" the store's ({record.timestamp_ms} ms, up to {record.range.end.to_json()}): store and destination"
-                f" have different histories. Point the pipeline to the store it had before, or {ADOPT}"
+                f" have different histories. Point the pipeline to the store it had before, or {ADOPT}",
             )
 
 
@@ -174,9 +180,10 @@ def _check_left_out(complete: EpochRecord, sink: str, ledger: LedgerEntry) -> No
     half = [s.epoch for s in _shown(ledger) if ledger.epoch < s.epoch <= complete.epoch]
     if half or (ledger.epoch <= complete.epoch and complete.range.end.relation_to(theirs) is Relation.BEHIND):
         raise CheckpointMismatch(
+            "sink-missed-epochs",
             f"sink {sink!r} holds epoch {max([*half, ledger.epoch])}, which the checkpoint store decided without it, if"
             " at all: the store went on as an older copy while the sink was left out. Give the pipeline another sink in"
-            " its place, under another name and with an empty table"
+            " its place, under another name and with an empty table",
         )
 
 
@@ -213,15 +220,16 @@ def adoption(
         new, way = ledgers.keys() - entries.keys(), BACK_TO_IT
         if new and new <= {*may_come_late} and len(accounts) == 1:
             way = f"leave {', '.join(sorted(new))} out of this one start, and put it back for the next; or {way}"
-        raise CheckpointMismatch(f"the sinks do not agree on one epoch ({stand}): {way}")
+        raise CheckpointMismatch("sinks-disagree", f"the sinks do not agree on one epoch ({stand}): {way}")
     entry = next(iter(entries.values()))
     begun = [e.announced.epoch for e in entries.values() if e.announced and e.announced.epoch > e.epoch]
     beyond = sorted([m.epoch for e in entries.values() for m in e.members] + begun)
     later = [r.epoch for r in facts.unfinished if r.epoch > entry.epoch]
     if beyond or later:
         raise CheckpointMismatch(
+            "epoch-half-written",
             f"epoch {(beyond or later)[0]} is half written beyond the ledgers' epoch {entry.epoch}, and only the"
-            f" store that decided it knows the rest: {BACK_TO_IT}"
+            f" store that decided it knows the rest: {BACK_TO_IT}",
         )
     return entry
 
@@ -230,10 +238,11 @@ def ledger_end(facts: StoreFacts, pipeline: str) -> Positions:
     """Where the ledger stands. Raises ConfigError where there is none: that would read everything again."""
     if facts.last is None:
         raise ConfigError(
+            "ledger-missing",
             f"starting_offsets='ledger', and pipeline {pipeline!r} has no ledger: neither its store nor its"
             " destinations know of an epoch. If it never wrote, give the starting_offsets at which it is to begin, such"
             " as 'earliest'; if it did, restore the store and the destinations' bookkeeping, or begin with an empty"
-            " table"
+            " table",
         )
     return facts.last.range.end
 
@@ -245,9 +254,10 @@ def check_setting(facts: StoreFacts, frozen: Positions, setting: str | None) -> 
     """
     if facts.last is None and None not in (frozen.setting, setting) and frozen.setting != setting:
         raise ConfigError(
+            "starting-offsets-settled",
             f"starting_offsets={setting!r} would be ignored: the pipeline's first start settled where it begins, by"
             f" starting_offsets={frozen.setting!r}, and it goes on from there. Put that back; or, to begin elsewhere,"
-            " give the pipeline another name, and the query a new, empty checkpoint directory"
+            " give the pipeline another name, and the query a new, empty checkpoint directory",
         )
 
 
@@ -271,35 +281,39 @@ def place(facts: StoreFacts, found: EpochRecord | None, request: EpochRequest) -
     asked, base = request.range, facts.last.range.end if facts.last else facts.frozen
     if asked.end.relation_to(asked.start) is Relation.BEHIND:
         raise DataLoss(
+            "batch-ends-before-start",
             f"batch {request.batch_id} ends before it starts ({asked.end.differences(asked.start)}): the topic was"
-            " truncated or made anew. To go on with the new topic, use a new pipeline name"
+            " truncated or made anew. To go on with the new topic, use a new pipeline name",
         )
     if found is not None:
         return Replay(found)
     begun = facts.begun
     if begun is not None and not request.is_into_sinks_of(begun):
         raise CheckpointMismatch(
+            "sinks-changed",
             f"epoch {begun.epoch} was begun with the sinks {', '.join(begun.sinks)}, and parts of it may show in"
             f" {', '.join(begun.write_through)}: it must run again exactly as it was, and the sinks are"
             f" {', '.join(request.sinks)} now. Start once with the sinks and the modes that it had, and change them"
-            " when that epoch is complete"
+            " when that epoch is complete",
         )
     if begun is not None and not request.is_again(begun):
         raise CheckpointMismatch(
+            "replay-differs",
             f"epoch {begun.epoch} was begun, and parts of it may show in {', '.join(begun.write_through)}: it must run"
             f" again exactly as it was, to {begun.range.end.to_json()}, and batch {request.batch_id} of query"
             f" {request.query_id} is another range, or of other input, columns or settings"
             f" ({asked.end.differences(begun.range.end) or 'the range is the same'}). Go back to the checkpoint, the"
             f" columns and the settings that it had until that epoch is complete; or, where only the checkpoint is"
             f" another, {NEW_CHECKPOINT}, where the source is read with pipeline.read or pipeline.write_direct and"
-            " reader='onefold', which plans that very range"
+            " reader='onefold', which plans that very range",
         )
     is_at_base = base is not None and asked.start.relation_to(base) is Relation.SAME
     if facts.last is None and request.continues and not is_at_base:
         raise DataLoss(
+            "batches-not-recorded",
             f"batch {request.batch_id} of query {request.query_id} goes on from batches that are not on record: the"
             " destination and its store were made anew, or are an older copy, or the query ran without this pipeline"
-            f" before. Restore the newer copy; or, {START_OVER}"
+            f" before. Restore the newer copy; or, {START_OVER}",
         )
     if base is None:
         return Next()
@@ -310,15 +324,17 @@ def place(facts: StoreFacts, found: EpochRecord | None, request: EpochRequest) -
             return Next()
         case Relation.AHEAD:
             raise DataLoss(
+                "gap-in-positions",
                 f"batch {request.batch_id} of query {request.query_id} starts beyond the recorded end"
                 f" ({asked.start.differences(base)}): the records between were never written. The checkpoint belongs"
-                f" to another pipeline, or the destination and its store are an older copy; {NEW_CHECKPOINT}"
+                f" to another pipeline, or the destination and its store are an older copy; {NEW_CHECKPOINT}",
             )
         case _:
             raise CheckpointMismatch(
+                "batch-overlaps",
                 f"batch {request.batch_id} of query {request.query_id} covers records that are written already"
                 f" ({asked.start.differences(base)}), in another cut: the checkpoint is new, an older copy, or another"
-                f" pipeline's. Nothing was written; {NEW_CHECKPOINT}"
+                f" pipeline's. Nothing was written; {NEW_CHECKPOINT}",
             )
 
 
@@ -339,9 +355,10 @@ def check_committed(facts: StoreFacts, committed: Committed) -> None:
     relation = by_number or end.relation_to(base)
     if relation in (Relation.AHEAD, Relation.UNORDERED) or (last is None and relation is not Relation.SAME):
         raise DataLoss(
+            "checkpoint-ahead",
             f"the checkpoint's last committed batch ends beyond the recorded end ({end.differences(base)}): the"
             " destination and its store are an older copy, or were made anew, or the checkpoint is another pipeline's."
-            f" Restore the newer copy; or, {START_OVER if last is None else NEW_CHECKPOINT}"
+            f" Restore the newer copy; or, {START_OVER if last is None else NEW_CHECKPOINT}",
         )
 
 

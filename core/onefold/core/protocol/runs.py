@@ -34,8 +34,9 @@ def check_name(run: str) -> None:
     """Raise ConfigError for a text that cannot name a run."""
     if not isinstance(run, str) or not run.isprintable() or not 0 < len(run.strip()) == len(run) <= NAME_LENGTH_MAX:
         raise ConfigError(
+            "option-value",
             f"run={run!r} must name this run, the same whenever it is tried again and never again for another (a"
-            f" schedule's date): 1 to {NAME_LENGTH_MAX} printable characters, no space at either end"
+            f" schedule's date): 1 to {NAME_LENGTH_MAX} printable characters, no space at either end",
         )
 
 
@@ -53,15 +54,17 @@ def next_range(facts: StoreFacts, run: str) -> Range:
     """
     if any(run_of(positions) is None for positions in _known(facts)):
         raise ConfigError(
+            "batch-and-stream-mixed",
             f"run {run!r} was not written: a streaming query has this pipeline's name, and its positions and a batch's"
-            " runs cannot be one chain. Give the batch job a pipeline name of its own"
+            " runs cannot be one chain. Give the batch job a pipeline name of its own",
         )
     for record in facts.unfinished:
         begun = run_of(record.range.end)
         if record.state is EpochState.OPEN and record.write_through and begun != run:
             raise CheckpointMismatch(
+                "run-unfinished",
                 f"run {run!r} was not written: run {begun!r} was begun as epoch {record.epoch}, and parts of it may"
-                f" show in {', '.join(record.write_through)}. Run {begun!r} again first"
+                f" show in {', '.join(record.write_through)}. Run {begun!r} again first",
             )
     last = facts.last.range.end if facts.last else NO_RUN
     return Range(last, Positions.of({_RUN: run}))
@@ -71,8 +74,9 @@ def refuse_query(facts: StoreFacts, pipeline: str) -> None:
     """Raises ConfigError for a pipeline whose epochs are batch runs: a streaming query cannot continue them."""
     if any(run_of(positions) is not None for positions in _known(facts)):
         raise ConfigError(
+            "batch-and-stream-mixed",
             f"pipeline {pipeline!r} writes batch runs (write_batch), and a streaming query's positions cannot be one"
-            " chain with them. Give the query a pipeline name of its own"
+            " chain with them. Give the query a pipeline name of its own",
         )
 
 

@@ -232,7 +232,10 @@ class MariaDbBackend(Backend):
                 )
 
         if "local_infile" in url.query:
-            raise ConfigError("local_infile in a URL lets the server read any file of this machine: leave it out")
+            raise ConfigError(
+                "option-not-allowed",
+                "local_infile in a URL lets the server read any file of this machine: leave it out",
+            )
         # The mode comes first, since SQLAlchemy quotes names as the server's own one wants it (ANSI_QUOTES) until then.
         # MySQL's default lets a value that doesn't fit be bent.
         connect_args = {"charset": "utf8mb4", "sql_mode": self._SQL_MODE} | (
@@ -287,8 +290,9 @@ def url_of(text: str, whose: str) -> sa.URL:
         return sa.make_url(text)
     except (sa.exc.ArgumentError, ValueError):  # ValueError: what stands in the port's place is no number
         raise ConfigError(
+            "url-unreadable",
             f"{whose} URL cannot be read: write dialect://user:password@host:port/database, as "
-            "mariadb://shop:secret@db:3306/shop, with odd characters percent-encoded (@ is %40, / is %2F, # is %23)"
+            "mariadb://shop:secret@db:3306/shop, with odd characters percent-encoded (@ is %40, / is %2F, # is %23)",
         ) from None
 
 
@@ -298,7 +302,9 @@ def backend_of(url: sa.URL) -> tuple[Backend, sa.URL]:
     kind = _BACKENDS.get(name)
     if kind is None or driver not in ("", kind.driver):
         known = ", ".join(f"{name}+{kind.driver}" for name, kind in _BACKENDS.items())
-        raise ConfigError(f"{url.drivername!r} is none of the databases and drivers that onefold knows: {known}")
+        raise ConfigError(
+            "database-unknown", f"{url.drivername!r} is none of the databases and drivers that onefold knows: {known}"
+        )
     return kind(), url.set(drivername=f"{name}+{kind.driver}")
 
 

@@ -32,7 +32,7 @@ class Database:
         try:
             self.engine = self.backend.engine(self.url, lock_timeout_s, application)
         except (SQLAlchemyError, ImportError) as error:
-            raise ConfigError(f"{who}'s URL is not usable: {error}") from error
+            raise ConfigError("url-unreadable", f"{who}'s URL is not usable: {error}") from error
 
     def __str__(self) -> str:
         return self.url.difference_update_query(_SECRETS).render_as_string(hide_password=True)
@@ -76,7 +76,9 @@ class Database:
                 connection.invalidate()  # what it is in the middle of is unknown: never back into the pool
                 if self.backend.meaning(error) is not Meaning.BROKEN:
                     raise self._without_effect("refused to commit", error) from error
-                raise InDoubt(f"{self.who} at {self} did not answer a commit: {reason(error)}") from error
+                raise InDoubt(
+                    "commit-unanswered", f"{self.who} at {self} did not answer a commit: {reason(error)}"
+                ) from error
 
     @contextmanager
     def creating(self) -> Iterator[sa.Connection]:
@@ -93,15 +95,16 @@ class Database:
     def _without_effect(self, what: str, error: SQLAlchemyError) -> OnefoldError:
         said = f"{self.who} at {self} {what}: {reason(error)}{self.backend.hint(error)}"
         if isinstance(error, _ITS_OWN):
-            return ConfigError(f"{said}. Asking again changes nothing")
+            return ConfigError("database-call-invalid", f"{said}. Asking again changes nothing")
         match self.backend.meaning(error):
             case Meaning.BAD_ROW:
-                return BadRecord(f"{said}. Nothing was written")
+                return BadRecord("row-refused", f"{said}. Nothing was written")
             case Meaning.HOPELESS:
                 return ConfigError(
-                    f"{said}. Check its URL, its password, and that the role or the folder may be written"
+                    "database-access-denied",
+                    f"{said}. Check its URL, its password, and that the role or the folder may be written",
                 )
             case Meaning.EXHAUSTED:
-                return OutOfResources(said)
+                return OutOfResources("database-resources-exhausted", said)
             case Meaning.PASSING | Meaning.BROKEN | Meaning.UNKNOWN:
-                return Retriable(said)
+                return Retriable("database-unavailable", said)

@@ -43,8 +43,9 @@ def check_ours(connection: sa.Connection) -> None:
     if found is not None:
         name, what = found
         raise ConfigError(
+            "own-table-foreign",
             f"{name} in this database is {what}, and onefold makes plain InnoDB tables: somebody else was there first,"
-            f" and nothing of it was used. Take their rights to CREATE and TRIGGER here, and drop {name}"
+            f" and nothing of it was used. Take their rights to CREATE and TRIGGER here, and drop {name}",
         )
 
 

@@ -158,31 +158,36 @@ def check_ours(ask: Ask, names: Sequence[str], schema: str | None = None) -> Non
     nothing = "Nothing was read from it or written to it"
     if what == 0:
         raise ConfigError(
+            "schema-of-another-role",
             f"schema {namespace!r} is to hold onefold's own tables and belongs to role {whose!r}, of which {me!r} is"
             f" no member. {nothing}: ALTER SCHEMA {_quoted(namespace)} OWNER TO {mine}, GRANT {role} TO {mine} if you"
-            " trust that role with the pipeline, or name another schema"
+            " trust that role with the pipeline, or name another schema",
         )
     if what == 1:
         raise ConfigError(
+            "table-of-another-role",
             f"table {namespace}.{name} is to be onefold's own and belongs to role {whose!r}, of which {me!r} is no"
             f" member. {nothing}: DROP it if it is not a pipeline's, else ALTER TABLE {table} OWNER TO {mine}, or GRANT"
-            f" {role} TO {mine} if you trust that role with the pipeline"
+            f" {role} TO {mine} if you trust that role with the pipeline",
         )
     if what == 2:
         raise ConfigError(
+            "own-table-foreign",
             f"{namespace}.{name} is to be a plain table of onefold's own, and is a view or a partition, or inherits"
-            f" (kind {whose!r}). {nothing}: DROP it, or name another schema"
+            f" (kind {whose!r}). {nothing}: DROP it, or name another schema",
         )
     if what == 3:
         raise ConfigError(
+            "trigger-of-another-role",
             f"table {namespace}.{name}, which is onefold's own, has a trigger with a function of role {whose!r}, of"
             f" which {me!r} is no member: it would run as {me!r}. {nothing}: DROP TRIGGER it, and REVOKE TRIGGER ON"
-            f" {table} FROM {role}"
+            f" {table} FROM {role}",
         )
     raise ConfigError(
+        "foreign-key-not-ours",
         f"table {namespace}.{name}, which is onefold's own, has a foreign key of a table of role {whose!r}, of which"
         f" {me!r} is no member: rows could not be deleted. {nothing}: drop that constraint, and REVOKE REFERENCES ON"
-        f" {table} FROM {role}"
+        f" {table} FROM {role}",
     )
 
 
@@ -199,15 +204,17 @@ def check_path(ask: Ask, name: str) -> None:
     if left_out and (left_out[0][2] or not (has_place and may_create)):
         schema, whose, is_there = left_out[0]
         raise ConfigError(
+            "schema-not-trusted",
             f"table {name!r} {'is' if is_there else 'would be'} in schema {schema!r}, where {whose} may create"
             " functions that then run as this role: names are not looked up there. REVOKE CREATE ON SCHEMA"
             f" {_quoted(schema)} FROM {whose} (PUBLIC has none since Postgres 15), or give this role a schema of"
-            " its own as search_path; a sink's table can also be named with its schema"
+            " its own as search_path; a sink's table can also be named with its schema",
         )
     if not has_place:
         raise ConfigError(
+            "database-schema-missing",
             f"there is no schema for table {name!r}: CREATE SCHEMA ... AUTHORIZATION this role, and name it in its"
-            " search_path. (Schemas of other roles, and those in which others may create, are left out of that)"
+            " search_path. (Schemas of other roles, and those in which others may create, are left out of that)",
         )
 
 

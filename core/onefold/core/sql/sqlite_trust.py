@@ -26,8 +26,9 @@ def _check_folder(path: Path) -> None:
     folder = path.parent
     if folder.exists() and folder.stat().st_mode & stat.S_IWOTH:
         raise ConfigError(
+            "folder-not-trusted",
             f"{path} is in a folder that every user of this machine can write to, and could be another's file: name one"
-            " in a folder of your own"
+            " in a folder of your own",
         )
 
 
@@ -39,6 +40,7 @@ def _check_owner(path: Path) -> None:
     is_open = found.st_mode & stat.S_IWOTH and not stat.S_ISLNK(found.st_mode)
     if is_open or found.st_uid not in (os.geteuid(), 0):
         raise ConfigError(
+            "file-not-trusted",
             f"{path} belongs to user {found.st_uid}, or every user may write to it: what it says may be anybody's. Move"
-            " it away, or give it to the user that runs this (chown, chmod o-w)"
+            " it away, or give it to the user that runs this (chown, chmod o-w)",
         )

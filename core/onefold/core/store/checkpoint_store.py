@@ -94,7 +94,7 @@ class CheckpointStore:
                     connection.execute(first)
                 except IntegrityError as error:  # there was no row yet to lock
                     raise Retriable(
-                        f"pipeline {pipeline!r} was started for the first time by another process"
+                        "first-start-raced", f"pipeline {pipeline!r} was started for the first time by another process"
                     ) from error
             else:
                 connection.execute(of_pipeline(pipelines, pipeline).values(generation=number, token=token))
@@ -157,8 +157,9 @@ class CheckpointStore:
                         connection.execute(this_epoch(record).values(**values_of(mine)))
                         return mine
                 raise CheckpointMismatch(
+                    "epoch-in-progress",
                     f"epoch {record.epoch} of pipeline {pipeline!r} is still {record.state.value}: start the query"
-                    " anew, so that recovery finishes it first"
+                    " anew, so that recovery finishes it first",
                 )
             last = last_epoch(connection, pipeline, DECIDED_STATES)
             frozen = Positions.from_json(row.frozen) if row.frozen else None
@@ -166,8 +167,9 @@ class CheckpointStore:
             moved = base is not None and request.range.start.relation_to(base) is not Relation.SAME
             if moved or (last.epoch if last else 0) != after:
                 raise CheckpointMismatch(
+                    "epoch-not-next",
                     f"a new epoch must start at the end of the last one, epoch {after}"
-                    f" ({request.range.start.differences(base or Positions())}): another process has gone on meanwhile"
+                    f" ({request.range.start.differences(base or Positions())}): another process has gone on meanwhile",
                 )
             highest = connection.execute(
                 sa.select(sa.func.max(epochs.c.epoch), sa.func.max(epochs.c.timestamp_ms)).where(
@@ -205,14 +207,15 @@ class CheckpointStore:
                 if stored.manifest == tuple(manifest):
                     return Decided(stored)
                 raise CheckpointMismatch(
-                    f"epoch {record.epoch} was decided with another manifest: start the query anew"
+                    "other-manifest", f"epoch {record.epoch} was decided with another manifest: start the query anew"
                 )
             last = last_epoch(connection, record.pipeline, DECIDED_STATES)
             continues = last is None or record.range.start.relation_to(last.range.end) is Relation.SAME
             if stored is None or stored != record or not continues:
                 raise CheckpointMismatch(
+                    "epoch-not-decidable",
                     f"epoch {record.epoch} of pipeline {record.pipeline!r} can't be decided: the store has it as"
-                    f" {stored.state.value if stored else 'unknown'} at another place of the chain; start anew"
+                    f" {stored.state.value if stored else 'unknown'} at another place of the chain; start anew",
                 )
             decided = replace(stored, state=EpochState.DECIDED, manifest=tuple(manifest))
             claim_name(connection, decided, now_ms)
@@ -300,8 +303,9 @@ class CheckpointStore:
             unfinished = unfinished_epochs(connection, pipeline)
             if unfinished:
                 raise ConfigError(
+                    "epoch-unfinished",
                     f"epoch {unfinished[0].epoch} of pipeline {pipeline!r} is {unfinished[0].state.value}: start the"
-                    " pipeline once more, or `onefold txn resolve --take-over` it, before it is forgotten"
+                    " pipeline once more, or `onefold txn resolve --take-over` it, before it is forgotten",
                 )
             for table in (epochs, runs, pins, pipelines):
                 connection.execute(table.delete().where(table.c.pipeline == pipeline))

@@ -30,5 +30,5 @@ def pin(store: CheckpointStore, pipeline: str, name: str, find: Callable[[], str
         try:
             connection.execute(pins.insert().values(pipeline=pipeline, name=name, value=value))
         except IntegrityError as error:
-            raise Retriable(f"{name} of pipeline {pipeline!r} was pinned by another process") from error
+            raise Retriable("pin-raced", f"{name} of pipeline {pipeline!r} was pinned by another process") from error
     return value

@@ -25,8 +25,9 @@ def claim_name(connection: sa.Connection, record: EpochRecord, now_ms: int) -> N
     taken = decided_run(connection, record.pipeline, run)
     if taken is not None:
         raise CheckpointMismatch(
+            "run-already-written",
             f"run {run!r} of pipeline {record.pipeline!r} was written before, as epoch {taken.epoch}, so epoch"
-            f" {record.epoch} can't be decided. Nothing was written twice; start the job again"
+            f" {record.epoch} can't be decided. Nothing was written twice; start the job again",
         )
     connection.execute(
         runs.insert().values(

@@ -151,8 +151,9 @@ def existing_store(connection: sa.Connection, where: str) -> str | None:
     _refuse_newer(row.version, where)
     if row.version < SCHEMA_VERSION:
         raise ConfigError(
+            "store-too-old",
             f"the checkpoint store at {where} has the older version {row.version}: start one of its pipelines with this"
-            " onefold, which migrates it, or look with the onefold that made it"
+            " onefold, which migrates it, or look with the onefold that made it",
         )
     return str(row.store_id)
 
@@ -160,6 +161,7 @@ def existing_store(connection: sa.Connection, where: str) -> str | None:
 def _refuse_newer(version: int, where: str) -> None:
     if version > SCHEMA_VERSION:
         raise ConfigError(
+            "store-too-new",
             f"the checkpoint store at {where} has version {version}, this onefold knows version {SCHEMA_VERSION}: use"
-            " the onefold that made it, or a newer one"
+            " the onefold that made it, or a newer one",
         )

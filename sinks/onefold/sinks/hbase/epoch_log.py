@@ -78,8 +78,9 @@ class TableNotes:
             if is_written[0].as_py():
                 return whole
         raise InDoubt(
+            "ledger-write-contended",
             f"{self._where}, noting as generation {generation} in the table {self._settings.ledger!r}: others"
-            f" have written the row {_TRIES_MAX} times meanwhile"
+            f" have written the row {_TRIES_MAX} times meanwhile",
         )
 
     def close(self) -> None:
@@ -94,9 +95,10 @@ class TableNotes:
     def _of_others(self, error: Unreadable) -> CheckpointMismatch:
         key = self._key[0].as_py().decode()
         return CheckpointMismatch(
+            "ledger-unreadable",
             f"{self._where}: the row {key!r} of the table {self._settings.ledger!r} is none that a sink wrote"
             f" ({error}). Let nobody but the pipeline write to that table (docs/security.md); put back what the row"
-            " said before, from a snapshot, and start again"
+            " said before, from a snapshot, and start again",
         )
 
     def _read(self) -> tuple[bytes | None, dict[str, str]]:
@@ -115,9 +117,10 @@ class TableNotes:
         if known != mine:
             was, now = _text(known, mine), _text(mine, known)
             raise ConfigError(
+                "sink-mode-changed",
                 f"{self._where} has written with {was} before, and is now set up with {now}: its ledger and its rows"
                 " are of the former. Go back to that; or give the sink another name=, and a table where it has no rows"
-                " yet"
+                " yet",
             )
         return text[0].as_py(), layout
 

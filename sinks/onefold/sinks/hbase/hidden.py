@@ -53,13 +53,15 @@ def check_shown(
     noted = TableNotes(plan.settings, task.pipeline).read()
     if noted.epoch > task.epoch or noted.generation > task.generation:
         raise Fenced(
-            f"{what} a later epoch or generation has begun since. Another process runs this pipeline: stop this one"
+            "epoch-overtaken",
+            f"{what} a later epoch or generation has begun since. Another process runs this pipeline: stop this one",
         )
     by = "a delete at a later time" if time_ms is None else f"a cell at {time_ms} ms"
     raise ConfigError(
+        "newer-cell-in-table",
         f"{what} is hidden by {by}, of another pipeline, or of one whose clock was ahead. Set that clock right and stop"
         " who writes these rows; once the clock is past that time, write the table again under a new pipeline name,"
-        " from the first record: its rows come above what is there"
+        " from the first record: its rows come above what is there",
     )
 
 

@@ -26,14 +26,19 @@ class SequenceColumn:
     def bound(cls, name: str, is_dense: bool, schema: pa.Schema) -> SequenceColumn:
         """Raises SchemaMismatch."""
         if name not in schema.names:
-            raise SchemaMismatch(f"sequence= names {name!r}, and the rows have {', '.join(schema.names)}")
+            raise SchemaMismatch(
+                "column-missing", f"sequence= names {name!r}, and the rows have {', '.join(schema.names)}"
+            )
         kind = schema.field(name).type
         if is_dense and not pa.types.is_integer(kind):
-            raise SchemaMismatch(f"dense_sequence=True counts the gaps between integers, and {name!r} is {kind}")
+            raise SchemaMismatch(
+                "column-type", f"dense_sequence=True counts the gaps between integers, and {name!r} is {kind}"
+            )
         column = KeyColumn(name).bound(kind)
         if column.encoding not in _ENCODINGS:
             raise SchemaMismatch(
-                f"sequence= names {name!r}, which is {kind}: it must be integers, texts, bytes or timestamps"
+                "column-type",
+                f"sequence= names {name!r}, which is {kind}: it must be integers, texts, bytes or timestamps",
             )
         return cls(column, is_dense)
 
@@ -42,8 +47,9 @@ class SequenceColumn:
         ids = self.column.encode(rows.column(self.column.name))
         if ids.null_count or pc.any(pc.equal(ids, b"")).as_py():
             raise BadRecord(
+                "sequence-null",
                 f"a row has no {self.column.name!r}, which tells whether the row was applied before: give it a value,"
-                " or filter such rows before the sink"
+                " or filter such rows before the sink",
             )
         return ids
 

@@ -105,8 +105,9 @@ class HBaseSink:
         ledger = tables.ensure(settings.hbase, settings.ledger, [Family(LEDGER_FAMILY)])
         if any(family.ttl_s is not None for family in ledger.families):
             raise ConfigError(
+                "ledger-expires",
                 f"the table {settings.ledger!r} has a TTL, so it would forget where its pipelines stand: alter it"
-                f" (alter '{settings.ledger}', NAME => '{LEDGER_FAMILY.decode()}', TTL => 'FOREVER')"
+                f" (alter '{settings.ledger}', NAME => '{LEDGER_FAMILY.decode()}', TTL => 'FOREVER')",
             )
         names = ErrorNames(
             sink=settings.name,
@@ -146,7 +147,9 @@ class HBaseSink:
 
     def writer(self, task: TaskId) -> SinkWriter:
         if self._plan is None:
-            raise ConfigError(f"sink {self.name!r} was not opened: the driver calls open() before any writer runs")
+            raise ConfigError(
+                "sink-not-opened", f"sink {self.name!r} was not opened: the driver calls open() before any writer runs"
+            )
         return self._settings.mode.writer(self._plan, task)
 
 
@@ -155,7 +158,9 @@ def _declared(options: HBaseSinkConfig) -> TableMapping:
     if isinstance(options.table, TableMapping):
         return options.table
     if not options.columns and not options.family:
-        raise ConfigError("columns={'amount': 'f:amount'} says which cell a column goes to, or family='f' for all")
+        raise ConfigError(
+            "option-missing", "columns={'amount': 'f:amount'} says which cell a column goes to, or family='f' for all"
+        )
     has_tombstones = options.delete_when_true is not None and options.delete_mode == "tombstone"
     if not has_tombstones or options.tombstone_column is not None:
         return options.mapping
@@ -167,9 +172,12 @@ def _declared(options: HBaseSinkConfig) -> TableMapping:
 def _check(settings: Settings) -> None:
     table = settings.declared.table
     if table.removeprefix("default:") == settings.ledger.removeprefix("default:"):
-        raise ConfigError(f"ledger={table!r} is the table that the sink writes to: the ledger needs a table of its own")
+        raise ConfigError(
+            "ledger-is-target",
+            f"ledger={table!r} is the table that the sink writes to: the ledger needs a table of its own",
+        )
     if settings.regions < 1:
-        raise ConfigError(f"regions is how many a new table gets, from 1 on: not {settings.regions}")
+        raise ConfigError("option-value", f"regions is how many a new table gets, from 1 on: not {settings.regions}")
     if settings.regions > 1:
         settings.declared.row_key.split_keys(settings.regions)
     settings.mode.check(settings.declared)

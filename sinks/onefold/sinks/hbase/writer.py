@@ -68,4 +68,4 @@ class HBaseWriter(ABC):
         try:
             yield
         except BadRecord as error:
-            raise BadRecord(f"{self._where}: {error}") from error
+            raise error.reworded(f"{self._where}: {error.message}") from error

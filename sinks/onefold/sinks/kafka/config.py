@@ -47,32 +47,39 @@ class KafkaSinkConfig:
         names = {name: names_of(getattr(self, name)) for name in ("key", "headers", "id")}
         in_one_form(self, name=self.name or self.topic, client_config=dict(self.client_config), **names)
         if not self.topic or not isinstance(self.topic, str):
-            raise ConfigError(f"{self.topic!r} is not a topic's name: KafkaSink('orders', ...)")
+            raise ConfigError("option-value", f"{self.topic!r} is not a topic's name: KafkaSink('orders', ...)")
         self.check_apart(self.ledger)
         if not isinstance(self.bootstrap_servers, str) or not self.bootstrap_servers.strip():
-            raise ConfigError("bootstrap_servers is missing: 'localhost:9092'")
+            raise ConfigError("option-missing", "bootstrap_servers is missing: 'localhost:9092'")
         if self.delivery not in get_args(Delivery):
-            raise ConfigError(f"delivery={self.delivery!r} must be one of {', '.join(get_args(Delivery))}")
+            raise ConfigError(
+                "option-value", f"delivery={self.delivery!r} must be one of {', '.join(get_args(Delivery))}"
+            )
         if not self.transaction_timeout_s >= 1 or not 0 < self.outage_s < self.transaction_timeout_s:
             raise ConfigError(
+                "option-value",
                 f"transaction_timeout_s={self.transaction_timeout_s:g} must be 1 or more, and outage_max_s="
-                f"{self.outage_s:g} above 0 and below it"
+                f"{self.outage_s:g} above 0 and below it",
             )
         if not self.timeout_s > 0:
-            raise ConfigError(f"timeout_s is a time above 0, not {self.timeout_s!r}")
+            raise ConfigError("option-value", f"timeout_s is a time above 0, not {self.timeout_s!r}")
         self.encoding.check_settings()
         check_prefix(self.transactional_id_prefix)
         PRODUCER.check(self.client_config)
         if self.delivery == "keyed":
             self.ids.check_settings(self.encoding)
         elif self.ids != Ids():
-            raise ConfigError("id= and id_header= belong to delivery='keyed': transactions need no ids")
+            raise ConfigError(
+                "options-conflict", "id= and id_header= belong to delivery='keyed': transactions need no ids"
+            )
         cluster(*self.cluster)  # security settings that don't fit are best known now
 
     def check_apart(self, ledger: str | None) -> None:
         """Raise ConfigError for a ledger that is the topic itself."""
         if self.topic == ledger:
-            raise ConfigError("ledger names the sink's own book-keeping: it cannot be the topic that it writes to")
+            raise ConfigError(
+                "ledger-is-target", "ledger names the sink's own book-keeping: it cannot be the topic that it writes to"
+            )
 
     @cached_property
     def encoding(self) -> Encoding:

@@ -68,37 +68,47 @@ class Encoding:
     def check_settings(self) -> None:
         """Raise ConfigError for what makes no sense with any rows."""
         if self.format not in get_args(Format):
-            raise ConfigError(f"format={self.format!r} must be one of {', '.join(get_args(Format))}")
+            raise ConfigError("option-value", f"format={self.format!r} must be one of {', '.join(get_args(Format))}")
         if self.format == "raw" and self.key:
-            raise ConfigError("key= goes with format='json'; with format='raw' the rows bring " + _RAW)
+            raise ConfigError(
+                "options-conflict", "key= goes with format='json'; with format='raw' the rows bring " + _RAW
+            )
         if self.format == "raw" and (own := _OWN.intersection(self.headers)):
-            raise ConfigError(f"headers= names {min(own)!r}, which is a part of the record with format='raw': {_RAW}")
+            raise ConfigError(
+                "options-conflict",
+                f"headers= names {min(own)!r}, which is a part of the record with format='raw': {_RAW}",
+            )
         for what, names in (("key", self.key), ("headers", self.headers)):
             if len(set(names)) != len(names) or not all(isinstance(name, str) and name for name in names):
-                raise ConfigError(f"{what}={names!r} must name columns, each once")
+                raise ConfigError("option-value", f"{what}={names!r} must name columns, each once")
 
     def check(self, schema: pa.Schema) -> None:
         """Raise SchemaMismatch unless rows of this schema can be records."""
         if len(set(schema.names)) != len(schema.names):
-            raise SchemaMismatch(f"two columns have the same name, among {', '.join(schema.names)}: rename one")
+            raise SchemaMismatch(
+                "column-twice", f"two columns have the same name, among {', '.join(schema.names)}: rename one"
+            )
         if self.format == "raw":
             _check_raw(pa.schema([field for field in schema if field.name not in self.headers]))
         for what, names in (("key", self.key), ("headers", self.headers)):
             if missing := [name for name in names if name not in schema.names]:
-                raise SchemaMismatch(f"{what} names {missing[0]!r}, and the rows have {', '.join(schema.names)}")
+                raise SchemaMismatch(
+                    "column-missing", f"{what} names {missing[0]!r}, and the rows have {', '.join(schema.names)}"
+                )
         for field in schema if self.format == "json" else (schema.field(name) for name in self.headers):
             if (bad := json_encoder.unsupported(field.type)) is not None:
                 raise SchemaMismatch(
+                    "column-type",
                     f"the column {field.name!r} ({field.type}) cannot be written as JSON, for its {bad}: cast it to a "
-                    "text or a number first, or leave it out"
+                    "text or a number first, or leave it out",
                 )
         nested = [name for name in self.headers if _has_parts(schema.field(name).type)]
         if nested:
             raise SchemaMismatch(
-                f"headers names {nested[0]!r}, which is a list, map or struct: cast it to a text first"
+                "column-type", f"headers names {nested[0]!r}, which is a list, map or struct: cast it to a text first"
             )
         if not self._valued(schema.names):
-            raise SchemaMismatch("no column is left for the value: headers names them all")
+            raise SchemaMismatch("no-value-column", "no column is left for the value: headers names them all")
 
     def records(self, batch: pa.RecordBatch) -> Iterator[Records]:
         """The rows of a batch whose schema was checked, in order. Raises BadRecord for a value without a JSON."""
@@ -108,7 +118,8 @@ class Encoding:
                 yield encode(batch.slice(start, ROWS_MAX))
             except ValueError as error:
                 raise BadRecord(
-                    f"{self._culprit(batch)}: {error}. Filter such rows before the sink, or mend them"
+                    "value-not-encodable",
+                    f"{self._culprit(batch)}: {error}. Filter such rows before the sink, or mend them",
                 ) from error
 
     def _of_json(self, batch: pa.RecordBatch) -> Records:
@@ -168,8 +179,9 @@ def _partitions(array: pa.Array) -> list[int]:
     numbers = array.cast(pa.int32())
     if pc.any(pc.less(numbers, 0)).as_py():
         raise BadRecord(
+            "partition-negative",
             f"a row asks for partition {pc.min(numbers).as_py()}, and partitions count from 0. Filter such rows before"
-            " the sink, or make the partition null: then the record's key decides"
+            " the sink, or make the partition null: then the record's key decides",
         )
     partitions: list[int] = pc.fill_null(numbers, -1).to_pylist()
     return partitions
@@ -181,9 +193,10 @@ def _timestamps(array: pa.Array) -> list[int]:
     taken = pc.is_in(in_ms, pa.array([0, -1]))
     if taken.true_count:
         raise BadRecord(
+            "timestamp-reserved",
             f"a row has the timestamp {array[pc.index(taken, True).as_py()]}, and Kafka's client cannot send the first"
             " millisecond of 1970 or the one before it as they are: they stand for the time of sending, and for none."
-            " Filter such rows before the sink, or make their timestamp null or another"
+            " Filter such rows before the sink, or make their timestamp null or another",
         )
     timestamps: list[int] = pc.fill_null(in_ms, 0).to_pylist()
     return timestamps
@@ -212,7 +225,9 @@ def _has_parts(kind: pa.DataType) -> bool:
 
 def _check_raw(schema: pa.Schema) -> None:
     if "value" not in schema.names:
-        raise SchemaMismatch(f"format='raw' needs a column value; the rows have {', '.join(schema.names)}: {_RAW}")
+        raise SchemaMismatch(
+            "column-missing", f"format='raw' needs a column value; the rows have {', '.join(schema.names)}: {_RAW}"
+        )
     for field in schema:
         kind = field.type
         match field.name:
@@ -225,9 +240,13 @@ def _check_raw(schema: pa.Schema) -> None:
             case "timestamp":
                 fits = pa.types.is_timestamp(kind)
             case _:
-                raise SchemaMismatch(f"format='raw' has no place for the column {field.name!r}: it takes {_RAW}")
+                raise SchemaMismatch(
+                    "column-without-place", f"format='raw' has no place for the column {field.name!r}: it takes {_RAW}"
+                )
         if not fits:
-            raise SchemaMismatch(f"format='raw': the column {field.name!r} is {kind}, and it takes {_RAW}")
+            raise SchemaMismatch(
+                "column-type", f"format='raw': the column {field.name!r} is {kind}, and it takes {_RAW}"
+            )
 
 
 def _bare(kind: pa.DataType) -> object:

@@ -25,8 +25,9 @@ _ID = re.compile(r"([0-9]{1,18})/([0-9a-f]{32})/([0-9]{1,18})")
 def check_prefix(prefix: str) -> None:
     if not re.fullmatch(r"[A-Za-z0-9._-]+", prefix) or len(prefix) > PREFIX_BYTES_MAX:
         raise ConfigError(
+            "option-value",
             f"transactional_id_prefix={prefix!r} must be 1 to {PREFIX_BYTES_MAX} letters, digits, dots, dashes or "
-            "underscores: every transactional id of the sink begins with it and a slash, and so may an ACL"
+            "underscores: every transactional id of the sink begins with it and a slash, and so may an ACL",
         )
 
 

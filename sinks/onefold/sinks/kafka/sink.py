@@ -148,7 +148,9 @@ class KafkaSink:
 
     def writer(self, task: TaskId) -> SinkWriter:
         if self._schema is None:
-            raise ConfigError(f"sink {self.name!r} was not opened: the driver calls open() before any writer runs")
+            raise ConfigError(
+                "sink-not-opened", f"sink {self.name!r} was not opened: the driver calls open() before any writer runs"
+            )
         kind = KeyedWriter if self._settings.delivery == "keyed" else TransactionalWriter
         return kind(self._settings, self._schema, task)
 

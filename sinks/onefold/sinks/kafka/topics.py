@@ -54,9 +54,10 @@ class Topics:
         topic = self._settings.topic
         if self._once_there(topic, _WRITE) is None:
             raise ConfigError(
+                "topic-missing",
                 f"{self._where}: Kafka at {self._settings.bootstrap_servers} has no topic {topic!r}, and its number of "
                 f"partitions is yours to choose: kafka-topics.sh --bootstrap-server {self._settings.bootstrap_servers} "
-                f"--create --topic {topic} --partitions 6"
+                f"--create --topic {topic} --partitions 6",
             )
 
     def make_ledger_topic(self) -> None:
@@ -67,9 +68,11 @@ class Topics:
             self._create(name)
             found = self._once_there(name, _READ_WRITE)
             if found is None:
-                raise Retriable(f"{self._where}: the topic {name!r} was created, and is not there yet")
+                raise Retriable(
+                    "topic-not-there-yet", f"{self._where}: the topic {name!r} was created, and is not there yet"
+                )
         if faults := ledger_faults(self._kept(name, found)):
-            raise ConfigError(f"{self._where}: {faults[0]}")
+            raise ConfigError("ledger-topic-unsuitable", f"{self._where}: {faults[0]}")
 
     def look_at_target(self) -> TopicState | None:
         """As it is now, None if it is not there. Raises ConfigError where the sink may not write to it."""
@@ -132,8 +135,9 @@ class Topics:
             return found
         if allowed:
             raise ConfigError(
+                "kafka-access-denied",
                 f"{self._where}: {', '.join(sorted(op.name for op in missing))} on topic {topic!r} is denied: "
-                "kafka-acls.sh --add with these operations for the sink's principal"
+                "kafka-acls.sh --add with these operations for the sink's principal",
             )
         return found
 

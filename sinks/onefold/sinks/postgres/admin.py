@@ -143,9 +143,10 @@ class Operations:
             return None
         if closed or len(owners) > 1:
             raise ConfigError(
+                "transaction-of-another-role",
                 f"prepared by role {', '.join(map(repr, owners))}, and this session is {user!r}: connect as that role"
                 f" or as a superuser, or GRANT {identifier(others[0])} TO {identifier(user)}; where several prepared,"
-                " finish theirs one by one with --gid"
+                " finish theirs one by one with --gid",
             )
         return str(others[0])
 

@@ -43,15 +43,15 @@ class PostgresSinkConfig(SqlSinkConfig):
         in_one_form(self, source_position=names_of(self.source_position))
         choices = ["auto", *(choice.value for choice in Delivery)]
         if self.delivery not in choices:
-            raise ConfigError(f"delivery={self.delivery!r} must be one of {', '.join(choices)}")
+            raise ConfigError("option-value", f"delivery={self.delivery!r} must be one of {', '.join(choices)}")
         if self.connect_timeout_s <= 0:
-            raise ConfigError("connect_timeout_s must be above 0: to wait for ever is no setting")
+            raise ConfigError("option-value", "connect_timeout_s must be above 0: to wait for ever is no setting")
         if self.on_error not in ("fail", "dead_letter"):
-            raise ConfigError(f"on_error={self.on_error!r} must be fail or dead_letter")
+            raise ConfigError("option-value", f"on_error={self.on_error!r} must be fail or dead_letter")
         if self.on_error == "fail" and (self.rejects_table is not None or self.source_position):
-            raise ConfigError("rejects_table and source_position go with on_error='dead_letter'")
+            raise ConfigError("options-conflict", "rejects_table and source_position go with on_error='dead_letter'")
         if self.rejects_max < 0:
-            raise ConfigError("rejects_max is how many rows may be put aside: 0 or more")
+            raise ConfigError("option-value", "rejects_max is how many rows may be put aside: 0 or more")
         # Names that are none and an unreadable URL are best known now.
         _ = self.target, self.rejects, self.conninfo("")
 

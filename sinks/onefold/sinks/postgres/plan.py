@@ -81,13 +81,15 @@ def choose(
     if wanted is Delivery.TWO_PHASE:
         if slots_max == 0:
             raise ConfigError(
+                "prepared-transactions-disabled",
                 "delivery='two_phase' needs prepared transactions, and max_prepared_transactions is 0: "
-                "ALTER SYSTEM SET max_prepared_transactions = 64 and restart the server, or use delivery='staged'"
+                "ALTER SYSTEM SET max_prepared_transactions = 64 and restart the server, or use delivery='staged'",
             )
         if blockers:
             raise ConfigError(
+                "two-phase-unsuitable",
                 f"delivery='two_phase' does not suit table {target.table if target else ''} ({', '.join(blockers)}): "
-                "the prepared transactions of sibling tasks would wait for one another; use delivery='staged'"
+                "the prepared transactions of sibling tasks would wait for one another; use delivery='staged'",
             )
     if wanted is not None:
         return wanted, "as set"

@@ -89,7 +89,7 @@ def _position(schema: pa.Schema, names: Sequence[str]) -> tuple[Column, ...]:
         if column is None:
             has = ", ".join(schema.names)
             raise SchemaMismatch(
-                f"source_position={name!r} must be a column of the rows that is no list or struct: {has}"
+                "column-type", f"source_position={name!r} must be a column of the rows that is no list or struct: {has}"
             )
         columns.append(column)
     return tuple(columns)
@@ -101,30 +101,36 @@ _TELLABLE = ("bool", "int2", "int4", "int8", "numeric", "text", "varchar", "byte
 def _check_key(connection: Connection, found: Target, changes: Changes, delivery: Delivery) -> None:
     key = ", ".join(map(identifier, changes.key))
     if not found.takes_copy:
-        raise ConfigError(f"{found.table} is a view, and rows cannot be merged into it: name the table behind it")
+        raise ConfigError(
+            "target-is-view", f"{found.table} is a view, and rows cannot be merged into it: name the table behind it"
+        )
     if not found.has_key(changes.key):
         raise ConfigError(
+            "unique-index-missing",
             f"mode='upsert' finds rows by {key}, and table {found.table} has no unique index on exactly these columns:"
-            f" CREATE UNIQUE INDEX ON {found.table.sql} ({key})"
+            f" CREATE UNIQUE INDEX ON {found.table.sql} ({key})",
         )
     if missing := [r for r in found.denied if r != "DELETE" or changes.deletes]:
         raise ConfigError(
+            "table-permission",
             f"mode='upsert' needs {', '.join(missing)} on table {found.table}: GRANT {', '.join(missing)} ON"
-            f" {found.table.sql} to the role of the sink's URL"
+            f" {found.table.sql} to the role of the sink's URL",
         )
     compared = [column for column in found.columns if column.name in (*changes.key, *changes.order)]
     if unseen := target.unseen(connection, compared):
         kind, schema = unseen
         raise ConfigError(
+            "schema-not-trusted",
             f"mode='upsert' compares values of type {kind}, whose comparisons are in schema {schema!r}, where names are"
             f" not looked up. REVOKE CREATE ON SCHEMA {identifier(schema)} FROM PUBLIC and whom it doesn't trust,"
-            " and name it in the role's search_path; or ALTER EXTENSION ... SET SCHEMA to one that is so"
+            " and name it in the role's search_path; or ALTER EXTENSION ... SET SCHEMA to one that is so",
         )
     if delivery is Delivery.TWO_PHASE:
         keys = [column for column in found.columns if column.name in changes.key]
         odd = [f"{column.name} {column.sql}" for column in keys if column.type.name not in _TELLABLE or column.is_loose]
         if odd:
             raise ConfigError(
+                "two-phase-unsuitable",
                 f"delivery='two_phase' sends each key to one task, and whether two values of {', '.join(odd)} are one"
-                " key, only Postgres can tell: use delivery='staged'"
+                " key, only Postgres can tell: use delivery='staged'",
             )

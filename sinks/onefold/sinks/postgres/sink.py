@@ -156,7 +156,9 @@ class PostgresSink:
 
     def writer(self, task: TaskId) -> SinkWriter:
         if self._plan is None:
-            raise ConfigError(f"sink {self.name!r} was not opened: the driver calls open() before any writer runs")
+            raise ConfigError(
+                "sink-not-opened", f"sink {self.name!r} was not opened: the driver calls open() before any writer runs"
+            )
         return PostgresWriter(self._settings, self._plan, task)
 
     def _doing(self, pipeline: str, what: str) -> str:

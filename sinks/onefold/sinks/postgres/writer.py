@@ -85,8 +85,9 @@ class PostgresWriter(AttemptWriter):
         if plan.stage_table is None and (found := types(connection, plan.target, list(plan.types))) != plan.types:
             changed = ", ".join(name for name in plan.types if found.get(name) != plan.types[name])
             raise Retriable(
+                "table-altered",
                 f"column {changed} is not of the type that it had. The table was altered since the sink was opened:"
-                " start the pipeline again"
+                " start the pipeline again",
             )
 
     def _finish(self, connection: pool.Connection, load: Load) -> str:
@@ -140,11 +141,13 @@ class PostgresWriter(AttemptWriter):
             case psycopg.Error():
                 return errors.translate(error, f"{self._where}, {doing}", self._connection)
             case SchemaMismatch() | Retriable():
-                return type(error)(f"{self._where}, {doing}: {error}")
+                return error.reworded(f"{self._where}, {doing}: {error.message}")
             case TooManyRefused():
-                return BadRecord(f"{self._where}: {dead_letters.too_many(self._settings.rejects_max, error)}")
+                return BadRecord(
+                    "too-many-rejects", f"{self._where}: {dead_letters.too_many(self._settings.rejects_max, error)}"
+                )
             case ValueError() | pa.ArrowException():
-                return BadRecord(f"{self._where}: a value that Postgres cannot hold: {error}")
+                return BadRecord("value-not-storable", f"{self._where}: a value that Postgres cannot hold: {error}")
             case _:
                 return error
 

@@ -79,8 +79,9 @@ class Bookkeeping:
             connection.execute(_version.insert().values(version=VERSION))
         elif found != [VERSION]:
             raise ConfigError(
+                "ledger-too-new",
                 f"the onefold_sql_* tables have layout {max(found)}, and this onefold knows {VERSION}: use the onefold "
-                "that made them, or a newer one"
+                "that made them, or a newer one",
             )
 
     def ledger(self, connection: sa.Connection) -> LedgerEntry | None:
@@ -126,8 +127,9 @@ class Bookkeeping:
             connection.execute(_ledger.insert().values(pipeline=self.pipeline, sink=self.sink, **values))
         except sa.exc.IntegrityError as error:
             raise Retriable(
+                "ledger-contended",
                 f"pipeline {self.pipeline!r}, sink {self.sink!r}: another driver wrote the ledger's first row at "
-                "the same moment. Nothing was written; asking again tells who is newer"
+                "the same moment. Nothing was written; asking again tells who is newer",
             ) from error
 
     def _mine(self, statement: Any) -> Any:

@@ -82,8 +82,9 @@ class SqlCommitter(LedgerCommitter[sa.Connection]):
         del doing
         if connection.dialect.name != self._database.engine.dialect.name:
             raise ConfigError(
+                "store-elsewhere",
                 f"{self._where()}: it decides inside its own database, and the checkpoint store is elsewhere: "
-                "leave the store to its default, or use the sink's store_url()"
+                "leave the store to its default, or use the sink's store_url()",
             )
         yield connection
 

@@ -51,7 +51,9 @@ class TableName:
     def parse(cls, text: str) -> TableName:
         schema, name = table_parts(text)
         if _OURS.fullmatch(name) or unusable([name]):
-            raise ConfigError(f"table={text!r} is one of onefold's own tables, or no name: name a table of yours")
+            raise ConfigError(
+                "option-value", f"table={text!r} is one of onefold's own tables, or no name: name a table of yours"
+            )
         return cls(schema, name)
 
     def __str__(self) -> str:

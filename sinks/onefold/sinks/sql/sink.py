@@ -128,10 +128,14 @@ class SqlSink:
         adapter = adapter_of(sa.make_url(settings.url), connection.dialect)
         reserved = RESERVED & {*schema.names}
         if reserved:
-            raise ConfigError(f"{', '.join(sorted(reserved))}: the sink's own columns have that name; rename the rows'")
+            raise ConfigError(
+                "column-name-taken",
+                f"{', '.join(sorted(reserved))}: the sink's own columns have that name; rename the rows'",
+            )
         if strange := unusable(schema.names):
             raise SchemaMismatch(
-                f"the column {strange[0]!r} has no name that a table could have: rename it in the rows"
+                "column-name-invalid",
+                f"the column {strange[0]!r} has no name that a table could have: rename it in the rows",
             )
         written = schema
         if changes is not None:
@@ -180,7 +184,9 @@ class SqlSink:
 
     def writer(self, task: TaskId) -> SinkWriter:
         if self._plan is None:
-            raise ConfigError(f"sink {self.name!r} was not opened: the driver calls open() before any writer runs")
+            raise ConfigError(
+                "sink-not-opened", f"sink {self.name!r} was not opened: the driver calls open() before any writer runs"
+            )
         return SqlWriter(self._settings, self._plan, task)
 
 
@@ -202,7 +208,10 @@ def _complete(url: str) -> str:
     _, made = backend_of(url_of(url, "the SQL sink's"))
     if made.get_backend_name() == "sqlite":
         if made.database in (None, "", ":memory:"):
-            raise ConfigError("a SQLite database in memory ends with its process: name a file, sqlite:////path/file.db")
+            raise ConfigError(
+                "sqlite-in-memory",
+                "a SQLite database in memory ends with its process: name a file, sqlite:////path/file.db",
+            )
         if not str(made.database).startswith("file:"):
             made = made.set(database=str(Path(str(made.database)).absolute()))
     return made.render_as_string(hide_password=False)

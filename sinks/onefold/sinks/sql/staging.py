@@ -73,9 +73,10 @@ def _remember(connection: sa.Connection, table: sa.Table) -> None:
     if known is not None and is_there and connection.execute(sa.select(sa.literal(1)).select_from(table)).first():
         columns = ", ".join(column.name for column in table.columns if column.name != TIMESTAMP)
         raise ConfigError(
+            "tombstones-of-another-key",
             f"deletions are remembered in {table.name} by other columns than {columns}, or as other types: drivers of"
             " this sink must agree on key and order. If no other driver runs, and no older record can come any more:"
-            f" DROP TABLE {table.name}"
+            f" DROP TABLE {table.name}",
         )
     # In this order, since MariaDB commits in front of every CREATE and DROP: a layout is noted when its table is there.
     connection.execute(stages.delete().where(stages.c.name == table.name))
@@ -125,8 +126,9 @@ def merge(
         return
     if set(parts) != {plan.stage}:
         raise ConfigError(
+            "staged-elsewhere",
             f"{_where(books, epoch)}: its rows were staged in {', '.join(sorted(parts))}, and this sink's stage is"
-            f" {plan.stage}: open the sink as the writers did"
+            f" {plan.stage}: open the sink as the writers did",
         )
     attempts = parts[plan.stage]
     moved = move(connection, adapter, plan, list(attempts), timestamp_ms)

@@ -26,7 +26,7 @@ def find(connection: sa.Connection, adapter: Adapter, table: TableName) -> dict[
     if not inspector.has_table(table.name, table.schema):
         return None
     if table.name in inspector.get_view_names(table.schema):
-        raise ConfigError(f"{table} is a view: name the table that is to hold the rows")
+        raise ConfigError("target-is-view", f"{table} is a view: name the table that is to hold the rows")
     found = sa.table(table.name, schema=table.schema)
     adapter.check_target(connection, found)
     columns: dict[str, There] = {c["name"]: c for c in inspector.get_columns(table.name, table.schema)}
@@ -44,7 +44,7 @@ def create(
     kinds = {field.name: kind_of(field.type) for field in schema}
     unknown = [f"{f.name}: {f.type} has no type in a table; cast it" for f in schema if kinds[f.name] is None]
     if unknown:
-        raise SchemaMismatch(_listed(f"table {table} cannot be created", unknown))
+        raise SchemaMismatch("table-not-creatable", _listed(f"table {table} cannot be created", unknown))
     columns = [
         sa.Column(exactly(name), adapter.column_type(kind, len(key) if name in key else 0), primary_key=name in key)
         for name, kind in kinds.items()
@@ -100,12 +100,13 @@ def columns_of(
     if not names:
         problems.append("the rows have no columns at all")
     if problems:
-        raise SchemaMismatch(_listed(f"the rows do not fit into table {table}", problems))
+        raise SchemaMismatch("table-mismatch", _listed(f"the rows do not fit into table {table}", problems))
     for resolved in columns:
         if resolved.name in order and resolved.kind.family in adapter.unordered:
             raise ConfigError(
+                "order-not-comparable",
                 f"order={resolved.name!r}: {resolved.source} does not tell here which row is newer; order by a "
-                "number, a date or a timestamp"
+                "number, a date or a timestamp",
             )
     return tuple(columns)
 
@@ -123,8 +124,9 @@ def check_key(connection: sa.Connection, table: TableName, changes: Changes) -> 
     if wanted not in [{*names} for names in unique]:
         columns = ", ".join(changes.key)
         raise ConfigError(
+            "unique-index-missing",
             f"mode='upsert' needs a unique index on exactly the key ({columns}), and table {table} has none: "
-            f"CREATE UNIQUE INDEX ... ON {table} ({columns}), or name the columns of one it has as key"
+            f"CREATE UNIQUE INDEX ... ON {table} ({columns}), or name the columns of one it has as key",
         )
 
 

@@ -74,7 +74,7 @@ class SqlWriter(AttemptWriter):
         transaction = self._taken()
         if transaction is not None:
             with suppress(OnefoldError):
-                transaction.__exit__(OnefoldError, OnefoldError("the task was aborted"), None)
+                transaction.__exit__(OnefoldError, OnefoldError("task-aborted", "the task was aborted"), None)
 
     def _taken(self) -> AbstractContextManager[sa.Connection] | None:
         """The transaction, which whoever takes it ends."""
@@ -95,16 +95,19 @@ class SqlWriter(AttemptWriter):
             case sa.exc.SQLAlchemyError():
                 return self._ended_by(error)
             case InDoubt():
-                return Retriable(f"{self._where}: {error}")
+                return Retriable("database-unavailable", f"{self._where}: {error.message}")
             case SchemaMismatch():
-                return SchemaMismatch(f"{self._where}, {doing}: {error}")
+                return error.reworded(f"{self._where}, {doing}: {error.message}")
             case ValueError():  # pa.ArrowInvalid is one
                 name = self._database.backend.name
-                return BadRecord(f"{self._where}: a value that {name} cannot hold: {plain(str(error))}")
+                return BadRecord(
+                    "value-not-storable", f"{self._where}: a value that {name} cannot hold: {plain(str(error))}"
+                )
             case OSError():  # drivers have errors of their own
                 return OutOfResources(
+                    "spool-full",
                     f"{self._where}: rows wait in a file in {tempfile.gettempdir()} until their task prepares, and it"
-                    f" takes no more: {error}. Make room there, or set TMPDIR for whatever runs the tasks"
+                    f" takes no more: {error}. Make room there, or set TMPDIR for whatever runs the tasks",
                 )
             case _:
                 return error
@@ -135,5 +138,5 @@ class SqlWriter(AttemptWriter):
         try:
             transaction.__exit__(type(error), error, error.__traceback__)
         except OnefoldError as translated:
-            return type(translated)(f"{self._where}: {translated}")
+            return translated.reworded(f"{self._where}: {translated.message}")
         raise AssertionError("a transaction does not swallow what ended it")

@@ -55,8 +55,9 @@ def check_listed(
     """Before the decision. Raises WorkLost unless every attempt is listed with its rows, in a stage that has some."""
     if listed != wanted or is_emptied:
         raise WorkLost(
+            "stage-emptied",
             f"{where}: stage {stage} holds {'no rows' if is_emptied else 'other rows'}, with {len(listed)} of"
-            f" {len(wanted)} attempts listed: a crash of the server may empty it. The epoch's writers must run again"
+            f" {len(wanted)} attempts listed: a crash of the server may empty it. The epoch's writers must run again",
         )
 
 
@@ -64,7 +65,8 @@ def check_moved(where: str, moved: int, expected: int) -> None:
     """Inside the decision's transaction. Raises WorkLost unless exactly the manifest's rows were moved."""
     if moved != expected:
         raise WorkLost(
+            "stage-rows-missing",
             f"{where}: the merge moved {moved} rows, and the manifest says {expected}. Nothing was decided; the epoch's"
             " writers must run again. (A crash of the server may empty the stage; a trigger that drops rows shows as"
-            " the same)"
+            " the same)",
         )

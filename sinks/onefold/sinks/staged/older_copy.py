@@ -30,8 +30,9 @@ class LedgerMemory:
         """
         if self.is_older(there):
             raise DataLoss(
+                "destination-older-copy",
                 f"{where}: the ledger stands at epoch {there}, and epoch {self._epoch} was completed there before:"
                 f" {became or 'the destination is an older copy'}. Nothing more was written. Bring back the server that"
                 " has the rest; or start the pipeline again: it compares the store, the ledger and Spark's checkpoint,"
-                " and says how to go on"
+                " and says how to go on",
             )

@@ -33,21 +33,28 @@ class Changes:
     def __post_init__(self) -> None:
         if not self.key or not self.order:
             raise ConfigError(
+                "option-missing",
                 "mode='upsert' needs key=..., the columns that name a row, and order=..., those that say which version"
                 " of it is newer (a version number, a time of change): without an order a late record would overwrite"
-                " a newer one"
+                " a newer one",
             )
         if both := sorted({*self.key} & {*self.order}):
-            raise ConfigError(f"{', '.join(both)}: a column of key cannot be one of order: all versions share it")
+            raise ConfigError(
+                "options-conflict", f"{', '.join(both)}: a column of key cannot be one of order: all versions share it"
+            )
         if len(set(self.key)) != len(self.key) or len(set(self.order)) != len(self.order):
-            raise ConfigError(f"key={self.key} and order={self.order} must name each column once")
+            raise ConfigError("option-value", f"key={self.key} and order={self.order} must name each column once")
         if self.delete_when_true is not None and self.delete_when_null is not None:
-            raise ConfigError("give delete_when_true or delete_when_null, not both")
+            raise ConfigError("options-conflict", "give delete_when_true or delete_when_null, not both")
         marker = self.delete_when_true or self.delete_when_null
         if marker in (*self.key, *self.order):
-            raise ConfigError(f"{marker!r} marks deletions, and a column of key or order has a value in every row")
+            raise ConfigError(
+                "options-conflict", f"{marker!r} marks deletions, and a column of key or order has a value in every row"
+            )
         if not self.deletes_kept_s > 0:
-            raise ConfigError("deletes_kept_s is the time in which a late older record may still come: above 0")
+            raise ConfigError(
+                "option-value", "deletes_kept_s is the time in which a late older record may still come: above 0"
+            )
 
     @property
     def deletes(self) -> bool:
@@ -63,16 +70,20 @@ class Changes:
         missing = [name for name in self.required if name not in names]
         if missing:
             raise SchemaMismatch(
+                "column-missing",
                 f"mode='upsert' compares {', '.join(missing)}, which must be columns of the rows and of the table;"
-                f" the rows have {', '.join(schema.names)}"
+                f" the rows have {', '.join(schema.names)}",
             )
         marker = self.delete_when_true or self.delete_when_null
         if marker is not None and marker not in schema.names:
-            raise SchemaMismatch(f"no column {marker!r}, which is to mark deletions: {', '.join(schema.names)}")
+            raise SchemaMismatch(
+                "column-missing", f"no column {marker!r}, which is to mark deletions: {', '.join(schema.names)}"
+            )
         if self.delete_when_true is not None and not pa.types.is_boolean(schema.field(self.delete_when_true).type):
             raise SchemaMismatch(
+                "column-type",
                 f"delete_when_true={self.delete_when_true!r} must be a boolean column, not"
-                f" {schema.field(self.delete_when_true).type}; where null means deletion, use delete_when_null"
+                f" {schema.field(self.delete_when_true).type}; where null means deletion, use delete_when_null",
             )
 
     @property

@@ -64,8 +64,9 @@ def _check(source: HBaseSource, mapping: TableMapping) -> None:
     wanted = [column.family for column in (*mapping.columns, mapping.tombstone_column) if column is not None]
     if lacking := [family for family in wanted if there.family(family) is None]:
         raise ConfigError(
+            "hbase-column-family-missing",
             f"{source.name} has no column family {lacking[0].decode(errors='replace')!r}, but "
-            f"{', '.join(family.name.decode(errors='replace') for family in there.families)}: correct the mapping"
+            f"{', '.join(family.name.decode(errors='replace') for family in there.families)}: correct the mapping",
         )
 
 
@@ -92,5 +93,7 @@ def read(part: Part) -> Iterator[pa.RecordBatch]:
             there = {name: found.column(name) for name in found.schema.names} | added
             # The mapping knows a decimal as it was written; the schema says as what it is read.
             yield pa.record_batch([exactly(there[field.name], field.type) for field in part.schema], schema=part.schema)
-        except (BadRecord, pa.ArrowInvalid) as error:
-            raise BadRecord(f"{part.label}: {error}") from error
+        except BadRecord as error:
+            raise error.reworded(f"{part.label}: {error.message}") from error
+        except pa.ArrowInvalid as error:
+            raise BadRecord("value-not-readable", f"{part.label}: {error}") from error

@@ -48,13 +48,16 @@ class HBaseSource(HBaseTableConfig):
         mapping = self.mapping
         if self.deleted_as is not None and mapping.tombstone_column is None:
             raise ConfigError(
-                "deleted_as= needs tombstone_column=, the HBase column that marks deleted rows: 'f:_deleted'"
+                "option-missing",
+                "deleted_as= needs tombstone_column=, the HBase column that marks deleted rows: 'f:_deleted'",
             )
         if self.deleted_as in (*mapping.row_key.names, *(column.name for column in mapping.columns)):
-            raise ConfigError(f"deleted_as={self.deleted_as!r} is a column of the table already")
+            raise ConfigError("column-name-taken", f"deleted_as={self.deleted_as!r} is a column of the table already")
         start, end = self.range_ms
         if not 0 <= start < end:
-            raise ConfigError(f"until= must be later than since=, in milliseconds from 0 on: not {start} and {end}")
+            raise ConfigError(
+                "option-value", f"until= must be later than since=, in milliseconds from 0 on: not {start} and {end}"
+            )
 
     @property
     def name(self) -> str:
@@ -75,7 +78,9 @@ class HBaseSource(HBaseTableConfig):
             flags = [] if self.deleted_as is None else [pa.field(self.deleted_as, pa.bool_())]
             return mapping, pa.schema([*mapping.schema, *flags])
         if self.deleted_as in schema.names and schema.field(self.deleted_as).type != pa.bool_():
-            raise SchemaMismatch(f"deleted_as={self.deleted_as!r} is boolean, not {schema.field(self.deleted_as).type}")
+            raise SchemaMismatch(
+                "column-type", f"deleted_as={self.deleted_as!r} is boolean, not {schema.field(self.deleted_as).type}"
+            )
         mapping = self.mapping.reading(pa.schema([field for field in schema if field.name != self.deleted_as]))
         return mapping, schema
 
@@ -104,9 +109,11 @@ def _in_ms(name: str, moment: int | dt.datetime | None, otherwise: int) -> int:
         return otherwise
     if isinstance(moment, dt.datetime):
         if moment.tzinfo is None:
-            raise ConfigError(f"{name}={moment} is in no time zone: give it a tzinfo, or give milliseconds")
+            raise ConfigError(
+                "option-value", f"{name}={moment} is in no time zone: give it a tzinfo, or give milliseconds"
+            )
         # Rounded up, since cells have whole milliseconds. Not by timestamp(): a float is too short for some years.
         return -((dt.datetime(1970, 1, 1, tzinfo=dt.UTC) - moment) // dt.timedelta(milliseconds=1))
     if isinstance(moment, bool) or not isinstance(moment, int):
-        raise ConfigError(f"{name}={moment!r} must be milliseconds since 1970, or an aware datetime")
+        raise ConfigError("option-value", f"{name}={moment!r} must be milliseconds since 1970, or an aware datetime")
     return moment

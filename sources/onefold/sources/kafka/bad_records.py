@@ -48,22 +48,25 @@ def refused(wanted: OffsetRange, records: Records, bad: BadValue, bad_max: int |
     at = f"{_at(wanted, records, bad)}: {bad.reason}. The value is {_short(records.values[bad.index])}"
     if bad_max is None:
         return BadRecord(
+            "record-unreadable",
             f"{at}. Correct the schema; or say what is to become of such records, with on_error='dead_letter' or"
-            " on_error='skip'; or read with format=raw and deal with them yourself"
+            " on_error='skip'; or read with format=raw and deal with them yourself",
         )
     return BadRecord(
+        "too-many-bad-records",
         f"more than bad_records_max={bad_max} records cannot be read. The first beyond: {at}. Nothing of this epoch was"
-        " decided. If the schema is right and the records are not, raise bad_records_max"
+        " decided. If the schema is right and the records are not, raise bad_records_max",
     )
 
 
 def may_change(wanted: OffsetRange, records: Records, bad: BadValue) -> BadRecord:
     """The error for a record that may be good another time, where it would have to be judged twice."""
     return BadRecord(
+        "record-verdict-unstable",
         f"{_at(wanted, records, bad)}: {bad.reason}. It may be good another time, so a pipeline that reads its"
         " records through Spark, and reads them again for the dead letters, cannot judge this one. Start again, with"
         " its schema registered if it lacks that; or use pipeline.write_direct, which reads each record once and makes"
-        " this one a dead letter"
+        " this one a dead letter",
     )
 
 
@@ -71,10 +74,11 @@ def cannot_unpack(wanted: OffsetRange, records: Records) -> BadRecord:
     """The error for a batch that librdkafka cannot unpack, where Spark's own connector could."""
     offset = records.column(_RAW.field("offset"))[0].as_py()
     return BadRecord(
+        "kafka-batch-too-large",
         f"{wanted.topic}/{wanted.partition} offset {offset}: the batch it is in"
         " cannot be unpacked within receive.message.max.bytes (100,000,000), and Spark's own connector, which has read"
         " it for the rows, may have found good records in it. Raise that in client_config=, or read with"
-        " reader='onefold'"
+        " reader='onefold'",
     )
 
 

@@ -48,27 +48,35 @@ class PostgresSourceConfig:
 
     def __post_init__(self) -> None:
         if not isinstance(self.url, str) or not self.url.strip():
-            raise ConfigError("the url is missing: postgresql://user@host:port/database")
+            raise ConfigError("option-missing", "the url is missing: postgresql://user@host:port/database")
         if bool(self.table) == bool(self.query):
-            raise ConfigError("name either a table or a query: PostgresSource(url, 'orders'), or query='SELECT ...'")
+            raise ConfigError(
+                "option-missing", "name either a table or a query: PostgresSource(url, 'orders'), or query='SELECT ...'"
+            )
         if isinstance(self.columns, str):
-            raise ConfigError(f"columns is a list of names, not a text: columns=[{self.columns!r}]")
+            raise ConfigError("option-value", f"columns is a list of names, not a text: columns=[{self.columns!r}]")
         if self.columns is not None:
             names = tuple(self.columns)
             in_one_form(self, columns=names)
             if not names or len(set(names)) != len(names):
-                raise ConfigError(f"columns names each column once, and at least one; not {', '.join(names) or 'none'}")
+                raise ConfigError(
+                    "option-value",
+                    f"columns names each column once, and at least one; not {', '.join(names) or 'none'}",
+                )
         if isinstance(self.splits, bool) or not isinstance(self.splits, int) or not 1 <= self.splits <= SPLITS_MAX:
-            raise ConfigError(f"splits is a whole number from 1 to {SPLITS_MAX}, not {self.splits!r}")
+            raise ConfigError("option-value", f"splits is a whole number from 1 to {SPLITS_MAX}, not {self.splits!r}")
         if self.snapshot not in ("shared", "each") and not _SNAPSHOT.fullmatch(self.snapshot):
             raise ConfigError(
-                f"snapshot is 'shared', 'each', or an id from pg_export_snapshot(), not {self.snapshot!r}"
+                "option-value",
+                f"snapshot is 'shared', 'each', or an id from pg_export_snapshot(), not {self.snapshot!r}",
             )
         if self.narrowing not in ("refuse", "check"):
-            raise ConfigError(f"narrowing is 'refuse' or 'check', not {self.narrowing!r}")
+            raise ConfigError("option-value", f"narrowing is 'refuse' or 'check', not {self.narrowing!r}")
         for name in ("statement_timeout_s", "lock_timeout_s", "hold_s"):
             if not 0 <= getattr(self, name) < 2**31 / 1000:
-                raise ConfigError(f"{name} is a time in seconds, 0 for no bound, not {getattr(self, name)!r}")
+                raise ConfigError(
+                    "option-value", f"{name} is a time in seconds, 0 for no bound, not {getattr(self, name)!r}"
+                )
 
     @property
     def name(self) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import adbc_driver_manager
 import psycopg
 
-from onefold.clients.postgres.errors import BY_MEANING, said, sqlstate
+from onefold.clients.postgres.errors import by_meaning, said, sqlstate
 from onefold.core.errors import BadRecord, ConfigError, OnefoldError, Retriable, Terminal
 from onefold.core.sql import postgres_errors
 from onefold.core.sql.meaning import Meaning
@@ -33,9 +33,10 @@ def of_importing(error: Exception, snapshot: str, doing: str) -> OnefoldError:
 
 def not_held(snapshot: str, because: str, doing: str) -> Terminal:
     return Terminal(
+        "snapshot-not-held",
         f"{doing}: the snapshot {snapshot} is not held any more, or not by this server ({because}). It ends with "
         "the connection that holds it: when `with source.frozen()` is left, hold_s have passed, the driver or Postgres "
-        "was restarted; and several servers behind one address do not share it. Nothing was read: start the read again"
+        "was restarted; and several servers behind one address do not share it. Nothing was read: start the read again",
     )
 
 
@@ -44,19 +45,24 @@ def translate(error: Exception, doing: str) -> OnefoldError:
     state, text = sqlstate(error), said(error)
     if not state and "ReadRecord failed" in text:
         return BadRecord(
-            f"{doing}: a value cannot be read: {text}. Read that column as a string, or leave such rows out with where"
+            "value-not-readable",
+            f"{doing}: a value cannot be read: {text}. Read that column as a string, or leave such rows out with where",
         )
     if not state and not isinstance(error, (psycopg.OperationalError, adbc_driver_manager.OperationalError)):
-        return Terminal(f"{doing}: {type(error).__name__}: {text}")
+        return Terminal("postgres-client-error", f"{doing}: {type(error).__name__}: {text}")
     meaning = postgres_errors.meaning(state, text)
     if not state or meaning is Meaning.BROKEN:
         return Retriable(
-            f"{doing}: the connection to Postgres broke: {text}. Of this part nothing counts: it must be read again"
+            "postgres-connection-lost",
+            f"{doing}: the connection to Postgres broke: {text}. Of this part nothing counts: it must be read again",
         )
     message = f"{doing}: {text} (SQLSTATE {state})"
     if state.startswith("25"):  # the query writes, in a transaction that only reads
-        return ConfigError(message)
+        return ConfigError("query-writes", message)
     if meaning is Meaning.BAD_ROW:
-        return BadRecord(f"{message}. Mend that value, the query or where; or leave such rows or that column out")
+        return BadRecord(
+            "query-value-error",
+            f"{message}. Mend that value, the query or where; or leave such rows or that column out",
+        )
     hint = _HINTS.get(state)
-    return BY_MEANING[meaning](f"{message}. {hint}" if hint else message)
+    return by_meaning(meaning, f"{message}. {hint}" if hint else message)

@@ -112,7 +112,8 @@ def resolve(source: PostgresSourceConfig, types: Types, schema: pa.Schema | None
     if is_refused or not resolved:
         others = [(name, kind.sql, "-", "") for name, kind in types if name not in schema.names]
         raise SchemaMismatch(
-            f"{source.name} cannot be read with the schema that was given:" + _beside([*lines, *others])
+            "schema-unsuitable",
+            f"{source.name} cannot be read with the schema that was given:" + _beside([*lines, *others]),
         )
     return tuple(resolved)
 

@@ -71,8 +71,9 @@ def _rows(part: Part, batch: pa.RecordBatch) -> pa.RecordBatch:
     for column, array in zip(part.columns, batch.columns, strict=False):
         if array.type != column.wire:
             raise ConfigError(
+                "table-altered-while-read",
                 f"{part.label}: column {column.name} came as {array.type}, and {column.wire} was planned: somebody "
-                "altered the table meanwhile. Start the read again"
+                "altered the table meanwhile. Start the read again",
             )
         try:
             if pa.types.is_list(column.wire) and (pc.max(next(dimensions)).as_py() or 0) > 1:
@@ -85,6 +86,7 @@ def _rows(part: Part, batch: pa.RecordBatch) -> pa.RecordBatch:
 
 def _bad(part: Part, column: Column, reason: str) -> BadRecord:
     return BadRecord(
+        "value-not-readable",
         f"{part.label}: column {column.name} ({column.sql}) holds {reason}. Read it as a string, or leave such rows "
-        "out with where"
+        "out with where",
     )

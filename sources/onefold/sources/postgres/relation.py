@@ -60,10 +60,11 @@ def find(connection: Connection, source: PostgresSourceConfig) -> Relation:
     path, left_out = postgres_trust.take_safe_path(lambda text, given: _rows(connection, text, given))
     if left_out and (source.query or source.where):
         raise ConfigError(
+            "schema-not-trusted",
             f"{source.name}: its {'query' if source.query else 'where'} would look names up in schema {left_out[0]!r},"
             " where others may create functions and operators that then run as this role. REVOKE CREATE ON SCHEMA"
             f" {_identifier(left_out[0])} FROM them (PUBLIC has none since Postgres 15), or leave it out of the path:"
-            " ALTER ROLE ... SET search_path = ..., with names from elsewhere written with their schema"
+            " ALTER ROLE ... SET search_path = ..., with names from elsewhere written with their schema",
         )
     oid, kind, names = None, None, None
     if source.table is None:
@@ -81,8 +82,9 @@ def find(connection: Connection, source: PostgresSourceConfig) -> Relation:
     columns = _columns(connection, described)
     if not columns or len({name for name, _ in columns}) != len(columns):
         raise ConfigError(
+            "columns-not-distinct",
             f"{source.name} must have at least one column, and each name once; it has "
-            f"{', '.join(name for name, _ in columns) or 'none'}"
+            f"{', '.join(name for name, _ in columns) or 'none'}",
         )
     return Relation(text, oid, kind, columns, path)
 
@@ -95,17 +97,20 @@ def _rows(connection: Connection, text: str, given: Sequence[object]) -> list[tu
 def _table(connection: Connection, given: str, left_out: Sequence[str]) -> tuple[int, str, str]:
     match = _TABLE.fullmatch(given)
     if match is None:
-        raise ConfigError(f"table={given!r} must be a table's name or schema.table; quote names that hold a dot")
+        raise ConfigError(
+            "option-value", f"table={given!r} must be a table's name or schema.table; quote names that hold a dot"
+        )
     name = ".".join(_identifier(_unquoted(part)) for part in match.groups() if part is not None)
     row = connection.execute(_FIND, (name,)).fetchone()
     if row is None:
         elsewhere = f", and name its schema: {', '.join(left_out)} is not looked into, where others may create"
         raise ConfigError(
-            f"there is no table {given} in that database: check its name and the URL{elsewhere if left_out else ''}"
+            "table-missing",
+            f"there is no table {given} in that database: check its name and the URL{elsewhere if left_out else ''}",
         )
     oid, kind, schema, table = row
     if kind not in _READABLE:
-        raise ConfigError(f"{given} is no table or view (pg_class.relkind {kind!r})")
+        raise ConfigError("table-kind", f"{given} is no table or view (pg_class.relkind {kind!r})")
     return oid, kind, f"{_identifier(schema)}.{_identifier(table)}"
 
 
@@ -114,7 +119,7 @@ def _known(source: PostgresSourceConfig, wanted: Sequence[str], names: Sequence[
         if name not in names:
             near = [other for other in names if other.casefold() == name.casefold()]
             hint = f"; it has {near[0]!r}: case matters" if near else f"; it has {', '.join(names) or 'no columns'}"
-            raise ConfigError(f"{source.name} has no column {name!r}{hint}")
+            raise ConfigError("no-such-column", f"{source.name} has no column {name!r}{hint}")
 
 
 def _columns(connection: Connection, described: psycopg.pq.abc.PGresult) -> tuple[tuple[str, PostgresType], ...]:

@@ -87,8 +87,9 @@ def _by_key(connection: Connection, source: PostgresSourceConfig, relation: Rela
     kind = _type_of(connection, relation, column)
     if kind not in _KEYS:
         raise ConfigError(
+            "split-column-type",
             f"split_by={key!r}: {source.name} has it as {kind}, and ranges are made of integers, dates and timestamps. "
-            "Name such a column, or leave split_by out"
+            "Name such a column, or leave split_by out",
         )
     to_number, from_number = _KEYS[kind]
     finite = "true" if kind.startswith("int") else f"isfinite({column})"

@@ -45,11 +45,14 @@ class KeyColumn:
         encoding = self.encoding or encodings.natural(kind)
         if encoding is None:
             raise SchemaMismatch(
-                f"the column {self.name!r} is {kind}, which has no encoding: cast it to a text or a number"
+                "column-type",
+                f"the column {self.name!r} is {kind}, which has no encoding: cast it to a text or a number",
             )
         fitting = encodings.fitting(encoding, kind)
         if fitting is None:
-            raise SchemaMismatch(f"the column {self.name!r} is {kind}, which cannot be written as {encoding}")
+            raise SchemaMismatch(
+                "column-type", f"the column {self.name!r} is {kind}, which cannot be written as {encoding}"
+            )
         is_declared = encoding == "decimal" and self.kind is not None
         return replace(self, encoding=encoding, kind=self.kind if is_declared else fitting)
 
@@ -64,8 +67,9 @@ class KeyColumn:
             return encodings.encode(values, self.encoding, self.kind)
         except ValueError as error:
             raise BadRecord(
+                "value-not-encodable",
                 f"the column {self.name!r} cannot be written as {self._what}: {error}. Filter such rows before the "
-                "sink, or mend them"
+                "sink, or mend them",
             ) from error
 
     def decode(self, values: pa.BinaryArray) -> pa.Array:
@@ -75,8 +79,9 @@ class KeyColumn:
             return encodings.decode(values, self.encoding, self.kind)
         except ValueError as error:
             raise BadRecord(
+                "cell-not-decodable",
                 f"the column {self.name!r} cannot be read as {self._what}: found {error}. Somebody else wrote it, or "
-                "the mapping is not the one that wrote it"
+                "the mapping is not the one that wrote it",
             ) from error
 
     @property
@@ -102,7 +107,9 @@ class Column(KeyColumn):
         """Parses `f:amount`, or `f:amount decimal(12,2)`; odd bytes of a qualifier as in HBase's shell, `\\x20`."""
         found = _CELL.fullmatch(text.strip())
         if found is None:
-            raise ConfigError(f"the column {name!r} is mapped to {text!r}: say family:qualifier, such as 'f:{name}'")
+            raise ConfigError(
+                "option-value", f"the column {name!r} is mapped to {text!r}: say family:qualifier, such as 'f:{name}'"
+            )
         encoding, kind = _encoded(found["encoding"] or "")
         return cls(name, encoding, kind, _bytes(found["family"]), _bytes(found["qualifier"]))
 
@@ -121,8 +128,9 @@ class Column(KeyColumn):
         encoded = KeyColumn.encode(self, values)
         if self.encoding == "bytes" and pc.any(pc.equal(encoded, NULL)).as_py():
             raise BadRecord(
+                "value-reserved",
                 f"the column {self.name!r} has the value {NULL!r}, which stands for null in HBase: filter such rows "
-                "before the sink, or mend them"
+                "before the sink, or mend them",
             )
         return pc.fill_null(encoded, NULL)
 

@@ -43,9 +43,13 @@ class HBaseTableConfig:
         if isinstance(self.table, TableMapping):
             own = [field.name for field in dataclasses.fields(HBaseTableConfig)][2:]
             if given := [name for name in own if getattr(self, name) not in (None, "", {})]:
-                raise ConfigError(f"{given[0]}= is in the mapping that was given as table=: leave it out here")
+                raise ConfigError(
+                    "options-conflict", f"{given[0]}= is in the mapping that was given as table=: leave it out here"
+                )
         elif not self.row_key:
-            raise ConfigError("row_key= names the columns of which row keys are made: row_key='customer, id'")
+            raise ConfigError(
+                "option-missing", "row_key= names the columns of which row keys are made: row_key='customer, id'"
+            )
 
     @property
     def settings(self) -> HBaseSettings:

@@ -62,12 +62,16 @@ def parsed(text: str) -> tuple[str, pa.DataType | None]:
     word, _, bounds = text.strip().lower().partition("(")
     word = word.strip()
     if word not in ENCODINGS or (bounds and word != "decimal"):
-        raise ConfigError(f"{text!r} is no encoding: there are {', '.join(ENCODINGS)}, decimal as decimal(12,2)")
+        raise ConfigError(
+            "option-value", f"{text!r} is no encoding: there are {', '.join(ENCODINGS)}, decimal as decimal(12,2)"
+        )
     if not bounds:
         return word, _KINDS.get(word)
     digits = re.fullmatch(r"\s*(\d+)\s*,\s*(\d+)\s*\)", bounds)
     if digits is None or not 0 <= int(digits[2]) <= int(digits[1]) <= 38 or int(digits[1]) == 0:
-        raise ConfigError(f"{text!r} is not decimal(precision, scale) with at most 38 digits, such as decimal(12,2)")
+        raise ConfigError(
+            "option-value", f"{text!r} is not decimal(precision, scale) with at most 38 digits, such as decimal(12,2)"
+        )
     return word, pa.decimal128(int(digits[1]), int(digits[2]))
 
 

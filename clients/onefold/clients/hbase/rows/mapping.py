@@ -69,13 +69,21 @@ class TableMapping:
         checked_name(self.table)
         names = [column.name for column in (*self.row_key.columns, *self.columns)]
         if len(set(names)) != len(names):
-            raise ConfigError(f"a column is mapped twice, among {', '.join(names)}: to a cell, or into the row key")
+            raise ConfigError(
+                "column-mapped-twice",
+                f"a column is mapped twice, among {', '.join(names)}: to a cell, or into the row key",
+            )
         places = [(column.family, column.qualifier) for column in self._all_cells]
         if len(set(places)) != len(places):
-            raise ConfigError(f"two columns have the same cell: {', '.join(c.cell_text for c in self._all_cells)}")
+            raise ConfigError(
+                "column-mapped-twice",
+                f"two columns have the same cell: {', '.join(c.cell_text for c in self._all_cells)}",
+            )
         for family in self.families:
             if not _FAMILY.fullmatch(family):
-                raise ConfigError(f"{family.decode(errors='replace')!r} is no family's name: letters, digits, _ - .")
+                raise ConfigError(
+                    "option-value", f"{family.decode(errors='replace')!r} is no family's name: letters, digits, _ - ."
+                )
 
     @property
     def families(self) -> tuple[bytes, ...]:
@@ -90,7 +98,9 @@ class TableMapping:
     def bound(self, schema: pa.Schema, without: Iterable[str] = ()) -> TableMapping:
         """The mapping for writing rows of this schema, `without` some columns. Raises SchemaMismatch."""
         if missing := [column.name for column in self.columns if column.name not in schema.names]:
-            raise SchemaMismatch(f"the mapping names {missing[0]!r}, and the rows have {', '.join(schema.names)}")
+            raise SchemaMismatch(
+                "column-missing", f"the mapping names {missing[0]!r}, and the rows have {', '.join(schema.names)}"
+            )
         return self._with(self.row_key.bound(schema), [field for field in schema if field.name not in without])
 
     def reading(self, schema: pa.Schema | None = None) -> TableMapping:
@@ -104,11 +114,15 @@ class TableMapping:
         for column in (*self.row_key.columns, *self.columns):
             if not column.is_bound:
                 raise ConfigError(
+                    "schema-missing",
                     f"{self.table}: how is the column {column.name!r} written? Say its encoding, such as "
-                    f"'{column.text} integer', or give a schema"
+                    f"'{column.text} integer', or give a schema",
                 )
         if not self.columns:
-            raise ConfigError(f"which columns of {self.table} are to be read? Name them in columns=, or give a schema")
+            raise ConfigError(
+                "schema-missing",
+                f"which columns of {self.table} are to be read? Name them in columns=, or give a schema",
+            )
         return self
 
     def _with(self, row_key: RowKey, fields: Iterable[pa.Field]) -> TableMapping:
@@ -122,13 +136,15 @@ class TableMapping:
             if column is None:
                 if self.family is None:
                     raise SchemaMismatch(
-                        f"the column {field.name!r} has no cell: name one in columns=, or a family= for all others"
+                        "column-not-mapped",
+                        f"the column {field.name!r} has no cell: name one in columns=, or a family= for all others",
                     )
                 column = Column(field.name, family=self.family.encode(), qualifier=field.name.encode())
             columns.append(column.bound(field.type))
         if not columns:
             raise SchemaMismatch(
-                f"no column is left beside the row key ({', '.join(row_key.names)}): a row is its cells"
+                "no-value-column",
+                f"no column is left beside the row key ({', '.join(row_key.names)}): a row is its cells",
             )
         return replace(self, row_key=row_key, columns=tuple(columns))
 
@@ -193,14 +209,14 @@ def _cells_of(text: str) -> dict[str, str]:
         try:
             found = json.loads(text)
         except ValueError as error:
-            raise ConfigError(f"columns is no JSON object: {error}") from None
+            raise ConfigError("option-value", f"columns is no JSON object: {error}") from None
         if not all(isinstance(cell, str) for cell in found.values()):
-            raise ConfigError('columns maps names to cells: {"amount": "f:amount decimal(12,2)"}')
+            raise ConfigError("option-value", 'columns maps names to cells: {"amount": "f:amount decimal(12,2)"}')
         return dict(found)
     cells = {}
     for part in _BETWEEN.split(text):
         assigned = _ASSIGNED.fullmatch(part)
         if assigned is None:
-            raise ConfigError(f"columns: {part.strip()!r} is not name = family:qualifier encoding")
+            raise ConfigError("option-value", f"columns: {part.strip()!r} is not name = family:qualifier encoding")
         cells[assigned["name"]] = assigned["cell"]
     return cells

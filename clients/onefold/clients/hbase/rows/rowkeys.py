@@ -40,15 +40,17 @@ class RowKey:
     def __post_init__(self) -> None:
         names = [column.name for column in self.columns]
         if not names or not all(names) or len(set(names)) != len(names):
-            raise ConfigError(f"the row key names columns, each once: {', '.join(names) or 'none'}")
+            raise ConfigError("option-value", f"the row key names columns, each once: {', '.join(names) or 'none'}")
         if bad := [column for column in self.columns if column.encoding in ("double", "json")]:
-            raise ConfigError(f"the row key's {bad[0].name!r} is {bad[0].encoding}, by which no row is found again")
+            raise ConfigError(
+                "option-value", f"the row key's {bad[0].name!r} is {bad[0].encoding}, by which no row is found again"
+            )
         if self.salt is not None and not 2 <= self.salt <= 256:
-            raise ConfigError(f"salt is the number of places, 2 to 256, not {self.salt!r}")
+            raise ConfigError("option-value", f"salt is the number of places, 2 to 256, not {self.salt!r}")
         if self.hash is not None and not 1 <= self.hash <= 4:
-            raise ConfigError(f"hash is the number of bytes in front, 1 to 4, not {self.hash!r}")
+            raise ConfigError("option-value", f"hash is the number of bytes in front, 1 to 4, not {self.hash!r}")
         if self.salt is not None and self.hash is not None:
-            raise ConfigError("a row key has a salt or a hash in front, not both")
+            raise ConfigError("options-conflict", "a row key has a salt or a hash in front, not both")
 
     @classmethod
     def of(cls, columns: str | Sequence[str], salt: int | None = None, hash: int | None = None) -> RowKey:
@@ -72,7 +74,9 @@ class RowKey:
         """
         missing = [c.name for c in self.columns if c.name not in schema.names and (is_whole or not c.is_bound)]
         if missing:
-            raise SchemaMismatch(f"the row key names {missing[0]!r}, and the rows have {', '.join(schema.names)}")
+            raise SchemaMismatch(
+                "column-missing", f"the row key names {missing[0]!r}, and the rows have {', '.join(schema.names)}"
+            )
         there = {field.name: field.type for field in schema}
         return replace(self, columns=tuple(c.bound(there[c.name]) if c.name in there else c for c in self.columns))
 
@@ -83,7 +87,8 @@ class RowKey:
             values = batch.column(column.name)
             if values.null_count:
                 raise BadRecord(
-                    f"the column {column.name!r} is null, and it is in the row key: filter such rows before the sink"
+                    "key-null",
+                    f"the column {column.name!r} is null, and it is in the row key: filter such rows before the sink",
                 )
             encoded = column.encode(values)
             is_ended = column is not self.columns[-1] and _is_variable(column)
@@ -94,8 +99,9 @@ class RowKey:
         sizes = lengths(keys)
         if not ((sizes >= 1) & (sizes <= KEY_BYTES_MAX)).all():
             raise BadRecord(
+                "row-key-length",
                 f"a row key of {', '.join(self.names)} has {sizes.min()} to {sizes.max()} "
-                f"bytes in this batch, and HBase takes 1 to {KEY_BYTES_MAX}: filter such rows before the sink"
+                f"bytes in this batch, and HBase takes 1 to {KEY_BYTES_MAX}: filter such rows before the sink",
             )
         return keys
 
@@ -127,15 +133,20 @@ class RowKey:
         """The keys at which a new table is split into regions. Raises ConfigError where only the user can know them."""
         if self.salt is not None:
             if regions > self.salt:
-                raise ConfigError(f"{regions} regions of {self.salt} salted places: a place is never cut")
+                raise ConfigError(
+                    "table-not-splittable", f"{regions} regions of {self.salt} salted places: a place is never cut"
+                )
             return [bytes([i * self.salt // regions]) for i in range(1, regions)]
         if self.hash is not None:
             whole = 256**self.hash
             if regions > whole:
-                raise ConfigError(f"{regions} regions of {whole} hashes: take more bytes of hash")
+                raise ConfigError(
+                    "table-not-splittable", f"{regions} regions of {whole} hashes: take more bytes of hash"
+                )
             return [(i * whole // regions).to_bytes(self.hash, "big") for i in range(1, regions)]
         raise ConfigError(
-            "a table is cut by itself only where its row keys have a salt or a hash: give the keys at which to cut"
+            "table-not-splittable",
+            "a table is cut by itself only where its row keys have a salt or a hash: give the keys at which to cut",
         )
 
     @property
@@ -156,8 +167,9 @@ class RowKey:
             return
         front = f", salt={self.salt}" if self.salt is not None else f", hash={self.hash}" if self.hash else ""
         raise BadRecord(
+            "row-key-mismatch",
             f"the row {keys[int(np.argmin(are_ours))].as_py()!r} was not written with the row key "
-            f"({self.text}{front}): somebody else wrote it, or the mapping is not the one that wrote it"
+            f"({self.text}{front}): somebody else wrote it, or the mapping is not the one that wrote it",
         )
 
 

@@ -23,10 +23,14 @@ def passed(subject: str, book: Book, due: Iterable[Promise], seconds: float) -> 
     """The report, unless something went unchecked: then nothing has been shown."""
     unchecked = [promise.value for promise in due if not book.checked[promise]]
     if unchecked:
-        raise ConfigError(f"nothing was shown of {subject}: these went unchecked: {'; '.join(unchecked)}")
+        raise ConfigError(
+            "promises-unchecked", f"nothing was shown of {subject}: these went unchecked: {'; '.join(unchecked)}"
+        )
     for call, struck in book.strikes.items():
         if not (struck.before and struck.inside and struck.after):
-            raise ConfigError(f"nothing was shown of {subject}: in {call}, these processes were killed: {struck}")
+            raise ConfigError(
+                "nothing-shown", f"nothing was shown of {subject}: in {call}, these processes were killed: {struck}"
+            )
     promises = {promise: book.checked[promise] for promise in Promise if book.checked[promise]}
     return ConformanceReport(subject, promises, dict(book.strikes), seconds)
 

@@ -73,7 +73,10 @@ def check_sink(
     guarantee = sink.guarantee()
     kind = KINDS.get(guarantee.kind)
     if kind is None:
-        raise ConfigError(f"check_sink knows {', '.join(k.value for k in KINDS)} sinks, and not {guarantee.kind!r}")
+        raise ConfigError(
+            "sink-kind-unknown",
+            f"check_sink knows {', '.join(k.value for k in KINDS)} sinks, and not {guarantee.kind!r}",
+        )
     book = Book()
     with Processes(tuple(modules) or modules_of(type(sink))) as processes:
         striker = Striker(processes, book, steps_max, moments)

@@ -293,7 +293,7 @@ class StoreSuite:
         record = store.open_epoch(generation, request(0, 5), last_of(store), NOW_MS)
 
         def merge(_connection: sa.Connection) -> None:
-            raise WorkLost("fewer rows than the manifest says")
+            raise WorkLost("stage-rows-missing", "fewer rows than the manifest says")
 
         with raises(WorkLost):
             store.decide(generation, record, [work(record)], NOW_MS, merge)

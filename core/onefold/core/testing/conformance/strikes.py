@@ -69,8 +69,9 @@ class Striker:
         steps, seconds = calm.outcome.steps, calm.outcome.seconds
         if calm.is_answered and not steps:
             raise ConfigError(
+                "no-line-ran",
                 f"no line of {call} ran in {', '.join(self.processes.modules)}: name the modules of the sink's or"
-                " store's own code with modules=, so that their processes can be killed between two of its lines"
+                " store's own code with modules=, so that their processes can be killed between two of its lines",
             )
         for point in self._points(steps, seconds):
             strike = Strike(self, call, point)

@@ -310,8 +310,8 @@ _ALL: tuple[Mutant, ...] = (
             ),
             Patch(
                 STORE,
-                'is not Relation.SAME:\n            raise CheckpointMismatch(f"not at',
-                'is Relation.BEHIND:\n            raise CheckpointMismatch(f"not at',
+                "request.range.start.relation_to(base) is not Relation.SAME",
+                "request.range.start.relation_to(base) is Relation.BEHIND",
             ),
             Patch(
                 STORE,
@@ -331,8 +331,8 @@ _ALL: tuple[Mutant, ...] = (
             ),
             Patch(
                 STORE,
-                'is not Relation.SAME:\n            raise CheckpointMismatch(f"not at',
-                'is Relation.AHEAD:\n            raise CheckpointMismatch(f"not at',
+                "request.range.start.relation_to(base) is not Relation.SAME",
+                "request.range.start.relation_to(base) is Relation.AHEAD",
             ),
             Patch(
                 STORE,

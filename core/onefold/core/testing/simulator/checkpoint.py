@@ -41,7 +41,7 @@ class Checkpoint:
     def _plan(self, batch: int, end: Positions) -> None:
         text = f"v1\n{{}}\n{format_offsets(end)}"
         if self.files.setdefault(f"{OFFSETS}{batch}", text) != text:
-            raise Retriable(f"batch {batch} was planned by another process")
+            raise Retriable("batch-planned-elsewhere", f"batch {batch} was planned by another process")
 
     def replace(self, batch: int, end: Positions) -> None:
         """The same batch with another end; where its stream began stays."""

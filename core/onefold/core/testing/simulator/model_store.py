@@ -85,13 +85,15 @@ class ModelStore:
                     mine = replace(record, generation=generation.number)
                     self.epochs[record.epoch] = mine
                     return mine
-            raise CheckpointMismatch(f"epoch {record.epoch} is still {record.state.value}")
+            raise CheckpointMismatch("epoch-in-progress", f"epoch {record.epoch} is still {record.state.value}")
         last = self._last(DECIDED_STATES)
         base = last.range.end if last else self.frozen
         if base is not None and request.range.start.relation_to(base) is not Relation.SAME:
-            raise CheckpointMismatch(f"not at the end of the last epoch: {request.range.start.differences(base)}")
+            raise CheckpointMismatch(
+                "epoch-not-next", f"not at the end of the last epoch: {request.range.start.differences(base)}"
+            )
         if (last.epoch if last else 0) != after:
-            raise CheckpointMismatch(f"epoch {after} is not the end of the last one any more")
+            raise CheckpointMismatch("epoch-not-next", f"epoch {after} is not the end of the last one any more")
         return self._put(
             EpochRecord(
                 pipeline=generation.pipeline,
@@ -122,11 +124,13 @@ class ModelStore:
         if stored is not None and stored.state in DECIDED_STATES:
             if stored.manifest == tuple(manifest):
                 return Decided(stored)
-            raise CheckpointMismatch(f"epoch {record.epoch} was decided with another manifest")
+            raise CheckpointMismatch("other-manifest", f"epoch {record.epoch} was decided with another manifest")
         last = self._last(DECIDED_STATES)
         continues = last is None or record.range.start.relation_to(last.range.end) is Relation.SAME
         if stored is None or stored != record or not continues:
-            raise CheckpointMismatch(f"epoch {record.epoch} can't be decided: the store has {stored}")
+            raise CheckpointMismatch(
+                "epoch-not-decidable", f"epoch {record.epoch} can't be decided: the store has {stored}"
+            )
         transaction = ModelTransaction()
         if merge is not None:
             try:

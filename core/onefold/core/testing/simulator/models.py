@@ -155,7 +155,9 @@ class ModelSink(ABC):
         for committable in committables:
             work = self.prepared.get(committable.handle)
             if work is None or len(work.rows) != committable.rows:
-                raise WorkLost(f"{self.name} lost {committable.handle}: the epoch's writers must run again")
+                raise WorkLost(
+                    "prepared-work-gone", f"{self.name} lost {committable.handle}: the epoch's writers must run again"
+                )
 
     def abort(self, committables: Sequence[Committable]) -> None:
         for committable in committables:
@@ -212,7 +214,9 @@ class ModelTwoPhaseSink(ModelSink):
                 gone.append(committable.handle)
             self.reached("inside:Commit")
         if gone:
-            raise Damaged(f"{self.name}: {', '.join(gone)} of epoch {decided.record.epoch} is gone")
+            raise Damaged(
+                "decided-work-gone", f"{self.name}: {', '.join(gone)} of epoch {decided.record.epoch} is gone"
+            )
 
     def ledger(self) -> LedgerEntry | None:
         """Its row, and the members beyond it."""
@@ -255,7 +259,10 @@ class ModelLastResourceSink(ModelSink):
         """The decision committed it: only look."""
         gone = [c.handle for c in committables if c.handle not in self.committed]
         if gone:
-            raise Damaged(f"{self.name}: {gone} of epoch {decided.record.epoch} were decided, and are not there")
+            raise Damaged(
+                "decided-work-gone",
+                f"{self.name}: {gone} of epoch {decided.record.epoch} were decided, and are not there",
+            )
 
 
 class ModelWriteThroughSink(ModelSink):
@@ -281,7 +288,9 @@ class ModelWriteThroughSink(ModelSink):
             check_forward(there, new, self.name)
         if old is not None and old.epoch == new.epoch:
             if (old.timestamp_ms, old.range) != (new.timestamp_ms, new.range):
-                raise CheckpointMismatch(f"{self.name} has begun epoch {new.epoch} otherwise: {old}")
+                raise CheckpointMismatch(
+                    "epoch-begun-otherwise", f"{self.name} has begun epoch {new.epoch} otherwise: {old}"
+                )
             new = replace(new, is_written=old.is_written)
         self.announced = new
 
@@ -290,7 +299,9 @@ class ModelWriteThroughSink(ModelSink):
         told = self.announced
         for committable in committables:
             if told is None or told.epoch < committable.epoch:
-                raise WorkLost(f"{self.name} was never told of epoch {committable.epoch}: it is another copy")
+                raise WorkLost(
+                    "announcement-lost", f"{self.name} was never told of epoch {committable.epoch}: it is another copy"
+                )
             if told.epoch == committable.epoch:
                 self.announced = replace(told, is_written=True)
 
@@ -303,9 +314,12 @@ class ModelWriteThroughSink(ModelSink):
         if told is not None and told.epoch > mine.epoch:
             return
         if told is None or (told.epoch, told.timestamp_ms) != (mine.epoch, mine.timestamp_ms):
-            raise Damaged(f"{self.name} was never told of epoch {mine.epoch}: it is another copy")
+            raise Damaged("epoch-notes-lost", f"{self.name} was never told of epoch {mine.epoch}: it is another copy")
         if committables and not told.is_written:
-            raise Damaged(f"{self.name} does not know that epoch {mine.epoch} was written: it is an older copy")
+            raise Damaged(
+                "epoch-notes-lost",
+                f"{self.name} does not know that epoch {mine.epoch} was written: it is an older copy",
+            )
 
     def ledger(self) -> LedgerEntry | None:
         if self.entry is None and self.announced is None:

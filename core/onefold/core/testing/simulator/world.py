@@ -362,7 +362,9 @@ class World(Scene):
             return
         name = getattr(effect, "sink", "store")
         if self._down.get(name, 0) > self.lives:
-            raise (InDoubt if isinstance(effect, Decide) else Retriable)(f"{name} is down")
+            if isinstance(effect, Decide):
+                raise InDoubt("simulated-silence", f"{name} is down")
+            raise Retriable("simulated-refusal", f"{name} is down")
 
     def _attempt(self, attempt: Attempt) -> Committable | None:
         record = attempt.record
@@ -405,21 +407,21 @@ class World(Scene):
             case Fault.CRASH:
                 raise Crash(point)
             case Fault.RETRIABLE:
-                raise Retriable(f"refused at {point}")
+                raise Retriable("simulated-refusal", f"refused at {point}")
             case Fault.OUT_OF_RESOURCES:
-                raise OutOfResources(f"nothing to spare at {point}")
+                raise OutOfResources("simulated-shortage", f"nothing to spare at {point}")
             case Fault.IN_DOUBT:
-                raise InDoubt(f"no answer at {point}")
+                raise InDoubt("simulated-silence", f"no answer at {point}")
             case Fault.JOB_FAILS:
-                raise Retriable(f"the job failed at {point}")
+                raise Retriable("simulated-job-failure", f"the job failed at {point}")
             case Fault.BAD_RECORD:
                 self.operator.bad_record = True
-                raise BadRecord(f"a record cannot be read at {point}")
+                raise BadRecord("simulated-bad-record", f"a record cannot be read at {point}")
             case Fault.SLEEP:
                 raise Slept(point)
             case Fault.LATE:
                 self._put_to_sleep()
-                raise InDoubt(f"no answer at {point}")
+                raise InDoubt("simulated-silence", f"no answer at {point}")
             case Fault.STRAGGLE:
                 self._put_to_sleep()
             case Fault.ORPHAN:
@@ -456,13 +458,13 @@ class World(Scene):
             self.asleep.append(lambda: self._attempt(step))
         else:
             if isinstance(step, PlanBatch | CommitBatch):
-                raise InternalError("a step of Spark's own is never put to sleep")
+                raise InternalError("simulator-misused", "a step of Spark's own is never put to sleep")
             self.asleep.append(partial(process.driver.perform, step))
 
     def _attempt_again(self, fault: Fault) -> None:
         now = present(self._now, "no step is being taken")
         if not isinstance(now.step, Attempt):
-            raise InternalError(f"only a task has another attempt: {now.step}")
+            raise InternalError("simulator-misused", f"only a task has another attempt: {now.step}")
         again = self._attempt(now.step)
         if fault is Fault.RETRIED_STAGE:
             now.answer = again

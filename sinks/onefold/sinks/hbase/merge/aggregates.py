@@ -75,25 +75,34 @@ class Declared:
     def of(cls, merges: Mapping[str, str], order: Sequence[str] = ()) -> Declared:
         """Raises ConfigError for merges that make no sense with any rows."""
         if not merges:
-            raise ConfigError("merge={} names no column: merge={'amount': 'sum'}")
+            raise ConfigError("option-value", "merge={} names no column: merge={'amount': 'sum'}")
         for name, merge in merges.items():
             if merge not in MERGES:
-                raise ConfigError(f"merge={{{name!r}: {merge!r}}}: a merge is one of {', '.join(MERGES)}")
+                raise ConfigError(
+                    "option-value", f"merge={{{name!r}: {merge!r}}}: a merge is one of {', '.join(MERGES)}"
+                )
         if "last" in merges.values() and not order:
-            raise ConfigError("the merge 'last' needs order=, the column by which a key's last row is the last")
+            raise ConfigError(
+                "option-missing", "the merge 'last' needs order=, the column by which a key's last row is the last"
+            )
         if order and "last" not in merges.values():
-            raise ConfigError(f"order={tuple(order)!r} belongs to the merge 'last', which no column has")
+            raise ConfigError(
+                "options-conflict", f"order={tuple(order)!r} belongs to the merge 'last', which no column has"
+            )
         for name in order:
             if merges.get(name, "last") != "last":
                 raise ConfigError(
-                    f"order= names {name!r}, of which the table then keeps the last: merge it with 'last'"
+                    "options-conflict",
+                    f"order= names {name!r}, of which the table then keeps the last: merge it with 'last'",
                 )
         return cls(tuple(merges.items()), tuple(order))
 
     def states(self, rows: pa.Schema) -> pa.Schema:
         for name in (*dict(self.merges), *self.order):
             if name not in rows.names:
-                raise SchemaMismatch(f"merge= and order= name {name!r}, and the rows have {', '.join(rows.names)}")
+                raise SchemaMismatch(
+                    "column-missing", f"merge= and order= name {name!r}, and the rows have {', '.join(rows.names)}"
+                )
         for name in self.order:
             _need_order(name, "order", rows.field(name).type)
         return pa.schema([pa.field(name, _state(name, merge, rows.field(name).type)) for name, merge in self.merges])
@@ -102,8 +111,9 @@ class Declared:
         for name in self.order:
             if nulls := rows.column(name).null_count:
                 raise BadRecord(
+                    "order-null",
                     f"{nulls} rows have no {name!r}, by which a key's last row is told: filter them before the sink,"
-                    " or mend them"
+                    " or mend them",
                 )
         return pa.record_batch({name: _lifted(merge, rows.column(name)) for name, merge in self._partials})
 
@@ -150,7 +160,9 @@ class Own:
     def states(self, rows: pa.Schema) -> pa.Schema:
         missing = [name for name in self.columns if name not in rows.names]
         if missing:
-            raise SchemaMismatch(f"the table keeps {missing[0]!r}, and the rows have {', '.join(rows.names)}")
+            raise SchemaMismatch(
+                "column-missing", f"the table keeps {missing[0]!r}, and the rows have {', '.join(rows.names)}"
+            )
         return pa.schema([pa.field(name, rows.field(name).type) for name in self.columns])
 
     def lift(self, rows: pa.RecordBatch) -> pa.RecordBatch:
@@ -189,11 +201,15 @@ class Own:
         merged = self.function(base, new)
         name = getattr(self.function, "__name__", repr(self.function))
         if not isinstance(merged, pa.RecordBatch):
-            raise ConfigError(f"the merge function {name} must return a RecordBatch, not {type(merged).__name__}")
+            raise ConfigError(
+                "merge-function-result",
+                f"the merge function {name} must return a RecordBatch, not {type(merged).__name__}",
+            )
         if merged.schema != new.schema or len(merged) != len(new):
             raise ConfigError(
+                "merge-function-result",
                 f"the merge function {name} was given {len(new)} rows of ({_text(new.schema)}) twice, and returned"
-                f" {len(merged)} of ({_text(merged.schema)}): it must return one row for each two, of the same columns"
+                f" {len(merged)} of ({_text(merged.schema)}): it must return one row for each two, of the same columns",
             )
         return merged
 
@@ -205,7 +221,7 @@ def _text(schema: pa.Schema) -> str:
 def _need_order(name: str, what: str, kind: pa.DataType) -> None:
     if pa.types.is_nested(kind) or pa.types.is_null(kind) or pa.types.is_dictionary(kind):
         raise SchemaMismatch(
-            f"{what}= names {name!r}, which is {kind}: that has no order. Cast it to a text or a number"
+            "column-type", f"{what}= names {name!r}, which is {kind}: that has no order. Cast it to a text or a number"
         )
 
 
@@ -221,14 +237,16 @@ def _state(name: str, merge: str, kind: pa.DataType) -> pa.DataType:
         if pa.types.is_decimal(kind) and kind.precision <= 38:
             return pa.decimal128(38, kind.scale)
         raise SchemaMismatch(
-            f"merge= has the sum of {name!r}, which is {kind}: sums are of integers, doubles, decimals"
+            "column-type", f"merge= has the sum of {name!r}, which is {kind}: sums are of integers, doubles, decimals"
         )
     if merge == "union":
         is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind)
         member = kind.value_type if is_list else kind
         if not any(holds(member) for holds in _MEMBERS):
             raise SchemaMismatch(
-                f"merge= has the union of {name!r}, which is {kind}: sets are of texts, numbers, booleans or timestamps"
+                "column-type",
+                f"merge= has the union of {name!r}, which is {kind}: sets are of texts, numbers, booleans or"
+                " timestamps",
             )
         return pa.list_(member)
     _need_order(name, "merge", kind)
@@ -260,7 +278,8 @@ def _settled(name: str, merge: str, keys: pa.BinaryArray, values: pa.Array) -> p
     outside = pc.or_(pc.less(values, pa.scalar(low, values.type)), pc.greater(values, pa.scalar(high, values.type)))
     if (at := pc.index(outside, True).as_py()) >= 0:
         raise BadRecord(
+            "merge-overflow",
             f"the {merge} of {name!r} of the row {keys[at].as_py()!r} comes to {values[at].as_py()}, which {kind}"
-            " cannot hold: make the column a decimal of fewer places before the sink, or a double, in a new table"
+            " cannot hold: make the column a decimal of fewer places before the sink, or a double, in a new table",
         )
     return values.cast(kind)

@@ -104,12 +104,14 @@ def _check_same(
         key = keys.filter(differs)[0].as_py()
         if order:
             raise BadRecord(
+                "key-twice-in-task",
                 f"the row key {key!r} comes twice in one task, with equal {', '.join(order)} and different cells: which"
-                " of them stays would be chance. Name more columns as order=, or filter such rows"
+                " of them stays would be chance. Name more columns as order=, or filter such rows",
             )
         raise BadRecord(
+            "key-twice-in-task",
             f"the row key {key!r} comes twice in one task, with different cells: which of them stays would be chance."
-            " Name the columns that tell which row is newer as order=, or filter such rows"
+            " Name the columns that tell which row is newer as order=, or filter such rows",
         )
 
 

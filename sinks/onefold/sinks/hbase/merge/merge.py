@@ -35,26 +35,35 @@ def merge_of(given: Mapping[str, str] | Function | str, order: Sequence[str] = (
     if isinstance(given, Mapping):
         return Declared.of(given, order)
     if not callable(given):
-        raise ConfigError(f"merge={given!r} is {{'amount': 'sum'}}, or a function of two record batches, or 'replace'")
+        raise ConfigError(
+            "option-value", f"merge={given!r} is {{'amount': 'sum'}}, or a function of two record batches, or 'replace'"
+        )
     if order:
-        raise ConfigError("order= belongs to the merge 'last': a function is given all columns, and no order")
+        raise ConfigError(
+            "options-conflict", "order= belongs to the merge 'last': a function is given all columns, and no order"
+        )
     return given
 
 
 def check(merge: Merge | None, declared: TableMapping) -> None:
     """Raise ConfigError where merge and mapping contradict each other."""
     if declared.tombstone_column is not None:
-        raise ConfigError("rows that are merged are never deleted: leave out tombstone_column=")
+        raise ConfigError("options-conflict", "rows that are merged are never deleted: leave out tombstone_column=")
     names = [name for name, _ in merge.merges] if isinstance(merge, Declared) else []
     if both := sorted({*names} & {*declared.row_key.names}):
-        raise ConfigError(f"{both[0]!r} is in the row key, which tells rows apart: it cannot be merged")
+        raise ConfigError(
+            "options-conflict", f"{both[0]!r} is in the row key, which tells rows apart: it cannot be merged"
+        )
 
 
 def bound(merge: Merge | None, declared: TableMapping, schema: pa.Schema, without: Sequence[str] = ()) -> TableMapping:
     """The mapping of what the table keeps of rows of this schema. Raises SchemaMismatch."""
     mapping = declared.bound(_kept(merge, declared, schema, without))
     if taken := [column.name for column in mapping.columns if column.qualifier.startswith(OWN_CELLS)]:
-        raise SchemaMismatch(f"the cell of {taken[0]!r} is named {OWN_CELLS.decode()}..., as the sink's own: rename it")
+        raise SchemaMismatch(
+            "column-name-reserved",
+            f"the cell of {taken[0]!r} is named {OWN_CELLS.decode()}..., as the sink's own: rename it",
+        )
     return mapping
 
 
@@ -67,7 +76,8 @@ def _kept(merge: Merge | None, declared: TableMapping, schema: pa.Schema, withou
     states = merge.states(schema)
     if unmerged := [field.name for field in others if field.name not in states.names]:
         raise SchemaMismatch(
-            f"merge= says nothing of the column {unmerged[0]!r}: say how its values become one, or leave it out"
+            "column-not-merged",
+            f"merge= says nothing of the column {unmerged[0]!r}: say how its values become one, or leave it out",
         )
     return pa.schema([*keys, *states])
 

@@ -146,8 +146,9 @@ class MergeApplier:
             if not len(messages):
                 return
         raise Retriable(
+            "row-contended",
             f"{self._where}: others have written the row {messages.keys[0].as_py()!r} {ROUNDS_MAX} times between our"
-            " reading and writing it: let fewer of them write the same rows"
+            " reading and writing it: let fewer of them write the same rows",
         )
 
     def _round(self, messages: _Messages) -> _Messages:
@@ -196,7 +197,7 @@ def _until_answered(ask: Callable[[], T], table: HBaseTable) -> T:
         try:
             return ask()
         except InDoubt as error:
-            raise Retriable(str(error)) from error
+            raise Retriable("hbase-unanswered", error.message) from error
 
     return retry(again, table.settings.patience_s)
 

@@ -53,7 +53,8 @@ class Incremental:
         check(self.merge, declared)
         if self.sequence in declared.row_key.names:
             raise ConfigError(
-                f"sequence={self.sequence!r} is in the row key: it must tell the messages of one row apart"
+                "options-conflict",
+                f"sequence={self.sequence!r} is in the row key: it must tell the messages of one row apart",
             )
 
     def guarantee(self) -> Guarantee:

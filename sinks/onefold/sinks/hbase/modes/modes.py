@@ -25,24 +25,27 @@ def mode_of(options: HBaseSinkConfig) -> Mode:
     """Raises ConfigError for options that belong to another mode, or are missing."""
     mode, merge = options.mode, options.merge
     if mode not in MODES:
-        raise ConfigError(f"mode={mode!r} must be one of {', '.join(MODES)}")
+        raise ConfigError("option-value", f"mode={mode!r} must be one of {', '.join(MODES)}")
     for field in dataclasses.fields(options):
         theirs = [other for other, names in MODES.items() if field.name in names]
         value = getattr(options, field.name)
         if theirs and mode not in theirs and value and value != field.default:
             hint = ": the last row of a key is that of the highest sequence" if field.name == "order" else ""
             modes = " and ".join(f"mode={other!r}" for other in theirs)
-            raise ConfigError(f"{field.name}= belongs to {modes}, not to mode={mode!r}{hint}")
+            raise ConfigError("options-conflict", f"{field.name}= belongs to {modes}, not to mode={mode!r}{hint}")
     order = names_of(options.order)
     if mode == "row_key":
         return ByRowKey(order, options.delete_when_true, options.delete_mode)
     if merge is None:
         raise ConfigError(
+            "option-missing",
             f"mode={mode!r} needs merge=, how new values and those of the table become one: {{'amount': 'sum'}}, a"
-            " function of two record batches, or 'replace'"
+            " function of two record batches, or 'replace'",
         )
     if mode == "rolling":
         return Rolling.of(merge, order)
     if not options.sequence:
-        raise ConfigError("mode='incremental' needs sequence=, the column of numbers that grow within a row")
+        raise ConfigError(
+            "option-missing", "mode='incremental' needs sequence=, the column of numbers that grow within a row"
+        )
     return Incremental.of(options.sequence, merge, options.dense_sequence)

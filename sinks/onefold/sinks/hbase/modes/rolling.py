@@ -170,12 +170,14 @@ class RollingWriter(HBaseWriter):
         what = f"{self._where}: the row {keys[at].as_py()!r} was written at {newest[at]} ms, and this epoch's time is"
         if (timestamps[-1][at].as_py() or 0) > self._task.timestamp_ms:
             raise Fenced(
+                "epoch-overtaken",
                 f"{what} {self._task.timestamp_ms} ms: a later epoch has come so far. Another process runs this"
-                " pipeline: stop this one"
+                " pipeline: stop this one",
             )
         raise ConfigError(
+            "newer-cell-in-table",
             f"{what} {self._task.timestamp_ms} ms. Another program wrote it: let no other program write these rows, or"
-            " only before this sink starts, with timestamps of the clock"
+            " only before this sink starts, with timestamps of the clock",
         )
 
 

@@ -47,26 +47,36 @@ class ByRowKey:
 
     def check(self, declared: TableMapping) -> None:
         if self.delete_mode not in DELETE_MODES:
-            raise ConfigError(f"delete_mode={self.delete_mode!r} must be one of {', '.join(DELETE_MODES)}")
+            raise ConfigError(
+                "option-value", f"delete_mode={self.delete_mode!r} must be one of {', '.join(DELETE_MODES)}"
+            )
         if self.delete_mode != "tombstone" and self.delete_when_true is None:
             raise ConfigError(
-                "delete_mode= says how rows are deleted, and delete_when_true= must name the column that says which are"
+                "option-missing",
+                "delete_mode= says how rows are deleted, and delete_when_true= must name the column that says which"
+                " are",
             )
         if len({*self.order}) != len(self.order):
-            raise ConfigError(f"order={self.order} must name each column once")
+            raise ConfigError("option-value", f"order={self.order} must name each column once")
         if both := sorted({*self.order} & {*declared.row_key.names}):
-            raise ConfigError(f"{both[0]!r} cannot be of the row key and of order=: all rows of a key share it")
+            raise ConfigError(
+                "options-conflict", f"{both[0]!r} cannot be of the row key and of order=: all rows of a key share it"
+            )
         if self.delete_when_true in (*self.order, *declared.row_key.names, *(c.name for c in declared.columns)):
             raise ConfigError(
+                "options-conflict",
                 f"delete_when_true={self.delete_when_true!r} cannot be a cell, part of the key, or order= as well: it"
-                " says what becomes of the row"
+                " says what becomes of the row",
             )
         if self.has_real_deletes and declared.tombstone_column is not None:
-            raise ConfigError("delete_mode='real' leaves no cell behind: leave out tombstone_column=")
+            raise ConfigError(
+                "options-conflict", "delete_mode='real' leaves no cell behind: leave out tombstone_column="
+            )
         if self.delete_when_true is not None and not self.has_real_deletes and declared.tombstone_column is None:
             raise ConfigError(
+                "option-missing",
                 "delete_when_true= marks deleted rows in an HBase column of its own: name it in the mapping, as"
-                " tombstone_column='family:qualifier'"
+                " tombstone_column='family:qualifier'",
             )
 
     def guarantee(self) -> Guarantee:
@@ -92,18 +102,23 @@ class ByRowKey:
     def bound(self, declared: TableMapping, schema: pa.Schema) -> TableMapping:
         for what, name in [("delete_when_true", self.delete_when_true), *(("order", name) for name in self.order)]:
             if name is not None and name not in schema.names:
-                raise SchemaMismatch(f"{what}= names {name!r}, and the rows have {', '.join(schema.names)}")
+                raise SchemaMismatch(
+                    "column-missing", f"{what}= names {name!r}, and the rows have {', '.join(schema.names)}"
+                )
         for name in self.order:
             if not _is_ordered(schema.field(name).type):
                 raise SchemaMismatch(
+                    "column-type",
                     f"order= names {name!r}, which is {schema.field(name).type}, and such values do not compare"
-                    " exactly: cast it to an integer, a decimal, a text, a date or a timestamp"
+                    " exactly: cast it to an integer, a decimal, a text, a date or a timestamp",
                 )
         flag = self.delete_when_true
         if flag is None:
             return declared.bound(schema)
         if not pa.types.is_boolean(schema.field(flag).type):
-            raise SchemaMismatch(f"delete_when_true={flag!r} must be boolean, not {schema.field(flag).type}")
+            raise SchemaMismatch(
+                "column-type", f"delete_when_true={flag!r} must be boolean, not {schema.field(flag).type}"
+            )
         return declared.bound(schema, without=(flag,))
 
     def identity(self, declared: TableMapping) -> Mapping[str, str]:  # noqa: ARG002 - its rows are known by their keys
@@ -185,9 +200,10 @@ class RowKeyWriter(HBaseWriter):
         held = newest(pa.concat_tables(self._held), self._mode.order)
         if held.nbytes > HELD_BYTES_MAX:
             raise ConfigError(
+                "task-too-large",
                 f"{self._where}: a task with order= holds one row of each key until it has all of them, and this one"
                 f" holds more than {HELD_BYTES_MAX >> 20} MB: read fewer records in an epoch (max_offsets_per_trigger),"
-                " or raise spark.sql.shuffle.partitions"
+                " or raise spark.sql.shuffle.partitions",
             )
         self._held, self._fold_at = [held], held.nbytes + max(held.nbytes // 2, 2 * BYTES_MAX)
 
@@ -216,7 +232,9 @@ class RowKeyWriter(HBaseWriter):
         orders = [batch.column(name) for name in mode.order]
         for name, values in zip(mode.order, orders, strict=True):
             if values.null_count:
-                raise BadRecord(f"the column {name!r} is null, and it is order=: filter such rows before the sink")
+                raise BadRecord(
+                    "order-null", f"the column {name!r} is null, and it is order=: filter such rows before the sink"
+                )
         flags = deleted if deleted is not None else pa.repeat(pa.scalar(False), batch.num_rows)
         self._cells = mapping.cells(batch, None if mode.has_real_deletes else deleted)
         values = [cell.values for cell in self._cells]

@@ -58,10 +58,11 @@ class TopicEpochLog:
         if self._unreadable:
             key, why = next(iter(self._unreadable.items()))
             raise CheckpointMismatch(
+                "ledger-unreadable",
                 f"{self._settings.where(self._pipeline)}: the note under {key!r} in the topic {self._topic!r} is none"
                 f" that a sink wrote ({why}), so nobody can tell what it hides. Let nobody but the pipeline write to"
                 " that topic (docs/security.md), write a tombstone under that key, and start again: what the log says"
-                " besides is compared with the store"
+                " besides is compared with the store",
             )
         return self._state
 
@@ -105,7 +106,7 @@ class TopicEpochLog:
                 if older < generation == self._wrote and not left and not failures:
                     put(None, older)
         except KafkaException as error:
-            raise InDoubt(f"{self._doing(generation)}: {error}") from error
+            raise InDoubt("ledger-write-unanswered", f"{self._doing(generation)}: {error}") from error
         if failures:
             if isinstance(refusal := errors.translate(failures[0], self._doing(generation)), ConfigError):
                 raise refusal
@@ -113,7 +114,7 @@ class TopicEpochLog:
                 self._producer = None
         if left or failures:
             why = failures[0].str() if failures else f"{self._settings.timeout_s:g} s have passed"
-            raise InDoubt(f"{self._doing(generation)}: {why}")
+            raise InDoubt("ledger-write-unanswered", f"{self._doing(generation)}: {why}")
         self._wrote = generation
         return self.read()
 
@@ -125,8 +126,9 @@ class TopicEpochLog:
     def _take(self, record: Record) -> None:
         if record.key == self._names.ledger:
             raise ConfigError(
+                "delivery-changed",
                 f"{self._settings.where(self._pipeline)} has written with delivery='transactional' before, and what its"
-                " ledger says is of transactions: give the sink another name= for delivery='keyed'"
+                " ledger says is of transactions: give the sink another name= for delivery='keyed'",
             )
         generation = self._names.noted(record.key)
         if generation is not None:

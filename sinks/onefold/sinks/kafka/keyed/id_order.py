@@ -22,8 +22,9 @@ class IdOrder:
         """Raise BadRecord unless each source's numbers go on from the last one, upwards. Neither array has nulls."""
         if len(numbers) and (largest := pc.max(numbers).as_py()) > NUMBER_MAX:
             raise BadRecord(
+                "id-number-too-high",
                 f"the id {sources[pc.index(numbers, largest).as_py()]}:{largest} has a number above {NUMBER_MAX}, and "
-                "no reader keeps one as the highest. Make one text column of the ids, for readers with IdsWithin"
+                "no reader keeps one as the highest. Make one text column of the ids, for readers with IdsWithin",
             )
         named = sources.dictionary_encode()
         rows = pa.table({"code": named.indices, "row": range(len(sources)), "number": numbers.cast(pa.int64())})
@@ -46,8 +47,9 @@ class IdOrder:
     @staticmethod
     def _fell(source: str, before: int, then: int) -> BadRecord:
         return BadRecord(
+            "id-out-of-order",
             f"the id {source}:{then} comes after {source}:{before} in one task, and a reader that keeps the highest"
             " number of each source, from 0 on, would drop it unseen. Sort the rows of a source within its task by the"
             " last column of id=, and give each row an id of its own; or make one text column of the ids, for readers"
-            " with IdsWithin"
+            " with IdsWithin",
         )

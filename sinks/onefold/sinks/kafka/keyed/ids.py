@@ -35,45 +35,59 @@ class Ids:
     def check_settings(self, encoding: Encoding) -> None:
         """Raise ConfigError for what makes no sense with any rows."""
         if len(set(self.columns)) != len(self.columns) or not all(isinstance(n, str) and n for n in self.columns):
-            raise ConfigError(f"id={self.columns!r} must name columns, each once")
+            raise ConfigError("option-value", f"id={self.columns!r} must name columns, each once")
         if self.header is not None and (not isinstance(self.header, str) or not self.header):
-            raise ConfigError(f"id_header={self.header!r} must name a header")
+            raise ConfigError("option-value", f"id_header={self.header!r} must name a header")
         if encoding.format == "raw":
             if self.columns:
                 raise ConfigError(
-                    "id= goes with format='json'; with format='raw' the rows' key is the id, or id_header="
+                    "options-conflict",
+                    "id= goes with format='json'; with format='raw' the rows' key is the id, or id_header=",
                 )
             return
         if not self.columns:
             raise ConfigError(
+                "option-missing",
                 "delivery='keyed' needs id=, the columns that make each row's unique id: a text, or two or more "
                 "columns of which the last is a number that grows, such as ('kafka_topic_id', "
-                "'kafka_partition', 'kafka_offset')"
+                "'kafka_partition', 'kafka_offset')",
             )
         if self.header is None and encoding.key:
-            raise ConfigError("the id is the record's key, unless id_header= names a header for it: then give key= too")
+            raise ConfigError(
+                "option-missing",
+                "the id is the record's key, unless id_header= names a header for it: then give key= too",
+            )
         if self.header in encoding.headers:
-            raise ConfigError(f"headers= has {self.header!r}, which id_header= is to carry: rename one")
+            raise ConfigError(
+                "options-conflict", f"headers= has {self.header!r}, which id_header= is to carry: rename one"
+            )
 
     def check(self, encoding: Encoding, schema: pa.Schema) -> None:
         """Raise SchemaMismatch unless rows of this schema have ids."""
         if encoding.format == "raw":
             where = "key" if self.header is None else "headers"
             if where not in schema.names:
-                raise SchemaMismatch(f"the records' ids are to be in {where}, and the rows have no such column")
+                raise SchemaMismatch(
+                    "column-missing", f"the records' ids are to be in {where}, and the rows have no such column"
+                )
             return
         for name in self.columns:
             if name not in schema.names:
-                raise SchemaMismatch(f"id names {name!r}, and the rows have {', '.join(schema.names)}")
+                raise SchemaMismatch(
+                    "column-missing", f"id names {name!r}, and the rows have {', '.join(schema.names)}"
+                )
             kind = schema.field(name).type
             is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
             is_bytes = pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
             if not (is_text or pa.types.is_integer(kind) or (is_bytes and len(self.columns) == 1)):
-                raise SchemaMismatch(f"id names {name!r}, which is {kind}: ids are texts and integers, or one of bytes")
+                raise SchemaMismatch(
+                    "column-type", f"id names {name!r}, which is {kind}: ids are texts and integers, or one of bytes"
+                )
         if len(self.columns) > 1 and not pa.types.is_integer(schema.field(self.columns[-1]).type):
             raise SchemaMismatch(
+                "column-type",
                 f"id ends with {self.columns[-1]!r}, which is {schema.field(self.columns[-1]).type}: of several "
-                "columns the last is an integer that grows within what the others name"
+                "columns the last is an integer that grows within what the others name",
             )
 
     def records(self, encoding: Encoding, batch: pa.RecordBatch, order: IdOrder) -> Iterator[Records]:
@@ -89,8 +103,9 @@ class Ids:
     def _in(self, records: Records, ids: list[bytes | None]) -> Records:
         if None in ids or b"" in ids:
             raise BadRecord(
+                "id-missing",
                 f"a row has no id: {', '.join(self.columns)} must be neither null nor empty in any row, since readers "
-                "tell records apart by it. Filter such rows before the sink, or mend them"
+                "tell records apart by it. Filter such rows before the sink, or mend them",
             )
         if self.header is None:
             return replace(records, keys=ids)
@@ -105,7 +120,9 @@ class Ids:
             ids = [dict(pairs or ()).get(self.header) for pairs in records.headers or [None]]
         if None in ids or b"" in ids:
             where = "key" if self.header is None else f"header {self.header!r}"
-            raise BadRecord(f"a row has no id in its {where}, by which readers tell records apart: filter or mend it")
+            raise BadRecord(
+                "id-missing", f"a row has no id in its {where}, by which readers tell records apart: filter or mend it"
+            )
         return records
 
     def _ids(self, batch: pa.RecordBatch, order: IdOrder) -> list[bytes | None]:
@@ -113,8 +130,9 @@ class Ids:
         for name, parts in zip(self.source[1:], texts[1:], strict=False):
             if pc.any(pc.match_substring(parts, "/")).as_py():
                 raise BadRecord(
+                    "id-with-slash",
                     f"a row's {name} has a slash, which stands between the parts of an id: another row could get the"
-                    f" same. Replace it, or name {name!r} first in id=, where slashes are allowed"
+                    f" same. Replace it, or name {name!r} first in id=, where slashes are allowed",
                 )
         if len(texts) > 1:
             source = pc.binary_join_element_wise(*texts[:-1], "/") if len(texts) > 2 else texts[0]

@@ -60,7 +60,7 @@ class KeyedWriter:
                 self._rows += len(records.values)
                 self._bytes += records.bytes
         except BadRecord as error:
-            raise BadRecord(f"{self._where}: {error}") from error
+            raise error.reworded(f"{self._where}: {error.message}") from error
 
     def prepare(self) -> Committable | None:
         require(not self._is_over, "a writer prepares once")

@@ -47,18 +47,20 @@ class TransactionalCommitter:
             found = known.get(handle.transactional_id)
             if found is None or found.state != "Ongoing" or found.handle != handle:
                 raise WorkLost(
+                    "prepared-work-gone",
                     f"{self._where()}, epoch {committable.epoch}: transaction {handle} is gone before the decision "
                     f"({_state(found)}): its timeout of {self._settings.transaction_timeout_s:g} s has passed, or "
-                    "somebody ended it. The epoch's writers must run again"
+                    "somebody ended it. The epoch's writers must run again",
                 )
             left_s = (found.started_ms + found.timeout_ms) / 1000 - time.time()
             if left_s < self._settings.outage_s:
                 raise WorkLost(
+                    "transaction-about-to-expire",
                     f"{self._where()}, epoch {committable.epoch}: transaction {handle} has {left_s:.0f} s left of its "
                     f"{found.timeout_ms / 1000:g} s, and outage_max_s asks for {self._settings.outage_s:g} s when "
                     "the epoch is decided. Its writers must run again; where they always take that long, make epochs "
                     "smaller, raise transaction_timeout_s (and the brokers' transaction.max.timeout.ms), or lower "
-                    "outage_max_s"
+                    "outage_max_s",
                 )
 
     def commit(self, decided: Decided, committables: Sequence[Committable]) -> None:
@@ -73,10 +75,11 @@ class TransactionalCommitter:
             return
         if undecided := [c for c in gone if transactions.is_open(Handle.parse(c.handle))]:
             raise InDoubt(
+                "transaction-end-unknown",
                 f"{self._where()}, epoch {decided.record.epoch}: transaction {undecided[0].handle} can no longer be "
-                "committed, and how it ends is not in the log yet"
+                "committed, and how it ends is not in the log yet",
             )
-        raise Damaged(self._evidence(decided, committables, gone, transactions))
+        raise Damaged("decided-work-gone", self._evidence(decided, committables, gone, transactions))
 
     def abort(self, committables: Sequence[Committable]) -> None:
         # What is refused has ended already, or its id is another transaction's by now.
@@ -174,7 +177,8 @@ class TransactionalCommitter:
             verb = "committing" if commit else "aborting"
             more = f", and {len(unanswered) - 1} more" if len(unanswered) > 1 else ""
             raise InDoubt(
-                f"{self._where()}, {verb} transaction {unanswered[0]}{more} (Kafka's error, or why none came)"
+                "transaction-end-unanswered",
+                f"{self._where()}, {verb} transaction {unanswered[0]}{more} (Kafka's error, or why none came)",
             )
         for handle, code in denied.items():
             self._kafka.check(code, f"transaction {handle}")

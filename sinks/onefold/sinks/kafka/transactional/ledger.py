@@ -60,8 +60,9 @@ class Ledger:
             self._offset = offset
         if self._log.was_keyed:
             raise ConfigError(
+                "delivery-changed",
                 f"{self._where()} has written with delivery='keyed' before, and what its notes say is of no"
-                " transactions: give the sink another name= for delivery='transactional'"
+                " transactions: give the sink another name= for delivery='transactional'",
             )
         self._tell()
         return self._log
@@ -106,7 +107,10 @@ class Ledger:
         wait = Wait(_PROPAGATION_S, pause_s=0.01, pause_max_s=0.05)
         while ending := txn_admin.list_ids(self._kafka, self._names.ids, "PrepareCommit"):
             if not wait.again():
-                raise Retriable(f"{self._where()}: the markers of transaction {ending[0]} are still being written")
+                raise Retriable(
+                    "transaction-markers-pending",
+                    f"{self._where()}: the markers of transaction {ending[0]} are still being written",
+                )
         return self.transactions()
 
     def bind(self, binding: Binding) -> None:
@@ -151,7 +155,7 @@ class Ledger:
             self._log.stands(entry, present(self._log.writer, "the id was taken over without its writer"))
             self._producer = producer
             return
-        raise InDoubt(f"{self._where()}, {doing}: {because}") from because
+        raise InDoubt("ledger-write-unanswered", f"{self._where()}, {doing}: {because}") from because
 
     def _outlived(self) -> list[str]:
         """The ids to forget along with the next row. They are of epochs below the present row, so it does no harm if

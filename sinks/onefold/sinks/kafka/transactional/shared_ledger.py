@@ -23,10 +23,11 @@ def check_not_shared(settings: KafkaSinkConfig, pipeline: str, topics: Topics) -
         return
     if _knows(settings, SHARED_LEDGER, names):
         raise ConfigError(
+            "ledger-shared-before",
             f"{settings.where(pipeline)} has its ledger in the topic {SHARED_LEDGER!r}, which pipelines shared before"
             f" each had its own, and there is none in {own!r}. Go on with ledger={SHARED_LEDGER!r}; or, for"
             " the pipeline's own topic, start under a new pipeline name with explicit starting_offsets, once this one"
-            " has nothing left to finish"
+            " has nothing left to finish",
         )
 
 

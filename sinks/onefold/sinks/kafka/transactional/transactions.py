@@ -105,7 +105,10 @@ class Attempt:
         found = txn_admin.describe(self._kafka, [self.id]).get(self.id)
         if found is None or found.state != "Ongoing":
             state = found.state if found is not None else "gone"
-            raise Retriable(f"{self._where}: it is {state}, ended by a sweep or a timeout before it was prepared")
+            raise Retriable(
+                "transaction-ended-elsewhere",
+                f"{self._where}: it is {state}, ended by a sweep or a timeout before it was prepared",
+            )
         self._producer = None  # which leaves the transaction open: `close` would abort it
         return found.handle
 

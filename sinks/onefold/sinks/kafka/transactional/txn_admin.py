@@ -55,10 +55,11 @@ def check_versions(cluster: Cluster) -> None:
     level = connection.features.get("transaction.version", 0)
     if level < 2 or not connection.has(EndTxnRequest, END_TXN_VERSION):
         raise ConfigError(
+            "transaction-version-too-low",
             f"Kafka at {cluster.bootstrap_servers} cannot end transactions safely from another process: "
             "delivery='transactional' needs brokers from 4.0 on with the feature transaction.version=2 (it is "
             f"{level}). Upgrade, then `kafka-features.sh upgrade --feature transaction.version=2`; until then use "
-            "delivery='keyed'"
+            "delivery='keyed'",
         )
 
 
@@ -141,9 +142,10 @@ def read_log(cluster: Cluster, topic: str, offset: int) -> Iterator[tuple[list[R
         found = cluster.when_ready(lambda request=request: _fetched(cluster, topic, request, end_offset))  # type: ignore[misc]
         if found.error_code == _OUT_OF_RANGE:
             raise DataLoss(
+                "ledger-topic-cut",
                 f"topic {topic!r} of {cluster.bootstrap_servers} has nothing at offset {offset}, where the sink's "
                 "book-keeping goes on: it was made anew, cut, or records of it were deleted. Restore it; or, where the "
-                "destination is right, use another ledger topic under a new pipeline name"
+                "destination is right, use another ledger topic under a new pipeline name",
             )
         items: list[Record | Marker] = []
         before = offset
@@ -180,10 +182,13 @@ def _fetched(cluster: Cluster, topic: str, request: FetchRequest, end_offset: in
     answer = cluster.ask(cluster.leader(topic), request, FetchResponse, 12)
     cluster.check(answer.error_code, f"topic {topic!r}")
     if not answer.responses:
-        raise NotReady(f"topic {topic!r}: Kafka at {cluster.bootstrap_servers} holds its answer back, for a quota")
+        raise NotReady(
+            "kafka-not-ready",
+            f"topic {topic!r}: Kafka at {cluster.bootstrap_servers} holds its answer back, for a quota",
+        )
     found = answer.responses[0].partitions[0]
     if found.error_code != _OUT_OF_RANGE:
         cluster.check(found.error_code, f"topic {topic!r}")
         if found.high_watermark < end_offset:
-            raise NotReady(f"topic {topic!r}: its new leader doesn't know yet how far it goes")
+            raise NotReady("kafka-not-ready", f"topic {topic!r}: its new leader doesn't know yet how far it goes")
     return found

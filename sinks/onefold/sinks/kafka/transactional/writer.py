@@ -42,7 +42,7 @@ class TransactionalWriter:
                 self._bytes += records.bytes
         except BadRecord as error:
             self._give_up()
-            raise BadRecord(f"{self._where()}: {error}") from error
+            raise error.reworded(f"{self._where()}: {error.message}") from error
         except OnefoldError:
             self._give_up()
             raise

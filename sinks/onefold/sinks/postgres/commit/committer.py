@@ -58,15 +58,17 @@ class PostgresCommitter(LedgerCommitter[pool.Connection]):
                 theirs = next((other for other in others if other.gid in {c.handle for c in missing}), None)
                 if theirs is not None:
                     raise ConfigError(
+                        "transaction-of-another-role",
                         f"{self._where()}, epoch {missing[0].epoch}: prepared transaction {theirs.gid!r} belongs to"
                         f" role {theirs.owner!r}, of which this session's is no member, so that it could not commit it."
-                        " Nothing was decided: GRANT that role to this one, or give tasks and driver one role=..."
+                        " Nothing was decided: GRANT that role to this one, or give tasks and driver one role=...",
                     )
                 if missing:
                     raise WorkLost(
+                        "prepared-work-gone",
                         f"{self._where()}, epoch {missing[0].epoch}: {len(missing)} of {len(gids)} prepared "
                         f"transactions are gone before the decision, the first is {missing[0].handle!r}. "
-                        "Somebody rolled them back; the epoch's writers must run again"
+                        "Somebody rolled them back; the epoch's writers must run again",
                     )
             staging.verify(connection, self._books, staged)
 
@@ -166,8 +168,9 @@ class PostgresCommitter(LedgerCommitter[pool.Connection]):
         raw = connection.connection.driver_connection
         if not isinstance(raw, psycopg.Connection):
             raise ConfigError(
+                "store-elsewhere",
                 f"{self._where()}: staged delivery decides inside the sink's own database, and the checkpoint store is "
-                "elsewhere: leave the store to its default, or use the sink's store_url()"
+                "elsewhere: leave the store to its default, or use the sink's store_url()",
             )
         require(not raw.autocommit, "the merge and the decision must be one transaction")
         try:
@@ -205,8 +208,9 @@ class PostgresCommitter(LedgerCommitter[pool.Connection]):
         """That it was committed is noted in the schema that it was prepared with."""
         if not committable.handle.startswith(self._prefix):
             raise ConfigError(
+                "ledger-changed",
                 f"{self._where()}: epoch {committable.epoch} was prepared with another ledger than"
-                f" {self._books.schema!r}, and is not finished. Set that back, and start again"
+                f" {self._books.schema!r}, and is not finished. Set that back, and start again",
             )
 
     def _look(self, connection: pool.Connection) -> None:
@@ -218,12 +222,13 @@ class PostgresCommitter(LedgerCommitter[pool.Connection]):
     def _of_gone(self, connection: pool.Connection, gone: Sequence[Committable], of: int) -> OnefoldError:
         became = self._became(connection)
         if became is None:
-            return Damaged(self._evidence(gone, of))
+            return Damaged("decided-work-gone", self._evidence(gone, of))
         return DataLoss(
+            "destination-older-copy",
             f"{self._where()}: epoch {gone[0].epoch} was decided, and {len(gone)} of its {of} prepared transactions "
             f"are gone, the first is {gone[0].handle!r}; {became}, and it had not caught up. Bring back the server "
             "that has the rest; or start the pipeline again: it compares the store, the ledger and Spark's checkpoint, "
-            "and says how to go on"
+            "and says how to go on",
         )
 
     def _evidence(self, gone: Sequence[Committable], of: int) -> str:
@@ -236,7 +241,7 @@ class PostgresCommitter(LedgerCommitter[pool.Connection]):
         )
 
     @contextmanager
-    def _borrow(self, doing: str, lost: type[OnefoldError] = Retriable) -> Iterator[pool.Session]:
+    def _borrow(self, doing: str, lost: type[Retriable | InDoubt] = Retriable) -> Iterator[pool.Session]:
         with pool.borrow(self._conninfo, f"{self._where()}, {doing}", lost) as connection:
             yield connection
 

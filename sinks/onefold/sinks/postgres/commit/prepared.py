@@ -15,7 +15,7 @@ from onefold.clients.postgres import connection as pool
 from onefold.clients.postgres import errors
 from onefold.clients.postgres.quoting import identifier, literal
 from onefold.core.contract import Committable
-from onefold.core.errors import ConfigError, OnefoldError, Retriable
+from onefold.core.errors import ConfigError, InDoubt, OnefoldError, Retriable
 
 __all__ = ["NotOurs", "Other", "end", "named"]
 
@@ -52,7 +52,7 @@ def end(
     verb: Literal["COMMIT", "ROLLBACK"],
     committable: Committable,
     where: str,
-    lost: type[OnefoldError],
+    lost: type[Retriable | InDoubt],
 ) -> bool:
     """COMMIT or ROLLBACK PREPARED, as the owner if need be. False if there is no such transaction."""
     statement = f"{verb} PREPARED {literal(committable.handle)}".encode()
@@ -90,7 +90,11 @@ def _as_owner(connection: pool.Session, owner: str, statement: bytes) -> None:
 
 
 def _translated(
-    error: psycopg.Error, doing: str, connection: pool.Connection, committable: Committable, lost: type[OnefoldError]
+    error: psycopg.Error,
+    doing: str,
+    connection: pool.Connection,
+    committable: Committable,
+    lost: type[Retriable | InDoubt],
 ) -> OnefoldError:
     match error:
         case psycopg.errors.InsufficientPrivilege():
@@ -102,19 +106,24 @@ def _translated(
             belongs = f"{doing}: it belongs to role {owner!r}, and this session is {user!r}'s"
             if is_member and pool.is_pooled(connection):
                 return ConfigError(
+                    "pooler-set-role",
                     f"{belongs}, through a pooler, where SET ROLE could reach somebody else's session. Start once with "
-                    f"the server's own address, or make it the login's default: ALTER ROLE {user} SET role = '{owner}'"
+                    f"the server's own address, or make it the login's default: ALTER ROLE {user} SET role = '{owner}'",
                 )
             return NotOurs(
+                "transaction-of-another-role",
                 f"{belongs}, who is no member of it: GRANT {identifier(owner)} TO {identifier(user)}, so that it can "
-                f"SET ROLE, or connect as {owner!r}. PostgresSink(..., role={owner!r}) then keeps all work in one hand"
+                f"SET ROLE, or connect as {owner!r}. PostgresSink(..., role={owner!r}) then keeps all work in one hand",
             )
         case psycopg.errors.ObjectNotInPrerequisiteState():
-            return Retriable(f"{doing}: another committer is busy with it just now: {errors.said(error)}")
+            return Retriable(
+                "transaction-busy", f"{doing}: another committer is busy with it just now: {errors.said(error)}"
+            )
         case psycopg.errors.FeatureNotSupported() if "during recovery" not in errors.said(error):
             return NotOurs(
+                "transaction-of-another-database",
                 f"{doing}: it was prepared in another database: {errors.said(error)}. "
-                "Set the sink's URL back to that database, and start again"
+                "Set the sink's URL back to that database, and start again",
             )
         case _:
             return errors.translate(error, doing, connection, lost=lost)

@@ -97,8 +97,9 @@ class Bookkeeping:
         ).rowcount
         if bound_now != 1:
             raise ConfigError(
+                "ledger-row-lost",
                 f"sink {self.sink!r} of pipeline {self.pipeline!r} has lost its row in {self.schema}.onefold_ledger"
-                " since it was opened: somebody pruned it, or made the schema anew. Start the pipeline again"
+                " since it was opened: somebody pruned it, or made the schema anew. Start the pipeline again",
             )
 
     def epoch(self, connection: Connection) -> int:
@@ -135,7 +136,9 @@ class Bookkeeping:
         ).rowcount
         if moved != 1:
             check_forward(self.ledger(connection), entry, self.sink)
-            raise Retriable(f"sink {self.sink!r}: another driver moved its ledger row at this moment")
+            raise Retriable(
+                "ledger-contended", f"sink {self.sink!r}: another driver moved its ledger row at this moment"
+            )
         connection.execute(
             f"DELETE FROM {self.table('parts')} WHERE pipeline = %s AND sink = %s AND epoch < %s",
             (self.pipeline, self.sink, entry.epoch),

@@ -99,8 +99,9 @@ def is_there(connection: Connection, schema: str) -> bool:
 def _refuse_newer(found: int, schema: str) -> None:
     if found > len(STEPS):
         raise ConfigError(
+            "ledger-too-new",
             f"the onefold tables in schema {schema!r} have layout {found}, and this onefold knows {len(STEPS)}: "
-            "use the newer onefold, or another schema as ledger"
+            "use the newer onefold, or another schema as ledger",
         )
 
 
@@ -150,14 +151,16 @@ def _create_schema(connection: Connection, schema: str) -> None:
     if not may_create:
         on = f"SCHEMA {identifier(schema)}" if exists else f"DATABASE {identifier(database)}"
         raise ConfigError(
+            "ledger-permission",
             f"role {user!r} may not create the onefold tables in schema {schema!r}: "
-            f"GRANT CREATE ON {on} TO {identifier(user)}, or name a schema of its own as ledger"
+            f"GRANT CREATE ON {on} TO {identifier(user)}, or name a schema of its own as ledger",
         )
     if schema == user and not exists:
         # search_path starts with "$user": the new schema would come first in every later look-up of a bare name.
         raise ConfigError(
+            "schema-named-as-role",
             f"ledger={schema!r} is also the role's name, so creating it would hide the tables in "
-            "'public' from that role: name another schema"
+            "'public' from that role: name another schema",
         )
     if not exists:
         create_beside_others(connection, f"CREATE SCHEMA {identifier(schema)}")

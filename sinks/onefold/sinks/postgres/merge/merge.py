@@ -64,7 +64,9 @@ def _check_types(connection: AnyConnection, plan: Plan) -> None:
         return
     now = target.find(connection, Table.parse(plan.target))
     if now is None:
-        raise SchemaMismatch(f"table {plan.target} was dropped while rows were merged into it: start again")
+        raise SchemaMismatch(
+            "table-dropped", f"table {plan.target} was dropped while rows were merged into it: start again"
+        )
     columns_of(now, pa.schema([(column.name, column.source) for column in plan.columns]))
 
 

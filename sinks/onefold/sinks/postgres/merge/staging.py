@@ -47,7 +47,9 @@ def create(connection: pool.Connection, books: Bookkeeping, plan: Plan) -> Plan:
     ours = {column for column, _ in wanted} - {column.name for column in plan.columns}
     if len(ours) + len(plan.columns) != len(wanted):
         taken = next(column.name for column in plan.columns if column.name.startswith("onefold_"))
-        raise ConfigError(f"{taken!r} is a column of the stage: rename it in the rows, or use 'two_phase'")
+        raise ConfigError(
+            "column-name-taken", f"{taken!r} is a column of the stage: rename it in the rows, or use 'two_phase'"
+        )
     stage = f"{stage_name(books.pipeline, books.sink)}_{digest(wanted)}"
     name = stage_sql(books.schema, stage)
     columns = ", ".join(f"{identifier(column)} {kind}" for column, kind in wanted)
@@ -108,8 +110,9 @@ def merge(
     there = connection.execute("SELECT to_regclass(%s)", (stage_sql(books.schema, plan.stage),)).fetchone()
     if there is None or there[0] is None:
         raise ConfigError(
+            "store-elsewhere",
             f"{where}: the checkpoint store's database has no stage {plan.stage}: staged delivery decides inside the "
-            "sink's own database; use the sink's store_url()"
+            "sink's own database; use the sink's store_url()",
         )
     try:
         dead = 0
@@ -119,7 +122,7 @@ def merge(
             )
         moved, letters = merge_attempts(connection, plan, list(attempts), origin.timestamp_ms, refused_max - dead)
     except TooManyRefused as error:
-        raise BadRecord(f"{where}: {dead_letters.too_many(refused_max, error)}") from None
+        raise BadRecord("too-many-rejects", f"{where}: {dead_letters.too_many(refused_max, error)}") from None
     check_moved(where, moved + dead + len(letters), sum(attempts.values()))
     if letters:
         assert plan.rejects is not None

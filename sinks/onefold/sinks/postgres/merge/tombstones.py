@@ -45,9 +45,10 @@ def create(connection: Connection, schema: str, target: Target, changes: Changes
         there = declared(connection, name)
         if [column for column, _ in there] != [column for column, _ in wanted]:
             raise ConfigError(
+                "tombstones-of-another-key",
                 f"deletions from {target.table} are remembered in {name} by {_listed(there)}, and this sink goes by"
                 f" {_listed(wanted)}: the pipelines that delete from one table must agree on key and order. If no other"
-                f" pipeline does, and no older record can come any more: DROP TABLE {name}"
+                f" pipeline does, and no older record can come any more: DROP TABLE {name}",
             )
         follow(connection, schema, target)  # whoever altered the target by hand may not know of this table
         _refuse_without_rights(connection, name)
@@ -115,10 +116,11 @@ def _refuse_elsewhere(connection: Connection, schema: str, target: Target) -> No
             )
             continue
         raise ConfigError(
+            "tombstones-elsewhere",
             f"deletions from {target.table} are remembered in schema {other!r} already, and not in {schema!r}:"
             " pipelines that don't share them bring each other's deleted rows back. Set"
             f" ledger={other!r}. If no pipeline uses that one any more, and no older record can come: DROP"
-            f" TABLE {identifier(other)}.{identifier(_bare(target))}"
+            f" TABLE {identifier(other)}.{identifier(_bare(target))}",
         )
 
 
@@ -133,8 +135,9 @@ def _refuse_without_rights(connection: Connection, name: str) -> None:
     user, missing = row
     if missing:
         raise ConfigError(
+            "tombstones-permission",
             f"the deletions that are remembered in {name} were another role's until now: GRANT {', '.join(missing)} ON"
-            f" {name} TO {identifier(user)}, or give both pipelines the same role=..."
+            f" {name} TO {identifier(user)}, or give both pipelines the same role=...",
         )
 
 

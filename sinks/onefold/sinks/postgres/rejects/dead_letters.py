@@ -76,8 +76,9 @@ def create(connection: Connection, table: Table) -> str:
         }
         if missing := [name for name in _COLUMNS if name not in there]:
             raise ConfigError(
+                "rejects-table-columns",
                 f"table {table} is to take the dead letters, and has no column {', '.join(missing)}: name another as"
-                " rejects_table, or a table that does not exist yet, which is then made"
+                " rejects_table, or a table that does not exist yet, which is then made",
             )
         row = connection.execute(
             "SELECT current_user, has_any_column_privilege(to_regclass(%s), 'INSERT')", (table.sql,)
@@ -86,8 +87,9 @@ def create(connection: Connection, table: Table) -> str:
         user, may_insert = row
         if not may_insert:  # else it would be known with the first bad row
             raise ConfigError(
+                "table-permission",
                 f"role {user!r} may not insert into table {table}, which is to take the dead letters: GRANT INSERT ON"
-                f" {table.sql} TO {identifier(user)}"
+                f" {table.sql} TO {identifier(user)}",
             )
     return table.sql
 

@@ -55,8 +55,9 @@ def columns_of(target: Target, schema: pa.Schema) -> tuple[Column, ...]:
     denied = [name for name in schema.names if name not in may_insert]
     if denied:
         raise ConfigError(
+            "table-permission",
             f"no permission to insert into {', '.join(denied)} of table {target.table}: "
-            f"GRANT INSERT ON {target.table.sql} to the role of the sink's URL"
+            f"GRANT INSERT ON {target.table.sql} to the role of the sink's URL",
         )
     return tuple(line.column for line in lines if line.column is not None)
 
@@ -66,7 +67,7 @@ def mismatch(target: Target, lines: Sequence[Line], because: str = "") -> Schema
     what = f"the rows do not fit into table {target.table}"
     if not any(line.rows is not None for line in lines):
         because = because or "the rows have no columns at all"
-    return SchemaMismatch(f"{what}{': ' if because else ''}{because}:\n{_side_by_side(lines)}")
+    return SchemaMismatch("table-mismatch", f"{what}{': ' if because else ''}{because}:\n{_side_by_side(lines)}")
 
 
 def _line(field: pa.Field, there: TargetColumn | None, target: Target, schema: pa.Schema) -> Line:

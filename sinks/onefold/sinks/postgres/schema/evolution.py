@@ -47,9 +47,10 @@ def evolve(
         return target
     if not target.is_mine:
         raise ConfigError(
+            "table-not-owned",
             f"table {target.table} must be altered for these rows, and only its owner may. GRANT "
             f"{identifier(target.owner)} to the role of the sink's URL, or run this yourself: "
-            f"{_statement(target, alterations(target, schema))}"
+            f"{_statement(target, alterations(target, schema))}",
         )
     with connection.transaction():
         connection.execute(transaction_settings(lock_timeout_s))
@@ -63,7 +64,9 @@ def evolve(
         log.info("sink %r has evolved its table: %s", books.sink, _statement(now, wanted))
     evolved = find(connection, target.table)
     if evolved is None:
-        raise ConfigError(f"table {target.table} was dropped while it was opened: start again")
+        raise ConfigError(
+            "table-dropped-while-opened", f"table {target.table} was dropped while it was opened: start again"
+        )
     return evolved
 
 

@@ -198,24 +198,29 @@ def find(connection: Connection, table: Table) -> Target | None:
     found = Table(schema, name)
     if not may_use:
         raise ConfigError(
+            "schema-permission",
             f"role {user!r} may not use schema {schema!r}: GRANT USAGE ON SCHEMA {identifier(schema)} "
-            f"TO {identifier(user)}"
+            f"TO {identifier(user)}",
         )
     if kind not in ("r", "p", "v"):
-        raise ConfigError(f"{found} is no table that rows can be inserted into within one transaction (kind {kind!r})")
+        raise ConfigError(
+            "table-kind", f"{found} is no table that rows can be inserted into within one transaction (kind {kind!r})"
+        )
     if persistence != "p":
         raise ConfigError(
+            "table-unlogged",
             f"table {found} is UNLOGGED or temporary: a crash of the server empties it, and exactly-once with it. "
-            f"ALTER TABLE {found.sql} SET LOGGED"
+            f"ALTER TABLE {found.sql} SET LOGGED",
         )
     unsafe = connection.execute(_UNSAFE, {"t": oid}).fetchone()
     if unsafe is not None:
         partition, is_foreign = unsafe
         raise ConfigError(
+            "partition-not-durable",
             f"partition {partition} of {found} is a foreign table, which does not commit with its parent"
             if is_foreign
             else f"partition {partition} of {found} is UNLOGGED: a crash of the server empties it, and exactly-once "
-            f"with it. ALTER TABLE {partition} SET LOGGED"
+            f"with it. ALTER TABLE {partition} SET LOGGED",
         )
     obstacles = [r[0] for r in connection.execute(_OBSTACLES, {"t": oid})]
     if kind == "v":
@@ -250,19 +255,23 @@ def create(connection: Connection, table: Table, schema: pa.Schema, key: Sequenc
     """
     unknown = [f"{f.name}: {f.type} has no type in Postgres; cast it" for f in schema if default_type(f.type) is None]
     if unknown:
-        raise SchemaMismatch(_listed(f"table {table} cannot be created", unknown))
+        raise SchemaMismatch("table-not-creatable", _listed(f"table {table} cannot be created", unknown))
     row = connection.execute(
         "SELECT current_user, n.nspname, has_schema_privilege(n.oid, 'CREATE') "
         "FROM pg_namespace n WHERE n.nspname = coalesce(%s, current_schema())",
         (table.schema,),
     ).fetchone()
     if row is None:
-        raise ConfigError(f"table {table} cannot be created: schema {table.schema!r} does not exist. CREATE SCHEMA it")
+        raise ConfigError(
+            "database-schema-missing",
+            f"table {table} cannot be created: schema {table.schema!r} does not exist. CREATE SCHEMA it",
+        )
     user, namespace, may_create = row
     if not may_create:
         raise ConfigError(
+            "create-permission",
             f"table {table} does not exist and role {user!r} may not create it: GRANT CREATE ON SCHEMA "
-            f"{identifier(namespace)} TO {identifier(user)}, or create the table"
+            f"{identifier(namespace)} TO {identifier(user)}, or create the table",
         )
     parts = [f"{identifier(f.name)} {default_type(f.type)}" for f in schema]
     if key:

@@ -126,8 +126,9 @@ class MariaDbAdapter(Adapter):
         engine = connection.scalar(query, {"schema": table.schema, "name": table.name})
         if engine != "InnoDB":
             raise ConfigError(
+                "table-without-transactions",
                 f"table {table.fullname} is kept by {engine}, which has no transactions like InnoDB's: "
-                f"ALTER TABLE {table.fullname} ENGINE = InnoDB"
+                f"ALTER TABLE {table.fullname} ENGINE = InnoDB",
             )
 
     def collations(self, connection: sa.Connection, table: sa.TableClause) -> dict[str, str]:

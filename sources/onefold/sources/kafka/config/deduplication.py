@@ -33,9 +33,11 @@ class OrderedIds:
     def __post_init__(self) -> None:
         _check_id("OrderedIds", self.id)
         if (self.source is None) != (self.sequence is None):
-            raise ConfigError("OrderedIds: source= and sequence= name two columns and go together")
+            raise ConfigError("option-missing", "OrderedIds: source= and sequence= name two columns and go together")
         if self.source is not None and self.id is not None:
-            raise ConfigError("OrderedIds: give id=, of texts SOURCE:NUMBER, or the columns source= and sequence=")
+            raise ConfigError(
+                "option-missing", "OrderedIds: give id=, of texts SOURCE:NUMBER, or the columns source= and sequence="
+            )
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,9 @@ class IdsWithin:
     def __post_init__(self) -> None:
         _check_id("IdsWithin", self.id)
         if not isinstance(self.span, str) or _SPAN.fullmatch(self.span) is None or int(self.span.split()[0]) == 0:
-            raise ConfigError(f"IdsWithin: the span is a time such as '2 hours' or '30 minutes', not {self.span!r}")
+            raise ConfigError(
+                "option-value", f"IdsWithin: the span is a time such as '2 hours' or '30 minutes', not {self.span!r}"
+            )
 
 
 Deduplication = OrderedIds | IdsWithin
@@ -62,11 +66,12 @@ Deduplication = OrderedIds | IdsWithin
 def check_deduplication(value: object) -> None:
     """Raise `ConfigError` unless it is None or says what makes two records the same."""
     if value is not None and not isinstance(value, OrderedIds | IdsWithin):
-        raise ConfigError(f"deduplicate is OrderedIds(...) or IdsWithin('2 hours', ...), not {value!r}")
+        raise ConfigError("option-value", f"deduplicate is OrderedIds(...) or IdsWithin('2 hours', ...), not {value!r}")
 
 
 def _check_id(what: str, id: str | None) -> None:
     if id is not None and (not isinstance(id, str) or not id.removeprefix(HEADER)):
         raise ConfigError(
-            f"{what}: id is a column's name or 'header:NAME', or left out for the record's key; not {id!r}"
+            "option-value",
+            f"{what}: id is a column's name or 'header:NAME', or left out for the record's key; not {id!r}",
         )

@@ -44,7 +44,7 @@ def _text(path: str) -> str:
         return Path(path).read_text()
     except OSError as error:
         raise ConfigError(
-            f"reader='spark' hands certificates over as text, and {path} can't be read: {error}"
+            "file-unreadable", f"reader='spark' hands certificates over as text, and {path} can't be read: {error}"
         ) from None
 
 
@@ -83,7 +83,9 @@ def java_settings(settings: Mapping[str, str]) -> dict[str, str]:
             java |= _TRANSLATED[name](value)
         elif name not in _LOGIN:
             raise ConfigError(
-                f"reader='spark' reads with the Java client, which has nothing like librdkafka's {name!r}: leave it out"
+                "option-not-allowed",
+                f"reader='spark' reads with the Java client, which has nothing like librdkafka's {name!r}: leave it"
+                " out",
             )
     return java | _login(settings)
 
@@ -94,8 +96,9 @@ def _login(settings: Mapping[str, str]) -> dict[str, str]:
         return {}
     if mechanism not in _LOGINS:
         raise ConfigError(
+            "option-not-allowed",
             f"reader='spark' can log in by {', '.join(_LOGINS)}; for {mechanism} give the JVM a login configuration"
-            " (java.security.auth.login.config) and read with reader='onefold'"
+            " (java.security.auth.login.config) and read with reader='onefold'",
         )
     name, password = (_quoted(settings.get(key, "")) for key in ("sasl.username", "sasl.password"))
     login = f"{_LOGINS[mechanism]} required username={name} password={password};"

@@ -82,27 +82,33 @@ class KafkaSourceConfig:
         """Raise `ConfigError` for a value that makes no sense whatever the format is. Asks no server."""
         self.subscription.check()
         if not isinstance(self.bootstrap_servers, str) or not self.bootstrap_servers.strip():
-            raise ConfigError("bootstrap_servers (option kafka.bootstrap.servers) is missing: 'localhost:9092'")
+            raise ConfigError(
+                "option-missing", "bootstrap_servers (option kafka.bootstrap.servers) is missing: 'localhost:9092'"
+            )
         if not self.timeout_s > 0:
-            raise ConfigError(f"timeout_s is a time above 0, not {self.timeout_s!r}")
+            raise ConfigError("option-value", f"timeout_s is a time above 0, not {self.timeout_s!r}")
         for name in ("max_offsets_per_trigger", "max_bytes_per_trigger"):
             if (value := getattr(self, name)) is not None and not _is_whole(value, 1):
-                raise ConfigError(f"{name} is a whole number from 1, not {value!r}")
+                raise ConfigError("option-value", f"{name} is a whole number from 1, not {value!r}")
         if self.on_error not in get_args(OnError):
-            raise ConfigError(f"on_error is one of {', '.join(get_args(OnError))}, not {self.on_error!r}")
+            raise ConfigError(
+                "option-value", f"on_error is one of {', '.join(get_args(OnError))}, not {self.on_error!r}"
+            )
         if not _is_whole(self.bad_records_max, 0):
             raise ConfigError(
-                f"bad_records_max is how many records of an epoch may be bad: 0 or more, not {self.bad_records_max!r}"
+                "option-value",
+                f"bad_records_max is how many records of an epoch may be bad: 0 or more, not {self.bad_records_max!r}",
             )
         if not _is_whole(self.record_bytes_max, 1) or self.record_bytes_max > _RECORD_BYTES_LIMIT:
             raise ConfigError(
+                "option-value",
                 f"record_bytes_max is how many bytes a record may have: 1 to {_RECORD_BYTES_LIMIT}, not"
-                f" {self.record_bytes_max!r}"
+                f" {self.record_bytes_max!r}",
             )
         if self.commit_to_group is not None and not (
             isinstance(self.commit_to_group, str) and self.commit_to_group.strip()
         ):
-            raise ConfigError(f"commit_to_group names a consumer group, not {self.commit_to_group!r}")
+            raise ConfigError("option-value", f"commit_to_group names a consumer group, not {self.commit_to_group!r}")
         consumer_config.check(self.client_config)
         check_choice(self.compiled_fetch)
         if self.starting_text not in starting.KEYWORDS:
@@ -112,20 +118,25 @@ class KafkaSourceConfig:
 
     def _check_reader(self) -> None:
         if self.reader not in get_args(Reader):
-            raise ConfigError(f"reader is 'onefold' or 'spark' (Spark's own Kafka connector), not {self.reader!r}")
+            raise ConfigError(
+                "option-value", f"reader is 'onefold' or 'spark' (Spark's own Kafka connector), not {self.reader!r}"
+            )
         if self.reader == "onefold":
             return
         if "topic_id" in self.columns:
             raise ConfigError(
-                "reader='spark' doesn't tell topics apart that had one name: leave out 'topic_id', or reader="
+                "options-conflict",
+                "reader='spark' doesn't tell topics apart that had one name: leave out 'topic_id', or reader=",
             )
         if self.max_bytes_per_trigger is not None:
             raise ConfigError(
-                "max_bytes_per_trigger: Spark's own connector has no such limit; use max_offsets_per_trigger"
+                "options-conflict",
+                "max_bytes_per_trigger: Spark's own connector has no such limit; use max_offsets_per_trigger",
             )
         if self.format == "raw" and self.on_error != "fail":
             raise ConfigError(
-                "format='raw' with reader='spark' takes every record as it is: on_error goes with the others"
+                "options-conflict",
+                "format='raw' with reader='spark' takes every record as it is: on_error goes with the others",
             )
 
     @property

@@ -43,7 +43,7 @@ def spark_options(config: KafkaSourceConfig, positions: Positions | None) -> dic
     Raises ConfigError for a source with `deduplicate` that no pipeline has frozen: the data source cannot do that.
     """
     if config.deduplicate is not None and positions is None:
-        raise ConfigError(f"deduplicate= cannot be an option: {_NO_STATE}")
+        raise ConfigError("option-not-allowed", f"deduplicate= cannot be an option: {_NO_STATE}")
     options = to_texts(config)
     if positions is not None:
         options |= {"startingOffsets": format_offsets(positions), "frozen": "true"}
@@ -59,6 +59,8 @@ def constructor_arguments(options: Mapping[str, str]) -> dict[str, Any]:
     texts = {re.sub(f"^{_HIDDEN}", "", name, flags=re.IGNORECASE): text for name, text in options.items()}
     found = from_texts("onefold_kafka", texts, KafkaSourceConfig, refused=_REFUSED, beside=_OF_A_QUERY)
     if "topics" not in found and "topics_pattern" not in found:
-        raise ConfigError("the option 'subscribe' is missing: name the topics, comma-separated; or subscribePattern")
+        raise ConfigError(
+            "option-missing", "the option 'subscribe' is missing: name the topics, comma-separated; or subscribePattern"
+        )
     starting_offsets = starting.of_options({name.lower(): text for name, text in texts.items()})
     return {"bootstrap_servers": "", **found, "starting_offsets": starting_offsets}

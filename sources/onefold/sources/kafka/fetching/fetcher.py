@@ -186,11 +186,15 @@ def _explain(error: KafkaError, reached: int, wanted: OffsetRange, broker: Broke
         raise truncated(f"{wanted.topic}/{wanted.partition}", reached, error.str())
     if error.code() in _NO_TOPIC:
         _check_there(wanted, broker)
-        raise Retriable(f"{wanted}: {error.str()}, but the broker knows it again: read the range again")
+        raise Retriable(
+            "read-interrupted", f"{wanted}: {error.str()}, but the broker knows it again: read the range again"
+        )
     if error.code() in DENIED:
-        raise ConfigError(f"{wanted}: {error.str()}. Check the security settings and the topic's ACLs")
+        raise ConfigError(
+            "kafka-access-denied", f"{wanted}: {error.str()}. Check the security settings and the topic's ACLs"
+        )
     _check_log(reached, wanted, broker)
-    raise Retriable(f"{wanted}: {error.str()}, but the broker still has this range: read it again")
+    raise Retriable("read-interrupted", f"{wanted}: {error.str()}, but the broker still has this range: read it again")
 
 
 def _check_there(wanted: OffsetRange, broker: Broker) -> None:
@@ -198,8 +202,9 @@ def _check_there(wanted: OffsetRange, broker: Broker) -> None:
     found = Subscription((wanted.topic,)).find(broker, known=(wanted.topic,))
     if wanted.partition not in found[wanted.topic].partitions:
         raise DataLoss(
+            "topic-recreated",
             f"{wanted}: the topic was deleted and made anew, with fewer partitions, while its records were still to be"
-            " read. What was not read of it is lost: restore it, or go on under a new pipeline name"
+            " read. What was not read of it is lost: restore it, or go on under a new pipeline name",
         )
 
 
@@ -212,9 +217,10 @@ def _check_log(reached: int, wanted: OffsetRange, broker: Broker) -> None:
         raise deleted(wanted, reached, first)
     if end < wanted.end:
         raise DataLoss(
+            "partition-too-short",
             f"{wanted}: the partition ends at {end}, before the range that was planned. The topic was deleted and "
             "made anew, or its log was cut (an unclean leader election). Restore it, or accept the loss openly: start "
-            "over under a new pipeline name with explicit starting_offsets"
+            "over under a new pipeline name with explicit starting_offsets",
         )
 
 

@@ -67,11 +67,13 @@ def columns_ddl(ddl: str, columns: Collection[str]) -> str:
 def check_names(columns: Sequence[str], parsed: Sequence[str]) -> None:
     """Raise `ConfigError` for a choice that isn't one, and for names that the parsed columns have as well."""
     if unknown := [choice for choice in columns if choice not in COLUMNS]:
-        raise ConfigError(f"columns are some of {', '.join(COLUMNS)}; {unknown[0]!r} is not")
+        raise ConfigError("option-value", f"columns are some of {', '.join(COLUMNS)}; {unknown[0]!r} is not")
     added = added_columns(columns)
     for name in parsed:
         if name.lower() in added.names:
-            raise ConfigError(f"the schema has a column {name!r}, and columns= adds {ddl_of(added)}: rename it")
+            raise ConfigError(
+                "column-name-taken", f"the schema has a column {name!r}, and columns= adds {ddl_of(added)}: rename it"
+            )
 
 
 def parsed_part(schema: pa.Schema, columns: Collection[str]) -> pa.Schema:
@@ -85,7 +87,9 @@ def check_types(schema: pa.Schema, columns: Collection[str]) -> None:
     for wanted in added_columns(columns):
         number = schema.get_field_index(wanted.name)
         if number >= 0 and not raw.is_same(schema.field(number).type, wanted.type):
-            raise ConfigError(f"the column {wanted.name!r} is {wanted.type}, not {schema.field(number).type}")
+            raise ConfigError(
+                "schema-type", f"the column {wanted.name!r} is {wanted.type}, not {schema.field(number).type}"
+            )
 
 
 def with_columns(

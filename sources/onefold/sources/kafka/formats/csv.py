@@ -30,18 +30,21 @@ _MARK = b"\xef\xbb\xbf"  # the reader drops one ahead of all lines: it gets its 
 def check(schema: pa.Schema) -> None:
     """Raise `ConfigError` for a column that can't be parsed exactly."""
     if not len(schema):
-        raise ConfigError("format=csv needs a schema with at least one column: schema='id long, ...'")
+        raise ConfigError("schema-missing", "format=csv needs a schema with at least one column: schema='id long, ...'")
     for field in schema:
         if not _is_supported(field.type):
             raise ConfigError(
+                "type-unsupported",
                 f"format=csv cannot parse the column {field.name!r}: {field.type} is not supported there. Read it as a"
-                " string"
+                " string",
             )
 
 
 def check_delimiter(delimiter: str) -> None:
     if not isinstance(delimiter, str) or len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\r\n':
-        raise ConfigError(f"csv_delimiter is one ASCII character, no quote and no line break, not {delimiter!r}")
+        raise ConfigError(
+            "option-value", f"csv_delimiter is one ASCII character, no quote and no line break, not {delimiter!r}"
+        )
 
 
 class CsvParser:

@@ -52,7 +52,7 @@ def _type(kind: pa.DataType) -> str:
         fields = (kind[number] for number in range(kind.num_fields))
         return f"struct<{', '.join(f'{_quoted(field.name)}: {_type(field.type)}' for field in fields)}>"
     if kind not in _NAMES:
-        raise ConfigError(f"Spark has no name for the type {kind}")
+        raise ConfigError("type-unsupported", f"Spark has no name for the type {kind}")
     return _NAMES[kind]
 
 

@@ -22,19 +22,25 @@ def check_format(source: KafkaSourceConfig) -> None:
     """Raise `ConfigError` for settings that do not go together. Asks no server."""
     chosen = source.format
     if chosen not in FORMATS:
-        raise ConfigError(f"format is one of {', '.join(FORMATS)}, not {chosen!r}{near(chosen, FORMATS)}")
+        raise ConfigError(
+            "option-value", f"format is one of {', '.join(FORMATS)}, not {chosen!r}{near(chosen, FORMATS)}"
+        )
     if chosen in ("raw", "string", "avro") and source.schema is not None:
         own = {"raw": raw.RAW_DDL, "string": text.TEXT_DDL, "avro": "those of avro_schema"}[chosen]
-        raise ConfigError(f"a schema goes with format='json' or 'csv'; format={chosen!r} has its own columns: {own}")
+        raise ConfigError(
+            "options-conflict",
+            f"a schema goes with format='json' or 'csv'; format={chosen!r} has its own columns: {own}",
+        )
     if chosen == "raw" and source.columns:
         raise ConfigError(
+            "options-conflict",
             "columns go with the other formats; format='raw' has topic, partition and offset, key,"
-            " headers and timestamp by itself"
+            " headers and timestamp by itself",
         )
     if chosen == "csv" and source.schema == INFER:
-        raise ConfigError("format=csv has no names or types to infer a schema from: give one")
+        raise ConfigError("schema-missing", "format=csv has no names or types to infer a schema from: give one")
     if chosen != "csv" and source.csv_delimiter != ",":
-        raise ConfigError("csv_delimiter goes with format='csv'")
+        raise ConfigError("options-conflict", "csv_delimiter goes with format='csv'")
     csv.check_delimiter(source.csv_delimiter)
     _check_avro(source)
     columns.check_names(source.columns, _parsed_names(source))
@@ -55,8 +61,9 @@ def record_ddl(source: KafkaSourceConfig) -> str:
             parsed = ddl_of(AvroSchema(source.avro_schema).arrow)
         case _ if source.schema is None:
             raise ConfigError(
+                "schema-missing",
                 f"format={source.format} needs a schema, such as schema='id long, at timestamp' (or .schema('id long,"
-                " ...') where Spark reads onefold_kafka)"
+                " ...') where Spark reads onefold_kafka)",
             )
         case _:
             parsed = source.schema
@@ -123,22 +130,31 @@ def _check_avro(source: KafkaSourceConfig) -> None:
     }
     if source.format != "avro":
         if named := [name for name, value in given.items() if value is not None]:
-            raise ConfigError(f"{named[0]} goes with format='avro'")
+            raise ConfigError("options-conflict", f"{named[0]} goes with format='avro'")
         return
     for module in ("fastavro", "pyruhvro", *(["authlib"] if source.registry is not None else [])):
         if find_spec(module) is None:
-            raise ConfigError(f"format='avro' needs {module}, which is not installed: pip install 'onefold[avro]'")
+            raise ConfigError(
+                "package-missing", f"format='avro' needs {module}, which is not installed: pip install 'onefold[avro]'"
+            )
     if source.registry is not None and not source.registry.get("url"):
-        raise ConfigError("schema_registry is the registry's URL, or its settings with 'url' among them")
+        raise ConfigError(
+            "option-value", "schema_registry is the registry's URL, or its settings with 'url' among them"
+        )
     if source.registry is not None and source.avro_written_as is not None:
-        raise ConfigError("avro_written_as is for records without a registry: there, each says what it was written as")
+        raise ConfigError(
+            "options-conflict",
+            "avro_written_as is for records without a registry: there, each says what it was written as",
+        )
     if source.avro_schema is None and source.schema_registry is None:
         raise ConfigError(
-            "format='avro' needs avro_schema, the JSON text of what records are read as, or schema_registry"
+            "option-missing",
+            "format='avro' needs avro_schema, the JSON text of what records are read as, or schema_registry",
         )
     if source.avro_schema is None and len(source.topics) != 1:
         raise ConfigError(
-            "several topics have several subjects in the registry: give avro_schema, what all are read as"
+            "option-missing",
+            "several topics have several subjects in the registry: give avro_schema, what all are read as",
         )
     from onefold.sources.kafka.formats.avro.types import AvroSchema
 

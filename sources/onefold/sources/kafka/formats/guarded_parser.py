@@ -96,7 +96,8 @@ def _in_child(work: Callable[[], T]) -> T:
         name = signal.Signals(os.WTERMSIG(status)).name
         if os.WTERMSIG(status) not in _FAULTS:
             raise Retriable(
-                f"the process that parses some values was ended by {name}. Nothing was decided: start again"
+                "parser-died",
+                f"the process that parses some values was ended by {name}. Nothing was decided: start again",
             )
         raise Unparsable(None, f"the library that parses it ends its process ({name})")
     is_good, answer = pickle.loads(said)
@@ -126,4 +127,6 @@ def _read_all(reading: int) -> bytes:
         if not part:
             return b"".join(parts)
         parts.append(part)
-    raise Retriable(f"some values were not parsed within {TIME_MAX_S:.0f} s. Nothing was decided: start again")
+    raise Retriable(
+        "parser-timeout", f"some values were not parsed within {TIME_MAX_S:.0f} s. Nothing was decided: start again"
+    )

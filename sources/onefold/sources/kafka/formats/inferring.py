@@ -54,7 +54,10 @@ def infer(values: Iterable[bytes | None]) -> pa.Schema:
         if isinstance(record, dict):
             kind = _merged(kind, _kind(record, ""), "")
     if kind is None or not len(kind):
-        raise ConfigError("there is no JSON object among the first records to infer a schema from: give a schema")
+        raise ConfigError(
+            "schema-not-inferred",
+            "there is no JSON object among the first records to infer a schema from: give a schema",
+        )
     return pa.schema([(name, _arrow_type(inner, name)) for name, inner in kind.items()])
 
 
@@ -112,7 +115,9 @@ def _merged(one: Any, other: Any, where: str) -> Any:
     if one in numbers and other in numbers:
         return max(one, other, key=numbers.index)
     raise ConfigError(
-        f"no schema fits the first records: {where} is {_word(one)} in some and {_word(other)} in others. Give a schema"
+        "schema-not-inferred",
+        f"no schema fits the first records: {where} is {_word(one)} in some and {_word(other)} in others. Give a"
+        " schema",
     )
 
 
@@ -124,7 +129,9 @@ def _arrow_type(kind: Any, where: str) -> pa.DataType:
         return pa.list_(_arrow_type(kind[0], f"{where}[]"))
     if isinstance(kind, dict):
         if not kind:
-            raise ConfigError(f"{where} is an empty object in every record of the sample: give a schema")
+            raise ConfigError(
+                "schema-not-inferred", f"{where} is an empty object in every record of the sample: give a schema"
+            )
         return pa.struct([(name, _arrow_type(inner, f"{where}.{name}")) for name, inner in kind.items()])
     return kind
 

@@ -41,14 +41,17 @@ class _Miscounted(ValueError):
 def check(schema: pa.Schema) -> None:
     """Raise `ConfigError` for a column that can't be parsed exactly."""
     if not len(schema):
-        raise ConfigError("format=json needs a schema with at least one column: schema='id long, ...'")
+        raise ConfigError(
+            "schema-missing", "format=json needs a schema with at least one column: schema='id long, ...'"
+        )
     for field in schema:
         if pa.types.is_binary(field.type):
             continue
         if (bad := _unsupported(field.type)) is not None:
             raise ConfigError(
+                "type-unsupported",
                 f"format=json cannot parse the column {field.name!r}: {bad} is not supported there. Read it with "
-                "format=raw and Spark's from_json, or as a string if the value is one"
+                "format=raw and Spark's from_json, or as a string if the value is one",
             )
 
 

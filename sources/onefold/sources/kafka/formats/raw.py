@@ -32,11 +32,12 @@ def check(schema: pa.Schema) -> None:
     for field in schema:
         if RAW_COLUMNS.get_field_index(field.name) < 0:
             raise ConfigError(
-                f"format=raw has no column {field.name!r}: its columns are {RAW_DDL}. To parse values, use format=json"
+                "no-such-column",
+                f"format=raw has no column {field.name!r}: its columns are {RAW_DDL}. To parse values, use format=json",
             )
         wanted = RAW_COLUMNS.field(field.name).type
         if not is_same(field.type, wanted):
-            raise ConfigError(f"format=raw: the column {field.name!r} is {wanted}, not {field.type}")
+            raise ConfigError("schema-type", f"format=raw: the column {field.name!r} is {wanted}, not {field.type}")
 
 
 def is_same(one: pa.DataType, other: pa.DataType) -> bool:

@@ -17,7 +17,7 @@ TEXT_DDL = "value string"
 def check(schema: pa.Schema) -> None:
     """Raise `ConfigError` unless the schema is the one column."""
     if len(schema) > 1 or any(field.name != "value" or not pa.types.is_string(field.type) for field in schema):
-        raise ConfigError(f"format=string has one column, {TEXT_DDL}; not {', '.join(schema.names)}")
+        raise ConfigError("schema-type", f"format=string has one column, {TEXT_DDL}; not {', '.join(schema.names)}")
 
 
 class TextParser:

@@ -22,7 +22,7 @@ _told: set[str] = set()
 def check_choice(choice: str) -> None:
     """Raise `ConfigError` for a choice that isn't one."""
     if choice not in CHOICES:
-        raise ConfigError(f"compiled_fetch is one of {', '.join(CHOICES)}, not {choice!r}")
+        raise ConfigError("option-value", f"compiled_fetch is one of {', '.join(CHOICES)}, not {choice!r}")
 
 
 def helper(choice: str) -> ctypes.CDLL | None:
@@ -36,8 +36,9 @@ def helper(choice: str) -> ctypes.CDLL | None:
         return found
     if chosen == "required":
         raise ConfigError(
+            "compiled-helper-missing",
             f"compiled_fetch is required, and the compiled helper cannot be used here: {found}. Build it on every "
-            "machine that reads, or set compiled_fetch='auto'"
+            "machine that reads, or set compiled_fetch='auto'",
         )
     _tell(described(choice))
     return None
@@ -58,7 +59,7 @@ def _effective(choice: str) -> str:
         return choice
     given = os.environ.get(VARIABLE, "") or "auto"
     if given not in CHOICES:
-        raise ConfigError(f"{VARIABLE} is one of {', '.join(CHOICES)}, not {given!r}")
+        raise ConfigError("option-value", f"{VARIABLE} is one of {', '.join(CHOICES)}, not {given!r}")
     return given
 
 

@@ -117,7 +117,9 @@ class Broker:
                 return None
             if code in (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.TOPIC_EXCEPTION):
                 reason = error.args[0].str()
-                raise ConfigError(f"topic {name!r} at {self.bootstrap_servers}: {reason}") from error
+                raise ConfigError(
+                    "topic-not-readable", f"topic {name!r} at {self.bootstrap_servers}: {reason}"
+                ) from error
             raise
         topic_id = str(found.topic_id)
         return Topic(None if topic_id == _NO_ID else topic_id, tuple(sorted(p.id for p in found.partitions)))

@@ -46,8 +46,9 @@ class Planner:
         if self._initial is None:
             if self.source.starting_text == "ledger" and self._frozen is None:
                 raise ConfigError(
+                    "ledger-needs-pipeline",
                     "starting_offsets='ledger' works only in a pipeline, which knows its ledger: read with"
-                    " pipeline.read(spark, KafkaSource(..., starting_offsets='ledger'))"
+                    " pipeline.read(spark, KafkaSource(..., starting_offsets='ledger'))",
                 )
             self._initial = self._frozen or starting.initial(
                 self.broker, self.source.subscription, self.source.starting_text
@@ -147,8 +148,9 @@ def ranges(
     for (topic, number), offset in start.items():
         if offset > end.get((topic, number), -1):
             raise DataLoss(
+                "positions-of-another-run",
                 f"{topic}/{number}: this batch would start at {offset} and end at {end.get((topic, number), 'nothing')}"
-                ": the checkpoint and the starting offsets belong to different runs, or the topic was made anew"
+                ": the checkpoint and the starting offsets belong to different runs, or the topic was made anew",
             )
     return [
         OffsetRange(topic, number, start.get((topic, number), 0), offset, ids.get(topic))
@@ -176,14 +178,15 @@ def not_behind(broker: Broker, start: Mapping[Partition, int], latest: Offsets) 
                 raise _beyond_the_end(lost, start[lost], end.get(lost))
             latest = broker.latest(latest)
         except Retriable as error:
-            raise Retriable(f"{error} (checking whether {names_of(behind)} lost records)") from error
+            raise error.reworded(f"{error.message} (checking whether {names_of(behind)} lost records)") from error
 
 
 def _beyond_the_end(partition: Partition, offset: int, end: int | None) -> DataLoss:
     topic, number = partition
     now = f"the partition now ends at {end}" if end is not None else "the partition is gone"
     return DataLoss(
+        "partition-too-short",
         f"{topic}/{number}: the next offset to read is {offset}, but {now}. The topic was deleted and made anew, or its"
         " log was cut (an unclean leader election, a lost disk). Restore it, or accept the loss: start over under a new"
-        " pipeline name with explicit starting_offsets for every partition"
+        " pipeline name with explicit starting_offsets for every partition",
     )

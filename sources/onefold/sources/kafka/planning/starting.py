@@ -65,7 +65,7 @@ def of_options(given: Mapping[str, str]) -> str:
         name for name in ("startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp") if name.lower() in given
     ]
     if len(names) > 1:
-        raise ConfigError(f"give {names[0]} or {names[1]}, not both")
+        raise ConfigError("options-conflict", f"give {names[0]} or {names[1]}, not both")
     text = given[names[0].lower()] if names else "earliest"
     match names:
         case ["startingTimestamp"]:
@@ -75,7 +75,8 @@ def of_options(given: Mapping[str, str]) -> str:
                 value = {t: {p: _time_of(names[0], ms) for p, ms in by.items()} for t, by in json.loads(text).items()}
             except (ValueError, AttributeError):
                 raise ConfigError(
-                    f'{names[0]} is JSON such as {{"orders": {{"0": 1763692380000}}}}, in milliseconds, not {text!r}'
+                    "option-value",
+                    f'{names[0]} is JSON such as {{"orders": {{"0": 1763692380000}}}}, in milliseconds, not {text!r}',
                 ) from None
             return json.dumps(value)
     return text.strip().lower() if text.strip().lower() in KEYWORDS else text
@@ -85,7 +86,7 @@ def _time_of(name: str, ms: str | int) -> str:
     try:
         return (_EPOCH + timedelta(milliseconds=int(ms))).isoformat(timespec="milliseconds")
     except (ValueError, TypeError, OverflowError):
-        raise ConfigError(f"{name}: {ms!r} is no time in milliseconds since 1970") from None
+        raise ConfigError("option-value", f"{name}: {ms!r} is no time in milliseconds since 1970") from None
 
 
 def parse(name: str, text: str, subscription: Subscription) -> Start:
@@ -99,9 +100,9 @@ def parse(name: str, text: str, subscription: Subscription) -> Start:
     try:
         value = json.loads(text)
     except ValueError as error:
-        raise ConfigError(f"{form}, not {text!r} ({error}){near(text, KEYWORDS)}") from None
+        raise ConfigError("option-value", f"{form}, not {text!r} ({error}){near(text, KEYWORDS)}") from None
     if not isinstance(value, dict) or not all(isinstance(by, dict | str) for by in value.values()):
-        raise ConfigError(f"{form}, not {text!r}")
+        raise ConfigError("option-value", f"{form}, not {text!r}")
     topics: dict[str, Place] = {}
     partitions: dict[Partition, Place] = {}
     ids: dict[str, str] = {}
@@ -110,7 +111,8 @@ def parse(name: str, text: str, subscription: Subscription) -> Start:
             continue  # a pipeline's positions keep it
         if not subscription.covers(topic):
             raise ConfigError(
-                f"{name} names the topic {topic!r}, which is not subscribed to{near(topic, subscription.topics)}"
+                "topic-not-subscribed",
+                f"{name} names the topic {topic!r}, which is not subscribed to{near(topic, subscription.topics)}",
             )
         if isinstance(by, str):
             topics[topic] = _place(f"{name}: {topic}", by)
@@ -120,7 +122,9 @@ def parse(name: str, text: str, subscription: Subscription) -> Start:
                 ids[topic] = str(offset)
             elif partition not in (LEADER_EPOCHS, FROM):
                 if not partition.isdigit():
-                    raise ConfigError(f'{name}: {topic}/{partition}: a partition is a number such as "0"')
+                    raise ConfigError(
+                        "option-value", f'{name}: {topic}/{partition}: a partition is a number such as "0"'
+                    )
                 partitions[topic, int(partition)] = _place(f"{name}: {topic}/{partition}", offset)
     return Start(None, topics, partitions, ids)
 
@@ -136,12 +140,15 @@ def resolve(broker: Broker, topics: Mapping[str, Topic], start: Start) -> Offset
     offset, and `DataLoss` where the record at an offset was deleted, or the topic made anew."""
     there = [(topic, number) for topic, found in topics.items() for number in found.partitions]
     if unknown := sorted(start.partitions.keys() - set(there)):
-        raise ConfigError(f"starting_offsets names {names_of(unknown)}, which Kafka does not have: take it out")
+        raise ConfigError(
+            "partition-unknown", f"starting_offsets names {names_of(unknown)}, which Kafka does not have: take it out"
+        )
     places = {partition: start.place(partition) for partition in there}
     if missing := [partition for partition, place in places.items() if place is None]:
         raise ConfigError(
+            "partition-left-out",
             f"starting_offsets leaves out {names_of(missing)}: give an offset for every partition, -2 for the earliest"
-            " or -1 for the latest"
+            " or -1 for the latest",
         )
     check_ids(start.ids, topics)
     # The ends first: a record that arrives while we ask is then after "latest", and not between a time and the end.
@@ -161,15 +168,23 @@ def resolve_end(broker: Broker, latest: OffsetSnapshot, end: Start) -> Offsets:
     """Where a bounded read ends: an offset for each partition of `latest`, none beyond it."""
     places = {partition: end.place(partition) for partition in latest.offsets}
     if missing := [partition for partition, place in places.items() if place is None]:
-        raise ConfigError(f"endingOffsets leaves out {names_of(missing)}: give every partition, -1 for the latest")
+        raise ConfigError(
+            "partition-left-out",
+            f"endingOffsets leaves out {names_of(missing)}: give every partition, -1 for the latest",
+        )
     if unknown := sorted(end.partitions.keys() - latest.offsets.keys()):
-        raise ConfigError(f"endingOffsets names {names_of(unknown)}, which Kafka does not have: take it out")
+        raise ConfigError(
+            "partition-unknown", f"endingOffsets names {names_of(unknown)}, which Kafka does not have: take it out"
+        )
     _refuse_others(end.ids, latest.ids)
     found = {p: place for p, place in places.items() if isinstance(place, int)} | _at_times(broker, places)
     for (topic, number), offset in found.items():
         last = latest.offsets[topic, number]
         if offset > last or offset == EARLIEST:
-            raise ConfigError(f"endingOffsets: {topic}/{number} ends at {last} (-1), so {offset} cannot be read")
+            raise ConfigError(
+                "ending-offset-beyond-end",
+                f"endingOffsets: {topic}/{number} ends at {last} (-1), so {offset} cannot be read",
+            )
     return {partition: latest.offsets[partition] if offset == LATEST else offset for partition, offset in found.items()}
 
 
@@ -182,10 +197,11 @@ def _refuse_others(known: Mapping[str, str], now: Mapping[str, str]) -> None:
     for topic, name in known.items():
         if now.get(topic, name) != name:
             raise DataLoss(
+                "topic-recreated",
                 f"{topic}: the topic was deleted and made anew: its id is {now[topic]} now, and the positions are of"
                 f" the topic {name}. Nothing of the new one was read, and what was not read of the old one is lost."
                 " Accept that openly: read the new one under a new pipeline name, or, in plain Spark, with a new"
-                " checkpoint"
+                " checkpoint",
             )
 
 
@@ -201,13 +217,15 @@ def _check_within(given: Offsets, first: Offsets, end: Offsets) -> None:
         at = (topic, number)
         if offset > end[at]:
             raise ConfigError(
+                "starting-offset-beyond-end",
                 f"starting_offsets: {topic}/{number} is to start at {offset}, and ends at {end[at]}: correct the offset"
-                " (-1 for the end); or is this another topic of the same name?"
+                " (-1 for the end); or is this another topic of the same name?",
             )
         if offset < first[at]:
             raise DataLoss(
+                "records-deleted",
                 f"starting_offsets: {topic}/{number} is to start at {offset}, but Kafka has deleted everything before"
-                f" {first[at]} (retention, or delete_records). Start at {first[at]}, or at -2, to accept the loss"
+                f" {first[at]} (retention, or delete_records). Start at {first[at]}, or at -2, to accept the loss",
             )
 
 
@@ -216,8 +234,9 @@ def _place(where: str, value: object) -> Place:
         return place
     if isinstance(value, bool) or not isinstance(value, int) or value < EARLIEST:
         raise ConfigError(
+            "option-value",
             f"{where}: an offset is a whole number from 0, or -1 for the latest, or -2 for the earliest; or it is"
-            f" earliest, latest, or a time such as 2026-11-20T00:00:00Z; not {value!r}"
+            f" earliest, latest, or a time such as 2026-11-20T00:00:00Z; not {value!r}",
         )
     return value
 
@@ -230,7 +249,9 @@ def _word_or_time(where: str, text: str) -> Place | None:
     except ValueError:
         return None
     if at.tzinfo is None:
-        raise ConfigError(f"{where}: the time {text!r} has no zone: write {at.isoformat()}Z for UTC, or +01:00")
+        raise ConfigError(
+            "option-value", f"{where}: the time {text!r} has no zone: write {at.isoformat()}Z for UTC, or +01:00"
+        )
     return at
 
 

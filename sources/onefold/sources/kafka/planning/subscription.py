@@ -34,22 +34,29 @@ class Subscription:
         """Raise `ConfigError` with what is wrong. Asks no server."""
         if both := sorted({*self.topics} & {*self.forgotten}):
             raise ConfigError(
-                f"the topic {both[0]!r} is to be read, and is in forget_topics: take it out of one of them"
+                "options-conflict",
+                f"the topic {both[0]!r} is to be read, and is in forget_topics: take it out of one of them",
             )
         if self.pattern is not None:
             if self.topics:
-                raise ConfigError(f"name the topics ({', '.join(self.topics)}) or give topics_pattern, not both")
+                raise ConfigError(
+                    "options-conflict", f"name the topics ({', '.join(self.topics)}) or give topics_pattern, not both"
+                )
             try:
                 re.compile(self.pattern)
             except (re.error, TypeError) as error:
-                raise ConfigError(f"topics_pattern is a regular expression, not {self.pattern!r}: {error}") from None
+                raise ConfigError(
+                    "option-value", f"topics_pattern is a regular expression, not {self.pattern!r}: {error}"
+                ) from None
             return
         if not self.topics or not all(isinstance(t, str) and t.strip() for t in self.topics):
-            raise ConfigError(f"name at least one topic, not {self.topics!r}: KafkaSource('orders', ...)")
+            raise ConfigError(
+                "option-value", f"name at least one topic, not {self.topics!r}: KafkaSource('orders', ...)"
+            )
         if bad := [t for t in self.topics if "," in t or "/" in t or t != t.strip()]:
-            raise ConfigError(f"{bad[0]!r} is not a topic's name: give several topics as a list")
+            raise ConfigError("option-value", f"{bad[0]!r} is not a topic's name: give several topics as a list")
         if len(set(self.topics)) != len(self.topics):
-            raise ConfigError(f"a topic is named twice: {', '.join(self.topics)}")
+            raise ConfigError("option-value", f"a topic is named twice: {', '.join(self.topics)}")
 
     def covers(self, topic: str) -> bool:
         """Whether this topic is read, should it exist."""
@@ -61,8 +68,9 @@ class Subscription:
         """Raise `ConfigError` if there are positions in a topic that this doesn't cover."""
         if strangers := sorted(t for t in topics if not self.covers(t) and t not in self.forgotten):
             raise ConfigError(
+                "topic-not-read",
                 f"{whose} holds positions of the topic {strangers[0]!r}, which the source does not read ({self}):"
-                " name it in topics again, or start with a new checkpoint"
+                " name it in topics again, or start with a new checkpoint",
             )
 
     def find(self, broker: Broker, known: Collection[str] = ()) -> dict[str, Topic]:
@@ -79,13 +87,15 @@ class Subscription:
             if not wait.again():
                 if missing[0] in known:
                     raise DataLoss(
+                        "topic-deleted",
                         f"{missing[0]}: the topic was deleted, and there are positions in it. What was not read of it"
                         " is lost. Restore it with its records at the same offsets; or, if it is gone for good, name it"
-                        " in forget_topics"
+                        " in forget_topics",
                     )
                 raise ConfigError(
+                    "topic-missing",
                     f"Kafka at {broker.bootstrap_servers} has no topic {', '.join(map(repr, missing))}: create it, or"
-                    " correct the name in topics"
+                    " correct the name in topics",
                 )
 
     def partitions(self, broker: Broker) -> list[Partition]:

@@ -31,19 +31,21 @@ def is_truncation(error: KafkaError) -> bool:
 
 def truncated(partition: str, offset: int, said: str) -> DataLoss:
     return DataLoss(
+        "log-truncated",
         f"{partition}: the log was cut below {offset}, up to where it had been read, and written on since ({said}): an"
         " unclean leader election, or a lost disk. Records that were read are gone from Kafka, and others with lower"
         " offsets were never read. Compare with `onefold verify`, or accept the loss: start over under a new pipeline"
-        " name with explicit starting_offsets"
+        " name with explicit starting_offsets",
     )
 
 
 def deleted(where: object, offset: int, first: int) -> DataLoss:
     return DataLoss(
+        "records-deleted",
         f"{where}: the first offset still wanted is {offset}, but Kafka has deleted everything before "
         f"{first} (retention, or delete_records). Restore those records if you can (a mirror, a backup) at the "
         "same offsets; or accept the loss openly: start over under a new pipeline name with explicit "
-        f"starting_offsets, this partition at {first}. Then raise retention.ms or read more often"
+        f"starting_offsets, this partition at {first}. Then raise retention.ms or read more often",
     )
 
 

@@ -151,7 +151,7 @@ def a_merge_goes_back_with_its_transaction(subject: Subject) -> None:
     manifest = [w.committable for w in works]
 
     def fail(_connection: object) -> None:
-        raise WorkLost("what comes after the merge failed")
+        raise WorkLost("simulated-loss", "what comes after the merge failed")
 
     with subject.book.holding(Promise.MERGE_ROLLED_BACK, "merge") as held:
         held.expect_raises(WorkLost, lambda: mine.merge(record, manifest, after_merge=fail), "WorkLost, from the store")

@@ -33,10 +33,15 @@ def check(schema: pa.Schema, reader: AvroSchema) -> None:
     for field in schema:
         number = reader.arrow.get_field_index(field.name)
         if number < 0:
-            raise ConfigError(f"format=avro: avro_schema has no field {field.name!r}: {', '.join(reader.arrow.names)}")
+            raise ConfigError(
+                "no-such-column",
+                f"format=avro: avro_schema has no field {field.name!r}: {', '.join(reader.arrow.names)}",
+            )
         if not is_same(field.type, reader.arrow.field(number).type):
             wanted = reader.arrow.field(number).type
-            raise ConfigError(f"format=avro: the field {field.name!r} is {wanted} by avro_schema, not {field.type}")
+            raise ConfigError(
+                "schema-type", f"format=avro: the field {field.name!r} is {wanted} by avro_schema, not {field.type}"
+            )
 
 
 class Plain:

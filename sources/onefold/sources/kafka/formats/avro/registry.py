@@ -56,7 +56,9 @@ class Registry:
             self._client = SchemaRegistryClient(settings)
         except (ValueError, TypeError) as error:
             said = _without_password(str(error))
-            raise ConfigError(f"schema_registry: {said}. The names are those of confluent-kafka's client") from None
+            raise ConfigError(
+                "option-value", f"schema_registry: {said}. The names are those of confluent-kafka's client"
+            ) from None
         session = self._client._rest_client.session
         session.headers["Accept-Encoding"] = "identity"
         session.event_hooks["response"].append(partial(_read_within_bounds, settings["timeout"]))
@@ -99,16 +101,21 @@ class Registry:
             found = self._ask(f"subject {subject!r}", lambda: self._client.get_latest_version(subject))
         except (BadSchema, _Refused) as error:
             raise ConfigError(
+                "registry-subject-refused",
                 f"the schema registry at {self._where} refused subject {subject!r}, or what it gave cannot be used:"
-                f" {error}. Give avro_schema, what records are to be read as, or the right to read the subject"
+                f" {error}. Give avro_schema, what records are to be read as, or the right to read the subject",
             ) from None
         if found is None:
             raise ConfigError(
+                "registry-subject-missing",
                 f"the schema registry at {self._where} has no subject {subject!r}: give avro_schema, what records are"
-                " to be read as"
+                " to be read as",
             )
         if found.schema.references:
-            raise ConfigError(f"the newest schema of {subject!r} refers to others: give avro_schema, in one piece")
+            raise ConfigError(
+                "registry-schema-in-parts",
+                f"the newest schema of {subject!r} refers to others: give avro_schema, in one piece",
+            )
         return str(found.schema.schema_str)
 
     def _in_one_piece(self, schema: Schema) -> Any:
@@ -148,18 +155,25 @@ class Registry:
             if status == _REFUSED:
                 raise _Refused(said) from None
             if status == 401:
-                raise ConfigError(f"the schema registry at {self._where} refused {what}: {said}") from None
+                raise ConfigError(
+                    "registry-refused", f"the schema registry at {self._where} refused {what}: {said}"
+                ) from None
             if 300 <= status < 400:
                 raise ConfigError(
+                    "registry-redirects",
                     f"the schema registry at {self._where} answers with a redirect, which is not followed. Give the URL"
-                    " that it has now"
+                    " that it has now",
                 ) from None
-            raise Retriable(f"the schema registry at {self._where} failed to give {what}: {said}") from None
+            raise Retriable(
+                "registry-failed", f"the schema registry at {self._where} failed to give {what}: {said}"
+            ) from None
         except BadSchema:
             raise
         except Exception as error:  # its HTTP client's, after its own retries
             said = _in_short(repr(error))
-            raise Retriable(f"the schema registry at {self._where} did not answer ({what}): {said}") from None
+            raise Retriable(
+                "registry-unreachable", f"the schema registry at {self._where} did not answer ({what}): {said}"
+            ) from None
 
 
 def _check_url(text: str) -> None:
@@ -169,8 +183,9 @@ def _check_url(text: str) -> None:
             _ = urlsplit(url).port
     except ValueError:
         raise ConfigError(
+            "url-unreadable",
             "the schema registry's URL cannot be read: write https://user:password@host:port, with odd characters "
-            "percent-encoded (@ is %40, / is %2F, # is %23)"
+            "percent-encoded (@ is %40, / is %2F, # is %23)",
         ) from None
 
 

@@ -85,9 +85,11 @@ class AvroSchema:
             self.json: Json = loaded(text)
             self.expanded: Json = examined(self.json)
         except BadSchema as error:
-            raise ConfigError(f"avro_schema {error}. It is JSON text, as in an .avsc file") from None
+            raise ConfigError(
+                "avro-schema-invalid", f"avro_schema {error}. It is JSON text, as in an .avsc file"
+            ) from None
         if not isinstance(self.expanded, dict) or self.expanded.get("type") != "record":
-            raise ConfigError("avro_schema must be a record's: its fields are the columns")
+            raise ConfigError("avro-schema-invalid", "avro_schema must be a record's: its fields are the columns")
         self.node = _node(self.expanded, "the record")
         self.stripped: Json = without_logical_types(self.json)
         self.decoded_as: Json = fastavro.parse_schema(_with_any_number(self.stripped))
@@ -260,8 +262,9 @@ def _node(schema: Json, where: str) -> Node:
             fields = [pa.field(name, part.arrow) for name, part in zip(names, inside, strict=True)]
             return Node(pa.struct(fields), Form.RECORD, inside=inside, names=names)
     raise ConfigError(
+        "avro-schema-unsupported",
         f"avro_schema: {where} is {kind!r}, which no column can be: a null that is always one, or a record within"
-        " itself. Leave the field out of the schema that records are read as"
+        " itself. Leave the field out of the schema that records are read as",
     )
 
 
@@ -274,8 +277,9 @@ def _union(branches: list[Json], where: str) -> Node:
             return _node(max(pair, key=lambda name: name in ("long", "double")), where)
     if len(rest) != 1:
         raise ConfigError(
+            "avro-schema-unsupported",
             f"avro_schema: {where} is a union of {len(rest)} types beside null, and a column has one. Leave the field"
-            " out of the schema that records are read as, or read with format=raw"
+            " out of the schema that records are read as, or read with format=raw",
         )
     return _node(rest[0], where)
 
@@ -283,5 +287,8 @@ def _union(branches: list[Json], where: str) -> Node:
 def _decimal(schema: Json, where: str) -> Node:
     precision, scale = schema.get("precision", 0), schema.get("scale", 0)
     if not 0 < precision <= 38 or not 0 <= scale <= precision:
-        raise ConfigError(f"avro_schema: {where} is decimal({precision},{scale}): the precision may be 1 to 38")
+        raise ConfigError(
+            "avro-schema-unsupported",
+            f"avro_schema: {where} is decimal({precision},{scale}): the precision may be 1 to 38",
+        )
     return Node(pa.decimal128(precision, scale), Form.DECIMAL)
