@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onefold.clients.hbase.rows.columns import NULL
+from onefold.clients.hbase.rows.config import HBaseTableConfig
 from onefold.clients.hbase.rows.mapping import RowKey, TableMapping
-from onefold.clients.hbase.rows.options import HBaseTableOptions
 from onefold.core.errors import BadRecord, ConfigError, SchemaMismatch
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=5) | st.text("a\0\x01", max_size=4)
@@ -140,7 +140,7 @@ def test_a_reader_may_ask_for_some_columns_as_its_own_types() -> None:
 def test_a_mapping_survives_its_options_and_pickling(columns: dict[str, str] | None) -> None:
     key = RowKey.of("who string, amount_of decimal(5,1)", salt=8)
     mapping = TableMapping.of("shop:orders", key, columns, family="f", tombstone_column="f:_gone")
-    assert HBaseTableOptions("h:1", **mapping.options()).mapping == mapping
+    assert HBaseTableConfig("h:1", **mapping.options()).mapping == mapping
     assert pickle.loads(pickle.dumps(mapping)) == mapping
 
 

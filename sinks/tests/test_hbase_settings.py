@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-import inspect
 import pickle
 import uuid
 from typing import Any
@@ -17,7 +15,6 @@ from onefold.core import Partitioned, SinkWriter, TaskId
 from onefold.core.errors import ConfigError, SchemaMismatch
 from onefold.sinks import HBaseSink
 from onefold.sinks.hbase.modes import row_key
-from onefold.sinks.hbase.options import HBaseSinkOptions
 from onefold.sinks.hbase.plan import Plan
 
 SCHEMA = pa.schema([("id", pa.int64()), ("n", pa.int64()), ("gone", pa.bool_())])
@@ -128,14 +125,6 @@ def test_the_guarantee_says_what_it_rests_on() -> None:
     assert any(
         "major compaction" in c for c in sink(delete_when_true="gone", delete_mode="real").guarantee().conditions
     )
-
-
-def test_the_constructor_takes_the_fields_of_the_options_model() -> None:
-    given = inspect.signature(HBaseSink).parameters
-    assert {name: of.default for name, of in given.items() if of.default is not of.empty} == {
-        of.name: of.default for of in dataclasses.fields(HBaseSinkOptions) if of.default is not dataclasses.MISSING
-    }
-    assert list(given)[:2] == ["servers", "table"]
 
 
 def test_a_sink_travels_and_may_name_its_servers_settings_as_a_value() -> None:

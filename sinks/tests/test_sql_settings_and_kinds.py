@@ -16,7 +16,7 @@ from onefold.core import ConfigError, SinkKind
 from onefold.core.sql.backends import MariaDbBackend, PostgresBackend, SqliteBackend
 from onefold.core.sql.meaning import Meaning
 from onefold.sinks import PostgresSink, SqlSink
-from onefold.sinks.postgres.plan import Delivery
+from onefold.sinks.postgres.config import Delivery
 from onefold.sinks.sql.adapters.kinds import Family, Kind, kind_of
 from onefold.sinks.sql.adapters.registry import adapter_of
 
@@ -183,7 +183,7 @@ def test_on_postgres_it_is_a_staged_postgres_sink_for_the_same_database(scheme: 
         "options": "-c role=r",
         "sslmode": "require",
     }
-    assert made.settings.delivery is Delivery.STAGED
+    assert made.settings.wanted is Delivery.STAGED
     assert pickle.loads(pickle.dumps(made)).guarantee().kind is SinkKind.LAST_RESOURCE
     with pytest.raises(ConfigError, match=r"\[database-unknown\]"):
         SqlSink("postgresql+psycopg2://u:geheim@h/d", "t")

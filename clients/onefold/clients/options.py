@@ -1,25 +1,47 @@
 """Options of sources and sinks: a frozen dataclass says each name, type and default once.
 
-The constructor takes the dataclass' fields (`constructed_from`); Spark's data source options are the same names in
-Spark's style, and the same values as texts (`to_texts`, `from_texts`).
+A source is its dataclass; a sink's constructor takes its dataclass' fields (`constructed_from`).
+Spark's data source options are made of the same dataclasses: option_texts.py.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import difflib
+import functools
 import inspect
-import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from onefold.core.errors import ConfigError
 
-__all__ = ["constructed_from", "from_texts", "text_name", "to_texts"]
+__all__ = ["constructed_from", "in_one_form", "names_of", "near", "no_option", "options_model"]
 
 P = ParamSpec("P")
 Model = TypeVar("Model")
 Self = TypeVar("Self")
+
+
+def options_model(model: type[Model]) -> type[Model]:
+    """Decorates a dataclass of options: a call that does not fit its fields raises ConfigError.
+
+    The error names what the user called: the class itself, or of a sink's `KafkaSinkConfig` the `KafkaSink`.
+    """
+    init = model.__init__
+
+    @functools.wraps(init)
+    def construct(self: Model, /, *args: Any, **kwargs: Any) -> None:
+        label, signature = type(self).__name__.removesuffix("Config"), inspect.signature(model)
+        for name in kwargs:
+            if name not in signature.parameters:
+                raise no_option(label, name, signature.parameters)
+        try:
+            signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise ConfigError("option-missing", f"{label}: {error}") from None
+        init(self, *args, **kwargs)
+
+    setattr(model, "__init__", construct)  # noqa: B010 - mypy takes the assignment for a mistake
+    return model
 
 
 def constructed_from(
@@ -39,49 +61,26 @@ def constructed_from(
     return decorate
 
 
-def text_name(name: str) -> str:
-    """An option's name in Spark's style."""
-    first, *others = name.split("_")
-    return first + "".join(word.capitalize() for word in others)
+def in_one_form(options: object, **values: object) -> None:
+    """Sets fields of a frozen dataclass that is being made: users give them in several forms, and readers want one."""
+    for name, value in values.items():
+        object.__setattr__(options, name, value)
 
 
-def to_texts(values: Mapping[str, Any]) -> dict[str, str]:
-    """Options as texts; an option that is None is left out."""
-    return {
-        text_name(name): json.dumps(value) if isinstance(value, Mapping) else str(value)
-        for name, value in values.items()
-        if value is not None
-    }
+def names_of(given: str | Sequence[str]) -> tuple[str, ...]:
+    """As users name columns or topics: one, or several."""
+    return (given,) if isinstance(given, str) else tuple(given)
 
 
-def from_texts(label: str, texts: Mapping[str, str], *models: type, required: Sequence[str]) -> dict[str, Any]:
-    """The fields of the models that the texts give. The case of names makes no difference.
-
-    Raises ConfigError for a name that no model has, a text that is no number where a number is wanted, and a missing
-    option that is `required`. `label` names the format in errors.
-    """
-    known = {field.name: field for model in models for field in dataclasses.fields(model) if field.init}
-    names = {text_name(name).lower(): name for name in known}
-    found: dict[str, Any] = {}
-    for option, text in texts.items():
-        name = names.get(option.lower())
-        if name is None:
-            near = difflib.get_close_matches(option.lower(), names, 1)
-            hint = f"did you mean {text_name(names[near[0]])!r}?" if near else ""
-            hint = hint or f"known are {', '.join(map(text_name, known))}"
-            raise ConfigError("option-unknown", f"{label} has no option {option!r}; {hint}")
-        found[name] = _parsed(name, text, str(known[name].type))
-    for name in required:
-        if not found.get(name):
-            raise ConfigError("option-missing", f"{label} cannot read: the option {text_name(name)!r} is missing")
-    return found
+def no_option(label: str, name: str, known: Collection[str]) -> ConfigError:
+    """The error for an option that there is not."""
+    return ConfigError(
+        "option-unknown", f"{label} has no option {name!r}" + (near(name, known) or f"; known are {', '.join(known)}")
+    )
 
 
-def _parsed(name: str, text: str, annotation: str) -> Any:
-    """The text as the number that the annotation asks for, or as it is."""
-    words = {word.strip() for word in annotation.split("|")}
-    kind = next((kind for kind in (int, float) if kind.__name__ in words), str)
-    try:
-        return kind(text)
-    except ValueError:
-        raise ConfigError("option-value", f"{text_name(name)} is a number, not {text!r}") from None
+def near(name: str, known: Collection[str]) -> str:
+    """`; did you mean ...?`, or nothing. The case of names makes no difference."""
+    proper = {word.lower(): word for word in known}
+    close = difflib.get_close_matches(name.lower(), list(proper), 1) if name and name not in known else []
+    return f"; did you mean {proper[close[0]]!r}?" if close else ""

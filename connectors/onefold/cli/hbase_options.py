@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from dataclasses import fields
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -73,8 +74,6 @@ Protocol = Annotated[_Protocol | None, typer.Option(help="HBase: as the Thrift s
 InfoPort = Annotated[int | None, typer.Option(help="HBase: of the Thrift servers' web pages.")]
 KerberosService = Annotated[str | None, typer.Option(help="HBase: the first part of the servers' principals.")]
 
-_OF_SERVERS = ("transport", "protocol", "kerberos_service", "info_port")
-
 
 def hbase_sink(servers: str | None, table: str | None, **given: Any) -> HBaseSink | None:
     """Makes the sink; None where no servers were given. HBaseSink's defaults hold for what is left out.
@@ -96,7 +95,7 @@ def hbase_sink(servers: str | None, table: str | None, **given: Any) -> HBaseSin
     from onefold.clients.hbase import HBaseSettings
     from onefold.sinks import HBaseSink
 
-    of_servers = {name: options.pop(name) for name in _OF_SERVERS if name in options}
+    of_servers = {of.name: options.pop(of.name) for of in fields(HBaseSettings) if of.name in options}
     if "merge" in options:
         options["merge"] = _merge(options["merge"])
     return HBaseSink(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,8 +12,8 @@ from onefold.core import Committable, ConfigError, DataLoss, LedgerEntry
 from onefold.core.job.session import Session, task_of
 from onefold.core.store.checkpoint_store import CheckpointStore
 from onefold.core.testing import ModelTwoPhaseSink
-from onefold.sinks import PostgresSink
-from onefold.spark.formats.postgres_writes import _OF_SINK, _Target
+from onefold.sinks.staged.upsert import Changes
+from onefold.spark.formats.postgres_writes import _Target
 from onefold.spark.runtime.batch import BatchOutcome, OpenedRun, decide_run, open_run
 
 SCHEMA = pa.schema([("id", pa.string())])
@@ -88,12 +87,17 @@ OPTIONS = {"url": "postgresql://me:sesame@here/shop", "table": "t", "pipeline": 
 
 
 def test_the_format_has_an_option_for_all_that_the_sink_can_be_told() -> None:
-    told = {*inspect.signature(PostgresSink).parameters} - {"url", "table", "mode"}  # a key makes it an upsert
-    assert {name for name, _ in _OF_SINK.values()} == told
-    settings = _Target.of({**OPTIONS, "evolve": "True", "role": "owner", "lockTimeoutS": "2.5"}).sink.settings
-    assert (settings.evolve, settings.role, settings.lock_timeout_s) == (True, "owner", 2.5)
+    given = {"evolve": "True", "role": "owner", "lockTimeoutS": "2.5", "KEY": "a, b", "order": "v", "rejectsMax": "7"}
+    settings = _Target.of({**OPTIONS, **given}).sink.settings
+    assert (settings.evolve, settings.role, settings.lock_timeout_s, settings.rejects_max) == (True, "owner", 2.5, 7)
+    assert settings.changes == Changes(("a", "b"), ("v",))
+    assert (settings.delivery, _Target.of(OPTIONS).sink.settings.mode) == ("staged", "append")
+    with pytest.raises(ConfigError, match="'patienceT'; did you mean 'patienceS'"):
+        _Target.of({**OPTIONS, "patienceT": "1"})
+    with pytest.raises(ConfigError, match="'run' is missing"):
+        _Target.of({**OPTIONS, "run": ""})
     for wrong, what in (("evolve", "true or false"), ("rejectsMax", "a number")):
-        with pytest.raises(ConfigError, match=f"{wrong}='x' must be {what}"):
+        with pytest.raises(ConfigError, match=f"{wrong} is {what}, not 'x'"):
             _Target.of({**OPTIONS, wrong: "x"})
 
 

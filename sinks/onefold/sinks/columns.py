@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from onefold.core.errors import SchemaMismatch
 
-__all__ = ["check_columns", "check_names", "names_of"]
+__all__ = ["check_columns", "check_names"]
 
 
 def check_columns(batch: pa.RecordBatch, opened: pa.Schema, where: str) -> None:
@@ -27,8 +27,3 @@ def check_names(names: Sequence[str], opened: Sequence[str]) -> None:
             f"the rows have columns {', '.join(names)}, and the sink was opened with {', '.join(opened)}: open it with"
             " the schema that the writers deliver",
         )
-
-
-def names_of(columns: str | Sequence[str]) -> tuple[str, ...]:
-    """As users name columns: one, or several."""
-    return (columns,) if isinstance(columns, str) else tuple(columns)

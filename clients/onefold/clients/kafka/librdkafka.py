@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import difflib
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
 
 from onefold.clients.kafka import errors
+from onefold.clients.options import near
 from onefold.core.errors import ConfigError, OnefoldError
 
-__all__ = ["JAVAS_OWN", "SECURITY", "ClientRole", "Settings", "near"]
+__all__ = ["JAVAS_OWN", "SECURITY", "ClientRole", "Settings"]
 
 Settings = Mapping[str, str]
 Client = TypeVar("Client")
@@ -120,9 +120,3 @@ class ClientRole:
     ) -> OnefoldError:
         """The error for brokers that gave no answer, from what the client `said` of its connections."""
         return errors.unreachable(what, bootstrap_servers, timeout_s, said, self.acls)
-
-
-def near(name: str, known: Collection[str]) -> str:
-    """`; did you mean ...?`, or nothing."""
-    close = difflib.get_close_matches(name, list(known), 1) if name and name not in known else []
-    return f"; did you mean {close[0]!r}?" if close else ""

@@ -210,8 +210,8 @@ def _postgres(
     return PostgresSink(
         url,
         table,
-        name=name,
-        mode=mode.value,
+        name=name or "",
+        mode="upsert" if mode is Mode.UPSERT else "append",
         key=key if mode is Mode.UPSERT else (),
         ledger=ledger,
         **settings,

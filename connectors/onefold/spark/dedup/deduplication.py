@@ -16,7 +16,7 @@ from pyspark.sql.types import BinaryType, IntegralType, StringType
 from onefold.core import BadRecord, ConfigError
 from onefold.sources.kafka import KafkaSource
 from onefold.sources.kafka.config.deduplication import HEADER, Deduplication, IdsWithin, OrderedIds
-from onefold.sources.kafka.formats.columns import added_columns
+from onefold.sources.kafka.formats.columns import Choice, added_columns
 from onefold.spark.dedup.dedup_state import BLOCKS, ID, KEPT, WATERMARKS, Places, keep_first, keep_new, pack, unpack
 from onefold.spark.dedup.high_watermark import SEQUENCE, SOURCE
 from onefold.spark.runtime.sealing import marks
@@ -61,7 +61,7 @@ def widened(source: KafkaSource, ids: Deduplication) -> tuple[KafkaSource, list[
     """The source with all columns that deduplicating it needs, and the names of those that were not asked for."""
     if source.format == "raw":
         return source, []
-    wanted = ["position"]
+    wanted: list[Choice] = ["position"]
     if ids.id is not None and ids.id.startswith(HEADER):
         wanted.append("headers")
     elif ids.id is None and not (isinstance(ids, OrderedIds) and ids.source is not None):

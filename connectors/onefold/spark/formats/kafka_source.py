@@ -30,12 +30,10 @@ __all__ = ["OnefoldKafkaDataSource"]
 
 
 class OnefoldKafkaDataSource(DataSource):
-    """Options: `subscribe` or `subscribePattern`, `kafka.bootstrap.servers`, `kafka.*` (librdkafka's names),
-    `startingOffsets`, `startingTimestamp`, `startingOffsetsByTimestamp`, `endingOffsets` (batch),
-    `maxOffsetsPerTrigger`, `maxBytesPerTrigger`, `forgetTopics`, `commitToGroup`, `format`, `schema`, `timeoutMs`,
-    `compiledFetch`; set by a pipeline: `frozen`, `until`, `direct`; and those of formats and bad records: `columns`,
-    `onError`, `badRecordsMax`, `recordBytesMax`, `avroSchema`, `avroWrittenAs`, `schema.registry.url` and others of
-    confluent-kafka's client, `csvDelimiter`.
+    """Options: the fields of `KafkaSource` in Spark's style (`maxOffsetsPerTrigger`, ...). Topics are `subscribe` or
+    `subscribePattern`, servers and `client_config` are `kafka.*`, `schema_registry` is `schema.registry.*`, and
+    `timeout_s` is `timeoutMs`. Also `startingTimestamp`, `startingOffsetsByTimestamp`, and `endingOffsets` (batch); set
+    by a pipeline: `frozen`, `until`, `direct`.
     Columns: those of the format, and what `columns` adds; or with `direct=ranges` topic, partition, start, end: one row
     for each range, with nothing fetched.
 

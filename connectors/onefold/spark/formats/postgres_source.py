@@ -75,9 +75,9 @@ def _release_all() -> None:
 
 
 class PostgresReads(DataSource):
-    """Options: `url`, `table` or `query`, `columns` (comma-separated), `where`, `splitBy`, `splits`, `snapshot`,
-    `narrowing`, `statementTimeoutS`, `lockTimeoutS`: as in `PostgresSource`. Columns: those of Postgres, or what
-    `.schema(...)` says. Reading in more than one part needs a `snapshot`: the id of one that is held, or `each`.
+    """Options: the fields of `PostgresSource` but `hold_s`, in Spark's style (`splitBy`, ...), with commas between
+    columns. Columns: those of Postgres, or what `.schema(...)` says. Reading in more than one part needs a `snapshot`:
+    the id of one that is held, or `each`.
     """
 
     def schema(self) -> StructType:

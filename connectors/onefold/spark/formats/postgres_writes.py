@@ -8,20 +8,21 @@ what pickles exists, and a driver that dies leaves what the next start's recover
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, fields
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from onefold.clients.option_texts import from_texts
 from onefold.core import Committable, ConfigError
 from onefold.core.job.session import PATIENCE_S, Session, check_pipeline_name, task_of
 from onefold.core.store.checkpoint_store import CheckpointStore
 from onefold.sinks import PostgresSink
+from onefold.sinks.postgres.config import PostgresSinkConfig
 from onefold.spark.runtime.batch import BatchOutcome, OpenedRun, decide_run, give_up_run, open_run
 from onefold.spark.runtime.workers import freeze_imports
 from onefold.spark.runtime.writers import write_task
@@ -29,37 +30,14 @@ from onefold.spark.runtime.writers import write_task
 __all__ = ["PostgresWrites"]
 
 
-def _columns(text: str) -> tuple[str, ...]:
-    return tuple(name.strip() for name in text.split(","))
+@dataclass(frozen=True)
+class _OfTheRun:
+    """The options beside the sink's own."""
 
-
-def _flag(text: str) -> bool:
-    if text.strip().lower() not in ("true", "false"):
-        raise ValueError(text)
-    return text.strip().lower() == "true"
-
-
-_REQUIRED = ("url", "table", "pipeline", "run")
-# Option -> what PostgresSink calls it, and how its text is read.
-_OF_SINK: dict[str, tuple[str, Callable[[str], Any]]] = {
-    "delivery": ("delivery", str),
-    "name": ("name", str),
-    "ledger": ("ledger", str),
-    "key": ("key", _columns),
-    "order": ("order", _columns),
-    "deleteWhenTrue": ("delete_when_true", str),
-    "deleteWhenNull": ("delete_when_null", str),
-    "deletesKeptS": ("deletes_kept_s", float),
-    "onError": ("on_error", str),
-    "rejectsTable": ("rejects_table", str),
-    "rejectsMax": ("rejects_max", int),
-    "sourcePosition": ("source_position", _columns),
-    "lockTimeoutS": ("lock_timeout_s", float),
-    "connectTimeoutS": ("connect_timeout_s", int),
-    "evolve": ("evolve", _flag),
-    "role": ("role", str),
-}
-_OPTIONS = (*_REQUIRED, "store", "patienceS", *_OF_SINK)
+    pipeline: str
+    run: str
+    store: str | None = None
+    patience_s: float = PATIENCE_S
 
 
 class PostgresWrites(DataSource):
@@ -76,16 +54,9 @@ class PostgresWrites(DataSource):
             raise ConfigError(
                 "append-only", "onefold_postgres appends: .mode('append'). To replace rows, delete them first"
             )
-        known = {option.lower() for option in _OPTIONS}
-        if unknown := sorted(option for option in self.options if option.lower() not in known):
-            raise ConfigError(
-                "option-unknown", f"onefold_postgres has no option {', '.join(unknown)}; it has {', '.join(_OPTIONS)}"
-            )
-        if missing := [option for option in _REQUIRED if not self.options.get(option)]:
-            raise ConfigError("option-missing", f"onefold_postgres needs the option {', '.join(missing)}")
         target = _Target.of(self.options)
         with closing(target.session()) as session:
-            run = open_run(session, self.options["run"], to_arrow_schema(schema, timezone="UTC"))
+            run = open_run(session, target.run, to_arrow_schema(schema, timezone="UTC"))
         return _RunWriter(target, run)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
@@ -101,26 +72,28 @@ class _Target:
     """The pipeline and its sink. Once a run is opened, the sink carries its plan to the executors."""
 
     pipeline: str
+    run: str
     sink: PostgresSink
     store: str = field(repr=False)  # it may hold a password
     patience_s: float
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> _Target:
-        check_pipeline_name(options["pipeline"])
-        settings = {name: _read(options, option, as_) for option, (name, as_) in _OF_SINK.items() if option in options}
-        settings = {"delivery": "staged", "mode": "upsert" if "key" in settings else "append", **settings}
-        if settings["mode"] == "upsert" and settings["delivery"] == "two_phase":
+        required = ("url", "table", "pipeline", "run")
+        told = from_texts("onefold_postgres", options, PostgresSinkConfig, _OfTheRun, required=required)
+        run = _OfTheRun(**{field.name: told.pop(field.name) for field in fields(_OfTheRun) if field.name in told})
+        check_pipeline_name(run.pipeline)
+        config = {"delivery": "staged", "mode": "upsert" if "key" in told else "append", **told}
+        if config["mode"] == "upsert" and config["delivery"] == "two_phase":
             raise ConfigError(
                 "two-phase-unpartitioned",
                 "with delivery=two_phase the rows of one key must come from one task, and here nobody sees to that: use"
                 " delivery=staged, or pipeline.write_batch",
             )
-        sink = PostgresSink(options["url"], table=options["table"], **settings)
-        store = options.get("store") or sink.store_url()
+        sink = PostgresSink(**config)
+        store = run.store or sink.store_url()
         assert store is not None, "a Postgres sink's store lives in its own database"
-        patience_s = _read(options, "patienceS", float) if "patienceS" in options else PATIENCE_S
-        return cls(options["pipeline"], sink, store, patience_s)
+        return cls(run.pipeline, run.run, sink, store, run.patience_s)
 
     def session(self) -> Session:
         return Session(self.pipeline, [self.sink], CheckpointStore(self.store), self.patience_s)
@@ -159,11 +132,3 @@ class _RunWriter(DataSourceArrowWriter):
         if isinstance(self.run, OpenedRun):
             with closing(self.target.session()) as session:
                 give_up_run(session, self.run)
-
-
-def _read(options: Mapping[str, str], option: str, as_: Callable[[str], Any]) -> Any:
-    try:
-        return as_(options[option])
-    except ValueError:
-        what = "true or false" if as_ is _flag else "a number"
-        raise ConfigError("option-value", f"{option}={options[option]!r} must be {what}") from None

@@ -266,7 +266,7 @@ def shown(sink: PostgresSink, names: Sequence[str]) -> list[str]:
     left_out = {settings.changes.delete_when_true} if settings.changes is not None else set()
     if settings.source_position:
         with psycopg.connect(sink.url, autocommit=True) as connection:
-            there = {name for (name,) in connection.execute(_TABLE_COLUMNS, (settings.table.sql,))}
+            there = {name for (name,) in connection.execute(_TABLE_COLUMNS, (settings.target.sql,))}
         left_out |= {name for name in settings.source_position if name not in there}
     return [name for name in names if name not in left_out]
 
@@ -280,4 +280,4 @@ def read_dead_letters(spark: SparkSession, pipeline: str, sink: PostgresSink) ->
     table = PostgresSource(sink.url, str(settings.rejects), columns=names, snapshot="each")
     letters = read_postgres(spark, table, StructType([StructField(name, StringType()) for name in names]))
     mine = letters.where((F.col("pipeline") == pipeline) & (F.col("sink") == sink.name))
-    return DeadLetters(mine.select("position", "row"), settings.source_position)
+    return DeadLetters(mine.select("position", "row"), tuple(settings.source_position))

@@ -148,13 +148,12 @@ class Job:
         )
 
     def table(self) -> PostgresSink:
-        assert self.into_postgres is not None
-        more: dict[str, Any] = {}
+        more: dict[str, Any] = {"delivery": self.into_postgres}
         if self.mode == "upsert":
             more |= {"mode": "upsert", "key": "id", "order": "version", "delete_when_true": "gone"}
         if self.has_letters_table:
             more |= {"on_error": "dead_letter", "source_position": POSITION_COLUMNS.names}
-        return PostgresSink(self.postgres_url, table=TABLE, delivery=self.into_postgres, **more)
+        return PostgresSink(self.postgres_url, table=TABLE, **more)
 
     def letters(self) -> KafkaSink | None:
         """The sink of what cannot be read."""
@@ -195,5 +194,5 @@ class Job:
         return self._topic(SALES, key="account")
 
     def _topic(self, topic: str, **more: Any) -> KafkaSink:
-        mode = self.into_kafka or "transactional"
-        return KafkaSink(topic, bootstrap_servers=self.bootstrap_servers, delivery=mode, **more)
+        more["delivery"] = self.into_kafka or "transactional"
+        return KafkaSink(topic, bootstrap_servers=self.bootstrap_servers, **more)

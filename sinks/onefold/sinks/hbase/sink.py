@@ -15,9 +15,9 @@ from onefold.core.contract import Committer, Guarantee, SinkWriter, TaskId
 from onefold.core.errors import ConfigError
 from onefold.core.findings import Finding
 from onefold.sinks.hbase import doctor
+from onefold.sinks.hbase.config import HBaseSinkConfig
 from onefold.sinks.hbase.epoch_log import LEDGER_FAMILY, TableNotes
 from onefold.sinks.hbase.modes.modes import mode_of
-from onefold.sinks.hbase.options import HBaseSinkOptions
 from onefold.sinks.hbase.plan import Plan, Settings
 from onefold.sinks.write_through import AnnouncingCommitter, ErrorNames
 
@@ -30,7 +30,7 @@ class HBaseSink:
         HBaseSink("localhost:9090", "orders", row_key="customer, id", family="f")
         HBaseSink("localhost:9090", "orders", row_key="id", salt=16, columns={"n": "f:n integer"})
 
-    `HBaseTableOptions` has the options of the servers, the table, and how its rows are written; `table` may be a
+    `HBaseTableConfig` has the options of the servers, the table, and how its rows are written; `table` may be a
     TableMapping, which a source or verify can share. The sink makes a missing table, with `regions` regions where row
     keys have a salt or a hash.
 
@@ -57,8 +57,8 @@ class HBaseSink:
     in the pipeline, by default the table's. Raises ConfigError for options that contradict each other.
     """
 
-    @constructed_from(HBaseSinkOptions)
-    def __init__(self, options: HBaseSinkOptions) -> None:
+    @constructed_from(HBaseSinkConfig)
+    def __init__(self, options: HBaseSinkConfig) -> None:
         declared = _declared(options)
         self._settings = Settings(
             name=options.name or declared.table,
@@ -153,7 +153,7 @@ class HBaseSink:
         return self._settings.mode.writer(self._plan, task)
 
 
-def _declared(options: HBaseSinkOptions) -> TableMapping:
+def _declared(options: HBaseSinkConfig) -> TableMapping:
     """The table's mapping, with a tombstone column where deleted rows need one and none is named."""
     if isinstance(options.table, TableMapping):
         return options.table

@@ -35,7 +35,7 @@ def examine(settings: KafkaSinkConfig, pipeline: str, deciding_s: float | None) 
         yield (version := _version(kafka))
         brokers = topics.broker_settings()
         yield from _timeout(settings, brokers)
-        yield from outage(settings.transaction_timeout_s, settings.outage_max_s, deciding_s)
+        yield from outage(settings.transaction_timeout_s, settings.outage_s, deciding_s)
         if version.level is Level.FINE:  # others may have no list of what is open
             yield from _open(kafka, settings, pipeline, brokers, deciding_s)
     target = topics.look_at_target()

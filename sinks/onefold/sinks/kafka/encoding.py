@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Literal, get_args
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -11,9 +12,9 @@ import pyarrow.compute as pc
 from onefold.core.errors import BadRecord, ConfigError, SchemaMismatch
 from onefold.core.values import json_encoder
 
-__all__ = ["FORMATS", "Encoding", "Records"]
+__all__ = ["Encoding", "Format", "Records"]
 
-FORMATS = ("json", "raw")
+Format = Literal["json", "raw"]
 ROWS_MAX = 10_000  # at once: the texts of so many rows stay well below Arrow's 2 GiB a column
 
 Header = tuple[str, bytes | None]
@@ -66,8 +67,8 @@ class Encoding:
 
     def check_settings(self) -> None:
         """Raise ConfigError for what makes no sense with any rows."""
-        if self.format not in FORMATS:
-            raise ConfigError("option-value", f"format={self.format!r} must be one of {', '.join(FORMATS)}")
+        if self.format not in get_args(Format):
+            raise ConfigError("option-value", f"format={self.format!r} must be one of {', '.join(get_args(Format))}")
         if self.format == "raw" and self.key:
             raise ConfigError(
                 "options-conflict", "key= goes with format='json'; with format='raw' the rows bring " + _RAW

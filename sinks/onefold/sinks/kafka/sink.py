@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 
 import pyarrow as pa
 
 from onefold.clients.exposure import of_kafka
 from onefold.clients.kafka.cluster import cluster
-from onefold.clients.kafka.producer_config import PRODUCER
+from onefold.clients.options import constructed_from
 from onefold.core.contract import Committer, Guarantee, SinkKind, SinkWriter, TaskId
 from onefold.core.errors import ConfigError
 from onefold.core.findings import Finding, Held
-from onefold.sinks.columns import names_of
 from onefold.sinks.kafka import doctor
 from onefold.sinks.kafka.config import KafkaSinkConfig
-from onefold.sinks.kafka.encoding import Encoding
-from onefold.sinks.kafka.keyed.ids import Ids
 from onefold.sinks.kafka.keyed.writer import KEYED, KeyedWriter, keyed_committer
-from onefold.sinks.kafka.naming import check_prefix
 from onefold.sinks.kafka.topics import Topics
 from onefold.sinks.kafka.transactional import txn_admin
 from onefold.sinks.kafka.transactional.committer import TransactionalCommitter
@@ -26,8 +22,6 @@ from onefold.sinks.kafka.transactional.shared_ledger import check_not_shared
 from onefold.sinks.kafka.transactional.writer import TransactionalWriter
 
 __all__ = ["KafkaSink"]
-
-DELIVERIES = ("transactional", "keyed")
 
 
 class KafkaSink:
@@ -63,43 +57,9 @@ class KafkaSink:
     Raises ConfigError for settings that make no sense.
     """
 
-    def __init__(
-        self,
-        topic: str,
-        *,
-        bootstrap_servers: str,
-        delivery: str = "transactional",
-        name: str | None = None,
-        format: str = "json",
-        key: str | Sequence[str] = (),
-        headers: str | Sequence[str] = (),
-        transactional_id_prefix: str = "onefold",
-        ledger: str | None = None,
-        transaction_timeout_s: float = 900,
-        outage_max_s: float | None = None,
-        timeout_s: float = 30,
-        client_config: Mapping[str, str] | None = None,
-        id: str | Sequence[str] = (),
-        id_header: str | None = None,
-        repartition: bool = True,
-    ) -> None:
-        outage_max_s = transaction_timeout_s / 3 if outage_max_s is None else outage_max_s
-        self._settings = KafkaSinkConfig(
-            topic=topic,
-            bootstrap_servers=bootstrap_servers,
-            name=name or topic,
-            delivery=delivery,
-            encoding=Encoding(format, names_of(key), names_of(headers)),
-            prefix=transactional_id_prefix,
-            ledger=ledger,
-            transaction_timeout_s=transaction_timeout_s,
-            outage_max_s=outage_max_s,
-            timeout_s=timeout_s,
-            client_config=dict(client_config or {}),
-            ids=Ids(names_of(id), id_header),
-            repartition=repartition,
-        )
-        _check(self._settings)
+    @constructed_from(KafkaSinkConfig)
+    def __init__(self, settings: KafkaSinkConfig) -> None:
+        self._settings = settings
         self._schema: pa.Schema | None = None
 
     def __repr__(self) -> str:
@@ -117,7 +77,7 @@ class KafkaSink:
     def guarantee(self) -> Guarantee:
         if self._settings.delivery == "keyed":
             return KEYED
-        timeout_s, outage_s = self._settings.transaction_timeout_s, self._settings.outage_max_s
+        timeout_s, outage_s = self._settings.transaction_timeout_s, self._settings.outage_s
         return Guarantee(
             "transactional",
             SinkKind.TWO_PHASE,
@@ -199,38 +159,5 @@ class KafkaSink:
         return make(self._settings, pipeline)
 
     def _topics(self, pipeline: str) -> Topics:
-        _check_apart(self._settings.topic, self._settings.ledger_topic(pipeline))
+        self._settings.check_apart(self._settings.ledger_topic(pipeline))
         return Topics(self._settings, pipeline)
-
-
-def _check_apart(topic: str, ledger: str | None) -> None:
-    if topic == ledger:
-        raise ConfigError(
-            "ledger-is-target", "ledger names the sink's own book-keeping: it cannot be the topic that it writes to"
-        )
-
-
-def _check(settings: KafkaSinkConfig) -> None:
-    if not settings.topic or not isinstance(settings.topic, str):
-        raise ConfigError("option-value", f"{settings.topic!r} is not a topic's name: KafkaSink('orders', ...)")
-    _check_apart(settings.topic, settings.ledger)
-    if not isinstance(settings.bootstrap_servers, str) or not settings.bootstrap_servers.strip():
-        raise ConfigError("option-missing", "bootstrap_servers is missing: 'localhost:9092'")
-    if settings.delivery not in DELIVERIES:
-        raise ConfigError("option-value", f"delivery={settings.delivery!r} must be one of {', '.join(DELIVERIES)}")
-    if not settings.transaction_timeout_s >= 1 or not 0 < settings.outage_max_s < settings.transaction_timeout_s:
-        raise ConfigError(
-            "option-value",
-            f"transaction_timeout_s={settings.transaction_timeout_s:g} must be 1 or more, and outage_max_s="
-            f"{settings.outage_max_s:g} above 0 and below it",
-        )
-    if not settings.timeout_s > 0:
-        raise ConfigError("option-value", f"timeout_s is a time above 0, not {settings.timeout_s!r}")
-    settings.encoding.check_settings()
-    check_prefix(settings.prefix)
-    PRODUCER.check(settings.client_config)
-    if settings.delivery == "keyed":
-        settings.ids.check_settings(settings.encoding)
-    elif settings.ids != Ids():
-        raise ConfigError("options-conflict", "id= and id_header= belong to delivery='keyed': transactions need no ids")
-    cluster(*settings.cluster)  # security settings that don't fit are best known now

@@ -17,10 +17,11 @@ from onefold.clients.postgres import connection as pool
 from onefold.clients.postgres.quoting import identifier
 from onefold.core.errors import ConfigError
 from onefold.sinks.postgres.commit.committer import PostgresCommitter
+from onefold.sinks.postgres.config import PostgresSinkConfig
 from onefold.sinks.postgres.ledger import migrations, pruning
+from onefold.sinks.postgres.ledger.bookkeeping import Bookkeeping
 from onefold.sinks.postgres.ledger.pruning import SinkState
 from onefold.sinks.postgres.naming import BOOKKEEPING, Gid, Table, gid_prefix, names_in
-from onefold.sinks.postgres.plan import Settings
 
 __all__ = ["Operations", "Prepared"]
 
@@ -100,7 +101,7 @@ class Operations:
 
     def sessions(self, pipeline: str) -> int:
         """How many sessions are connected here under the name that drivers and tasks of this pipeline use."""
-        name = psycopg.conninfo.conninfo_to_dict(self._settings("").conninfo(pipeline))["application_name"]
+        name = psycopg.conninfo.conninfo_to_dict(pool.conninfo(self.url, pipeline, 10))["application_name"]
         with self._connected("looking for sessions") as connection:
             row = connection.execute(
                 """SELECT count(*) FROM pg_stat_activity
@@ -112,12 +113,15 @@ class Operations:
 
     def committer(self, pipeline: str, sink: str, owners: Iterable[str] = ()) -> PostgresCommitter:
         """A sink's committer, as the role that prepared what it has to finish. Raises ConfigError if this can't be."""
-        return PostgresCommitter(self._settings(sink, self._role_for(sorted(set(owners)))), pipeline, None)
+        role = self._role_for(sorted(set(owners)))
+        table = str(Table(None, sink))  # a committer that was not opened touches none
+        settings = PostgresSinkConfig(self.url, table, name=sink, lock_timeout_s=10, ledger=self.schema, role=role)
+        return PostgresCommitter(settings, pipeline, None)
 
     def migrate(self, pipeline: str, sink: str) -> None:
         """What a driver does before it recovers."""
         with self._connected("migrating the ledger") as connection:
-            self._settings(sink).bookkeeping(pipeline).create(connection)
+            Bookkeeping(self.schema, pipeline, sink).create(connection)
 
     def close(self) -> None:
         """Let go of connections; the object can be used again."""
@@ -145,18 +149,6 @@ class Operations:
                 " finish theirs one by one with --gid",
             )
         return str(others[0])
-
-    def _settings(self, sink: str, role: str | None = None) -> Settings:
-        return Settings(
-            url=self.url,
-            table=Table(None, sink),  # a committer that was not opened touches none
-            name=sink,
-            delivery=None,
-            lock_timeout_s=10,
-            connect_timeout_s=10,
-            ledger=self.schema,
-            role=role,
-        )
 
     def _connected(self, doing: str) -> AbstractContextManager[pool.Connection]:
         return pool.borrow(self._conninfo(), doing)

@@ -12,8 +12,8 @@ from onefold.core.invariants import NoLoss
 from onefold.sinks.postgres import plan as plans
 from onefold.sinks.postgres.commit import prepared
 from onefold.sinks.postgres.commit.server_identity import ServerIdentity
+from onefold.sinks.postgres.config import Delivery, PostgresSinkConfig
 from onefold.sinks.postgres.naming import Gid, gid_prefix
-from onefold.sinks.postgres.plan import Delivery, Settings
 from onefold.sinks.postgres.schema import target as targets
 
 __all__ = ["examine", "held"]
@@ -35,7 +35,7 @@ _COSTS = (
 )
 
 
-def examine(settings: Settings, pipeline: str) -> Iterator[Finding]:
+def examine(settings: PostgresSinkConfig, pipeline: str) -> Iterator[Finding]:
     doing = f"sink {settings.name!r} of pipeline {pipeline!r}, examining the server"
     with pool.borrow(settings.conninfo("doctor"), doing) as connection:
         yield from _durability(connection)
@@ -44,7 +44,7 @@ def examine(settings: Settings, pipeline: str) -> Iterator[Finding]:
         yield from _prepared(connection, pipeline, settings.name)
 
 
-def held(settings: Settings, pipeline: str) -> list[Held]:
+def held(settings: PostgresSinkConfig, pipeline: str) -> list[Held]:
     """The prepared transactions of the sink that this role may end."""
     doing = f"sink {settings.name!r} of pipeline {pipeline!r}, listing prepared transactions"
     with pool.borrow(settings.conninfo("doctor"), doing) as connection:
@@ -108,16 +108,16 @@ def _standbys(connection: pool.Connection) -> Iterator[Finding]:
         yield Finding(Level.FINE, f"commits wait for the replicas {', '.join(synchronous)}{others}")
 
 
-def _delivery(connection: pool.Connection, settings: Settings) -> Iterator[Finding]:
+def _delivery(connection: pool.Connection, settings: PostgresSinkConfig) -> Iterator[Finding]:
     slots_max, used = plans.slots(connection)
     try:
-        found = targets.find(connection, settings.table)
-        delivery, reason = plans.choose(settings.delivery, slots_max, found, settings.changes)
+        found = targets.find(connection, settings.target)
+        delivery, reason = plans.choose(settings.wanted, slots_max, found, settings.changes)
     except ConfigError as error:
         yield Finding(Level.PROBLEM, str(error))
         return
     if found is None:
-        yield Finding(Level.FINE, f"table {settings.table} is made by the first start")
+        yield Finding(Level.FINE, f"table {settings.target} is made by the first start")
     yield Finding(Level.FINE, f"delivery is {delivery.value}: {reason}")
     slots = f"max_prepared_transactions is {slots_max}, of which {slots_max - used} are free"
     if delivery is not Delivery.TWO_PHASE:

@@ -1,63 +1,23 @@
-"""What a PostgresSink was told, and what `open` made of it: both travel to the executors."""
+"""What `open` made of a Postgres sink's options: it travels to the executors."""
 
 from __future__ import annotations
 
-import enum
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass
 
 from onefold.clients.postgres import connection
 from onefold.clients.postgres.quoting import identifier
 from onefold.core.errors import ConfigError
-from onefold.sinks.postgres.ledger.bookkeeping import Bookkeeping
-from onefold.sinks.postgres.naming import Table
+from onefold.sinks.postgres.config import Delivery
 from onefold.sinks.postgres.schema.target import Target
 from onefold.sinks.postgres.schema.types import Column
 from onefold.sinks.staged.upsert import Changes
 
-__all__ = ["ATTEMPT", "DELETED", "Delivery", "OnError", "Plan", "Settings", "choose", "slots", "stage_sql"]
+__all__ = ["ATTEMPT", "DELETED", "Plan", "choose", "slots", "stage_sql"]
 
 # Columns of the stage beside the rows' own.
 ATTEMPT = "onefold_attempt"
 DELETED = "onefold_deleted"
 _POSITION = "onefold_position_"
-
-OnError = Literal["fail", "dead_letter"]
-
-
-class Delivery(enum.Enum):
-    TWO_PHASE = "two_phase"
-    STAGED = "staged"
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """A sink's settings as the user gave them; the URL, which may hold a password, stays out of every text."""
-
-    url: str = field(repr=False)
-    table: Table
-    name: str
-    delivery: Delivery | None  # None: auto
-    lock_timeout_s: float
-    connect_timeout_s: int
-    ledger: str
-    changes: Changes | None = None  # None: rows are appended
-    on_error: OnError = "fail"
-    rejects_table: Table | None = None  # None: onefold_dead_letters beside the ledger
-    rejects_max: int = 1000
-    source_position: tuple[str, ...] = ()
-    evolve: bool = False
-    role: str | None = None
-
-    def conninfo(self, pipeline: str) -> str:
-        return connection.conninfo(self.url, pipeline, self.connect_timeout_s, self.role)
-
-    @property
-    def rejects(self) -> Table:
-        return self.rejects_table or Table(self.ledger, "onefold_dead_letters")
-
-    def bookkeeping(self, pipeline: str) -> Bookkeeping:
-        return Bookkeeping(self.ledger, pipeline, self.name)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,10 @@ import pyarrow as pa
 from onefold.clients.postgres.connection import Connection
 from onefold.clients.postgres.quoting import identifier
 from onefold.core.errors import ConfigError, SchemaMismatch
+from onefold.sinks.postgres.config import Delivery, PostgresSinkConfig
 from onefold.sinks.postgres.merge import staging, tombstones
 from onefold.sinks.postgres.naming import stage_name
-from onefold.sinks.postgres.plan import Delivery, Plan, Settings, choose, slots, stage_sql
+from onefold.sinks.postgres.plan import Plan, choose, slots, stage_sql
 from onefold.sinks.postgres.rejects import dead_letters
 from onefold.sinks.postgres.schema import evolution, target
 from onefold.sinks.postgres.schema.comparison import columns_of
@@ -22,19 +23,19 @@ from onefold.sinks.staged.upsert import Changes
 __all__ = ["resolve"]
 
 
-def resolve(connection: Connection, settings: Settings, pipeline: str, schema: pa.Schema) -> Plan:
+def resolve(connection: Connection, settings: PostgresSinkConfig, pipeline: str, schema: pa.Schema) -> Plan:
     """Probe server and target, make what is missing. Raises ConfigError, SchemaMismatch."""
     books, changes = settings.bookkeeping(pipeline), settings.changes
     slots_max, slots_used = slots(connection)
-    found = target.find(connection, settings.table)
-    delivery, reason = choose(settings.delivery, slots_max, found, changes)
+    found = target.find(connection, settings.target)
+    delivery, reason = choose(settings.wanted, slots_max, found, changes)
     written = _written(schema, settings, found)
     if changes is not None:
         changes.check(written.names, schema)
     if found is None:
-        target.create(connection, settings.table, written, changes.key if changes is not None else ())
-        found = target.find(connection, settings.table)
-        assert found is not None, settings.table
+        target.create(connection, settings.target, written, changes.key if changes is not None else ())
+        found = target.find(connection, settings.target)
+        assert found is not None, settings.target
     if settings.evolve:
         found = evolution.evolve(connection, books, found, written, settings.lock_timeout_s)
     columns = columns_of(found, written)
@@ -70,7 +71,7 @@ def _writers_max(free: int) -> int:
     return max(1, free - 1 if free > 4 else free)  # one is left for somebody else's
 
 
-def _written(schema: pa.Schema, settings: Settings, found: Target | None) -> pa.Schema:
+def _written(schema: pa.Schema, settings: PostgresSinkConfig, found: Target | None) -> pa.Schema:
     """The columns that go into the table: not the mark of deletions, nor a position that the table has no place for."""
     theirs = {column.name for column in found.columns} if found is not None else set()
     left_out = {name for name in settings.source_position if name not in theirs}

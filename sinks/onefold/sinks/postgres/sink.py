@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 
 import psycopg.conninfo
 import pyarrow as pa
 
 from onefold.clients.exposure import of_postgres
+from onefold.clients.options import constructed_from
 from onefold.clients.postgres import connection as pool
 from onefold.core.contract import Committer, Guarantee, SinkKind, SinkWriter, TaskId
 from onefold.core.errors import ConfigError
 from onefold.core.findings import Finding, Held
-from onefold.sinks.columns import names_of
 from onefold.sinks.postgres import doctor, planner
 from onefold.sinks.postgres import plan as plans
 from onefold.sinks.postgres.commit.committer import PostgresCommitter
-from onefold.sinks.postgres.naming import BOOKKEEPING, Table
-from onefold.sinks.postgres.plan import Delivery, OnError, Plan, Settings
+from onefold.sinks.postgres.config import Delivery, PostgresSinkConfig
+from onefold.sinks.postgres.plan import Plan
 from onefold.sinks.postgres.schema import target as targets
 from onefold.sinks.postgres.writer import PostgresWriter
-from onefold.sinks.staged.upsert import DELETES_KEPT_S, Changes
 
 __all__ = ["PostgresSink"]
 
@@ -60,76 +59,14 @@ class PostgresSink:
     Raises ConfigError for settings that make no sense.
     """
 
-    def __init__(
-        self,
-        url: str,
-        table: str,
-        *,
-        name: str | None = None,
-        delivery: str = "auto",
-        mode: str = "append",
-        key: str | Sequence[str] = (),
-        order: str | Sequence[str] = (),
-        delete_when_true: str | None = None,
-        delete_when_null: str | None = None,
-        deletes_kept_s: float = DELETES_KEPT_S,
-        on_error: OnError = "fail",
-        rejects_table: str | None = None,
-        rejects_max: int = 1000,
-        source_position: str | Sequence[str] = (),
-        lock_timeout_s: float = 30,
-        connect_timeout_s: int = 10,
-        ledger: str = BOOKKEEPING,
-        evolve: bool = False,
-        role: str | None = None,
-    ) -> None:
-        choices = ["auto", *(choice.value for choice in Delivery)]
-        if delivery not in choices:
-            raise ConfigError("option-value", f"delivery={delivery!r} must be one of {', '.join(choices)}")
-        if lock_timeout_s <= 0 or connect_timeout_s <= 0:
-            raise ConfigError(
-                "option-value", "lock_timeout_s and connect_timeout_s must be above 0: to wait for ever is no setting"
-            )
-        if mode not in ("append", "upsert"):
-            raise ConfigError("option-value", f"mode={mode!r} must be append or upsert")
-        if mode == "append" and (key or order or delete_when_true or delete_when_null):
-            raise ConfigError(
-                "options-conflict", "key, order, delete_when_true and delete_when_null go with mode='upsert'"
-            )
-        if on_error not in ("fail", "dead_letter"):
-            raise ConfigError("option-value", f"on_error={on_error!r} must be fail or dead_letter")
-        if on_error == "fail" and (rejects_table is not None or source_position):
-            raise ConfigError("options-conflict", "rejects_table and source_position go with on_error='dead_letter'")
-        if rejects_max < 0:
-            raise ConfigError("option-value", "rejects_max is how many rows may be put aside: 0 or more")
-        changes = None
-        if mode == "upsert":
-            changes = Changes(names_of(key), names_of(order), delete_when_true, delete_when_null, deletes_kept_s)
-        self._settings = Settings(
-            url=url,
-            table=Table.parse(table),
-            name=name or table,
-            delivery=None if delivery == "auto" else Delivery(delivery),
-            lock_timeout_s=lock_timeout_s,
-            connect_timeout_s=connect_timeout_s,
-            ledger=ledger,
-            role=role,
-            changes=changes,
-            on_error=on_error,
-            rejects_table=Table.parse(rejects_table) if rejects_table is not None else None,
-            rejects_max=rejects_max,
-            source_position=names_of(source_position),
-            evolve=evolve,
-        )
-        self._settings.conninfo("")  # an unreadable URL is best known now
+    @constructed_from(PostgresSinkConfig)
+    def __init__(self, settings: PostgresSinkConfig) -> None:
+        self._settings = settings
         self._plan: Plan | None = None
 
     def __repr__(self) -> str:
-        delivery = self._plan.delivery if self._plan else self._settings.delivery
-        return (
-            f"PostgresSink(table={str(self._settings.table)!r}, name={self.name!r}, "
-            f"delivery={delivery.value if delivery else 'auto'!r})"
-        )
+        delivery = self._plan.delivery.value if self._plan else self._settings.delivery
+        return f"PostgresSink(table={self.table!r}, name={self.name!r}, delivery={delivery!r})"
 
     @property
     def name(self) -> str:
@@ -143,10 +80,10 @@ class PostgresSink:
     @property
     def table(self) -> str:
         """The table's name, `table` or `schema.table`, quoted only where a name holds a dot or a quote."""
-        return str(self._settings.table)
+        return str(self._settings.target)
 
     @property
-    def settings(self) -> Settings:
+    def settings(self) -> PostgresSinkConfig:
         """What the sink was told, for those who check its work."""
         return self._settings
 
@@ -159,11 +96,11 @@ class PostgresSink:
         """Before `open`, with `auto`, this asks the server."""
         if self._plan is not None:
             return self._promise(self._plan.delivery)
-        if self._settings.delivery is not None:
-            return self._promise(self._settings.delivery)
+        if self._settings.wanted is not None:
+            return self._promise(self._settings.wanted)
         with pool.borrow(self._settings.conninfo("doctor"), f"sink {self.name!r}, probing the server") as connection:
             slots_max, _ = plans.slots(connection)
-            found = targets.find(connection, self._settings.table)
+            found = targets.find(connection, self._settings.target)
         return self._promise(plans.choose(None, slots_max, found, self._settings.changes)[0])
 
     def _promise(self, delivery: Delivery) -> Guarantee:

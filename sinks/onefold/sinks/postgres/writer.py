@@ -11,11 +11,12 @@ from onefold.clients.postgres.quoting import literal
 from onefold.core.checks import present, require
 from onefold.core.contract import SinkKind, TaskId
 from onefold.core.errors import BadRecord, Retriable, SchemaMismatch
+from onefold.sinks.postgres.config import Delivery, PostgresSinkConfig
 from onefold.sinks.postgres.copy.encoding import Encoding
 from onefold.sinks.postgres.copy.loading import BisectingLoad, Load, StreamingLoad
 from onefold.sinks.postgres.merge.merge import merge_attempts
 from onefold.sinks.postgres.naming import Gid, gid_prefix
-from onefold.sinks.postgres.plan import ATTEMPT, Delivery, Plan, Settings
+from onefold.sinks.postgres.plan import ATTEMPT, Plan
 from onefold.sinks.postgres.rejects import dead_letters
 from onefold.sinks.postgres.rejects.bisect_rejects import TooManyRefused
 from onefold.sinks.postgres.rejects.dead_letters import DeadLetter, Origin
@@ -29,7 +30,7 @@ __all__ = ["PostgresWriter"]
 class PostgresWriter(AttemptWriter):
     """One attempt of one task, in one transaction."""
 
-    def __init__(self, settings: Settings, plan: Plan, task: TaskId) -> None:
+    def __init__(self, settings: PostgresSinkConfig, plan: Plan, task: TaskId) -> None:
         require(task.pipeline == plan.pipeline, f"a task of pipeline {task.pipeline!r} and a plan of {plan.pipeline!r}")
         is_staged = plan.delivery is Delivery.STAGED
         super().__init__(settings.name, SinkKind.LAST_RESOURCE if is_staged else SinkKind.TWO_PHASE, task)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,11 +11,11 @@ import pyarrow as pa
 import sqlalchemy as sa
 
 from onefold.clients.exposure import of_url
+from onefold.clients.options import constructed_from
 from onefold.core.contract import Committer, Guarantee, SinkKind, SinkWriter, TaskId
 from onefold.core.errors import ConfigError, SchemaMismatch
 from onefold.core.findings import Finding
 from onefold.core.sql.backends import backend_of, url_of
-from onefold.sinks.columns import names_of
 from onefold.sinks.sql import doctor, staging, target
 from onefold.sinks.sql.adapters.kinds import Kind
 from onefold.sinks.sql.adapters.registry import adapter_of
@@ -23,7 +24,7 @@ from onefold.sinks.sql.databases import database_of
 from onefold.sinks.sql.naming import RESERVED, TableName, own_table, unusable
 from onefold.sinks.sql.plan import Plan, Settings
 from onefold.sinks.sql.writer import SqlWriter
-from onefold.sinks.staged.upsert import DELETES_KEPT_S, Changes
+from onefold.sinks.staged.config import SqlSinkConfig
 
 if TYPE_CHECKING:
     from onefold.sinks.postgres.sink import PostgresSink
@@ -51,43 +52,22 @@ class SqlSink:
     checkpoint store has to live in this database (`store_url`). Raises ConfigError for settings that make no sense.
     """
 
-    def __new__(cls, url: str | None = None, *arguments: Any, **settings: Any) -> SqlSink:
-        made = None if url is None else url_of(url, "the SQL sink's")  # None: it is unpickled
-        if made is None or made.get_backend_name() != "postgresql":
+    def __new__(cls, *arguments: Any, **options: Any) -> SqlSink:
+        if not arguments and not options:  # it is unpickled
             return super().__new__(cls)
-        return _on_postgres(made, *arguments, **settings)  # type: ignore[return-value]  # another class's: no __init__
+        config = SqlSinkConfig(*arguments, **options)
+        if url_of(config.url, "the SQL sink's").get_backend_name() != "postgresql":
+            return super().__new__(cls)
+        return _on_postgres(config)  # type: ignore[return-value]  # another class's: no __init__
 
-    def __init__(
-        self,
-        url: str,
-        table: str,
-        *,
-        name: str | None = None,
-        mode: str = "append",
-        key: str | Sequence[str] = (),
-        order: str | Sequence[str] = (),
-        delete_when_true: str | None = None,
-        delete_when_null: str | None = None,
-        deletes_kept_s: float = DELETES_KEPT_S,
-        lock_timeout_s: float = 30,
-    ) -> None:
-        if lock_timeout_s <= 0:
-            raise ConfigError("option-value", "lock_timeout_s must be above 0")
-        if mode not in ("append", "upsert"):
-            raise ConfigError("option-value", f"mode={mode!r} must be append or upsert")
-        if mode == "append" and (key or order or delete_when_true or delete_when_null):
-            raise ConfigError(
-                "options-conflict", "key, order, delete_when_true and delete_when_null go with mode='upsert'"
-            )
-        changes = None
-        if mode == "upsert":
-            changes = Changes(names_of(key), names_of(order), delete_when_true, delete_when_null, deletes_kept_s)
+    @constructed_from(SqlSinkConfig)
+    def __init__(self, config: SqlSinkConfig) -> None:
         self._settings = Settings(
-            url=_complete(url),
-            table=TableName.parse(table),
-            name=name or table,
-            changes=changes,
-            lock_timeout_s=lock_timeout_s,
+            url=_complete(config.url),
+            table=TableName.parse(config.table),
+            name=config.name,
+            changes=config.changes,
+            lock_timeout_s=config.lock_timeout_s,
         )
         self._plan: Plan | None = None
 
@@ -210,17 +190,17 @@ class SqlSink:
         return SqlWriter(self._settings, self._plan, task)
 
 
-def _on_postgres(url: sa.URL, table: str, **settings: Any) -> PostgresSink:
-    """`url` is SQLAlchemy's; libpq is told the same. Raises ConfigError for another driver's."""
+def _on_postgres(config: SqlSinkConfig) -> PostgresSink:
+    """`config.url` is SQLAlchemy's; libpq is told the same. Raises ConfigError for another driver's."""
     import psycopg.conninfo  # nobody needs psycopg to write to MariaDB
 
     from onefold.sinks.postgres.sink import PostgresSink
 
-    _, url = backend_of(url)
+    _, url = backend_of(url_of(config.url, "the SQL sink's"))
     said = {key: value if isinstance(value, str) else ",".join(value) for key, value in url.query.items()}
     named = {"user": url.username, "password": url.password, "host": url.host, "port": url.port, "dbname": url.database}
     given = {**said, **{key: str(value) for key, value in named.items() if value is not None}}
-    return PostgresSink(psycopg.conninfo.make_conninfo(**given), table, delivery="staged", **settings)
+    return PostgresSink(**{**asdict(config), "url": psycopg.conninfo.make_conninfo(**given)}, delivery="staged")
 
 
 def _complete(url: str) -> str:

@@ -1,5 +1,6 @@
 """What sinks that stage an epoch's rows share: Postgres, and other SQL databases.
 
+config.py       the options of a sink that writes into a table
 upsert.py       which row is meant, which version of it is newer, and which deletes it
 attempts.py     staged attempts: their handles, and whether what a manifest names is there
 writer.py       the life of a writer

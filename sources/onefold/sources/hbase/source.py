@@ -9,17 +9,19 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from onefold.clients.hbase.rows.config import HBaseTableConfig
 from onefold.clients.hbase.rows.mapping import TableMapping
-from onefold.clients.hbase.rows.options import HBaseTableOptions
 from onefold.clients.hbase.settings import HBaseSettings
-from onefold.clients.options import from_texts, to_texts
+from onefold.clients.option_texts import from_texts, to_texts
+from onefold.clients.options import options_model
 from onefold.core.errors import ConfigError, SchemaMismatch
 
 __all__ = ["HBaseSource"]
 
 
+@options_model
 @dataclass(frozen=True, kw_only=True)
-class HBaseSource(HBaseTableOptions):
+class HBaseSource(HBaseTableConfig):
     """A table, read once and as a whole, one part for each of its regions.
 
         HBaseSource("localhost:9090", "orders", row_key="customer string, id integer", columns={"n": "f:n integer"})
@@ -86,11 +88,11 @@ class HBaseSource(HBaseTableOptions):
         """The options of the data source `onefold_hbase`."""
         start, end = self.range_ms
         own = {
+            **self.mapping.options(),
             "since": None if self.since is None else start,
             "until": None if self.until is None else end,
-            "deleted_as": self.deleted_as,
         }
-        return to_texts({**dataclasses.asdict(self.settings), **self.mapping.options(), **own})
+        return to_texts(self.settings) | to_texts(dataclasses.replace(self, servers=self.settings.servers, **own))
 
     @classmethod
     def from_options(cls, options: Mapping[str, str]) -> HBaseSource:

@@ -7,9 +7,11 @@ from dataclasses import replace
 from typing import Self
 
 from onefold.clients.exposure import of_kafka, of_registry
+from onefold.clients.options import options_model
 from onefold.core.positions import Positions
 from onefold.sources.kafka.config.model import KafkaSourceConfig
 from onefold.sources.kafka.config.options import constructor_arguments, spark_options
+from onefold.sources.kafka.formats.columns import Choice
 from onefold.sources.kafka.formats.dispatch import INFER, check_format
 from onefold.sources.kafka.native import described
 from onefold.sources.kafka.planning import starting
@@ -19,6 +21,7 @@ from onefold.sources.kafka.planning.group_positions import GroupPositions
 __all__ = ["KafkaSource"]
 
 
+@options_model
 class KafkaSource(KafkaSourceConfig):
     """Kafka topics, read by position.
 
@@ -62,7 +65,7 @@ class KafkaSource(KafkaSourceConfig):
         """The same source with what `find_schema` found."""
         return replace(self, avro_schema=found) if self.format == "avro" else replace(self, schema=found)
 
-    def with_columns(self, *more: str) -> Self:
+    def with_columns(self, *more: Choice) -> Self:
         """The same source with further `columns`."""
         return replace(self, columns=(*self.columns, *more))
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Self
+from typing import Literal, Self
 
+from onefold.clients.option_texts import from_texts, to_texts
+from onefold.clients.options import in_one_form
 from onefold.core.errors import ConfigError
 
 __all__ = ["PostgresSourceConfig"]
@@ -15,19 +16,6 @@ __all__ = ["PostgresSourceConfig"]
 SPLITS_MAX = 10_000
 _SNAPSHOT = re.compile(r"[0-9A-F]+-[0-9A-F]+(-[0-9A-F]+)?(@[0-9]+)?")
 
-_OPTIONS = {
-    "url": "url",
-    "table": "table",
-    "query": "query",
-    "columns": "columns",
-    "where": "where",
-    "splitBy": "split_by",
-    "splits": "splits",
-    "snapshot": "snapshot",
-    "narrowing": "narrowing",
-    "statementTimeoutS": "statement_timeout_s",
-    "lockTimeoutS": "lock_timeout_s",
-}
 _REFUSED_OPTIONS = {
     "dbtable": "say table=..., or query=... for a SELECT",
     "user": "put it into the url, postgresql://user@host/database, or leave it to libpq's own means",
@@ -52,11 +40,11 @@ class PostgresSourceConfig:
     where: str | None = None
     split_by: str | None = None
     splits: int = 8
-    snapshot: str = "shared"
-    narrowing: str = "refuse"
+    snapshot: Literal["shared", "each"] | str = "shared"
+    narrowing: Literal["refuse", "check"] = "refuse"
     statement_timeout_s: float = 0.0
     lock_timeout_s: float = 10.0
-    hold_s: float = 3600.0
+    hold_s: float = field(default=3600.0, metadata={"option": None})  # what is held has an id, which `snapshot` takes
 
     def __post_init__(self) -> None:
         if not isinstance(self.url, str) or not self.url.strip():
@@ -69,7 +57,7 @@ class PostgresSourceConfig:
             raise ConfigError("option-value", f"columns is a list of names, not a text: columns=[{self.columns!r}]")
         if self.columns is not None:
             names = tuple(self.columns)
-            object.__setattr__(self, "columns", names)
+            in_one_form(self, columns=names)
             if not names or len(set(names)) != len(names):
                 raise ConfigError(
                     "option-value",
@@ -97,52 +85,10 @@ class PostgresSourceConfig:
 
     def options(self) -> dict[str, str]:
         """The options of the data source `onefold_postgres`."""
-        given = {}
-        for option, name in _OPTIONS.items():
-            value = getattr(self, name)
-            if value is None:
-                continue
-            if name == "columns":
-                given[option] = ",".join(_quoted(column) for column in value)
-            else:
-                given[option] = str(value)
-        return given
+        return to_texts(self)
 
     @classmethod
     def from_options(cls, options: Mapping[str, str]) -> Self:
         """The source that these data source options describe. Names are matched without regard to case."""
-        known = {option.lower(): option for option in _OPTIONS}
-        given: dict[str, object] = {}
-        for key, value in options.items():
-            if (refusal := _REFUSED_OPTIONS.get(key.lower())) is not None:
-                raise ConfigError("option-not-allowed", f"onefold_postgres has no option {key!r}: {refusal}")
-            if key.lower() not in known:
-                near = difflib.get_close_matches(key.lower(), known, 1)
-                hint = f"did you mean {known[near[0]]!r}?" if near else f"known are {', '.join(_OPTIONS)}"
-                raise ConfigError("option-unknown", f"onefold_postgres has no option {key!r}; {hint}")
-            option = known[key.lower()]
-            given[_OPTIONS[option]] = _parsed(option, value)
-        if "url" not in given:
-            raise ConfigError("option-missing", "the option 'url' is missing: postgresql://user@host:port/database")
-        return cls(**given)  # type: ignore[arg-type]  # __post_init__ looks at each
-
-
-def _parsed(option: str, text: str) -> object:
-    if option == "columns":
-        return [_unquoted(name.strip()) for name in re.findall(r'(?:"(?:[^"]|"")*"|[^",])+', text)]
-    if option == "splits" or option.endswith("S"):
-        try:
-            return int(text) if option == "splits" else float(text)
-        except ValueError:
-            raise ConfigError("option-value", f"{option} is a number, not {text!r}") from None
-    word = text.strip().lower()
-    return word if option in ("snapshot", "narrowing") and word.isalpha() else text
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"' if re.search(r'[",]|^\s|\s$', name) else name
-
-
-def _unquoted(name: str) -> str:
-    is_quoted = len(name) >= 2 and name[0] == name[-1] == '"'
-    return name[1:-1].replace('""', '"') if is_quoted else name
+        given = from_texts("onefold_postgres", options, cls, required=["url"], refused=_REFUSED_OPTIONS)
+        return cls(**given)

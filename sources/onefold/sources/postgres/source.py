@@ -6,12 +6,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
+from onefold.clients.options import options_model
 from onefold.sources.postgres.config import PostgresSourceConfig
 from onefold.sources.postgres.snapshot import hold
 
 __all__ = ["PostgresSource"]
 
 
+@options_model
 @dataclass(frozen=True)
 class PostgresSource(PostgresSourceConfig):
     """A table, view or query, read once and as a whole.

@@ -192,7 +192,7 @@ class TableMapping:
         return pc.fill_null(pc.not_equal(marks, _TRUE), True)
 
     def options(self) -> dict[str, Any]:
-        """What HBaseTableOptions says of the table, for the same mapping."""
+        """What HBaseTableConfig says of the table, for the same mapping."""
         return {
             "table": self.table,
             "row_key": self.row_key.text,

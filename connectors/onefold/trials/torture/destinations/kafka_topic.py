@@ -59,7 +59,7 @@ class KafkaTopic:
         self._servers, self._topic = settings.bootstrap_servers, settings.topic
         self._ledger = settings.ledger_topic(PIPELINE)
         self._ids = settings.names(PIPELINE)
-        self._prefix = f"{settings.prefix}/"
+        self._prefix = f"{settings.transactional_id_prefix}/"
         self._log = TopicLog(self._servers, self._topic, self.partitions)
         self._ledger_log = TopicLog(self._servers, self._ledger, 1)
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 
+from onefold.clients.options import names_of
 from onefold.core.errors import ConfigError
-from onefold.sinks.columns import names_of
+from onefold.sinks.hbase.config import HBaseSinkConfig
 from onefold.sinks.hbase.modes.incremental import Incremental
 from onefold.sinks.hbase.modes.rolling import Rolling
 from onefold.sinks.hbase.modes.row_key import ByRowKey
-from onefold.sinks.hbase.options import HBaseSinkOptions
 from onefold.sinks.hbase.plan import Mode
 
 __all__ = ["MODES", "mode_of"]
@@ -21,7 +21,7 @@ MODES = {
 }
 
 
-def mode_of(options: HBaseSinkOptions) -> Mode:
+def mode_of(options: HBaseSinkConfig) -> Mode:
     """Raises ConfigError for options that belong to another mode, or are missing."""
     mode, merge = options.mode, options.merge
     if mode not in MODES:

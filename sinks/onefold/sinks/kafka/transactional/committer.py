@@ -53,11 +53,11 @@ class TransactionalCommitter:
                     "somebody ended it. The epoch's writers must run again",
                 )
             left_s = (found.started_ms + found.timeout_ms) / 1000 - time.time()
-            if left_s < self._settings.outage_max_s:
+            if left_s < self._settings.outage_s:
                 raise WorkLost(
                     "transaction-about-to-expire",
                     f"{self._where()}, epoch {committable.epoch}: transaction {handle} has {left_s:.0f} s left of its "
-                    f"{found.timeout_ms / 1000:g} s, and outage_max_s asks for {self._settings.outage_max_s:g} s when "
+                    f"{found.timeout_ms / 1000:g} s, and outage_max_s asks for {self._settings.outage_s:g} s when "
                     "the epoch is decided. Its writers must run again; where they always take that long, make epochs "
                     "smaller, raise transaction_timeout_s (and the brokers' transaction.max.timeout.ms), or lower "
                     "outage_max_s",

@@ -19,10 +19,11 @@ from onefold.core.sql import postgres_trust
 from onefold.sinks.postgres.commit import prepared
 from onefold.sinks.postgres.commit.prepared import NotOurs
 from onefold.sinks.postgres.commit.server_identity import ServerIdentity
+from onefold.sinks.postgres.config import Delivery, PostgresSinkConfig
 from onefold.sinks.postgres.ledger.bookkeeping import Bookkeeping
 from onefold.sinks.postgres.merge import staging, tombstones
 from onefold.sinks.postgres.naming import Gid, gid_prefix
-from onefold.sinks.postgres.plan import Delivery, Plan, Settings
+from onefold.sinks.postgres.plan import Plan
 from onefold.sinks.postgres.rejects.dead_letters import Origin
 from onefold.sinks.staged.committer import LedgerCommitter
 
@@ -39,7 +40,7 @@ class PostgresCommitter(LedgerCommitter[pool.Connection]):
 
     _books: Bookkeeping
 
-    def __init__(self, settings: Settings, pipeline: str, plan: Plan | None) -> None:
+    def __init__(self, settings: PostgresSinkConfig, pipeline: str, plan: Plan | None) -> None:
         super().__init__(settings.name, settings.changes, settings.bookkeeping(pipeline))
         self._settings, self._pipeline, self._plan = settings, pipeline, plan
         self._conninfo = settings.conninfo(pipeline)

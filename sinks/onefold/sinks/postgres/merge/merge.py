@@ -12,10 +12,11 @@ import pyarrow as pa
 from onefold.clients.postgres import errors
 from onefold.clients.postgres.quoting import identifier, literal
 from onefold.core.errors import SchemaMismatch
+from onefold.sinks.postgres.config import Delivery
 from onefold.sinks.postgres.merge import tombstones
 from onefold.sinks.postgres.merge.merge_sql import apply, sort_in_memory
 from onefold.sinks.postgres.naming import Table
-from onefold.sinks.postgres.plan import ATTEMPT, DELETED, Delivery, Plan
+from onefold.sinks.postgres.plan import ATTEMPT, DELETED, Plan
 from onefold.sinks.postgres.rejects.bisect_rejects import Refused, isolate
 from onefold.sinks.postgres.rejects.dead_letters import DeadLetter
 from onefold.sinks.postgres.schema import target

@@ -4,21 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
+from typing import Literal, get_args
 
 from onefold.clients.kafka import consumer_config
+from onefold.clients.options import in_one_form, names_of
 from onefold.core.errors import ConfigError
 from onefold.sources.kafka.config.deduplication import Deduplication, check_deduplication
 from onefold.sources.kafka.fetching.records import RECORD_BYTES_MAX
+from onefold.sources.kafka.formats.columns import Choice as Column
+from onefold.sources.kafka.native import Choice as CompiledFetch
 from onefold.sources.kafka.native import check_choice
 from onefold.sources.kafka.planning import starting
 from onefold.sources.kafka.planning.broker import Broker
 from onefold.sources.kafka.planning.subscription import Subscription
 
-__all__ = ["KafkaSourceConfig"]
+__all__ = ["FORMATS", "KafkaSourceConfig"]
 
-READERS = ("onefold", "spark")
-ON_ERROR = ("fail", "dead_letter", "skip")
+Format = Literal["raw", "string", "json", "csv", "avro"]
+OnError = Literal["fail", "dead_letter", "skip"]
+Reader = Literal["onefold", "spark"]
 
+FORMATS: tuple[Format, ...] = get_args(Format)
 _RECORD_BYTES_LIMIT = 1 << 30  # an Arrow array of values has 2 GiB
 
 
@@ -26,15 +32,14 @@ _RECORD_BYTES_LIMIT = 1 << 30  # an Arrow array of values has 2 GiB
 class KafkaSourceConfig:
     """What planners, readers and parsers of a Kafka source take. `KafkaSource` describes the options.
 
-    The fields hold what was given in one form: tuples of names, texts, and mappings. A field's option in Spark has its
-    name in camel case (`maxOffsetsPerTrigger`), unless its metadata say another: None where it has none, and with a dot
-    at the end what the names of many options begin with. Passwords are among those, so no `repr` shows them.
+    The fields hold what was given in one form: tuples of names, texts, and mappings. `clients/option_texts.py` says how
+    they are options of Spark's. Passwords may be in the mappings, so no `repr` shows them.
     """
 
     topics: str | Sequence[str] = field(default=(), metadata={"option": "subscribe"})
     _: KW_ONLY
     bootstrap_servers: str = field(metadata={"option": "kafka.bootstrap.servers"})
-    format: str = "raw"
+    format: Format = "raw"
     schema: str | None = None
     starting_offsets: starting.StartingOffsets = "earliest"
     max_offsets_per_trigger: int | None = None
@@ -42,8 +47,8 @@ class KafkaSourceConfig:
         default_factory=dict, hash=False, repr=False, metadata={"option": "kafka."}
     )
     timeout_s: float = field(default=60.0, metadata={"option": "timeoutMs"})
-    columns: str | Sequence[str] = ()
-    on_error: str = "fail"
+    columns: Column | Sequence[Column] = ()
+    on_error: OnError = "fail"
     bad_records_max: int = 1000
     record_bytes_max: int = RECORD_BYTES_MAX
     avro_schema: str | None = None
@@ -52,26 +57,25 @@ class KafkaSourceConfig:
         default=None, metadata={"option": "schema.registry."}, hash=False, repr=False
     )
     csv_delimiter: str = ","
-    compiled_fetch: str = "auto"
+    compiled_fetch: CompiledFetch = "auto"
     topics_pattern: str | None = field(default=None, metadata={"option": "subscribePattern"})
     max_bytes_per_trigger: int | None = None
     commit_to_group: str | None = None
-    reader: str = field(default="onefold", metadata={"option": None})
+    reader: Reader = field(default="onefold", metadata={"option": None})
     forget_topics: str | Sequence[str] = ()
     deduplicate: Deduplication | None = field(default=None, metadata={"option": None})
 
     def __post_init__(self) -> None:
         registry = self.schema_registry
-        in_one_form = {
-            "topics": _names(self.topics),
-            "columns": tuple(dict.fromkeys(_names(self.columns))),
-            "forget_topics": _names(self.forget_topics),
-            "starting_offsets": starting.text_of(self.starting_offsets),
-            "client_config": dict(self.client_config),
-            "schema_registry": {"url": registry} if isinstance(registry, str) else registry,
-        }
-        for name, value in in_one_form.items():
-            object.__setattr__(self, name, value)
+        in_one_form(
+            self,
+            topics=names_of(self.topics),
+            columns=tuple(dict.fromkeys(names_of(self.columns))),
+            forget_topics=names_of(self.forget_topics),
+            starting_offsets=starting.text_of(self.starting_offsets),
+            client_config=dict(self.client_config),
+            schema_registry={"url": registry} if isinstance(registry, str) else registry,
+        )
         self._check()
 
     def _check(self) -> None:
@@ -86,8 +90,10 @@ class KafkaSourceConfig:
         for name in ("max_offsets_per_trigger", "max_bytes_per_trigger"):
             if (value := getattr(self, name)) is not None and not _is_whole(value, 1):
                 raise ConfigError("option-value", f"{name} is a whole number from 1, not {value!r}")
-        if self.on_error not in ON_ERROR:
-            raise ConfigError("option-value", f"on_error is one of {', '.join(ON_ERROR)}, not {self.on_error!r}")
+        if self.on_error not in get_args(OnError):
+            raise ConfigError(
+                "option-value", f"on_error is one of {', '.join(get_args(OnError))}, not {self.on_error!r}"
+            )
         if not _is_whole(self.bad_records_max, 0):
             raise ConfigError(
                 "option-value",
@@ -111,7 +117,7 @@ class KafkaSourceConfig:
         check_deduplication(self.deduplicate)
 
     def _check_reader(self) -> None:
-        if self.reader not in READERS:
+        if self.reader not in get_args(Reader):
             raise ConfigError(
                 "option-value", f"reader is 'onefold' or 'spark' (Spark's own Kafka connector), not {self.reader!r}"
             )
@@ -151,10 +157,6 @@ class KafkaSourceConfig:
     def broker(self) -> Broker:
         """A new connection for questions to the brokers."""
         return Broker(self.bootstrap_servers, self.client_config, self.timeout_s)
-
-
-def _names(given: str | Sequence[str]) -> tuple[str, ...]:
-    return (given,) if isinstance(given, str) else tuple(given)
 
 
 def _is_whole(value: object, least: int) -> bool:

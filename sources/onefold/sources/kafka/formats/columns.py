@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from typing import Literal, get_args
 
 import pyarrow as pa
 
@@ -14,6 +15,7 @@ from onefold.sources.kafka.formats.ddl import ddl_of
 __all__ = [
     "COLUMNS",
     "POSITION_COLUMNS",
+    "Choice",
     "added_columns",
     "check_names",
     "check_types",
@@ -24,15 +26,17 @@ __all__ = [
     "with_columns",
 ]
 
+Choice = Literal["key", "headers", "timestamp", "position", "topic_id"]
+COLUMNS: tuple[Choice, ...] = get_args(Choice)
+
 # Each choice with the columns it adds, and whose raw column each of them is.
-_ADDED = {
+_ADDED: dict[Choice, dict[str, str]] = {
     "key": {"kafka_key": "key"},
     "headers": {"kafka_headers": "headers"},
     "timestamp": {"kafka_timestamp": "timestamp"},
     "position": {"kafka_topic": "topic", "kafka_partition": "partition", "kafka_offset": "offset"},
     "topic_id": {"kafka_topic_id": "topic_id"},
 }
-COLUMNS = tuple(_ADDED)
 _URL_SAFE = str.maketrans("+/", "-_")
 _TYPES = raw.RAW_COLUMNS.append(pa.field("topic_id", pa.string()))
 _RAW_OF = {name: of for added in _ADDED.values() for name, of in added.items()}
@@ -111,4 +115,4 @@ def with_columns(
 
 def wanted_of(columns: Collection[str]) -> set[str]:
     """The raw columns that these choices are made of."""
-    return {_RAW_OF[name] for choice in columns for name in _ADDED[choice]}
+    return {_RAW_OF[name] for choice in COLUMNS if choice in columns for name in _ADDED[choice]}

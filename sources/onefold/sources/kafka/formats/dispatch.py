@@ -6,16 +6,15 @@ from importlib.util import find_spec
 
 import pyarrow as pa
 
-from onefold.clients.kafka.librdkafka import near
+from onefold.clients.options import near
 from onefold.core.errors import ConfigError
-from onefold.sources.kafka.config.model import KafkaSourceConfig
+from onefold.sources.kafka.config.model import FORMATS, KafkaSourceConfig
 from onefold.sources.kafka.formats import columns, csv, json, raw, text
 from onefold.sources.kafka.formats.bad_values import Parser
 from onefold.sources.kafka.formats.ddl import columns_of
 
-__all__ = ["FORMATS", "INFER", "check_format", "check_schema", "parser_of", "record_ddl"]
+__all__ = ["INFER", "check_format", "check_schema", "parser_of", "record_ddl"]
 
-FORMATS = ("raw", "string", "json", "csv", "avro")
 INFER = "infer"
 
 

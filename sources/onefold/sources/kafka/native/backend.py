@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import ctypes
 import os
+from typing import Literal, get_args
 
 from onefold.clients.kafka.consumer_config import CONSUMER
 from onefold.core.errors import ConfigError
 from onefold.sources.kafka.native.library import find
 
-__all__ = ["CHOICES", "VARIABLE", "check_choice", "described", "helper"]
+__all__ = ["CHOICES", "VARIABLE", "Choice", "check_choice", "described", "helper"]
 
-CHOICES = ("auto", "off", "required")
+Choice = Literal["auto", "off", "required"]
+CHOICES = get_args(Choice)
 VARIABLE = "ONEFOLD_COMPILED_FETCH"  # what "auto" means in this process
 
 _told: set[str] = set()

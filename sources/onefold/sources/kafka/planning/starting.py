@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
-from onefold.clients.kafka.librdkafka import near
+from onefold.clients.options import near
 from onefold.core.errors import ConfigError, DataLoss
 from onefold.core.positions import FROM, LEADER_EPOCHS, TOPIC_ID
 from onefold.sources.kafka.planning.broker import Broker, Topic
@@ -60,11 +60,13 @@ def text_of(starting: StartingOffsets) -> str:
 
 
 def of_options(given: Mapping[str, str]) -> str:
-    """What a data source's options say of it, Spark's own two options for times included."""
-    names = [name for name in ("startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp") if name in given]
+    """What a data source's options, by their names in lower case, say of it; Spark's two for times are among them."""
+    names = [
+        name for name in ("startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp") if name.lower() in given
+    ]
     if len(names) > 1:
         raise ConfigError("options-conflict", f"give {names[0]} or {names[1]}, not both")
-    text = given[names[0]] if names else "earliest"
+    text = given[names[0].lower()] if names else "earliest"
     match names:
         case ["startingTimestamp"]:
             return _time_of(names[0], text)

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 
 from onefold.clients.hbase.rows.mapping import TableMapping
 from onefold.clients.hbase.rows.rowkeys import RowKey
 from onefold.clients.hbase.settings import HBaseSettings
 from onefold.core.errors import ConfigError
 
-__all__ = ["HBaseTableOptions"]
+__all__ = ["HBaseTableConfig"]
 
 
 @dataclass(frozen=True)
-class HBaseTableOptions:
+class HBaseTableConfig:
     """Which table, on which servers, and how its rows are written.
 
     servers           "thrift1:9090,thrift2:9090", or HBaseSettings
@@ -31,7 +31,7 @@ class HBaseTableOptions:
     servers: str | HBaseSettings
     table: str | TableMapping
     _: KW_ONLY
-    row_key: str | Sequence[str] | None = None
+    row_key: str | Sequence[str] | None = field(default=None, metadata={"whole": True})
     salt: int | None = None
     hash: int | None = None
     columns: Mapping[str, str] | str | None = None
@@ -41,7 +41,7 @@ class HBaseTableOptions:
     def __post_init__(self) -> None:
         _ = self.settings
         if isinstance(self.table, TableMapping):
-            own = [field.name for field in dataclasses.fields(HBaseTableOptions)][2:]
+            own = [field.name for field in dataclasses.fields(HBaseTableConfig)][2:]
             if given := [name for name in own if getattr(self, name) not in (None, "", {})]:
                 raise ConfigError(
                     "options-conflict", f"{given[0]}= is in the mapping that was given as table=: leave it out here"
