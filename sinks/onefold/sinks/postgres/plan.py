@@ -57,7 +57,7 @@ class Settings:
         return self.rejects_table or Table(self.ledger, "onefold_dead_letters")
 
     def bookkeeping(self, pipeline: str) -> Bookkeeping:
-        return Bookkeeping(self.ledger, pipeline, self.name)
+        return Bookkeeping(pipeline, self.name, self.ledger)
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,7 +87,7 @@ def verify(connection: pool.Connection, books: Bookkeeping, committables: Sequen
         listed = {attempt: rows for attempt, rows, _ in found}
         probe = connection.execute(f"SELECT EXISTS (SELECT FROM {_sql(books, stage)})", ()).fetchone()
         is_emptied = any(has_staged for _, _, has_staged in found) and not (probe and probe[0])
-        check_listed(_where(books, committables[0].epoch), stage, attempts, listed, is_emptied)
+        check_listed(books.where(committables[0].epoch), stage, attempts, listed, is_emptied)
 
 
 def merge(
@@ -104,7 +104,7 @@ def merge(
     attempts = parts.get(plan.stage, {})
     if not attempts:
         return
-    where = _where(books, origin.epoch)
+    where = books.where(origin.epoch)
     there = connection.execute("SELECT to_regclass(%s)", (stage_sql(books.schema, plan.stage),)).fetchone()
     if there is None or there[0] is None:
         raise ConfigError(
@@ -229,7 +229,3 @@ def leftovers(connection: pool.Connection, books: Bookkeeping, up_to_generation:
         (books.pipeline, books.sink, up_to_generation),
     ).fetchall()
     return [leftover(books.sink, *row) for row in rows]
-
-
-def _where(books: Bookkeeping, epoch: int) -> str:
-    return f"pipeline {books.pipeline!r}, sink {books.sink!r}, epoch {epoch}"
