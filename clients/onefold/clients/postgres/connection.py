@@ -11,9 +11,7 @@ statement that looks a name up runs outside one.
 from __future__ import annotations
 
 import atexit
-import os
 import re
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -21,6 +19,7 @@ from typing import Any
 import psycopg
 import psycopg.conninfo
 
+from onefold.clients.per_process import PerProcess
 from onefold.clients.postgres import errors
 from onefold.core.errors import ConfigError, OnefoldError, Retriable
 from onefold.core.sql import postgres_errors, postgres_trust
@@ -97,9 +96,7 @@ class Session(Connection):
         super().execute(statement)
 
 
-_lock = threading.Lock()
-# Keyed by process: a forked child must neither use nor close its parent's sockets, so it leaves them where they are.
-_idle: dict[tuple[int, str], list[Session]] = {}
+_idle = PerProcess(dict[str, list[Session]])  # by conninfo
 
 
 def _parameters(url: str) -> dict[str, Any]:
@@ -211,10 +208,9 @@ def is_pooled(connection: Connection) -> bool:
 
 def take(info: str) -> Session:
     """A connection outside any transaction, in autocommit. Raises Retriable or ConfigError."""
-    key = (os.getpid(), info)
     while True:
-        with _lock:
-            idle = _idle.get(key)
+        with _idle.lock:
+            idle = _idle.now.get(info)
             connection = idle.pop() if idle else None
         if connection is None:
             return _connect(info)
@@ -228,8 +224,8 @@ def take(info: str) -> Session:
 
 def give_back(info: str, connection: Session) -> None:
     status = connection.info.transaction_status
-    with _lock:
-        idle = _idle.setdefault((os.getpid(), info), [])
+    with _idle.lock:
+        idle = _idle.now.setdefault(info, [])
         if not connection.closed and status is psycopg.pq.TransactionStatus.IDLE and len(idle) < IDLE_MAX:
             idle.append(connection)
             return
@@ -291,22 +287,13 @@ def create_beside_others(connection: Connection, statement: str) -> None:
 
 
 def close_idle(info: str) -> None:
-    with _lock:
-        connections = _idle.pop((os.getpid(), info), [])
+    with _idle.lock:
+        connections = _idle.now.pop(info, [])
     for connection in connections:
         connection.close()
 
 
 @atexit.register
 def _close_all() -> None:
-    for pid, info in list(_idle):
-        if pid == os.getpid():
-            close_idle(info)
-
-
-def _after_fork() -> None:
-    global _lock
-    _lock = threading.Lock()  # another thread of the parent may have held it
-
-
-os.register_at_fork(after_in_child=_after_fork)
+    for info in list(_idle.now):
+        close_idle(info)
