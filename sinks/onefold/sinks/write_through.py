@@ -15,7 +15,6 @@ from onefold.core.contract import (
     Decided,
     EpochRecord,
     LedgerEntry,
-    SinkKind,
     TaskId,
 )
 from onefold.core.errors import CheckpointMismatch, Damaged, Retriable, WorkLost
@@ -24,6 +23,7 @@ from onefold.core.positions import Positions
 from onefold.core.protocol.binding import UNBOUND, bound, check_forward
 from onefold.core.topic_identity import counts_offsets
 from onefold.sinks.epoch_log import EpochLog, State
+from onefold.sinks.writer import Prepared
 
 __all__ = ["AnnouncingCommitter", "ErrorNames", "written"]
 
@@ -45,17 +45,9 @@ class ErrorNames:
     servers: str
 
 
-def written(sink: str, task: TaskId, rows: int, bytes: int) -> Committable:
-    """What a task that has written these rows hands to the driver."""
-    return Committable(
-        sink=sink,
-        kind=SinkKind.WRITE_THROUGH,
-        handle=f"{task.pipeline}/{task.generation}/{task.epoch}/{task.attempt}",
-        generation=task.generation,
-        epoch=task.epoch,
-        rows=rows,
-        bytes=bytes,
-    )
+def written(task: TaskId, rows: int, bytes: int) -> Prepared:
+    """What a task has left that has written these rows."""
+    return Prepared(f"{task.pipeline}/{task.generation}/{task.epoch}/{task.attempt}", rows, bytes)
 
 
 class AnnouncingCommitter:

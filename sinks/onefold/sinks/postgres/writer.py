@@ -21,7 +21,7 @@ from onefold.sinks.postgres.rejects.bisect_rejects import TooManyRefused
 from onefold.sinks.postgres.rejects.dead_letters import DeadLetter, Origin
 from onefold.sinks.postgres.schema.target import types
 from onefold.sinks.staged.attempts import attempt_number, handle
-from onefold.sinks.staged.writer import AttemptWriter, Prepared
+from onefold.sinks.writer import AttemptWriter, Prepared
 
 __all__ = ["PostgresWriter"]
 

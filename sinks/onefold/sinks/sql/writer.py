@@ -22,7 +22,7 @@ from onefold.sinks.sql.naming import ATTEMPT, DELETED, ROW
 from onefold.sinks.sql.plan import Plan, Settings
 from onefold.sinks.sql.spool import Spool
 from onefold.sinks.staged.attempts import attempt_number, handle
-from onefold.sinks.staged.writer import AttemptWriter, Prepared
+from onefold.sinks.writer import AttemptWriter, Prepared
 
 __all__ = ["SqlWriter"]
 

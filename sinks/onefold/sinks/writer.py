@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 import pyarrow as pa
 
 from onefold.core.checks import require
 from onefold.core.contract import Committable, SinkKind, TaskId
+from onefold.core.errors import BadRecord, OnefoldError
 from onefold.core.failpoints import failpoint
 
 __all__ = ["AttemptWriter", "Prepared"]
@@ -65,15 +66,16 @@ class AttemptWriter(ABC):
 
     @abstractmethod
     def _prepare(self) -> Prepared:
-        """Make durable what came, and let go of the connection."""
+        """Make durable what came, so that another process can finish it, and let go of the connection."""
 
     @abstractmethod
     def _undo(self) -> None:
         """Undo what is not prepared, whatever state it is in; once more, nothing."""
 
-    @abstractmethod
     def _translated(self, error: Exception, doing: str) -> Exception:
         """The error as onefold's. Nothing that a task does is in doubt: what it may have left is in no manifest."""
+        del doing
+        return BadRecord(f"{self._where}: {error}") if isinstance(error, BadRecord) else error
 
     @property
     def _where(self) -> str:
@@ -85,7 +87,8 @@ class AttemptWriter(ABC):
             yield
         except Exception as error:
             translated = self._translated(error, doing)
-            self.abort()
+            with suppress(OnefoldError):  # the first error is the one to report, and a sweep finds what is left
+                self.abort()
             if translated is error:
                 raise
             raise translated from error
