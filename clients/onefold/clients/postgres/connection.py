@@ -32,7 +32,6 @@ __all__ = [
     "close_idle",
     "conninfo",
     "create_beside_others",
-    "discard",
     "give_back",
     "is_pooled",
     "starts_as",
@@ -61,9 +60,7 @@ class Session(Connection):
         with self.transaction():
             for statement in postgres_trust.SAFE_PATH:
                 super().execute(statement.encode())
-            row = super().execute("SHOW search_path").fetchone()
-        assert row is not None
-        self._path = str(row[0])
+            ((self._path,),) = super().execute("SHOW search_path")
 
     def execute(self, query: Any, *args: Any, **kwargs: Any) -> psycopg.Cursor[tuple[Any, ...]]:
         if self.info.transaction_status is not psycopg.pq.TransactionStatus.IDLE:
@@ -190,20 +187,20 @@ def _connect(info: str) -> Session:
 
 
 def _check_role(connection: Connection, role: str) -> None:
-    row = connection.execute("SELECT current_user").fetchone()
-    if row is not None and row[0] != role:
+    ((user,),) = connection.execute("SELECT current_user")
+    if user != role:
         connection.close()
         raise ConfigError(
-            f"the session was to start as role {role!r} and is {row[0]!r}: a pooler between has dropped the startup "
-            f"parameter `options`. Make it the login role's default in the server itself (ALTER ROLE {row[0]} SET role "
+            f"the session was to start as role {role!r} and is {user!r}: a pooler between has dropped the startup "
+            f"parameter `options`. Make it the login role's default in the server itself (ALTER ROLE {user} SET role "
             f"= '{role}'), or connect to the server directly"
         )
 
 
 def is_pooled(connection: Connection) -> bool:
     """Whether a pooler stands between: it invents the process ids that it tells its clients."""
-    row = connection.execute("SELECT pg_backend_pid()").fetchone()
-    return row is not None and row[0] != connection.info.backend_pid
+    ((pid,),) = connection.execute("SELECT pg_backend_pid()")
+    return bool(pid != connection.info.backend_pid)
 
 
 def take(info: str) -> Session:
@@ -217,7 +214,7 @@ def take(info: str) -> Session:
         try:
             connection.outside(b"")  # a round trip: the server may have gone since
         except psycopg.Error:
-            discard(connection)
+            connection.close()
         else:
             return connection
 
@@ -229,10 +226,6 @@ def give_back(info: str, connection: Session) -> None:
         if not connection.closed and status is psycopg.pq.TransactionStatus.IDLE and len(idle) < IDLE_MAX:
             idle.append(connection)
             return
-    discard(connection)
-
-
-def discard(connection: Connection) -> None:
     connection.close()
 
 
@@ -244,10 +237,10 @@ def borrow(info: str, doing: str, lost: type[OnefoldError] = Retriable) -> Itera
         yield connection
     except psycopg.Error as error:
         translated = errors.translate(error, doing, connection, lost=lost)
-        discard(connection)
+        connection.close()
         raise translated from error
     except BaseException:
-        discard(connection)
+        connection.close()
         raise
     else:
         give_back(info, connection)

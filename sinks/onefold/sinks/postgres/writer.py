@@ -63,7 +63,7 @@ class PostgresWriter(AttemptWriter):
         if self._load is not None:
             self._load.cancel()
         # Closing the session rolls back whatever state it is in.
-        pool.discard(self._connection)
+        self._connection.close()
         self._connection = None
 
     def _begin(self) -> Load:

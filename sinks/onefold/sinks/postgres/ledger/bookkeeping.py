@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from onefold.clients.postgres.connection import Connection
-from onefold.clients.postgres.quoting import identifier
+from onefold.clients.postgres.quoting import identifier, with_parameters
 from onefold.core.contract import CommittedPart, LedgerEntry
 from onefold.core.errors import ConfigError
 from onefold.core.positions import Positions
@@ -37,7 +37,7 @@ class Bookkeeping(Books[Connection]):
 
     def table(self, name: str) -> str:
         """A bookkeeping table's name in SQL that takes parameters."""
-        return f"{identifier(self.schema)}.onefold_{name}".replace("%", "%%")
+        return with_parameters(f"{identifier(self.schema)}.onefold_{name}")
 
     def create(self, connection: Connection) -> None:
         """Make or migrate the tables, and this sink's row in them, safely beside others that do. Raises ConfigError."""

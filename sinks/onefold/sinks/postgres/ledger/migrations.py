@@ -72,8 +72,8 @@ def version(connection: Connection, schema: str) -> int:
     ).fetchone()
     if there is None:
         return 0
-    row = connection.execute(f"SELECT max(version) FROM {identifier(schema)}.onefold_version".encode()).fetchone()
-    return (row[0] if row else None) or 0
+    ((found,),) = connection.execute(f"SELECT max(version) FROM {identifier(schema)}.onefold_version".encode())
+    return found or 0
 
 
 def migrate(connection: Connection, schema: str) -> None:
@@ -138,15 +138,13 @@ def take_turn(connection: psycopg.Connection[Any], schema: str, name: str) -> No
 
 
 def _create_schema(connection: Connection, schema: str) -> None:
-    row = connection.execute(
+    ((user, database, exists, may_create),) = connection.execute(
         """SELECT current_user, current_database(), n.oid IS NOT NULL,
                   coalesce(has_schema_privilege(n.oid, 'CREATE'),
                            has_database_privilege(current_database(), 'CREATE'))
            FROM (SELECT) one LEFT JOIN pg_namespace n ON n.nspname = %s""",
         (schema,),
-    ).fetchone()
-    assert row is not None
-    user, database, exists, may_create = row
+    )
     if not may_create:
         on = f"SCHEMA {identifier(schema)}" if exists else f"DATABASE {identifier(database)}"
         raise ConfigError(

@@ -114,9 +114,8 @@ def _letter(connection: AnyConnection, plan: Plan, place: _Places, why: Refused)
     columns = plan.column_list
     if plan.changes is not None and plan.changes.delete_when_true is not None:
         columns += f", s.{DELETED} AS {identifier(plan.changes.delete_when_true)}"
-    row = connection.execute(
+    ((at, row),) = connection.execute(
         f"""SELECT {position}, (SELECT row_to_json(r.*)::text FROM (SELECT {columns}) r)
             FROM {plan.stage_table} s WHERE {place.where}""".encode()
-    ).fetchone()
-    assert row is not None
-    return DeadLetter(why.reason, why.sqlstate, row[0], row[1])
+    )
+    return DeadLetter(why.reason, why.sqlstate, at, row)

@@ -42,14 +42,13 @@ def apply(connection: AnyConnection, plan: Plan, where: str, timestamp_ms: int) 
         columns = plan.column_list
         insert = f"INSERT INTO {plan.target} ({columns}) SELECT {columns} FROM {plan.stage_table} s WHERE {where}"
         return connection.execute(insert.encode()).rowcount
-    row = connection.execute(f"SELECT count(*) FROM {plan.stage_table} s WHERE {where}".encode()).fetchone()
-    assert row is not None
-    if row[0]:
+    ((count,),) = connection.execute(f"SELECT count(*) FROM {plan.stage_table} s WHERE {where}".encode())
+    if count:
         if plan.changes.deletes:
             _delete(connection, plan, plan.changes, where, timestamp_ms)
             where = f"NOT s.{DELETED} AND {where}"
         _upsert(connection, plan, plan.changes, where)
-    return int(row[0])
+    return int(count)
 
 
 def _delete(connection: AnyConnection, plan: Plan, changes: Changes, where: str, timestamp_ms: int) -> None:

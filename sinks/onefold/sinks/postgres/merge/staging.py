@@ -17,7 +17,7 @@ import psycopg
 
 from onefold.clients.postgres import connection as pool
 from onefold.clients.postgres.connection import create_beside_others
-from onefold.clients.postgres.quoting import identifier
+from onefold.clients.postgres.quoting import identifier, with_parameters
 from onefold.core.checks import require
 from onefold.core.contract import Committable
 from onefold.core.errors import BadRecord, ConfigError
@@ -35,10 +35,6 @@ from onefold.sinks.staged.attempts import by_stage, check_listed, check_moved, d
 __all__ = ["clear", "create", "discard", "drop_outgrown", "empty", "leftovers", "merge", "verify"]
 
 AnyConnection = psycopg.Connection[Any]
-
-
-def _sql(books: Bookkeeping, stage: str) -> str:
-    return stage_sql(books.schema, stage).replace("%", "%%")
 
 
 def create(connection: pool.Connection, books: Bookkeeping, plan: Plan) -> Plan:
@@ -85,8 +81,8 @@ def verify(connection: pool.Connection, books: Bookkeeping, committables: Sequen
             (stage, list(attempts)),
         ).fetchall()
         listed = {attempt: rows for attempt, rows, _ in found}
-        probe = connection.execute(f"SELECT EXISTS (SELECT FROM {_sql(books, stage)})", ()).fetchone()
-        is_emptied = any(has_staged for _, _, has_staged in found) and not (probe and probe[0])
+        ((has_rows,),) = connection.execute(f"SELECT EXISTS (SELECT FROM {stage_sql(books.schema, stage)})".encode())
+        is_emptied = any(has_staged for _, _, has_staged in found) and not has_rows
         check_listed(books.where(committables[0].epoch), stage, attempts, listed, is_emptied)
 
 
@@ -105,8 +101,8 @@ def merge(
     if not attempts:
         return
     where = books.where(origin.epoch)
-    there = connection.execute("SELECT to_regclass(%s)", (stage_sql(books.schema, plan.stage),)).fetchone()
-    if there is None or there[0] is None:
+    ((is_there,),) = connection.execute("SELECT to_regclass(%s) IS NOT NULL", (stage_sql(books.schema, plan.stage),))
+    if not is_there:
         raise ConfigError(
             f"{where}: the checkpoint store's database has no stage {plan.stage}: staged delivery decides inside the "
             "sink's own database; use the sink's store_url()"
@@ -212,10 +208,11 @@ def discard(
     for stage, attempts in by_stage(committables).items():
         with connection.transaction():
             connection.execute(pool.transaction_settings(lock_timeout_s))
-            row = connection.execute("SELECT to_regclass(%s) IS NOT NULL", (stage_sql(books.schema, stage),)).fetchone()
-            if row is not None and row[0]:
+            name = stage_sql(books.schema, stage)
+            ((is_there,),) = connection.execute("SELECT to_regclass(%s) IS NOT NULL", (name,))
+            if is_there:
                 connection.execute(
-                    f"DELETE FROM {_sql(books, stage)} WHERE onefold_attempt = ANY(%s)", (list(attempts),)
+                    f"DELETE FROM {with_parameters(name)} WHERE onefold_attempt = ANY(%s)", (list(attempts),)
                 )
             connection.execute(
                 f"DELETE FROM {books.table('staged')} WHERE stage = %s AND attempt = ANY(%s)", (stage, list(attempts))

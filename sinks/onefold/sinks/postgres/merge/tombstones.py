@@ -124,13 +124,11 @@ def _refuse_elsewhere(connection: Connection, schema: str, target: Target) -> No
 
 def _refuse_without_rights(connection: Connection, name: str) -> None:
     """Another pipeline's role may have made the table."""
-    row = connection.execute(
+    ((user, missing),) = connection.execute(
         """SELECT current_user, array(SELECT r FROM unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) r
                                       WHERE NOT has_table_privilege(to_regclass(%s), r))""",
         (name,),
-    ).fetchone()
-    assert row is not None
-    user, missing = row
+    )
     if missing:
         raise ConfigError(
             f"the deletions that are remembered in {name} were another role's until now: GRANT {', '.join(missing)} ON"
