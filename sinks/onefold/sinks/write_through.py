@@ -23,7 +23,6 @@ from onefold.core.positions import Positions
 from onefold.core.protocol.binding import UNBOUND, bound, check_forward
 from onefold.core.topic_identity import counts_offsets
 from onefold.sinks.epoch_log import EpochLog, State
-from onefold.sinks.writer import Prepared
 
 __all__ = ["AnnouncingCommitter", "ErrorNames", "written"]
 
@@ -45,9 +44,9 @@ class ErrorNames:
     servers: str
 
 
-def written(task: TaskId, rows: int, bytes: int) -> Prepared:
-    """What a task has left that has written these rows."""
-    return Prepared(f"{task.pipeline}/{task.generation}/{task.epoch}/{task.attempt}", rows, bytes)
+def written(task: TaskId) -> str:
+    """The handle of a task that has written its rows."""
+    return f"{task.pipeline}/{task.generation}/{task.epoch}/{task.attempt}"
 
 
 class AnnouncingCommitter:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 
 import pyarrow as pa
 
@@ -14,24 +13,19 @@ from onefold.core.contract import Committable, SinkKind, TaskId
 from onefold.core.errors import BadRecord, OnefoldError
 from onefold.core.failpoints import failpoint
 
-__all__ = ["AttemptWriter", "Prepared"]
-
-
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """What an attempt has left, so that another process can finish it."""
-
-    handle: str
-    rows: int
-    bytes: int
+__all__ = ["AttemptWriter"]
 
 
 class AttemptWriter(ABC):
-    """One attempt of one task. It connects when the first row arrives; an empty task never does."""
+    """One attempt of one task. It connects when the first row arrives; an empty task never does.
+
+    `_rows` came so far, and `_bytes` are what a subclass made of them.
+    """
 
     def __init__(self, sink: str, kind: SinkKind, task: TaskId) -> None:
         self._sink, self._kind, self._task = sink, kind, task
-        self._has_rows = self._is_over = False
+        self._rows = self._bytes = 0
+        self._is_over = False
 
     def write(self, batch: pa.RecordBatch) -> None:
         require(not self._is_over, "a writer takes no rows after prepare or abort")
@@ -39,22 +33,20 @@ class AttemptWriter(ABC):
             return
         with self._ending_by_failure("writing rows"):
             self._add(batch)
-        self._has_rows = True
+        self._rows += batch.num_rows
 
     def prepare(self) -> Committable | None:
         require(not self._is_over, "a writer prepares once")
-        if not self._has_rows:
+        if not self._rows:
             self._is_over = True
             return None
         failpoint("before:prepare")
         with self._ending_by_failure("preparing"):
-            left = self._prepare()
+            handle = self._prepare()
         failpoint("after:prepare")
         self._is_over = True
         task = self._task
-        return Committable(
-            self._sink, self._kind, left.handle, task.generation, task.epoch, rows=left.rows, bytes=left.bytes
-        )
+        return Committable(self._sink, self._kind, handle, task.generation, task.epoch, self._rows, self._bytes)
 
     def abort(self) -> None:
         """Undo an attempt that did not prepare; after prepare, and a second time, it does nothing."""
@@ -62,11 +54,13 @@ class AttemptWriter(ABC):
         self._undo()
 
     @abstractmethod
-    def _add(self, batch: pa.RecordBatch) -> None: ...
+    def _add(self, batch: pa.RecordBatch) -> None:
+        """Take a batch of at least one row. `_rows` came before it."""
 
     @abstractmethod
-    def _prepare(self) -> Prepared:
-        """Make durable what came, so that another process can finish it, and let go of the connection."""
+    def _prepare(self) -> str:
+        """Make durable what came, and let go of the connection. Returns the handle by which another process finishes
+        it."""
 
     @abstractmethod
     def _undo(self) -> None:

@@ -1,4 +1,4 @@
-"""The writer of one attempt of one task, in every mode: checks the rows' columns, and counts them."""
+"""The writer of one attempt of one task, in every mode."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from onefold.core.contract import SinkKind, TaskId
 from onefold.sinks.columns import check_columns
 from onefold.sinks.hbase.plan import Plan
 from onefold.sinks.write_through import written
-from onefold.sinks.writer import AttemptWriter, Prepared
+from onefold.sinks.writer import AttemptWriter
 
 __all__ = ["HBaseWriter"]
 
@@ -21,16 +21,14 @@ class HBaseWriter(AttemptWriter):
     def __init__(self, plan: Plan, task: TaskId) -> None:
         super().__init__(plan.settings.name, SinkKind.WRITE_THROUGH, task)
         self._plan = plan
-        self._rows = self._bytes = 0
 
     def _add(self, batch: pa.RecordBatch) -> None:
         check_columns(batch, self._plan.schema, self._where)
         self._take(batch)
-        self._rows += batch.num_rows
 
-    def _prepare(self) -> Prepared:
+    def _prepare(self) -> str:
         self._finish()
-        return written(self._task, self._rows, self._bytes)
+        return written(self._task)
 
     @abstractmethod
     def _take(self, batch: pa.RecordBatch) -> None:

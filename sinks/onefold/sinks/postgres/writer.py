@@ -21,7 +21,7 @@ from onefold.sinks.postgres.rejects.bisect_rejects import TooManyRefused
 from onefold.sinks.postgres.rejects.dead_letters import DeadLetter, Origin
 from onefold.sinks.postgres.schema.target import types
 from onefold.sinks.staged.attempts import attempt_number, handle
-from onefold.sinks.writer import AttemptWriter, Prepared
+from onefold.sinks.writer import AttemptWriter
 
 __all__ = ["PostgresWriter"]
 
@@ -47,12 +47,13 @@ class PostgresWriter(AttemptWriter):
             self._load = self._begin()
         self._load.add(batch)
 
-    def _prepare(self) -> Prepared:
+    def _prepare(self) -> str:
         connection = present(self._connection, "rows came, and there is no connection that has them")
         load = present(self._load, "rows came, and no COPY that has them")
         load.finish()
         self._check_types(connection)
-        left = Prepared(self._finish(connection, load), _accounted(load), load.bytes)
+        self._bytes = load.bytes
+        left = self._finish(connection, load)
         pool.give_back(self._conninfo, connection)
         self._connection = None
         return left
@@ -103,7 +104,7 @@ class PostgresWriter(AttemptWriter):
                     books.sink,
                     task.generation,
                     task.epoch,
-                    _accounted(load),
+                    self._rows,
                 ),
             )
             dead_letters.stage(connection, books, self._plan.stage, self._attempt, dead)
@@ -120,7 +121,7 @@ class PostgresWriter(AttemptWriter):
         connection.execute(
             f"INSERT INTO {books.table('parts')} (pipeline, sink, epoch, generation, timestamp_ms, gid, rows) "
             "VALUES (%s, %s, %s, %s, %s, %s, %s)",
-            (books.pipeline, books.sink, task.epoch, task.generation, task.timestamp_ms, gid, _accounted(load)),
+            (books.pipeline, books.sink, task.epoch, task.generation, task.timestamp_ms, gid, self._rows),
         )
         connection.execute(f"PREPARE TRANSACTION {literal(gid)}")
         return gid
@@ -146,8 +147,3 @@ class PostgresWriter(AttemptWriter):
                 return BadRecord(f"{self._where}: a value that Postgres cannot hold: {error}")
             case _:
                 return error
-
-
-def _accounted(load: Load) -> int:
-    """All rows that came: what Postgres took, and what is put aside."""
-    return load.rows + len(load.dead)

@@ -16,7 +16,7 @@ from onefold.sinks.kafka.keyed.epoch_log import TopicEpochLog
 from onefold.sinks.kafka.keyed.id_order import IdOrder
 from onefold.sinks.kafka.producer import RecordProducer
 from onefold.sinks.write_through import AnnouncingCommitter, ErrorNames, written
-from onefold.sinks.writer import AttemptWriter, Prepared
+from onefold.sinks.writer import AttemptWriter
 
 __all__ = ["KEYED", "KeyedWriter", "keyed_committer"]
 
@@ -43,7 +43,6 @@ class KeyedWriter(AttemptWriter):
         self._settings, self._schema = settings, schema
         self._producer: RecordProducer | None = None
         self._order = IdOrder()
-        self._rows = self._bytes = 0
 
     def _add(self, batch: pa.RecordBatch) -> None:
         check_columns(batch, self._schema, self._where)
@@ -51,15 +50,14 @@ class KeyedWriter(AttemptWriter):
             self._producer = RecordProducer.borrowed(self._settings, f"{self._where}, writing")
         for records in self._settings.ids.records(self._settings.encoding, batch, self._order):
             self._producer.send(self._settings.topic, records)
-            self._rows += len(records.values)
             self._bytes += records.bytes
 
-    def _prepare(self) -> Prepared:
+    def _prepare(self) -> str:
         producer = present(self._producer, "rows came, and no producer that sent them")
         producer.flush()
         producer.give_back()
         self._producer = None
-        return written(self._task, self._rows, self._bytes)
+        return written(self._task)
 
     def _undo(self) -> None:
         """Drop what was not sent. What was sent stays: the epoch is written again."""

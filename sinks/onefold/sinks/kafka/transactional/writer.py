@@ -10,7 +10,7 @@ from onefold.core.failpoints import failpoint
 from onefold.sinks.columns import check_columns
 from onefold.sinks.kafka.config import KafkaSinkConfig
 from onefold.sinks.kafka.transactional.transactions import Attempt
-from onefold.sinks.writer import AttemptWriter, Prepared
+from onefold.sinks.writer import AttemptWriter
 
 __all__ = ["TransactionalWriter"]
 
@@ -22,7 +22,6 @@ class TransactionalWriter(AttemptWriter):
         super().__init__(settings.name, SinkKind.TWO_PHASE, task)
         self._settings, self._schema = settings, schema
         self._attempt: Attempt | None = None
-        self._rows = self._bytes = 0
 
     def _add(self, batch: pa.RecordBatch) -> None:
         check_columns(batch, self._schema, self._where)
@@ -32,12 +31,11 @@ class TransactionalWriter(AttemptWriter):
             failpoint("kafka:begun")
         for records in self._settings.encoding.records(batch):
             self._attempt.send(records)
-            self._rows += len(records.values)
             self._bytes += records.bytes
 
-    def _prepare(self) -> Prepared:
+    def _prepare(self) -> str:
         attempt = present(self._attempt, "rows came, and no transaction that has them")
-        return Prepared(str(attempt.prepare(self._rows)), self._rows, self._bytes)
+        return str(attempt.prepare(self._rows))
 
     def _undo(self) -> None:
         if self._attempt is not None:
