@@ -15,9 +15,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any
-
-import psycopg
 
 from onefold.clients.postgres.connection import Connection, ask, create_beside_others, transaction_settings
 from onefold.clients.postgres.quoting import identifier
@@ -132,7 +129,7 @@ def lock(connection: Connection, schema: str) -> None:
     take_turn(connection, schema, "layout")
 
 
-def take_turn(connection: psycopg.Connection[Any], schema: str, name: str) -> None:
+def take_turn(connection: Connection, schema: str, name: str) -> None:
     """To the transaction's end nobody else has the lock of that name."""
     postgres_trust.take_turn(ask(connection), f"{identifier(schema)}.onefold_locks", name)
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
 
 import psycopg
 
@@ -33,8 +32,6 @@ from onefold.sinks.postgres.schema.target import declared
 from onefold.sinks.staged.attempts import by_stage, check_listed, check_moved, digest, leftover
 
 __all__ = ["clear", "create", "discard", "drop_outgrown", "empty", "leftovers", "merge", "verify"]
-
-AnyConnection = psycopg.Connection[Any]
 
 
 def create(connection: pool.Connection, books: Bookkeeping, plan: Plan) -> Plan:
@@ -87,7 +84,7 @@ def verify(connection: pool.Connection, books: Bookkeeping, committables: Sequen
 
 
 def merge(
-    connection: AnyConnection,
+    connection: pool.Connection,
     books: Bookkeeping,
     plan: Plan,
     committables: Sequence[Committable],

@@ -7,9 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from typing import Any
-
-import psycopg
 
 from onefold.clients.postgres.connection import Connection, create_beside_others
 from onefold.clients.postgres.quoting import identifier, literal
@@ -73,7 +70,7 @@ def follow(connection: Connection, schema: str, target: Target) -> tuple[str, st
     return name, statement
 
 
-def take_turns(connection: psycopg.Connection[Any], tombstones: str) -> None:
+def take_turns(connection: Connection, tombstones: str) -> None:
     """To the transaction's end no other merges in turn: neither would see the other's deletion or older version.
 
     Pipelines that share what is remembered would else bring a deleted row back. Not by a lock on the table: the mode

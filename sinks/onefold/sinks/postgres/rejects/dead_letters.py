@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import psycopg
 import pyarrow as pa
 
 from onefold.clients.postgres.connection import Connection, ask, create_beside_others
@@ -105,7 +104,7 @@ def of_batch(batch: pa.RecordBatch, position: Sequence[str], refused: Refused) -
     ]
 
 
-def insert(connection: psycopg.Connection[Any], table: str, origin: Origin, letters: Sequence[DeadLetter]) -> None:
+def insert(connection: Connection, table: str, origin: Origin, letters: Sequence[DeadLetter]) -> None:
     """Write them, inside the caller's transaction."""
     with connection.cursor() as cursor:
         cursor.executemany(
@@ -125,7 +124,7 @@ def stage(connection: Connection, books: Bookkeeping, stage: str, attempt: int, 
 
 
 def adopt_staged(
-    connection: psycopg.Connection[Any],
+    connection: Connection,
     books: Bookkeeping,
     table: str,
     origin: Origin,
