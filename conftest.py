@@ -21,7 +21,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
 PROCESSES_MAX = 4  # each takes up to 4 GB
 SOAK_S_MAX = 600
 # What CI runs first of the slow tests, when it has not the time for all: by what would be worst to break.
-WORTH = ("two_stores", "ways_out", "crashes", "late_attempts", "attacks/", "chain", "two_sinks", "beside", "pipeline")
+WORTH = ("two_stores", "ways_out", "crashes", "late_attempts", "attacks/", "chain", "beside", "test_pipeline")
 
 
 def pytest_configure() -> None:

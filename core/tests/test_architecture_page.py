@@ -20,12 +20,12 @@ ROOTS = {"onefold.cli.main": "onefold"}  # the command itself, which knows all o
 Graph = dict[str, set[str]]
 
 
-def modules() -> dict[str, Path]:
-    """Every module by its name, without packages' own faces and what is for tests."""
+def modules(*, with_tests: bool = False) -> dict[str, Path]:
+    """Every module by its name, without packages' own faces, and without what is for tests unless asked for."""
     found = {}
     for portion in PORTIONS:
         for path in (ROOT / portion / "onefold").rglob("*.py"):
-            if path.name not in ("__init__.py", "__main__.py") and "testing" not in path.parts:
+            if path.name not in ("__init__.py", "__main__.py") and (with_tests or "testing" not in path.parts):
                 found[".".join(path.relative_to(ROOT / portion).with_suffix("").parts)] = path
     return found
 
@@ -74,6 +74,11 @@ def drawn(graph: Graph) -> str:
         lines += nodes if len(nodes) == 1 else [f"  subgraph in_{top} [{top}]", *(f"  {n}" for n in nodes), "  end"]
     lines += [f"  {ids[name]} --> {ids[other]}" for name in sorted(graph) for other in sorted(graph[name])]
     return "\n".join([*lines, "```"])
+
+
+def test_no_module_is_imported_by_one_that_it_imports_not_even_late_or_for_its_types() -> None:
+    known = modules(with_tests=True)
+    TopologicalSorter({name: imports(path, known) - {name} for name, path in known.items()}).prepare()
 
 
 def test_no_folder_is_imported_by_one_that_it_imports() -> None:

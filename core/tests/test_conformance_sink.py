@@ -28,7 +28,7 @@ from onefold.core.testing.conformance.promises import Book
 from onefold.core.testing.conformance.report import passed
 
 EXAMPLES = Path(__file__).parents[2] / "docs/examples"
-CALLS = {"write", "writer's abort", "prepare", "abort", "commit", "bind", "record", "open", "recover"}
+CALLS = {"write", "writer's abort", "prepare", "abort", "commit", "bind", "write_ledger", "open", "recover"}
 Sinks = Callable[..., ConformanceReport]
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from harness.renewing import assert_renewed
 
-from onefold.core import SinkKind
+from onefold.core import InternalError, SinkKind
 from onefold.core.testing import (
     CONFIGURATIONS,
     DEFAULT,
@@ -31,6 +31,7 @@ from onefold.core.testing.proof.model_mutants import MODEL_MUTANTS
 from onefold.core.testing.proof.mutants import UNIT_MUTANTS, Mutant
 from onefold.core.testing.proof.prove import figures
 from onefold.core.testing.proof.subject import Patch
+from onefold.core.testing.simulator.world import World
 
 TESTS = Path(__file__).parent
 PAGE = TESTS.parents[1] / "docs/guarantee.md"
@@ -50,6 +51,7 @@ def proof(subject: Subject) -> Proof:
 
 
 @pytest.mark.proof
+@pytest.mark.xdist_group("proof")
 @pytest.mark.parametrize("name", CONFIGURATIONS)
 def test_no_fault_at_any_step_breaks_an_invariant(name: str, proof: Proof) -> None:
     assert proof.reports[name].failures == []
@@ -57,12 +59,14 @@ def test_no_fault_at_any_step_breaks_an_invariant(name: str, proof: Proof) -> No
 
 
 @pytest.mark.proof
+@pytest.mark.xdist_group("proof")
 def test_every_crash_point_every_branch_and_every_fault_is_reached(proof: Proof) -> None:
     assert proof.never() == []
     assert proof.holds
 
 
 @pytest.mark.proof
+@pytest.mark.xdist_group("proof")
 def test_a_proof_that_never_reached_something_does_not_hold(proof: Proof) -> None:
     less = Proof("default", {name: proof.reports[name] for name in ("write-through",)})
     assert any("no crash inside:Merge" in line for line in less.never())
@@ -97,6 +101,17 @@ def test_an_undisturbed_run_completes_without_a_fault(subject: Subject) -> None:
     assert run.struck.total() == 0
     assert "after:Decide" in run.steps
     assert "after:Abort" not in run.steps, "nothing to sweep where no attempt was duplicated"
+
+
+def test_a_check_that_fails_in_a_sleeper_is_a_complaint(subject: Subject) -> None:
+    world = World((SinkKind.TWO_PHASE,), {}, subject)
+
+    def failing() -> None:
+        raise InternalError("a check failed")
+
+    world.asleep.append(failing)
+    world.wake()
+    assert ["a check failed" in complaint for complaint in world.complaints] == [True]
 
 
 def test_the_simulated_protocol_is_the_production_source_and_a_patch_must_fit_it() -> None:

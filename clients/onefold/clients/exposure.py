@@ -25,7 +25,7 @@ class Reaching(Protocol):
     """A source or a sink that says how its servers are reached."""
 
     def exposure(self) -> str:
-        """Why its connections are no TLS to verified servers; empty where they are. Asks no server."""
+        """Why the connections are not TLS to verified servers; empty if they are. Asks no server."""
         ...
 
 
@@ -61,7 +61,7 @@ def of_postgres(parameters: Mapping[str, Any]) -> str:
 
 
 def of_url(text: str, whose: str) -> str:
-    """Of a SQLAlchemy URL as `core.backends` takes it. Raises ConfigError."""
+    """Of a SQLAlchemy URL as `core.sql.backends` takes it. Raises ConfigError."""
     from onefold.core.sql.backends import url_of  # the driver's business: a worker starts sooner without SQLAlchemy
 
     url = url_of(text, whose)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from py4j.protocol import Py4JError
 
-from onefold.core import OnefoldError
+from onefold.core.errors import InternalError, OnefoldError
 
 __all__ = ["Sweeper"]
 
@@ -36,6 +36,9 @@ class Sweeper:
                 self._sweep()
                 if not is_active:
                     return
+            except InternalError:
+                log.exception("the sweep has ended: a check of onefold's own failed")
+                return
             except OnefoldError as error:
                 log.warning("the sweep will be tried again: %s", error)
             except (OSError, Py4JError):

@@ -29,7 +29,7 @@ from onefold.core.contract import (
     TaskId,
 )
 from onefold.core.dead_letters import LETTER_COLUMNS
-from onefold.core.errors import ConfigError, Fenced, OnefoldError
+from onefold.core.errors import ConfigError, Fenced, InternalError, OnefoldError
 from onefold.core.job.life import Life, taken_over
 from onefold.core.positions import Range
 from onefold.core.protocol.committer_kinds import last_resource
@@ -150,13 +150,15 @@ class Session:
     def sweep_at_the_end(self) -> None:
         """Sweep after a run or a query, since late tasks may have prepared work after its last sweep.
 
-        It waits for no server and raises nothing: the next start removes what this one cannot. After a run that was
-        refused, it sweeps nothing: the store may be an older copy.
+        It waits for no server and raises nothing but InternalError: the next start removes what this one cannot.
+        After a run that was refused, it sweeps nothing: the store may be an older copy.
         """
         if not self._may_sweep or not self.lock.acquire(blocking=False):
             return
         try:
             Coordinator(self.name, self.store, self._driver.committers, _raise).run(self.life.sweep())
+        except InternalError:
+            raise
         except OnefoldError as error:
             log.warning("what tasks that came late have prepared stays until the next start: %s", error)
         finally:

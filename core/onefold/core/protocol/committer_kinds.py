@@ -1,4 +1,4 @@
-"""A committer as the kind that its sink's guarantee says it is."""
+"""Narrows a committer to LastResource or WriteThrough, as its sink's guarantee says."""
 
 from __future__ import annotations
 

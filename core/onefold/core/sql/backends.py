@@ -35,7 +35,7 @@ class Backend(ABC):
 
     @abstractmethod
     def engine(self, url: sa.URL, lock_timeout_s: float, application: str) -> sa.Engine:
-        """Sessions that commit durably, read committed, and wait for nobody for longer than that."""
+        """An engine whose sessions commit durably, read committed, and wait at most `lock_timeout_s` for a lock."""
 
     @abstractmethod
     def meaning(self, error: SQLAlchemyError) -> Meaning: ...
@@ -211,7 +211,7 @@ class MariaDbBackend(Backend):
         # A driver that was frozen or cut off in the middle of a transaction must not keep the pipeline's row locked.
         idle_s = max(1, int(lock_timeout_s / 2))
 
-        def settle(connection: Any, _record: Any) -> None:
+        def configure(connection: Any, _record: Any) -> None:
             settings = {
                 "time_zone": "'+00:00'",
                 "innodb_lock_wait_timeout": wait_s,
@@ -239,13 +239,13 @@ class MariaDbBackend(Backend):
             {} if "connect_timeout" in url.query else {"connect_timeout": 10}
         )
         engine = sa.create_engine(url, isolation_level="READ COMMITTED", pool_pre_ping=True, connect_args=connect_args)
-        sa.event.listen(engine, "connect", settle)
+        sa.event.listen(engine, "connect", configure)
         sa.event.listen(engine, "begin", lambda connection: self._limit(connection, idle_s))
         return engine
 
     @staticmethod
     def _limit(connection: sa.Connection, idle_s: int) -> None:
-        """End whoever is idle; and nobody who is not: the server's own limit would end a long merge again and again."""
+        """Limits how long a transaction is idle; lifts the server's limit on statements, which would end a merge."""
         if getattr(connection.dialect, "is_mariadb", False):  # MySQL has no such limits
             connection.exec_driver_sql(f"SET SESSION idle_transaction_timeout = {idle_s}, max_statement_time = 0")
 

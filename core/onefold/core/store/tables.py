@@ -30,8 +30,10 @@ __all__ = [
 # Each brings a store from the version before to this one: SQL that SQLite and Postgres both know.
 MIGRATIONS = {
     2: ("ALTER TABLE onefold_epochs ADD COLUMN write_through TEXT NOT NULL DEFAULT '[]'",),
+    3: (),  # the table of pins has another name: `prepared_store` renames it
 }
 SCHEMA_VERSION = max(MIGRATIONS)
+PINS_BEFORE = "onefold_settled"  # up to version 2
 LongText = sa.Text().with_variant(mysql.LONGTEXT(), "mysql", "mariadb")  # TEXT ends at 64 KB there
 metadata = sa.MetaData()
 
@@ -103,6 +105,9 @@ pins = sa.Table(
 def prepared_store(connection: sa.Connection, where: str) -> str:
     """The id of the store at `where`, whose tables are today's after the caller's transaction, which keeps others out
     that do the same. Raises ConfigError."""
+    inspector = sa.inspect(connection)
+    if inspector.has_table(PINS_BEFORE) and not inspector.has_table(pins.name):
+        connection.exec_driver_sql(f"ALTER TABLE {PINS_BEFORE} RENAME TO {pins.name}")
     metadata.create_all(connection)
     check_tables(connection, [*metadata.tables])
     row = connection.execute(sa.select(store_info)).one_or_none()

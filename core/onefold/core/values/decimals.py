@@ -27,7 +27,10 @@ _NUMBER = re.compile(r"[+-]?(?=\.?[0-9])0*([0-9]*)\.?([0-9]*)(?:[eE]([+-]?0*[0-9
 
 
 def wide(kind: pa.DataType) -> pa.DataType:
-    """What to have a text parsed as, whose exponent is none of `is_tiny`, by a parser that counts the digits first."""
+    """The wide decimal type as which a text is parsed first: pyarrow counts the digits before it applies the exponent.
+
+    Not for texts that are `is_tiny`.
+    """
     return pa.decimal256(DIGITS_MAX, kind.scale)
 
 

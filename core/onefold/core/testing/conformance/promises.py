@@ -44,9 +44,11 @@ class Promise(enum.Enum):
         " another store has it and is not taken over, Fenced where a newer generation has it, and nothing changes"
     )
     BOUND_DURABLE = "bind: whole or not at all when the process is killed, and durable once it has returned"
-    FENCES = "record, announce: Fenced once a newer generation or another store has bound the ledger row"
-    LEDGER_FORWARD = "record: epoch and generation only grow, each by itself; Fenced otherwise, and nothing changes"
-    LEDGER_DURABLE = "record: whole or not at all when the process is killed, and durable once it has returned"
+    FENCES = "write_ledger, announce: Fenced once a newer generation or another store has bound the ledger row"
+    LEDGER_FORWARD = (
+        "write_ledger: epoch and generation only grow, each by itself; Fenced otherwise, and nothing changes"
+    )
+    LEDGER_DURABLE = "write_ledger: whole or not at all when the process is killed, and durable once it has returned"
 
     # of two-phase sinks
     COMMIT_DAMAGED = "commit: raises Damaged if a part never can become visible"
@@ -54,7 +56,7 @@ class Promise(enum.Enum):
     # of write-through sinks
     SHOWN_ONCE = "prepare: once an epoch was written by any attempt, however often, a reader sees each of its rows once"
     WRITTEN_AGAIN = "writers: an epoch cut off anywhere is written again, under the same T, and is as if written once"
-    ANNOUNCED = "announce: what was announced shows in the ledger, in any process, and record leaves it there"
+    ANNOUNCED = "announce: what was announced shows in the ledger, in any process, and write_ledger leaves it there"
     ANNOUNCE_FORWARD = (
         "announce: Fenced where a newer one is there, CheckpointMismatch where the same epoch has another T or range"
     )

@@ -206,11 +206,15 @@ class World(Scene):
         awoken = len(self.asleep) if steps_max is None else 1
         sleepers, self.asleep = self.asleep[:awoken], self.asleep[awoken:]
         for sleeper in sleepers:
-            with suppress(Crash, OnefoldError):
+            try:
                 if isinstance(sleeper, Process):
                     self._go_on(sleeper, steps_max)
                 else:
                     sleeper()
+            except InternalError as error:
+                self.complaints.append(f"a sleeper woke and ended with InternalError: {error}")
+            except (Crash, OnefoldError):
+                pass
 
     def _go_on(self, process: Process, steps_max: int | None) -> None:
         taken = 0

@@ -201,7 +201,7 @@ class PostgresCommitter(LedgerCommitter[pool.Connection]):
         return gids, staged
 
     def _refuse_other_books(self, committable: Committable) -> None:
-        """That it was committed is noted in the schema that it was prepared with."""
+        """Raises ConfigError for work prepared with another ledger schema: only that one knows if it was committed."""
         if not committable.handle.startswith(self._prefix):
             raise ConfigError(
                 f"{self._where()}: epoch {committable.epoch} was prepared with another ledger than"

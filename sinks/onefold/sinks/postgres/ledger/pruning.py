@@ -97,5 +97,5 @@ def _stages(connection: Connection, schema: str) -> list[str]:
 
 
 def _owner(stage: str) -> str:
-    """What `stage_name` says of the sink that the stage belongs to; behind it come the columns."""
+    """The part of a stage's name that identifies its sink; the digest of its columns follows it."""
     return stage[: len(stage_name("", ""))]

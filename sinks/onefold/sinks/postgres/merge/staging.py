@@ -130,9 +130,10 @@ def clear(
 
 
 def drop_outgrown(connection: pool.Connection, books: Bookkeeping, stage: str, generation: int) -> bool:
-    """Drop this sink's stages for other columns than `stage` has: unless somebody uses them, or may be about to.
+    """Drop this sink's stages for other columns than `stage` has, unless an attempt is listed there or a newer
+    generation has bound the ledger.
 
-    For who commits an epoch of that generation, before it is complete. Returns whether all of them are gone.
+    Called while an epoch of `generation` is committed. Returns whether all of them are gone.
     """
     prefix = stage_name(books.pipeline, books.sink)
     others = connection.execute(

@@ -164,7 +164,10 @@ WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped ORDER BY at
 
 
 def declared(connection: Connection, name: str) -> list[tuple[str, str]]:
-    """The columns of a table of ours and their types, both with what is not the type's own; none if it is missing."""
+    """Columns and declared types of one of onefold's own tables, with a collation or precision that is not the default.
+
+    Empty if the table is missing.
+    """
     return connection.execute(_DECLARED, (name,)).fetchall()
 
 

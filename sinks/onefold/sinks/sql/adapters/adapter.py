@@ -21,7 +21,7 @@ SqlType = TypeEngine[Any]
 
 
 class Adapter(ABC):
-    """One kind of database, as the sink uses it. How it is reached and what its errors mean is `core.backends`."""
+    """One kind of database, as the sink uses it. How it is reached and what its errors mean is `core.sql.backends`."""
 
     conditions: ClassVar[tuple[str, ...]]  # under which the guarantee holds
     writers_max: ClassVar[int | None] = None

@@ -12,7 +12,7 @@ __all__ = ["adapter_of"]
 
 
 def adapter_of(url: sa.URL, dialect: sa.Dialect | None = None) -> Adapter:
-    """By the URL, of those that `core.backends` knows; once connected, `dialect` tells MariaDB from MySQL."""
+    """By the URL, of those that `core.sql.backends` knows; once connected, `dialect` tells MariaDB from MySQL."""
     match url.get_backend_name():
         case "sqlite":
             return SqliteAdapter()

@@ -170,7 +170,7 @@ def _convert(array: pa.Array, field: pa.Field) -> pa.Array:
 
 
 def _index(error: Exception, values: Values) -> int | None:
-    """Which value the reader means, as far as it says: by the number of a row, or by the text that is no such type."""
+    """The index of the value that pyarrow's error names, by row or by the text it quotes; None if it names none."""
     said = str(error)
     if (row := re.search(r" in row (\d+)$", said)) is not None:
         return int(row[1])

@@ -43,7 +43,7 @@ def a_ledger_row_is_one_stores_and_its_newest_generations(subject: Subject) -> N
         with subject.book.holding(Promise.BOUND, "bind") as held:
             bench.elsewhere().bind(binding)
             _expect(held, bench, row)
-        with subject.book.holding(Promise.FENCES, "record") as held:
+        with subject.book.holding(Promise.FENCES, "write_ledger") as held:
             foreign = replace(late, generation=9, store_id=STORE if binding.store_id == OTHER else OTHER)
             for committer in (bench.committer, bench.elsewhere()):
                 for entry in (late, foreign):
@@ -57,7 +57,7 @@ def a_ledger_row_is_one_stores_and_its_newest_generations(subject: Subject) -> N
                     expected = f"Fenced: the epoch of generation {late.generation} after {binding}"
                     held.expect_raises(Fenced, partial(committer.announce, begun), expected)
                 _expect(held, bench, row)
-        with subject.book.holding(Promise.LEDGER_FORWARD, "record") as held:
+        with subject.book.holding(Promise.LEDGER_FORWARD, "write_ledger") as held:
             row = replace(row, epoch=row.epoch + 1, timestamp_ms=row.timestamp_ms + 1)
             bench.committer.write_ledger(row)
             _expect(held, bench, row)

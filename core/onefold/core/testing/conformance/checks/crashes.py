@@ -165,12 +165,12 @@ def record_can_be_cut_anywhere(subject: Subject) -> None:
     bench = Workbench(subject)
     before = None
     entry = entry_of(subject.kind.epochs(bench, 1).open(), "store")
-    for strike in subject.striker.each("record"):
+    for strike in subject.striker.each("write_ledger"):
         entry = replace(entry, epoch=entry.epoch + 1, timestamp_ms=entry.timestamp_ms + 1)
         entry = replace(entry, positions=positions(entry.epoch))
-        with subject.book.holding(Promise.LEDGER_DURABLE, "record") as held:
+        with subject.book.holding(Promise.LEDGER_DURABLE, "write_ledger") as held:
             strike.run(Record(subject.make_sink, bench.pipeline, entry))
-        with subject.book.holding(Promise.LEDGER_DURABLE, "record", strike.crash) as held:
+        with subject.book.holding(Promise.LEDGER_DURABLE, "write_ledger", strike.crash) as held:
             there = bench.committer.ledger()
             possible = (entry,) if strike.is_answered else (before, entry)
             held.expect(there in possible, " or ".join(map(str, possible)), there)

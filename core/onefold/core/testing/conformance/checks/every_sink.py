@@ -222,7 +222,7 @@ def the_ledger_only_goes_forward(subject: Subject) -> None:
         there = other.committer.ledger()
         held.expect(there is None, "None for another pipeline", there)
         other.close()
-    with subject.book.holding(Promise.LEDGER_FORWARD, "record") as held:
+    with subject.book.holding(Promise.LEDGER_FORWARD, "write_ledger") as held:
         now = replace(entry, generation=4)
         bench.committer.write_ledger(now)  # the same epoch in a newer generation: forward
         for epoch, generation in ((now.epoch - 1, 9), (now.epoch - 1, 1), (now.epoch, 3), (1, 1), (now.epoch + 1, 3)):

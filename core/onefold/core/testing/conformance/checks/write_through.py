@@ -127,7 +127,7 @@ def announcements_only_go_forward(subject: Subject) -> None:
         write_through(bench.committer).announce(again)
         expect_told(held, bench, again)
     bench.committer.write_ledger(entry_of(second, "conformance", generation=6))
-    with subject.book.holding(Promise.ANNOUNCED, "record") as held:
+    with subject.book.holding(Promise.ANNOUNCED, "write_ledger") as held:
         expect_told(held, bench, again)
     with subject.book.holding(Promise.ANNOUNCE_FORWARD, "announce") as held:
         expected = "Fenced: the ledger row is beyond it"
