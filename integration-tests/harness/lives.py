@@ -26,9 +26,9 @@ from onefold.core.protocol.epoch import Initial, Outcome, Started, epoch, start,
 from onefold.core.protocol.patience import Patience
 from onefold.core.store.checkpoint_store import CheckpointStore
 from onefold.sinks import PostgresSink
+from onefold.sinks import writer as writing
 from onefold.sinks.postgres.commit import committer as committing
 from onefold.sinks.staged import committer as merging
-from onefold.sinks.staged import writer as writing
 from onefold.spark.runtime import writers
 from onefold.spark.runtime.bad_records import Policy
 

@@ -15,7 +15,6 @@ from onefold.core.contract import (
     Decided,
     EpochRecord,
     LedgerEntry,
-    SinkKind,
     TaskId,
 )
 from onefold.core.errors import CheckpointMismatch, Damaged, Retriable, WorkLost
@@ -45,17 +44,9 @@ class ErrorNames:
     servers: str
 
 
-def written(sink: str, task: TaskId, rows: int, bytes: int) -> Committable:
-    """What a task that has written these rows hands to the driver."""
-    return Committable(
-        sink=sink,
-        kind=SinkKind.WRITE_THROUGH,
-        handle=f"{task.pipeline}/{task.generation}/{task.epoch}/{task.attempt}",
-        generation=task.generation,
-        epoch=task.epoch,
-        rows=rows,
-        bytes=bytes,
-    )
+def written(task: TaskId) -> str:
+    """The handle of a task that has written its rows."""
+    return f"{task.pipeline}/{task.generation}/{task.epoch}/{task.attempt}"
 
 
 class AnnouncingCommitter:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -14,6 +13,7 @@ from typing import Any, TypeVar
 from onefold.clients.hbase.connection import Connection, Request
 from onefold.clients.hbase.errors import Unanswered
 from onefold.clients.hbase.settings import Address, HBaseSettings
+from onefold.clients.per_process import PerProcess
 from onefold.core.errors import InDoubt, Retriable
 
 __all__ = ["Pool", "pool"]
@@ -141,25 +141,12 @@ def _outcome(task: Callable[[], T]) -> T | Exception:
         return error
 
 
-_pools: dict[HBaseSettings, Pool] = {}
-_inherited: list[Pool] = []
-_pools_lock = threading.Lock()
-
-
-def _forget_parents() -> None:
-    """Forgets the pools in a forked child: the connections belong to the parent."""
-    global _pools_lock
-    _pools_lock = threading.Lock()
-    _inherited.extend(_pools.values())
-    _pools.clear()
-
-
-os.register_at_fork(after_in_child=_forget_parents)
+_pools = PerProcess(dict[HBaseSettings, Pool])
 
 
 def pool(settings: HBaseSettings) -> Pool:
     """The process's pool for these settings: its connections stay open from one task to the next."""
-    with _pools_lock:
-        if settings not in _pools:
-            _pools[settings] = Pool(settings)
-        return _pools[settings]
+    with _pools.lock:
+        if settings not in _pools.now:
+            _pools.now[settings] = Pool(settings)
+        return _pools.now[settings]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, TypeVar
@@ -18,6 +17,7 @@ from onefold.clients.kafka.errors import DENIED, NOT_READY
 from onefold.clients.kafka.librdkafka import Settings
 from onefold.clients.kafka.security import Security
 from onefold.clients.kafka.wire import Connection, Unanswered
+from onefold.clients.per_process import PerProcess
 from onefold.core.errors import ConfigError, OnefoldError, Retriable
 from onefold.core.waiting import Wait
 
@@ -184,26 +184,13 @@ def _addresses(bootstrap_servers: str) -> list[tuple[str, int]]:
 
 
 _Key = tuple[str, tuple[tuple[str, str], ...], float]
-_clusters: dict[_Key, Cluster] = {}
-_inherited: list[Cluster] = []
-_clusters_lock = threading.Lock()
-
-
-def _forget_parents() -> None:
-    """In a forked child: keep the parent's connections open, and use none of them."""
-    global _clusters_lock
-    _clusters_lock = threading.Lock()
-    _inherited.extend(_clusters.values())
-    _clusters.clear()
-
-
-os.register_at_fork(after_in_child=_forget_parents)
+_clusters = PerProcess(dict[_Key, Cluster])
 
 
 def cluster(bootstrap_servers: str, settings: Settings, timeout_s: float) -> Cluster:
     """This process's cluster for these settings: its connections stay open from one task to the next."""
     key = (bootstrap_servers, tuple(sorted(settings.items())), timeout_s)
-    with _clusters_lock:
-        if key not in _clusters:
-            _clusters[key] = Cluster(bootstrap_servers, settings, timeout_s)
-        return _clusters[key]
+    with _clusters.lock:
+        if key not in _clusters.now:
+            _clusters.now[key] = Cluster(bootstrap_servers, settings, timeout_s)
+        return _clusters.now[key]

@@ -11,9 +11,7 @@ statement that looks a name up runs outside one.
 from __future__ import annotations
 
 import atexit
-import os
 import re
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -21,6 +19,7 @@ from typing import Any
 import psycopg
 import psycopg.conninfo
 
+from onefold.clients.per_process import PerProcess
 from onefold.clients.postgres import errors
 from onefold.core.errors import ConfigError, InDoubt, Retriable
 from onefold.core.sql import postgres_errors, postgres_trust
@@ -33,7 +32,6 @@ __all__ = [
     "close_idle",
     "conninfo",
     "create_beside_others",
-    "discard",
     "give_back",
     "is_pooled",
     "starts_as",
@@ -62,9 +60,7 @@ class Session(Connection):
         with self.transaction():
             for statement in postgres_trust.SAFE_PATH:
                 super().execute(statement.encode())
-            row = super().execute("SHOW search_path").fetchone()
-        assert row is not None
-        self._path = str(row[0])
+            ((self._path,),) = super().execute("SHOW search_path")
 
     def execute(self, query: Any, *args: Any, **kwargs: Any) -> psycopg.Cursor[tuple[Any, ...]]:
         if self.info.transaction_status is not psycopg.pq.TransactionStatus.IDLE:
@@ -97,9 +93,7 @@ class Session(Connection):
         super().execute(statement)
 
 
-_lock = threading.Lock()
-# Keyed by process: a forked child must neither use nor close its parent's sockets, so it leaves them where they are.
-_idle: dict[tuple[int, str], list[Session]] = {}
+_idle = PerProcess(dict[str, list[Session]])  # by conninfo
 
 
 def _parameters(url: str) -> dict[str, Any]:
@@ -194,51 +188,46 @@ def _connect(info: str) -> Session:
 
 
 def _check_role(connection: Connection, role: str) -> None:
-    row = connection.execute("SELECT current_user").fetchone()
-    if row is not None and row[0] != role:
+    ((user,),) = connection.execute("SELECT current_user")
+    if user != role:
         connection.close()
         raise ConfigError(
             "pooler-drops-role",
-            f"the session was to start as role {role!r} and is {row[0]!r}: a pooler between has dropped the startup "
-            f"parameter `options`. Make it the login role's default in the server itself (ALTER ROLE {row[0]} SET role "
+            f"the session was to start as role {role!r} and is {user!r}: a pooler between has dropped the startup "
+            f"parameter `options`. Make it the login role's default in the server itself (ALTER ROLE {user} SET role "
             f"= '{role}'), or connect to the server directly",
         )
 
 
 def is_pooled(connection: Connection) -> bool:
     """Whether a pooler stands between: it invents the process ids that it tells its clients."""
-    row = connection.execute("SELECT pg_backend_pid()").fetchone()
-    return row is not None and row[0] != connection.info.backend_pid
+    ((pid,),) = connection.execute("SELECT pg_backend_pid()")
+    return bool(pid != connection.info.backend_pid)
 
 
 def take(info: str) -> Session:
     """A connection outside any transaction, in autocommit. Raises Retriable or ConfigError."""
-    key = (os.getpid(), info)
     while True:
-        with _lock:
-            idle = _idle.get(key)
+        with _idle.lock:
+            idle = _idle.now.get(info)
             connection = idle.pop() if idle else None
         if connection is None:
             return _connect(info)
         try:
             connection.outside(b"")  # a round trip: the server may have gone since
         except psycopg.Error:
-            discard(connection)
+            connection.close()
         else:
             return connection
 
 
 def give_back(info: str, connection: Session) -> None:
     status = connection.info.transaction_status
-    with _lock:
-        idle = _idle.setdefault((os.getpid(), info), [])
+    with _idle.lock:
+        idle = _idle.now.setdefault(info, [])
         if not connection.closed and status is psycopg.pq.TransactionStatus.IDLE and len(idle) < IDLE_MAX:
             idle.append(connection)
             return
-    discard(connection)
-
-
-def discard(connection: Connection) -> None:
     connection.close()
 
 
@@ -250,10 +239,10 @@ def borrow(info: str, doing: str, lost: type[Retriable | InDoubt] = Retriable) -
         yield connection
     except psycopg.Error as error:
         translated = errors.translate(error, doing, connection, lost=lost)
-        discard(connection)
+        connection.close()
         raise translated from error
     except BaseException:
-        discard(connection)
+        connection.close()
         raise
     else:
         give_back(info, connection)
@@ -293,22 +282,13 @@ def create_beside_others(connection: Connection, statement: str) -> None:
 
 
 def close_idle(info: str) -> None:
-    with _lock:
-        connections = _idle.pop((os.getpid(), info), [])
+    with _idle.lock:
+        connections = _idle.now.pop(info, [])
     for connection in connections:
         connection.close()
 
 
 @atexit.register
 def _close_all() -> None:
-    for pid, info in list(_idle):
-        if pid == os.getpid():
-            close_idle(info)
-
-
-def _after_fork() -> None:
-    global _lock
-    _lock = threading.Lock()  # another thread of the parent may have held it
-
-
-os.register_at_fork(after_in_child=_after_fork)
+    for info in list(_idle.now):
+        close_idle(info)

@@ -1,4 +1,4 @@
-"""Names and texts as parts of SQL, quoted by psycopg: for the statements that take no parameters there."""
+"""Names and texts as parts of SQL, quoted by psycopg."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from psycopg import sql
 from onefold.core.checks import require
 from onefold.core.errors import ConfigError
 
-__all__ = ["NAME_BYTES_MAX", "identifier", "literal"]
+__all__ = ["NAME_BYTES_MAX", "identifier", "literal", "with_parameters"]
 
 NAME_BYTES_MAX = 63
 
@@ -28,3 +28,8 @@ def literal(text: str) -> str:
     """`text` as an SQL string."""
     require("\0" not in text, "a NUL in text that is quoted for SQL")
     return sql.Literal(text).as_string()
+
+
+def with_parameters(quoted: str) -> str:
+    """What is quoted, for a statement that takes parameters: psycopg would read a single % as one of them."""
+    return quoted.replace("%", "%%")

@@ -49,7 +49,8 @@ def check_shown(
     if found is None:
         return
     key, time_ms = found
-    what = f"{plan.where(task)}: the row {key!r} was put at {task.timestamp_ms} ms, this epoch's time, and"
+    where = f"{plan.settings.where(task.pipeline)}, epoch {task.epoch}"
+    what = f"{where}: the row {key!r} was put at {task.timestamp_ms} ms, this epoch's time, and"
     noted = TableNotes(plan.settings, task.pipeline).read()
     if noted.epoch > task.epoch or noted.generation > task.generation:
         raise Fenced(

@@ -11,8 +11,7 @@ import pyarrow as pa
 from onefold.clients.hbase.rows.mapping import TableMapping
 from onefold.clients.hbase.settings import HBaseSettings
 from onefold.clients.hbase.table import HBaseTable
-from onefold.core.contract import Committable, Guarantee, SinkWriter, TaskId
-from onefold.sinks.write_through import written
+from onefold.core.contract import Guarantee, SinkWriter, TaskId
 
 __all__ = ["Mode", "Plan", "Settings"]
 
@@ -84,10 +83,6 @@ class Plan:
     mapping: TableMapping
     schema: pa.Schema
 
-    def where(self, task: TaskId) -> str:
-        """For errors."""
-        return f"{self.settings.where(task.pipeline)}, epoch {task.epoch}"
-
     def table(self) -> HBaseTable:
         return HBaseTable(self.settings.hbase, self.mapping.table)
 
@@ -95,7 +90,3 @@ class Plan:
         """How keys and cells are written, as name and text: another layout would not find rows, or misread them."""
         key = {f"row key's {column.name}": column.kept for column in self.mapping.row_key.columns}
         return key | dict(self.settings.mode.layout(self.mapping, self.schema))
-
-    def committable(self, task: TaskId, rows: int, bytes: int = 0) -> Committable:
-        """The task's result for the driver."""
-        return written(self.settings.name, task, rows, bytes)

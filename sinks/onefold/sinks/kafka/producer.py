@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -12,6 +10,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from onefold.clients.kafka import errors
 from onefold.clients.kafka.producer_config import PRODUCER
+from onefold.clients.per_process import PerProcess
 from onefold.core.checks import require
 from onefold.core.errors import OnefoldError
 from onefold.sinks.kafka.config import KafkaSinkConfig
@@ -28,21 +27,6 @@ _IDLE_MAX = 4  # a task needs one, and an executor's process runs one task at a 
 # arrives of an attempt must be its beginning. The first setting does not cover a message that times out.
 _GAPLESS = {"enable.gapless.guarantee": "true", "message.timeout.ms": "0"}
 
-_lock = threading.Lock()
-_idle: list[RecordProducer] = []
-_inherited: list[RecordProducer] = []
-
-
-def _forget_parents() -> None:
-    """In a forked child: keep the parent's producers, and use none of them."""
-    global _lock
-    _lock = threading.Lock()
-    _inherited.extend(_idle)
-    _idle.clear()
-
-
-os.register_at_fork(after_in_child=_forget_parents)
-
 
 class RecordProducer:
     """A plain producer, of one attempt at a time. `doing` says in errors whose records these are."""
@@ -50,10 +34,10 @@ class RecordProducer:
     @classmethod
     def borrowed(cls, settings: KafkaSinkConfig, doing: str) -> RecordProducer:
         """An idle producer of this process, or a new one: a new one takes up to a second to begin."""
-        with _lock:
-            for producer in _idle:
+        with _idle.lock:
+            for producer in _idle.now:
                 if producer._settings == settings:
-                    _idle.remove(producer)
+                    _idle.now.remove(producer)
                     producer._doing = doing
                     return producer
         return cls(settings, _GAPLESS, doing)
@@ -62,9 +46,9 @@ class RecordProducer:
         """Keep it for the next attempt, once all is acknowledged. A producer that failed is dropped instead."""
         require(not self._failures and not len(self.client), "only what is flushed can be another attempt's")
         self._said.clear()
-        with _lock:
-            if len(_idle) < _IDLE_MAX:
-                _idle.append(self)
+        with _idle.lock:
+            if len(_idle.now) < _IDLE_MAX:
+                _idle.now.append(self)
 
     def __init__(self, settings: KafkaSinkConfig, own: dict[str, str], doing: str) -> None:
         self._settings, self._doing = settings, doing
@@ -145,6 +129,9 @@ class RecordProducer:
         return PRODUCER.unreachable(
             f"{self._doing}: {what}", settings.bootstrap_servers, settings.timeout_s, self._said
         )
+
+
+_idle = PerProcess(list[RecordProducer])
 
 
 def connect(producer: Producer, settings: KafkaSinkConfig, doing: str) -> None:

@@ -103,13 +103,12 @@ class Operations:
         """How many sessions are connected here under the name that drivers and tasks of this pipeline use."""
         name = psycopg.conninfo.conninfo_to_dict(pool.conninfo(self.url, pipeline, 10))["application_name"]
         with self._connected("looking for sessions") as connection:
-            row = connection.execute(
+            ((count,),) = connection.execute(
                 """SELECT count(*) FROM pg_stat_activity
                    WHERE application_name = %s AND datname = current_database() AND pid <> pg_backend_pid()""",
                 (name,),
-            ).fetchone()
-        assert row is not None
-        return int(row[0])
+            )
+        return int(count)
 
     def committer(self, pipeline: str, sink: str, owners: Iterable[str] = ()) -> PostgresCommitter:
         """A sink's committer, as the role that prepared what it has to finish. Raises ConfigError if this can't be."""
@@ -130,15 +129,13 @@ class Operations:
     def _role_for(self, owners: list[str]) -> str | None:
         """COMMIT PREPARED is for the owner and for superusers. None: whoever this session is, may."""
         with self._connected("looking at roles") as connection:
-            row = connection.execute(
+            ((user, is_super, others, closed),) = connection.execute(
                 """SELECT current_user, rolsuper, array(SELECT r FROM unnest(%s::text[]) r WHERE r <> current_user),
                           array(SELECT r FROM unnest(%s::text[]) r WHERE NOT EXISTS (
                               SELECT FROM pg_roles WHERE rolname = r AND pg_has_role(oid, 'MEMBER')))
                    FROM pg_roles WHERE rolname = current_user""",
                 (owners, owners),
-            ).fetchone()
-        assert row is not None
-        user, is_super, others, closed = row
+            )
         if is_super or not others:
             return None
         if closed or len(owners) > 1:

@@ -60,9 +60,7 @@ def held(settings: PostgresSinkConfig, pipeline: str) -> list[Held]:
 
 
 def _durability(connection: pool.Connection) -> Iterator[Finding]:
-    row = connection.execute(_SETTINGS).fetchone()
-    assert row is not None
-    version, fsync, full_pages, synchronous_commit = row
+    ((version, fsync, full_pages, synchronous_commit),) = connection.execute(_SETTINGS)
     here = ServerIdentity.of(connection)
     yield Finding(
         Level.FINE,

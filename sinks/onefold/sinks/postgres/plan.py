@@ -65,11 +65,10 @@ def stage_sql(schema: str, stage: str) -> str:
 
 def slots(conn: connection.Connection) -> tuple[int, int]:
     """`max_prepared_transactions`, and how many of them are taken, by anybody."""
-    row = conn.execute(
+    ((slots_max, taken),) = conn.execute(
         "SELECT current_setting('max_prepared_transactions')::int, (SELECT count(*) FROM pg_prepared_xacts)"
-    ).fetchone()
-    assert row is not None
-    return row[0], row[1]
+    )
+    return slots_max, taken
 
 
 def choose(

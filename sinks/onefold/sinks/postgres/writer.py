@@ -22,7 +22,7 @@ from onefold.sinks.postgres.rejects.bisect_rejects import TooManyRefused
 from onefold.sinks.postgres.rejects.dead_letters import DeadLetter, Origin
 from onefold.sinks.postgres.schema.target import types
 from onefold.sinks.staged.attempts import attempt_number, handle
-from onefold.sinks.staged.writer import AttemptWriter, Prepared
+from onefold.sinks.writer import AttemptWriter
 
 __all__ = ["PostgresWriter"]
 
@@ -48,12 +48,13 @@ class PostgresWriter(AttemptWriter):
             self._load = self._begin()
         self._load.add(batch)
 
-    def _prepare(self) -> Prepared:
+    def _prepare(self) -> str:
         connection = present(self._connection, "rows came, and there is no connection that has them")
         load = present(self._load, "rows came, and no COPY that has them")
         load.finish()
         self._check_types(connection)
-        left = Prepared(self._finish(connection, load), _accounted(load), load.bytes)
+        self._bytes = load.bytes
+        left = self._finish(connection, load)
         pool.give_back(self._conninfo, connection)
         self._connection = None
         return left
@@ -64,7 +65,7 @@ class PostgresWriter(AttemptWriter):
         if self._load is not None:
             self._load.cancel()
         # Closing the session rolls back whatever state it is in.
-        pool.discard(self._connection)
+        self._connection.close()
         self._connection = None
 
     def _begin(self) -> Load:
@@ -105,7 +106,7 @@ class PostgresWriter(AttemptWriter):
                     books.sink,
                     task.generation,
                     task.epoch,
-                    _accounted(load),
+                    self._rows,
                 ),
             )
             dead_letters.stage(connection, books, self._plan.stage, self._attempt, dead)
@@ -122,7 +123,7 @@ class PostgresWriter(AttemptWriter):
         connection.execute(
             f"INSERT INTO {books.table('parts')} (pipeline, sink, epoch, generation, timestamp_ms, gid, rows) "
             "VALUES (%s, %s, %s, %s, %s, %s, %s)",
-            (books.pipeline, books.sink, task.epoch, task.generation, task.timestamp_ms, gid, _accounted(load)),
+            (books.pipeline, books.sink, task.epoch, task.generation, task.timestamp_ms, gid, self._rows),
         )
         connection.execute(f"PREPARE TRANSACTION {literal(gid)}")
         return gid
@@ -150,8 +151,3 @@ class PostgresWriter(AttemptWriter):
                 return BadRecord("value-not-storable", f"{self._where}: a value that Postgres cannot hold: {error}")
             case _:
                 return error
-
-
-def _accounted(load: Load) -> int:
-    """All rows that came: what Postgres took, and what is put aside."""
-    return load.rows + len(load.dead)

@@ -9,17 +9,16 @@ onefold_sql_version  which layout these tables have themselves
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
 
-from onefold.core.contract import Binding, LedgerEntry
+from onefold.core.contract import LedgerEntry
 from onefold.core.errors import ConfigError, Retriable
 from onefold.core.positions import Positions
-from onefold.core.protocol.binding import bound, check_forward
 from onefold.core.sql.mariadb_trust import MARIADB_OPTIONS
 from onefold.core.store.tables import LongText
+from onefold.sinks.staged.ledger import Books
 
 __all__ = ["Bookkeeping", "staged", "stages"]
 
@@ -64,12 +63,11 @@ _version = sa.Table(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Bookkeeping:
-    """The bookkeeping of one sink of one pipeline."""
+class Bookkeeping(Books[sa.Connection]):
+    """In the connection's default schema. Staged epochs have no members beyond the ledger's row: rows and ledger row
+    are one transaction."""
 
-    pipeline: str
-    sink: str
+    __slots__ = ()
 
     def create(self, connection: sa.Connection) -> None:
         """Create what is missing, inside `Database.creating`. Raises ConfigError for another layout."""
@@ -84,33 +82,18 @@ class Bookkeeping:
                 "that made them, or a newer one",
             )
 
-    def ledger(self, connection: sa.Connection) -> LedgerEntry | None:
-        """The row. Staged epochs have no members beyond it: rows and ledger row are one transaction."""
-        return _entry(connection.execute(self._mine(sa.select(_ledger))).one_or_none())
-
-    def epoch(self, connection: sa.Connection) -> int:
-        """The last epoch that the ledger has as complete; 0 for none."""
-        return int(connection.scalar(self._mine(sa.select(_ledger.c.epoch))) or 0)
-
-    def bind(self, connection: sa.Connection, binding: Binding) -> None:
-        """Make the row that generation's, inside the caller's transaction. Raises Fenced, CheckpointMismatch."""
-        there = self._locked(connection)
-        self._put(connection, there, bound(there, binding, self.sink))
-
     def others(self, connection: sa.Connection) -> dict[str, tuple[Positions]]:
-        """Up to where other pipelines wrote through sinks of this name."""
         query = sa.select(_ledger.c.pipeline, _ledger.c.positions)
         query = query.where(_ledger.c.sink == self.sink, _ledger.c.pipeline != self.pipeline)
         return {row.pipeline: (Positions.from_json(row.positions),) for row in connection.execute(query)}
 
-    def write_ledger(self, connection: sa.Connection, entry: LedgerEntry) -> None:
-        """Move the ledger's row forward, inside the caller's transaction. Raises Fenced where a newer one is there."""
-        there = self._locked(connection)
-        check_forward(there, entry, self.sink)
-        self._put(connection, there, entry)
-
-    def _locked(self, connection: sa.Connection) -> LedgerEntry | None:
-        return _entry(connection.execute(self._mine(sa.select(_ledger)).with_for_update()).one_or_none())
+    def _row(self, connection: sa.Connection, *, is_locked: bool = False) -> LedgerEntry | None:
+        query = self._mine(sa.select(_ledger))
+        row = connection.execute(query.with_for_update() if is_locked else query).one_or_none()
+        if row is None:
+            return None
+        positions = Positions.from_json(row.positions)
+        return LedgerEntry(row.epoch, row.generation, row.timestamp_ms, positions, row.store_id)
 
     def _put(self, connection: sa.Connection, there: LedgerEntry | None, row: LedgerEntry) -> None:
         values = {
@@ -134,9 +117,3 @@ class Bookkeeping:
 
     def _mine(self, statement: Any) -> Any:
         return statement.where(_ledger.c.pipeline == self.pipeline, _ledger.c.sink == self.sink)
-
-
-def _entry(row: Any) -> LedgerEntry | None:
-    if row is None:
-        return None
-    return LedgerEntry(row.epoch, row.generation, row.timestamp_ms, Positions.from_json(row.positions), row.store_id)

@@ -108,7 +108,7 @@ def verify(connection: sa.Connection, books: Bookkeeping, committables: Sequence
         listed = {row.attempt: row.rows for row in connection.execute(query)}
         some = sa.select(sa.literal(1)).select_from(sa.table(stage)).limit(1)
         is_emptied = bool(listed) and connection.execute(some).first() is None
-        check_listed(_where(books, committables[0].epoch), stage, attempts, listed, is_emptied)
+        check_listed(books.where(committables[0].epoch), stage, attempts, listed, is_emptied)
 
 
 def merge(
@@ -127,12 +127,12 @@ def merge(
     if set(parts) != {plan.stage}:
         raise ConfigError(
             "staged-elsewhere",
-            f"{_where(books, epoch)}: its rows were staged in {', '.join(sorted(parts))}, and this sink's stage is"
+            f"{books.where(epoch)}: its rows were staged in {', '.join(sorted(parts))}, and this sink's stage is"
             f" {plan.stage}: open the sink as the writers did",
         )
     attempts = parts[plan.stage]
     moved = move(connection, adapter, plan, list(attempts), timestamp_ms)
-    check_moved(_where(books, epoch), moved, sum(attempts.values()))
+    check_moved(books.where(epoch), moved, sum(attempts.values()))
 
 
 def move(connection: sa.Connection, adapter: Adapter, plan: Plan, attempts: Sequence[int], timestamp_ms: int) -> int:
@@ -175,7 +175,3 @@ def leftovers(connection: sa.Connection, books: Bookkeeping, up_to_generation: i
 
 def _named(stage: str, attempts: Mapping[int, int]) -> sa.ColumnElement[bool]:
     return sa.and_(staged.c.stage == stage, staged.c.attempt.in_(list(attempts)))
-
-
-def _where(books: Bookkeeping, epoch: int) -> str:
-    return f"pipeline {books.pipeline!r}, sink {books.sink!r}, epoch {epoch}"

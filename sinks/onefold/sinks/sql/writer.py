@@ -22,7 +22,7 @@ from onefold.sinks.sql.naming import ATTEMPT, DELETED, ROW
 from onefold.sinks.sql.plan import Plan, Settings
 from onefold.sinks.sql.spool import Spool
 from onefold.sinks.staged.attempts import attempt_number, handle
-from onefold.sinks.staged.writer import AttemptWriter, Prepared
+from onefold.sinks.writer import AttemptWriter
 
 __all__ = ["SqlWriter"]
 
@@ -42,7 +42,6 @@ class SqlWriter(AttemptWriter):
         self._transaction: AbstractContextManager[sa.Connection] | None = None
         self._connection: sa.Connection | None = None
         self._spool: Spool | None = None
-        self._rows = self._bytes = 0
 
     def _add(self, batch: pa.RecordBatch) -> None:
         rows = self._brought(batch)
@@ -51,10 +50,9 @@ class SqlWriter(AttemptWriter):
             self._spool.write(rows)
         else:
             self._load(rows)
-        self._rows += batch.num_rows
         self._bytes += batch.nbytes
 
-    def _prepare(self) -> Prepared:
+    def _prepare(self) -> str:
         task, plan = self._task, self._plan
         for rows in self._spool.read() if self._spool else ():
             self._load(rows)
@@ -66,7 +64,7 @@ class SqlWriter(AttemptWriter):
         assert transaction is not None
         transaction.__exit__(None, None, None)
         self._undo()
-        return Prepared(handle(plan.stage, self._attempt), self._rows, self._bytes)
+        return handle(plan.stage, self._attempt)
 
     def _undo(self) -> None:
         if self._spool is not None:

@@ -5,39 +5,23 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from onefold.core.checks import require
 from onefold.core.contract import Binding, Committable, EpochRecord, LedgerEntry
 from onefold.core.failpoints import failpoint
 from onefold.core.positions import Positions
 from onefold.core.topic_identity import counts_offsets
+from onefold.sinks.staged.ledger import Books
 from onefold.sinks.staged.older_copy import LedgerMemory
 from onefold.sinks.staged.upsert import Changes
 
 if TYPE_CHECKING:
     import sqlalchemy as sa
 
-__all__ = ["Books", "LedgerCommitter"]
+__all__ = ["LedgerCommitter"]
 
 C = TypeVar("C")
-C_contra = TypeVar("C_contra", contravariant=True)
-
-
-class Books(Protocol[C_contra]):
-    """The ledger of one sink of one pipeline, by connections of one kind."""
-
-    def ledger(self, connection: C_contra) -> LedgerEntry | None: ...
-
-    def epoch(self, connection: C_contra) -> int:
-        """The ledger's epoch, 0 before the first."""
-        ...
-
-    def others(self, connection: C_contra) -> Mapping[str, Collection[Positions]]: ...
-
-    def bind(self, connection: C_contra, binding: Binding) -> None: ...
-
-    def write_ledger(self, connection: C_contra, entry: LedgerEntry) -> None: ...
 
 
 class LedgerCommitter(ABC, Generic[C]):

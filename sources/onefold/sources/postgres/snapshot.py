@@ -33,8 +33,7 @@ def hold(source: PostgresSourceConfig) -> HeldSnapshot:
         # The snapshot is this last statement's, so it is younger than the locks. A repeatable read's would be the
         # first statement's, and would see a table that is truncated before it is locked as empty.
         find(connection, source)
-        row = connection.execute(f"SELECT pg_export_snapshot(), ({STARTED})").fetchone()
-        assert row is not None
+        (row,) = connection.execute(f"SELECT pg_export_snapshot(), ({STARTED})")
         return HeldSnapshot("@".join(row), connection)
     except psycopg.Error as error:
         connection.close()

@@ -94,14 +94,13 @@ def _by_key(connection: Connection, source: PostgresSourceConfig, relation: Rela
     to_number, from_number = _KEYS[kind]
     finite = "true" if kind.startswith("int") else f"isfinite({column})"
     where = f"({source.where}\n) AND {finite}" if source.where else finite
-    row = connection.execute(
+    ((low, high),) = connection.execute(
         f"SELECT floor(({to_number.format('low')})::numeric), ceil(({to_number.format('high')})::numeric) FROM "
         f"(SELECT min({column}) AS low, max({column}) AS high FROM {relation.text} WHERE {where}) AS bounds".encode()
-    ).fetchone()
-    assert row is not None
-    if row[0] is None:
+    )
+    if low is None:
         return [Slice(relation.text, "true", "all rows")]
-    low, high = int(row[0]), int(row[1])
+    low, high = int(low), int(high)
     between = sorted({low + (high - low + 1) * i // source.splits for i in range(1, source.splits)} - {low})
     ends = [from_number.format(f"'{n}'::{'bigint' if kind != 'date' else 'int'}") for n in between]
     # Open at both ends, and null is with the lowest: min and max only say where to cut.
@@ -119,6 +118,5 @@ def _type_of(connection: Connection, relation: Relation, column: str) -> str:
     """The key need not be among the columns that are read."""
     described = connection.execute(f"SELECT {column} FROM {relation.text} LIMIT 0".encode()).pgresult
     assert described is not None
-    row = connection.execute("SELECT typname FROM pg_type WHERE oid = %s", (described.ftype(0),)).fetchone()
-    assert row is not None
-    return str(row[0])
+    ((name,),) = connection.execute("SELECT typname FROM pg_type WHERE oid = %s", (described.ftype(0),))
+    return str(name)

@@ -49,10 +49,7 @@ class TableReader:
         query = _COUNTED_WITH_DEAD if self.job.has_letters_table else _COUNTED
         with psycopg.connect(self.job.postgres_url, connect_timeout=2, application_name="torture") as connection:
             connection.execute("SET statement_timeout = 2000")
-            row = connection.execute(
-                (_VERSIONS if self.job.mode == "upsert" else query).encode(), (PIPELINE,)
-            ).fetchone()
-        assert row is not None
+            (row,) = connection.execute((_VERSIONS if self.job.mode == "upsert" else query).encode(), (PIPELINE,))
         if self.job.mode == "upsert":
             keys, versions, last = row
             view = tuple(zip(keys or (), versions or (), strict=True))

@@ -112,5 +112,5 @@ class IncrementalWriter(HBaseWriter):
     def _finish(self) -> None:
         self._applier.finish()
 
-    def _drop(self) -> None:
+    def _undo(self) -> None:
         """Does nothing: rows that wait are dropped with the writer."""

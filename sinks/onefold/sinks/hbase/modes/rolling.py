@@ -128,7 +128,7 @@ class RollingWriter(HBaseWriter):
         for start in range(0, len(keys), KEYS_MAX):
             self._roll(keys[start : start + KEYS_MAX], partials[start : start + KEYS_MAX])
 
-    def _drop(self) -> None:
+    def _undo(self) -> None:
         self._accumulator = Accumulator(self._aggregate)
 
     def _roll(self, keys: pa.BinaryArray, partials: pa.RecordBatch) -> None:

@@ -172,7 +172,7 @@ class RowKeyWriter(HBaseWriter):
             self._put(self._held[0])
         check_shown(self._table, self._written, self._columns, self._plan, self._task)
 
-    def _drop(self) -> None:
+    def _undo(self) -> None:
         self._buffer, self._held, self._written = [], [], []
 
     @property

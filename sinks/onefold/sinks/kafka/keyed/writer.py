@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from onefold.core.checks import require
-from onefold.core.contract import Committable, Guarantee, SinkKind, TaskId
-from onefold.core.errors import BadRecord
-from onefold.core.failpoints import failpoint
+from onefold.core.checks import present
+from onefold.core.contract import Guarantee, SinkKind, TaskId
 from onefold.sinks.columns import check_columns
 from onefold.sinks.kafka.config import KafkaSinkConfig
 from onefold.sinks.kafka.keyed.epoch_log import TopicEpochLog
 from onefold.sinks.kafka.keyed.id_order import IdOrder
 from onefold.sinks.kafka.producer import RecordProducer
 from onefold.sinks.write_through import AnnouncingCommitter, ErrorNames, written
+from onefold.sinks.writer import AttemptWriter
 
 __all__ = ["KEYED", "KeyedWriter", "keyed_committer"]
 
@@ -36,47 +35,33 @@ KEYED = Guarantee(
 )
 
 
-class KeyedWriter:
+class KeyedWriter(AttemptWriter):
     """Writes one attempt of one task. Readers see its records as they are written."""
 
     def __init__(self, settings: KafkaSinkConfig, schema: pa.Schema, task: TaskId) -> None:
-        self._settings, self._schema, self._task = settings, schema, task
-        self._where = f"{settings.where(task.pipeline)}, epoch {task.epoch}"
+        super().__init__(settings.name, SinkKind.WRITE_THROUGH, task)
+        self._settings, self._schema = settings, schema
         self._producer: RecordProducer | None = None
         self._order = IdOrder()
-        self._rows = self._bytes = 0
-        self._is_over = False
 
-    def write(self, batch: pa.RecordBatch) -> None:
-        require(not self._is_over, "a writer takes no rows after prepare or abort")
-        if batch.num_rows == 0:
-            return
+    def _add(self, batch: pa.RecordBatch) -> None:
         check_columns(batch, self._schema, self._where)
         if self._producer is None:
             self._producer = RecordProducer.borrowed(self._settings, f"{self._where}, writing")
-        try:
-            for records in self._settings.ids.records(self._settings.encoding, batch, self._order):
-                self._producer.send(self._settings.topic, records)
-                self._rows += len(records.values)
-                self._bytes += records.bytes
-        except BadRecord as error:
-            raise error.reworded(f"{self._where}: {error.message}") from error
+        for records in self._settings.ids.records(self._settings.encoding, batch, self._order):
+            self._producer.send(self._settings.topic, records)
+            self._bytes += records.bytes
 
-    def prepare(self) -> Committable | None:
-        require(not self._is_over, "a writer prepares once")
-        self._is_over = True
-        if self._producer is None:
-            return None
-        failpoint("before:prepare")
-        self._producer.flush()
-        self._producer.give_back()
+    def _prepare(self) -> str:
+        producer = present(self._producer, "rows came, and no producer that sent them")
+        producer.flush()
+        producer.give_back()
         self._producer = None
-        failpoint("after:prepare")
-        return written(self._settings.name, self._task, self._rows, self._bytes)
+        return written(self._task)
 
-    def abort(self) -> None:
+    def _undo(self) -> None:
         """Drop what was not sent. What was sent stays: the epoch is written again."""
-        self._producer, self._is_over = None, True
+        self._producer = None
 
 
 def keyed_committer(settings: KafkaSinkConfig, pipeline: str) -> AnnouncingCommitter:

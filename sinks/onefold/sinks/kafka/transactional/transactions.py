@@ -7,14 +7,13 @@ transaction of that id, or hides how it ended.
 
 from __future__ import annotations
 
-import os
-import threading
 import uuid
 
 from confluent_kafka import Producer
 
 from onefold.clients.kafka import errors
 from onefold.clients.kafka.cluster import Cluster, cluster
+from onefold.clients.per_process import PerProcess
 from onefold.core.contract import TaskId
 from onefold.core.errors import Retriable
 from onefold.sinks.kafka.config import KafkaSinkConfig
@@ -29,20 +28,20 @@ __all__ = ["Attempt", "initialize"]
 _LOOKS_MAX = 3
 _ENDED = ("Empty", "CompleteCommit", "CompleteAbort", "Dead")
 
-# This process's ids: of one sink and generation, which epoch each number was last taken for. Kept for good, also of
-# generations that are over: a task of theirs that wakes late must not begin anew under the id of a decided transaction.
-_lock = threading.Lock()
-_process = uuid.uuid4()
-_epochs: dict[tuple[Names, int], list[int]] = {}
+
+class _Ids:
+    """This process's ids: of one sink and generation, which epoch each number was last taken for.
+
+    Kept for good, also of generations that are over: a task of theirs that wakes late must not begin anew under the id
+    of a decided transaction.
+    """
+
+    def __init__(self) -> None:
+        self.process = uuid.uuid4()
+        self.epochs: dict[tuple[Names, int], list[int]] = {}
 
 
-def _forget_parents() -> None:
-    global _lock, _process
-    _lock, _process = threading.Lock(), uuid.uuid4()
-    _epochs.clear()
-
-
-os.register_at_fork(after_in_child=_forget_parents)
+_ids = PerProcess(_Ids)
 
 
 def take_id(kafka: Cluster, names: Names, task: TaskId) -> str:
@@ -51,17 +50,18 @@ def take_id(kafka: Cluster, names: Names, task: TaskId) -> str:
     An id of an earlier epoch is used again once its transaction has ended. That epoch is complete or given up, since
     this one runs, so how the transaction ended no longer matters.
     """
-    with _lock:
-        epochs = _epochs.setdefault((names, task.generation), [])
+    with _ids.lock:
+        ours = _ids.now
+        epochs = ours.epochs.setdefault((names, task.generation), [])
         earlier = [number for number, epoch in enumerate(epochs) if epoch < task.epoch][:_LOOKS_MAX]
-        ids = {names.transactional_id(task.generation, _process, number): number for number in earlier}
+        ids = {names.transactional_id(task.generation, ours.process, number): number for number in earlier}
         known = txn_admin.describe(kafka, ids) if ids else {}
         for name, number in ids.items():
             if name not in known or known[name].state in _ENDED:
                 epochs[number] = task.epoch
                 return name
         epochs.append(task.epoch)
-        return names.transactional_id(task.generation, _process, len(epochs) - 1)
+        return names.transactional_id(task.generation, ours.process, len(epochs) - 1)
 
 
 def initialize(producer: Producer, settings: KafkaSinkConfig, doing: str) -> None:

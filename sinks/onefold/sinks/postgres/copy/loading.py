@@ -25,9 +25,6 @@ class Load(Protocol):
     """Takes rows inside the task's transaction. ValueError is for values that have no form in Postgres."""
 
     @property
-    def rows(self) -> int: ...
-
-    @property
     def bytes(self) -> int: ...
 
     @property
@@ -79,7 +76,6 @@ class StreamingLoad:
     def __init__(self, connection: Connection, encoding: Encoding) -> None:
         self._encoding = encoding
         self._copying = _Copying(connection, encoding)
-        self.rows = 0
         self.dead: list[DeadLetter] = []
 
     @property
@@ -88,7 +84,6 @@ class StreamingLoad:
 
     def add(self, batch: pa.RecordBatch) -> None:
         self._copying.add(self._encoding.wire(batch))
-        self.rows += batch.num_rows
 
     def finish(self) -> None:
         self._copying.finish()
@@ -112,7 +107,7 @@ class BisectingLoad:
         )
         self._pieces: list[pa.RecordBatch] = []
         self._waiting = 0
-        self.rows = self.bytes = 0
+        self.bytes = 0
         self.dead: list[DeadLetter] = []
         # Constraints that would be checked at PREPARE or COMMIT are checked while a row can still be left out.
         connection.execute("SET CONSTRAINTS ALL IMMEDIATE")
@@ -134,8 +129,7 @@ class BisectingLoad:
             return
         piece = pa.Table.from_batches(self._pieces)
         self._pieces, self._waiting = [], 0
-        taken, refused = isolate(piece, self._attempt, self._refused_max - len(self.dead), pa.concat_tables)
-        self.rows += taken
+        _, refused = isolate(piece, self._attempt, self._refused_max - len(self.dead), pa.concat_tables)
         for row, why in refused:
             self.dead += dead_letters.of_batch(_batch(row), self._position, why)
 

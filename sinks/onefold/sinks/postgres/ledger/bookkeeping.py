@@ -15,30 +15,29 @@ All in one schema (`onefold_sinks`, unless named otherwise), shared by the pipel
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from onefold.clients.postgres.connection import Connection
-from onefold.clients.postgres.quoting import identifier
-from onefold.core.contract import Binding, CommittedPart, LedgerEntry
-from onefold.core.errors import ConfigError, Retriable
+from onefold.clients.postgres.quoting import identifier, with_parameters
+from onefold.core.contract import CommittedPart, LedgerEntry
+from onefold.core.errors import ConfigError
 from onefold.core.positions import Positions
-from onefold.core.protocol.binding import bound, check_forward
+from onefold.core.protocol.binding import UNBOUND
 from onefold.sinks.postgres.ledger import migrations
+from onefold.sinks.staged.ledger import Books
 
 __all__ = ["Bookkeeping"]
 
 
 @dataclass(frozen=True, slots=True)
-class Bookkeeping:
-    """The bookkeeping of one sink of one pipeline, in the schema `schema`."""
+class Bookkeeping(Books[Connection]):
+    """In the schema `schema`."""
 
     schema: str
-    pipeline: str
-    sink: str
 
     def table(self, name: str) -> str:
         """A bookkeeping table's name in SQL that takes parameters."""
-        return f"{identifier(self.schema)}.onefold_{name}".replace("%", "%%")
+        return with_parameters(f"{identifier(self.schema)}.onefold_{name}")
 
     def create(self, connection: Connection) -> None:
         """Make or migrate the tables, and this sink's row in them, safely beside others that do. Raises ConfigError."""
@@ -60,88 +59,51 @@ class Bookkeeping:
     def ledger(self, connection: Connection) -> LedgerEntry | None:
         """The row, with the committed parts beyond it; epoch 0 where it is only bound, or there are only parts, None
         without all three."""
-        row = self._row(connection)
+        row = self._row(connection) or UNBOUND
         parts = connection.execute(
             f"""SELECT DISTINCT epoch, generation, timestamp_ms FROM {self.table("parts")}
                 WHERE pipeline = %s AND sink = %s AND epoch > %s ORDER BY 1, 2, 3""",
-            (self.pipeline, self.sink, row[0]),
+            (self.pipeline, self.sink, row.epoch),
         ).fetchall()
         members = tuple(CommittedPart(*part) for part in parts)
-        if row[0] == 0 and not row[4] and not members:
-            return None
-        return LedgerEntry(row[0], row[1], row[2], Positions.from_json(row[3]), row[4], members)
+        return replace(row, members=members) if row.epoch or row.store_id or members else None
 
     def others(self, connection: Connection) -> dict[str, tuple[Positions]]:
-        """Up to where other pipelines wrote through sinks of this name."""
         found = connection.execute(
             f"SELECT pipeline, positions::text FROM {self.table('ledger')} WHERE sink = %s AND pipeline <> %s",
             (self.sink, self.pipeline),
         ).fetchall()
         return {pipeline: (Positions.from_json(positions),) for pipeline, positions in found}
 
-    def _row(self, connection: Connection, lock: str = "") -> tuple[int, int, int, str, str]:
-        query = f"""SELECT epoch, generation, timestamp_ms, positions::text, store_id FROM {self.table("ledger")}
-                    WHERE pipeline = %s AND sink = %s {lock}"""
-        row: tuple[int, int, int, str, str] | None = connection.execute(query, (self.pipeline, self.sink)).fetchone()
-        return row or (0, 0, 0, "{}", "")
+    def _row(self, connection: Connection, *, is_locked: bool = False) -> LedgerEntry | None:
+        row = connection.execute(
+            f"""SELECT epoch, generation, timestamp_ms, positions::text, store_id FROM {self.table("ledger")}
+                WHERE pipeline = %s AND sink = %s {"FOR UPDATE" if is_locked else ""}""",
+            (self.pipeline, self.sink),
+        ).fetchone()
+        if row is None:
+            return None
+        epoch, generation, timestamp_ms, positions, store_id = row
+        return LedgerEntry(epoch, generation, timestamp_ms, Positions.from_json(positions), store_id)
 
-    def bind(self, connection: Connection, binding: Binding) -> None:
-        """Make the row that generation's, inside the caller's transaction. Raises Fenced, CheckpointMismatch."""
-        epoch, generation, timestamp_ms, positions, store_id = self._row(connection, "FOR UPDATE")
-        there = LedgerEntry(epoch, generation, timestamp_ms, Positions.from_json(positions), store_id)
-        row = bound(there, binding, self.sink)
-        bound_now = connection.execute(
-            f"""UPDATE {self.table("ledger")} SET generation = %s, store_id = %s, updated_at = now()
+    def _put(self, connection: Connection, there: LedgerEntry | None, row: LedgerEntry) -> None:
+        """Parts of earlier epochs go: that a transaction of theirs was committed follows from the row itself."""
+        del there
+        mine = (self.pipeline, self.sink)
+        written = connection.execute(
+            f"""UPDATE {self.table("ledger")} SET epoch = %s, generation = %s, timestamp_ms = %s, positions = %s::jsonb,
+                    store_id = %s, updated_at = now()
                 WHERE pipeline = %s AND sink = %s""",
-            (row.generation, row.store_id, self.pipeline, self.sink),
+            (row.epoch, row.generation, row.timestamp_ms, row.positions.to_json(), row.store_id, *mine),
         ).rowcount
-        if bound_now != 1:
+        if written != 1:
             raise ConfigError(
                 "ledger-row-lost",
                 f"sink {self.sink!r} of pipeline {self.pipeline!r} has lost its row in {self.schema}.onefold_ledger"
                 " since it was opened: somebody pruned it, or made the schema anew. Start the pipeline again",
             )
-
-    def epoch(self, connection: Connection) -> int:
-        """The last epoch that the ledger has as complete; 0 for none."""
-        row = connection.execute(
-            f"SELECT epoch FROM {self.table('ledger')} WHERE pipeline = %s AND sink = %s", (self.pipeline, self.sink)
-        ).fetchone()
-        return int(row[0]) if row is not None else 0
-
-    def write_ledger(self, connection: Connection, entry: LedgerEntry) -> None:
-        """Move the ledger's row forward, inside the caller's transaction. Raises Fenced where a newer generation or
-        another store has it, or it stands beyond.
-
-        Parts of earlier epochs go: that a transaction of theirs was committed follows from the row itself.
-        """
-        ledger = self.table("ledger")
-        moved = connection.execute(
-            f"""INSERT INTO {ledger} AS l (pipeline, sink, epoch, generation, timestamp_ms, positions, store_id)
-                VALUES (%s, %s, %s, %s, %s, %s::jsonb, %s)
-                ON CONFLICT (pipeline, sink) DO UPDATE SET epoch = excluded.epoch, generation = excluded.generation,
-                    timestamp_ms = excluded.timestamp_ms, positions = excluded.positions,
-                    store_id = excluded.store_id, updated_at = now()
-                WHERE l.epoch <= excluded.epoch AND l.generation <= excluded.generation
-                  AND l.store_id IN ('', excluded.store_id)""",
-            (
-                self.pipeline,
-                self.sink,
-                entry.epoch,
-                entry.generation,
-                entry.timestamp_ms,
-                entry.positions.to_json(),
-                entry.store_id,
-            ),
-        ).rowcount
-        if moved != 1:
-            check_forward(self.ledger(connection), entry, self.sink)
-            raise Retriable(
-                "ledger-contended", f"sink {self.sink!r}: another driver moved its ledger row at this moment"
-            )
         connection.execute(
-            f"DELETE FROM {self.table('parts')} WHERE pipeline = %s AND sink = %s AND epoch < %s",
-            (self.pipeline, self.sink, entry.epoch),
+            f"DELETE FROM {self.table('parts')} WHERE pipeline = %s AND sink = %s AND epoch < %s", (*mine, row.epoch)
         )
 
     def committed(self, connection: Connection, gids: Sequence[str], epoch: int) -> set[str]:

@@ -15,9 +15,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any
-
-import psycopg
 
 from onefold.clients.postgres.connection import Connection, ask, create_beside_others, transaction_settings
 from onefold.clients.postgres.quoting import identifier
@@ -72,8 +69,8 @@ def version(connection: Connection, schema: str) -> int:
     ).fetchone()
     if there is None:
         return 0
-    row = connection.execute(f"SELECT max(version) FROM {identifier(schema)}.onefold_version".encode()).fetchone()
-    return (row[0] if row else None) or 0
+    ((found,),) = connection.execute(f"SELECT max(version) FROM {identifier(schema)}.onefold_version".encode())
+    return found or 0
 
 
 def migrate(connection: Connection, schema: str) -> None:
@@ -133,21 +130,19 @@ def lock(connection: Connection, schema: str) -> None:
     take_turn(connection, schema, "layout")
 
 
-def take_turn(connection: psycopg.Connection[Any], schema: str, name: str) -> None:
+def take_turn(connection: Connection, schema: str, name: str) -> None:
     """To the transaction's end nobody else has the lock of that name."""
     postgres_trust.take_turn(ask(connection), f"{identifier(schema)}.onefold_locks", name)
 
 
 def _create_schema(connection: Connection, schema: str) -> None:
-    row = connection.execute(
+    ((user, database, exists, may_create),) = connection.execute(
         """SELECT current_user, current_database(), n.oid IS NOT NULL,
                   coalesce(has_schema_privilege(n.oid, 'CREATE'),
                            has_database_privilege(current_database(), 'CREATE'))
            FROM (SELECT) one LEFT JOIN pg_namespace n ON n.nspname = %s""",
         (schema,),
-    ).fetchone()
-    assert row is not None
-    user, database, exists, may_create = row
+    )
     if not may_create:
         on = f"SCHEMA {identifier(schema)}" if exists else f"DATABASE {identifier(database)}"
         raise ConfigError(

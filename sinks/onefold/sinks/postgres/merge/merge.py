@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import psycopg
 import pyarrow as pa
 
 from onefold.clients.postgres import errors
+from onefold.clients.postgres.connection import Connection
 from onefold.clients.postgres.quoting import identifier, literal
 from onefold.core.errors import SchemaMismatch
 from onefold.sinks.postgres.config import Delivery
@@ -23,8 +23,6 @@ from onefold.sinks.postgres.schema import target
 from onefold.sinks.postgres.schema.comparison import columns_of
 
 __all__ = ["merge_attempts"]
-
-AnyConnection = psycopg.Connection[Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +43,7 @@ class _Places:
 
 
 def merge_attempts(
-    connection: AnyConnection, plan: Plan, attempts: Sequence[int], timestamp_ms: int, refused_max: int
+    connection: Connection, plan: Plan, attempts: Sequence[int], timestamp_ms: int, refused_max: int
 ) -> tuple[int, list[DeadLetter]]:
     """Apply the rows of these attempts, inside the caller's transaction; returns how many, and the refused ones.
 
@@ -58,7 +56,7 @@ def merge_attempts(
     return applied
 
 
-def _check_types(connection: AnyConnection, plan: Plan) -> None:
+def _check_types(connection: Connection, plan: Plan) -> None:
     """Types that became wider since the sink was opened take the staged values as they are; others round in silence."""
     if target.types(connection, plan.target, list(plan.types)) == plan.types:
         return
@@ -71,7 +69,7 @@ def _check_types(connection: AnyConnection, plan: Plan) -> None:
 
 
 def _apply(
-    connection: AnyConnection, plan: Plan, attempts: Sequence[int], timestamp_ms: int, refused_max: int
+    connection: Connection, plan: Plan, attempts: Sequence[int], timestamp_ms: int, refused_max: int
 ) -> tuple[int, list[DeadLetter]]:
     where = f"s.{ATTEMPT} = ANY('{{{','.join(map(str, attempts))}}}'::bigint[])"
     sort_in_memory(connection)
@@ -103,12 +101,12 @@ def _apply(
     return taken, [_letter(connection, plan, place, why) for place, why in refused]
 
 
-def _places(connection: AnyConnection, plan: Plan, where: str) -> _Places:
+def _places(connection: Connection, plan: Plan, where: str) -> _Places:
     rows = connection.execute(f"SELECT s.ctid::text FROM {plan.stage_table} s WHERE {where} ORDER BY s.ctid".encode())
     return _Places(tuple(ctid for (ctid,) in rows))
 
 
-def _letter(connection: AnyConnection, plan: Plan, place: _Places, why: Refused) -> DeadLetter:
+def _letter(connection: Connection, plan: Plan, place: _Places, why: Refused) -> DeadLetter:
     pairs = ", ".join(
         f"{literal(column.name)}, s.{identifier(name)}"
         for column, name in zip(plan.position, plan.position_names, strict=True)
@@ -117,9 +115,8 @@ def _letter(connection: AnyConnection, plan: Plan, place: _Places, why: Refused)
     columns = plan.column_list
     if plan.changes is not None and plan.changes.delete_when_true is not None:
         columns += f", s.{DELETED} AS {identifier(plan.changes.delete_when_true)}"
-    row = connection.execute(
+    ((at, row),) = connection.execute(
         f"""SELECT {position}, (SELECT row_to_json(r.*)::text FROM (SELECT {columns}) r)
             FROM {plan.stage_table} s WHERE {place.where}""".encode()
-    ).fetchone()
-    assert row is not None
-    return DeadLetter(why.reason, why.sqlstate, row[0], row[1])
+    )
+    return DeadLetter(why.reason, why.sqlstate, at, row)

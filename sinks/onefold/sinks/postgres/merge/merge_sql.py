@@ -7,10 +7,10 @@ difference in which order, or in how many parts, a set of rows is applied.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import psycopg
 
+from onefold.clients.postgres.connection import Connection
 from onefold.clients.postgres.quoting import identifier
 from onefold.core.checks import require
 from onefold.sinks.postgres.plan import DELETED, Plan
@@ -18,13 +18,11 @@ from onefold.sinks.staged.upsert import Changes
 
 __all__ = ["apply", "sort_in_memory"]
 
-AnyConnection = psycopg.Connection[Any]
-
 _SORT_MEMORY = "128MB"
 _NEVER_MS = 2**63 - 1
 
 
-def sort_in_memory(connection: AnyConnection) -> None:
+def sort_in_memory(connection: Connection) -> None:
     """For the caller's transaction: room to sort an epoch's rows by key."""
     connection.execute(
         "SELECT set_config('work_mem', %s, true) WHERE pg_size_bytes(current_setting('work_mem')) < pg_size_bytes(%s)",
@@ -32,7 +30,7 @@ def sort_in_memory(connection: AnyConnection) -> None:
     )
 
 
-def apply(connection: AnyConnection, plan: Plan, where: str, timestamp_ms: int) -> int:
+def apply(connection: Connection, plan: Plan, where: str, timestamp_ms: int) -> int:
     """Apply the rows of the stage that `where` picks, inside the caller's transaction; returns how many they are.
 
     `where` is SQL without parameters over the stage, which is called `s` there. `timestamp_ms` is the epoch's T.
@@ -42,17 +40,16 @@ def apply(connection: AnyConnection, plan: Plan, where: str, timestamp_ms: int) 
         columns = plan.column_list
         insert = f"INSERT INTO {plan.target} ({columns}) SELECT {columns} FROM {plan.stage_table} s WHERE {where}"
         return connection.execute(insert.encode()).rowcount
-    row = connection.execute(f"SELECT count(*) FROM {plan.stage_table} s WHERE {where}".encode()).fetchone()
-    assert row is not None
-    if row[0]:
+    ((count,),) = connection.execute(f"SELECT count(*) FROM {plan.stage_table} s WHERE {where}".encode())
+    if count:
         if plan.changes.deletes:
             _delete(connection, plan, plan.changes, where, timestamp_ms)
             where = f"NOT s.{DELETED} AND {where}"
         _upsert(connection, plan, plan.changes, where)
-    return int(row[0])
+    return int(count)
 
 
-def _delete(connection: AnyConnection, plan: Plan, changes: Changes, where: str, timestamp_ms: int) -> None:
+def _delete(connection: Connection, plan: Plan, changes: Changes, where: str, timestamp_ms: int) -> None:
     """Note each key's newest deletion, and delete what is not newer than it.
 
     A key is remembered for as long as any deletion of it asks for: another pipeline may keep its own for longer.
@@ -76,7 +73,7 @@ def _delete(connection: AnyConnection, plan: Plan, changes: Changes, where: str,
     )
 
 
-def _upsert(connection: AnyConnection, plan: Plan, changes: Changes, where: str) -> None:
+def _upsert(connection: Connection, plan: Plan, changes: Changes, where: str) -> None:
     names = [column.name for column in plan.columns]
     source = _newest(plan, changes, names, where)
     if changes.deletes:

@@ -11,13 +11,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
 
 import psycopg
 
 from onefold.clients.postgres import connection as pool
 from onefold.clients.postgres.connection import create_beside_others
-from onefold.clients.postgres.quoting import identifier
+from onefold.clients.postgres.quoting import identifier, with_parameters
 from onefold.core.checks import require
 from onefold.core.contract import Committable
 from onefold.core.errors import BadRecord, ConfigError
@@ -33,12 +32,6 @@ from onefold.sinks.postgres.schema.target import declared
 from onefold.sinks.staged.attempts import by_stage, check_listed, check_moved, digest, leftover
 
 __all__ = ["clear", "create", "discard", "drop_outgrown", "empty", "leftovers", "merge", "verify"]
-
-AnyConnection = psycopg.Connection[Any]
-
-
-def _sql(books: Bookkeeping, stage: str) -> str:
-    return stage_sql(books.schema, stage).replace("%", "%%")
 
 
 def create(connection: pool.Connection, books: Bookkeeping, plan: Plan) -> Plan:
@@ -87,13 +80,13 @@ def verify(connection: pool.Connection, books: Bookkeeping, committables: Sequen
             (stage, list(attempts)),
         ).fetchall()
         listed = {attempt: rows for attempt, rows, _ in found}
-        probe = connection.execute(f"SELECT EXISTS (SELECT FROM {_sql(books, stage)})", ()).fetchone()
-        is_emptied = any(has_staged for _, _, has_staged in found) and not (probe and probe[0])
-        check_listed(_where(books, committables[0].epoch), stage, attempts, listed, is_emptied)
+        ((has_rows,),) = connection.execute(f"SELECT EXISTS (SELECT FROM {stage_sql(books.schema, stage)})".encode())
+        is_emptied = any(has_staged for _, _, has_staged in found) and not has_rows
+        check_listed(books.where(committables[0].epoch), stage, attempts, listed, is_emptied)
 
 
 def merge(
-    connection: AnyConnection,
+    connection: pool.Connection,
     books: Bookkeeping,
     plan: Plan,
     committables: Sequence[Committable],
@@ -106,9 +99,9 @@ def merge(
     attempts = parts.get(plan.stage, {})
     if not attempts:
         return
-    where = _where(books, origin.epoch)
-    there = connection.execute("SELECT to_regclass(%s)", (stage_sql(books.schema, plan.stage),)).fetchone()
-    if there is None or there[0] is None:
+    where = books.where(origin.epoch)
+    ((is_there,),) = connection.execute("SELECT to_regclass(%s) IS NOT NULL", (stage_sql(books.schema, plan.stage),))
+    if not is_there:
         raise ConfigError(
             "store-elsewhere",
             f"{where}: the checkpoint store's database has no stage {plan.stage}: staged delivery decides inside the "
@@ -216,10 +209,11 @@ def discard(
     for stage, attempts in by_stage(committables).items():
         with connection.transaction():
             connection.execute(pool.transaction_settings(lock_timeout_s))
-            row = connection.execute("SELECT to_regclass(%s) IS NOT NULL", (stage_sql(books.schema, stage),)).fetchone()
-            if row is not None and row[0]:
+            name = stage_sql(books.schema, stage)
+            ((is_there,),) = connection.execute("SELECT to_regclass(%s) IS NOT NULL", (name,))
+            if is_there:
                 connection.execute(
-                    f"DELETE FROM {_sql(books, stage)} WHERE onefold_attempt = ANY(%s)", (list(attempts),)
+                    f"DELETE FROM {with_parameters(name)} WHERE onefold_attempt = ANY(%s)", (list(attempts),)
                 )
             connection.execute(
                 f"DELETE FROM {books.table('staged')} WHERE stage = %s AND attempt = ANY(%s)", (stage, list(attempts))
@@ -233,7 +227,3 @@ def leftovers(connection: pool.Connection, books: Bookkeeping, up_to_generation:
         (books.pipeline, books.sink, up_to_generation),
     ).fetchall()
     return [leftover(books.sink, *row) for row in rows]
-
-
-def _where(books: Bookkeeping, epoch: int) -> str:
-    return f"pipeline {books.pipeline!r}, sink {books.sink!r}, epoch {epoch}"

@@ -7,9 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from typing import Any
-
-import psycopg
 
 from onefold.clients.postgres.connection import Connection, create_beside_others
 from onefold.clients.postgres.quoting import identifier, literal
@@ -74,7 +71,7 @@ def follow(connection: Connection, schema: str, target: Target) -> tuple[str, st
     return name, statement
 
 
-def take_turns(connection: psycopg.Connection[Any], tombstones: str) -> None:
+def take_turns(connection: Connection, tombstones: str) -> None:
     """To the transaction's end no other merges in turn: neither would see the other's deletion or older version.
 
     Pipelines that share what is remembered would else bring a deleted row back. Not by a lock on the table: the mode
@@ -126,13 +123,11 @@ def _refuse_elsewhere(connection: Connection, schema: str, target: Target) -> No
 
 def _refuse_without_rights(connection: Connection, name: str) -> None:
     """Another pipeline's role may have made the table."""
-    row = connection.execute(
+    ((user, missing),) = connection.execute(
         """SELECT current_user, array(SELECT r FROM unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) r
                                       WHERE NOT has_table_privilege(to_regclass(%s), r))""",
         (name,),
-    ).fetchone()
-    assert row is not None
-    user, missing = row
+    )
     if missing:
         raise ConfigError(
             "tombstones-permission",

@@ -10,11 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import psycopg
 import pyarrow as pa
 
 from onefold.clients.postgres.connection import Connection, ask, create_beside_others
-from onefold.clients.postgres.quoting import identifier
+from onefold.clients.postgres.quoting import identifier, with_parameters
 from onefold.core.errors import ConfigError
 from onefold.core.sql import postgres_trust
 from onefold.core.values import json_encoder
@@ -80,11 +79,9 @@ def create(connection: Connection, table: Table) -> str:
                 f"table {table} is to take the dead letters, and has no column {', '.join(missing)}: name another as"
                 " rejects_table, or a table that does not exist yet, which is then made",
             )
-        row = connection.execute(
+        ((user, may_insert),) = connection.execute(
             "SELECT current_user, has_any_column_privilege(to_regclass(%s), 'INSERT')", (table.sql,)
-        ).fetchone()
-        assert row is not None
-        user, may_insert = row
+        )
         if not may_insert:  # else it would be known with the first bad row
             raise ConfigError(
                 "table-permission",
@@ -95,11 +92,10 @@ def create(connection: Connection, table: Table) -> str:
 
 
 def _is_there(connection: Connection, table: Table) -> bool:
-    row = connection.execute("SELECT to_regclass(%s) IS NOT NULL", (table.sql,)).fetchone()
-    is_there = row is not None and bool(row[0])
+    ((is_there,),) = connection.execute("SELECT to_regclass(%s) IS NOT NULL", (table.sql,))
     if not is_there and table.schema is None:
         postgres_trust.check_path(ask(connection), table.name)
-    return is_there
+    return bool(is_there)
 
 
 def of_batch(batch: pa.RecordBatch, position: Sequence[str], refused: Refused) -> list[DeadLetter]:
@@ -110,11 +106,11 @@ def of_batch(batch: pa.RecordBatch, position: Sequence[str], refused: Refused) -
     ]
 
 
-def insert(connection: psycopg.Connection[Any], table: str, origin: Origin, letters: Sequence[DeadLetter]) -> None:
+def insert(connection: Connection, table: str, origin: Origin, letters: Sequence[DeadLetter]) -> None:
     """Write them, inside the caller's transaction."""
     with connection.cursor() as cursor:
         cursor.executemany(
-            f"INSERT INTO {_escaped(table)} ({_LIST}) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, {_AT})",
+            f"INSERT INTO {with_parameters(table)} ({_LIST}) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, {_AT})",
             [(*_of(origin), *_values(letter), origin.timestamp_ms) for letter in letters],
         )
 
@@ -130,7 +126,7 @@ def stage(connection: Connection, books: Bookkeeping, stage: str, attempt: int, 
 
 
 def adopt_staged(
-    connection: psycopg.Connection[Any],
+    connection: Connection,
     books: Bookkeeping,
     table: str,
     origin: Origin,
@@ -145,13 +141,12 @@ def adopt_staged(
     staged = f"{books.table('staged_dead')} WHERE stage = %s AND attempt = ANY(%s)"
     mine = (stage, list(attempts))
     count = connection.execute(
-        f"""INSERT INTO {_escaped(table)} ({_LIST})
+        f"""INSERT INTO {with_parameters(table)} ({_LIST})
             SELECT %s, %s, %s, %s, reason, sqlstate, position, "row", {_AT} FROM {staged}""",
         (*_of(origin), origin.timestamp_ms, *mine),
     ).rowcount
     if count > refused_max:
-        last = connection.execute(f"SELECT reason, sqlstate FROM {staged} LIMIT 1", mine).fetchone()
-        assert last is not None
+        (last,) = connection.execute(f"SELECT reason, sqlstate FROM {staged} LIMIT 1", mine)
         raise TooManyRefused(Refused(*last))
     return count
 
@@ -187,7 +182,3 @@ def _values(letter: DeadLetter) -> tuple[str, str | None, str | None, str]:
 
 def _without_nul(text: str) -> str:
     return _NUL.sub(r"\1\\\\u0000", text)
-
-
-def _escaped(table: str) -> str:
-    return table.replace("%", "%%")

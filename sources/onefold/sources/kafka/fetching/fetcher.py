@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import atexit
 import ctypes
-import os
-import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -16,6 +14,7 @@ from confluent_kafka import KafkaError
 from onefold.clients.kafka.consumer_config import CONSUMER
 from onefold.clients.kafka.errors import DENIED, NO_TOPIC
 from onefold.clients.kafka.librdkafka import Settings
+from onefold.clients.per_process import PerProcess
 from onefold.core.errors import ConfigError, DataLoss, Retriable
 from onefold.sources.kafka.fetching.consumer import MessageConsumer, RangeConsumer
 from onefold.sources.kafka.fetching.records import Packed, Records, Wanted
@@ -64,33 +63,26 @@ class _Slot:
         self.consumer.errors.clear()
 
 
-_lock = threading.Lock()
-_idle: list[_Slot] = []  # the most recently used last
-_inherited: list[_Slot] = []
-_made = 0
+class _Consumers:
+    """The consumers of a process: the idle ones, the most recently used last, and how many it has opened so far."""
+
+    def __init__(self) -> None:
+        self.idle: list[_Slot] = []
+        self.made = 0
 
 
-def _forget_parents() -> None:
-    """In a forked child: keep the parent's clients, and use none. Without their threads they cannot be closed."""
-    global _lock, _made
-    _lock = threading.Lock()
-    _inherited.extend(_idle)
-    _idle.clear()
-    _made = 0
-
-
-os.register_at_fork(after_in_child=_forget_parents)
+_consumers = PerProcess(_Consumers)
 
 
 def consumers_made() -> int:
     """How many consumers this process has opened so far."""
-    return _made
+    return _consumers.now.made
 
 
 def close_consumers() -> None:
     """Close the consumers of this process that no range is using."""
-    with _lock:
-        slots, _idle[:] = list(_idle), []
+    with _consumers.lock:
+        slots, _consumers.now.idle = _consumers.now.idle, []
     for slot in slots:
         slot.consumer.close()
 
@@ -226,23 +218,24 @@ def _check_log(reached: int, wanted: OffsetRange, broker: Broker) -> None:
 
 def _borrow(key: _Key, wanted: OffsetRange, library: ctypes.CDLL | None) -> _Slot:
     """An idle consumer that stands at the range's start, else one with these settings, else a new one."""
-    global _made
     at = (wanted.topic, wanted.partition, wanted.start)
-    with _lock:
-        same = [slot for slot in _idle if slot.key == key]
+    with _consumers.lock:
+        ours = _consumers.now
+        same = [slot for slot in ours.idle if slot.key == key]
         chosen = next((slot for slot in same if slot.stands_at == at), None)
         if chosen is None and len(same) >= _ALIKE_MAX:
             chosen = same[0]
         if chosen is not None:
-            _idle.remove(chosen)
+            ours.idle.remove(chosen)
             return chosen
-        _made += 1
+        ours.made += 1
     return _Slot(key, library)
 
 
 def _give_back(slot: _Slot) -> None:
-    with _lock:
-        _idle.append(slot)
-        surplus = [_idle.pop(0) for _ in range(len(_idle) - _CONSUMERS_MAX)]
+    with _consumers.lock:
+        idle = _consumers.now.idle
+        idle.append(slot)
+        surplus = [idle.pop(0) for _ in range(len(idle) - _CONSUMERS_MAX)]
     for old in surplus:
         old.consumer.close()

@@ -4,33 +4,28 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
 
 import pyarrow as pa
 
 from onefold.core.checks import require
 from onefold.core.contract import Committable, SinkKind, TaskId
+from onefold.core.errors import BadRecord, OnefoldError
 from onefold.core.failpoints import failpoint
 
-__all__ = ["AttemptWriter", "Prepared"]
-
-
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """What an attempt has left, so that another process can finish it."""
-
-    handle: str
-    rows: int
-    bytes: int
+__all__ = ["AttemptWriter"]
 
 
 class AttemptWriter(ABC):
-    """One attempt of one task. It connects when the first row arrives; an empty task never does."""
+    """One attempt of one task. It connects when the first row arrives; an empty task never does.
+
+    `_rows` came so far, and `_bytes` are what a subclass made of them.
+    """
 
     def __init__(self, sink: str, kind: SinkKind, task: TaskId) -> None:
         self._sink, self._kind, self._task = sink, kind, task
-        self._has_rows = self._is_over = False
+        self._rows = self._bytes = 0
+        self._is_over = False
 
     def write(self, batch: pa.RecordBatch) -> None:
         require(not self._is_over, "a writer takes no rows after prepare or abort")
@@ -38,22 +33,20 @@ class AttemptWriter(ABC):
             return
         with self._ending_by_failure("writing rows"):
             self._add(batch)
-        self._has_rows = True
+        self._rows += batch.num_rows
 
     def prepare(self) -> Committable | None:
         require(not self._is_over, "a writer prepares once")
-        if not self._has_rows:
+        if not self._rows:
             self._is_over = True
             return None
         failpoint("before:prepare")
         with self._ending_by_failure("preparing"):
-            left = self._prepare()
+            handle = self._prepare()
         failpoint("after:prepare")
         self._is_over = True
         task = self._task
-        return Committable(
-            self._sink, self._kind, left.handle, task.generation, task.epoch, rows=left.rows, bytes=left.bytes
-        )
+        return Committable(self._sink, self._kind, handle, task.generation, task.epoch, self._rows, self._bytes)
 
     def abort(self) -> None:
         """Undo an attempt that did not prepare; after prepare, and a second time, it does nothing."""
@@ -61,19 +54,22 @@ class AttemptWriter(ABC):
         self._undo()
 
     @abstractmethod
-    def _add(self, batch: pa.RecordBatch) -> None: ...
+    def _add(self, batch: pa.RecordBatch) -> None:
+        """Take a batch of at least one row. `_rows` came before it."""
 
     @abstractmethod
-    def _prepare(self) -> Prepared:
-        """Make durable what came, and let go of the connection."""
+    def _prepare(self) -> str:
+        """Make durable what came, and let go of the connection. Returns the handle by which another process finishes
+        it."""
 
     @abstractmethod
     def _undo(self) -> None:
         """Undo what is not prepared, whatever state it is in; once more, nothing."""
 
-    @abstractmethod
     def _translated(self, error: Exception, doing: str) -> Exception:
         """The error as onefold's. Nothing that a task does is in doubt: what it may have left is in no manifest."""
+        del doing
+        return error.reworded(f"{self._where}: {error.message}") if isinstance(error, BadRecord) else error
 
     @property
     def _where(self) -> str:
@@ -85,7 +81,8 @@ class AttemptWriter(ABC):
             yield
         except Exception as error:
             translated = self._translated(error, doing)
-            self.abort()
+            with suppress(OnefoldError):  # the first error is the one to report, and a sweep finds what is left
+                self.abort()
             if translated is error:
                 raise
             raise translated from error
