@@ -18,7 +18,7 @@ from onefold.sinks.hbase.modes import appliers, rolling
 
 pytestmark = [pytest.mark.servers, pytest.mark.xdist_group("hbase")]
 
-CALLS = {"write", "prepare", "writer's abort", "announce", "verify", "commit", "bind", "record", "open", "recover"}
+CALLS = {"write", "prepare", "writer's abort", "announce", "seal", "commit", "bind", "write_ledger", "open", "recover"}
 CODE = ("onefold.sinks.hbase", "onefold.sinks.write_through", "onefold.clients.hbase")
 
 

@@ -37,7 +37,7 @@ from onefold.sinks.hbase.plan import Plan
 
 pytestmark = [pytest.mark.servers, pytest.mark.xdist_group("hbase")]
 
-CALLS = {"write", "prepare", "writer's abort", "announce", "seal", "commit", "bind", "record", "open", "recover"}
+CALLS = {"write", "prepare", "writer's abort", "announce", "seal", "commit", "bind", "write_ledger", "open", "recover"}
 CODE = ("onefold.sinks.hbase", "onefold.sinks.write_through", "onefold.clients.hbase")
 
 

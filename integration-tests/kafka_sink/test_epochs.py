@@ -40,7 +40,7 @@ from onefold.sinks.kafka.transactional import ledger, txn_admin
 from onefold.sinks.kafka.transactional.transaction_log import Record
 
 pytestmark = [pytest.mark.servers, pytest.mark.xdist_group("kafka_sink_epochs")]
-CALLS = {"write", "writer's abort", "prepare", "abort", "commit", "bind", "record", "open", "recover"}
+CALLS = {"write", "writer's abort", "prepare", "abort", "commit", "bind", "write_ledger", "open", "recover"}
 PARTITIONS = 2
 
 

@@ -44,7 +44,7 @@ pytestmark = [pytest.mark.servers, pytest.mark.xdist_group("kafka_keyed")]
 
 Topic = Callable[..., str]
 PARTITIONS = 4
-CALLS = {"write", "prepare", "writer's abort", "announce", "seal", "commit", "bind", "record", "open", "recover"}
+CALLS = {"write", "prepare", "writer's abort", "announce", "seal", "commit", "bind", "write_ledger", "open", "recover"}
 
 
 class Readers:

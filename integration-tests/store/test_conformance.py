@@ -20,7 +20,7 @@ STEPS_MAX = 6  # within each call; the kit's default is more
 MODES_STEPS_MAX = 1
 SQL_STEPS_MAX = 1
 STORE_CALLS = {"acquire", "freeze", "open_epoch", "decide", "complete", "give_up", "damage", "accept_damage", "adopt"}
-CALLS = {"write", "writer's abort", "prepare", "abort", "commit", "bind", "record", "open", "recover"}
+CALLS = {"write", "writer's abort", "prepare", "abort", "commit", "bind", "write_ledger", "open", "recover"}
 
 
 class Ask:
