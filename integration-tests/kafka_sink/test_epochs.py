@@ -164,12 +164,16 @@ def test_a_pipeline_killed_at_every_step_writes_each_row_once(world: World, tmp_
     """A task that has begun, beside one that has prepared; the driver before and after the decision, with all
     transactions ended and nothing noted, in a recovery too, and inside the ledger's own transaction."""
     points = ("kafka:begun#2", "before:Decide", "before:Commit", "kafka:ended", "kafka:ended#2", "kafka:ledger")
-    script = str(Path(__file__).parents[1] / "harness/kafka/life.py")
-    command = [sys.executable, script, world.servers, world.topic, world.store, "10"]
+    command = [sys.executable, "-m", "harness.kafka.life", world.servers, world.topic, world.store, "10"]
     for number, point in enumerate(points):
         marks = tmp_path / f"marks{number}"
         marks.mkdir()
-        env = {**os.environ, "ONEFOLD_FAILPOINT": point, "ONEFOLD_FAILPOINT_DIR": str(marks)}
+        env = {
+            **os.environ,
+            "PYTHONPATH": str(Path(__file__).parents[1]),
+            "ONEFOLD_FAILPOINT": point,
+            "ONEFOLD_FAILPOINT_DIR": str(marks),
+        }
         with subprocess.Popen(command, env=env) as process:
             deadline_s = time.monotonic() + 60
             while not list(marks.iterdir()):

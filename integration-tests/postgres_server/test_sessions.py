@@ -8,15 +8,19 @@ import sys
 import textwrap
 import uuid
 from collections.abc import Iterator
+from typing import Any
 
 import psycopg
 import pyarrow as pa
 import pytest
 from harness.calls import BATCH, SCHEMA, Ask, decided, merge, prepared, task
 
-from onefold.core.contract import SinkWriter
+from onefold.clients.postgres import connection as pool
+from onefold.core.contract import Binding, LedgerEntry, SinkWriter
 from onefold.core.errors import ConfigError, Retriable, SchemaMismatch
+from onefold.core.positions import Positions
 from onefold.sinks import PostgresSink
+from onefold.sinks.postgres.ledger.bookkeeping import Bookkeeping
 
 pytestmark = pytest.mark.servers
 
@@ -214,6 +218,22 @@ def test_transactions_are_durable_whatever_the_default_is(postgres_url: str, ask
             session.execute("ROLLBACK")
         connection.close_idle(info)
     assert ask("SELECT 1") == [(1,)]
+
+
+def test_a_driver_that_freezes_in_the_ledgers_transaction_keeps_the_row_for_half_of_the_lock_timeout(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits, put = [], Bookkeeping._put
+
+    def frozen(books: Bookkeeping, connection: pool.Connection, *rest: Any) -> None:
+        limits.append(connection.execute("SHOW idle_in_transaction_session_timeout").fetchone())
+        put(books, connection, *rest)
+
+    monkeypatch.setattr(Bookkeeping, "_put", frozen)
+    committer = PostgresSink(postgres_url, "t", lock_timeout_s=6).open("p", SCHEMA)
+    committer.bind(Binding("store", 1))
+    committer.write_ledger(LedgerEntry(1, 1, 1000, Positions(), "store"))
+    assert limits == [("3s",), ("3s",)]
 
 
 def test_rows_of_other_columns_than_opened_are_refused(postgres_url: str) -> None:

@@ -1,4 +1,4 @@
-"""One life of a pipeline into Kafka without Spark: `python life.py SERVERS TOPIC STORE EPOCHS`.
+"""One life of a pipeline into Kafka without Spark: `python -m harness.kafka.life SERVERS TOPIC STORE EPOCHS`.
 
 Goes on where the destination stands, up to so many epochs, of ten rows in two tasks each.
 """

@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from onefold.clients.postgres.connection import Connection
 from onefold.clients.postgres.quoting import identifier
+from onefold.core.checks import present
 from onefold.core.errors import ConfigError, SchemaMismatch
 from onefold.sinks.postgres.config import Delivery, PostgresSinkConfig
 from onefold.sinks.postgres.merge import staging, tombstones
@@ -34,8 +35,7 @@ def resolve(connection: Connection, settings: PostgresSinkConfig, pipeline: str,
         changes.check(written.names, schema)
     if found is None:
         target.create(connection, settings.target, written, changes.key if changes is not None else ())
-        found = target.find(connection, settings.target)
-        assert found is not None, settings.target
+        found = present(target.find(connection, settings.target), f"no table {settings.target} after it was made")
     if settings.evolve:
         found = evolution.evolve(connection, books, found, written, settings.lock_timeout_s)
     columns = columns_of(found, written)

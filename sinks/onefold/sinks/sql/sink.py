@@ -12,6 +12,7 @@ import sqlalchemy as sa
 
 from onefold.clients.exposure import of_url
 from onefold.clients.options import constructed_from
+from onefold.core.checks import present
 from onefold.core.contract import Committer, Guarantee, SinkKind, SinkWriter, TaskId
 from onefold.core.errors import ConfigError, SchemaMismatch
 from onefold.core.findings import Finding
@@ -146,8 +147,9 @@ class SqlSink:
         there = target.find(connection, adapter, settings.table)
         if there is None:
             target.create(connection, adapter, settings.table, written, key)
-            there = target.find(connection, adapter, settings.table)
-            assert there is not None, settings.table
+            there = present(
+                target.find(connection, adapter, settings.table), f"no table {settings.table} after it was made"
+            )
         columns = target.columns_of(connection.dialect, adapter, settings.table, there, written, order)
         if changes is not None:
             target.check_key(connection, settings.table, changes)

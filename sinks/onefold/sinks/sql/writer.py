@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import sqlalchemy as sa
 
-from onefold.core.checks import require
+from onefold.core.checks import present, require
 from onefold.core.contract import SinkKind, TaskId
 from onefold.core.errors import BadRecord, InDoubt, OnefoldError, OutOfResources, Retriable, SchemaMismatch
 from onefold.core.values.plain import plain
@@ -56,12 +56,11 @@ class SqlWriter(AttemptWriter):
         task, plan = self._task, self._plan
         for rows in self._spool.read() if self._spool else ():
             self._load(rows)
-        assert self._connection is not None
+        connection = present(self._connection, "rows came, and no connection that took them")
         listed = {"generation": task.generation, "epoch": task.epoch, "rows": self._rows}
         named = {"stage": plan.stage, "attempt": self._attempt, "pipeline": plan.pipeline, "sink": self._sink}
-        self._connection.execute(staged.insert().values(**named, **listed))
-        transaction = self._taken()
-        assert transaction is not None
+        connection.execute(staged.insert().values(**named, **listed))
+        transaction = present(self._taken(), "rows came, and no transaction that has them")
         transaction.__exit__(None, None, None)
         self._undo()
         return handle(plan.stage, self._attempt)
@@ -131,8 +130,7 @@ class SqlWriter(AttemptWriter):
 
     def _ended_by(self, error: sa.exc.SQLAlchemyError) -> OnefoldError:
         """What the transaction makes of an error that ends it."""
-        transaction = self._taken()
-        assert transaction is not None
+        transaction = present(self._taken(), "rows came, and no transaction that has them")
         try:
             transaction.__exit__(type(error), error, error.__traceback__)
         except OnefoldError as translated:

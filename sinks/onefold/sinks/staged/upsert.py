@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from onefold.core.checks import present
 from onefold.core.errors import ConfigError, SchemaMismatch
 
 __all__ = ["DELETES_KEPT_S", "Changes"]
@@ -108,5 +109,4 @@ class Changes:
         """Which rows are deletions."""
         if self.delete_when_true is not None:
             return pc.fill_null(batch.column(self.delete_when_true), False)
-        assert self.delete_when_null is not None
-        return batch.column(self.delete_when_null).is_null()
+        return batch.column(present(self.delete_when_null, "no column marks deletions")).is_null()

@@ -14,6 +14,7 @@ from confluent_kafka import Producer
 from onefold.clients.kafka import errors
 from onefold.clients.kafka.cluster import Cluster, cluster
 from onefold.clients.per_process import PerProcess
+from onefold.core.checks import present
 from onefold.core.contract import TaskId
 from onefold.core.errors import Retriable
 from onefold.sinks.kafka.config import KafkaSinkConfig
@@ -125,5 +126,4 @@ class Attempt:
         producer.flush()
 
     def _open(self) -> RecordProducer:
-        assert self._producer is not None, "this attempt is over"
-        return self._producer
+        return present(self._producer, "this attempt is over")

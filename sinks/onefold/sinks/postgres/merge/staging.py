@@ -17,7 +17,7 @@ import psycopg
 from onefold.clients.postgres import connection as pool
 from onefold.clients.postgres.connection import create_beside_others
 from onefold.clients.postgres.quoting import identifier, with_parameters
-from onefold.core.checks import require
+from onefold.core.checks import present, require
 from onefold.core.contract import Committable
 from onefold.core.errors import BadRecord, ConfigError
 from onefold.sinks.postgres.ledger.bookkeeping import Bookkeeping
@@ -118,8 +118,8 @@ def merge(
         raise BadRecord("too-many-rejects", f"{where}: {dead_letters.too_many(refused_max, error)}") from None
     check_moved(where, moved + dead + len(letters), sum(attempts.values()))
     if letters:
-        assert plan.rejects is not None
-        dead_letters.insert(connection, plan.rejects, origin, letters)
+        rejects = present(plan.rejects, "rows were refused where none may be")
+        dead_letters.insert(connection, rejects, origin, letters)
 
 
 def clear(

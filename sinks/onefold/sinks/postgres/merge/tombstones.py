@@ -10,6 +10,7 @@ import logging
 
 from onefold.clients.postgres.connection import Connection, create_beside_others
 from onefold.clients.postgres.quoting import identifier, literal
+from onefold.core.checks import present
 from onefold.core.errors import ConfigError
 from onefold.sinks.postgres.ledger.migrations import check_ours, take_turn
 from onefold.sinks.postgres.naming import Table
@@ -77,8 +78,7 @@ def take_turns(connection: Connection, tombstones: str) -> None:
     Pipelines that share what is remembered would else bring a deleted row back. Not by a lock on the table: the mode
     that excludes itself and no reader or writer is also VACUUM's, which may take longer than anybody's patience.
     """
-    schema = Table.parse(tombstones).schema
-    assert schema is not None, tombstones
+    schema = present(Table.parse(tombstones).schema, f"{tombstones} has no schema")
     take_turn(connection, schema, f"merges by {tombstones}")
 
 

@@ -15,6 +15,7 @@ import pyarrow as pa
 from onefold.clients.postgres import errors
 from onefold.clients.postgres.connection import Connection, transaction_settings
 from onefold.clients.postgres.quoting import identifier
+from onefold.core.checks import present
 from onefold.core.errors import ConfigError
 from onefold.core.failpoints import failpoint
 from onefold.sinks.postgres.ledger.bookkeeping import Bookkeeping
@@ -55,8 +56,7 @@ def evolve(
     with connection.transaction():
         connection.execute(transaction_settings(lock_timeout_s))
         connection.execute(f"LOCK TABLE {target.table.sql} IN ACCESS EXCLUSIVE MODE")
-        now = find(connection, target.table)
-        assert now is not None, target.table  # it is locked
+        now = present(find(connection, target.table), f"no table {target.table}, which is locked")
         wanted = alterations(now, schema)
         if wanted:
             _alter(connection, books, now, schema, wanted)
@@ -91,8 +91,7 @@ def _alter(
             "or alter the table by hand"
         )
         raise mismatch(target, compare(target, schema), because) from error
-    altered = find(connection, target.table)
-    assert altered is not None, target.table
+    altered = present(find(connection, target.table), f"no table {target.table} after it was altered")
     deletions = tombstones.follow(connection, books.schema, altered)
     failpoint("evolve:altered")
     ledger = books.ledger(connection)

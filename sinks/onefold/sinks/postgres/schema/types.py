@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from onefold.core.checks import present
+
 __all__ = [
     "Column",
     "PostgresType",
@@ -171,8 +173,7 @@ def default_type(kind: pa.DataType) -> str | None:
     if pa.types.is_list(folded):
         inner = _scalar_name(folded.value_type)
         return "jsonb" if inner is None else f"{_SQL_NAMES.get(inner, inner)}[]"
-    name = _scalar_name(folded)
-    assert name is not None, folded
+    name = present(_scalar_name(folded), f"a column of {folded}")
     if name == "numeric" and folded.scale >= 0:
         return f"numeric({folded.precision},{folded.scale})"
     return _SQL_NAMES.get(name, name)

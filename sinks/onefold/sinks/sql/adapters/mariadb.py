@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 import sqlalchemy as sa
 from sqlalchemy.dialects import mysql
 
+from onefold.core.checks import present
 from onefold.core.errors import ConfigError
 from onefold.core.findings import Finding, Level
 from onefold.core.invariants import NoLoss
@@ -164,8 +165,7 @@ class MariaDbAdapter(Adapter):
         rows = pc.binary_join_element_wise(pa.scalar(b",("), *joined, pa.scalar(b")"), pa.scalar(b""))
         head = f"INSERT INTO {table} ({columns}) VALUES ".encode()
         packet_bytes = int(connection.scalar(sa.text("SELECT @@max_allowed_packet")) or 0)
-        driver = connection.connection.driver_connection
-        assert driver is not None
+        driver = present(connection.connection.driver_connection, "a connection in use has none of the driver")
         with driver_errors(connection), driver.cursor() as cursor:
             for some in _chunks(rows, min(STATEMENT_BYTES, packet_bytes // 2)):
                 if len(head) + len(some) > packet_bytes:
