@@ -120,7 +120,7 @@ class Operations:
     def migrate(self, pipeline: str, sink: str) -> None:
         """What a driver does before it recovers."""
         with self._connected("migrating the ledger") as connection:
-            Bookkeeping(self.schema, pipeline, sink).create(connection)
+            Bookkeeping(pipeline, sink, schema=self.schema).create(connection)
 
     def close(self) -> None:
         """Let go of connections; the object can be used again."""

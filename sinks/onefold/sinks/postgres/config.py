@@ -75,4 +75,4 @@ class PostgresSinkConfig(SqlSinkConfig):
         return connection.conninfo(self.url, pipeline, self.connect_timeout_s, self.role)
 
     def bookkeeping(self, pipeline: str) -> Bookkeeping:
-        return Bookkeeping(self.ledger, pipeline, self.name)
+        return Bookkeeping(pipeline, self.name, schema=self.ledger)

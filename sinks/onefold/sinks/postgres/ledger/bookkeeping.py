@@ -15,7 +15,7 @@ All in one schema (`onefold_sinks`, unless named otherwise), shared by the pipel
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from onefold.clients.postgres.connection import Connection
 from onefold.clients.postgres.quoting import identifier, with_parameters
@@ -33,7 +33,7 @@ __all__ = ["Bookkeeping"]
 class Bookkeeping(Books[Connection]):
     """In the schema `schema`."""
 
-    schema: str
+    schema: str = field(kw_only=True)
 
     def table(self, name: str) -> str:
         """A bookkeeping table's name in SQL that takes parameters."""

@@ -36,7 +36,7 @@ class SinkState:
 def kept(connection: Connection, schema: str) -> list[SinkState]:
     """For every sink that was ever opened here, by pipeline and name."""
     stages = _stages(connection, schema)
-    books = Bookkeeping("", "", schema)
+    books = Bookkeeping("", "", schema=schema)
     rows = connection.execute(
         f"""SELECT pipeline, sink,
                    (SELECT count(*) FROM {books.table("parts")} p WHERE (p.pipeline, p.sink) = (l.pipeline, l.sink)),
@@ -48,7 +48,7 @@ def kept(connection: Connection, schema: str) -> list[SinkState]:
         SinkState(
             pipeline,
             sink,
-            Bookkeeping(pipeline, sink, schema).ledger(connection),
+            Bookkeeping(pipeline, sink, schema=schema).ledger(connection),
             parts,
             staged,
             tuple(stage for stage in stages if _owner(stage) == stage_name(pipeline, sink)),
@@ -59,7 +59,7 @@ def kept(connection: Connection, schema: str) -> list[SinkState]:
 
 def unowned_stages(connection: Connection, schema: str) -> list[str]:
     """Stage tables that belong to no ledger row, and in which no attempt is listed."""
-    books = Bookkeeping("", "", schema)
+    books = Bookkeeping("", "", schema=schema)
     owned = {
         stage_name(pipeline, sink)
         for pipeline, sink in connection.execute(f"SELECT pipeline, sink FROM {books.table('ledger')}", ()).fetchall()
@@ -74,7 +74,7 @@ def remove(connection: Connection, schema: str, found: SinkState | str) -> None:
         migrations.lock(connection, schema)
         connection.execute(transaction_settings(LOCK_TIMEOUT_S))
         if isinstance(found, SinkState):
-            books = Bookkeeping(found.pipeline, found.sink, schema)
+            books = Bookkeeping(found.pipeline, found.sink, schema=schema)
             for table in ("parts", "staged", "ledger"):
                 connection.execute(
                     f"DELETE FROM {books.table(table)} WHERE pipeline = %s AND sink = %s", (found.pipeline, found.sink)
