@@ -50,6 +50,7 @@ def proof(subject: Subject) -> Proof:
     return proof
 
 
+@pytest.mark.slow
 @pytest.mark.proof
 @pytest.mark.xdist_group("proof")
 @pytest.mark.parametrize("name", CONFIGURATIONS)
@@ -58,6 +59,7 @@ def test_no_fault_at_any_step_breaks_an_invariant(name: str, proof: Proof) -> No
     assert proof.reports[name].schedules > 700
 
 
+@pytest.mark.slow
 @pytest.mark.proof
 @pytest.mark.xdist_group("proof")
 def test_every_crash_point_every_branch_and_every_fault_is_reached(proof: Proof) -> None:
@@ -65,6 +67,7 @@ def test_every_crash_point_every_branch_and_every_fault_is_reached(proof: Proof)
     assert proof.holds
 
 
+@pytest.mark.slow
 @pytest.mark.proof
 @pytest.mark.xdist_group("proof")
 def test_a_proof_that_never_reached_something_does_not_hold(proof: Proof) -> None:
@@ -119,6 +122,7 @@ def test_the_simulated_protocol_is_the_production_source_and_a_patch_must_fit_it
         load(Patch("onefold.core.protocol.epoch", "words that are not there", ""))
 
 
+@pytest.mark.slow
 @pytest.mark.proof
 def test_a_sample_of_the_mutants_is_caught() -> None:
     sample = [mutant for mutant in (*MUTANTS, *MODEL_MUTANTS) if mutant.first == frozenset(Fault)][::3]

@@ -69,6 +69,7 @@ def test_a_value_that_looks_like_an_error_is_a_bad_record_through_spark(rig: Rig
     assert_bad_record(rig, error)
 
 
+@pytest.mark.slow
 @pytest.mark.attack(
     who="who may write records",
     does="the same to a job whose own code, or SQL, quotes values in its errors",

@@ -178,6 +178,7 @@ def test_a_record_in_the_middle_of_an_open_transaction_makes_it_none_of_another_
     assert ledger is not None and [member.epoch for member in ledger.members] == [1]
 
 
+@pytest.mark.slow
 @pytest.mark.attack(
     who="who may write to the ledger topic",
     does="writes what is no record of a sink under its keys, in transactions and without",

@@ -30,6 +30,7 @@ MODES: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode["mode"])
 def test_a_run_counts_once_whatever_dies_and_the_next_waits_until_it_is_written(
     spark: SparkSession,

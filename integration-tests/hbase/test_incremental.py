@@ -167,6 +167,7 @@ def test_a_region_server_whose_clock_is_behind_the_last_ones_hides_nothing_of_wh
         assert bench.read() == expected(messages[:last])
 
 
+@pytest.mark.slow
 def test_messages_whose_answers_are_lost_are_applied_once(make: Make, hbase_server: HBaseServer) -> None:
     bench, messages = make(timeout_s=2, mode="incremental", sequence="id", merge=APPLIED), messages_of(4)
     bench.write(messages[:20], epoch=1)

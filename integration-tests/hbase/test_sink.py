@@ -308,6 +308,7 @@ def test_a_reader_never_sees_half_a_row_though_cells_become_null(line: Line) -> 
     assert torn(line, epochs=60) == 0
 
 
+@pytest.mark.slow
 def test_puts_and_deletes_in_one_mutation_would_show_half_rows(
     line: Line, hbase_server: HBaseServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -106,6 +106,7 @@ def _asked_naively(table: HBaseTable, server: HBaseServer) -> list[bytes]:
         return [found for key in KEYS[1:] if (found := get(key)) != _own(key)]
 
 
+@pytest.mark.slow
 def test_a_naive_pool_gives_other_rows_data_after_a_timeout_and_ours_never_does(
     table: HBaseTable, hbase_server: HBaseServer
 ) -> None:

@@ -120,6 +120,7 @@ def test_epochs_use_their_ids_again_and_leave_nothing_open(world: World) -> None
     assert len(ids) == 2
 
 
+@pytest.mark.slow
 def test_the_ledger_topic_forgets_ids_that_nobody_uses_any_more_and_a_zombie_of_theirs_is_swept(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -50,6 +50,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
         yield guarded
 
 
+@pytest.mark.slow
 def test_with_acls_by_prefix_a_login_over_tls_writes_epochs_and_without_them_is_told_what_is_missing(
     guarded: Guarded, tmp_path: Path
 ) -> None:

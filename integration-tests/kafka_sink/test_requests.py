@@ -148,6 +148,7 @@ def test_init_before_resume_aborts_what_was_open_and_the_old_handle_is_fenced(la
     del producer
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", [3, 4, 5])
 def test_the_coordinators_answers_by_version(lab: Lab, version: int) -> None:
     _, committed = lab.opened("committed")

@@ -194,6 +194,7 @@ def test_deleted_records_are_a_loss_with_the_offsets_in_the_message(servers: str
     assert offsets(servers, topic, 12, 20) == list(range(12, 20))
 
 
+@pytest.mark.slow
 def test_a_log_that_ends_before_the_range_is_a_loss(servers: str, kafka_topic: Topic) -> None:
     topic = kafka_topic(partitions=1)
     produce(servers, topic, [b"x"] * 5)

@@ -81,6 +81,7 @@ def test_a_wrong_password_is_said_to_be_refused(secure: Secure) -> None:
         source.initial_positions()
 
 
+@pytest.mark.slow
 def test_a_compacted_topic_with_holes_and_tombstones_is_read_to_its_end(secure: Secure) -> None:
     config = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.0", "segment.ms": "1"}
     topic = secure.create("compacted", config)
@@ -187,6 +188,7 @@ def test_a_group_shows_the_positions_and_one_with_members_only_costs_a_warning(
     assert committed(servers, group, topic) == 7
 
 
+@pytest.mark.slow
 def test_batches_stay_near_the_limit_in_bytes_while_the_records_grow_and_shrink(
     servers: str, kafka_topic: Topic
 ) -> None:

@@ -82,6 +82,7 @@ def kafka(spark: SparkSession, kafka_server: Any) -> Kafka:
 JSON = {"format": "json", "schema": "id long"}
 
 
+@pytest.mark.slow
 def test_a_batch_reads_raw_columns_and_parsed_ones(kafka: Kafka, kafka_topic: Topic) -> None:
     topic, begun_ms = kafka_topic(partitions=2), time.time() * 1000
     kafka.put(topic, [b'{"id":1}', None], 0)
@@ -154,6 +155,7 @@ def test_a_restart_goes_on_from_the_checkpoint_and_replays_the_failed_batch_exac
     assert sorted(chain(before[0], *after)) == list(range(600))
 
 
+@pytest.mark.slow
 def test_partitions_added_while_a_query_runs_are_read_from_their_first_record(
     kafka: Kafka, kafka_topic: Topic, tmp_path: Path
 ) -> None:
@@ -323,6 +325,7 @@ def test_what_is_wrong_with_the_options_is_readable_in_sparks_error(
     assert time.monotonic() - began < 30
 
 
+@pytest.mark.slow
 def test_the_direct_form_carries_ranges_and_fetches_nothing(kafka: Kafka, kafka_topic: Topic, tmp_path: Path) -> None:
     topic = kafka_topic(partitions=2)
     kafka.put(topic, [b"not json"] * 3, 0)

@@ -187,6 +187,7 @@ def test_a_topic_that_is_gone_for_good_can_be_forgotten_also_where_another_has_i
     assert stream.at.offsets[gone, 0] == 5
 
 
+@pytest.mark.slow
 def test_topics_of_a_pattern_join_with_their_first_record_and_partitions_in_flight_too(
     servers: str, admin: AdminClient
 ) -> None:
@@ -259,6 +260,7 @@ def test_ranges_made_of_aborted_records_only_and_ends_held_back_by_an_open_trans
     assert [offset for *_, offset in found] == [5, 6, 8, 9]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compiled", ["off", "auto"])
 def test_what_befell_one_topic_is_not_told_of_the_next_that_the_same_consumer_reads(
     servers: str, kafka_topic: Topic, compiled: str

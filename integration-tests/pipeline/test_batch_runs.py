@@ -182,6 +182,7 @@ def test_the_format_writes_a_run_once_and_says_what_is_wrong(rig: Rig, monkeypat
     assert len(rig.rows()) == 30
 
 
+@pytest.mark.slow
 def test_the_format_alters_the_table_where_it_may_and_works_in_the_role_that_it_is_told(rig: Rig) -> None:
     role = fresh("owner")
     rig.sql(f"CREATE ROLE {role}")

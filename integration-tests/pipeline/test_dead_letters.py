@@ -183,6 +183,7 @@ def crash_everywhere(make: Callable[[], Lettered], monkeypatch: pytest.MonkeyPat
     return numbers
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rows", "letters"), [("two_phase", "two_phase"), ("staged", "two_phase"), ("two_phase", "staged")]
 )
@@ -203,6 +204,7 @@ def test_a_crash_between_any_two_steps_leaves_each_row_and_each_dead_letter_once
     assert dead == [n for n in numbers if is_bad(n)]
 
 
+@pytest.mark.slow
 def test_a_topic_of_dead_letters_has_each_record_as_it_was_once_after_the_same_crashes(
     postgres_url: str, kafka_server: Any, kafka_topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -249,6 +251,7 @@ class Haunted(Lettered):
         return super()._write(record)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["two_phase", "staged", "transactional", "keyed"])
 def test_a_sink_for_dead_letters_that_comes_later_has_each_once_though_a_zombie_writes_its_own_late(
     kind: str, postgres_url: str, kafka_server: Any, kafka_topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
@@ -326,6 +329,7 @@ def test_more_bad_records_than_allowed_stop_the_pipeline_with_nothing_of_the_epo
     assert rig.prepared() == []
 
 
+@pytest.mark.slow
 def test_skipped_records_are_counted_and_the_others_are_written(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
     bad = put_mixed(rig, 300)
     pipeline = rig.pipeline()

@@ -100,6 +100,7 @@ def test_ids_within_a_span_are_remembered_and_what_was_never_seen_is_kept_howeve
     assert sorted(values(run(rig, stream(rig, ids)))) == ["late", "w"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("ids", "bad"), [(OrderedIds(), None), (IdsWithin("1 hour"), "")])
 def test_a_record_without_an_id_ends_the_query_and_is_named(rig: Rig, ids: Any, bad: str | None) -> None:
     put(rig, ["a:1", "a:2", bad, "a:3"], partition=2)

@@ -54,6 +54,7 @@ def run_batch(rig: Rig) -> tuple[Pipeline, Straggler]:
     return pipeline, Straggler(sink, pipeline.history()[-1])
 
 
+@pytest.mark.slow
 def test_what_a_late_task_of_a_batch_run_prepares_goes_a_little_later_or_when_the_pipeline_is_closed(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -43,6 +43,7 @@ def test_a_sqlite_store_with_a_checkpoint_elsewhere_is_refused(rig: Rig) -> None
     pipeline.close()
 
 
+@pytest.mark.slow
 def test_rows_that_do_not_fit_the_table_name_every_column_that_does_not(rig: Rig) -> None:
     rig.put(10)
     rig.sql("CREATE TABLE rows (id text, m bigint NOT NULL)")

@@ -281,6 +281,7 @@ def test_texts_come_whole_whatever_encoding_the_url_names(url: str, delivery: st
 # time
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("delivery", DELIVERIES)
 def test_time_limits_of_the_role_end_no_copy_and_no_merge(
     url: str, make_role: Callable[..., str], delivery: str
@@ -352,6 +353,7 @@ def test_a_backend_that_hangs_in_the_middle_of_an_epoch_is_waited_for(
     assert_exact(url, 20)
 
 
+@pytest.mark.slow
 def test_a_stalled_copy_outlives_its_limits_and_ends_with_its_session(url: str) -> None:
     """Neither a time limit nor pg_cancel_backend reaches it; pg_terminate_backend does."""
     line = Line(with_parameters(url, options="-c statement_timeout=2s -c idle_in_transaction_session_timeout=2s"))

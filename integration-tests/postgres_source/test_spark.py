@@ -88,6 +88,7 @@ def test_one_snapshot_for_all_actions_while_it_is_held_and_an_error_after(spark:
     assert "is not held any more" in str(error)
 
 
+@pytest.mark.slow
 def test_a_read_of_its_own_holds_a_snapshot_and_only_a_few_of_them(spark: SparkSession, table: str) -> None:
     held = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%pg_export_snapshot()%' AND pid <> pg_backend_pid()"
     source = PostgresSource(table, "t", columns=["id"], where="id <= 20", splits=2)
@@ -118,6 +119,7 @@ def test_the_format_takes_options_in_sparks_style(spark: SparkSession, table: st
             spark.read.format("onefold_postgres").options(**options).option(option, value).load()
 
 
+@pytest.mark.slow
 def test_a_part_that_is_cancelled_fails_the_job_with_what_to_do(spark: SparkSession, postgres_url: str) -> None:
     query = "SELECT i, pg_sleep(0.01)::text AS slept FROM generate_series(1, 1000) AS i"
     source = PostgresSource(postgres_url, query=query, statement_timeout_s=0.3)

@@ -106,6 +106,7 @@ IDLE = {
 }
 
 
+@pytest.mark.slow
 def test_a_task_may_wait_for_its_rows_and_the_driver_may_not_be_idle_with_locks(sql_url: str, bench: Make) -> None:
     b = bench(sql_url, lock_timeout_s=2)
     b.open(rows((1, 1, "a")).schema)

@@ -42,6 +42,7 @@ def run_in_two_calls(rig: Rig, pipeline: Pipeline) -> None:
         pipeline.close()
 
 
+@pytest.mark.slow
 def test_a_second_call_for_a_batch_is_refused_and_its_rows_written_by_hand_or_under_another_name(rig: Rig) -> None:
     rig.put(600)
     with pytest.raises(
@@ -65,6 +66,7 @@ def test_a_second_call_for_a_batch_is_refused_and_its_rows_written_by_hand_or_un
     rig.assert_exact("others")
 
 
+@pytest.mark.slow
 def test_a_second_call_from_another_thread_is_refused_also_while_the_first_one_is_about_to_return(rig: Rig) -> None:
     rig.put(300)
     is_told = threading.Event()
@@ -96,6 +98,7 @@ def test_a_second_call_from_another_thread_is_refused_also_while_the_first_one_i
     assert "a second time for batch 0" in str(refused[0])
 
 
+@pytest.mark.slow
 def test_a_second_call_for_a_batch_that_was_written_before_is_refused_too(rig: Rig) -> None:
     rig.put(300)
     rig.run(rig.pipeline())
@@ -108,6 +111,7 @@ def test_a_second_call_for_a_batch_that_was_written_before_is_refused_too(rig: R
     rig.assert_exact()
 
 
+@pytest.mark.slow
 def test_a_job_that_asks_again_after_an_error_writes_the_batch_once(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     rig.put(300)
     pipeline = rig.pipeline()
@@ -130,6 +134,7 @@ def test_a_job_that_asks_again_after_an_error_writes_the_batch_once(rig: Rig, mo
     rig.assert_exact()
 
 
+@pytest.mark.slow
 def test_an_older_dataframe_with_a_new_checkpoint_is_refused_and_a_new_one_goes_on(rig: Rig) -> None:
     rig.put(300)
     pipeline = rig.pipeline()
@@ -150,6 +155,7 @@ def own_kafka(rig: Rig, starting: str) -> DataFrame:
     return rig.spark.readStream.format("onefold_kafka").options(**options).load()
 
 
+@pytest.mark.slow
 def test_a_dataframe_of_ones_own_that_starts_elsewhere_than_the_pipeline_is_refused(rig: Rig) -> None:
     rig.put(300)
     pipeline = rig.pipeline()
@@ -163,6 +169,7 @@ def test_a_dataframe_of_ones_own_that_starts_elsewhere_than_the_pipeline_is_refu
     rig.assert_exact()
 
 
+@pytest.mark.slow
 def test_onefold_kafka_of_ones_own_starts_where_its_first_batch_was_planned_to_also_after_a_crash(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -191,6 +198,7 @@ def test_onefold_kafka_of_ones_own_starts_where_its_first_batch_was_planned_to_a
     rig.assert_exact()
 
 
+@pytest.mark.slow
 def test_another_start_before_anything_was_written_is_refused_until_it_is_put_back_or_the_name_is_new(
     rig: Rig, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -248,6 +256,7 @@ def connector(spark: SparkSession) -> None:
         spark.sql(f"ADD JAR '{jar}'")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reader", ["onefold", "spark"])
 def test_a_begun_epoch_whose_checkpoint_was_lost_runs_again_as_it_was_though_the_topic_has_grown(
     rig: Rig,
@@ -277,6 +286,7 @@ def test_a_begun_epoch_whose_checkpoint_was_lost_runs_again_as_it_was_though_the
     assert len(set(ids_in(rig, into, 2))) == 340
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("forgets", [False, True], ids=["done", "not noted as done"])
 def test_another_source_goes_on_at_the_next_start_of_its_query(rig: Rig, forgets: bool) -> None:
     folder = str(rig.directory / "files")
@@ -295,6 +305,7 @@ def test_another_source_goes_on_at_the_next_start_of_its_query(rig: Rig, forgets
     assert rig.rows() == [(i, i) for i in range(30)]
 
 
+@pytest.mark.slow
 def test_with_all_bookkeeping_gone_the_ledger_is_no_start_and_an_empty_table_is(rig: Rig) -> None:
     rig.put(300)
     rig.run(rig.pipeline())
@@ -311,6 +322,7 @@ def test_with_all_bookkeeping_gone_the_ledger_is_no_start_and_an_empty_table_is(
     rig.assert_exact()
 
 
+@pytest.mark.slow
 def test_a_planned_batch_whose_bookkeeping_is_gone_is_not_said_to_be_written(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -332,6 +344,7 @@ def test_a_planned_batch_whose_bookkeeping_is_gone_is_not_said_to_be_written(
     rig.assert_exact()
 
 
+@pytest.mark.slow
 def test_a_deleted_topic_is_data_loss_also_for_a_run_that_ends_by_itself(rig: Rig) -> None:
     rig.put(300)
     rig.run(rig.pipeline())
@@ -342,6 +355,7 @@ def test_a_deleted_topic_is_data_loss_also_for_a_run_that_ends_by_itself(rig: Ri
             rig.run(rig.pipeline())
 
 
+@pytest.mark.slow
 def test_records_deleted_while_a_pipeline_is_down_are_data_loss_at_every_start(rig: Rig) -> None:
     """A consumer that was kept from before still holds them: what one start says, the next says too."""
     rig.put(400)

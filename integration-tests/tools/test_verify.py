@@ -44,6 +44,7 @@ def broken(found: Verification) -> dict[str, tuple[str, ...]]:
     return {name: texts for name, texts in found.invariants.items() if texts}
 
 
+@pytest.mark.slow
 def test_an_exact_table_is_exact_and_every_change_by_hand_is_found_and_counted(rig: Rig) -> None:
     rig.put(600)
     rig.run(rig.pipeline())
@@ -80,6 +81,7 @@ def test_what_came_after_the_ledger_is_not_expected_yet_not_even_in_a_new_partit
     assert check(rig).is_exact
 
 
+@pytest.mark.slow
 def test_deleted_source_records_are_data_loss_and_not_a_verdict(rig: Rig) -> None:
     rig.put(300)
     rig.run(rig.pipeline())
@@ -90,6 +92,7 @@ def test_deleted_source_records_are_data_loss_and_not_a_verdict(rig: Rig) -> Non
         check(rig)
 
 
+@pytest.mark.slow
 def test_a_leftover_prepared_transaction_of_the_pipeline_is_reported_as_in_doubt(rig: Rig) -> None:
     rig.put(100)
     rig.run(rig.pipeline())
@@ -103,6 +106,7 @@ def test_a_leftover_prepared_transaction_of_the_pipeline_is_reported_as_in_doubt
     assert check(rig).is_exact
 
 
+@pytest.mark.slow
 def test_a_broken_chain_is_reported(rig: Rig) -> None:
     rig.put(600)
     rig.run(rig.pipeline())
@@ -131,6 +135,7 @@ def test_a_table_whose_store_was_adopted_is_compared_from_the_sources_first_reco
     assert wrong(check(rig)) == {"lost": 1}
 
 
+@pytest.mark.slow
 def test_a_pipeline_or_table_that_is_not_there_is_a_clear_error(rig: Rig) -> None:
     rig.put(10)
     rig.run(rig.pipeline())
@@ -146,6 +151,7 @@ def test_a_pipeline_or_table_that_is_not_there_is_a_clear_error(rig: Rig) -> Non
         check(rig)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["Shop.Orders", '"odd.schema"."odd.table"'])
 def test_a_table_in_a_schema_is_verified_whatever_its_name_holds(rig: Rig, name: str) -> None:
     schema = name.rpartition(".")[0] if "odd" not in name else '"odd.schema"'
@@ -193,6 +199,7 @@ def written(rig: Rig, df: DataFrame) -> DataFrame:
     return read_postgres(rig.spark, PostgresSource(rig.url, "rows", narrowing="check"), df.schema)
 
 
+@pytest.mark.slow
 def test_every_type_compares_exactly_nulls_and_nested_ones_too(rig: Rig) -> None:
     df = typed(rig.spark)
     table = written(rig, df)
@@ -215,6 +222,7 @@ CHANGES: list[tuple[str, str, str]] = [
 ]
 
 
+@pytest.mark.slow
 def test_differences_inside_nested_values_and_between_null_and_empty_are_seen(spark: SparkSession) -> None:
     def side(which: int) -> DataFrame:
         columns = [f"CAST({change[which]} AS {change[0]}) AS c{n}" for n, change in enumerate(CHANGES)]
@@ -243,6 +251,7 @@ def test_rows_of_nulls_only_views_partitions_and_long_values_are_read_whole(rig:
         assert ids.count() == 3
 
 
+@pytest.mark.slow
 def test_the_command_exits_0_on_an_exact_table_and_1_on_another_and_prints_json(rig: Rig) -> None:
     rig.put(100)
     rig.run(rig.pipeline(rig.sink(name="big")), rig.source(schema="id long, n long"))

@@ -85,6 +85,7 @@ def test_of_appended_rows_each_is_in_the_table_or_among_the_dead_letters_once(si
     assert judged([(1, "x"), *there[1:]], *dead) == {"changed": 1}
 
 
+@pytest.mark.slow
 def test_a_position_tells_which_of_a_keys_rows_is_dead_and_the_key_which_of_a_positions(sides: Sides) -> None:
     rows, there = [(0, 1, "a"), (1, 1, "b")], [(1, "a")]
     assert sides.appended(rows, there, (1, {"id": 1}), position=True) == {}
@@ -96,6 +97,7 @@ def test_a_position_tells_which_of_a_keys_rows_is_dead_and_the_key_which_of_a_po
     assert sides.appended(one_record, there, (0, {"id": 1}), position=True) == {"lost": 1, "duplicated": 1}
 
 
+@pytest.mark.slow
 def test_of_equal_keys_at_one_position_as_many_are_dead_as_there_are_dead_letters(sides: Sides) -> None:
     """They were one record, and nothing else tells them apart."""
     rows, dead = [(0, 1, "a"), (0, 1, "b"), (1, 1, "c")], (0, {"id": 1})
@@ -115,6 +117,7 @@ def test_of_equal_keys_at_one_position_as_many_are_dead_as_there_are_dead_letter
     assert sides.newest(versions, [(1, 3, "c")], five, five, position=True) == {}
 
 
+@pytest.mark.slow
 def test_columns_with_odd_names_are_compared_too(sides: Sides) -> None:
     rows = sides.frame(
         [(1, 2, "a", False), (1, 1, "b", False)], "`a.key` long, `an ``order``` long, `x``y` string, g boolean"
@@ -180,6 +183,7 @@ def checked(rig: Rig, sink: PostgresSink, schema: str, **more: Any) -> Verificat
         pipeline.close()
 
 
+@pytest.mark.slow
 def test_a_table_of_versions_with_deletions_and_dead_letters_is_verified(rig: Rig) -> None:
     rig.sql("CREATE TABLE rows (id bigint PRIMARY KEY, version bigint, name text CHECK (name <> 'bad'))")
     versions = [(key, number * 7 % 10) for number in range(10) for key in range(50)]

@@ -111,6 +111,7 @@ def _few_tasks(spark: SparkSession) -> Iterator[None]:
     spark.conf.set("spark.sql.shuffle.partitions", before or "4")
 
 
+@pytest.mark.slow
 def test_a_transactional_topic_is_exact_and_what_was_lost_doubled_or_changed_is_named(
     rig: Rig, kafka_topic: MakeTopic
 ) -> None:
