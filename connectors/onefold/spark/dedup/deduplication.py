@@ -78,7 +78,7 @@ def _within(df: DataFrame, ids: IdsWithin, places: Places) -> DataFrame:
     complaint = F.concat(
         # Sealed as a worker's errors are. The mark is in two parts, for the plan's text shows them too.
         *(F.lit(before[:-8]), F.lit(before[-8:])),
-        *(topic, F.lit("/"), partition, F.lit(" offset "), offset),
+        *(F.lit("id-not-usable "), topic, F.lit("/"), partition, F.lit(" offset "), offset),
         F.lit(f": {places.id_is} is missing, and every record needs one. Filter such records out first"),
         F.lit(behind),
     )

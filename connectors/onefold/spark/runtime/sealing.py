@@ -35,7 +35,7 @@ def share_key(spark: SparkSession) -> None:
 
 
 def marks(kind: type[OnefoldError]) -> tuple[str, str]:
-    """The marks before and after the message of an error of that class."""
+    """The marks before and after an error of that class: its code, a space, and its message."""
     mark = hmac.new(_key.encode(), kind.__name__.encode(), hashlib.sha256).hexdigest()[:32]
     return f"[[onefold {kind.__name__} {mark}]]", f"[[/{mark}]]"
 
