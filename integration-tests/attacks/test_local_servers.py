@@ -125,6 +125,7 @@ def test_nobody_logs_in_to_mariadb_without_its_password(mariadb_server: MariaDbS
     assert not [p for p in psutil.process_iter(["cmdline"]) if word in repr(p.info["cmdline"])]
 
 
+@pytest.mark.slow
 @ROOT_ALONE
 @pytest.mark.attack(
     who="a local server's own OS user",
@@ -177,6 +178,7 @@ def test_data_of_another_user_are_refused_and_a_server_of_root_starts_elsewhere(
         assert asked(server, "SELECT 1") == [(1,)]
 
 
+@pytest.mark.slow
 def test_data_without_a_password_are_refused_and_made_anew_once_they_are_gone(tmp_path: Path) -> None:
     server = PostgresServer(tmp_path)
     with server:

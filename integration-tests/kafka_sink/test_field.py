@@ -75,6 +75,7 @@ def test_with_acls_by_prefix_a_login_over_tls_writes_epochs_and_without_them_is_
     assert open_transactions(guarded.servers) == []
 
 
+@pytest.mark.slow
 def test_a_decided_transaction_that_we_may_no_longer_end_is_a_matter_of_acls_and_is_ended_with_them(
     guarded: Guarded, tmp_path: Path
 ) -> None:

@@ -193,6 +193,7 @@ def line(kafka_server: KafkaServer, kafka_topic: Topic, tmp_path: Path) -> Line:
     return Line(kafka_server, kafka_topic(PARTITIONS), tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", ["after:Announce", "after:Verify", "after:Decide"])
 def test_an_epoch_that_a_crash_cut_short_is_read_once_and_in_order(
     line: Line, place: str, monkeypatch: pytest.MonkeyPatch
@@ -240,6 +241,7 @@ def task(life: Epochs, epoch: int) -> TaskId:
     return TaskId(life.pipeline, life.started.generation.number, epoch, 1, uuid.uuid4())
 
 
+@pytest.mark.slow
 def test_a_keys_order_is_kept_within_an_epoch_and_across_epochs(line: Line) -> None:
     with line.life() as life:
         for epoch in range(3):
@@ -361,6 +363,7 @@ def java() -> Iterator[JavaGateway]:
     gateway.shutdown()
 
 
+@pytest.mark.slow
 def test_keys_go_to_the_partitions_where_javas_producer_sends_them(
     java: JavaGateway, kafka_server: KafkaServer, kafka_topic: Topic, tmp_path: Path
 ) -> None:

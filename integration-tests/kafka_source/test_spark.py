@@ -209,6 +209,7 @@ def test_a_transaction_becomes_visible_when_it_ends_and_not_before(
     assert [*chain(*kafka.run(df, tmp_path))] == []
 
 
+@pytest.mark.slow
 def test_starting_at_the_latest_skips_what_was_there_and_nothing_that_comes(
     kafka: Kafka, kafka_topic: Topic, tmp_path: Path
 ) -> None:

@@ -114,6 +114,7 @@ def test_rows_that_are_to_stay_in_place_do_so_beside_a_sink_that_moves_them(rig:
     keyed.assert_seen(2000)
 
 
+@pytest.mark.slow
 def test_rows_that_their_user_has_cached_stay_so(rig: Rig, keyed: Keyed) -> None:
     def rows() -> DataFrame:
         return rig.spark.range(20).selectExpr("id", "id AS n", "concat('a:', id) AS at")

@@ -52,6 +52,7 @@ def assert_rows(rig: Rig, *spans: tuple[int, int]) -> None:
     rig.assert_nothing_in_doubt()
 
 
+@pytest.mark.slow
 def test_a_run_writes_once_however_often_and_however_much_later_it_is_run_again(rig: Rig) -> None:
     written = [write(rig, f"day {day}", numbers(rig, 10 * day, 10 * day + 10)) for day in range(3)]
     assert written == [BatchOutcome(f"day {day}", day + 1, 10, replayed=False) for day in range(3)]
@@ -113,6 +114,7 @@ def test_a_destination_that_lost_what_was_written_is_told_and_not_taken_for_writ
         write(rig, "first", numbers(rig, 0, 10))
 
 
+@pytest.mark.slow
 def test_an_empty_run_is_written_too_and_a_query_that_fails_writes_nothing_and_may_be_mended(rig: Rig) -> None:
     assert write(rig, "empty", numbers(rig, 0, 0)) == BatchOutcome("empty", 1, 0, replayed=False)
     assert write(rig, "empty", numbers(rig, 0, 10)) == BatchOutcome("empty", 1, 0, replayed=True)
@@ -131,6 +133,7 @@ def test_a_store_of_its_own_remembers_runs_as_well(rig: Rig) -> None:
     assert_rows(rig, (0, 10))
 
 
+@pytest.mark.slow
 def test_one_pipeline_name_is_for_a_query_or_for_runs_and_neither_disturbs_the_other(rig: Rig) -> None:
     stream = rig.spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 50).load()
     df = stream.selectExpr("value AS id", "value * 2 AS n")

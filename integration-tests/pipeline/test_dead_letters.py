@@ -307,6 +307,7 @@ def test_a_sink_for_dead_letters_that_comes_later_has_each_once_though_a_zombie_
     assert [name for name in open_transactions(servers) if f"/{topic}/" in name] == []
 
 
+@pytest.mark.slow
 def test_two_sinks_that_would_both_decide_are_refused_and_the_way_out_is_said(rig: Rig) -> None:
     put_mixed(rig, 20)
     pipeline = rig.pipeline(rig.sink("staged"), dead_letters=dead_sink(rig, "staged"))
@@ -339,6 +340,7 @@ def test_skipped_records_are_counted_and_the_others_are_written(rig: Rig, caplog
     assert f"epoch 1: {len(bad)} records could not be read, and were skipped" in caplog.text
 
 
+@pytest.mark.slow
 def test_a_source_and_a_pipeline_must_agree_on_dead_letters(rig: Rig) -> None:
     source = rig.source(on_error="dead_letter")
     with pytest.raises(ConfigError, match="the pipeline no sink for them"):

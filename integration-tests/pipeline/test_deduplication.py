@@ -111,6 +111,7 @@ def test_a_record_without_an_id_ends_the_query_and_is_named(rig: Rig, ids: Any, 
     assert str(reason).startswith(f"{rig.topic}/2 offset 2: the record's key is")
 
 
+@pytest.mark.slow
 def test_what_cannot_be_deduplicated_is_refused_before_the_query_starts(rig: Rig) -> None:
     register(rig.spark)
     options = {"subscribe": rig.topic, "kafka.bootstrap.servers": rig.servers}

@@ -89,6 +89,7 @@ class ByKey(PostgresSink):
         return ("k",)
 
 
+@pytest.mark.slow
 def test_a_key_goes_to_one_task_also_where_spark_splits_the_join_before_that_is_skewed(spark: SparkSession) -> None:
     settings = {
         "spark.sql.adaptive.enabled": "true",
@@ -130,6 +131,7 @@ def test_where_a_sink_asks_for_it_the_rows_of_a_task_come_in_order(spark: SparkS
     assert sum(row.n for row in sorted_out.mapInArrow(falls, "n long").collect()) == 0
 
 
+@pytest.mark.slow
 def test_the_direct_path_moves_no_rows_between_tasks_and_says_so(rig: Rig) -> None:
     rig.put(10)
     pipeline = rig.pipeline(rig.sink("two_phase", mode="upsert", key="id", order="n"))
@@ -249,6 +251,7 @@ def test_two_tables_get_the_same_records_and_the_same_positions_in_both_deliveri
     assert ledgers[0][1:] == ledgers[1][1:]
 
 
+@pytest.mark.slow
 def test_a_streaming_dataframe_of_ones_own_is_written_through_the_epoch_writer(rig: Rig) -> None:
     rate = rig.spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 50).load()
     df = rate.selectExpr("value AS id", "value * 2 AS n")

@@ -23,12 +23,14 @@ def replayed(outcomes: list[Outcome]) -> list[bool]:
     return [outcome.replayed for outcome in outcomes]
 
 
+@pytest.mark.slow
 def test_two_staged_sinks_are_refused(rig: Rig) -> None:
     rig.put(10)
     with pytest.raises(ConfigError, match=r"one transaction that decides.*two_phase"):
         rig.run(rig.pipeline(rig.sink("staged", "one"), rig.sink("staged", "two")))
 
 
+@pytest.mark.slow
 def test_a_staged_sink_with_its_store_elsewhere_is_refused(rig: Rig) -> None:
     rig.put(10)
     with pytest.raises(ConfigError, match=r"leave out store=, or use delivery='two_phase'"):

@@ -191,6 +191,7 @@ def test_a_replica_that_had_caught_up_takes_over_between_decision_and_commit(
     assert_exact(of(url, follower), 30, "a", "b")
 
 
+@pytest.mark.slow
 def test_a_replica_promoted_before_it_had_caught_up_stops_the_pipeline_and_the_way_out_works(
     server: PostgresServer, follower: PostgresServer, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

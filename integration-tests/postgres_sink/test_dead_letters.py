@@ -190,6 +190,7 @@ def _judge(url: str, delivery: str, case: Case) -> str:
     return f"{reason.partition(';')[0]}" + (f" ({state})" if state else "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("delivery", DELIVERIES)
 def test_bad_rows_among_many_cost_only_themselves(postgres_url: str, delivery: str) -> None:
     """Values that the column cannot hold are refused on the way in, others by the constraint, in the merge."""

@@ -115,6 +115,7 @@ def test_every_widening_keeps_what_is_there_and_takes_the_rows(postgres_url: str
     assert len(evolutions(sql)) == 1
 
 
+@pytest.mark.slow
 def test_a_rewrite_is_announced_where_postgres_makes_one(
     postgres_url: str, sql: Sql, caplog: pytest.LogCaptureFixture
 ) -> None:

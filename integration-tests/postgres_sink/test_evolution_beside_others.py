@@ -223,6 +223,7 @@ NARROWED = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["two_phase", "staged", "dead_letter", "upsert"])
 def test_a_column_altered_to_a_type_that_would_round_gets_no_values(postgres_url: str, sql: Sql, how: str) -> None:
     more: dict[str, Any] = {

@@ -233,6 +233,7 @@ _WRITER = textwrap.dedent("""
 """)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("delivery", DELIVERIES)
 @pytest.mark.parametrize("place", ["before:prepare", "after:prepare"])
 def test_a_killed_writers_work_is_whole_or_absent(

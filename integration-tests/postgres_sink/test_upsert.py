@@ -49,6 +49,7 @@ def test_a_null_can_be_the_deletion(postgres_url: str) -> None:
         assert table(postgres_url) == [(2, 1, "b")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("delivery", DELIVERIES)
 def test_any_versions_in_any_order_and_any_division_end_in_the_same_table(postgres_url: str, delivery: str) -> None:
     """The last word on each key is its newest version; a deletion wins against an equal order."""

@@ -179,6 +179,7 @@ def catalog(world: World) -> dict[str, int]:
 # several pipelines, several tables
 
 
+@pytest.mark.slow
 def test_two_pipelines_with_sinks_of_one_name_write_one_table_and_keep_apart(
     make: MakeWorld, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -122,6 +122,7 @@ def test_a_second_store_is_refused_before_the_first_one_has_completed_anything(p
         place.assert_exact(2)
 
 
+@pytest.mark.slow
 def test_an_adoption_fences_the_old_host_which_lives_on(place: Place) -> None:
     with place.host("a") as first, place.host("b") as second:
         first.start()
@@ -143,6 +144,7 @@ def test_an_adoption_fences_the_old_host_which_lives_on(place: Place) -> None:
         place.assert_exact(4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", ["transactional", "two_phase"], indirect=True)
 def test_what_the_old_host_had_prepared_is_swept_and_never_decided(place: Place) -> None:
     with place.host("a") as first, place.host("b") as second:

@@ -217,6 +217,7 @@ def test_without_an_order_only_the_newest_epochs_version_of_a_row_is_right(rig: 
     assert found["untold"] == 1 and "before epoch 3" in found["notes"][0], found
 
 
+@pytest.mark.slow
 def test_a_merge_function_of_a_module_that_the_workers_lack_says_so_and_how_they_get_it(
     spark: SparkSession, hbase_server: HBaseServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -237,6 +238,7 @@ def test_a_merge_function_of_a_module_that_the_workers_lack_says_so_and_how_they
     assert sum(part.rows for part in run_writers(rows, [sink], task).committables) == 10
 
 
+@pytest.mark.slow
 def test_what_spark_makes_of_odd_values_is_what_the_sink_makes_of_them(spark: SparkSession) -> None:
     nan, big = float("nan"), 2**63 - 1
     values = {

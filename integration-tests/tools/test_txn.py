@@ -236,6 +236,7 @@ def test_what_another_role_prepared_is_finished_as_that_role_or_the_grant_is_nam
 # the command
 
 
+@pytest.mark.slow
 def test_the_command_shows_asks_resolves_and_says_what_it_left(
     make: MakeWorld, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

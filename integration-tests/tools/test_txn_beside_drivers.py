@@ -55,6 +55,7 @@ def strike(monkeypatch: pytest.MonkeyPatch, world: World, place: str, batch: int
             assert struck, place
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("delivery", DELIVERIES)
 def test_resolving_at_any_moment_of_a_live_driver_leaves_it_to_go_on_exactly(
     make: MakeWorld, txn: Transactions, monkeypatch: pytest.MonkeyPatch, delivery: str
@@ -67,6 +68,7 @@ def test_resolving_at_any_moment_of_a_live_driver_leaves_it_to_go_on_exactly(
         world.assert_exact(batch + 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("delivery", DELIVERIES)
 def test_taking_over_at_any_moment_of_a_live_driver_fences_it_and_its_successor_is_exact(
     make: MakeWorld, txn: Transactions, monkeypatch: pytest.MonkeyPatch, delivery: str
