@@ -147,7 +147,7 @@ def expect_unknown(url: str, store: str | None, reason: str) -> None:
         assert verdict.fate is Fate.UNKNOWN
         with pytest.raises(Exception, match=reason) as caught:
             transactions.resolve("p")
-        assert verdict.because == str(caught.value)
+        assert verdict.because == caught.value.message
         assert "geheim" not in verdict.because
     finally:
         transactions.close()
