@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -52,6 +53,8 @@ class SqlSink:
     Every task fills a stage, and the driver moves an epoch's rows in one transaction, which is also the decision: the
     checkpoint store has to live in this database (`store_url`). Raises ConfigError for settings that make no sense.
     """
+
+    __signature__ = inspect.signature(SqlSinkConfig)  # for help() and editors, which would look at __new__
 
     def __new__(cls, *arguments: Any, **options: Any) -> SqlSink:
         if not arguments and not options:  # it is unpickled
