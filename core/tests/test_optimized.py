@@ -17,6 +17,7 @@ GUARDED = [
 ]
 
 
+@pytest.mark.slow
 def test_without_asserts_the_kits_and_the_simulator_tell_right_from_wrong(tmp_path: Path) -> None:
     paths = os.pathsep.join(map(str, (TESTS, ROOT / "docs/examples")))
     ended = subprocess.run(
