@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TextIO
 
-from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException, StreamingQueryException
 
-from onefold.core import OnefoldError, Retriable
-from onefold.spark.runtime.failures import from_spark
+from onefold.core import OnefoldError
+from onefold.spark.runtime.failures import from_spark, is_jvm_gone
 from onefold.spark.runtime.sealing import opened
 
 __all__ = ["exit_codes"]
@@ -55,26 +55,11 @@ def _meaning(error: Exception) -> OnefoldError | None:
     """The onefold error behind an exception; None where there is none."""
     if isinstance(error, OnefoldError):
         return error
-    if _is_jvm_gone(error):
-        return Retriable(
-            "jvm-gone", "Spark's JVM does not answer any more: it ended or was killed. Start the job again"
-        )
-    if isinstance(error, StreamingQueryException):
+    if isinstance(error, StreamingQueryException) or is_jvm_gone(error):
         return from_spark(error)
     if isinstance(error, PySparkException | Py4JJavaError):
         return opened(str(error))
     return None
-
-
-def _is_jvm_gone(error: Exception) -> bool:
-    """Whether Py4J has lost its JVM, by where the error was raised: the job's own connections may be refused, too."""
-    if isinstance(error, Py4JNetworkError):
-        return True
-    if isinstance(error, Py4JError):  # a call that broke off has no answer of Java's
-        text = str(error)
-        return text.startswith("An error occurred while calling") and "Trace:" not in text and type(error) is Py4JError
-    raised_in = [frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(error.__traceback__)]
-    return isinstance(error, ConnectionError | EOFError) and any(name.startswith("py4j.") for name in raised_in)
 
 
 class _Console(logging.Handler):

@@ -68,7 +68,7 @@ def test_a_jvm_that_was_killed_is_one_line_and_75(capsys: pytest.CaptureFixture[
         Py4JNetworkError("Answer from Java side is empty"),
         Py4JError("An error occurred while calling o12.start"),
     )
-    for error in (*killed, refused_in("py4j.clientserver")):
+    for error in (*killed, refused_in("py4j.clientserver"), refused_in("pyspark.serializers")):
         assert ended_by(error) == 75
         assert capsys.readouterr().err.count("\n") == 1
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 import sys
+import traceback
 from contextlib import suppress
 
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.errors import AnalysisException, PySparkException
 
 from onefold.core import OnefoldError, Retriable, Terminal
@@ -14,7 +15,7 @@ from onefold.core.extras import extra_of
 from onefold.core.values.plain import plain
 from onefold.spark.runtime.sealing import opened
 
-__all__ = ["WorkerDied", "from_spark"]
+__all__ = ["WorkerDied", "from_spark", "is_jvm_gone"]
 
 _RAISED = re.compile(r"^\s*((?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception)\b.*|onefold(?:\.\w+)+: .*)$", re.MULTILINE)
 
@@ -35,6 +36,10 @@ def from_spark(error: Exception) -> OnefoldError:
     Another Python exception, or a SQL error over the data (a division by zero), is the job's own: `Terminal`. Any other
     failure (an executor lost, a fetch failed) is `Retriable`: nothing was decided.
     """
+    if is_jvm_gone(error):
+        return Retriable(
+            "jvm-gone", "Spark's JVM does not answer any more: it ended or was killed. Start the job again"
+        )
     text = str(error)
     if (sealed := opened(text)) is not None:
         return sealed
@@ -50,6 +55,18 @@ def from_spark(error: Exception) -> OnefoldError:
         )
     failed = f"the Spark job failed: {plain(_first_line(text))}"
     return WorkerDied("worker-died", failed) if _DIED in text else Retriable("spark-job-failed", failed)
+
+
+def is_jvm_gone(error: Exception) -> bool:
+    """Whether this process has lost Spark's JVM, by who raised the error: the job's own servers may be down, too."""
+    if isinstance(error, Py4JNetworkError):
+        return True
+    if isinstance(error, Py4JError):  # a call that broke off has no answer of Java's
+        text = str(error)
+        return text.startswith("An error occurred while calling") and "Trace:" not in text and type(error) is Py4JError
+    modules = [frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(error.__traceback__)]
+    raised_by = next((name for name in reversed(modules) if name != "socket"), "")
+    return isinstance(error, ConnectionError | EOFError) and raised_by.startswith(("py4j.", "pyspark."))
 
 
 def _first_line(text: str) -> str:
