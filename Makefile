@@ -83,7 +83,7 @@ docs-site: $(SITE_TOOLS)
 	@sed 's|](docs/|](|g; s|](README.md|](pages.md|g' README.md > $(PAGES)/index.md
 	@mv $(PAGES)/README.md $(PAGES)/pages.md
 	@sed -i 's|](../README.md|](index.md|g' $(PAGES)/*.md
-	@.onefold/site-tools/bin/mkdocs build --quiet $(ARGS)
+	@NO_MKDOCS_2_WARNING=1 .onefold/site-tools/bin/mkdocs build --quiet $(ARGS)
 	@echo ".onefold/site/index.html"
 
 clean:
