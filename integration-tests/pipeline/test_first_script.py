@@ -1,4 +1,4 @@
-"""README's first pipeline, as it stands: its two scripts, killed and started again, on servers that a user has started."""
+"""README's first pipeline as it stands: its two scripts, killed and started again, beside servers of a user."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from typing import Any
 from onefold.clients.options import no_option
 from onefold.core.errors import ConfigError
 
-__all__ = ["from_texts", "option_fields", "to_texts"]
+__all__ = ["from_texts", "in_words_of_spark", "option_fields", "to_texts"]
 
 _COMMA = re.compile(r',(?=(?:[^"]*"[^"]*")*[^"]*$)')  # outside of quotes
 
@@ -71,6 +71,14 @@ def from_texts(
         if field.name in required and not found.get(field.name):
             raise ConfigError("option-missing", f"{label}: the option {name!r} is missing")
     return found
+
+
+def in_words_of_spark(message: str, model: type) -> str:
+    """The message of an error with the options' names as Spark has them. A name of one word stands before `=`."""
+    for name, field in option_fields(model).items():
+        word = rf"\b{field.name}\b" + ("" if "_" in field.name else "(?==)")
+        message = re.sub(word, f"{name}*" if name.endswith(".") else name, message)
+    return message
 
 
 def option_fields(*models: type) -> dict[str, dataclasses.Field[Any]]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+import sys
 from contextlib import suppress
 
 from py4j.protocol import Py4JError
 from pyspark.errors import AnalysisException, PySparkException
 
-from onefold.core import OnefoldError, Retriable, Terminal
+from onefold.core import ConfigError, OnefoldError, Retriable, Terminal
+from onefold.core.extras import extra_of
 from onefold.core.values.plain import plain
 from onefold.spark.runtime.sealing import opened
 
@@ -17,7 +19,8 @@ __all__ = ["WorkerDied", "from_spark"]
 _RAISED = re.compile(r"^\s*((?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception)\b.*|onefold(?:\.\w+)+: .*)$", re.MULTILINE)
 
 _NOT_THERE = re.compile(r"ModuleNotFoundError: No module named '([^']+)'")
-
+_OTHER_PYTHON = ("[PYTHON_VERSION_MISMATCH]", "[PACKAGE_NOT_INSTALLED]")
+_OURS = ("onefold", "pyarrow", "sqlalchemy")  # what every worker needs
 
 _DIED = "Python worker exited unexpectedly"
 
@@ -40,7 +43,9 @@ def from_spark(error: Exception) -> OnefoldError:
     if is_python or isinstance(error, AnalysisException) or _is_of_data(error):
         reason = plain(raised[-1] if raised else _first_line(text))
         if missing := _NOT_THERE.match(reason):
-            return Terminal("module-not-importable", _not_there(missing[1]))
+            return _not_there(missing[1])
+        if any(sign in reason for sign in _OTHER_PYTHON):
+            return _other_python(reason)
         return Terminal(
             "job-code-failed",
             f"the job's own code failed: {reason}. This batch is not decided; correct the code and start again",
@@ -53,13 +58,26 @@ def _first_line(text: str) -> str:
     return text.strip().split("\n", 1)[0]
 
 
-def _not_there(module: str) -> str:
-    """A function travels to the workers by the name of its module, unless that is the main script."""
-    return (
+def _not_there(module: str) -> OnefoldError:
+    package = module.partition(".")[0]
+    if package in _OURS or extra_of(package) is not None:
+        return _other_python(f"no module named {module!r}")
+    # A function travels to the workers by the name of its module, unless that is the main script.
+    return Terminal(
+        "module-not-importable",
         f"Spark's Python workers cannot import {module!r}, where a function of this job (a merge, a transformation, a"
         " UDF) is from, or what it needs. This batch is not decided. Install it where they run, or bring it there with"
         " spark.addArtifacts(file, pyfile=True), spark-submit --py-files, or PYTHONPATH before Spark starts; then start"
-        " again"
+        " again",
+    )
+
+
+def _other_python(reason: str) -> ConfigError:
+    return ConfigError(
+        "workers-without-onefold",
+        f"Spark's Python workers run another Python than this process ({sys.executable}), and it lacks what onefold"
+        f" needs: {reason}. Before Spark starts, set PYSPARK_PYTHON to a Python that has the same packages on every"
+        ' machine, or ship one with spark.archives: docs/operations.md, "Python on the workers"',
     )
 
 

@@ -1,0 +1,108 @@
+"""How a job ends: one line for the error that ended it, and README's exit code. And what a job says while it runs."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TextIO
+
+from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
+from pyspark.errors import PySparkException, StreamingQueryException
+
+from onefold.core import OnefoldError, Retriable
+from onefold.spark.runtime.failures import from_spark
+from onefold.spark.runtime.sealing import opened
+
+__all__ = ["exit_codes"]
+
+log = logging.getLogger("onefold")
+
+
+@contextmanager
+def exit_codes() -> Iterator[None]:
+    """Ends the process as README's table of exit codes says, with one line on stderr, where an onefold error ends the
+    block, or a Spark error that carries one.
+
+        with exit_codes():                      @exit_codes()
+            spark = SparkSession...             def main() -> None:
+            pipeline.await_termination(query)       ...
+
+    A JVM that was killed is 75: start the job again. Any other exception stays what it is, a traceback and 1. With
+    ONEFOLD_DEBUG set, or logging at DEBUG, the traceback comes too. Where nobody has configured logging, onefold's
+    messages go to stderr: a line for each epoch, or on a terminal one line that shows the last.
+    """
+    _show_progress()
+    try:
+        yield
+    except Exception as error:
+        for handler in logging.getLogger().handlers:
+            handler.flush()
+        found = _meaning(error)
+        if found is None:
+            raise
+        if os.environ.get("ONEFOLD_DEBUG") or log.isEnabledFor(logging.DEBUG):
+            traceback.print_exception(error)
+        print(f"{type(found).__name__}: {found}", file=sys.stderr)
+        sys.exit(found.exit_code)
+
+
+def _meaning(error: Exception) -> OnefoldError | None:
+    """The onefold error behind an exception; None where there is none."""
+    if isinstance(error, OnefoldError):
+        return error
+    if _is_jvm_gone(error):
+        return Retriable(
+            "jvm-gone", "Spark's JVM does not answer any more: it ended or was killed. Start the job again"
+        )
+    if isinstance(error, StreamingQueryException):
+        return from_spark(error)
+    if isinstance(error, PySparkException | Py4JJavaError):
+        return opened(str(error))
+    return None
+
+
+def _is_jvm_gone(error: Exception) -> bool:
+    """Whether Py4J has lost its JVM, by where the error was raised: the job's own connections may be refused, too."""
+    if isinstance(error, Py4JNetworkError):
+        return True
+    if isinstance(error, Py4JError):  # a call that broke off has no answer of Java's
+        text = str(error)
+        return text.startswith("An error occurred while calling") and "Trace:" not in text and type(error) is Py4JError
+    raised_in = [frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return isinstance(error, ConnectionError | EOFError) and any(name.startswith("py4j.") for name in raised_in)
+
+
+class _Console(logging.Handler):
+    """Prints messages as they come. On a terminal an epoch's message takes the place of the one before."""
+
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__()
+        self._stream, self._is_terminal, self._is_open = stream, stream.isatty(), False
+        self.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return record.module != "java_gateway"  # a JVM that was killed: the exit code's line says it
+
+    def emit(self, record: logging.LogRecord) -> None:
+        stays = not self._is_terminal or record.name != "onefold.epochs"
+        before, after = "\r\x1b[K" if self._is_open else "", "\n" if stays else ""
+        self._is_open = not stays
+        print(f"{before}{self.format(record)}", end=after, file=self._stream, flush=True)
+
+    def flush(self) -> None:
+        """Ends the line that shows the last epoch."""
+        if self._is_open:
+            self._is_open = False
+            print(file=self._stream, flush=True)
+
+
+def _show_progress() -> None:
+    if logging.getLogger().handlers or log.handlers:
+        return
+    logging.getLogger().addHandler(_Console(sys.stderr))
+    if log.level == logging.NOTSET:
+        log.setLevel(logging.INFO)
