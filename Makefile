@@ -79,11 +79,11 @@ docs: $(INSTALLED)
 
 # README is the site's first page, so docs/README.md gets another name there.
 docs-site: $(SITE_TOOLS)
-	@rm -rf $(PAGES) && mkdir -p $(PAGES) && cp docs/*.md $(PAGES)
+	@rm -rf $(PAGES) && mkdir -p $(PAGES) && cp -r docs/*.md docs/examples $(PAGES)
 	@sed 's|](docs/|](|g; s|](README.md|](pages.md|g' README.md > $(PAGES)/index.md
 	@mv $(PAGES)/README.md $(PAGES)/pages.md
 	@sed -i 's|](../README.md|](index.md|g' $(PAGES)/*.md
-	@NO_MKDOCS_2_WARNING=1 .onefold/site-tools/bin/mkdocs build --quiet $(ARGS)
+	@NO_MKDOCS_2_WARNING=1 .onefold/site-tools/bin/mkdocs build $(ARGS)
 	@echo ".onefold/site/index.html"
 
 clean:

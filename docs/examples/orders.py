@@ -14,7 +14,7 @@ servers = {"bootstrap.servers": KafkaServer(".onefold/local").bootstrap_servers}
 if "orders" not in AdminClient(servers).list_topics(timeout=30).topics:
     AdminClient(servers).create_topics([NewTopic("orders", 3)])["orders"].result()
 producer = Producer(servers)
-for number in itertools.count(time.time_ns() // 1_000_000):
+for number in itertools.count(time.time_ns() // 1000):
     order = {"id": number, "account": number % 100, "amount": f"{number % 5000 / 100:.2f}"}
     producer.produce("orders", json.dumps({**order, "at": dt.datetime.now(dt.UTC).isoformat()}))
     producer.poll(0.001)
