@@ -48,7 +48,7 @@ MEANINGS = {
     "option-unknown": "there is no option of that name",
     "option-value": "the value of an option is none that it takes; the message says which it takes",
     "options-conflict": "two options that are given do not go together; the message says which to leave out",
-    "package-missing": "an option needs a package that is not installed",
+    "package-missing": "an import or an option needs a package that is not installed; the message names the extra",
     "postgres-error": "Postgres reports an error whose meaning onefold does not know",
     "postgres-refuses": "Postgres refuses a statement, for a missing right or what is not there",
     "postgres-resources-exhausted": "Postgres has no free connection, memory or disk",

@@ -81,7 +81,13 @@ def write_batch(session: Session, df: DataFrame, run: str) -> BatchOutcome:
 
     with _turn(session, run):
         asked = _ask(session, run, to_arrow_schema(df.schema, timezone="UTC"))
-        return asked if isinstance(asked, BatchOutcome) else _outcome(session.run_epoch(asked, write))
+        if isinstance(asked, BatchOutcome):
+            return asked
+        outcome = _outcome(session.run_epoch(asked, write))
+    log.info(
+        "pipeline %r: run %r is written, as epoch %d of %s rows", session.name, run, outcome.epoch, f"{outcome.rows:,}"
+    )
+    return outcome
 
 
 def open_run(session: Session, run: str, schema: pa.Schema) -> OpenedRun | BatchOutcome:

@@ -301,7 +301,7 @@ def _finish(generation: Generation, store_id: str, decided: Decided) -> Protocol
     """After the commit point: commit in every sink, write the ledgers, complete."""
     damage = yield from _commit_all(decided)
     if damage is not None:
-        yield from _retry(MarkDamaged(generation, decided, damage.message))
+        yield from _retry(MarkDamaged(generation, decided, str(damage)))
         raise damage
     yield from _complete(generation, store_id, decided)
 
