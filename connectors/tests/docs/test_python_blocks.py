@@ -89,6 +89,20 @@ def test_a_block_compiles_and_imports_and_calls_what_there_is(block: str) -> Non
 
 
 @pytest.mark.parametrize("block", list(blocks()))
+def test_a_source_or_sink_that_a_block_makes_of_constants_can_be_made(block: str) -> None:
+    tree = ast.parse(block)
+    there = {**KNOWN, **imported(tree)}
+    makers = {*sources.__all__, *sinks.__all__, "HBaseSettings"} & there.keys()
+    for call in ast.walk(tree):
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id in makers:
+            names = {node.id for node in ast.walk(call) if isinstance(node, ast.Name)}
+            if names <= there.keys() and not any(
+                is_open(node) for node in ast.walk(call) if isinstance(node, ast.expr)
+            ):
+                eval(compile(ast.Expression(call), "block", "eval"), there)
+
+
+@pytest.mark.parametrize("block", list(blocks()))
 def test_options_of_a_format_are_options_that_it_has(block: str) -> None:
     formats = [name for name in FORMATS if f'"{name}"' in block and f'format("{name}")' in block]
     known = set[str]()
