@@ -24,16 +24,17 @@ log = logging.getLogger("onefold")
 
 @contextmanager
 def exit_codes() -> Iterator[None]:
-    """Ends the process as README's table of exit codes says, with one line on stderr, where an onefold error ends the
-    block, or a Spark error that carries one.
+    """Ends the process with an error's exit code, and one line on stderr. It decorates functions, too.
 
-        with exit_codes():                      @exit_codes()
-            spark = SparkSession...             def main() -> None:
-            pipeline.await_termination(query)       ...
+        with exit_codes():
+            spark = SparkSession.builder.getOrCreate()
+            ...
+            pipeline.await_termination(query)
 
-    A JVM that was killed is 75: start the job again. Any other exception stays what it is, a traceback and 1. With
-    ONEFOLD_DEBUG set, or logging at DEBUG, the traceback comes too. Where nobody has configured logging, onefold's
-    messages go to stderr: a line for each epoch, or on a terminal one line that shows the last.
+    That is for errors of onefold, for Spark's where they carry one, and for a JVM that was killed (75). Any other
+    exception stays what it is: a traceback, and 1. With ONEFOLD_DEBUG set, or logging at DEBUG, the traceback comes
+    before the line. Where logging is not configured, what onefold logs goes to stderr: each epoch is a line, and on a
+    terminal one line shows the last epoch.
     """
     _show_progress()
     try:
