@@ -72,7 +72,8 @@ def sentence(thing: Any) -> str:
         )
         return f"exit code {thing.exit_code}: {meaning}"
     own = vars(thing).get("__doc__") if inspect.isclass(thing) else thing.__doc__ if inspect.isroutine(thing) else None
-    return " ".join(inspect.cleandoc(own or "").split("\n\n")[0].split())
+    text = " ".join(inspect.cleandoc(own or "").split("\n\n")[0].split())
+    return "" if re.match(r"\w+\(\w+: '", text) else text  # what dataclass writes
 
 
 def listed(names: dict[str, Any]) -> Iterator[str]:
