@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import pytest
 
-from onefold.clients.option_texts import from_texts, in_words_of_spark, to_texts
+from onefold.clients.option_texts import from_texts, to_texts, with_names_of_spark
 from onefold.clients.options import constructed_from, options_model
 from onefold.core.errors import ConfigError
 
@@ -106,4 +106,4 @@ def test_texts_that_are_no_options_are_refused(texts: dict[str, str], message: s
 def test_a_message_names_options_as_spark_has_them() -> None:
     said = "row_count is 1 to 5: raise timeout_s, or leave out url= and extra=; columns stay, and my_row_count"
     means = "rowCount is 1 to 5: raise timeoutMs, or leave out url= and client.*=; columns stay, and my_row_count"
-    assert in_words_of_spark(said, SinkConfig) == means
+    assert with_names_of_spark(said, SinkConfig) == means

@@ -41,7 +41,7 @@ MEANINGS = {
     "kafka-unanswered": "a Kafka broker took a request, and did not answer",
     "ledger-topic-unsuitable": "the ledger topic may lose or delete what it acknowledged; the message says why",
     "ledger-write-unanswered": "a row of the ledger topic was sent, and it is not known whether it was written",
-    "module-not-importable": "Spark's Python workers cannot import the module of a function that the job gave",
+    "module-not-importable": "Spark's Python workers cannot import onefold, or the module of a function that the job gave",
     "no-such-column": "a column that an option names is not there",
     "option-missing": "an option is needed, and is not given",
     "option-not-allowed": "an option is one that onefold sets itself, or that cannot be used here",
@@ -60,6 +60,7 @@ MEANINGS = {
     "too-many-rejects": "Postgres refuses more rows of an epoch than rejects_max",
     "url-unreadable": "a URL is not written as its database or server needs it",
     "worker-died": "a Python worker of Spark died without an error",
+    "workers-without-onefold": "Spark's Python workers cannot import onefold, or what the source or a sink needs",
 }
 
 

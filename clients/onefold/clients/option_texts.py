@@ -19,7 +19,7 @@ from typing import Any
 from onefold.clients.options import no_option
 from onefold.core.errors import ConfigError
 
-__all__ = ["from_texts", "in_words_of_spark", "option_fields", "to_texts"]
+__all__ = ["from_texts", "option_fields", "to_texts", "with_names_of_spark"]
 
 _COMMA = re.compile(r',(?=(?:[^"]*"[^"]*")*[^"]*$)')  # outside of quotes
 
@@ -73,9 +73,9 @@ def from_texts(
     return found
 
 
-def in_words_of_spark(message: str, model: type) -> str:
+def with_names_of_spark(message: str, *models: type) -> str:
     """The message of an error with the options' names as Spark has them. A name of one word stands before `=`."""
-    for name, field in option_fields(model).items():
+    for name, field in option_fields(*models).items():
         word = rf"\b{field.name}\b" + ("" if "_" in field.name else "(?==)")
         message = re.sub(word, f"{name}*" if name.endswith(".") else name, message)
     return message

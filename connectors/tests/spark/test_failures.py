@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from onefold.core import BadRecord, ConfigError, DataLoss, OnefoldError, Retriable, SchemaMismatch, Terminal
+from onefold.core import BadRecord, DataLoss, OnefoldError, Retriable, SchemaMismatch, Terminal
 from onefold.spark.runtime import sealing
 from onefold.spark.runtime.failures import from_spark
 from onefold.spark.runtime.sealing import marks
@@ -105,12 +105,12 @@ def test_a_job_that_failed_without_an_exception_of_python_may_be_tried_again() -
 @pytest.mark.parametrize(
     ("raised", "reason"),
     [
-        ("ModuleNotFoundError: No module named 'onefold'", "no module named 'onefold'"),
-        ("ModuleNotFoundError: No module named 'psycopg'", "no module named 'psycopg'"),
+        ("ModuleNotFoundError: No module named 'onefold'", "No module named 'onefold'"),
+        ("ModuleNotFoundError: No module named 'psycopg'", "No module named 'psycopg'"),
         ("pyspark.errors.PySparkRuntimeError: [PYTHON_VERSION_MISMATCH] 3.9 is not 3.11", "3.9 is not 3.11"),
     ],
 )
 def test_workers_with_another_python_say_how_to_give_them_the_right_one(raised: str, reason: str) -> None:
     error = crossed(raised)
-    assert (type(error), error.code) == (ConfigError, "workers-without-onefold")
+    assert (type(error), error.code) == (Terminal, "module-not-importable")
     assert reason in error.message and "set PYSPARK_PYTHON" in error.message

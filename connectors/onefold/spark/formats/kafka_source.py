@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import astuple, dataclass, replace
 from functools import wraps
 from typing import Any, TypeVar
@@ -20,12 +19,12 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from onefold.clients.option_texts import in_words_of_spark
-from onefold.core.errors import ConfigError, OnefoldError
+from onefold.core.errors import ConfigError
 from onefold.sources.kafka import KafkaSource, OffsetRange, Planner, check_schema, find_schema, ranges, read, record_ddl
 from onefold.sources.kafka.planning import starting
 from onefold.sources.kafka.planning.group_positions import GroupPositions
 from onefold.sources.kafka.planning.offset_snapshot import Nested, OffsetSnapshot, Partition, began, of_stream
+from onefold.spark.formats.words import in_words_of_spark
 from onefold.spark.runtime.direct import RANGES_DDL
 from onefold.spark.runtime.workers import freeze_imports, is_guarded
 
@@ -39,21 +38,10 @@ def _is_frozen(options: Mapping[str, str]) -> bool:
     return options.get("frozen", "").lower() == "true"
 
 
-@contextmanager
-def _in_words_of_spark(is_frozen: bool) -> Iterator[None]:
-    """Errors name options by their names in Spark, where the reader of the error has set them so."""
-    try:
-        yield
-    except OnefoldError as error:
-        if is_frozen:
-            raise
-        raise error.reworded(in_words_of_spark(error.message, KafkaSource)) from error.__cause__
-
-
 def _spoken(method: Callable[..., T]) -> Callable[..., T]:
     @wraps(method)
     def call(self: _Planned, *arguments: Any) -> T:
-        with _in_words_of_spark(self.is_frozen):
+        with in_words_of_spark(KafkaSource, unless=self.is_frozen):
             return method(self, *arguments)
 
     return call
@@ -81,7 +69,7 @@ class OnefoldKafkaDataSource(DataSource):
         source = self._source()
         if self._direct():
             return RANGES_DDL
-        with _in_words_of_spark(_is_frozen(self.options)):
+        with in_words_of_spark(KafkaSource, unless=_is_frozen(self.options)):
             return record_ddl(source)
 
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -105,7 +93,7 @@ class OnefoldKafkaDataSource(DataSource):
     def _source(self) -> KafkaSource:
         """The source that the options describe. It asks servers for an open schema once for this object."""
         if self._settled is None:
-            with _in_words_of_spark(_is_frozen(self.options)):
+            with in_words_of_spark(KafkaSource, unless=_is_frozen(self.options)):
                 source = KafkaSource.from_options(self.options)
                 self._settled = source if source.has_schema else source.with_schema(find_schema(source))
         return self._settled
@@ -120,7 +108,7 @@ class OnefoldKafkaDataSource(DataSource):
         arrow = to_arrow_schema(schema, timezone="UTC")
         if not self._direct():
             source = self._source()
-            with _in_words_of_spark(_is_frozen(self.options)):
+            with in_words_of_spark(KafkaSource, unless=_is_frozen(self.options)):
                 check_schema(source, arrow)
             if source.on_error == "dead_letter" and "frozen" not in self.options:
                 raise ConfigError(
@@ -167,7 +155,7 @@ class _Planned:
         return self._records(wanted)
 
     def _records(self, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
-        with _in_words_of_spark(self.is_frozen):
+        with in_words_of_spark(KafkaSource, unless=self.is_frozen):
             yield from read(self.source, self._schema, wanted, guarded=is_guarded())
 
 

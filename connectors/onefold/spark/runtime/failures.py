@@ -9,7 +9,7 @@ from contextlib import suppress
 from py4j.protocol import Py4JError
 from pyspark.errors import AnalysisException, PySparkException
 
-from onefold.core import ConfigError, OnefoldError, Retriable, Terminal
+from onefold.core import OnefoldError, Retriable, Terminal
 from onefold.core.extras import extra_of
 from onefold.core.values.plain import plain
 from onefold.spark.runtime.sealing import opened
@@ -42,10 +42,8 @@ def from_spark(error: Exception) -> OnefoldError:
     is_python = bool(raised) and "Traceback (most recent call last)" in text
     if is_python or isinstance(error, AnalysisException) or _is_of_data(error):
         reason = plain(raised[-1] if raised else _first_line(text))
-        if missing := _NOT_THERE.match(reason):
-            return _not_there(missing[1])
-        if any(sign in reason for sign in _OTHER_PYTHON):
-            return _other_python(reason)
+        if lacks := _lacking(reason):
+            return Terminal("module-not-importable", lacks)
         return Terminal(
             "job-code-failed",
             f"the job's own code failed: {reason}. This batch is not decided; correct the code and start again",
@@ -58,26 +56,24 @@ def _first_line(text: str) -> str:
     return text.strip().split("\n", 1)[0]
 
 
-def _not_there(module: str) -> OnefoldError:
-    package = module.partition(".")[0]
-    if package in _OURS or extra_of(package) is not None:
-        return _other_python(f"no module named {module!r}")
+def _lacking(reason: str) -> str | None:
+    """What to do where a worker cannot import something; None where the reason is another one."""
+    missing = _NOT_THERE.match(reason)
+    package = missing[1].partition(".")[0] if missing else ""
+    if package in _OURS or extra_of(package) or any(sign in reason for sign in _OTHER_PYTHON):
+        return (
+            f"Spark's Python workers run another Python than this process ({sys.executable}), and it lacks what onefold"
+            f" needs: {reason}. Before Spark starts, set PYSPARK_PYTHON to a Python that has the same packages on every"
+            ' machine, or ship one with spark.archives: docs/deploying.md, "The workers\' Python"'
+        )
+    if missing is None:
+        return None
     # A function travels to the workers by the name of its module, unless that is the main script.
-    return Terminal(
-        "module-not-importable",
-        f"Spark's Python workers cannot import {module!r}, where a function of this job (a merge, a transformation, a"
-        " UDF) is from, or what it needs. This batch is not decided. Install it where they run, or bring it there with"
-        " spark.addArtifacts(file, pyfile=True), spark-submit --py-files, or PYTHONPATH before Spark starts; then start"
-        " again",
-    )
-
-
-def _other_python(reason: str) -> ConfigError:
-    return ConfigError(
-        "workers-without-onefold",
-        f"Spark's Python workers run another Python than this process ({sys.executable}), and it lacks what onefold"
-        f" needs: {reason}. Before Spark starts, set PYSPARK_PYTHON to a Python that has the same packages on every"
-        ' machine, or ship one with spark.archives: docs/deploying.md, "The workers\' Python"',
+    return (
+        f"Spark's Python workers cannot import {missing[1]!r}, where a function of this job (a merge, a transformation,"
+        " a UDF) is from, or what it needs. This batch is not decided. Install it where they run, or bring it there"
+        " with spark.addArtifacts(file, pyfile=True), spark-submit --py-files, or PYTHONPATH before Spark starts; then"
+        " start again"
     )
 
 

@@ -14,6 +14,7 @@ import pyarrow as pa
 from pyspark import TaskContext, cloudpickle
 from pyspark.sql import SparkSession
 
+from onefold.core import ConfigError
 from onefold.spark.runtime.failures import from_spark
 from onefold.spark.runtime.sealing import share_key
 
@@ -48,7 +49,10 @@ def prepare_workers(spark: SparkSession, *parts: object) -> None:
     try:
         spark.range(0, 1, 1, 1).mapInArrow(look, "id long").collect()
     except Exception as error:
-        raise from_spark(error) from error
+        failed = from_spark(error)
+        if failed.code == "module-not-importable":
+            raise ConfigError("workers-without-onefold", failed.message) from error
+        raise failed from error
     _importable.update(needed)
 
 
