@@ -41,7 +41,7 @@ MEANINGS = {
     "kafka-unanswered": "a Kafka broker took a request, and did not answer",
     "ledger-topic-unsuitable": "the ledger topic may lose or delete what it acknowledged; the message says why",
     "ledger-write-unanswered": "a row of the ledger topic was sent, and it is not known whether it was written",
-    "module-not-importable": "Spark's Python workers cannot import onefold, or the module of a function that the job gave",
+    "module-not-importable": "Spark's Python workers cannot import onefold, or the module of a function of the job",
     "no-such-column": "a column that an option names is not there",
     "option-missing": "an option is needed, and is not given",
     "option-not-allowed": "an option is one that onefold sets itself, or that cannot be used here",
