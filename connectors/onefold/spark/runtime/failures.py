@@ -81,7 +81,7 @@ def _lacking(reason: str) -> str | None:
         return (
             f"Spark's Python workers run another Python than this process ({sys.executable}), and it lacks what onefold"
             f" needs: {reason}. Before Spark starts, set PYSPARK_PYTHON to a Python that has the same packages on every"
-            ' machine, or ship one with spark.archives: docs/operations.md, "Python on the workers"'
+            ' machine, or ship one with spark.archives: docs/deploying.md, "The workers\' Python"'
         )
     if missing is None:
         return None
