@@ -86,6 +86,7 @@ def of_one_name(ids: Sequence[int]) -> pa.RecordBatch:
     return pa.record_batch({"id": pa.array(ids, pa.int64()), "name": ["one"] * len(ids)})
 
 
+@pytest.mark.slow
 def test_a_sink_whose_readers_rest_on_an_order_passes_if_it_asks_for_all_of_it(
     check: Sinks, shared: Processes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -185,6 +186,7 @@ def shared() -> Iterator[Processes]:
         yield processes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cls", WRONG, ids=lambda cls: cls.__name__)
 def test_a_wrong_sink_fails_by_the_promise_that_it_breaks(
     check: Sinks, shared: Processes, monkeypatch: pytest.MonkeyPatch, cls: type[SqliteSink]

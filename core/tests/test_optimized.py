@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 TESTS = Path(__file__).parent
 ROOT = TESTS.parents[1]
 # What opens, decides, commits and records epochs; and what judges it.
@@ -17,6 +19,7 @@ GUARDED = [
 ]
 
 
+@pytest.mark.slow
 def test_without_asserts_the_kits_and_the_simulator_tell_right_from_wrong(tmp_path: Path) -> None:
     paths = os.pathsep.join(map(str, (TESTS, ROOT / "docs/examples")))
     ended = subprocess.run(

@@ -164,6 +164,7 @@ def test_a_mutant_that_no_schedule_shows_is_caught_by_its_unit_test(mutant: Muta
     assert mutant.test.partition("::")[2] in ended.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.proof
 def test_a_mutant_that_is_none_survives() -> None:
     harmless = replace(MUTANTS[0], name="none", patches=(), first=frozenset({Fault.SWEEP_HALTS}))

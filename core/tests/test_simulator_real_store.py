@@ -69,6 +69,7 @@ class RealStore(CheckpointStore):
         assert backup == {}
 
 
+@pytest.mark.slow
 @pytest.mark.proof
 @pytest.mark.parametrize("name", ["two-phase", "write-through", "two-phase, another source"])
 def test_no_fault_at_any_step_breaks_an_invariant_over_the_real_store(name: str) -> None:

@@ -293,6 +293,7 @@ def make(
     return make
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("mode", "delivery", "in_every_part"),
     [

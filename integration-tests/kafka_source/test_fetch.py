@@ -291,6 +291,7 @@ def test_a_bad_record_is_named_by_topic_partition_offset_and_reason(servers: str
     assert len(message) < 600
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compiled", [pytest.param("off", marks=pytest.mark.soak), "required"], indirect=True)
 def test_a_broker_that_comes_back_is_read_on_with_the_same_consumer(
     kafka_server: Any, servers: str, kafka_topic: Topic

@@ -62,6 +62,7 @@ def test_a_run_writes_once_however_often_and_however_much_later_it_is_run_again(
     assert_rows(rig, (0, 30))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("delivery", DELIVERIES)
 def test_of_two_attempts_with_different_rows_the_one_that_was_decided_counts(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, delivery: str
@@ -77,6 +78,7 @@ def test_of_two_attempts_with_different_rows_the_one_that_was_decided_counts(
     assert_rows(rig, (50, 80), (100, 120))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("other", "delivery"), [("night", "two_phase"), ("another night", "staged")])
 def test_of_two_runs_at_once_the_later_writes_and_the_earlier_is_fenced(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, other: str, delivery: str

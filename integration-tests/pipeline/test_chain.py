@@ -107,6 +107,7 @@ def test_an_older_copy_of_the_checkpoint_with_other_batches_is_refused_and_resum
     rig.assert_exact()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ahead", [pytest.param(True, marks=pytest.mark.soak), False], ids=["ahead", "behind"])
 def test_the_checkpoint_of_another_pipeline_is_refused_and_resumes_from_the_ledger(rig: Rig, ahead: bool) -> None:
     mine, other = Chain(rig, "two_phase", None), rig.pipeline(rig.sink(table="others"), name="other")
@@ -218,6 +219,7 @@ def test_an_older_copy_of_the_destination_is_data_loss_and_starts_over_under_a_n
     rig.assert_exact()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("delivery", [pytest.param("two_phase", marks=pytest.mark.soak), "staged"])
 def test_an_older_copy_of_store_and_destination_together_resumes_from_the_ledger(rig: Rig, delivery: str) -> None:
     chain = Chain(rig, delivery, None)

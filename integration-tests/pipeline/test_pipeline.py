@@ -70,6 +70,7 @@ def test_the_direct_path_delivers_positions_to_transform_and_table(rig: Rig) -> 
     assert rows == [(i, rig.topic, i % 4, i // 4) for i in range(200) if i // 4 % 2 == 0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("delivery", [pytest.param("two_phase", marks=pytest.mark.soak), "staged"])
 def test_versions_of_one_row_from_many_partitions_end_as_the_newest(rig: Rig, delivery: str) -> None:
     """In two_phase each key goes to one task, or tasks that prepared it would wait for one another."""

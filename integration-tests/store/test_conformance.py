@@ -74,6 +74,7 @@ def rows_deletions_and_bad_ones(ids: Sequence[int]) -> pa.RecordBatch:
     return batch.append_column("gone", pa.array([i % 3 == 1 for i in ids], pa.bool_()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("delivery", [pytest.param("two_phase", marks=pytest.mark.soak), "staged"])
 def test_upserts_with_deletions_and_dead_letters_keep_their_promises(postgres_url: str, delivery: str) -> None:
     """Every id shows as exactly one of the three effects: a row, a remembered deletion, a dead letter."""
@@ -102,6 +103,7 @@ def test_upserts_with_deletions_and_dead_letters_keep_their_promises(postgres_ur
     assert report.strikes.keys() == (CALLS | {"merge"} if delivery == "staged" else CALLS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("delivery", ["two_phase", pytest.param("staged", marks=pytest.mark.soak)])
 def test_appends_with_dead_letters_keep_their_promises(postgres_url: str, delivery: str) -> None:
     """Here a row that is written twice shows twice."""
@@ -128,6 +130,7 @@ def versions(ids: Sequence[int]) -> pa.RecordBatch:
     return pa.record_batch({**columns, "v": pa.array([1] * len(ids)), "gone": pa.array([False] * len(ids))})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "sql_url", ["sqlite", "mariadb", pytest.param("postgres", marks=pytest.mark.soak)], indirect=True
 )
@@ -157,6 +160,7 @@ def test_the_sql_sink_keeps_its_promises(sql_url: str) -> None:
     assert report.strikes.keys() == CALLS | {"merge"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("server", "steps"),
     [

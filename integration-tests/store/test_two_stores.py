@@ -179,6 +179,7 @@ def test_an_epoch_that_shows_in_part_refuses_the_adoption_and_its_own_store_fini
         place.assert_exact(2)
 
 
+@pytest.mark.slow
 def test_a_store_that_another_one_has_bound_over_comes_back(place: Place) -> None:
     """The other host dies in the middle of its adoption."""
     with place.host("a") as first, place.host("b") as second:

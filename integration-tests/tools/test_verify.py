@@ -237,6 +237,7 @@ def test_differences_inside_nested_values_and_between_null_and_empty_are_seen(sp
     assert compare(same_map, spark.sql("SELECT 1 AS id, map('b', 2, 'a', 1) AS m"), ["id"]).changed == 0
 
 
+@pytest.mark.slow
 def test_rows_of_nulls_only_views_partitions_and_long_values_are_read_whole(rig: Rig) -> None:
     rig.sql("CREATE TABLE rows (id bigint, s text) PARTITION BY LIST (id)")
     rig.sql("CREATE TABLE rows_1 PARTITION OF rows FOR VALUES IN (1)")

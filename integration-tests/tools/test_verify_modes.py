@@ -66,6 +66,7 @@ def sides(spark: SparkSession) -> Iterator[Sides]:
     spark.conf.set("spark.sql.shuffle.partitions", before or "4")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("position", [pytest.param(True, marks=pytest.mark.soak), False])
 def test_of_appended_rows_each_is_in_the_table_or_among_the_dead_letters_once(sides: Sides, position: bool) -> None:
     rows = [(0, 1, "a"), (1, 2, "b"), (2, 2, "c"), (3, None, "d"), (4, 5, "e")]
@@ -138,6 +139,7 @@ def test_settings_that_name_columns_which_the_rows_lack_are_told(sides: Sides) -
         compare(rows, rows, ["id"], Changes(("id",), ("changed_at",), delete_when_true="gone"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("position", [pytest.param(True, marks=pytest.mark.soak), False])
 def test_of_versions_the_newest_that_is_alive_is_the_row(sides: Sides, position: bool) -> None:
     rows = [

@@ -137,6 +137,7 @@ def test_a_transactional_topic_is_exact_and_what_was_lost_doubled_or_changed_is_
     assert topic.judged(1, copy, "--key=id")["wrong"] == found["wrong"], "the value's own column says the same"
 
 
+@pytest.mark.slow
 def test_an_open_transaction_of_the_sink_is_in_doubt_and_somebody_elses_is_refused(
     rig: Rig, kafka_topic: MakeTopic
 ) -> None:
@@ -165,6 +166,7 @@ def test_an_open_transaction_of_the_sink_is_in_doubt_and_somebody_elses_is_refus
     assert topic.judged(0)["wrong"] == {}
 
 
+@pytest.mark.slow
 def test_a_keyed_topic_with_repeats_is_exact_by_its_ids_and_what_readers_pass_over_is_lost(
     rig: Rig, kafka_topic: MakeTopic
 ) -> None:
@@ -196,6 +198,7 @@ def test_a_keyed_topic_with_repeats_is_exact_by_its_ids_and_what_readers_pass_ov
     assert "1 records in" in found["comparison"]["notes"][0] and "behind higher ids" in found["comparison"]["notes"][0]
 
 
+@pytest.mark.slow
 def test_what_a_topic_has_expired_is_said_and_not_called_lost_and_what_it_lost_since_is(
     rig: Rig, kafka_topic: MakeTopic
 ) -> None:
@@ -217,6 +220,7 @@ def test_what_a_topic_has_expired_is_said_and_not_called_lost_and_what_it_lost_s
     assert str(last.key) in f"b'{found['comparison']['samples']['lost'][0].split()[0].removeprefix('id=')}'"
 
 
+@pytest.mark.slow
 def test_of_a_compacted_topic_the_last_record_of_each_key_has_to_be_there(rig: Rig, kafka_topic: MakeTopic) -> None:
     topic = Topic(rig, kafka_topic, into_key="n")
     for number in range(2):
