@@ -55,8 +55,9 @@ class Promise(StrEnum):
 
 @app.command()
 def demo(
-    rows: Annotated[int, typer.Option(min=10_000, help="Orders to produce.")] = 2_000_000,
-    kills: Annotated[int, typer.Option(min=8, max=200, help="How often the pipeline is killed, at least.")] = 12,
+    rows: Annotated[int | None, typer.Option(min=10_000, help="Orders to produce: 600,000.")] = None,
+    kills: Annotated[int | None, typer.Option(min=8, max=200, help="Kills of the pipeline, at least: 10.")] = None,
+    full: Annotated[bool, typer.Option("--full", help="2,000,000 orders, and 14 kills.")] = False,
     delivery: Annotated[Delivery, typer.Option(help="How the Postgres sink delivers.")] = Delivery.TWO_PHASE,
     seed: Annotated[int, typer.Option(help="The same seed, the same orders and moments.")] = 1,
     guarantee: Annotated[Promise, typer.Option(help="at-least-once: protection off.")] = Promise.EXACTLY_ONCE,
@@ -65,8 +66,16 @@ def demo(
     """Kafka to Postgres, killed at every bad moment, then audited row by row. Exit code 1 if any row is wrong."""
     from onefold.trials.demo import DemoSettings, run_demo
 
-    settings = DemoSettings(rows, kills, delivery.value, seed, guarantee is Promise.EXACTLY_ONCE, directory)
-    if not run_demo(settings, Console()):
+    default_rows, default_kills = (2_000_000, 14) if full else (DemoSettings.rows, DemoSettings.kills)
+    settings = DemoSettings(
+        rows=rows or default_rows,
+        kills=kills or default_kills,
+        delivery=delivery.value,
+        seed=seed,
+        exactly_once=guarantee is Promise.EXACTLY_ONCE,
+        directory=directory,
+    )
+    if not run_demo(settings, Console(record=True)):
         raise typer.Exit(1)
 
 
