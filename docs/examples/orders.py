@@ -11,8 +11,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from onefold.local import KafkaServer
 
 servers = {"bootstrap.servers": KafkaServer(".onefold/local").bootstrap_servers}
-if "orders" not in AdminClient(servers).list_topics(timeout=30).topics:
-    AdminClient(servers).create_topics([NewTopic("orders", 3)])["orders"].result()
+admin = AdminClient(servers)
+if "orders" not in admin.list_topics(timeout=30).topics:
+    admin.create_topics([NewTopic("orders", 3)])["orders"].result()
 producer = Producer(servers)
 for number in itertools.count(time.time_ns() // 1000):
     order = {"id": number, "account": number % 100, "amount": f"{number % 5000 / 100:.2f}"}

@@ -13,6 +13,7 @@ from pathlib import Path
 import psycopg
 import pytest
 from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient
 from harness.support import wait_until
 
 from onefold.local import KafkaServer, PostgresServer
@@ -65,7 +66,9 @@ def test_the_first_scripts_run_as_they_stand_and_a_killed_pipeline_has_each_orde
                 assert pipeline.poll() is None, (tmp_path / "first.py.log").read_text()
                 time.sleep(3)  # into some later epoch; or until the last one is complete
 
+        admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
         with running("orders.py", tmp_path) as producer:
+            wait_until(lambda: "orders" in admin.list_topics(timeout=30).topics, 60, "the topic")
             for _ in range(2):
                 run_until(rows(connection)[0] + 1)
             assert producer.poll() is None, (tmp_path / "orders.py.log").read_text()
