@@ -12,6 +12,7 @@
 # make audit   the lock against known advisories; exit code 3 of .ci/audit.py where they cannot be reached
 # make lock    requirements.lock anew: the versions that it names, with the hashes of all their files
 # make docs    renew the pages that tests write
+# make docs-site   README and docs as a site in .onefold/site; a link that leads nowhere fails
 # make clean   stop what runs here and remove what was made
 #
 # ARGS are passed on: make demo ARGS="--delivery staged --seed 3"; make test ARGS="-k chain" (in one process)
@@ -20,12 +21,14 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 INSTALLED := .venv/installed
 TOOLS := .onefold/tools/installed
+SITE_TOOLS := .onefold/site-tools/installed
+PAGES := .onefold/site-pages
 UNIT := core/tests clients/tests sources/tests sinks/tests connectors/tests
 NATIVE := $(addprefix sources/onefold/sources/kafka/native/,building.py fetch.c rdkafka.h)
 PARALLEL := -n auto --dist loadgroup
 ARGS ?=
 
-.PHONY: demo prove torture test test-all sanitize check bench bench-postgres bench-kafka bench-hbase audit lock docs clean
+.PHONY: demo prove torture test test-all sanitize check bench bench-postgres bench-kafka bench-hbase audit lock docs docs-site clean
 demo: $(INSTALLED)
 	@$(BIN)/onefold demo $(ARGS)
 
@@ -74,6 +77,15 @@ lock: $(TOOLS)
 docs: $(INSTALLED)
 	@ONEFOLD_RENEW_DOCS=1 $(BIN)/python -m pytest -q -m docs $(ARGS)
 
+# README is the site's first page, so docs/README.md gets another name there.
+docs-site: $(SITE_TOOLS)
+	@rm -rf $(PAGES) && mkdir -p $(PAGES) && cp -r docs/*.md docs/examples $(PAGES)
+	@sed 's|](docs/|](|g; s|](README.md|](pages.md|g' README.md > $(PAGES)/index.md
+	@mv $(PAGES)/README.md $(PAGES)/pages.md
+	@sed -i 's|](../README.md|](index.md|g' $(PAGES)/*.md
+	@NO_MKDOCS_2_WARNING=1 .onefold/site-tools/bin/mkdocs build $(ARGS)
+	@echo ".onefold/site/index.html"
+
 clean:
 	@if [ -x $(BIN)/onefold ]; then \
 	  find .onefold \( -name kafka.json -o -name postgres.json -o -name hbase.json -o -name mariadb.json \) -printf '%h\n' 2>/dev/null | sort -u | \
@@ -92,6 +104,8 @@ $(INSTALLED): requirements.lock pyproject.toml hatch_build.py $(NATIVE)
 	@touch $@
 
 $(TOOLS): .ci/tools.lock
-	@$(PYTHON) -m venv .onefold/tools
-	@.onefold/tools/bin/python -m pip install --disable-pip-version-check --quiet --require-hashes --requirement .ci/tools.lock
+$(SITE_TOOLS): .ci/site.lock
+$(TOOLS) $(SITE_TOOLS):
+	@$(PYTHON) -m venv $(@D)
+	@$(@D)/bin/python -m pip install --disable-pip-version-check --quiet --require-hashes --requirement $<
 	@touch $@

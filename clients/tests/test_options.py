@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import pytest
 
-from onefold.clients.option_texts import from_texts, to_texts
+from onefold.clients.option_texts import from_texts, to_texts, with_names_of_spark
 from onefold.clients.options import constructed_from, options_model
 from onefold.core.errors import ConfigError
 
@@ -101,3 +101,9 @@ def test_what_differs_from_the_defaults_comes_back_from_its_texts() -> None:
 def test_texts_that_are_no_options_are_refused(texts: dict[str, str], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         from_texts("format", texts, Source, required=["url"], refused={"password": "put it into the url"})
+
+
+def test_a_message_names_options_as_spark_has_them() -> None:
+    said = "row_count is 1 to 5: raise timeout_s, or leave out url= and extra=; columns stay, and my_row_count"
+    means = "rowCount is 1 to 5: raise timeoutMs, or leave out url= and client.*=; columns stay, and my_row_count"
+    assert with_names_of_spark(said, SinkConfig) == means

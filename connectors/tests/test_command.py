@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from onefold.cli import main
+from onefold.cli import entry, main
 from onefold.cli.verify import command
 from onefold.cli.verify.command import print_verification
 from onefold.core import ConfigError, Positions
@@ -33,7 +33,7 @@ def test_an_error_is_shown_as_it_is_and_its_exit_code_says_its_kind(
 
     monkeypatch.setattr(main, "app", fail)
     with pytest.raises(SystemExit) as ended:
-        main.main()
+        entry.main()
     assert ended.value.code == ConfigError.exit_code
     assert capsys.readouterr().err == f"ConfigError: {ODD} [option-value]\n"
 
@@ -104,5 +104,5 @@ def test_options_that_contradict_one_another_are_refused(monkeypatch: pytest.Mon
     for wrong in (["--order=n"], ["--mode=upsert"], ["--source-position=kafka_offset"]):
         monkeypatch.setattr(sys, "argv", ["onefold", *right, *wrong])
         with pytest.raises(SystemExit) as ended:
-            main.main()
+            entry.main()
         assert ended.value.code == ConfigError.exit_code, wrong

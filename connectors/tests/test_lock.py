@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 PINNED = re.compile(r"[A-Za-z0-9._-]+==[^\s;]+( ;[^\\]+)? \\\n(    --hash=sha256:[0-9a-f]{64}( \\)?\n)+")
 
 
-@pytest.mark.parametrize("lock", ["requirements.lock", ".ci/tools.lock"])
+@pytest.mark.parametrize("lock", ["requirements.lock", ".ci/tools.lock", ".ci/site.lock"])
 def test_every_file_of_the_lock_is_known_by_its_hash_and_no_index_is_named(lock: str) -> None:
     text = (ROOT / lock).read_text()
     assert re.sub(r"^#.*", "", PINNED.sub("", text), flags=re.MULTILINE).strip() == ""

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs/architecture.md"
 PORTIONS = ("connectors", "sinks", "sources", "clients", "core")
 WHOLE = {"cli", "trials", "local"}  # drawn as one folder each
-ROOTS = {"onefold.cli.main": "onefold"}  # the command itself, which knows all others
+ROOTS = {"onefold.cli.entry": "onefold", "onefold.cli.main": "onefold"}  # the command itself, which knows all others
 
 Graph = dict[str, set[str]]
 

@@ -41,14 +41,14 @@ MEANINGS = {
     "kafka-unanswered": "a Kafka broker took a request, and did not answer",
     "ledger-topic-unsuitable": "the ledger topic may lose or delete what it acknowledged; the message says why",
     "ledger-write-unanswered": "a row of the ledger topic was sent, and it is not known whether it was written",
-    "module-not-importable": "Spark's Python workers cannot import the module of a function that the job gave",
+    "module-not-importable": "Spark's Python workers cannot import onefold, or the module of a function of the job",
     "no-such-column": "a column that an option names is not there",
     "option-missing": "an option is needed, and is not given",
     "option-not-allowed": "an option is one that onefold sets itself, or that cannot be used here",
     "option-unknown": "there is no option of that name",
     "option-value": "the value of an option is none that it takes; the message says which it takes",
     "options-conflict": "two options that are given do not go together; the message says which to leave out",
-    "package-missing": "an option needs a package that is not installed",
+    "package-missing": "an import or an option needs a package that is not installed; the message names the extra",
     "postgres-error": "Postgres reports an error whose meaning onefold does not know",
     "postgres-refuses": "Postgres refuses a statement, for a missing right or what is not there",
     "postgres-resources-exhausted": "Postgres has no free connection, memory or disk",
@@ -60,6 +60,7 @@ MEANINGS = {
     "too-many-rejects": "Postgres refuses more rows of an epoch than rejects_max",
     "url-unreadable": "a URL is not written as its database or server needs it",
     "worker-died": "a Python worker of Spark died without an error",
+    "workers-without-onefold": "Spark's Python workers cannot import onefold, or what the source or a sink needs",
 }
 
 

@@ -305,7 +305,7 @@ def test_a_bad_record_fails_with_topic_partition_offset_and_reason(
         ({"subscribe": "no-such-topic"}, "ConfigError: .*no topic 'no-such-topic'"),
         ({"format": "json"}, "ConfigError: format=json needs a schema"),
         ({"format": "json", "schema": "m map<string, int>"}, "ConfigError: .*'m'"),
-        ({"startingOffsets": "soonest"}, "ConfigError: starting_offsets is earliest"),
+        ({"startingOffsets": "soonest"}, "ConfigError: startingOffsets is earliest"),
         ({"startingOffsets": "ledger"}, "ConfigError: .*pipeline.read"),
         ({"maxOfsetsPerTrigger": "1"}, "ConfigError: .*did you mean 'maxOffsetsPerTrigger'"),
         (

@@ -19,7 +19,7 @@ from typing import Any
 from onefold.clients.options import no_option
 from onefold.core.errors import ConfigError
 
-__all__ = ["from_texts", "to_texts"]
+__all__ = ["from_texts", "option_fields", "to_texts", "with_names_of_spark"]
 
 _COMMA = re.compile(r',(?=(?:[^"]*"[^"]*")*[^"]*$)')  # outside of quotes
 
@@ -27,7 +27,7 @@ _COMMA = re.compile(r',(?=(?:[^"]*"[^"]*")*[^"]*$)')  # outside of quotes
 def to_texts(options: Any) -> dict[str, str]:
     """The options of a dataclass that differ from their defaults, by their names in Spark."""
     texts: dict[str, str] = {}
-    for name, field in _fields(type(options)).items():
+    for name, field in option_fields(type(options)).items():
         value = getattr(options, field.name)
         if name.endswith("."):
             texts |= {f"{name}{inner}": text for inner, text in (value or {}).items()}
@@ -50,7 +50,7 @@ def from_texts(
     the field's type, and for a missing field that is `required`. `beside` are names that somebody else reads. `label`
     names the format in errors.
     """
-    fields = _fields(*models)
+    fields = option_fields(*models)
     hints = {name: hint for model in models for name, hint in typing.get_type_hints(model).items()}
     proper = {name.lower(): name for name in (*fields, *beside)}
     found: dict[str, Any] = {}
@@ -73,7 +73,15 @@ def from_texts(
     return found
 
 
-def _fields(*models: type) -> dict[str, dataclasses.Field[Any]]:
+def with_names_of_spark(message: str, *models: type) -> str:
+    """The message of an error with the options' names as Spark has them. A name of one word stands before `=`."""
+    for name, field in option_fields(*models).items():
+        word = rf"\b{field.name}\b" + ("" if "_" in field.name else "(?==)")
+        message = re.sub(word, f"{name}*" if name.endswith(".") else name, message)
+    return message
+
+
+def option_fields(*models: type) -> dict[str, dataclasses.Field[Any]]:
     """The models' fields that are options of Spark's, by their names there."""
     fields = [field for model in models for field in dataclasses.fields(model) if field.init]
     named = {field.metadata.get("option", _camel_case(field.name)): field for field in fields}

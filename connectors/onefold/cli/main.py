@@ -2,36 +2,45 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from enum import StrEnum
+from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.markup import escape
 
 from onefold.cli.doctor.options import doctor
 from onefold.cli.txn.cli import app as txn_app
 from onefold.cli.verify.options import verify
-from onefold.core import OnefoldError
-from onefold.core.errors import exit_code
+from onefold.local.cli import app as local_app
 
-__all__ = ["app", "main"]
+__all__ = ["app"]
 
 app = typer.Typer(
     help="Exactly-once, end to end, for Python data pipelines on Spark.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # tables would cut the names of options at 80 columns
 )
 app.add_typer(txn_app, name="txn")
 app.command()(doctor)
 app.command()(verify)
-if importlib.util.find_spec("psutil") is not None:  # the extra `local`: servers are for development
-    from onefold.local.cli import app as local_app
+app.add_typer(local_app, name="local")
 
-    app.add_typer(local_app, name="local")
+
+def _print_version(is_wanted: bool) -> None:
+    if is_wanted:
+        typer.echo(f"onefold {version('onefold')}")
+        raise typer.Exit
+
+
+@app.callback()
+def onefold(
+    _version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None: ...
 
 
 class Delivery(StrEnum):
@@ -46,8 +55,9 @@ class Promise(StrEnum):
 
 @app.command()
 def demo(
-    rows: Annotated[int, typer.Option(min=10_000, help="Orders to produce.")] = 2_000_000,
-    kills: Annotated[int, typer.Option(min=8, max=200, help="How often the pipeline is killed, at least.")] = 12,
+    rows: Annotated[int | None, typer.Option(min=10_000, help="Orders to produce: 600,000.")] = None,
+    kills: Annotated[int | None, typer.Option(min=8, max=200, help="Kills of the pipeline, at least: 10.")] = None,
+    full: Annotated[bool, typer.Option("--full", help="2,000,000 orders, and 14 kills.")] = False,
     delivery: Annotated[Delivery, typer.Option(help="How the Postgres sink delivers.")] = Delivery.TWO_PHASE,
     seed: Annotated[int, typer.Option(help="The same seed, the same orders and moments.")] = 1,
     guarantee: Annotated[Promise, typer.Option(help="at-least-once: protection off.")] = Promise.EXACTLY_ONCE,
@@ -56,8 +66,16 @@ def demo(
     """Kafka to Postgres, killed at every bad moment, then audited row by row. Exit code 1 if any row is wrong."""
     from onefold.trials.demo import DemoSettings, run_demo
 
-    settings = DemoSettings(rows, kills, delivery.value, seed, guarantee is Promise.EXACTLY_ONCE, directory)
-    if not run_demo(settings, Console()):
+    default_rows, default_kills = (2_000_000, 14) if full else (DemoSettings.rows, DemoSettings.kills)
+    settings = DemoSettings(
+        rows=rows or default_rows,
+        kills=kills or default_kills,
+        delivery=delivery.value,
+        seed=seed,
+        exactly_once=guarantee is Promise.EXACTLY_ONCE,
+        directory=directory,
+    )
+    if not run_demo(settings, Console(record=True)):
         raise typer.Exit(1)
 
 
@@ -173,14 +191,3 @@ def prove(
     holds = replay_schedule(Console(), replay) if replay else run_proof(Console(), deep, mutants)
     if not holds:
         raise typer.Exit(1)
-
-
-def main() -> None:
-    """The entry point: errors in one line, with an exit code that says what kind they are."""
-    try:
-        app()
-    except OnefoldError as error:
-        Console(stderr=True).print(
-            f"[red]{type(error).__name__}:[/] {escape(str(error))}", soft_wrap=True, highlight=False
-        )
-        sys.exit(exit_code(error))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -64,12 +65,31 @@ def spark_session(
 
 
 @contextmanager
+def _standard_error_to(log: Path) -> Iterator[None]:
+    """What a JVM that is started in here says goes to the file, as long as it lives."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    sys.stderr.flush()
+    kept = os.dup(2)
+    try:
+        with log.open("ab") as file:
+            os.dup2(file.fileno(), 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+
+
+@contextmanager
 def session_of_ones_own(name: str, directory: Path) -> Iterator[SparkSession]:
-    """A session for one piece of work, stopped after it; where the process has one already, that one, which stays."""
+    """A session for one piece of work, stopped after it; where the process has one already, that one, which stays.
+
+    Its JVM writes to `directory`/spark.log: what Spark says of its own start is noise to whoever runs a command.
+    """
     if running := SparkSession.getActiveSession():
         yield running
         return
-    spark = spark_session(name, directory)
+    with _standard_error_to(directory / "spark.log"):
+        spark = spark_session(name, directory)
     try:
         yield spark
     finally:

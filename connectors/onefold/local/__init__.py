@@ -1,13 +1,20 @@
 """Real servers on this machine, without containers: Kafka, Postgres, HBase, MariaDB, and a Spark cluster."""
 
-from onefold.local.errors import LocalServerError
-from onefold.local.hbase.server import HBaseServer
-from onefold.local.java import Java, find_java, spark_environment
-from onefold.local.kafka.broker import KafkaServer
-from onefold.local.mariadb.server import MariaDbServer
-from onefold.local.postgres.server import PostgresServer
-from onefold.local.server import LocalServer, ServerStatus
-from onefold.local.spark import SparkCluster
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from onefold.core.extras import on_demand
+
+if TYPE_CHECKING:
+    from onefold.local.errors import LocalServerError
+    from onefold.local.hbase.server import HBaseServer
+    from onefold.local.java import Java, find_java, spark_environment
+    from onefold.local.kafka.broker import KafkaServer
+    from onefold.local.mariadb.server import MariaDbServer
+    from onefold.local.postgres.server import PostgresServer
+    from onefold.local.server import LocalServer, ServerStatus
+    from onefold.local.spark import SparkCluster
 
 __all__ = [
     "HBaseServer",
@@ -22,3 +29,24 @@ __all__ = [
     "find_java",
     "spark_environment",
 ]
+
+__getattr__ = on_demand(
+    __name__,
+    {
+        "HBaseServer": "onefold.local.hbase.server",
+        "Java": "onefold.local.java",
+        "KafkaServer": "onefold.local.kafka.broker",
+        "LocalServer": "onefold.local.server",
+        "LocalServerError": "onefold.local.errors",
+        "MariaDbServer": "onefold.local.mariadb.server",
+        "PostgresServer": "onefold.local.postgres.server",
+        "ServerStatus": "onefold.local.server",
+        "SparkCluster": "onefold.local.spark",
+        "find_java": "onefold.local.java",
+        "spark_environment": "onefold.local.java",
+    },
+)
+
+
+def __dir__() -> list[str]:
+    return __all__

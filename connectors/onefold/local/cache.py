@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from onefold.core.extras import naming_extras
+
 __all__ = ["cache_directory"]
 
 
@@ -12,6 +14,7 @@ def cache_directory() -> Path:
     """ONEFOLD_CACHE, else the user's cache directory (`~/.cache/onefold` on Linux)."""
     if named := os.environ.get("ONEFOLD_CACHE"):
         return Path(named).expanduser().absolute()
-    import platformdirs
+    with naming_extras():
+        import platformdirs
 
     return Path(platformdirs.user_cache_dir("onefold"))

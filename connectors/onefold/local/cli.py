@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -15,12 +15,11 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+import onefold.local as servers  # which imports a server when it is named: `onefold --help` needs none
 from onefold.core.errors import OnefoldError
-from onefold.local.hbase.server import HBaseServer
-from onefold.local.kafka.broker import KafkaServer
-from onefold.local.mariadb.server import MariaDbServer
-from onefold.local.postgres.server import PostgresServer
-from onefold.local.server import LocalServer, ServerStatus
+
+if TYPE_CHECKING:
+    from onefold.local import HBaseServer, LocalServer, ServerStatus
 
 __all__ = ["app"]
 
@@ -61,14 +60,14 @@ def up(
     mariadb_port: MariaDbPort = None,
 ) -> None:
     """Start servers; those that run already are kept as they are."""
-    servers: dict[Name, LocalServer | HBaseServer] = {
-        Name.kafka: KafkaServer(directory, kafka_port),
-        Name.postgres: PostgresServer(directory, postgres_port),
-        Name.hbase: HBaseServer(directory, hbase_port, thrift1=thrift1),
-        Name.mariadb: MariaDbServer(directory, mariadb_port),
-    }
     with _errors_in_red():
-        for server in (servers[name] for name in dict.fromkeys(names or _STARTED_UNASKED)):
+        known: dict[Name, LocalServer | HBaseServer] = {
+            Name.kafka: servers.KafkaServer(directory, kafka_port),
+            Name.postgres: servers.PostgresServer(directory, postgres_port),
+            Name.hbase: servers.HBaseServer(directory, hbase_port, thrift1=thrift1),
+            Name.mariadb: servers.MariaDbServer(directory, mariadb_port),
+        }
+        for server in (known[name] for name in dict.fromkeys(names or _STARTED_UNASKED)):
             with _progress(f"{server.name}: starting") as progress:
                 status = server.start(progress)
             _say(status, server.access)
@@ -103,10 +102,10 @@ def status(names: Names = None, directory: Directory = _DIRECTORY) -> None:
 
 def _servers(names: list[Name] | None, directory: Path) -> Iterator[LocalServer | HBaseServer]:
     kinds: dict[Name, type[LocalServer | HBaseServer]] = {
-        Name.kafka: KafkaServer,
-        Name.postgres: PostgresServer,
-        Name.hbase: HBaseServer,
-        Name.mariadb: MariaDbServer,
+        Name.kafka: servers.KafkaServer,
+        Name.postgres: servers.PostgresServer,
+        Name.hbase: servers.HBaseServer,
+        Name.mariadb: servers.MariaDbServer,
     }
     for name in dict.fromkeys(names or list(Name)):
         yield kinds[name](directory)

@@ -25,9 +25,12 @@ from onefold.spark.formats.registration import register
 from onefold.spark.runtime.bad_records import Tally, check_source
 from onefold.spark.runtime.batch import BatchOutcome, write_batch
 from onefold.spark.runtime.checkpoint import elsewhere
+from onefold.spark.runtime.columns import columns_of
 from onefold.spark.runtime.direct import RANGES, BadFetch, Fetch, Transform
 from onefold.spark.runtime.failures import from_spark
 from onefold.spark.runtime.query import QuerySession
+from onefold.spark.runtime.sealing import seal
+from onefold.spark.runtime.workers import prepare_workers
 
 if TYPE_CHECKING:
     from onefold.sources.kafka import KafkaSource
@@ -71,15 +74,15 @@ class Pipeline:
         require_tls: bool = False,
     ) -> None:
         check_pipeline_name(name)
-        everyone = (*sinks, *([dead_letters] if dead_letters is not None else []))
+        self.sinks = tuple(sinks)
+        self.dead_letters = dead_letters
+        everyone = self._everyone
         names = [sink.name for sink in everyone]
         if not sinks or len(set(names)) != len(names):
             raise ConfigError(
                 "sink-names", f"a pipeline needs one sink or more, each with its own name; given: {names or 'none'}"
             )
         self.name = name
-        self.sinks = tuple(sinks)
-        self.dead_letters = dead_letters
         self.bad_records = Tally()
         self.patience_s = patience_s
         self.error: OnefoldError | None = None
@@ -99,6 +102,10 @@ class Pipeline:
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_live": None, "error": None}
+
+    @property
+    def _everyone(self) -> tuple[Sink, ...]:
+        return self.sinks if self.dead_letters is None else (*self.sinks, self.dead_letters)
 
     def read(self, spark: SparkSession, source: KafkaSource) -> DataFrame:
         """The source as a streaming DataFrame. This takes the pipeline over: recovery runs, and the initial positions
@@ -179,7 +186,9 @@ class Pipeline:
         except OnefoldError as error:
             self.error = error
             # The JVM takes the traceback's text apart with a regular expression, and a long chain overflows its stack.
-            raise error.reworded(error.message) from None
+            alone = error.reworded(error.message)
+            alone.add_note(seal(alone)[0])  # for a job that waits for its query itself
+            raise alone from None
 
     def _tell(self, outcome: Outcome) -> None:
         if self._group is not None:
@@ -213,8 +222,7 @@ class Pipeline:
 
     def guarantees(self) -> dict[str, Guarantee]:
         """What each sink promises, as it is set up now."""
-        everyone = (*self.sinks, *([self.dead_letters] if self.dead_letters is not None else []))
-        return {sink.name: sink.guarantee() for sink in everyone}
+        return {sink.name: sink.guarantee() for sink in self._everyone}
 
     def history(self) -> list[EpochRecord]:
         """The newest epochs of this pipeline, oldest first."""
@@ -259,6 +267,10 @@ class Pipeline:
         return source.with_schema(self._session().pin(name[:100], lambda: find_schema(source)))
 
     def _load(self, spark: SparkSession, source: KafkaSource, options: Mapping[str, str]) -> DataFrame:
+        from onefold.sources.kafka import record_ddl
+
+        columns_of(record_ddl(source))  # a schema that Spark does not read is refused before anything is taken over
+        prepare_workers(spark, source, *self._everyone)
         register(spark)
         session = self._session()
         session.refuse_second_query(spark)

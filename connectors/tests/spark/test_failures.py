@@ -100,3 +100,17 @@ def test_a_job_that_failed_without_an_exception_of_python_may_be_tried_again() -
     error = from_spark(RuntimeError("Job aborted due to stage failure: ExecutorLostFailure (executor 1 exited)"))
     assert type(error) is Retriable
     assert "ExecutorLostFailure" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("raised", "reason"),
+    [
+        ("ModuleNotFoundError: No module named 'onefold'", "No module named 'onefold'"),
+        ("ModuleNotFoundError: No module named 'psycopg'", "No module named 'psycopg'"),
+        ("pyspark.errors.PySparkRuntimeError: [PYTHON_VERSION_MISMATCH] 3.9 is not 3.11", "3.9 is not 3.11"),
+    ],
+)
+def test_workers_with_another_python_say_how_to_give_them_the_right_one(raised: str, reason: str) -> None:
+    error = crossed(raised)
+    assert (type(error), error.code) == (Terminal, "module-not-importable")
+    assert reason in error.message and "set PYSPARK_PYTHON" in error.message

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from onefold.core.extras import on_demand
+
 if TYPE_CHECKING:
     from onefold.sinks.hbase import HBaseSink
     from onefold.sinks.kafka import KafkaSink
@@ -12,26 +14,16 @@ if TYPE_CHECKING:
 
 __all__ = ["HBaseSink", "KafkaSink", "PostgresSink", "SqlSink"]
 
-
-def __getattr__(name: str) -> object:
-    # A sink's driver is imported when the sink is asked for: nobody needs psycopg to write to Kafka.
-    if name == "HBaseSink":
-        from onefold.sinks.hbase import HBaseSink
-
-        return HBaseSink
-    if name == "KafkaSink":
-        from onefold.sinks.kafka import KafkaSink
-
-        return KafkaSink
-    if name == "PostgresSink":
-        from onefold.sinks.postgres import PostgresSink
-
-        return PostgresSink
-    if name == "SqlSink":
-        from onefold.sinks.sql import SqlSink
-
-        return SqlSink
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+# A sink's driver is imported when the sink is asked for: nobody needs psycopg to write to Kafka.
+__getattr__ = on_demand(
+    __name__,
+    {
+        "HBaseSink": "onefold.sinks.hbase",
+        "KafkaSink": "onefold.sinks.kafka",
+        "PostgresSink": "onefold.sinks.postgres",
+        "SqlSink": "onefold.sinks.sql",
+    },
+)
 
 
 def __dir__() -> list[str]:

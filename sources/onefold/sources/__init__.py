@@ -2,6 +2,8 @@
 
 from typing import TYPE_CHECKING
 
+from onefold.core.extras import on_demand
+
 if TYPE_CHECKING:
     from onefold.sources.hbase import HBaseSource
     from onefold.sources.kafka import IdsWithin, KafkaSource, OrderedIds
@@ -9,18 +11,13 @@ if TYPE_CHECKING:
 
 __all__ = ["HBaseSource", "IdsWithin", "KafkaSource", "OrderedIds", "PostgresSource"]
 
-
-def __getattr__(name: str) -> object:
-    if name == "HBaseSource":
-        from onefold.sources.hbase import HBaseSource
-
-        return HBaseSource
-    if name in ("IdsWithin", "KafkaSource", "OrderedIds"):
-        from onefold.sources import kafka
-
-        return getattr(kafka, name)
-    if name == "PostgresSource":
-        from onefold.sources.postgres import PostgresSource
-
-        return PostgresSource
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = on_demand(
+    __name__,
+    {
+        "HBaseSource": "onefold.sources.hbase",
+        "IdsWithin": "onefold.sources.kafka",
+        "KafkaSource": "onefold.sources.kafka",
+        "OrderedIds": "onefold.sources.kafka",
+        "PostgresSource": "onefold.sources.postgres",
+    },
+)

@@ -69,7 +69,9 @@ def of_connecting(
     for secret in (os.environ.get("PGPASSWORD"), *(parameters.get(name) for name in _SECRETS)):
         if secret:
             text = text.replace(str(secret), "***")
-    who = f"database {parameters.get('dbname')!r} as {parameters.get('user')!r} at {where}"
+    text = text.rstrip(".?")  # a sentence follows
+    role = f" as {parameters['user']!r}" if "user" in parameters else ""
+    who = f"database {parameters.get('dbname')!r}{role} at {where}"
     failed = f"no connection to Postgres, {who}: {text}"
     meaning = postgres_errors.meaning("", text)
     if meaning is Meaning.HOPELESS:

@@ -9,10 +9,12 @@ from pyspark.sql.datasource import DataSource, DataSourceReader
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
+from onefold.clients.hbase import HBaseSettings
 from onefold.sources.hbase import HBaseSource, plan, read
 from onefold.spark.formats.batch_reader import BatchReader
 from onefold.spark.formats.registration import register
 from onefold.spark.formats.schemas import NESTED, fields_of, parsed, wire_of
+from onefold.spark.formats.words import in_words_of_spark
 
 __all__ = ["OnefoldHBaseDataSource", "read_hbase"]
 
@@ -51,9 +53,12 @@ class OnefoldHBaseDataSource(DataSource):
         return "onefold_hbase"
 
     def schema(self) -> StructType:
-        _, schema = HBaseSource.from_options(self.options).reading()
+        _, schema = self._source().reading()
         return from_arrow_schema(schema)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        source = HBaseSource.from_options(self.options)
-        return BatchReader(partial(plan, source, to_arrow_schema(schema, timezone="UTC")), read)
+        return BatchReader(partial(plan, self._source(), to_arrow_schema(schema, timezone="UTC")), read)
+
+    def _source(self) -> HBaseSource:
+        with in_words_of_spark(HBaseSource, HBaseSettings):
+            return HBaseSource.from_options(self.options)

@@ -8,9 +8,10 @@ topics' ids and leader epochs beside the partitions, and where the stream began,
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
-from typing import Any
+from functools import wraps
+from typing import Any, TypeVar
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
@@ -23,10 +24,27 @@ from onefold.sources.kafka import KafkaSource, OffsetRange, Planner, check_schem
 from onefold.sources.kafka.planning import starting
 from onefold.sources.kafka.planning.group_positions import GroupPositions
 from onefold.sources.kafka.planning.offset_snapshot import Nested, OffsetSnapshot, Partition, began, of_stream
+from onefold.spark.formats.words import in_words_of_spark
 from onefold.spark.runtime.direct import RANGES_DDL
 from onefold.spark.runtime.workers import freeze_imports, is_guarded
 
 __all__ = ["OnefoldKafkaDataSource"]
+
+T = TypeVar("T")
+
+
+def _is_frozen(options: Mapping[str, str]) -> bool:
+    """Whether a pipeline has set the options."""
+    return options.get("frozen", "").lower() == "true"
+
+
+def _spoken(method: Callable[..., T]) -> Callable[..., T]:
+    @wraps(method)
+    def call(self: _Planned, *arguments: Any) -> T:
+        with in_words_of_spark(KafkaSource, unless=self.is_frozen):
+            return method(self, *arguments)
+
+    return call
 
 
 class OnefoldKafkaDataSource(DataSource):
@@ -51,7 +69,8 @@ class OnefoldKafkaDataSource(DataSource):
         source = self._source()
         if self._direct():
             return RANGES_DDL
-        return record_ddl(source)
+        with in_words_of_spark(KafkaSource, unless=_is_frozen(self.options)):
+            return record_ddl(source)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         return _BatchReader(self._source(), self._arrow(schema), self.options, direct=self._direct())
@@ -74,8 +93,9 @@ class OnefoldKafkaDataSource(DataSource):
     def _source(self) -> KafkaSource:
         """The source that the options describe. It asks servers for an open schema once for this object."""
         if self._settled is None:
-            source = KafkaSource.from_options(self.options)
-            self._settled = source if source.has_schema else source.with_schema(find_schema(source))
+            with in_words_of_spark(KafkaSource, unless=_is_frozen(self.options)):
+                source = KafkaSource.from_options(self.options)
+                self._settled = source if source.has_schema else source.with_schema(find_schema(source))
         return self._settled
 
     def _direct(self) -> bool:
@@ -88,7 +108,8 @@ class OnefoldKafkaDataSource(DataSource):
         arrow = to_arrow_schema(schema, timezone="UTC")
         if not self._direct():
             source = self._source()
-            check_schema(source, arrow)
+            with in_words_of_spark(KafkaSource, unless=_is_frozen(self.options)):
+                check_schema(source, arrow)
             if source.on_error == "dead_letter" and "frozen" not in self.options:
                 raise ConfigError(
                     "dead-letters-mismatch",
@@ -110,10 +131,9 @@ class _Planned:
         self.source = source
         self.direct = direct
         self._schema = schema
-        is_frozen = options.get("frozen", "").lower() == "true"
-        self.planner = Planner(
-            source, OffsetSnapshot.from_nested(json.loads(source.starting_text)) if is_frozen else None
-        )
+        self.is_frozen = _is_frozen(options)
+        first = OffsetSnapshot.from_nested(json.loads(source.starting_text)) if self.is_frozen else None
+        self.planner = Planner(source, first)
         until = options.get("until")
         self._first_end = None if until is None else OffsetSnapshot.from_nested(json.loads(until))
 
@@ -132,7 +152,11 @@ class _Planned:
         if self.direct:
             arrays = [pa.array([value], field.type) for value, field in zip(astuple(wanted), self._schema, strict=True)]
             return iter([pa.RecordBatch.from_arrays(arrays, schema=self._schema)])
-        return read(self.source, self._schema, wanted, guarded=is_guarded())
+        return self._records(wanted)
+
+    def _records(self, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
+        with in_words_of_spark(KafkaSource, unless=self.is_frozen):
+            yield from read(self.source, self._schema, wanted, guarded=is_guarded())
 
 
 class _StreamReader(_Planned, DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -143,6 +167,7 @@ class _StreamReader(_Planned, DataSourceStreamReader, SupportsTriggerAvailableNo
         self._seen: OffsetSnapshot | None = None
         self._group = GroupPositions(self.source)
 
+    @_spoken
     def initialOffset(self) -> Nested:
         return self.planner.initial().nested()
 
@@ -153,6 +178,7 @@ class _StreamReader(_Planned, DataSourceStreamReader, SupportsTriggerAvailableNo
         records_max = self.source.max_offsets_per_trigger
         return ReadAllAvailable() if records_max is None else ReadMaxRows(records_max)
 
+    @_spoken
     def latestOffset(self, start: Nested, limit: ReadLimit) -> Nested:
         at = OffsetSnapshot.from_nested(start)
         until = self._until(start)
@@ -173,6 +199,7 @@ class _StreamReader(_Planned, DataSourceStreamReader, SupportsTriggerAvailableNo
     def reportLatestOffset(self) -> Nested | None:
         return None if self._seen is None else self._seen.nested()
 
+    @_spoken
     def partitions(self, start: Nested, end: Nested) -> Sequence[InputPartition]:
         begin, until = OffsetSnapshot.from_nested(start), OffsetSnapshot.from_nested(end)
         as_planned = began(end)
@@ -216,6 +243,7 @@ class _BatchReader(_Planned, DataSourceReader):
                 "options-conflict", "maxOffsetsPerTrigger and maxBytesPerTrigger are for streams: give endingOffsets"
             )
 
+    @_spoken
     def partitions(self) -> Sequence[InputPartition]:
         start = self.planner.initial()
         latest = self.planner.ends(start)

@@ -22,6 +22,7 @@ from onefold.sources.postgres import HeldSnapshot, PostgresSource, describe, hol
 from onefold.spark.formats.batch_reader import BatchReader
 from onefold.spark.formats.registration import register
 from onefold.spark.formats.schemas import NESTED, fields_of, parsed, wire_of
+from onefold.spark.formats.words import in_words_of_spark
 
 __all__ = ["PostgresReads", "read_postgres"]
 
@@ -88,7 +89,8 @@ class PostgresReads(DataSource):
         return BatchReader(partial(plan, self._source(), to_arrow_schema(schema, timezone="UTC")), read)
 
     def _source(self) -> PostgresSource:
-        source = PostgresSource.from_options(self.options)
+        with in_words_of_spark(PostgresSource):
+            source = PostgresSource.from_options(self.options)
         if source.snapshot == "shared" and source.splits > 1:
             raise ConfigError(
                 "snapshot-missing",

@@ -23,6 +23,7 @@ from onefold.core.job.session import PATIENCE_S, Session, check_pipeline_name, t
 from onefold.core.store.checkpoint_store import CheckpointStore
 from onefold.sinks import PostgresSink
 from onefold.sinks.postgres.config import PostgresSinkConfig
+from onefold.spark.formats.words import in_words_of_spark
 from onefold.spark.runtime.batch import BatchOutcome, OpenedRun, decide_run, give_up_run, open_run
 from onefold.spark.runtime.workers import freeze_imports
 from onefold.spark.runtime.writers import write_task
@@ -90,7 +91,8 @@ class _Target:
                 "with delivery=two_phase the rows of one key must come from one task, and here nobody sees to that: use"
                 " delivery=staged, or pipeline.write_batch",
             )
-        sink = PostgresSink(**config)
+        with in_words_of_spark(PostgresSinkConfig):
+            sink = PostgresSink(**config)
         store = run.store or sink.store_url()
         assert store is not None, "a Postgres sink's store lives in its own database"
         return cls(run.pipeline, run.run, sink, store, run.patience_s)

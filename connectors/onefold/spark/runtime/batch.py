@@ -21,7 +21,7 @@ from onefold.core.protocol.recovery import resolve
 from onefold.core.protocol.runs import NO_RUN, DecidedRun, check_name, next_range, run_of
 from onefold.spark.runtime.checkpoint import elsewhere
 from onefold.spark.runtime.failures import WorkerDied, from_spark
-from onefold.spark.runtime.workers import guarding
+from onefold.spark.runtime.workers import guarding, prepare_workers
 from onefold.spark.runtime.writers import run_writers
 
 __all__ = ["BatchOutcome", "OpenedRun", "decide_run", "give_up_run", "open_run", "write_batch"]
@@ -64,6 +64,7 @@ def write_batch(session: Session, df: DataFrame, run: str) -> BatchOutcome:
             "streaming-dataframe", "write_batch writes a batch DataFrame; a streaming one is written by pipeline.write"
         )
     session.check_store_reaches(elsewhere(df.sparkSession))
+    prepare_workers(df.sparkSession, *session.sinks)
     has_worker_died = False
 
     def write(record: EpochRecord) -> tuple[Committable, ...]:
@@ -80,7 +81,13 @@ def write_batch(session: Session, df: DataFrame, run: str) -> BatchOutcome:
 
     with _turn(session, run):
         asked = _ask(session, run, to_arrow_schema(df.schema, timezone="UTC"))
-        return asked if isinstance(asked, BatchOutcome) else _outcome(session.run_epoch(asked, write))
+        if isinstance(asked, BatchOutcome):
+            return asked
+        outcome = _outcome(session.run_epoch(asked, write))
+    log.info(
+        "pipeline %r: run %r is written, as epoch %d of %s rows", session.name, run, outcome.epoch, f"{outcome.rows:,}"
+    )
+    return outcome
 
 
 def open_run(session: Session, run: str, schema: pa.Schema) -> OpenedRun | BatchOutcome:

@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyspark.errors import AnalysisException
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructType
 
 from onefold.core import ConfigError
 from onefold.core.arrangement import Arrangement
 from onefold.spark.runtime.bad_records import Bad
+from onefold.spark.runtime.columns import columns_of
 from onefold.spark.runtime.workers import is_guarded
 
 if TYPE_CHECKING:
@@ -42,13 +41,7 @@ class Fetch:
         from onefold.sources.kafka import check_schema, record_ddl
 
         # Not by loading the source, which would start a Python process that imports all of this again.
-        ddl = record_ddl(source)
-        try:
-            columns = StructType.fromDDL(ddl)
-        except AnalysisException as error:
-            raise ConfigError("option-value", f"the schema {ddl!r} is none that Spark reads: {error}") from None
-        assert isinstance(columns, StructType), columns
-        records = to_arrow_schema(columns, timezone="UTC")
+        records = to_arrow_schema(columns_of(record_ddl(source)), timezone="UTC")
         check_schema(source, records)
         if transform is None:
             return cls(source, records, records, None)

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import re
+import sys
+import traceback
 from contextlib import suppress
 
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.errors import AnalysisException, PySparkException
 
 from onefold.core import OnefoldError, Retriable, Terminal
+from onefold.core.extras import extra_of
 from onefold.core.values.plain import plain
 from onefold.spark.runtime.sealing import opened
 
-__all__ = ["WorkerDied", "from_spark"]
+__all__ = ["WorkerDied", "from_spark", "is_jvm_gone"]
 
 _RAISED = re.compile(r"^\s*((?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception)\b.*|onefold(?:\.\w+)+: .*)$", re.MULTILINE)
 
 _NOT_THERE = re.compile(r"ModuleNotFoundError: No module named '([^']+)'")
-
+_OTHER_PYTHON = ("[PYTHON_VERSION_MISMATCH]", "[PACKAGE_NOT_INSTALLED]")
+_OURS = ("onefold", "pyarrow", "sqlalchemy")  # what every worker needs
 
 _DIED = "Python worker exited unexpectedly"
 
@@ -32,6 +36,10 @@ def from_spark(error: Exception) -> OnefoldError:
     Another Python exception, or a SQL error over the data (a division by zero), is the job's own: `Terminal`. Any other
     failure (an executor lost, a fetch failed) is `Retriable`: nothing was decided.
     """
+    if is_jvm_gone(error):
+        return Retriable(
+            "jvm-gone", "Spark's JVM does not answer any more: it ended or was killed. Start the job again"
+        )
     text = str(error)
     if (sealed := opened(text)) is not None:
         return sealed
@@ -39,8 +47,8 @@ def from_spark(error: Exception) -> OnefoldError:
     is_python = bool(raised) and "Traceback (most recent call last)" in text
     if is_python or isinstance(error, AnalysisException) or _is_of_data(error):
         reason = plain(raised[-1] if raised else _first_line(text))
-        if missing := _NOT_THERE.match(reason):
-            return Terminal("module-not-importable", _not_there(missing[1]))
+        if lacks := _lacking(reason):
+            return Terminal("module-not-importable", lacks)
         return Terminal(
             "job-code-failed",
             f"the job's own code failed: {reason}. This batch is not decided; correct the code and start again",
@@ -49,17 +57,40 @@ def from_spark(error: Exception) -> OnefoldError:
     return WorkerDied("worker-died", failed) if _DIED in text else Retriable("spark-job-failed", failed)
 
 
+def is_jvm_gone(error: Exception) -> bool:
+    """Whether this process has lost Spark's JVM, by who raised the error: the job's own servers may be down, too."""
+    if isinstance(error, Py4JNetworkError):
+        return True
+    if isinstance(error, Py4JError):  # a call that broke off has no answer of Java's
+        text = str(error)
+        return text.startswith("An error occurred while calling") and "Trace:" not in text and type(error) is Py4JError
+    modules = [frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(error.__traceback__)]
+    raised_by = next((name for name in reversed(modules) if name != "socket"), "")
+    return isinstance(error, ConnectionError | EOFError) and raised_by.startswith(("py4j.", "pyspark."))
+
+
 def _first_line(text: str) -> str:
     return text.strip().split("\n", 1)[0]
 
 
-def _not_there(module: str) -> str:
-    """A function travels to the workers by the name of its module, unless that is the main script."""
+def _lacking(reason: str) -> str | None:
+    """What to do where a worker cannot import something; None where the reason is another one."""
+    missing = _NOT_THERE.match(reason)
+    package = missing[1].partition(".")[0] if missing else ""
+    if package in _OURS or extra_of(package) or any(sign in reason for sign in _OTHER_PYTHON):
+        return (
+            f"Spark's Python workers run another Python than this process ({sys.executable}), and it lacks what onefold"
+            f" needs: {reason}. Before Spark starts, set PYSPARK_PYTHON to a Python that has the same packages on every"
+            ' machine, or ship one with spark.archives: docs/deploying.md, "The workers\' Python"'
+        )
+    if missing is None:
+        return None
+    # A function travels to the workers by the name of its module, unless that is the main script.
     return (
-        f"Spark's Python workers cannot import {module!r}, where a function of this job (a merge, a transformation, a"
-        " UDF) is from, or what it needs. This batch is not decided. Install it where they run, or bring it there with"
-        " spark.addArtifacts(file, pyfile=True), spark-submit --py-files, or PYTHONPATH before Spark starts; then start"
-        " again"
+        f"Spark's Python workers cannot import {missing[1]!r}, where a function of this job (a merge, a transformation,"
+        " a UDF) is from, or what it needs. This batch is not decided. Install it where they run, or bring it there"
+        " with spark.addArtifacts(file, pyfile=True), spark-submit --py-files, or PYTHONPATH before Spark starts; then"
+        " start again"
     )
 
 

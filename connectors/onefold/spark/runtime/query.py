@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Sequence
 from typing import ClassVar
 
@@ -22,7 +23,7 @@ from onefold.spark.runtime.direct import BadFetch, Fetch
 from onefold.spark.runtime.epoch_job import policy_of, write_epoch
 from onefold.spark.runtime.failures import WorkerDied, from_spark
 from onefold.spark.runtime.sweeper import Sweeper
-from onefold.spark.runtime.workers import guarding
+from onefold.spark.runtime.workers import guarding, prepare_workers
 from onefold.spark.runtime.writers import check_direct
 
 __all__ = ["QuerySession"]
@@ -30,6 +31,7 @@ __all__ = ["QuerySession"]
 GRACE_S = 10.0
 
 log = logging.getLogger("onefold")
+epochs = logging.getLogger("onefold.epochs")
 
 
 class QuerySession(Session):
@@ -67,8 +69,10 @@ class QuerySession(Session):
         another thread waits until all of this is over, and is refused.
         """
         with self.lock:
+            began_s = time.monotonic()
             query = self._bind(df.sparkSession, root)
             if self._job is None:
+                prepare_workers(df.sparkSession, *self._everyone)
                 schema = reading.schema if isinstance(reading, Fetch) else to_arrow_schema(df.schema, timezone="UTC")
                 fingerprint = self.open_sinks(schema)
                 if isinstance(reading, Fetch):
@@ -82,6 +86,10 @@ class QuerySession(Session):
                 log.info("batch %d was written before, as epoch %d: skipped", batch_id, outcome.record.epoch)
             else:
                 self._tally.confirm()
+                took_s, record = time.monotonic() - began_s, outcome.record
+                epochs.info(
+                    "pipeline %r: epoch %d, %s rows, %.1f s", self.name, record.epoch, f"{record.rows:,}", took_s
+                )
             self._has_worker_died = False
             if must_drain(query, outcome):
                 df.write.format("noop").mode("overwrite").save()

@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 
 from onefold.core import OnefoldError, errors
 
-__all__ = ["marks", "opened", "share_key"]
+__all__ = ["marks", "opened", "seal", "share_key"]
 
 _VARIABLE = "ONEFOLD_ERRORS_KEY"
 _KINDS: list[type[OnefoldError]] = [kind for name in errors.__all__ if isinstance(kind := getattr(errors, name), type)]
@@ -50,10 +50,11 @@ def opened(text: str) -> OnefoldError | None:
     return last(code, message)
 
 
-def _seal(error: OnefoldError) -> list[str]:
+def seal(error: OnefoldError) -> list[str]:
+    """The lines that its traceback ends with."""
     before, behind = marks(next(kind for kind in type(error).__mro__ if kind in _KINDS))
     return [f"{before}{error.code} {error.message}{behind}"]
 
 
 if _VARIABLE in os.environ:  # one of those processes: notes are what a traceback prints below an error's message
-    setattr(OnefoldError, "__notes__", property(_seal))  # noqa: B010 - no list, as type checkers know it
+    setattr(OnefoldError, "__notes__", property(seal))  # noqa: B010 - no list, as type checkers know it

@@ -13,17 +13,39 @@ from onefold.cli.verify.verdicts import add_verdicts, print_violations
 from onefold.spark.verify.verification import Verification
 from onefold.trials.demo.settings import DemoSettings
 
-__all__ = ["Tally", "print_report"]
+__all__ = ["Strike", "Tally", "print_report"]
+
+
+@dataclass(frozen=True, slots=True)
+class Strike:
+    """What was done to what, where, and when (in seconds since 1970)."""
+
+    what: str
+    how: str
+    where: str
+    at_s: float
 
 
 @dataclass
 class Tally:
     """What the demo did to the pipeline, and what the pipeline's processes told of their batches."""
 
-    kills: int = 0
-    postgres_kills: int = 0
+    strikes: list[Strike] = field(default_factory=list)
     zombies_fenced: int = 0
     outcomes: list[dict[str, Any]] = field(default_factory=list)
+
+    def count(self, what: str, how: str) -> int:
+        return sum((strike.what, strike.how) == (what, how) for strike in self.strikes)
+
+    def recoveries(self) -> list[tuple[Strike, float | None]]:
+        """Each strike, and the seconds until a batch was complete again: None where another strike came first."""
+        ends = [strike.at_s for strike in self.strikes[1:]] + [float("inf")]
+        told = sorted(outcome["at"] for outcome in self.outcomes)
+        found = []
+        for strike, end in zip(self.strikes, ends, strict=False):
+            after = next((at for at in told if at > strike.at_s), None)
+            found.append((strike, after - strike.at_s if after is not None and after <= end else None))
+        return found
 
     @property
     def replays_skipped(self) -> int:
@@ -36,10 +58,24 @@ class Tally:
         return float(sum(o["rows"] for o in warm) / (sum(o["seconds"] for o in warm) or 1.0))
 
 
+def _struck(tally: Tally) -> Table:
+    """Each strike, and how long the next batch took to be complete: a new process, its recovery, and the batch."""
+    table = Table(box=None, pad_edge=False)
+    for name in ("what", "how", "where"):
+        table.add_column(name)
+    table.add_column("a batch complete again after", justify="right")
+    for strike, seconds in tally.recoveries():
+        table.add_row(
+            strike.what, strike.how, strike.where, "struck again before" if seconds is None else f"{seconds:.1f} s"
+        )
+    return table
+
+
 def print_report(
     console: Console, settings: DemoSettings, tally: Tally, verification: Verification, directory: Path
 ) -> None:
     found = verification.comparison
+    console.print(_struck(tally))
     table = Table(
         title="exactly once" if settings.exactly_once else "at least once (protection off)", show_header=False
     )
@@ -48,8 +84,8 @@ def print_report(
     table.add_row("orders in the topic that belong into the table", f"{found.expected:,}")
     table.add_row("rows in the table", f"{found.actual:,}")
     table.add_row("epochs", f"{verification.epochs:,}")
-    table.add_row("kill -9 of the pipeline", f"{tally.kills}")
-    table.add_row("kill -9 of Postgres", f"{tally.postgres_kills}")
+    table.add_row("kill -9 of the pipeline", f"{tally.count('pipeline', 'kill -9')}")
+    table.add_row("kill -9 of Postgres", f"{tally.count('Postgres', 'kill -9')}")
     table.add_row("zombies woken, all fenced", f"{tally.zombies_fenced}")
     table.add_row("replays skipped", f"{tally.replays_skipped}")
     table.add_row(

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-__all__ = ["Act", "Kill", "KillPostgres", "KillSomewhere", "Zombie", "script"]
+__all__ = ["Act", "Kill", "KillPostgres", "KillSomewhere", "Zombie", "failpoints", "script"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,20 @@ class Zombie:
 Act = Kill | KillSomewhere | KillPostgres | Zombie
 
 
+def failpoints(acts: Iterable[Act]) -> list[str | None]:
+    """Of each process that the acts start, in order: where it will hold still."""
+    found: list[str | None] = []
+    for act in acts:
+        match act:
+            case Kill(_, failpoint) | KillPostgres(_, failpoint):
+                found.append(failpoint)
+            case KillSomewhere():
+                found.append(None)
+            case Zombie(failpoint):
+                found += [failpoint, None]
+    return found
+
+
 def script(kills: int, delivery: str, seed: int, exactly_once: bool) -> list[Act]:
     """At least `kills` kills; every named place first, random moments for the rest."""
     rng = random.Random(seed)
@@ -67,7 +82,7 @@ def script(kills: int, delivery: str, seed: int, exactly_once: bool) -> list[Act
         KillPostgres(f"all tasks {prepared}, nothing decided", "before:Decide#2"),
     ]
     named_kills = sum(isinstance(act, Kill) for act in acts)
-    acts += [KillSomewhere(rng.uniform(0.1, 3.0)) for _ in range(max(kills - named_kills, 2))]
+    acts += [KillSomewhere(rng.uniform(0.1, 3.0)) for _ in range(max(kills - named_kills, 1))]
     rng_order = acts[7:]
     rng.shuffle(rng_order)  # what must happen in order is in front
     return [*acts[:7], *rng_order, Zombie("before:Decide")]

@@ -5,17 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["BATCHES", "DemoSettings"]
-
-BATCHES = 40
+__all__ = ["DemoSettings"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class DemoSettings:
     """The options of `onefold demo`."""
 
-    rows: int = 2_000_000
-    kills: int = 12
+    rows: int = 600_000
+    kills: int = 10
+    batches: int = 60
     delivery: str = "two_phase"
     seed: int = 1
     exactly_once: bool = True

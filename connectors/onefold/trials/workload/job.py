@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
 import time
 import uuid
@@ -18,7 +19,7 @@ from onefold.core.errors import exit_code
 from onefold.core.protocol.epoch import Outcome
 from onefold.spark import Pipeline, register
 from onefold.spark.runtime.writers import run_writers
-from onefold.trials.workload.settings import TABLE, Job
+from onefold.trials.workload.settings import GATE, TABLE, Job
 from onefold.trials.workload.unprotected import UnprotectedSink
 
 TRIGGER = {"availableNow": True}
@@ -41,7 +42,8 @@ class Outcomes:
 
     def _say(self, **what: object) -> None:
         now_s = time.monotonic()
-        line = json.dumps({**what, "seconds": now_s - self._previous_s, "warm": self._warm})
+        told = {**what, "seconds": now_s - self._previous_s, "warm": self._warm, "at": time.time()}
+        line = json.dumps(told)
         self._previous_s, self._warm = now_s, True
         with self._path.open("a") as file:
             file.write(line + "\n")
@@ -53,6 +55,9 @@ def main() -> int:
     job = Job.load(Path(sys.argv[1]))
     directory = Path(job.directory) / "spark"
     spark = spark_session(f"onefold {job.pipeline}", directory, job.master, show_retries=job.continuous, **job.spark)
+    if gate := os.environ.get(GATE):
+        while not Path(gate).exists():
+            time.sleep(0.02)
     try:
         run = _exactly_once if job.exactly_once else _at_least_once
         run(spark, job)

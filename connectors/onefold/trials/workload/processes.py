@@ -11,6 +11,7 @@ from pathlib import Path
 
 from onefold.core.failpoints import RELEASED
 from onefold.local.process import session_members
+from onefold.trials.workload.settings import GATE
 
 __all__ = ["JobProcess", "SessionProcess"]
 
@@ -75,18 +76,27 @@ class SessionProcess:
 class JobProcess(SessionProcess):
     """One incarnation of the job: the driver, its JVM and its workers.
 
-    `failpoint` names the place where it holds still and waits to be killed, or let go by `release`.
+    `failpoint` names the place where it holds still and waits to be killed, or let go by `release`. A `spare` starts
+    its Spark, and then waits for `go`.
     """
 
-    def __init__(self, job: Path, directory: Path, number: int, failpoint: str | None = None) -> None:
+    def __init__(
+        self, job: Path, directory: Path, number: int, failpoint: str | None = None, *, is_spare: bool = False
+    ) -> None:
         self.number = number
+        self._gate = directory / f"go-{number:02d}"
         self._markers = directory / f"failpoints-{number:02d}"
         self._markers.mkdir(parents=True, exist_ok=True)
         environment = dict(os.environ)
         environment.pop("ONEFOLD_FAILPOINT", None)
         if failpoint is not None:
             environment |= {"ONEFOLD_FAILPOINT": failpoint, "ONEFOLD_FAILPOINT_DIR": str(self._markers)}
+        environment |= {GATE: str(self._gate)} if is_spare else {}
         super().__init__("onefold.trials.workload.job", job, directory / f"job-{number:02d}.log", environment)
+
+    def go(self) -> None:
+        """Let a spare begin its work."""
+        self._gate.touch()
 
     def is_held(self) -> bool:
         """Whether it stands at its failpoint."""

@@ -18,6 +18,7 @@ from onefold.sources.kafka import POSITION_COLUMNS
 
 __all__ = [
     "CELLS",
+    "GATE",
     "INTO_HBASE",
     "INTO_KAFKA",
     "LETTERS",
@@ -34,6 +35,7 @@ TABLE = "orders"
 PARTITIONS = 4
 SALES = "sales"  # the topic that is written, where the pipeline ends in Kafka
 SALES_PARTITIONS = 3
+GATE = "ONEFOLD_WORKLOAD_GATE"  # in a process' environment: the file that has to be there before it begins
 LETTERS = "dead_orders"  # the topic of dead letters
 INTO_KAFKA = ("transactional", "keyed")  # deliveries of the Kafka sink
 INTO_HBASE = ("row_key", "rolling", "incremental")  # those of the HBase sink; the others are the Postgres sink's

@@ -216,7 +216,7 @@ class Session:
             self._driver.committers[sink.name] = committer
         guarantees = {sink.name: sink.guarantee() for sink in self._everyone}
         for name, promise in guarantees.items():
-            log.info("sink %r: %s", name, promise)
+            log.info("sink %r: %s, %s", name, promise.mode, promise.kind.value)
         merging = [name for name, promise in guarantees.items() if promise.kind is SinkKind.LAST_RESOURCE]
         if len(merging) > 1:
             raise ConfigError(

@@ -11,6 +11,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import ArgumentError, CompileError, IdentifierError, MultipleResultsFound, SQLAlchemyError
 
 from onefold.core.errors import BadRecord, ConfigError, InDoubt, OnefoldError, OutOfResources, Retriable
+from onefold.core.extras import naming_extras
 from onefold.core.sql.backends import backend_of, reason, url_of
 from onefold.core.sql.meaning import Meaning
 
@@ -30,7 +31,8 @@ class Database:
         self.who = who
         self.backend, self.url = backend_of(url_of(url, f"{who}'s"))
         try:
-            self.engine = self.backend.engine(self.url, lock_timeout_s, application)
+            with naming_extras():
+                self.engine = self.backend.engine(self.url, lock_timeout_s, application)
         except (SQLAlchemyError, ImportError) as error:
             raise ConfigError("url-unreadable", f"{who}'s URL is not usable: {error}") from error
 
@@ -93,7 +95,7 @@ class Database:
             raise self._without_effect("can't be prepared", error) from error
 
     def _without_effect(self, what: str, error: SQLAlchemyError) -> OnefoldError:
-        said = f"{self.who} at {self} {what}: {reason(error)}{self.backend.hint(error)}"
+        said = f"{self.who} at {self} {what}: {reason(error).rstrip('.?')}{self.backend.hint(error)}"
         if isinstance(error, _ITS_OWN):
             return ConfigError("database-call-invalid", f"{said}. Asking again changes nothing")
         match self.backend.meaning(error):

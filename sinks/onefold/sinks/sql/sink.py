@@ -16,6 +16,7 @@ from onefold.clients.options import constructed_from
 from onefold.core.checks import present
 from onefold.core.contract import Committer, Guarantee, SinkKind, SinkWriter, TaskId
 from onefold.core.errors import ConfigError, SchemaMismatch
+from onefold.core.extras import naming_extras
 from onefold.core.findings import Finding
 from onefold.core.sql.backends import backend_of, url_of
 from onefold.sinks.sql import doctor, staging, target
@@ -197,9 +198,10 @@ class SqlSink:
 
 def _on_postgres(config: SqlSinkConfig) -> PostgresSink:
     """`config.url` is SQLAlchemy's; libpq is told the same. Raises ConfigError for another driver's."""
-    import psycopg.conninfo  # nobody needs psycopg to write to MariaDB
+    with naming_extras():  # nobody needs psycopg to write to MariaDB
+        import psycopg.conninfo
 
-    from onefold.sinks.postgres.sink import PostgresSink
+        from onefold.sinks.postgres.sink import PostgresSink
 
     _, url = backend_of(url_of(config.url, "the SQL sink's"))
     said = {key: value if isinstance(value, str) else ",".join(value) for key, value in url.query.items()}

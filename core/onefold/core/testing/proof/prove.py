@@ -146,7 +146,9 @@ def figures(proof: Proof, caught: Sequence[Caught]) -> str:
         "mutants of protocol and recovery caught": _caught(production),
         "mutants of the models caught": _caught(models),
     }
-    return "\n".join(["| | |", "| --- | --- |", *(f"| {name} | {value} |" for name, value in rows.items())])
+    return "\n".join(
+        ["| counted | in the last run |", "| --- | --- |", *(f"| {name} | {value} |" for name, value in rows.items())]
+    )
 
 
 def _is_unit_tested(branch: Branch) -> bool:

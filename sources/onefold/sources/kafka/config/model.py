@@ -82,9 +82,7 @@ class KafkaSourceConfig:
         """Raise `ConfigError` for a value that makes no sense whatever the format is. Asks no server."""
         self.subscription.check()
         if not isinstance(self.bootstrap_servers, str) or not self.bootstrap_servers.strip():
-            raise ConfigError(
-                "option-missing", "bootstrap_servers (option kafka.bootstrap.servers) is missing: 'localhost:9092'"
-            )
+            raise ConfigError("option-missing", "bootstrap_servers is missing: 'localhost:9092'")
         if not self.timeout_s > 0:
             raise ConfigError("option-value", f"timeout_s is a time above 0, not {self.timeout_s!r}")
         for name in ("max_offsets_per_trigger", "max_bytes_per_trigger"):

@@ -62,8 +62,7 @@ def record_ddl(source: KafkaSourceConfig) -> str:
         case _ if source.schema is None:
             raise ConfigError(
                 "schema-missing",
-                f"format={source.format} needs a schema, such as schema='id long, at timestamp' (or .schema('id long,"
-                " ...') where Spark reads onefold_kafka)",
+                f"format={source.format} needs a schema, such as schema='id long, at timestamp'",
             )
         case _:
             parsed = source.schema

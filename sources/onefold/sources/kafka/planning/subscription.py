@@ -70,7 +70,7 @@ class Subscription:
             raise ConfigError(
                 "topic-not-read",
                 f"{whose} holds positions of the topic {strangers[0]!r}, which the source does not read ({self}):"
-                " name it in topics again, or start with a new checkpoint",
+                " name it in topics= again, or start with a new checkpoint",
             )
 
     def find(self, broker: Broker, known: Collection[str] = ()) -> dict[str, Topic]:
@@ -95,7 +95,7 @@ class Subscription:
                 raise ConfigError(
                     "topic-missing",
                     f"Kafka at {broker.bootstrap_servers} has no topic {', '.join(map(repr, missing))}: create it, or"
-                    " correct the name in topics",
+                    " correct the name in topics=",
                 )
 
     def partitions(self, broker: Broker) -> list[Partition]:

@@ -1,0 +1,102 @@
+"""docs/options.md: every option of every source and sink.
+
+Names, types and defaults come from the code. The meanings are written on the page: this test keeps them, and asks for
+those that are missing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import types
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness.renewing import assert_renewed
+
+from onefold.clients.hbase import HBaseSettings
+from onefold.clients.option_texts import option_fields
+from onefold.sinks.hbase.config import HBaseSinkConfig
+from onefold.sinks.kafka.config import KafkaSinkConfig
+from onefold.sinks.postgres.config import PostgresSinkConfig
+from onefold.sinks.staged.config import SqlSinkConfig
+from onefold.sources import HBaseSource, IdsWithin, KafkaSource, OrderedIds, PostgresSource
+
+PAGE = Path(__file__).parents[3] / "docs" / "options.md"
+ROW = re.compile(r"^\| `(\w+)` .*\| (.+) \|$")
+# Each with its options in Spark's format, where it has one.
+MODELS: dict[str, tuple[type, bool]] = {
+    "KafkaSource": (KafkaSource, True),
+    "OrderedIds": (OrderedIds, False),
+    "IdsWithin": (IdsWithin, False),
+    "PostgresSource": (PostgresSource, True),
+    "HBaseSource": (HBaseSource, True),
+    "PostgresSink": (PostgresSinkConfig, True),
+    "SqlSink": (SqlSinkConfig, False),
+    "KafkaSink": (KafkaSinkConfig, False),
+    "HBaseSink": (HBaseSinkConfig, False),
+    "HBaseSettings": (HBaseSettings, True),
+}
+
+
+def type_text(hint: Any) -> str:
+    """A type for people: words in quotes, other types by their names."""
+    match typing.get_origin(hint), typing.get_args(hint):
+        case (typing.Union | types.UnionType, parts):
+            several = [part for part in parts if typing.get_origin(part) is Sequence]
+            if any(typing.get_args(part)[0] in parts for part in several):
+                return f"{type_text(typing.get_args(several[0])[0])}, or several"
+            return " or ".join(dict.fromkeys(type_text(part) for part in parts if part is not types.NoneType))
+        case (typing.Literal, words):
+            return ", ".join(f'`"{word}"`' for word in words)
+        case (origin, [item]) if origin is Sequence:
+            return f"several ({type_text(item)})"
+        case (origin, _) if origin is Mapping:
+            return "mapping"
+        case (origin, _) if origin is Callable:
+            return "function"
+        case _:
+            return f"`{getattr(hint, '__name__', str(hint))}`"
+
+
+def default_text(field: dataclasses.Field[Any]) -> str:
+    if field.default_factory is not dataclasses.MISSING:
+        return f"`{field.default_factory()!r}`"
+    if field.default is dataclasses.MISSING:
+        return "required"
+    return "" if field.default in (None, (), "") else f"`{field.default!r}`".replace("'", '"')
+
+
+def meanings() -> dict[tuple[str, str], str]:
+    found, section = {}, ""
+    for line in PAGE.read_text().splitlines():
+        if line.startswith("## "):
+            section = line.removeprefix("## ")
+        elif row := ROW.match(line):
+            found[section, row[1]] = row[2].strip()
+    return found
+
+
+def table(section: str, written: dict[tuple[str, str], str]) -> list[str]:
+    model, is_format = MODELS[section]
+    hints = typing.get_type_hints(model)
+    in_spark = {field.name: name for name, field in option_fields(model).items()} if is_format else {}
+    columns = ["option", *(["in Spark"] if is_format else []), "type", "default", "meaning"]
+    lines = ["", f"## {section}", "", f"| {' | '.join(columns)} |", f"| {' | '.join('---' for _ in columns)} |"]
+    for field in dataclasses.fields(model):
+        if field.init:
+            name = f"`{in_spark[field.name]}`" if field.name in in_spark else ""
+            cells = [f"`{field.name}`", *([name] if is_format else []), type_text(hints[field.name])]
+            cells += [default_text(field), written.get((section, field.name), "?")]
+            lines.append(f"| {' | '.join(cells)} |")
+    return lines
+
+
+@pytest.mark.docs
+def test_the_page_has_every_option_with_its_type_default_and_meaning() -> None:
+    written = meanings()
+    assert_renewed(PAGE, "test_options_page.py", "\n".join(line for name in MODELS for line in table(name, written)))
+    assert [name for name, meaning in meanings().items() if meaning == "?"] == []

@@ -1,0 +1,105 @@
+"""What somebody reads who has installed onefold without the extra that he needs."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+from onefold.core.extras import _PACKAGES, extra_of
+
+ROOT = Path(__file__).parents[2]
+EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+HIDE = """
+import json, sys
+from importlib.abc import MetaPathFinder
+
+class Hidden(MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in hidden:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+hidden = set(json.loads(sys.argv.pop(1)))
+sys.meta_path.insert(0, Hidden())
+"""
+NEEDS = {
+    "from onefold.spark import Pipeline": "spark",
+    "from onefold.spark import register": "spark",
+    "from onefold.spark import exit_codes": "spark",
+    "from onefold.sources import KafkaSource": "kafka",
+    "from onefold.sinks import KafkaSink": "kafka",
+    "from onefold.sources import PostgresSource": "postgres",
+    "from onefold.sinks import PostgresSink": "postgres",
+    "from onefold.sinks import SqlSink; SqlSink('postgresql://shop@db/shop', 'orders')": "postgres",
+    "from onefold.sources import HBaseSource": "hbase",
+    "from onefold.sinks import HBaseSink": "hbase",
+    "from onefold.core.store.checkpoint_store import CheckpointStore as C; C('mariadb://shop@db/shop')": "mariadb",
+    "from onefold.core.store.checkpoint_store import CheckpointStore as C; C('postgresql://shop@db/shop')": "postgres",
+    "from onefold.local import KafkaServer": "local",
+    "import os; os.environ.pop('ONEFOLD_CACHE', ''); from onefold.local import cache; cache.cache_directory()": "local",
+}
+
+
+def without(hidden: set[str], code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Runs the code where these packages are not installed."""
+    command = [sys.executable, "-c", HIDE + code, json.dumps(sorted(hidden)), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+
+def packages(*extras: str) -> set[str]:
+    return {package for extra in extras for package in _PACKAGES[extra]}
+
+
+def test_whatever_is_imported_without_its_extra_the_error_names_it() -> None:
+    code = """
+said = {}
+for line in json.loads(sys.argv[1]):
+    try:
+        exec(line)
+    except Exception as error:
+        said[line] = f"{type(error).__name__}: {error}"
+print(json.dumps(said))
+"""
+    ended = without(packages(*_PACKAGES), code, json.dumps(list(NEEDS)))
+    assert ended.returncode == 0, ended.stderr
+    said = json.loads(ended.stdout)
+    for line, extra in NEEDS.items():
+        missing = (
+            rf"ConfigError: the package \w[\w.]* is not installed: pip install 'onefold\[{extra}\]' \[package-missing\]"
+        )
+        assert re.fullmatch(missing, said.get(line, "no error")), (line, said.get(line))
+
+
+RUN = "from onefold.cli.entry import main; main()"
+
+
+def test_the_command_without_its_extra_is_one_line() -> None:
+    ended = without(packages(*_PACKAGES), RUN)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert (
+        ended.stderr
+        == "ConfigError: the package typer is not installed: pip install 'onefold[cli]' [package-missing]\n"
+    )
+
+
+def test_the_command_with_its_own_extra_alone_lists_everything_and_says_what_else_to_install() -> None:
+    others = packages(*(set(_PACKAGES) - {"cli"}))
+    listed = without(others, RUN, "--help").stdout
+    assert all(re.search(rf"^  {name} ", listed, re.MULTILINE) for name in ("local", "doctor", "verify", "txn", "demo"))
+    for arguments, extra in (
+        (["local", "status"], "local"),
+        (["txn", "list", "--postgres", "postgresql://h/d"], "postgres"),
+        (["demo"], "local"),
+    ):
+        ended = without(others, RUN, *arguments)
+        assert ended.returncode == 2, ended.stderr
+        assert ended.stderr.count("\n") == 1 and f"pip install 'onefold[{extra}]'" in ended.stderr, ended.stderr
+
+
+def test_every_extra_is_known_with_the_packages_that_it_brings() -> None:
+    assert {*_PACKAGES} == {*EXTRAS} - {"all", "dev"}
+    assert extra_of("psycopg.conninfo") == "postgres"
+    assert extra_of("mine") is None

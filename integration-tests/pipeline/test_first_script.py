@@ -1,0 +1,85 @@
+"""README's first pipeline as it stands: its two scripts, killed and started again, beside servers of a user."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import psycopg
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from harness.support import wait_until
+
+from onefold.local import KafkaServer, PostgresServer
+
+pytestmark = [pytest.mark.servers, pytest.mark.slow]
+EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
+
+
+@contextmanager
+def running(script: str, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """The script in a session of its own, which is killed at the end: its JVM too."""
+    with (folder / f"{script}.log").open("ab") as log:
+        process = subprocess.Popen(
+            [sys.executable, str(EXAMPLES / script)], cwd=folder, stdout=log, stderr=log, start_new_session=True
+        )
+        try:
+            yield process
+        finally:
+            os.killpg(process.pid, 9)
+            process.wait(30)
+
+
+def orders(servers: str) -> int:
+    """How many records the topic has."""
+    consumer = Consumer({"bootstrap.servers": servers, "group.id": "count"})
+    try:
+        return sum(consumer.get_watermark_offsets(TopicPartition("orders", number))[1] for number in range(3))
+    finally:
+        consumer.close()
+
+
+def rows(connection: psycopg.Connection[tuple[int, int]]) -> tuple[int, int]:
+    """How many rows the table has, and how many different orders."""
+    try:
+        return connection.execute("SELECT count(*), count(DISTINCT id) FROM orders").fetchone() or (0, 0)
+    except psycopg.errors.UndefinedTable:
+        return 0, 0
+
+
+def test_the_first_scripts_run_as_they_stand_and_a_killed_pipeline_has_each_order_once(tmp_path: Path) -> None:
+    home = tmp_path / ".onefold" / "local"
+    with ExitStack() as stack:
+        kafka = stack.enter_context(KafkaServer(home))
+        postgres = stack.enter_context(PostgresServer(home))
+        connection = stack.enter_context(psycopg.connect(postgres.url, autocommit=True))
+
+        def run_until(count: int) -> None:
+            with running("first.py", tmp_path) as pipeline:
+                wait_until(lambda: rows(connection)[0] >= count or pipeline.poll() is not None, 120, "first.py")
+                assert pipeline.poll() is None, (tmp_path / "first.py.log").read_text()
+                time.sleep(3)  # into some later epoch; or until the last one is complete
+
+        admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+        with running("orders.py", tmp_path) as producer:
+            wait_until(lambda: "orders" in admin.list_topics(timeout=30).topics, 60, "the topic")
+            for _ in range(2):
+                run_until(rows(connection)[0] + 1)
+            assert producer.poll() is None, (tmp_path / "orders.py.log").read_text()
+        sent = orders(kafka.bootstrap_servers)
+        least = sent - sent // 5000 - 1  # one order in 5,000 has no amount, and is filtered
+        run_until(least)
+        count, different = rows(connection)
+        assert count == different and least <= count <= sent
+        onefold = Path(sys.executable).with_name("onefold")
+        verify = [onefold, "verify", "--pipeline=orders", f"--postgres={postgres.url}", "--table=orders"]
+        verify += ["--key=id", "--topic=orders", f"--bootstrap-servers={kafka.bootstrap_servers}"]
+        verify += ["--schema=id long, account long, amount decimal(12,2), at timestamp", "--where=amount > 0"]
+        found = subprocess.run(verify, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+        assert found.returncode == 0, found.stdout + found.stderr
