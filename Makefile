@@ -10,7 +10,8 @@
 # make bench-kafka      the same of Kafka alone: a topic into columns, rows into a topic
 # make bench-hbase      the same of HBase alone: rows into a table, in each mode
 # make audit   the lock against known advisories; exit code 3 of .ci/audit.py where they cannot be reached
-# make lock    requirements.lock anew: the versions that it names, with the hashes of all their files
+# make lock    requirements.lock anew: the versions that it names, with the hashes of all their files (of a version that
+#              is to change, remove the hashes that are there)
 # make docs    renew the pages that tests write
 # make docs-site   README and docs as a site in .onefold/site; a link that leads nowhere fails
 # make clean   stop what runs here and remove what was made

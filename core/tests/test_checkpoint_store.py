@@ -28,7 +28,7 @@ from onefold.core import (
 from onefold.core.protocol.effects import EpochRequest
 from onefold.core.store.checkpoint_store import CheckpointStore
 from onefold.core.store.pins import pin
-from onefold.core.store.tables import epochs
+from onefold.core.store.tables import MIGRATIONS, epochs
 from onefold.core.testing.conformance.store_suite import StoreSuite, last_of, request
 from onefold.core.testing.simulator.model_store import ModelStore
 
@@ -209,6 +209,28 @@ def test_a_store_of_version_1_goes_on_with_all_that_it_held(tmp_path: Path, open
 
 def after(record: EpochRecord) -> Range:
     return Range(record.range.end, Positions.of({"orders/0": 300}))
+
+
+def test_what_a_store_of_version_2_has_pinned_stays_pinned(tmp_path: Path, opened: Open) -> None:
+    """A schema is pinned because it must not change: found anew, it could be another."""
+    path = tmp_path / "store.db"
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.executescript(OLD_STORE)
+        connection.executescript(MIGRATIONS[2][0])
+        connection.executescript("""
+            UPDATE onefold_store SET version = 2;
+            CREATE TABLE onefold_settled
+                (pipeline VARCHAR(200), name VARCHAR(100), value TEXT, PRIMARY KEY (pipeline, name));
+            INSERT INTO onefold_settled VALUES ('orders', 'json schema of orders', 'id long');
+        """)
+    store = opened(f"sqlite:///{path}")
+    with pytest.raises(ConfigError, match="older version 2: start one of its pipelines"):
+        store.look()
+    assert store.id() == OLD_ID
+    assert pin(store, "orders", "json schema of orders", lambda: "another") == "id long"
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("SELECT name FROM sqlite_master WHERE name = 'onefold_settled'").fetchall() == []
+    assert opened(f"sqlite:///{path}").id() == OLD_ID
 
 
 def test_a_driver_of_version_1_writes_on_into_a_migrated_store(tmp_path: Path, opened: Open) -> None:

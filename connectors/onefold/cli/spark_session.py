@@ -66,7 +66,7 @@ def spark_session(
 
 @contextmanager
 def _standard_error_to(log: Path) -> Iterator[None]:
-    """What a JVM that is started in here says goes to the file, as long as it lives."""
+    """What a JVM that is started in here says goes to the file, as long as it lives; where that fails, here as well."""
     log.parent.mkdir(parents=True, exist_ok=True)
     sys.stderr.flush()
     kept = os.dup(2)
@@ -74,6 +74,9 @@ def _standard_error_to(log: Path) -> Iterator[None]:
         with log.open("ab") as file:
             os.dup2(file.fileno(), 2)
         yield
+    except BaseException:
+        os.write(kept, log.read_bytes())
+        raise
     finally:
         os.dup2(kept, 2)
         os.close(kept)
