@@ -17,10 +17,13 @@
 # make clean   stop what runs here and remove what was made
 #
 # ARGS are passed on: make demo ARGS="--delivery staged --seed 3"; make test ARGS="-k chain" (in one process)
+# PYSPARK=4.3.0 makes any of them run on that PySpark instead of the lock's, in an environment of its own
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
-BIN := .venv/bin
-INSTALLED := .venv/installed
+PYSPARK ?=
+VENV := $(if $(PYSPARK),.onefold/pyspark-$(PYSPARK),.venv)
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/installed
 TOOLS := .onefold/tools/installed
 SITE_TOOLS := .onefold/site-tools/installed
 PAGES := .onefold/site-pages
@@ -98,9 +101,10 @@ clean:
 $(INSTALLED): requirements.lock pyproject.toml hatch_build.py $(NATIVE)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "onefold needs Python 3.11 or newer, and $(PYTHON) is older: make PYTHON=/path/to/python3.11 ..."; exit 1; }
-	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	@echo "Installing into .venv: a few minutes, once"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "Installing into $(VENV): a few minutes, once"
 	@$(BIN)/python -m pip install --disable-pip-version-check --quiet --require-hashes --requirement requirements.lock
+	@$(if $(PYSPARK),$(BIN)/python -m pip install --disable-pip-version-check --quiet "pyspark==$(PYSPARK)")
 	@$(BIN)/python -m pip install --disable-pip-version-check --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 

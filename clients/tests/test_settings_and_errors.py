@@ -18,7 +18,7 @@ from onefold.clients.hbase.connection import Connection
 from onefold.clients.hbase.errors import refused
 from onefold.clients.hbase.pool import Pool
 from onefold.clients.hbase.settings import Address
-from onefold.core.errors import BadRecord, ConfigError, OnefoldError, Retriable
+from onefold.core.errors import BadRecord, ConfigError, OnefoldError, OutOfResources, Retriable
 
 GOOD = HBaseSettings("thrift1:9090, [::1]:9091,thrift1:9090")
 
@@ -37,7 +37,6 @@ def test_servers_are_addresses_each_once_and_all_of_it_pickles() -> None:
         ({"transport": "http"}, "buffered"),
         ({"protocol": "json"}, "compact"),
         ({"timeout_s": 0}, "timeout_s"),
-        ({"patience_s": -1}, "patience_s"),
         ({"connections": 0}, "connections"),
         ({"frame_bytes_max": 1000}, "frame_bytes_max"),
         ({"transport": "framed", "kerberos_service": "hbase"}, "kerberos_service"),
@@ -61,19 +60,19 @@ def test_what_no_table_can_be_called_is_refused(name: str) -> None:
         ("orders", False, ConfigError),
         ("Failed 1 action: org...NoSuchColumnFamilyException: Column family zz", True, ConfigError),
         ("org...AccessDeniedException: Insufficient permissions", False, ConfigError),
-        ("Failed 1 action: NotServingRegionException: 1 time, servers with issues: h,1,2", True, Retriable),
+        ("Failed 1 action: NotServingRegionException: 1 time, servers with issues: h,1,2", True, OutOfResources),
         ("Failed 1 action: org...DoNotRetryIOException: odd", True, ConfigError),
         ("Failed 1 action: DoNotRetryIOException: Cell with size 11 exceeds limit of 10 bytes", True, BadRecord),
         ("Internal error processing putMultiple", None, Retriable),
-        ("Failed 9 actions: Backoff time of 200ms would exceed operation timeout", True, Retriable),
-        ("Call to address=localhost failed: Connection refused", True, Retriable),
-        ("Zookeeper GET could not be completed in 10000 ms", False, Retriable),  # of a real one that was killed
-        ("No server address listed in hbase:meta for region t,,1.a. containing row k", False, Retriable),
-        ("Unable to find region for k in t after 4 tries.", False, Retriable),
-        ("Operation timeout exceeded during resolution of region locations", False, Retriable),
-        ("org...UnknownScannerException: Unknown scanner '7'", False, Retriable),
+        ("Failed 9 actions: Backoff time of 200ms would exceed operation timeout", True, OutOfResources),
+        ("Call to address=localhost failed: Connection refused", True, OutOfResources),
+        ("Zookeeper GET could not be completed in 10000 ms", False, OutOfResources),  # of a real one that was killed
+        ("No server address listed in hbase:meta for region t,,1.a. containing row k", False, OutOfResources),
+        ("Unable to find region for k in t after 4 tries.", False, OutOfResources),
+        ("Operation timeout exceeded during resolution of region locations", False, OutOfResources),
+        ("org...UnknownScannerException: Unknown scanner '7'", False, OutOfResources),
         ("Invalid method name: 'putMultiple'", None, ConfigError),  # of Thrift1
-        (None, False, Retriable),  # StoppedRpcClientException: the Thrift server is being stopped
+        (None, False, OutOfResources),  # StoppedRpcClientException: the Thrift server is being stopped
         ("org...FailedSanityCheckException: odd", False, ConfigError),
     ],
 )
@@ -112,6 +111,6 @@ def test_a_frame_is_refused_before_it_is_sent_with_the_head_that_it_has() -> Non
 def test_a_server_that_never_answers_may_speak_something_else() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-        told = HBaseSettings(f"127.0.0.1:{port}", "framed", timeout_s=0.1, patience_s=0.1, connections=1)
+        told = HBaseSettings(f"127.0.0.1:{port}", "framed", timeout_s=0.1, connections=1)
         with pytest.raises(Retriable, match=r"did not answer getAllRegionLocations.*Does it speak framed, binary, as"):
             HBaseTable(told, "t").regions()

@@ -3,26 +3,32 @@
 from __future__ import annotations
 
 import io
-import sys
+import json
+from collections.abc import Sequence
+from contextlib import closing, nullcontext
+from pathlib import Path
 from typing import Any
 
 import pytest
+from harness.definitions import named
 from rich.console import Console
 from typer.testing import CliRunner
 
-from onefold.cli import entry, main
-from onefold.cli.verify import command
+from onefold.cli import entry, main, spark_session
 from onefold.cli.verify.command import print_verification
-from onefold.core import ConfigError, Positions
+from onefold.core import ConfigError, Positions, Sink
 from onefold.core.invariants import Comparison
+from onefold.core.store.checkpoint_store import CheckpointStore
 from onefold.core.testing import CONFIGURATIONS, Fault
-from onefold.sinks.postgres.naming import Table
-from onefold.sinks.staged.upsert import Changes
+from onefold.definition import Definition
+from onefold.sinks import KafkaSink, PostgresSink, SqlSink
+from onefold.sources import KafkaSource
+from onefold.spark import Pipeline
+from onefold.spark.verify import verification
 from onefold.spark.verify.verification import Verification
 
 ODD = "no column '[/b]' of [red], but [1, 2]"
-VERIFY = ["verify", "--pipeline=p", "--postgres=postgresql://nowhere/shop", "--bootstrap-servers=nowhere:9092"]
-UPSERT = ["--mode=upsert", "--order=changed_at, n"]
+URL = "postgresql://nowhere/shop"
 
 
 def test_an_error_is_shown_as_it_is_and_its_exit_code_says_its_kind(
@@ -42,51 +48,95 @@ def test_a_key_that_is_wrong_is_shown_as_it_is() -> None:
     found = Comparison(1, 0, lost=1, duplicated=0, changed=0, unexpected=0, samples={"lost": [f"id={ODD}"]})
     result = Verification(found, Positions(), 1, {"no-loss": (f"t lacks 1 records: id={ODD}",), "chain": ()})
     text = io.StringIO()
-    print_verification(Console(file=text, width=200), result)
+    print_verification(Console(file=text, width=200), result, "[/b]")
+    assert "[/b]: NOT exact" in text.getvalue()
     assert f"lost: id={ODD}\n" in text.getvalue()
     assert f"no-loss: t lacks 1 records: id={ODD}\n" in text.getvalue()
 
 
-def test_the_options_of_verify_set_sink_and_source_up_as_a_pipeline_has_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[dict[str, Any]] = []
+def defined(*sinks: Sink, **more: Any) -> str:
+    """A pipeline into these sinks, as a command takes it; none of its servers is there."""
+    source = KafkaSource("orders", bootstrap_servers="nowhere:9092", format="json", schema="id long, n long")
+    return named(Definition("p", source=source, sinks=sinks, **more))
 
-    def verify(**told: Any) -> Verification:
-        asked.append(told)
+
+@pytest.mark.parametrize(
+    ("options", "wanted"),
+    [
+        (["--key=id, n"], {"shop.orders": ["id", "n"], "newest": ("n",), "sales": ["id", "n"]}),
+        (["--sink=newest", "--sink=sales"], {"newest": ("n",), "sales": []}),
+    ],
+)
+def test_verify_takes_each_sink_in_turn_or_those_named_and_a_key_where_a_sink_has_none(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, options: list[str], wanted: dict[str, Any]
+) -> None:
+    with closing(CheckpointStore(f"sqlite:///{tmp_path}/store.db")) as store:
+        store.id()
+    asked: dict[str, Any] = {}
+
+    def verify(
+        _spark: Any, pipeline: Pipeline, source: KafkaSource, sink: Sink, key: Sequence[str], transform: Any
+    ) -> Verification:
+        asked[sink.name] = key
+        assert (pipeline.name, source.topics, transform("rows")) == ("p", ("orders",), "rows")
+        is_wrong = {"no-loss": ("1 lost",)} if sink.name == "newest" else {}
+        return Verification(Comparison(0, 0, 0, 0, 0, 0), Positions(), 0, is_wrong)
+
+    monkeypatch.setattr(verification, "verify", verify)
+    monkeypatch.setattr(spark_session, "session_of_ones_own", lambda *_: nullcontext())
+    upserting = PostgresSink(URL, table="shop.newest", name="newest", mode="upsert", key="n", order="id")
+    sales = KafkaSink("sales", bootstrap_servers="nowhere:9092")
+    pipeline = defined(PostgresSink(URL, table="shop.orders"), upserting, sales, store=f"sqlite:///{tmp_path}/store.db")
+    answer = CliRunner().invoke(main.app, ["verify", pipeline, "--json", *options])
+    assert asked == wanted, answer.exception
+    found = json.loads(answer.stdout)
+    assert (answer.exit_code, found["exact"]) == (1, False)
+    assert {name: result["exact"] for name, result in found["sinks"].items()} == {
+        name: name != "newest" for name in wanted
+    }
+
+
+def test_a_schema_that_the_start_found_is_verified_too(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    store, found = f"sqlite:///{tmp_path}/store.db", []
+    with closing(CheckpointStore(store)) as made:
+        made.id()
+
+    def verify(
+        _spark: Any, _pipeline: Pipeline, source: KafkaSource, _sink: Sink, _key: Sequence[str], transform: Any
+    ) -> Verification:
+        found.append((source.schema, transform(None)))
         return Verification(Comparison(0, 0, 0, 0, 0, 0), Positions(), 0, {})
 
-    def run(*options: str) -> Any:
-        answer = CliRunner().invoke(main.app, [*VERIFY, "--table=shop.orders", "--topic=a, b", *options])
-        assert answer.exit_code == 0, answer.output
-        return asked[-1]
+    monkeypatch.setattr(verification, "verify", verify)
+    monkeypatch.setattr(spark_session, "session_of_ones_own", lambda *_: nullcontext())
+    monkeypatch.setattr(Pipeline, "pinned", lambda _self, source: source.with_schema("id long, n long"))
+    monkeypatch.setattr(Definition, "transformed", lambda self, _: f"rows of {self.source.schema}")
+    source = KafkaSource("orders", bootstrap_servers="nowhere:9092", format="json", schema="infer")
+    pipeline = named(Definition("p", source=source, sinks=[PostgresSink(URL, table="orders")], store=store))
+    answer = CliRunner().invoke(main.app, ["verify", pipeline, "--key=id"])
+    assert answer.exit_code == 0, answer.exception
+    assert found == [("id long, n long", "rows of id long, n long")]
 
-    monkeypatch.setattr(command, "run_verification", verify)
-    told = run("--schema=id long", "--key=id, n")
-    assert told["key"] == ["id", "n"]
-    assert told["source"].topics == ("a", "b")
-    assert "position" not in told["source"].columns
-    assert (told["sink"].name, told["sink"].settings.changes, told["sink"].settings.on_error) == (
-        "shop.orders",
-        None,
-        "fail",
-    )
-    told = run("--schema=id long", "--key=id", *UPSERT, "--delete-when-null=name", "--ledger=books")
-    assert told["sink"].settings.changes == Changes(("id",), ("changed_at", "n"), delete_when_null="name")
-    assert told["sink"].settings.ledger == "books"
-    told = run(
-        "--schema=id long",
-        "--key=id",
-        *UPSERT,
-        "--delete-when-true=gone",
-        "--on-error=dead_letter",
-        "--rejects-table=shop.bad",
-        "--source-position=kafka_partition, kafka_offset",
-        "--positions",
-    )
-    settings = told["sink"].settings
-    assert settings.changes == Changes(("id",), ("changed_at", "n"), delete_when_true="gone")
-    assert (settings.on_error, settings.rejects) == ("dead_letter", Table("shop", "bad"))
-    assert settings.source_position == ("kafka_partition", "kafka_offset")
-    assert "position" in told["source"].columns
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ([], "sink 'mirror' appends, so which columns name a row has to be said: --key id"),
+        (["--sink=orders"], "sink 'orders' appends, so which columns name a row has to be said: --key id"),
+        (["--sink=order"], "pipeline 'p' has no sink 'order'; did you mean 'orders'"),
+        (["--sink=orders", "--key=id"], "p.db, so pipeline 'p' runs with another one, or from another directory"),
+    ],
+)
+def test_what_cannot_be_verified_is_said_before_spark_starts(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, options: list[str], says: str
+) -> None:
+    monkeypatch.setattr(spark_session, "session_of_ones_own", pytest.fail)
+    store = f"sqlite:///{tmp_path}/p.db"
+    pipeline = defined(SqlSink("sqlite:////nowhere/shop.db", "mirror"), PostgresSink(URL, table="orders"), store=store)
+    refused = CliRunner().invoke(main.app, ["verify", pipeline, *options])
+    assert isinstance(refused.exception, ConfigError)
+    assert says in str(refused.exception)
+    assert not (tmp_path / "p.db").exists()
 
 
 def test_a_schedule_is_run_again_as_it_was_printed_and_anything_else_is_refused() -> None:
@@ -99,10 +149,12 @@ def test_a_schedule_is_run_again_as_it_was_printed_and_anything_else_is_refused(
         assert isinstance(refused.exception, ConfigError), wrong
 
 
-def test_options_that_contradict_one_another_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = [*VERIFY, "--table=t", "--topic=t", "--schema=id long", "--key=id"]
-    for wrong in (["--order=n"], ["--mode=upsert"], ["--source-position=kafka_offset"]):
-        monkeypatch.setattr(sys, "argv", ["onefold", *right, *wrong])
-        with pytest.raises(SystemExit) as ended:
-            entry.main()
-        assert ended.value.code == ConfigError.exit_code, wrong
+def test_two_pipelines_of_one_process_have_names_and_checkpoints_of_their_own() -> None:
+    source = KafkaSource("orders", bootstrap_servers="nowhere:9092")
+    for names, says in ((("p", "p"), "'p' is named twice"), (("p", "q"), "two pipelines have the checkpoint /tmp/c")):
+        made = [
+            Definition(name, source=source, sinks=[PostgresSink(URL, table="t")], checkpoint="/tmp/c") for name in names
+        ]
+        refused = CliRunner().invoke(main.app, ["run", *map(named, made)])
+        assert isinstance(refused.exception, ConfigError)
+        assert says in str(refused.exception)

@@ -73,6 +73,7 @@ print(json.dumps(said))
         assert re.fullmatch(missing, said.get(line, "no error")), (line, said.get(line))
 
 
+COMMANDS = ("new", "schema", "validate", "doctor", "run", "verify", "reset", "txn", "local", "demo")
 RUN = "from onefold.cli.entry import main; main()"
 
 
@@ -88,7 +89,7 @@ def test_the_command_without_its_extra_is_one_line() -> None:
 def test_the_command_with_its_own_extra_alone_lists_everything_and_says_what_else_to_install() -> None:
     others = packages(*(set(_PACKAGES) - {"cli"}))
     listed = without(others, RUN, "--help").stdout
-    assert all(re.search(rf"^  {name} ", listed, re.MULTILINE) for name in ("local", "doctor", "verify", "txn", "demo"))
+    assert all(re.search(rf"^  {name} ", listed, re.MULTILINE) for name in COMMANDS)
     for arguments, extra in (
         (["local", "status"], "local"),
         (["txn", "list", "--postgres", "postgresql://h/d"], "postgres"),

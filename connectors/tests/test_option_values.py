@@ -1,4 +1,4 @@
-"""Secrets come to the command line from the environment or a file."""
+"""Values of command line options: secrets come from the environment or a file."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from onefold.cli.main import app
-from onefold.cli.option_values import resolved, settings_of
+from onefold.cli.option_values import resolved
 from onefold.core import ConfigError
 
 
@@ -17,42 +17,43 @@ def test_variables_and_files_stand_for_what_they_hold(tmp_path: Path, monkeypatc
     (tmp_path / "word").write_text("from a file\n")
     assert resolved("postgresql://u:${WORD}@h/d") == "postgresql://u:a$b${c}@h/d"
     assert resolved("costs $5 {x}") == "costs $5 {x}"
-    given = ["sasl.password=${WORD}", f"ssl.key.password=@{tmp_path}/word", "client.id=u=v ", "ssl.key.pem="]
-    settings = {"sasl.password": "a$b${c}", "ssl.key.password": "from a file", "client.id": "u=v ", "ssl.key.pem": ""}
-    assert settings_of(given) == settings
+    assert resolved(f"postgresql://u:${{file:{tmp_path}/word}}@h/d") == "postgresql://u:from a file@h/d"
+    assert resolved("@word") == "@word"
+    assert resolved(None) is None
 
 
 @pytest.mark.parametrize(
-    ("setting", "says"),
+    ("value", "says"),
     [
-        ("sasl.password=hunter2", r"--setting 'sasl.password=\$\{NAME\}', or a file"),
-        ("sasl.oauthbearer.client.secret=hunter2", "is a secret"),
-        ("ssl.keystore.password=hunter2", "is a secret"),
-        ("ssl.key.pem=hunter2", "is a secret"),
-        ("sasl.password:hunter2", "one has no '='"),
-        ("sasl.password=${HUNTER_NOT_SET}", "export HUNTER_NOT_SET"),
-        ("sasl.password=@/nowhere", "@/nowhere names a file, and it cannot be read: No such file"),
+        ("postgresql://u:${HUNTER_NOT_SET}@h/d", "export HUNTER_NOT_SET"),
+        ("${file:/nowhere}", "the file /nowhere cannot be read: No such file"),
     ],
 )
-def test_a_secret_that_is_written_out_is_refused_and_not_repeated(setting: str, says: str) -> None:
-    with pytest.raises(ConfigError, match=says) as raised:
-        settings_of([setting])
-    assert "hunter2" not in str(raised.value)
+def test_a_secret_that_is_not_there_is_refused(value: str, says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        resolved(value)
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        ["doctor", "--pipeline=p", "--table=t"],
-        ["verify", "--pipeline=p", "--topic=t", "--bootstrap-servers=h:1", "--schema=id long", "--table=t", "--key=id"],
-        ["txn", "list"],
-        ["txn", "resolve"],
-        ["txn", "prune"],
-    ],
-)
+@pytest.mark.parametrize("command", ["list", "resolve", "prune"])
 @pytest.mark.parametrize("option", ["--postgres", "--store"])
-def test_every_command_takes_its_urls_so(command: list[str], option: str) -> None:
+def test_every_command_takes_its_urls_so(command: str, option: str) -> None:
     other = {"--store": "--postgres=postgresql://h/d", "--postgres": "--store=sqlite://"}[option]
-    asked = CliRunner().invoke(app, [*command, other, f"{option}=${{HUNTER_NOT_SET}}"])
+    asked = CliRunner().invoke(app, ["txn", command, other, f"{option}=${{HUNTER_NOT_SET}}"])
     assert isinstance(asked.exception, ConfigError)
     assert "HUNTER_NOT_SET" in str(asked.exception)
+
+
+@pytest.mark.parametrize("command", ["list", "resolve", "prune"])
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        ([], "option-missing"),
+        (["orders.toml", "--postgres=postgresql://h/d"], "option-missing"),
+        (["orders.toml", "--store=sqlite://"], "options-conflict"),
+        (["orders.toml", "--ledger=books"], "options-conflict"),
+    ],
+)
+def test_a_command_acts_on_a_pipeline_or_on_a_database(command: str, arguments: list[str], code: str) -> None:
+    asked = CliRunner().invoke(app, ["txn", command, *arguments])
+    assert isinstance(asked.exception, ConfigError)
+    assert asked.exception.code == code

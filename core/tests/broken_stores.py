@@ -54,9 +54,9 @@ class AnswersEarly(CheckpointStore):
             self.later.append(lambda: super(AnswersEarly, self).freeze(generation, initial))
         return super().facts(generation.pipeline).frozen or initial
 
-    def acquire(self, pipeline: str, above: int) -> Generation:
+    def acquire(self, pipeline: str, above: int, last: Generation | None = None) -> Generation:
         self._do_it()
-        return super().acquire(pipeline, above)
+        return super().acquire(pipeline, above, last)
 
     def facts(self, pipeline: str) -> StoreFacts:
         self._do_it()

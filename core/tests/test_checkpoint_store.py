@@ -25,6 +25,7 @@ from onefold.core import (
     Range,
     Retriable,
 )
+from onefold.core.findings import Level
 from onefold.core.protocol.effects import EpochRequest
 from onefold.core.store.checkpoint_store import CheckpointStore
 from onefold.core.store.pins import pin
@@ -86,6 +87,19 @@ def test_a_url_that_is_no_store_is_a_config_error(url: str) -> None:
     assert "geheim" not in str(caught.value)
 
 
+def test_the_first_start_makes_the_folder_that_is_onefolds_own(tmp_path: Path, opened: Open) -> None:
+    store = opened(f"sqlite:///{tmp_path / '.onefold' / 'orders.db'}")
+    (found,) = store.checks()
+    assert found.level is Level.FINE and "made by the first start" in found.says
+    assert not (tmp_path / ".onefold").exists()
+    assert store.id() and (tmp_path / ".onefold" / "orders.db").exists()
+
+
+def test_a_folder_of_onefolds_own_that_nobody_may_make_is_told_as_such(tmp_path: Path, opened: Open) -> None:
+    with pytest.raises(ConfigError, match=f"Make the folder {tmp_path / 'a'}"):
+        opened(f"sqlite:///{tmp_path / 'a' / '.onefold' / 'orders.db'}").id()
+
+
 def test_a_file_in_a_missing_folder_is_told_as_such(tmp_path: Path, opened: Open) -> None:
     store = opened(f"sqlite:///{tmp_path / 'missing' / 'store.db'}")
     with pytest.raises(ConfigError, match=r"missing/store.db can't be reached: unable to open database file"):
@@ -135,6 +149,16 @@ def test_a_commit_without_an_answer_is_in_doubt(tmp_path: Path, opened: Open) ->
     sa.event.listen(store.database.engine, "commit", broken)
     with pytest.raises(InDoubt, match="did not answer a commit: server closed"):
         store.open_epoch(generation, request(0, 5), last_of(store), NOW_MS)
+
+
+def test_a_process_that_goes_on_knows_the_generation_again_whose_answer_was_lost(tmp_path: Path, opened: Open) -> None:
+    store = opened(f"sqlite:///{tmp_path / 'store.db'}")
+    first = store.acquire("p", 0)
+    lost = store.acquire("p", 0, first)
+    assert store.acquire("p", 0, first) == lost
+    higher = store.acquire("p", 5, first)
+    assert (higher.number, store.facts("p").generation) == (6, 6), "a ledger has seen more than the store"
+    assert store.acquire("p", 0, higher).number == 7
 
 
 def test_an_id_whose_transaction_failed_is_not_remembered(tmp_path: Path, opened: Open) -> None:
@@ -216,7 +240,7 @@ def test_what_a_store_of_version_2_has_pinned_stays_pinned(tmp_path: Path, opene
     path = tmp_path / "store.db"
     with contextlib.closing(sqlite3.connect(path)) as connection:
         connection.executescript(OLD_STORE)
-        connection.executescript(MIGRATIONS[2][0])
+        connection.executescript(MIGRATIONS[2][0].format(s=""))
         connection.executescript("""
             UPDATE onefold_store SET version = 2;
             CREATE TABLE onefold_settled
@@ -255,6 +279,25 @@ def test_looking_makes_no_store(tmp_path: Path, opened: Open) -> None:
     assert opened(f"sqlite:///{path}").look() is None
     store_id = opened(f"sqlite:///{path}").id()
     assert opened(f"sqlite:///{path}").look() == store_id
+
+
+def test_a_look_at_a_file_of_the_users_leaves_it_as_it_is_and_a_start_sets_its_mode(
+    tmp_path: Path, opened: Open
+) -> None:
+    path = tmp_path / "shop.db"
+
+    def ask(statement: str) -> object:
+        with contextlib.closing(sqlite3.connect(path)) as connection:
+            return connection.execute(statement).fetchone()
+
+    ask("CREATE TABLE theirs (id integer)")
+    before = path.read_bytes()
+    store = opened(f"sqlite:///{path}")
+    assert [f.level for f in store.checks()] == [Level.FINE] and store.look() is None
+    store.close()
+    assert path.read_bytes() == before and ask("PRAGMA journal_mode") == ("delete",)
+    store.id()
+    assert ask("PRAGMA journal_mode") == ("wal",)
 
 
 @pytest.mark.parametrize("older", ["DELETE FROM onefold_epochs", "UPDATE onefold_epochs SET state = 'open'"])

@@ -2,29 +2,92 @@
 
 from __future__ import annotations
 
+import time
+from types import SimpleNamespace
+from typing import NoReturn
+
 import pytest
 
-from onefold.core import OutOfResources, Retriable
+from onefold.core import OutOfResources, Retriable, waiting
+from onefold.core.protocol import coordinator
+from onefold.core.protocol import patience as patience_module
+from onefold.core.protocol.coordinator import Coordinator
+from onefold.core.protocol.effect_retry import retry
 from onefold.core.protocol.effects import ListLeftovers, Pause, ReadStore
 from onefold.core.protocol.patience import Patience
+
+START_S = 1000.0
+DOWN = Retriable("database-unavailable", "down")
+
+
+class Clock:
+    """Time passes where somebody sleeps, or a server is asked that does not answer: each question takes `takes_s`."""
+
+    def __init__(self, takes_s: float) -> None:
+        self.now_s, self.takes_s, self.asked_at_s = START_S, takes_s, list[float]()
+
+    def sleep(self, pause_s: float) -> None:
+        self.now_s += pause_s
+
+    def ask(self, *_: object) -> NoReturn:
+        self.asked_at_s.append(self.now_s - START_S)
+        self.now_s += self.takes_s
+        raise DOWN
+
+
+@pytest.fixture(params=[0.0, 2.0, 10.0, 40.0], ids="{:g} s a try".format)
+def clock(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock(request.param)
+    clocked = SimpleNamespace(monotonic=lambda: clock.now_s, sleep=clock.sleep, time_ns=lambda: 0)
+    for module in (waiting, patience_module, coordinator):
+        monkeypatch.setattr(module, "time", clocked)
+    return clock
+
+
+def assert_over(clock: Clock, patience_s: float) -> None:
+    """The last try began within the patience, as late as it could, and after that nothing was waited for."""
+    last_s = clock.asked_at_s[-1]
+    assert patience_s - clock.takes_s - 1e-6 <= last_s <= patience_s + 1e-6
+    assert clock.now_s - START_S == pytest.approx(last_s + clock.takes_s)
+
+
+def test_a_server_that_is_away_is_asked_for_the_patience_and_no_try_begins_later(clock: Clock) -> None:
+    with pytest.raises(Retriable, match="down"):
+        Patience(15).retry(clock.ask, "asking")
+    assert_over(clock, 15)
+
+
+def test_so_is_one_that_goes_away_in_the_middle_of_an_epoch(clock: Clock) -> None:
+    driver = Coordinator("p", SimpleNamespace(facts=clock.ask), {}, Patience(15))  # type: ignore[arg-type]
+    with pytest.raises(Retriable, match="down"):
+        driver.run(retry(ReadStore()))
+    assert_over(clock, 15)
+
+
+def test_another_error_than_the_one_that_is_waited_for_is_raised_at_once(clock: Clock) -> None:
+    with pytest.raises(Retriable, match="down"):
+        Patience(15).retry(clock.ask, "asking", OutOfResources)
+    assert clock.asked_at_s == [0.0]
 
 
 def test_a_wait_within_a_wait_gives_it_no_new_patience() -> None:
     patience = Patience(0.3, pause_max_s=0.05)
-    full, down = OutOfResources("database-resources-exhausted", "full"), Retriable("database-unavailable", "down")
+    full = OutOfResources("database-resources-exhausted", "full")
 
     def wait() -> None:
         for attempt in range(1, 100):
-            patience(Pause(attempt, ListLeftovers("t", 1), full))
-            patience(Pause(1, ReadStore(), down))
+            patience(Pause(attempt, ListLeftovers("t", 1), full), time.monotonic())
+            patience(Pause(1, ReadStore(), DOWN), time.monotonic())
 
     with pytest.raises(OutOfResources, match="full"):
         wait()
 
 
 def test_the_next_wait_for_the_same_begins_anew() -> None:
-    patience = Patience(0.0, pause_max_s=0.01)
+    patience = Patience(0.1, pause_max_s=0.01)
     for _ in range(3):
-        patience(Pause(1, ReadStore(), Retriable("database-unavailable", "down")))
+        time.sleep(0.1)
+        patience(Pause(1, ReadStore(), DOWN), time.monotonic())
+    time.sleep(0.1)
     with pytest.raises(Retriable):
-        patience(Pause(2, ReadStore(), Retriable("database-unavailable", "down")))
+        patience(Pause(2, ReadStore(), DOWN), time.monotonic())

@@ -332,7 +332,7 @@ def test_start_from_the_ledger_goes_on_where_the_last_epoch_ended() -> None:
 def test_a_start_that_was_overtaken_is_fenced_not_told_to_restore_backups() -> None:
     ahead = LedgerEntry(2, 4, 2000, SPAN.end, "store")
     world = World(ReadStore=[FACTS, replace(FACTS, generation=4)], ReadLedger=ahead)
-    with pytest.raises(Fenced, match="taken over"):
+    with pytest.raises(Fenced, match=r"\[taken-over\]"):
         world.run(start(SINKS, None))
     with pytest.raises(CheckpointMismatch, match=r"\[sink-ahead-of-store\]"):
         World(ReadLedger=ahead).run(start(SINKS, None))

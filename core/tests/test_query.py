@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,8 +11,20 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from onefold.core import Committable, ConfigError, DataLoss, EpochRecord, Fenced, InDoubt, Positions, Range, TaskId
+from onefold.core import (
+    CheckpointMismatch,
+    Committable,
+    ConfigError,
+    DataLoss,
+    EpochRecord,
+    Fenced,
+    InDoubt,
+    Positions,
+    Range,
+    TaskId,
+)
 from onefold.core.job.query import Job, QueryLife, RunningQuery
+from onefold.core.positions import WATERMARK
 from onefold.core.protocol.coordinator import Coordinator
 from onefold.core.protocol.effects import Decide, Pause
 from onefold.core.protocol.epoch import Initial
@@ -22,6 +35,8 @@ from onefold.core.testing.simulator.models import ModelSink, ModelTwoPhaseSink, 
 JOB = Job("job", ("sink",))
 SHOWS_AT_ONCE = Job("job", ("sink",), write_through=("sink",))
 FIRST, SECOND = (RunningQuery("query", run, ROOT, stateful=False) for run in ("first", "second"))
+
+WINDOWS = RunningQuery("query", "first", ROOT, stateful=True, clocks=(WATERMARK,))
 
 
 def at(offset: int) -> Positions:
@@ -47,6 +62,13 @@ class Process:
 
     def plans(self, batch: int, end: int, begun: int = 0) -> None:
         self.checkpoint.plan(batch, at(end), at(begun))
+
+    def goes_by(self, batch: int, watermark_ms: int) -> None:
+        """Spark has written down the watermark beside the batch's end, and that the batch before it is done."""
+        path = f"{ROOT}/offsets/{batch}"
+        version, _, ends = self.checkpoint.files[path].split("\n")
+        self.checkpoint.files[path] = "\n".join([version, json.dumps({WATERMARK: watermark_ms}), ends])
+        self.checkpoint.commit(batch - 1)
 
     def range_of(self, batch: int) -> Range:
         return self.driver.run(self.life.request(batch, self.job)).range
@@ -81,7 +103,7 @@ class Process:
         self.driver.perform = perform  # type: ignore[method-assign]
 
 
-def _give_up(pause: Pause) -> None:
+def _give_up(pause: Pause, _: float) -> None:
     raise pause.because
 
 
@@ -162,3 +184,66 @@ def test_a_jobs_own_query_is_swept_for_only_once_its_checkpoint_agrees_with_the_
     older.checkpoint.clear()
     older.driver.run(older.life.bind(SECOND))
     assert not older.sink.prepared and older.life.is_swept
+
+
+def test_a_batch_that_only_moves_the_watermark_is_an_epoch_of_its_own_and_a_replay_is_known() -> None:
+    process = Process().start()
+    process.plans(0, 10)
+    process.runs(0, WINDOWS)
+    process.plans(1, 10)
+    process.goes_by(1, 5000)
+    written = process.runs(1, WINDOWS)
+    assert (written.epoch, written.range.is_empty) == (2, False)
+    assert written.range.start.of_records() == written.range.end.of_records() == at(10)
+    again = Process(process).start()
+    assert again.runs(1, WINDOWS).epoch == written.epoch
+    again.plans(2, 20)
+    again.goes_by(2, 5000)
+    assert again.runs(2, WINDOWS).epoch == 3
+
+
+def test_a_checkpoint_from_before_the_watermark_moved_does_not_make_its_windows_again() -> None:
+    process = Process().start()
+    process.plans(0, 10)
+    process.runs(0, WINDOWS)
+    process.plans(1, 10)
+    process.goes_by(1, 5000)
+    process.runs(1, WINDOWS)
+    process.checkpoint.forget(1)
+    restored = Process(process).start()
+    restored.plans(1, 20)
+    restored.goes_by(1, 5000)
+    with pytest.raises(CheckpointMismatch, match=r"batchWatermarkMs: 0, not 5000.*\[positions-not-comparable\]"):
+        restored.runs(1, WINDOWS)
+
+
+def test_windows_that_an_earlier_onefold_wrote_are_refused_with_what_to_do() -> None:
+    """Its positions have no watermark."""
+    process = Process().start()
+    process.plans(0, 10)
+    process.runs(0)
+    process.plans(1, 20)
+    process.goes_by(1, 5000)
+    process.runs(1)
+    process.plans(2, 30)
+    process.goes_by(2, 8000)
+    upgraded = Process(process).start()
+    with pytest.raises(
+        CheckpointMismatch,
+        match=r"5000, not on record \(if an earlier onefold .*: start .*\[positions-not-comparable\]",
+    ):
+        upgraded.runs(2, WINDOWS)
+
+
+def test_windows_do_not_go_on_from_the_ledger_without_their_state() -> None:
+    process = Process().start()
+    process.plans(0, 10)
+    process.runs(0, WINDOWS)
+    process.plans(1, 10)
+    process.goes_by(1, 5000)
+    process.runs(1, WINDOWS)
+    process.checkpoint.clear()
+    resumed = Process(process).start(from_ledger=True)
+    resumed.plans(0, 20, begun=10)
+    with pytest.raises(CheckpointMismatch, match=r"Restore that directory; or start over.*\[state-missing\]"):
+        resumed.runs(0, WINDOWS)

@@ -77,7 +77,7 @@ def test_each_run_begins_where_the_one_before_ended() -> None:
 )
 def test_a_run_under_a_querys_name_is_refused_whatever_the_query_left(facts: StoreFacts) -> None:
     refuse_query(facts, PIPELINE)
-    with pytest.raises(ConfigError, match="a streaming query has this pipeline's name"):
+    with pytest.raises(ConfigError, match=r"\[batch-and-stream-mixed\]"):
         next_range(facts, "a")
 
 

@@ -25,8 +25,10 @@ from onefold.core import (
     InDoubt,
     Positions,
     Range,
+    Retriable,
     TaskId,
 )
+from onefold.core.contract import Binding
 from onefold.core.dead_letters import LETTER_COLUMNS
 from onefold.core.job.query import QueryLife
 from onefold.core.job.session import Session, task_of
@@ -40,13 +42,13 @@ ROWS = pa.record_batch({"id": ["t/0@0"]})
 
 
 class LosesDecisions(CheckpointStore):
-    """The first one asked for goes unanswered, twice, and may still land: `late` is what was asked."""
+    """The first one asked for goes unanswered, and may still land: `late` is what was asked."""
 
     late: Callable[[], Decided] | None = None
     unanswered = 0
 
     def decide(self, *asked: Any) -> Decided:
-        if self.unanswered < 2:
+        if not self.unanswered:
             self.unanswered += 1
             self.late = partial(super().decide, *asked)
             raise InDoubt("commit-unanswered", "no answer")
@@ -85,7 +87,7 @@ class HastyLetters(Hasty):
 
 
 def test_an_epoch_commits_the_sinks_whose_prepared_work_lives_shortest_first(store: LosesDecisions) -> None:
-    store.unanswered = 2
+    store.unanswered = 1
     sinks = [ModelTwoPhaseSink("a"), Hasty("b"), ModelTwoPhaseSink("c")]
     session = Session("p", sinks, store, patience_s=0, dead_letters=HastyLetters("d"))
     session.start(Initial(SPAN.start))
@@ -149,6 +151,41 @@ def test_a_process_that_was_taken_over_while_in_doubt_does_not_take_over_again(s
     session.close()
 
 
+def test_a_process_that_goes_on_takes_nothing_back_from_its_successor_until_it_is_closed(store: LosesDecisions) -> None:
+    sink = ModelTwoPhaseSink("sink")
+
+    def session() -> Session:
+        return Session("p", [sink], store, patience_s=0)
+
+    first = session()
+    for number in (1, 2):
+        assert first.start(Initial(SPAN.start), goes_on=True).generation.number == number
+    successor = session().start(Initial(SPAN.start), goes_on=True).generation
+    with pytest.raises(Fenced, match=r"generation 2 of pipeline 'p' was taken over \(now: 3\)"):
+        first.start(Initial(SPAN.start), goes_on=True)
+    assert store.freeze(successor, SPAN.start) == SPAN.start, "it is the pipeline's still"
+    assert session().start(Initial(SPAN.start), goes_on=True).generation.number == 4, "another one takes over"
+    first.close()
+
+
+def test_a_start_that_failed_after_it_took_over_does_not_fence_the_next_one(store: LosesDecisions) -> None:
+    class NotYet(ModelTwoPhaseSink):
+        binds = 0
+
+        def bind(self, binding: Binding) -> None:
+            self.binds += 1
+            if self.binds == 2:
+                raise Retriable("test", "the sink is down")
+            super().bind(binding)
+
+    session = Session("p", [NotYet("sink")], store, patience_s=0)
+    session.start(Initial(SPAN.start), goes_on=True)
+    with pytest.raises(Retriable):
+        session.start(Initial(SPAN.start), goes_on=True)
+    assert session.start(Initial(SPAN.start), goes_on=True).generation.number == 3
+    session.close()
+
+
 class Querying(Session):
     LIFE = QueryLife
 
@@ -181,7 +218,7 @@ class Named(ModelWriteThroughSink):
 def test_a_begun_epoch_that_shows_at_once_runs_again_under_the_names_that_its_rows_began_with(
     store: LosesDecisions,
 ) -> None:
-    store.unanswered = 2
+    store.unanswered = 1
     sink = Named("sink")
 
     def life(names: str, *, is_cut: bool = False) -> None:

@@ -35,8 +35,8 @@ class RealStore(CheckpointStore):
     def history(self, pipeline: str = "model", limit: int = 1000) -> list[EpochRecord]:
         return super().history(pipeline, limit)
 
-    def acquire(self, pipeline: str, above: int) -> Generation:
-        self.newest = super().acquire(pipeline, above)
+    def acquire(self, pipeline: str, above: int, last: Generation | None = None) -> Generation:
+        self.newest = super().acquire(pipeline, above, last)
         return self.newest
 
     def jump(self, by: int) -> None:

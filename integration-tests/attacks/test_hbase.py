@@ -79,7 +79,7 @@ def answering(answer: bytes) -> Iterator[str]:
 def test_junk_in_a_thrift_servers_place_ends_as_a_named_error(answer: str, transport: str) -> None:
     said = ANSWERS[answer]
     with answering(struct.pack(">i", len(said)) + said if transport == "framed" else said) as servers:
-        settings = HBaseSettings(servers, transport=transport, timeout_s=0.3, patience_s=0.1)
+        settings = HBaseSettings(servers, transport=transport, timeout_s=0.3)
         begun_s = time.monotonic()
         with pytest.raises(Retriable, match=r"did not answer|rows came for"):
             HBaseTable(settings, "t").get(pa.array([b"k"], pa.binary()), [(b"f", b"q")])

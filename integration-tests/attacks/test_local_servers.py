@@ -209,9 +209,9 @@ print(spark.range(10).count())
 def test_nobody_runs_a_program_on_a_spark_cluster_without_its_secret(tmp_path: Path) -> None:
     cluster = SparkCluster(tmp_path / "servers", workers=0)
     with cluster:
-        (conf,) = cluster.environment.values()
-        assert (Path(conf) / "spark-defaults.conf").stat().st_mode & OPEN_TO_ALL == 0
-        stranger = subprocess.Popen([sys.executable, "-c", PROGRAM, cluster.url, str(tmp_path / "spark")])
+        assert (Path(cluster.environment["SPARK_CONF_DIR"]) / "spark-defaults.conf").stat().st_mode & OPEN_TO_ALL == 0
+        command = [sys.executable, "-c", PROGRAM, cluster.url, str(tmp_path / "spark")]
+        stranger = subprocess.Popen(command, env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1"})
         try:
             log = cluster.directory / "logs" / "spark-master.log"
             wait_until(lambda: "Expected SaslMessage" in log.read_text(), 60, "the stranger's coming")

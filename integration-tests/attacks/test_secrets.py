@@ -186,7 +186,7 @@ def test_a_running_job_shows_its_secrets_nowhere(tmp_path: Path, postgres_url: s
     with psycopg.connect(postgres_url) as connection:
         letters = connection.execute("SELECT * FROM letters").fetchall()
         assert len(letters) == 2
-        stores = connection.execute("SELECT * FROM onefold_epochs").fetchall()
+        stores = connection.execute("SELECT * FROM onefold_sinks.onefold_epochs").fetchall()
     places = {"processes": "\n".join(lines), "letters": f"{letters}", "store": f"{stores}", "its log": ended.stderr}
     places |= {"its words": ended.stdout}
     files = [path for path in (tmp_path / "job").rglob("*") if path.is_file()]

@@ -301,7 +301,7 @@ def assert_exact(url: str, end: int, *tables: str) -> None:
         for query in (
             "SELECT gid FROM pg_prepared_xacts WHERE database = current_database()",
             "SELECT attempt FROM onefold_sinks.onefold_staged",
-            "SELECT epoch FROM onefold_epochs WHERE state NOT IN ('complete', 'given_up')",
+            "SELECT epoch FROM onefold_sinks.onefold_epochs WHERE state NOT IN ('complete', 'given_up')",
         ):
             assert connection.execute(query.encode()).fetchall() == []
 

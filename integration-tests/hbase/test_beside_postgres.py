@@ -24,6 +24,7 @@ from onefold.clients.hbase import HBaseSettings, HBaseTable
 from onefold.clients.hbase.rows.mapping import TableMapping
 from onefold.core import Sink
 from onefold.core.protocol.effects import Effect, ListFolder, ReadFile
+from onefold.core.store.tables import metadata
 from onefold.local import HBaseServer, KafkaServer
 
 pytestmark = [pytest.mark.servers, pytest.mark.xdist_group("hbase")]
@@ -150,7 +151,7 @@ class Crashes:
     @property
     def state(self) -> str | None:
         """Of the last epoch that was begun."""
-        (state,) = self.sql("SELECT (SELECT state FROM onefold_epochs ORDER BY epoch DESC LIMIT 1)")
+        (state,) = self.sql("SELECT (SELECT state FROM onefold_sinks.onefold_epochs ORDER BY epoch DESC LIMIT 1)")
         return state[0]
 
     @contextmanager
@@ -196,7 +197,7 @@ class Crashes:
             assert [entry and entry.epoch for entry in entries] == [last.epoch] * 2
         assert self.sql("SELECT gid FROM pg_prepared_xacts WHERE database = current_database()") == []
         assert self.sql("SELECT attempt FROM onefold_sinks.onefold_staged") == []
-        assert self.sql("SELECT DISTINCT state FROM onefold_epochs") == [("complete",)]
+        assert self.sql("SELECT DISTINCT state FROM onefold_sinks.onefold_epochs") == [("complete",)]
 
 
 def strike_everywhere(crashes: Crashes, in_every_part: bool) -> None:
@@ -237,7 +238,7 @@ def strike_damaged(crashes: Crashes) -> None:
     crashes.sql(f"ROLLBACK PREPARED '{gid}'")
     for place in ("before:MarkDamaged", "after:MarkDamaged"):
         crashes.kill_at(Place("recovery", place))
-    ((epoch, text),) = crashes.sql("SELECT epoch, range_end FROM onefold_epochs WHERE state = 'damaged'")
+    ((epoch, text),) = crashes.sql("SELECT epoch, range_end FROM onefold_sinks.onefold_epochs WHERE state = 'damaged'")
     crashes.fail(f"accept_damage={epoch}")
     ends = json.loads(text)
     there = {row[0] for row in crashes.in_postgres()}
@@ -261,10 +262,8 @@ def strike_evolving(crashes: Crashes) -> None:
 
 def strike_adopting(crashes: Crashes) -> None:
     """The checkpoint store is gone, and a new one takes over what the two sinks say."""
-    for (table,) in crashes.sql(
-        "SELECT tablename FROM pg_tables WHERE schemaname = 'public' AND starts_with(tablename, 'onefold_')"
-    ):
-        crashes.sql(f"DROP TABLE {table}")
+    for table in metadata.tables:
+        crashes.sql(f"DROP TABLE onefold_sinks.{table}")
     for place in ("before:Adopt", "after:Adopt"):
         crashes.kill_at(Place("recovery", place), adopt_ledger=True)
     crashes.finish(adopt_ledger=True)

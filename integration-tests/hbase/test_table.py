@@ -113,7 +113,7 @@ def test_a_naive_pool_gives_other_rows_data_after_a_timeout_and_ours_never_does(
     table.put(binary(*KEYS), [cells(*map(_own, KEYS))], 1)
     assert _asked_naively(table, hbase_server), "the danger is gone: what is this pool for?"
 
-    ours = HBaseTable(replace(table.settings, timeout_s=1.5, patience_s=0.1, connections=1), table.name)
+    ours = HBaseTable(replace(table.settings, timeout_s=1.5, connections=1), table.name)
     assert ours.get(binary(KEYS[0]), [(F, Q)])[0].to_pylist() == [_own(KEYS[0])]
     with paused(hbase_server), pytest.raises(Retriable, match=r"did not answer getMultiple within 1\.5 s"):
         ours.get(binary(KEYS[0]), [(F, Q)])
@@ -266,7 +266,7 @@ def test_of_a_request_with_a_bad_row_the_others_are_written_and_it_raises(table:
 def test_a_conditional_write_without_an_answer_is_in_doubt_until_it_is_read(
     table: HBaseTable, hbase_server: HBaseServer
 ) -> None:
-    hasty = HBaseTable(replace(table.settings, timeout_s=1.5, patience_s=0.1), table.name)
+    hasty = HBaseTable(replace(table.settings, timeout_s=1.5), table.name)
     keys = binary(b"a", b"b", b"c")
     hasty.put(keys, [cells(*b"111".split() * 3)], 1)
     hasty.put_if_equal(keys, cells(b"2", b"2", b"2"), hasty.get(keys, [(F, Q)])[0], [], None)
@@ -310,7 +310,7 @@ def test_servers_that_are_all_away_are_named_and_it_may_be_tried_again() -> None
     with socket.create_server(("127.0.0.1", 0)) as closed:
         away = closed.getsockname()[1]
     with pytest.raises(Retriable, match=rf"no connection to the HBase Thrift server at 127.0.0.1:{away}.*asked"):
-        HBaseTable(HBaseSettings(f"127.0.0.1:{away}", patience_s=0.3), "t").regions()
+        HBaseTable(HBaseSettings(f"127.0.0.1:{away}", timeout_s=0.3), "t").regions()
 
 
 _FORKS = """
@@ -365,7 +365,7 @@ def test_a_disabled_table_is_refused_when_it_is_looked_at_and_later_looks_like_a
         with look:
             ensure(table.settings, table.name, [Family(F)])
         if call == "disableTable":
-            hasty = HBaseTable(replace(table.settings, patience_s=0.1), table.name)
+            hasty = HBaseTable(table.settings, table.name, repeats=False)
             with pytest.raises(Retriable, match=r"NotServingRegionException.*Is the table enabled"):
                 hasty.put(binary(b"k"), [cells(b"1")], 1)
     table.put(binary(b"k"), [cells(b"1")], 1)

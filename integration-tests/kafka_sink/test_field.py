@@ -103,7 +103,7 @@ def test_who_may_write_to_the_ledger_topic_and_not_read_it_is_told_by_an_examina
         guarded.allow(ResourceType.TOPIC, name, AclOperation.WRITE, AclOperation.DESCRIBE)
     sink = guarded.sink(topic, ledger=progress)
     with pytest.raises(ConfigError, match=f"READ on topic {progress!r} is denied"):
-        list(sink.examine("p", None))
+        list(sink.checks("p", None))
 
 
 @pytest.mark.slow

@@ -109,26 +109,33 @@ def offsets(start, end):
     found = fetch(sys.argv[1], {}, OffsetRange(sys.argv[2], 0, start, end))
     return [offset for records in found for offset in records.column(RAW_COLUMNS.field("offset")).to_pylist()]
 
-assert offsets(0, 5) == list(range(5))
-child = os.fork()
-if child == 0:
-    signal.alarm(50)  # it must not outlive the test
+def in_child():
+    signal.alarm(20)  # it must not outlive the test
     assert consumers_made() == 0
     assert offsets(5, 10) == list(range(5, 10))
     assert consumers_made() == 1
     os._exit(0)  # as Spark's workers end
-else:
-    assert os.waitpid(child, 0)[1] == 0
-    assert offsets(5, 10) == list(range(5, 10))
-    assert consumers_made() == 1
+
+assert offsets(0, 5) == list(range(5))
+for _ in range(3):
+    child = os.fork() or in_child()
+    status = os.waitpid(child, 0)[1]
+    if status != signal.SIGALRM:
+        break
+assert status == 0, status
+assert offsets(5, 10) == list(range(5, 10))
+assert consumers_made() == 1
 """
 
 
 def test_a_child_process_opens_its_own_consumers(servers: str, kafka_topic: Topic) -> None:
-    """Forked by a process that does nothing else: a child inherits the locks that any thread holds at that moment."""
+    """Forked by a process that does nothing else: a child inherits the locks that any thread holds at that moment.
+
+    librdkafka's threads may still be connecting: one child in 300 finds glibc's getaddrinfo locked, and is forked anew.
+    """
     topic = kafka_topic(partitions=1)
     produce(servers, topic, [b"x"] * 10)
-    subprocess.run([sys.executable, "-c", FORKING, servers, topic], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", FORKING, servers, topic], check=True, timeout=100)
 
 
 def test_the_end_is_the_last_stable_offset_while_a_transaction_is_open(servers: str, kafka_topic: Topic) -> None:

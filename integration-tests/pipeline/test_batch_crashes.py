@@ -69,7 +69,8 @@ def rig(spark: SparkSession, postgres_url: str, tmp_path: Path) -> Iterator[Rig]
 
 def states(rig: Rig) -> dict[str, list[str]]:
     """The epochs' states, by kind of way and in the order of the ways."""
-    rows = rig.sql("SELECT pipeline, state FROM onefold_epochs WHERE state <> 'given_up' ORDER BY pipeline, epoch")
+    epochs = "onefold_sinks.onefold_epochs WHERE state <> 'given_up'"
+    rows = rig.sql(f"SELECT pipeline, state FROM {epochs} ORDER BY pipeline, epoch")
     found = defaultdict(list)
     for pipeline, state in rows:
         found[pipeline.rpartition("_")[0]].append(state)

@@ -116,6 +116,13 @@ def test_a_destination_that_lost_what_was_written_is_told_and_not_taken_for_writ
         write(rig, "first", numbers(rig, 0, 10))
 
 
+def test_a_finished_run_whose_table_was_dropped_is_told_and_not_skipped(rig: Rig) -> None:
+    write(rig, "first", numbers(rig, 0, 10))
+    rig.sql("DROP TABLE rows")
+    with pytest.raises(DataLoss, match="target-missing"):
+        write(rig, "first", numbers(rig, 0, 10))
+
+
 @pytest.mark.slow
 def test_an_empty_run_is_written_too_and_a_query_that_fails_writes_nothing_and_may_be_mended(rig: Rig) -> None:
     assert write(rig, "empty", numbers(rig, 0, 0)) == BatchOutcome("empty", 1, 0, replayed=False)
@@ -240,6 +247,7 @@ def test_a_run_of_the_format_that_was_taken_over_decides_nothing(rig: Rig) -> No
     with pytest.raises(Exception, match="was taken over") as caught:
         save_while("next", "another", 60)
     assert type(from_spark(caught.value)) is Fenced
-    assert rig.sql("SELECT max(generation) FROM onefold_pipelines") == [(4,)], "the fenced one took nothing back"
+    newest = rig.sql("SELECT max(generation) FROM onefold_sinks.onefold_pipelines")
+    assert newest == [(4,)], "the fenced one took nothing back"
     write(rig, "last", numbers(rig, 70, 80), "staged")
     assert_rows(rig, (50, 80))

@@ -176,7 +176,7 @@ def test_a_lost_store_is_refused_and_adopts_the_ledger(chain: Chain) -> None:
     rig.put(600)
     chain.run()
     if chain.store is None:
-        rig.sql("DROP TABLE onefold_store, onefold_pipelines, onefold_epochs")
+        rig.sql("DROP TABLE onefold_sinks.onefold_store, onefold_sinks.onefold_pipelines, onefold_sinks.onefold_epochs")
     else:
         (rig.directory / "store.db").unlink()
     rig.put(300)
@@ -224,7 +224,7 @@ def test_an_older_copy_of_the_destination_is_data_loss_and_starts_over_under_a_n
 def test_an_older_copy_of_store_and_destination_together_resumes_from_the_ledger(rig: Rig, delivery: str) -> None:
     chain = Chain(rig, delivery, None)
     books = ("onefold_sinks.onefold_ledger", "onefold_sinks.onefold_parts")
-    tables = ("rows", *books, "onefold_epochs", "onefold_pipelines")
+    tables = ("rows", *books, "onefold_sinks.onefold_epochs", "onefold_sinks.onefold_pipelines")
     rig.put(300)
     chain.run()
     copy_tables(rig, *tables)
@@ -284,8 +284,7 @@ def test_a_checkpoint_whose_destination_was_made_anew_is_refused_even_without_ne
     chain = Chain(rig, "staged", None)
     rig.put(300)
     chain.run()
-    rig.sql("DROP TABLE rows, onefold_store, onefold_pipelines, onefold_epochs")
-    rig.sql("DROP SCHEMA onefold_sinks CASCADE")
+    rig.sql("DROP TABLE rows; DROP SCHEMA onefold_sinks CASCADE")
     with pytest.raises(DataLoss, match=r"ends beyond the recorded end.*new, empty checkpoint directory and an empty"):
         chain.run()
     chain.run("second")
@@ -297,7 +296,9 @@ def test_an_epoch_that_somebody_damaged_stops_the_start_until_it_is_mended_and_a
     chain = Chain(rig, "two_phase", None)
     rig.put(300)
     chain.run()
-    rig.sql("UPDATE onefold_epochs SET state = 'damaged', error = 'a part was rolled back' WHERE epoch = 1")
+    rig.sql(
+        "UPDATE onefold_sinks.onefold_epochs SET state = 'damaged', error = 'a part was rolled back' WHERE epoch = 1"
+    )
     rig.put(100)
     with pytest.raises(Damaged, match=r"recover\(accept_damage=1\)"):
         chain.run()

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.servers
 ROWS = 2_000
 BATCHES = 8
 SEED = 3
-REACH_S_MAX = 120.0
+REACH_S_MAX = 300.0  # on a machine that has much else to do
 
 
 class Crashes:
@@ -66,7 +66,7 @@ class Crashes:
     @property
     def states(self) -> list[str]:
         """The epochs' states in the store, given-up ones left out."""
-        query = "SELECT state FROM onefold_epochs WHERE state <> 'given_up' ORDER BY epoch"
+        query = "SELECT state FROM onefold_sinks.onefold_epochs WHERE state <> 'given_up' ORDER BY epoch"
         return [state for (state,) in self.rig.sql(query)]
 
     @property
@@ -166,3 +166,13 @@ def test_without_protection_the_same_kills_double_rows_and_the_demo_says_so(tmp_
     report = {line.strip(" │").partition("│")[0].strip(): line for line in console.export_text().splitlines()}
     assert int(report["duplicated"].strip(" │").split("│")[-1].strip().replace(",", "")) > 0
     assert report["lost"].strip(" │").split("│")[-1].strip() == "0"
+
+
+@pytest.mark.soak
+def test_a_demo_that_runs_out_of_orders_says_so_and_still_shows_what_came_of_it(tmp_path: Path) -> None:
+    console = Console(record=True, width=200)
+    settings = DemoSettings(rows=2_000, batches=2, kills=1, seed=SEED, directory=tmp_path / "demo")
+    assert run_demo(settings, console) is False
+    text = (tmp_path / "demo" / "report.html").read_text()
+    for said in ("the topic was through before", "use more --rows", "a batch complete again after", "lost"):
+        assert said in text, said

@@ -102,7 +102,7 @@ def test_bad_records_become_dead_letters_in_the_epoch_of_their_neighbours(
     run(rig, pipeline, source, direct)
     assert_exact(rig, bad)
     assert pipeline.bad_records.dead_letters == len(bad)
-    epochs = rig.sql("SELECT epoch, min(range_start), min(range_end) FROM onefold_epochs GROUP BY epoch")
+    epochs = rig.sql("SELECT epoch, min(range_start), min(range_end) FROM onefold_sinks.onefold_epochs GROUP BY epoch")
     assert len(epochs) == 2
     found = rig.sql(
         "SELECT source_topic, key, headers, reason, pipeline, epoch, source_timestamp IS NOT NULL FROM dead"

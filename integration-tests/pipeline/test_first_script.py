@@ -1,4 +1,5 @@
-"""README's first pipeline as it stands: its two scripts, killed and started again, beside servers of a user."""
+"""README's first pipeline as it stands: its two scripts, killed and started again, beside servers of a user; and the
+script of docs/aggregation.md on the same orders."""
 
 from __future__ import annotations
 
@@ -53,6 +54,18 @@ def rows(connection: psycopg.Connection[tuple[int, int]]) -> tuple[int, int]:
         return 0, 0
 
 
+def are_counted(connection: psycopg.Connection[tuple[int, int]]) -> bool:
+    """Whether the totals of docs/aggregation.md are those of the orders."""
+    totals = "SELECT date_trunc('minute', at), account, count(*), sum(amount) FROM orders GROUP BY 1, 2"
+    kept = "SELECT minute, account, orders, amount FROM per_minute"
+    try:
+        return not connection.execute(
+            f"({totals} EXCEPT {kept}) UNION ALL ({kept} EXCEPT {totals})".encode()
+        ).fetchall()
+    except psycopg.errors.UndefinedTable:
+        return False
+
+
 def test_the_first_scripts_run_as_they_stand_and_a_killed_pipeline_has_each_order_once(tmp_path: Path) -> None:
     home = tmp_path / ".onefold" / "local"
     with ExitStack() as stack:
@@ -77,9 +90,21 @@ def test_the_first_scripts_run_as_they_stand_and_a_killed_pipeline_has_each_orde
         run_until(least)
         count, different = rows(connection)
         assert count == different and least <= count <= sent
-        onefold = Path(sys.executable).with_name("onefold")
-        verify = [onefold, "verify", "--pipeline=orders", f"--postgres={postgres.url}", "--table=orders"]
-        verify += ["--key=id", "--topic=orders", f"--bootstrap-servers={kafka.bootstrap_servers}"]
-        verify += ["--schema=id long, account long, amount decimal(12,2), at timestamp", "--where=amount > 0"]
-        found = subprocess.run(verify, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
-        assert found.returncode == 0, found.stdout + found.stderr
+        onefold, pipeline = Path(sys.executable).with_name("onefold"), f"{EXAMPLES / 'first.py'}:orders"
+        for command in (["verify", pipeline, "--key=id"], ["doctor", pipeline]):
+            found = subprocess.run(
+                [onefold, *command], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
+            )
+            assert found.returncode == 0, found.stdout + found.stderr
+        with running("counts.py", tmp_path) as counting:
+            wait_until(lambda: are_counted(connection) or counting.poll() is not None, 120, "counts.py")
+            assert counting.poll() is None, (tmp_path / "counts.py.log").read_text()
+
+
+def test_before_the_servers_are_up_the_script_and_the_commands_end_with_one_line(tmp_path: Path) -> None:
+    script = EXAMPLES / "first.py"
+    onefold = Path(sys.executable).with_name("onefold")
+    for command in ([sys.executable, script], [onefold, "validate", f"{script}:orders"]):
+        ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+        assert ended.returncode == 1
+        assert ended.stderr.startswith("LocalServerError: ") and ended.stderr.count("\n") == 1, ended.stderr

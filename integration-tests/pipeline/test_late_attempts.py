@@ -10,13 +10,14 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 import pytest
+from harness.definitions import into
 from harness.support import AVAILABLE_NOW, Rig, wait_until
 from typer.testing import CliRunner
 
-from onefold.cli.doctor.diagnosis import diagnose
 from onefold.cli.main import app
 from onefold.core import Committable, EpochRecord, Sink, TaskId
 from onefold.core.findings import Level
+from onefold.doctor import diagnose
 from onefold.sinks import KafkaSink
 from onefold.spark.pipeline import Pipeline
 from onefold.spark.runtime import query
@@ -88,10 +89,10 @@ def test_a_sweep_at_the_end_that_fails_says_so_and_takes_nothing_from_the_runs_s
 ) -> None:
     pipeline, late = run_batch(rig)
     late.prepare()
-    rig.sql("ALTER TABLE onefold_epochs RENAME TO elsewhere")
+    rig.sql("ALTER TABLE onefold_sinks.onefold_epochs RENAME TO elsewhere")
     with caplog.at_level(logging.WARNING, "onefold"):
         pipeline.close()
-    rig.sql("ALTER TABLE elsewhere RENAME TO onefold_epochs")
+    rig.sql("ALTER TABLE onefold_sinks.elsewhere RENAME TO onefold_epochs")
     assert "stays until the next start" in caplog.text
     pipeline.recover()
     rig.assert_nothing_in_doubt()
@@ -105,10 +106,11 @@ def test_doctor_and_txn_show_what_was_prepared_after_the_end_with_its_age_and_wh
     found = diagnose("test", [late.sink])
     (said,) = [f.says for sink in found.sinks for f in sink.findings if f.level is Level.CAUTION and "late" in f.says]
     assert f"{prepared.handle} was prepared" in said and "s ago by a task that came late: epoch 1" in said
-    assert f"`onefold txn resolve --gid {prepared.handle}`" in said
-    listed = CliRunner().invoke(app, ["txn", "list", "--postgres", rig.url])
+    assert f"`onefold txn resolve PIPELINE --gid {prepared.handle}`" in said
+    defined = into(late.sink, name="test")
+    listed = CliRunner().invoke(app, ["txn", "list", defined])
     assert prepared.handle in listed.output and "epoch 1 is over, and its manifest doesn't name it" in listed.output
-    resolved = CliRunner().invoke(app, ["txn", "resolve", "--gid", prepared.handle, "--postgres", rig.url, "--yes"])
+    resolved = CliRunner().invoke(app, ["txn", "resolve", defined, "--gid", prepared.handle, "--yes"])
     assert resolved.exit_code == 0, resolved.output
     assert gids(rig) == [] and len(rig.rows()) == 10
 
@@ -129,19 +131,31 @@ def test_doctor_shows_a_kafka_transaction_that_was_left_open_after_the_end(
 
     (said,) = cautions()
     assert f"{prepared.handle} was prepared" in said and "holds read_committed readers of its partitions back" in said
-    options = [
-        "--into",
-        sink.name,
-        "--into-servers",
-        rig.servers,
-        "--pipeline",
-        "test",
-        "--store",
-        rig.sqlite,
-        "--json",
-    ]
-    (shown,) = json.loads(CliRunner().invoke(app, ["txn", "list", *options]).stdout)["ours"]
+    listing = ["txn", "list", into(sink, name="test", store=rig.sqlite)]
+    (shown,) = json.loads(CliRunner().invoke(app, [*listing, "--json"]).stdout)["ours"]
     assert (shown["transaction"], shown["should_become"]) == (prepared.handle, "roll back")
+    assert prepared.handle in CliRunner().invoke(app, listing).stdout
     rig.run(pipeline)
     assert cautions() == []
-    assert json.loads(CliRunner().invoke(app, ["txn", "list", *options]).stdout)["ours"] == []
+    assert json.loads(CliRunner().invoke(app, [*listing, "--json"]).stdout)["ours"] == []
+
+
+@pytest.mark.slow
+def test_what_tasks_left_in_postgres_and_in_kafka_is_one_list(rig: Rig, kafka_topic: Callable[..., str]) -> None:
+    sinks = (rig.sink(), KafkaSink(kafka_topic(partitions=1), bootstrap_servers=rig.servers, key="id"))
+    rig.put(20)
+    rig.run(rig.pipeline(*sinks))
+    handles = [Straggler(sink, rig.outcomes[-1].record).prepare().handle for sink in sinks]
+    defined = into(*sinks, name="test")
+    shown = json.loads(CliRunner().invoke(app, ["txn", "list", defined, "--json"]).stdout)
+    assert [(one.get("gid"), one.get("transaction")) for one in shown["ours"]] == [
+        (handles[0], None),
+        (None, handles[1]),
+    ]
+    assert {(one["pipeline"], one["should_become"]) for one in shown["ours"]} == {("test", "roll back")}
+    listed = CliRunner().invoke(app, ["txn", "list", defined])
+    assert all(handle in listed.stdout for handle in handles)
+    resolved = CliRunner().invoke(app, ["txn", "resolve", defined, "--yes"])
+    assert resolved.exit_code == 0 and gids(rig) == [], resolved.output
+    rig.run(rig.pipeline(*sinks))
+    assert json.loads(CliRunner().invoke(app, ["txn", "list", defined, "--json"]).stdout)["ours"] == []

@@ -204,7 +204,7 @@ def test_another_source_with_a_new_checkpoint_is_refused_because_its_positions_a
     with pytest.raises(CheckpointMismatch, match=r"Restore the checkpoint directory.*new pipeline name"):
         run("second")
     rig.spark.range(10, 20).selectExpr("id", "id AS n").write.mode("append").parquet(folder)
-    rig.sql("DROP TABLE onefold_store, onefold_pipelines, onefold_epochs")
+    rig.sql("DROP TABLE onefold_sinks.onefold_store, onefold_sinks.onefold_pipelines, onefold_sinks.onefold_epochs")
     with pytest.raises(CheckpointMismatch, match=r"recover\(adopt_ledger=True\)"):
         run("checkpoint")
     run("checkpoint", adopt_ledger=True)

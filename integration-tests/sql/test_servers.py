@@ -22,6 +22,7 @@ from onefold.core import (
     TaskId,
     WorkLost,
 )
+from onefold.core.sql.database import Database
 from onefold.local import MariaDbServer, PostgresServer
 from onefold.sinks import SqlSink
 from onefold.sinks.staged import committer as committers
@@ -68,6 +69,13 @@ def test_limits_that_the_server_has_for_everybody_end_no_task_and_no_merge(
         assert b.ask("SELECT id, v FROM t") == [(1, 1)]
     finally:
         before.do(unlimit)
+
+
+def test_the_limit_of_a_handshake_with_mariadb_is_none_of_a_statement(mariadb_url: str) -> None:
+    database = Database(f"{mariadb_url}{'&' if '?' in mariadb_url else '?'}connect_timeout=1", lock_timeout_s=30)
+    with database.transaction() as connection:
+        assert connection.exec_driver_sql("SELECT SLEEP(1.5)").scalar_one() == 0
+    database.close()
 
 
 def test_a_full_mariadb_is_waited_for(mariadb_url: str, bench: Make) -> None:
@@ -162,6 +170,13 @@ def test_a_view_is_refused(sql_url: str, bench: Make) -> None:
     b.do("CREATE TABLE real_one (id BIGINT)", "CREATE VIEW t AS SELECT * FROM real_one")
     with pytest.raises(ConfigError, match="t is a view"):
         b.open(pa.schema({"id": pa.int64()}))
+
+
+def test_no_other_mariadb_removes_the_temporary_tables_of_this_one(
+    mariadb_url: str, mariadb_server: MariaDbServer
+) -> None:
+    with sa.create_engine(mariadb_url, poolclass=sa.NullPool).connect() as connection:
+        assert connection.scalar(sa.text("SELECT @@tmpdir")) == str(mariadb_server.data)
 
 
 @pytest.mark.parametrize("moment", ["load", "staged", "merge", "decided"])

@@ -278,4 +278,4 @@ def test_what_the_guarantee_rests_on_is_examined(sql_url: str, bench: Make) -> N
     levels = {finding.level for finding in b.sink.examine(PIPELINE, None)}
     assert Level.FINE in levels and Level.PROBLEM not in levels
     b.do("DROP TABLE t")
-    assert "is made by the first start" in " ".join(f.says for f in b.sink.examine(PIPELINE, None))
+    assert "is made by the first start" in " ".join(f.says for f in b.sink.checks(PIPELINE, None))

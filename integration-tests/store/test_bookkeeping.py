@@ -162,7 +162,7 @@ def test_hundreds_of_epochs_leave_no_more_rows_and_no_larger_catalog_than_twenty
 def rows_kept(world: World) -> dict[str, int]:
     ((stage,),) = world.sql("SELECT oid::regclass::text FROM pg_class WHERE relname ~ '^onefold_stage_'")
     tables = {name: f"onefold_sinks.onefold_{name}" for name in ("ledger", "parts", "staged")}
-    tables |= {"stage": stage, "epochs": "onefold_epochs"}
+    tables |= {"stage": stage, "epochs": "onefold_sinks.onefold_epochs"}
     return {name: int(world.sql(f"SELECT count(*) FROM {table}")[0][0]) for name, table in tables.items()}
 
 
@@ -253,16 +253,41 @@ def test_an_epoch_of_another_ledger_schema_is_not_taken_for_damaged(
     def sink_in(schema: str) -> PostgresSink:
         return PostgresSink(postgres_url, "t", delivery="two_phase", ledger=schema)
 
-    world = make(sink_in(first))
+    store = store_in(postgres_url, "apart")
+    world, other = make(sink_in(first), store=store), make(sink_in(second), store=store)
     world.start()
     with monkeypatch.context() as patched:
         failing_at(patched, "after:Commit", crash)
         with pytest.raises(CrashError):
             world.epoch(0)
     with pytest.raises(ConfigError, match="with another ledger than"):
-        make(sink_in(second)).start()
-    assert make(sink_in(first)).start().finished == 1
+        other.start()
+    assert make(sink_in(first), store=store).start().finished == 1
     assert world.ids("t") == list(range(10))
+
+
+@pytest.mark.parametrize("place", ["after:Bind", "after:Decide", "after:Complete"])
+def test_a_sink_begins_no_second_ledger_in_another_schema_with_the_store_that_goes_with_it(
+    make: MakeWorld, postgres_url: str, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    world = make()
+    with monkeypatch.context() as patched:
+        failing_at(patched, place, crash)
+        with pytest.raises(CrashError):
+            lives(world)
+    moved = PostgresSink(postgres_url, "t", delivery="two_phase", ledger="another")
+    with pytest.raises(ConfigError, match=r"has its ledger in schema 'onefold_sinks'.*ledger='onefold_sinks'"):
+        make(moved)
+    assert world.sql("SELECT to_regclass('another.onefold_store') IS NULL") == [(True,)]
+    again = make()
+    again.start()
+    again.epoch(0)
+    again.assert_exact(1)
+
+
+def lives(world: World) -> None:
+    world.start()
+    world.epoch(0)
 
 
 @pytest.mark.parametrize("delivery", DELIVERIES)
@@ -294,7 +319,7 @@ def test_an_adoption_gives_the_ledger_to_another_store(make: MakeWorld, postgres
 def store_in(url: str, schema: str) -> str:
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute(f"CREATE SCHEMA {schema}".encode())
-    return url.replace("postgresql:", "postgresql+psycopg:", 1) + f"?options=-c%20search_path%3D{schema}"
+    return url.replace("postgresql:", "postgresql+psycopg:", 1) + f"?schema={schema}"
 
 
 # pruning
@@ -358,7 +383,7 @@ def test_a_retired_pipeline_is_forgotten_everywhere_and_whoever_still_ran_it_is_
     with pytest.raises(Fenced):
         alive.epoch(2)
     assert relations(alive) == []
-    for table in ("onefold_sinks.onefold_ledger", "onefold_epochs", "onefold_pipelines"):
+    for table in ("onefold_sinks.onefold_ledger", "onefold_sinks.onefold_epochs", "onefold_sinks.onefold_pipelines"):
         assert alive.sql(f"SELECT DISTINCT pipeline FROM {table}") == [("staying",)]
     staying.epoch(1)
     assert (staying.ids("t"), staying.ids("u")) == (list(range(20)), list(range(20)))
@@ -372,7 +397,7 @@ def test_what_is_still_prepared_or_of_another_store_is_not_pruned(make: MakeWorl
     with pytest.raises(ConfigError, match="is still prepared for sink 't' of pipeline 'p'"):
         txn_prune(postgres_url, "--retired", "p", "--yes")
     world.start()
-    world.sql("UPDATE onefold_store SET store_id = 'another'")
+    world.sql("UPDATE onefold_sinks.onefold_store SET store_id = 'another'")
     assert "nothing to prune" in txn_prune(postgres_url)
     with pytest.raises(ConfigError, match="this store is another: name the one that it had"):
         txn_prune(postgres_url, "--retired", "p", "--yes")

@@ -13,6 +13,7 @@ import sqlalchemy as sa
 from onefold.core import BadRecord, Positions, Range, Retriable
 from onefold.core.protocol.effects import EpochRequest
 from onefold.core.store.checkpoint_store import CheckpointStore
+from onefold.core.store.tables import pipelines
 from onefold.core.testing.conformance.store_suite import StoreSuite
 from onefold.local import MariaDbServer
 
@@ -75,7 +76,7 @@ def creates_once(connect: Connect) -> None:
 def test_many_that_open_a_store_of_version_1_at_once_migrate_it_once(connect: Connect) -> None:
     old = (Path(__file__).parents[2] / "core/tests/store_version_1.sql").read_text()
     with connect().database.transaction() as connection:
-        for statement in old.split(";\n"):
+        for statement in ("CREATE SCHEMA onefold_sinks", "SET LOCAL search_path = onefold_sinks", *old.split(";\n")):
             if statement.strip():
                 connection.exec_driver_sql(statement)
     barrier, stores = threading.Barrier(4), [connect() for _ in range(4)]
@@ -132,7 +133,7 @@ def test_a_driver_frozen_inside_a_transaction_does_not_keep_its_successor_out(
 
     def freeze() -> None:
         with frozen.database.transaction() as connection:
-            connection.execute(sa.text("SELECT * FROM onefold_pipelines FOR UPDATE"))
+            connection.execute(sa.select(pipelines).with_for_update())
             assert successor.acquire("p", 0).number == generation.number + 1  # what idles is ended after 1 s
             connection.execute(sa.text("SELECT 1"))
 

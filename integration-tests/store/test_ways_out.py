@@ -310,7 +310,6 @@ def test_with_all_bookkeeping_gone_the_ledger_is_no_start_and_an_empty_table_is(
     rig.put(300)
     rig.run(rig.pipeline())
     rig.put(100)
-    rig.sql("DROP TABLE onefold_store, onefold_pipelines, onefold_epochs")
     rig.sql("DROP SCHEMA onefold_sinks CASCADE")
     with pytest.raises(DataLoss, match=r"beyond the recorded end.*new, empty checkpoint directory and an empty table"):
         rig.run(rig.pipeline())
@@ -333,8 +332,7 @@ def test_a_planned_batch_whose_bookkeeping_is_gone_is_not_said_to_be_written(
         failing_at(patch, "before:OpenEpoch", crash)
         with pytest.raises(Terminal, match="Crash"):
             rig.run(rig.pipeline())
-    rig.sql("DROP TABLE rows, onefold_store, onefold_pipelines, onefold_epochs")
-    rig.sql("DROP SCHEMA onefold_sinks CASCADE")
+    rig.sql("DROP TABLE rows; DROP SCHEMA onefold_sinks CASCADE")
     pipeline = rig.pipeline()
     df = pipeline.read(rig.spark, rig.source(starting_offsets="latest"))
     with pytest.raises(DataLoss, match=r"beyond the recorded end.*new, empty checkpoint directory and an empty table"):

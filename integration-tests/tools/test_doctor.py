@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import logging
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,24 +14,30 @@ import psycopg
 import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
+from harness.definitions import named
 from harness.kafka.life import SCHEMA, batches
 from harness.kafka.topics import in_order
 from harness.lives import Epochs, MakeWorld
 from psycopg.conninfo import make_conninfo
-from typer.testing import CliRunner
+from pyspark.errors import AnalysisException
+from pyspark.logger import PySparkLogger
+from pyspark.sql import SparkSession
+from typer.testing import CliRunner, Result
 
-from onefold.cli.doctor.diagnosis import Diagnosis, diagnose
 from onefold.cli.main import app
-from onefold.core import ConfigError, Positions, TaskId
+from onefold.core import Positions, Sink, TaskId
 from onefold.core.findings import Level
 from onefold.core.store.checkpoint_store import CheckpointStore
+from onefold.definition import Definition, Transform
+from onefold.doctor import Diagnosis, diagnose
 from onefold.local import KafkaServer
-from onefold.sinks import KafkaSink, PostgresSink
+from onefold.sinks import KafkaSink, PostgresSink, SqlSink
 from onefold.sources import KafkaSource
 
 pytestmark = pytest.mark.servers
 
 Topic = Callable[..., str]
+MakeSource = Callable[..., KafkaSource]
 ALWAYS = {"no-loss", "no-duplicate", "chain", "resolve-once", "fenced-never-decides", "nothing-in-doubt"}
 
 
@@ -41,8 +48,23 @@ def holding(diagnosis: Diagnosis) -> set[str]:
 
 
 def says(diagnosis: Diagnosis, *levels: Level) -> str:
-    found = (*diagnosis.store, *diagnosis.source, *(f for sink in diagnosis.sinks for f in sink.findings))
-    return "\n".join(finding.says for finding in found if not levels or finding.level in levels)
+    return "\n".join(finding.says for finding in diagnosis.findings if not levels or finding.level in levels)
+
+
+def examined(source: KafkaSource, sink: Sink, *options: str, **more: Any) -> Result:
+    """What the command says of a pipeline from there into that sink."""
+    return CliRunner().invoke(app, ["doctor", named(Definition("p", source=source, sinks=[sink], **more)), *options])
+
+
+@pytest.fixture
+def orders(kafka_server: KafkaServer, kafka_topic: Topic) -> MakeSource:
+    """`orders("id long")`: a source of a topic that is there."""
+
+    def make(schema: str, **more: Any) -> KafkaSource:
+        servers = kafka_server.bootstrap_servers
+        return KafkaSource(kafka_topic(partitions=1), bootstrap_servers=servers, format="json", schema=schema, **more)
+
+    return make
 
 
 @pytest.fixture
@@ -51,9 +73,13 @@ def progress() -> str:
     return f"progress-{uuid.uuid4().hex[:12]}"
 
 
+@pytest.mark.usefixtures("spark")
 def test_a_kafka_sink_that_runs_is_found_well_with_the_outage_that_it_survives_and_whom_it_holds_back(
-    kafka_server: KafkaServer, kafka_topic: Topic, progress: str, tmp_path: Path
+    kafka_server: KafkaServer, kafka_topic: Topic, progress: str, tmp_path: Path, orders: MakeSource
 ) -> None:
+    def read_as(schema: str) -> KafkaSource:
+        return orders(schema, forget_topics=["t"])  # of which the life has positions
+
     topic, store = kafka_topic(partitions=3), f"sqlite:///{tmp_path / 'store.db'}"
     sink = KafkaSink(topic, bootstrap_servers=kafka_server.bootstrap_servers, ledger=progress)
     before = diagnose("p", [sink], store=store)
@@ -65,21 +91,26 @@ def test_a_kafka_sink_that_runs_is_found_well_with_the_outage_that_it_survives_a
         life.run(*batches(0))
         elsewhere = KafkaSink(topic, bootstrap_servers=kafka_server.bootstrap_servers, ledger=f"{progress}-not")
         gone = diagnose("p", [elsewhere], store=store)
-        assert "the ledger that says which of them" in says(gone, Level.PROBLEM) and "no-loss" not in holding(gone)
+        assert "has no ledger, but epoch 1 was completed there" in says(gone, Level.PROBLEM)
+        assert "no-loss" not in holding(gone)
         task = TaskId("p", 1, 2, 1, uuid.uuid4())
         writer = sink.writer(task)
         writer.write(batches(1)[0])
         prepared = writer.prepare()
         assert prepared is not None
-        command = ["doctor", "--pipeline=p", f"--into={topic}", f"--into-servers={kafka_server.bootstrap_servers}"]
-        options = [f"--into-ledger={progress}", f"--store={store}"]
-        answer = CliRunner().invoke(app, [*command, *options, "--json"])
-        shown = CliRunner().invoke(app, [*command, *options])
+        inferred = examined(read_as("infer"), sink, "--json", store=store)
+        blind = examined(read_as("infer"), sink, store=store)
+        shown = examined(read_as("id long"), sink, store=store)
         life.driver.committers[sink.name].abort([prepared])
-    assert answer.exit_code == 0, answer.output
-    found = json.loads(answer.stdout)
+    assert inferred.exit_code == 0, inferred.output
+    found = json.loads(inferred.stdout)
     (only,) = found["sinks"]
     assert (only["mode"], only["kind"], found["holds"]) == ("transactional", "two-phase", True)
+    assert [one["level"] for one in found["runtime"]] == ["fine", "unchecked"] and "Spark 4" in found["runtime"][0][
+        "says"
+    ]
+    assert not found["whole"] and blind.exit_code == 0
+    assert "the json schema is found by the first start" in blind.stdout and "the guarantee holds" not in blind.stdout
     assert only["invariants"]["atomic-epoch"] == "readers may see an epoch part by part"
     assert {name for name, verdict in only["invariants"].items() if verdict == "holds"} == ALWAYS
     text = "\n".join(finding["says"] for finding in (*found["store"], *only["findings"]))
@@ -115,7 +146,7 @@ def test_settings_that_lose_what_was_acknowledged_break_no_loss(
     assert "can never be written to" in says(stuck, Level.PROBLEM)
     late = found(kafka_topic(), transaction_timeout_s=901)
     assert "above the brokers' transaction.max.timeout.ms (900 s)" in says(late, Level.PROBLEM)
-    assert "'nowhere' is not there" in says(found("nowhere"), Level.PROBLEM)
+    assert "has no topic 'nowhere'" in says(found("nowhere", timeout_s=1), Level.PROBLEM)
     keyed = found(kafka_topic(config={"cleanup.policy": "compact"}), delivery="keyed", id="id")
     assert keyed.holds and "takes none without a key" in says(keyed, Level.CAUTION)
     assert "transaction" not in says(keyed)
@@ -159,16 +190,18 @@ def test_replicas_whose_state_is_not_shown_to_us_are_not_said_to_lag(postgres_ur
     assert "is not shown to us" in says(theirs, Level.CAUTION) and "synchronous:" not in says(theirs)
 
 
-def test_a_postgres_sink_that_cannot_keep_its_promise_is_a_problem(postgres_url: str, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("spark")
+def test_a_postgres_sink_that_cannot_keep_its_promise_is_a_problem(
+    postgres_url: str, tmp_path: Path, orders: MakeSource
+) -> None:
     elsewhere = f"sqlite:///{tmp_path / 'store.db'}"
     CheckpointStore(elsewhere).id()
     apart = diagnose("p", [PostgresSink(postgres_url, "t", delivery="staged")], store=elsewhere)
-    assert "could not be one transaction" in says(apart, Level.PROBLEM)
+    assert "the checkpoint store must be in its database" in says(apart, Level.PROBLEM)
     assert "delivery is staged" in says(apart), "what else can be looked at is"
     with psycopg.connect(postgres_url, autocommit=True) as connection:
         connection.execute("CREATE UNLOGGED TABLE t (id bigint)")
-    wrong = ["doctor", "--pipeline=p", f"--postgres={postgres_url}", "--table=t", "--delivery=staged"]
-    answer = CliRunner().invoke(app, wrong)
+    answer = examined(orders("id long"), PostgresSink(postgres_url, "t", delivery="staged"))
     assert answer.exit_code == 1
     assert "PROBLEM" in answer.stdout and "SET LOGGED" in answer.stdout and "does NOT hold" in answer.stdout
 
@@ -210,7 +243,84 @@ def test_a_source_is_held_against_the_position_of_the_pipeline(
     assert holding(gone) == ALWAYS - {"no-loss"}
 
 
-def test_options_that_name_no_sink_or_half_of_one_are_refused() -> None:
-    for wrong in ([], ["--postgres=postgresql://h/d"], ["--into=t"], ["--into=t", "--into-servers=h:1", "--setting=x"]):
-        with pytest.raises(ConfigError):
-            CliRunner().invoke(app, ["doctor", "--pipeline=p", *wrong], catch_exceptions=False)
+@pytest.mark.usefixtures("spark")
+def test_a_sql_sink_is_examined_with_its_options(tmp_path: Path, orders: MakeSource) -> None:
+    def sink(order: str) -> SqlSink:
+        url = f"sqlite:///{tmp_path / 'rows.db'}"
+        return SqlSink(url, "t", mode="upsert", key="id", order=order, name="rows")
+
+    fine = examined(orders("id long, n long"), sink("n"), "--json")
+    assert fine.exit_code == 0, fine.output
+    (found,) = json.loads(fine.stdout)["sinks"]
+    assert (found["name"], found["mode"]) == ("rows", "staged") and not (tmp_path / "rows.db").exists()
+    wrong = examined(orders("id long, n long"), sink("other"))
+    assert wrong.exit_code == 1 and "[column-missing]" in wrong.stdout
+
+
+@pytest.fixture
+def complaints() -> Iterator[list[logging.LogRecord]]:
+    """What PySpark says by itself of each error, on stderr."""
+    logger, records = PySparkLogger.getLogger("SQLQueryContextLogger"), list[logging.LogRecord]()
+    handler = logging.Handler()
+    handler.emit = records.append  # type: ignore[method-assign]
+    logger.addHandler(handler)
+    yield records
+    logger.removeHandler(handler)
+
+
+def test_a_transformation_that_names_a_column_that_there_is_not_is_a_problem_and_said_once(
+    spark: SparkSession, postgres_url: str, orders: MakeSource, complaints: list[logging.LogRecord]
+) -> None:
+    for sql in ("SELECT id, gone FROM source", "SELEC id FROM source"):
+        wrong = examined(orders("id long"), PostgresSink(postgres_url, "t"), "--json", transform=Transform(sql=sql))
+        found = json.loads(wrong.stdout)
+        assert wrong.exit_code == 1 and not found["holds"]
+        assert [one["code"] for one in found["runtime"]] == [None, "transform-sql-invalid"]
+        assert "SQLSTATE" in found["runtime"][1]["says"] and "\n" not in found["runtime"][1]["says"]
+        assert any(one["level"] == "unchecked" for one in found["sinks"][0]["findings"]), "what rows there are"
+    function = Transform(dataframe=lambda df: df.select("gone"))
+    failed = examined(orders("id long"), PostgresSink(postgres_url, "t"), transform=function)
+    assert failed.exit_code == 1 and "[transform-failed]" in failed.stdout, failed.output
+    assert complaints == []
+    with pytest.raises(AnalysisException):
+        spark.sql("SELECT gone")
+    assert len(complaints) == 1, "only what onefold says itself is not said twice"
+
+
+@pytest.mark.usefixtures("spark")
+def test_rows_of_the_transformation_that_do_not_fit_the_table_are_a_problem(
+    postgres_url: str, orders: MakeSource
+) -> None:
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        connection.execute("CREATE TABLE t (id bigint, n int)")
+    sink = PostgresSink(postgres_url, "t")
+    for sql, code in (("SELECT id, cast(n AS int) AS n FROM source", 0), ("SELECT id, n FROM source", 1)):
+        answer = examined(orders("id long, n long"), sink, transform=Transform(sql=sql))
+        assert answer.exit_code == code, answer.output
+        assert ("[table-mismatch]" in answer.stdout) is bool(code)
+
+
+@pytest.mark.usefixtures("spark")
+def test_the_sink_of_dead_letters_is_examined_as_one_that_gets_dead_letters(
+    postgres_url: str, orders: MakeSource
+) -> None:
+    def letters(table: str) -> Result:
+        source = orders("id long", on_error="dead_letter")
+        return examined(
+            source, PostgresSink(postgres_url, "t"), "--json", dead_letters=PostgresSink(postgres_url, table)
+        )
+
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        connection.execute("CREATE TABLE narrow (topic text)")
+    fine, wrong = letters("made_by_the_start"), letters("narrow")
+    assert fine.exit_code == 0, fine.output
+    assert [sink["name"] for sink in json.loads(fine.stdout)["sinks"]] == ["t", "made_by_the_start"]
+    codes = [[one["code"] for one in sink["findings"] if one["code"]] for sink in json.loads(wrong.stdout)["sinks"]]
+    assert wrong.exit_code == 1 and codes == [[], ["table-mismatch"]]
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_source_whose_brokers_are_down_is_one_finding(postgres_url: str) -> None:
+    source = KafkaSource("t", bootstrap_servers="127.0.0.1:1", timeout_s=1, format="json", schema="id long")
+    answer = examined(source, PostgresSink(postgres_url, "t"))
+    assert answer.exit_code == 1 and answer.stdout.count("[kafka-unreachable]") == 1, answer.output

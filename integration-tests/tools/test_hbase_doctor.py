@@ -8,16 +8,19 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
+from harness.definitions import named
+from typer.testing import CliRunner, Result
 
-from onefold.cli.doctor.diagnosis import diagnose
 from onefold.cli.main import app
 from onefold.clients.hbase import HBaseTable, compact, tables
 from onefold.clients.hbase.idl import thrift
 from onefold.clients.hbase.pool import pool
 from onefold.core.findings import Finding, Level
-from onefold.local.hbase.server import HBaseServer
-from onefold.sinks import HBaseSink
+from onefold.definition import Definition
+from onefold.doctor import diagnose
+from onefold.local import HBaseServer, KafkaServer
+from onefold.sinks import HBaseSink, PostgresSink
+from onefold.sources import KafkaSource
 
 pytestmark = [pytest.mark.servers, pytest.mark.xdist_group("hbase")]
 
@@ -76,23 +79,27 @@ def test_a_table_that_cannot_be_written_for_good_is_a_problem(
     tables.drop(settings, name)
 
 
+@pytest.mark.usefixtures("spark")
 def test_the_command_looks_at_an_hbase_sink_beside_a_postgres_sink(
-    hbase_server: HBaseServer, hbase_table: MakeTable, postgres_url: str
+    hbase_server: HBaseServer,
+    hbase_table: MakeTable,
+    kafka_server: KafkaServer,
+    kafka_topic: Callable[..., str],
+    postgres_url: str,
 ) -> None:
-    table = hbase_table(ttl_s=3600).name
-    command = [
-        "doctor",
-        "--pipeline=p",
-        f"--postgres={postgres_url}",
-        "--table=t",
-        f"--hbase={hbase_server.servers}",
-        f"--hbase-table={table}",
-        "--hbase-mode=rolling",
-        "--row-key=id",
-        "--merge=n=sum",
-        f"--hbase-ledger=ledger_{uuid.uuid4().hex[:8]}",
-    ]
-    answer = CliRunner().invoke(app, [*command, "--family=f", "--json"])
+    table, ledger = hbase_table(ttl_s=3600).name, f"ledger_{uuid.uuid4().hex[:8]}"
+    source = KafkaSource(
+        kafka_topic(), bootstrap_servers=kafka_server.bootstrap_servers, format="json", schema="id long, n long"
+    )
+
+    def examined(family: str, *options: str) -> Result:
+        hbase = HBaseSink(
+            hbase_server.servers, table, row_key="id", family=family, mode="rolling", merge={"n": "sum"}, ledger=ledger
+        )
+        pipeline = Definition("p", source=source, sinks=[PostgresSink(postgres_url, "t"), hbase])
+        return CliRunner().invoke(app, ["doctor", named(pipeline), *options])
+
+    answer = examined("f", "--json")
     assert answer.exit_code == 0, answer.output
     postgres, hbase = json.loads(answer.stdout)["sinks"]
     assert (postgres["kind"], hbase["name"], hbase["mode"], hbase["kind"]) == (
@@ -105,6 +112,6 @@ def test_the_command_looks_at_an_hbase_sink_beside_a_postgres_sink(
     cautions = [finding["says"] for finding in hbase["findings"] if finding["level"] == "caution"]
     assert any("forgets cells after 3600 s (TTL)" in says for says in cautions)
 
-    shown = CliRunner().invoke(app, [*command, "--family=other"])
+    shown = examined("other")
     assert shown.exit_code == 1
     assert f"sink {table}: rolling, write-through" in shown.stdout and "has no column family other" in shown.stdout

@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from harness.definitions import named
 from harness.support import Rig, fresh
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -26,6 +27,7 @@ from onefold.clients.hbase import HBaseTable
 from onefold.clients.hbase.rows.mapping import TableMapping
 from onefold.core import ConfigError, TaskId, Terminal, WriteThrough
 from onefold.core.invariants import Comparison
+from onefold.definition import Definition, Transform
 from onefold.local import HBaseServer
 from onefold.sinks import HBaseSink
 from onefold.sinks.hbase.merge.aggregates import Declared
@@ -91,23 +93,6 @@ def sinks(servers: str) -> Sequence[HBaseSink]:
     )
 
 
-def command(rig: Rig, sink: HBaseSink, *more: str) -> list[str]:
-    """`onefold verify` of this sink, whose order is the id."""
-    options = {
-        "pipeline": "test",
-        "hbase": sink.settings.hbase.servers,
-        "table": sink.settings.declared.table,
-        "row-key": "account",
-        "family": "f",
-        "order": "id",
-        "store": rig.sqlite,
-        "topic": rig.topic,
-        "bootstrap-servers": rig.servers,
-        "schema": SCHEMA,
-    }
-    return ["verify", *(f"--{name}={value}" for name, value in options.items()), *more]
-
-
 @pytest.fixture
 def _few_tasks(spark: SparkSession) -> Iterator[None]:
     before = spark.conf.get("spark.sql.shuffle.partitions")
@@ -132,9 +117,10 @@ def test_what_each_mode_made_of_a_topic_is_verified_and_every_change_by_hand_is_
     assert (result.epochs, result.comparison.actual) == (2, 8)
     with pytest.raises(ConfigError, match="named by account"):
         verify(rig.spark, pipeline, source, made[0], ["id"])
-    by_command = CliRunner().invoke(app, command(rig, made[0], "--salt=16", "--delete-when-true=gone"))
+    defined = named(Definition("test", source=source, sinks=made, store=rig.sqlite))
+    by_command = CliRunner().invoke(app, ["verify", defined])
     assert by_command.exit_code == 0, by_command.output
-    assert "exact" in by_command.output
+    assert all(f"{sink.name}: exact" in by_command.output for sink in made)
     committer, done = made[0].recover(pipeline.name), pipeline.history()[-1]
     assert isinstance(committer, WriteThrough)
     committer.announce(replace(done, epoch=done.epoch + 1, timestamp_ms=done.timestamp_ms + 1))
@@ -156,10 +142,10 @@ def test_what_each_mode_made_of_a_topic_is_verified_and_every_change_by_hand_is_
         wanted = due(rows, sink)
         found = compare(wanted.rows, read_results(rig.spark, sink, wanted), wanted.key, wanted.versions)
         assert wrong(found) == {"lost": 1, "changed": 1, "unexpected": 2}, (sink, found)
-    merges = ",".join(f"{name}={merge}" for name, merge in MERGES.items())
-    by_command = CliRunner().invoke(app, command(rig, made[1], "--mode=rolling", f"--merge={merges}", "--json"))
+    by_command = CliRunner().invoke(app, ["verify", defined, f"--sink={made[1].name}", "--json"])
     assert by_command.exit_code == 1, by_command.output
-    assert wrong(Comparison(**json.loads(by_command.stdout)["comparison"])) == {"changed": 1, "unexpected": 1}
+    ((name, found),) = json.loads(by_command.stdout)["sinks"].items()
+    assert (name, wrong(Comparison(**found["comparison"]))) == (made[1].name, {"changed": 1, "unexpected": 1})
 
 
 VERSIONS = "id long, n int, gone boolean"
@@ -184,15 +170,14 @@ def test_without_an_order_only_the_newest_epochs_version_of_a_row_is_right(rig: 
         [(1, 2, False), (2, 2, True), (3, 2, False), (4, 2, False)],
         [(1, 1, False), (2, 3, False), (4, 3, True), (7, 3, False)],
     )
-    options = {"hbase": sink.settings.hbase.servers, "table": sink.settings.declared.table, "schema": VERSIONS}
-    options |= {"pipeline": "test", "row-key": "id", "family": "f", "delete-when-true": "gone", "store": rig.sqlite}
-    options |= {"topic": rig.topic, "bootstrap-servers": rig.servers}
-    verifying = ["verify", *(f"--{name}={value}" for name, value in options.items()), "--json"]
 
-    def judged(exit_code: int, *more: str) -> dict[str, Any]:
-        by_command = CliRunner().invoke(app, [*verifying, *more])
+    def judged(exit_code: int, transform: Transform | None = None) -> dict[str, Any]:
+        definition = Definition(
+            "test", source=rig.source(schema=VERSIONS), sinks=[sink], transform=transform, store=rig.sqlite
+        )
+        by_command = CliRunner().invoke(app, ["verify", named(definition), "--json"])
         assert by_command.exit_code == exit_code, by_command.output
-        found: dict[str, Any] = json.loads(by_command.stdout)["comparison"]
+        found: dict[str, Any] = json.loads(by_command.stdout)["sinks"][sink.name]["comparison"]
         return found
 
     def put_back(key: int, n: int, deleted: bool = False) -> None:
@@ -203,7 +188,7 @@ def test_without_an_order_only_the_newest_epochs_version_of_a_row_is_right(rig: 
         HBaseTable(sink.settings.hbase, mapping.table).put(mapping.keys(rows), cells, LATER_MS)
 
     assert judged(0)["expected"] == 6
-    assert judged(0, "--select=id", "--select=n", "--select=gone", "--where=n > 0")["actual"] == 6
+    assert judged(0, Transform(sql="SELECT id, n, gone FROM source WHERE n > 0"))["actual"] == 6
     put_back(1, 2)
     put_back(2, 3, deleted=True)
     put_back(3, 1, deleted=True)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from harness.definitions import into
 from harness.lives import MakeWorld
 from harness.txns import died, dies_at, fates, onefold, onefold_raises
 from typer.testing import CliRunner
@@ -17,6 +18,7 @@ from onefold.cli.main import app
 from onefold.cli.txn.transactions import Transactions
 from onefold.core import ConfigError
 from onefold.core.protocol.in_doubt import Fate
+from onefold.sinks import PostgresSink
 from onefold.sinks.postgres.admin import Operations
 
 pytestmark = pytest.mark.servers
@@ -104,7 +106,7 @@ def test_without_the_right_store_nothing_is_touched_and_the_reason_is_told(
     stranger = make("x", pipeline="p2", store=other)
     stranger.start()
     reasons = {
-        None: "no checkpoint store at .*: name the pipeline's store with --store",
+        None: "no checkpoint store at .*: name the pipeline's store in its definition, or with --store",
         f"sqlite:///{tmp_path / 'none.db'}": "no checkpoint store at",
         "postgresql+psycopg://u:geheim@127.0.0.1:1/d": "can't be reached",
         other: "written under checkpoint store",
@@ -159,10 +161,10 @@ def test_an_older_copy_of_the_store_resolves_nothing(
     world = make()
     world.start()
     world.epoch(0)
-    world.sql("CREATE TABLE kept AS TABLE onefold_pipelines")
+    world.sql("CREATE TABLE kept AS TABLE onefold_sinks.onefold_pipelines")
     world.start()
     dies_at(monkeypatch, world, "before:Decide", 1)
-    world.sql("DELETE FROM onefold_pipelines; INSERT INTO onefold_pipelines TABLE kept")
+    world.sql("DELETE FROM onefold_sinks.onefold_pipelines; INSERT INTO onefold_sinks.onefold_pipelines TABLE kept")
     assert list(fates(txn).values()) == ["unknown"] * 2
     assert "generation 2 is above the store's 1" in txn.look()[0][0].because
     assert txn.resolve("p") == {}
@@ -241,7 +243,7 @@ def test_the_command_shows_asks_resolves_and_says_what_it_left(
     make: MakeWorld, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert onefold("list", "--postgres", postgres_url).output.strip() == "no prepared transactions of onefold"
-    assert make().sql("SELECT to_regclass('onefold_store') IS NULL") == [(True,)], "looking makes nothing"
+    assert make().sql("SELECT to_regclass('onefold_sinks.onefold_store') IS NULL") == [(True,)], "looking makes nothing"
     decided, running = make("t", pipeline="decided"), make("u", pipeline="running")
     for world, place in ((decided, "after:Decide"), (running, "before:Decide")):
         world.start()
@@ -260,7 +262,7 @@ def test_the_command_shows_asks_resolves_and_says_what_it_left(
     assert "2 left:" in resolved.output
     gid = running.gids()[0]
     assert onefold("resolve", "--postgres", postgres_url, "--gid", gid, "--yes").exit_code == 1
-    with pytest.raises(ConfigError, match="name it with --pipeline"):
+    with pytest.raises(ConfigError, match="--take-over is for one whole pipeline: name it"):
         onefold_raises("resolve", "--postgres", postgres_url, "--take-over")
     taken = onefold("resolve", "--postgres", postgres_url, "--pipeline", "running", "--take-over", "--yes")
     assert taken.exit_code == 0
@@ -268,3 +270,44 @@ def test_the_command_shows_asks_resolves_and_says_what_it_left(
     with pytest.raises(ConfigError, match="was finished meanwhile"):
         onefold_raises("resolve", "--postgres", postgres_url, "--gid", gid, "--yes")
     running.assert_exact(0)
+
+
+def test_the_command_takes_a_pipeline_and_looks_where_its_sinks_are(
+    make: MakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, other = died(make, monkeypatch, "before:Decide", "t", complete=1), make("u", pipeline="other")
+    other.start()
+    dies_at(monkeypatch, other, "after:Decide", 0)
+    defined = into(*world.sinks)
+    listed = json.loads(onefold("list", defined, "--json").output)
+    assert {(t["pipeline"], t["should_become"]) for t in listed["ours"]} == {("p", "leave alone")}
+    assert onefold("resolve", defined, "--yes").exit_code == 1
+    assert len(world.gids()) == 4
+    taken = onefold("resolve", defined, "--take-over", "--yes")
+    assert taken.exit_code == 0 and "taken over as generation 2" in taken.output
+    assert onefold("prune", defined, "--yes").output.strip() == "nothing to prune"
+    assert onefold("resolve", into(*other.sinks, name="other"), "--yes").exit_code == 0
+    world.assert_exact(1)
+
+
+def test_of_sinks_in_two_databases_of_a_server_each_transaction_is_listed_once_and_resolved_where_it_is(
+    make: MakeWorld, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = f"other_{uuid.uuid4().hex[:8]}"
+    make().sql(f"CREATE DATABASE {name}")
+    there = psycopg.conninfo.make_conninfo(postgres_url, dbname=name)
+    sinks = (PostgresSink(postgres_url, "t", delivery="two_phase"), PostgresSink(there, "u", delivery="two_phase"))
+    world = died(make, monkeypatch, "after:Decide", *sinks)
+    defined = into(*sinks)
+    listed = json.loads(onefold("list", defined, "--json").output)["ours"]
+    assert len({t["gid"] for t in listed}) == len(listed) == 4
+    assert {(t["sink"], t["should_become"]) for t in listed} == {("t", "commit"), ("u", "commit")}
+    (one,) = [t["gid"] for t in listed if t["sink"] == "u"][:1]
+    by_one = onefold("resolve", defined, "--gid", one, "--yes")
+    assert by_one.exit_code == 0 and "2 committed" in by_one.output, by_one.output
+    resolved = onefold("resolve", defined, "--yes")
+    assert resolved.exit_code == 0, resolved.output
+    assert json.loads(onefold("list", defined, "--json").output)["ours"] == []
+    assert world.ids("t") == list(range(10))
+    world.close()
+    world.sql(f"DROP DATABASE {name} WITH (FORCE)")

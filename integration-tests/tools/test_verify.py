@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
+from harness.definitions import named
 from harness.support import Rig
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -15,6 +16,7 @@ from typer.testing import CliRunner
 
 from onefold.cli.main import app
 from onefold.core import ConfigError, DataLoss
+from onefold.definition import Definition, Transform, Trigger
 from onefold.sinks import PostgresSink
 from onefold.sources import PostgresSource
 from onefold.spark import Pipeline, read_postgres
@@ -110,10 +112,10 @@ def test_a_leftover_prepared_transaction_of_the_pipeline_is_reported_as_in_doubt
 def test_a_broken_chain_is_reported(rig: Rig) -> None:
     rig.put(600)
     rig.run(rig.pipeline())
-    rig.sql("UPDATE onefold_epochs SET range_start = replace(range_start, ':75', ':70') WHERE epoch = 2")
+    rig.sql("UPDATE onefold_sinks.onefold_epochs SET range_start = replace(range_start, ':75', ':70') WHERE epoch = 2")
     (text,) = broken(check(rig)).pop("chain")
     assert text.startswith("epoch 2 does not start where epoch 1 ended: ")
-    rig.sql("UPDATE onefold_epochs SET range_start = replace(range_start, ':70', ':75') WHERE epoch = 2")
+    rig.sql("UPDATE onefold_sinks.onefold_epochs SET range_start = replace(range_start, ':70', ':75') WHERE epoch = 2")
     rig.sql("UPDATE onefold_sinks.onefold_ledger SET epoch = 1")
     assert broken(check(rig)) == {"chain": ("rows's ledger stands at epoch 1, the store at 2",)}
     rig.sql("UPDATE onefold_sinks.onefold_ledger SET epoch = 2")
@@ -125,7 +127,7 @@ def test_a_broken_chain_is_reported(rig: Rig) -> None:
 def test_a_table_whose_store_was_adopted_is_compared_from_the_sources_first_record(rig: Rig) -> None:
     rig.put(300)
     rig.run(rig.pipeline())
-    rig.sql("DROP TABLE onefold_store, onefold_pipelines, onefold_epochs")
+    rig.sql("DROP TABLE onefold_sinks.onefold_store, onefold_sinks.onefold_pipelines, onefold_sinks.onefold_epochs")
     rig.put(100)
     pipeline = rig.pipeline()
     pipeline.recover(adopt_ledger=True)
@@ -255,29 +257,68 @@ def test_rows_of_nulls_only_views_partitions_and_long_values_are_read_whole(rig:
 @pytest.mark.slow
 def test_the_command_exits_0_on_an_exact_table_and_1_on_another_and_prints_json(rig: Rig) -> None:
     rig.put(100)
-    rig.run(rig.pipeline(rig.sink(name="big")), rig.source(schema="id long, n long"))
-    options = {
-        "pipeline": "test",
-        "postgres": rig.url,
-        "table": "rows",
-        "topic": rig.topic,
-        "bootstrap-servers": rig.servers,
-        "schema": "id long, n long",
-        "key": "id,n",
-        "sink": "big",
-    }
-    arguments = ["verify", *(f"--{name}={value}" for name, value in options.items())]
-    exact = CliRunner().invoke(app, arguments)
+    sink = rig.sink(name="big")
+    rig.run(rig.pipeline(sink))
+    pipeline = named(Definition("test", source=rig.source(), sinks=[sink]))
+    exact = CliRunner().invoke(app, ["verify", pipeline, "--key=id,n"])
     assert exact.exit_code == 0, exact.output
-    assert "exact" in exact.output
+    assert "big: exact" in exact.output
     for name in ("no-loss", "no-duplicate", "chain", "resolve-once", "fenced-never-decides", "nothing-in-doubt"):
         assert name in exact.output
 
     rig.sql("DELETE FROM rows WHERE id % 2 = 0")
-    other = CliRunner().invoke(app, [*arguments, "--json"])
+    other = CliRunner().invoke(app, ["verify", pipeline, "--key=id,n", "--sink=big", "--json"])
     assert other.exit_code == 1, other.output
-    result = json.loads(other.output)
-    assert (result["exact"], result["comparison"]["lost"]) == (False, 50)
+    answer = json.loads(other.output)
+    result = answer["sinks"]["big"]
+    assert (answer["exact"], result["exact"], result["comparison"]["lost"]) == (False, False, 50)
     assert [name for name, texts in result["invariants"].items() if texts] == ["no-loss"]
-    filtered = CliRunner().invoke(app, [*arguments, "--where", "id % 2 = 1", "--select", "id", "--select", "n"])
+    odd = Transform(sql="SELECT id, n FROM source WHERE id % 2 = 1")
+    filtering = named(Definition("test", source=rig.source(), sinks=[sink], transform=odd))
+    filtered = CliRunner().invoke(app, ["verify", filtering, "--key=id,n"])
     assert filtered.exit_code == 0, filtered.output
+
+
+@pytest.mark.slow
+def test_the_command_verifies_each_sink_in_turn_and_one_that_is_wrong_is_enough(rig: Rig) -> None:
+    sinks = [rig.sink(), rig.sink("staged", table="newest", mode="upsert", key="id", order="n")]
+    definition = Definition(
+        "test",
+        source=rig.source(),
+        sinks=sinks,
+        transform=Transform(dataframe=lambda df: df.where("id % 2 = 0")),
+        checkpoint=rig.checkpoint(),
+        trigger=Trigger(available_now=True),
+    )
+    rig.put(100)
+    definition.run(rig.spark)
+    rig.sql("DELETE FROM newest WHERE id = 4")
+    for given, counts in (([], {"rows": 0, "newest": 1}), (["--sink=rows"], {"rows": 0}), (["--sink=newest"], None)):
+        answer = CliRunner().invoke(app, ["verify", named(definition), "--key=id", "--json", *given])
+        found = json.loads(answer.stdout)
+        lost = {name: result["comparison"]["lost"] for name, result in found["sinks"].items()}
+        assert lost == (counts or {"newest": 1})
+        assert (answer.exit_code, found["exact"]) == ((1, False) if any(lost.values()) else (0, True))
+
+
+@pytest.mark.slow
+def test_the_command_verifies_groups_that_are_kept_up_to_date(rig: Rig) -> None:
+    definition = Definition(
+        "test",
+        source=rig.source(at_most=200),
+        sinks=[rig.sink("staged", table="totals", mode="upsert", key="g", order="onefold_epoch")],
+        transform=Transform(sql="SELECT n % 10 AS g, count(*) AS many, sum(id) AS ids FROM source GROUP BY n % 10"),
+        output_mode="update",
+        checkpoint=rig.checkpoint(),
+        trigger=Trigger(available_now=True),
+    )
+    rig.put(500)
+    definition.run(rig.spark)
+    exact = CliRunner().invoke(app, ["verify", named(definition), "--json"])
+    assert exact.exit_code == 0, exact.output
+    rig.sql("UPDATE totals SET many = many + 1 WHERE g = 4")
+    rig.sql("DELETE FROM totals WHERE g = 6")
+    other = CliRunner().invoke(app, ["verify", named(definition), "--json"])
+    assert other.exit_code == 1, other.output
+    comparison = json.loads(other.stdout)["sinks"]["totals"]["comparison"]
+    assert (comparison["changed"], comparison["lost"], comparison["unexpected"]) == (1, 1, 0)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from harness.definitions import named
 from harness.support import Rig
 from pyspark.sql import DataFrame, SparkSession
 from typer.testing import CliRunner
@@ -14,6 +15,7 @@ from typer.testing import CliRunner
 from onefold.cli.main import app
 from onefold.core import ConfigError
 from onefold.core.invariants import Comparison
+from onefold.definition import Definition
 from onefold.sinks import PostgresSink
 from onefold.sinks.staged.upsert import Changes
 from onefold.spark.verify.reconcile import DeadLetters
@@ -200,29 +202,17 @@ def test_a_table_of_versions_with_deletions_and_dead_letters_is_verified(rig: Ri
     assert (found.comparison.expected, found.comparison.actual, found.comparison.dead) == (40, 40, 1)
     with pytest.raises(ConfigError, match="named by id"):
         checked(rig, upserting(rig), VERSIONS, key=["name"])
-    options = {
-        "pipeline": "test",
-        "postgres": rig.url,
-        "table": "rows",
-        "topic": rig.topic,
-        "bootstrap-servers": rig.servers,
-        "schema": VERSIONS,
-        "key": "id",
-        "mode": "upsert",
-        "order": "version",
-        "delete-when-true": "gone",
-        "on-error": "dead_letter",
-        "source-position": ",".join(POSITION),
-    }
-    command = ["verify", "--json", *(f"--{name}={value}" for name, value in options.items())]
-    answer = CliRunner().invoke(app, [*command, "--positions"])
+    source = rig.source(schema=VERSIONS, columns="position")
+    pipeline = named(Definition("test", source=source, sinks=[upserting(rig)]))
+    answer = CliRunner().invoke(app, ["verify", pipeline, "--json"])
     assert answer.exit_code == 0, answer.output
-    assert json.loads(answer.output)["comparison"]["dead"] == 1
-    without = CliRunner().invoke(app, command)
-    assert isinstance(without.exception, ConfigError)
-    assert "lack kafka_topic, kafka_partition, kafka_offset" in str(without.exception)
+    assert json.loads(answer.output)["sinks"]["rows"]["comparison"]["dead"] == 1
+    without = named(Definition("test", source=rig.source(schema=VERSIONS), sinks=[upserting(rig)]))
+    refused = CliRunner().invoke(app, ["verify", without])
+    assert isinstance(refused.exception, ConfigError)
+    assert "lack kafka_topic, kafka_partition, kafka_offset" in str(refused.exception)
     rig.sql("DELETE FROM rows WHERE id = 1")
     rig.sql("UPDATE rows SET version = 0 WHERE id = 2")
     rig.sql("INSERT INTO rows VALUES (5, 1, 'back')")
     assert wrong(checked(rig, upserting(rig), VERSIONS).comparison) == {"lost": 1, "changed": 1, "unexpected": 1}
-    assert CliRunner().invoke(app, [*command, "--positions"]).exit_code == 1
+    assert CliRunner().invoke(app, ["verify", pipeline]).exit_code == 1

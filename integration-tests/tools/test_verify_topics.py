@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import Message, TopicPartition
 from confluent_kafka.admin import AdminClient
+from harness.definitions import named
 from harness.kafka.reading import Reader
 from harness.kafka.topics import QUIET, in_order, open_transaction
 from harness.support import Rig
@@ -20,12 +21,13 @@ from typer.testing import CliRunner
 
 from onefold.cli.main import app
 from onefold.core import ConfigError, TaskId
+from onefold.definition import Definition
 from onefold.sinks import KafkaSink
 
 pytestmark = pytest.mark.servers
 
 PARTITIONS = 3
-POSITION = "kafka_topic,kafka_partition,kafka_offset"
+POSITION = ("kafka_topic", "kafka_partition", "kafka_offset")
 MakeTopic = Callable[..., str]
 
 
@@ -50,12 +52,9 @@ class Topic:
         self.name = make(partitions=PARTITIONS)
         self.source = rig.source(columns="position", at_most=100)
 
-    def sink(self) -> KafkaSink:
-        options = {name.removeprefix("into_"): value for name, value in self.settings.items()}
-        for name in ("id", "key", "headers"):
-            if name in options:
-                options[name] = options[name].split(",")
-        return KafkaSink(self.name, bootstrap_servers=self.rig.servers, **options)
+    def sink(self, topic: str | None = None) -> KafkaSink:
+        """The pipeline's sink, or the same as of a copy of its topic."""
+        return KafkaSink(topic or self.name, name=self.name, bootstrap_servers=self.rig.servers, **self.settings)
 
     def run(self) -> None:
         self.rig.run(self.rig.pipeline(self.sink(), store=self.rig.sqlite), self.source)
@@ -80,24 +79,14 @@ class Topic:
 
     def judged(self, exit_code: int, topic: str | None = None, *more: str) -> dict[str, Any]:
         """What `onefold verify` says of the topic, or of a copy; wrong counts that are not 0 are in `wrong`."""
-        options = {
-            "pipeline": "test",
-            "store": self.rig.sqlite,
-            "topic": self.rig.topic,
-            "bootstrap-servers": self.rig.servers,
-            "schema": "id long, n long",
-            "into": topic or self.name,
-            "into-name": self.name,
-            **{name.replace("_", "-"): value for name, value in self.settings.items()},
-        }
-        given = [f"--{name}={value}" for name, value in options.items()]
-        result = CliRunner().invoke(app, ["verify", *given, "--positions", "--json", *more])
+        definition = Definition("test", source=self.source, sinks=[self.sink(topic)], store=self.rig.sqlite)
+        result = CliRunner().invoke(app, ["verify", named(definition), "--json", *more])
         if isinstance(result.exception, ConfigError):
             raise result.exception
         assert result.exit_code == exit_code, (result.output, result.stderr, result.exception)
         if not result.stdout and result.exception is not None:
             raise result.exception
-        found = json.loads(result.stdout)
+        found: dict[str, Any] = json.loads(result.stdout)["sinks"][self.name]
         kinds = ("lost", "duplicated", "changed", "unexpected")
         counts = {kind: found["comparison"][kind] for kind in kinds}
         return found | {"wrong": {kind: count for kind, count in counts.items() if count}}
@@ -115,7 +104,7 @@ def _few_tasks(spark: SparkSession) -> Iterator[None]:
 def test_a_transactional_topic_is_exact_and_what_was_lost_doubled_or_changed_is_named(
     rig: Rig, kafka_topic: MakeTopic
 ) -> None:
-    topic = Topic(rig, kafka_topic, into_key="id", into_headers="n")
+    topic = Topic(rig, kafka_topic, key="id", headers="n")
     rig.put(300)
     topic.run()
     found = topic.judged(0)
@@ -141,7 +130,7 @@ def test_a_transactional_topic_is_exact_and_what_was_lost_doubled_or_changed_is_
 def test_an_open_transaction_of_the_sink_is_in_doubt_and_somebody_elses_is_refused(
     rig: Rig, kafka_topic: MakeTopic
 ) -> None:
-    topic = Topic(rig, kafka_topic, into_key="id")
+    topic = Topic(rig, kafka_topic, key="id")
     rig.put(40)
     topic.run()
     copy = topic.copied(topic.records())
@@ -170,7 +159,7 @@ def test_an_open_transaction_of_the_sink_is_in_doubt_and_somebody_elses_is_refus
 def test_a_keyed_topic_with_repeats_is_exact_by_its_ids_and_what_readers_pass_over_is_lost(
     rig: Rig, kafka_topic: MakeTopic
 ) -> None:
-    topic = Topic(rig, kafka_topic, into_delivery="keyed", id=POSITION)
+    topic = Topic(rig, kafka_topic, delivery="keyed", id=POSITION)
     rig.put(120)
     topic.run()
     records = topic.records()
@@ -202,7 +191,7 @@ def test_a_keyed_topic_with_repeats_is_exact_by_its_ids_and_what_readers_pass_ov
 def test_what_a_topic_has_expired_is_said_and_not_called_lost_and_what_it_lost_since_is(
     rig: Rig, kafka_topic: MakeTopic
 ) -> None:
-    topic = Topic(rig, kafka_topic, into_key="id")
+    topic = Topic(rig, kafka_topic, key="id")
     rig.put(300)
     topic.run()
     records = topic.records()
@@ -222,7 +211,7 @@ def test_what_a_topic_has_expired_is_said_and_not_called_lost_and_what_it_lost_s
 
 @pytest.mark.slow
 def test_of_a_compacted_topic_the_last_record_of_each_key_has_to_be_there(rig: Rig, kafka_topic: MakeTopic) -> None:
-    topic = Topic(rig, kafka_topic, into_key="n")
+    topic = Topic(rig, kafka_topic, key="n")
     for number in range(2):
         values = [b'{"id":%d,"n":%d}' % (10 * number + n, n) for n in range(10)]
         rig.put_values(values, 1)

@@ -159,7 +159,7 @@ def test_a_timeout_that_the_url_names_is_taken(query: str, timeout_s: int) -> No
 
     with pytest.raises(ConnectionRefusedError):
         engine.connect()
-    assert asked["connect_timeout"] == timeout_s
+    assert asked["connect_timeout"] == asked["read_timeout"] == timeout_s
 
 
 def test_what_an_upsert_needs_of_the_rows_is_part_of_its_promise() -> None:

@@ -25,7 +25,7 @@ def test_a_time_range_begins_and_ends_with_the_first_millisecond_that_is_not_bef
 
 
 def test_every_setting_of_a_connection_has_its_option() -> None:
-    settings = HBaseSettings("h:1,i:2", "buffered", "compact", 7.5, 8.5, 9, 1 << 20, 9999, "hbase")
+    settings = HBaseSettings("h:1,i:2", "buffered", "compact", 7.5, 9, 1 << 20, 9999, "hbase")
     source = HBaseSource(
         settings,
         "s:t",

@@ -16,7 +16,8 @@ class PerProcess(Generic[T]):
     """A value of this process, `now`, and the lock under which it is used. A forked child starts with a new one.
 
     The child must neither use nor close its parent's connections and clients, so it keeps them as they are: they would
-    be closed with the last reference.
+    be closed with the last reference. Fork before the first connection all the same: a child that is forked while
+    another thread looks up a host's name inherits glibc's lock, and waits for ever when it looks one up itself.
     """
 
     def __init__(self, make: Callable[[], T]) -> None:

@@ -10,9 +10,12 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from onefold.cli.doctor.options import doctor
+from onefold.cli.doctor.command import doctor
+from onefold.cli.files import new, schema, validate
+from onefold.cli.reset.command import reset
+from onefold.cli.run import run
 from onefold.cli.txn.cli import app as txn_app
-from onefold.cli.verify.options import verify
+from onefold.cli.verify.command import verify
 from onefold.local.cli import app as local_app
 
 __all__ = ["app"]
@@ -24,8 +27,8 @@ app = typer.Typer(
     rich_markup_mode=None,  # tables would cut the names of options at 80 columns
 )
 app.add_typer(txn_app, name="txn")
-app.command()(doctor)
-app.command()(verify)
+for command in (new, schema, validate, doctor, run, verify, reset):
+    app.command()(command)
 app.add_typer(local_app, name="local")
 
 

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from py4j.java_gateway import JavaGateway
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkException
+from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
+from onefold.core import ConfigError
+from onefold.definition import SparkSettings
 from onefold.local import spark_environment
+from onefold.local.secrets import write_secret
 
 __all__ = ["session_of_ones_own", "spark_session"]
 
@@ -27,6 +36,8 @@ _RETRIES = """\
 logger.retries.name = org.apache.spark.scheduler
 logger.retries.level = warn
 """
+_ON_THIS_MACHINE = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
+_ARGUMENTS = "PYSPARK_SUBMIT_ARGS"
 
 
 def spark_session(
@@ -34,34 +45,76 @@ def spark_session(
 ) -> SparkSession:
     """A session that finds a Java, or brings one. Its scratch files and log settings go into `directory`.
 
-    `show_retries` logs lost tasks, stages and executors too.
+    `show_retries` logs lost tasks, stages and executors too. Raises ConfigError where Spark does not start.
     """
-    os.environ.update(spark_environment())
+    is_local = master.startswith("local")
+    os.environ.update(_environment(is_local, settings))
     scratch = directory / "scratch"
     scratch.mkdir(parents=True, exist_ok=True)
     log_settings = directory / "log4j2.properties"
     log_settings.write_text(_QUIET + (_RETRIES if show_retries else ""))
-    builder = (
-        SparkSession.builder.appName(name)
-        .master(master)
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.memory", "2g")
-        .config("spark.local.dir", str(scratch))
-        .config("spark.sql.warehouse.dir", str(directory / "warehouse"))
-        .config(
-            "spark.driver.extraJavaOptions",  # a JVM that is killed leaves its temporary files: here, not in /tmp
-            f"-Dlog4j2.configurationFile=file:{log_settings} -Djava.io.tmpdir={scratch} -XX:-UsePerfData",
-        )
-        .config("spark.sql.shuffle.partitions", "4")
-        .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.sql.execution.arrow.maxRecordsPerBatch", "50000")
-    )
-    for key, value in settings.items():
-        builder = builder.config(key, value)
-    return builder.getOrCreate()
+    wanted = {
+        "spark.app.name": name,
+        "spark.master": master,
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        **(_ON_THIS_MACHINE if is_local else {}),
+        "spark.driver.memory": "2g",
+        "spark.local.dir": str(scratch),
+        "spark.sql.warehouse.dir": str(directory / "warehouse"),
+        # A JVM that is killed leaves its temporary files: here, not in /tmp.
+        "spark.driver.extraJavaOptions": (
+            f"-Dlog4j2.configurationFile=file:{log_settings} -Djava.io.tmpdir={scratch} -XX:-UsePerfData"
+        ),
+        "spark.sql.shuffle.partitions": "4",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
+        **settings,
+    }
+    try:
+        if SparkContext._gateway is None:
+            conf = SparkConf().setAll(list(wanted.items()))
+            SparkContext(conf=conf, gateway=_jvm(wanted, directory / "spark.properties"))
+        return SparkSession.builder.config(map=dict(wanted)).getOrCreate()
+    except (PySparkException, Py4JError, OSError) as error:
+        said = str(error.java_exception) if isinstance(error, Py4JJavaError) else str(error)
+        raise ConfigError(
+            "spark-not-started",
+            f"Spark does not start with master {master!r}: {said.strip().partition(chr(10))[0]}. Correct `master`, the"
+            " other settings of Spark, or its Java",
+        ) from error
+
+
+def _environment(is_local: bool, settings: Mapping[str, str]) -> dict[str, str]:
+    """What Spark takes from the environment. The workers' Python is this one on this machine, unless it is named."""
+    found = spark_environment()
+    if "spark.pyspark.python" in settings:
+        return {**found, "PYSPARK_PYTHON": settings["spark.pyspark.python"]}
+    if "PYSPARK_PYTHON" in os.environ or not is_local:
+        del found["PYSPARK_PYTHON"]
+    return found
+
+
+def _jvm(settings: Mapping[str, str], file: Path) -> JavaGateway:
+    """A JVM that was started with these settings. They are in a file meanwhile, as `ps` shows what arguments say."""
+    text = "".join(f"{_escaped(key)}={_escaped(value)}\n" for key, value in settings.items())
+    before = os.environ.get(_ARGUMENTS)
+    write_secret(file, text)
+    # Spark would leave its own spark-defaults.conf out.
+    own = f"--load-spark-defaults --properties-file {shlex.quote(str(file))}"
+    os.environ[_ARGUMENTS] = f"{own} {before or 'pyspark-shell'}"
+    try:
+        return launch_gateway()  # type: ignore[no-untyped-call]
+    finally:
+        file.unlink()
+        os.environ.pop(_ARGUMENTS)
+        os.environ.update({} if before is None else {_ARGUMENTS: before})
+
+
+def _escaped(text: str) -> str:
+    """A text as java.util.Properties reads it."""
+    units = text.encode("utf-16-be").hex()
+    return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
 
 
 @contextmanager
@@ -83,7 +136,7 @@ def _standard_error_to(log: Path) -> Iterator[None]:
 
 
 @contextmanager
-def session_of_ones_own(name: str, directory: Path) -> Iterator[SparkSession]:
+def session_of_ones_own(name: str, directory: Path, wanted: SparkSettings | None = None) -> Iterator[SparkSession]:
     """A session for one piece of work, stopped after it; where the process has one already, that one, which stays.
 
     Its JVM writes to `directory`/spark.log: what Spark says of its own start is noise to whoever runs a command.
@@ -92,8 +145,10 @@ def session_of_ones_own(name: str, directory: Path) -> Iterator[SparkSession]:
         yield running
         return
     with _standard_error_to(directory / "spark.log"):
-        spark = spark_session(name, directory)
+        settings = SparkSettings() if wanted is None else wanted
+        spark = spark_session(name, directory, settings.master, show_retries=False, **settings.settings)
     try:
         yield spark
     finally:
-        spark.stop()
+        with suppress(Py4JError, OSError):  # its JVM is gone, and so is the session
+            spark.stop()

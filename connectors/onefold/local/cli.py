@@ -1,8 +1,9 @@
-"""`onefold local up|down|status`."""
+"""`onefold local up|down|status|env`."""
 
 from __future__ import annotations
 
 import enum
+import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -98,6 +99,21 @@ def status(names: Names = None, directory: Directory = _DIRECTORY) -> None:
             log = str(found.log) if found.log.exists() else "-"
             table.add_row(found.name, state, found.address or "-", str(found.pid or "-"), escape(log))
     Console(width=None if sys.stdout.isatty() else _PIPE_COLUMNS).print(table)
+
+
+@app.command()
+def env(names: Names = None, directory: Directory = _DIRECTORY) -> None:
+    """Print the addresses of servers that run as commands of a shell, for definitions that name them as ${KAFKA},
+    ${POSTGRES}, ${HBASE} and ${MARIADB}: eval "$(onefold local env)"."""
+    with _errors_in_red():
+        found = [server.status() for server in _servers(names, directory)]
+        running = [one for one in found if one.running and one.address is not None]
+        if not running:
+            raise servers.LocalServerError(
+                "local-server-stopped", f"no server of {directory} runs: start some with onefold local up"
+            )
+        for one in running:
+            typer.echo(f"export {one.name.upper()}={shlex.quote(one.address or '')}")
 
 
 def _servers(names: list[Name] | None, directory: Path) -> Iterator[LocalServer | HBaseServer]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sys
 import time
 import urllib.error
 import urllib.request
@@ -163,7 +164,7 @@ class SparkCluster(Owned):
     @property
     def environment(self) -> dict[str, str]:
         """What a process needs in its environment before its Spark session starts."""
-        return conf_environment(self.directory)
+        return {**conf_environment(self.directory), "SPARK_LOCAL_IP": HOST, "PYSPARK_PYTHON": sys.executable}
 
     @property
     def scratch(self) -> list[Path]:

@@ -17,7 +17,7 @@ from onefold.core import OnefoldError
 from onefold.spark.runtime.failures import from_spark, is_jvm_gone
 from onefold.spark.runtime.sealing import opened
 
-__all__ = ["exit_codes"]
+__all__ = ["exit_codes", "show_progress"]
 
 log = logging.getLogger("onefold")
 
@@ -36,7 +36,7 @@ def exit_codes() -> Iterator[None]:
     before the line. Where logging is not configured, what onefold logs goes to stderr: each epoch is a line, and on a
     terminal one line shows the last epoch.
     """
-    _show_progress()
+    show_progress()
     try:
         yield
     except Exception as error:
@@ -86,7 +86,8 @@ class _Console(logging.Handler):
             print(file=self._stream, flush=True)
 
 
-def _show_progress() -> None:
+def show_progress() -> None:
+    """What onefold logs goes to stderr, unless logging is configured. On a terminal one line shows the last epoch."""
     if logging.getLogger().handlers or log.handlers:
         return
     logging.getLogger().addHandler(_Console(sys.stderr))

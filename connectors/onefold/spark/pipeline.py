@@ -4,33 +4,38 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from pyspark.errors import AnalysisException, StreamingQueryException
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import AnalysisException, PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamReader, DataStreamWriter
 
 from onefold.clients import exposure
-from onefold.core import ConfigError, EpochRecord, Fenced, Guarantee, OnefoldError, Positions, Sink
+from onefold.core import ConfigError, EpochRecord, Fenced, Guarantee, OnefoldError, OutOfResources, Positions, Sink
 from onefold.core.job.offset_json import format_offsets
 from onefold.core.job.session import PATIENCE_S, check_pipeline_name
 from onefold.core.protocol.effects import StoreFacts
 from onefold.core.protocol.epoch import Initial, Outcome, Started
 from onefold.core.protocol.runs import refuse_query
-from onefold.core.store.checkpoint_store import CheckpointStore
+from onefold.core.store.checkpoint_store import CheckpointStore, default_store
+from onefold.core.waiting import Wait
 from onefold.spark.formats.jvm_reader import read_through_spark
 from onefold.spark.formats.registration import register
+from onefold.spark.gate import DRAINED, Gate
+from onefold.spark.output_modes import check_output_mode, is_epoch_named, refused_query
 from onefold.spark.runtime.bad_records import Tally, check_source
 from onefold.spark.runtime.batch import BatchOutcome, write_batch
-from onefold.spark.runtime.checkpoint import elsewhere
-from onefold.spark.runtime.columns import columns_of
+from onefold.spark.runtime.checkpoint import elsewhere, is_wanted
+from onefold.spark.runtime.columns import struct_of
 from onefold.spark.runtime.direct import RANGES, BadFetch, Fetch, Transform
-from onefold.spark.runtime.failures import from_spark
+from onefold.spark.runtime.failures import check_start, from_spark
 from onefold.spark.runtime.query import QuerySession
 from onefold.spark.runtime.sealing import seal
-from onefold.spark.runtime.workers import prepare_workers
 
 if TYPE_CHECKING:
     from onefold.sources.kafka import KafkaSource
@@ -51,7 +56,8 @@ class Pipeline:
         pipeline.await_termination(query)
 
     store         URL of the checkpoint store: by default the first sink's own database, else SQLite under `.onefold/`
-    patience_s    how long one request waits for a server that is down
+    patience_s    how long a server that is down, and a worker that Spark cannot start, is waited for: no request is
+                  begun again after that, whichever server it is for
     checkpoint    the query's checkpoint directory, only needed where there is no JVM to ask (Spark Connect)
     on_outcome    a function that is called with the outcome of every batch
     dead_letters  the sink of source records that cannot be read, where the source has `on_error="dead_letter"`: rows of
@@ -97,11 +103,20 @@ class Pipeline:
         self._checkpoint = checkpoint
         self._on_outcome = on_outcome
         self._reading: Fetch | BadFetch | None = None
+        self._numbers_epochs = False
         self._group: GroupPositions | None = None
         self._live: QuerySession | None = None
+        self._gate = Gate()
+        self._has_batch = False  # whether the query that was started last has called the epoch writer
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_live": None, "error": None}
+        return {name: value for name, value in self.__dict__.items() if name != "_gate"} | {
+            "_live": None,
+            "error": None,
+        }
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__ |= state | {"_gate": Gate()}
 
     @property
     def _everyone(self) -> tuple[Sink, ...]:
@@ -120,11 +135,25 @@ class Pipeline:
         self._reading = BadFetch(source, to_arrow_schema(df.schema, timezone="UTC"))
         return df if source.deduplicate is None else deduplicate(df, source.deduplicate).drop(*added)
 
-    def write(self, df: DataFrame, checkpoint: str, trigger: Mapping[str, Any] | None = None) -> StreamingQuery:
-        """Start the query that writes `df` to the sinks. `trigger` is what DataStreamWriter.trigger takes."""
+    def write(
+        self,
+        df: DataFrame,
+        checkpoint: str,
+        trigger: Mapping[str, Any] | None = None,
+        output_mode: Literal["append", "update"] = "append",
+    ) -> StreamingQuery:
+        """Start the query that writes `df` to the sinks, and wait until it plans its first batch. `trigger` is what
+        DataStreamWriter.trigger takes.
+
+        `output_mode="update"` is for aggregations: each epoch has the groups that changed in it, and every sink must
+        replace rows by the groups' columns. The rows then get the column `onefold_epoch`, the number of their epoch,
+        where a sink's `order` names it. See docs/aggregation.md.
+        """
         if isinstance(self._reading, Fetch):
             self._reading = None
-        return self._write(df, checkpoint, trigger)
+        check_output_mode(output_mode, df, self.sinks)
+        self._numbers_epochs = output_mode == "update" and is_epoch_named(self.sinks)
+        return self._write(df, checkpoint, trigger, output_mode)
 
     def write_direct(
         self,
@@ -154,7 +183,7 @@ class Pipeline:
             )
         df = self._load(spark, source, RANGES)
         self._reading = Fetch.of(source, transform)
-        return self._write(df, checkpoint, trigger)
+        return self._write(df, checkpoint, trigger, "append")
 
     def write_batch(self, df: DataFrame, run: str) -> BatchOutcome:
         """Write a batch DataFrame exactly once under the name `run`: the same job run again writes nothing.
@@ -180,9 +209,10 @@ class Pipeline:
 
     def epoch_writer(self, df: DataFrame, batch_id: int) -> None:
         """The function for `df.writeStream.foreachBatch(pipeline.epoch_writer)`."""
-        self.error = None
+        self.error, self._has_batch = None, True
         try:
-            self._session().process(df, batch_id, self._checkpoint, self._reading, self._tell)
+            with self._gate.batch(partial(is_wanted, df.sparkSession)):
+                self._session().process(df, batch_id, self._checkpoint, self._reading, self._tell, self._numbers_epochs)
         except OnefoldError as error:
             self.error = error
             # The JVM takes the traceback's text apart with a regular expression, and a long chain overflows its stack.
@@ -204,11 +234,43 @@ class Pipeline:
             elif not query.awaitTermination(timeout_s):
                 return False
         except StreamingQueryException as error:
-            raise self._ended_by(error) from error
+            reason = self._ended_by(error)
+            if reason.code != DRAINED:
+                raise reason from error
         finally:
             if self._live is not None and not query.isActive:
                 self._live.sweep_at_the_end()
         return True
+
+    def pause(self) -> None:
+        """Begin no further epoch, until `resume`. The one that runs is finished; Spark plans one batch more, at most,
+        which waits, and nothing of it is read before."""
+        self._gate.hold()
+
+    def resume(self) -> None:
+        """Begin epochs again, after `pause`."""
+        self._gate.open()
+
+    @property
+    def is_paused(self) -> bool:
+        return self._gate.is_held
+
+    def drain(self, query: StreamingQuery, within_s: float) -> bool:
+        """End the query, with its epoch complete in every sink: `await_termination` returns as after its last batch.
+
+        False if that took longer than `within_s` seconds: the query ends all the same once its epoch is complete.
+        """
+        wait = Wait(within_s, pause_max_s=0.05)
+        self._gate.end()
+        while self._gate.wait_quiet(wait.left_s):
+            # Between batches. Where Spark has nothing to do it would never come to the gate.
+            if query.isActive and not query.status["isTriggerActive"]:
+                query.stop()
+            if not query.isActive:
+                return True
+            if not wait.again():
+                break
+        return False
 
     def _ended_by(self, error: StreamingQueryException) -> OnefoldError:
         """The error that ended the query; Fenced if the pipeline was taken over, so that nobody starts it again.
@@ -232,22 +294,28 @@ class Pipeline:
         """What the checkpoint store knows of this pipeline now."""
         return self._session().facts()
 
-    def recover(self, *, adopt_ledger: bool = False, accept_damage: int | None = None) -> Started:
+    def recover(
+        self, *, adopt_ledger: bool = False, accept_damage: int | None = None, accept_targets: bool = False
+    ) -> Started:
         """Finish or undo what earlier processes left, and fence them, without starting a query.
 
         The arguments are ways out that an error names; call with them once, then start the query as usual.
 
         adopt_ledger   believe the destinations instead of the store, which was lost or is an older copy
         accept_damage  take this damaged epoch for complete, after you have written its missing rows by hand
+        accept_targets go on with tables and topics that were dropped, or made anew, without the rows that they had
         """
         session = self._session()
         started = session.start(None, adopt_ledger, accept_damage)
+        if accept_targets:
+            session.accept_targets()
         if not adopt_ledger and accept_damage is None:  # else the query's start sweeps, once its checkpoint agrees
             session.drive(session.life.sweep())
         return started
 
     def close(self) -> None:
-        """Let go of all connections. The pipeline can be used again."""
+        """Let go of all connections. The pipeline can be used again, and its next query takes over from any other
+        process: without it, a query that starts again is Fenced where another process took over since."""
         if self._live is not None:
             self._live.close()
             self._live = None
@@ -269,17 +337,19 @@ class Pipeline:
     def _load(self, spark: SparkSession, source: KafkaSource, options: Mapping[str, str]) -> DataFrame:
         from onefold.sources.kafka import record_ddl
 
-        columns_of(record_ddl(source))  # a schema that Spark does not read is refused before anything is taken over
-        prepare_workers(spark, source, *self._everyone)
-        register(spark)
+        struct_of(record_ddl(source))  # a schema that Spark does not read is refused before anything is taken over
         session = self._session()
+        session.prepare_workers(spark, source)
+        register(spark)
         session.refuse_second_query(spark)
         facts = session.facts()
         refuse_query(facts, self.name)
         frozen_before = facts.frozen
-        begin = frozen_before if frozen_before is not None else source.initial_positions()
+        begin = frozen_before
+        if begin is None:
+            begin = session.patience.retry(source.initial_positions, "asking where the source begins")
         setting = source.starting_text
-        started = session.start(Initial(begin, setting == "ledger", setting))
+        started = session.start(Initial(begin, setting == "ledger", setting), goes_on=True)
         if frozen_before is not None and setting not in ("ledger", frozen_before.setting or setting):
             log.warning(
                 "pipeline %r: starting_offsets=%r is ignored: it goes on from what was written. To begin elsewhere,"
@@ -289,16 +359,16 @@ class Pipeline:
             )
         assert started.start is not None
         self._check_topics(started.start, source.subscription)
-        self.error, self._reading = None, None
+        self._gate.begin()  # for a job that starts its query itself
+        self.error, self._reading, self._numbers_epochs = None, None, False
         self._group = source.group_positions()
         if source.reader == "spark":
-            return read_through_spark(spark, source, facts.frozen or started.start, started.start)
+            through_spark = partial(read_through_spark, spark, source, facts.frozen or started.start, started.start)
+            return session.patience.retry(through_spark, "asking for the source's topics")
         until = {} if started.until is None else {"until": format_offsets(started.until)}
         frozen = {**source.options(started.start), **until, **options}
-        try:
-            return spark.readStream.format("onefold_kafka").options(**frozen).load()
-        except AnalysisException as error:
-            raise from_spark(error) from error
+        load = partial(_loaded, spark.readStream.format("onefold_kafka").options(**frozen))
+        return session.patience.retry(load, "planning the source", OutOfResources)
 
     def _check_topics(self, start: Positions, subscription: Subscription) -> None:
         """Raise ConfigError where the source does not name the topics that the pipeline began with. A pattern may match
@@ -314,26 +384,34 @@ class Pipeline:
                 " topics, or give the pipeline with the others its own name",
             )
 
-    def _write(self, df: DataFrame, root: str, trigger: Mapping[str, Any] | None) -> StreamingQuery:
+    def _write(self, df: DataFrame, root: str, trigger: Mapping[str, Any] | None, mode: str) -> StreamingQuery:
         session = self._session()
         session.refuse_second_query(df.sparkSession)
         session.check_store_reaches(elsewhere(df.sparkSession, root))
-        reading = self._reading
-        session.check_checkpoint(
-            df.sparkSession, root, plans_ends=reading is None or reading.source.reader == "onefold"
-        )
-        self.error = None
+        session.check_targets()
         writer = df.writeStream.queryName(self.name).foreachBatch(self.epoch_writer)
-        writer = writer.option("checkpointLocation", root)
-        return (writer.trigger(**trigger) if trigger else writer).start()
+        writer = writer.option("checkpointLocation", root).outputMode(mode)
+        writer = writer.trigger(**trigger) if trigger else writer
+        start = partial(self._start, session, df.sparkSession, root, writer)
+        try:
+            return session.patience.retry(start, "starting the query", OutOfResources)
+        except AnalysisException as error:
+            raise refused_query(error, mode) from error
+
+    def _start(self, session: QuerySession, spark: SparkSession, root: str, writer: DataStreamWriter) -> StreamingQuery:
+        """Each start is one of its own: the checkpoint may have the plan of a batch that the last one did not run."""
+        reading = self._reading
+        session.check_checkpoint(spark, root, plans_ends=reading is None or reading.source.reader == "onefold")
+        self.error, self._has_batch = None, False
+        self._gate.begin()
+        query = writer.start()
+        if hasattr(spark, "_jsparkSession"):  # not Spark Connect, whose server calls the writer in another process
+            check_start(query, lambda: self._has_batch, session.patience.patience_s)
+        return query
 
     def _session(self) -> QuerySession:
         if self._live is None:
-            url = self._store_url
-            if url is None:
-                directory = Path(".onefold")
-                directory.mkdir(exist_ok=True)
-                url = f"sqlite:///{(directory / f'{self.name}.db').resolve()}"
+            url = self._store_url or default_store(self.name, Path())
             self._live = QuerySession(
                 self.name,
                 self.sinks,
@@ -343,3 +421,11 @@ class Pipeline:
                 self.bad_records,
             )
         return self._live
+
+
+def _loaded(reader: DataStreamReader) -> DataFrame:
+    """The reader's DataFrame, for which Spark starts a worker that plans. Raises the worker's error as onefold's."""
+    try:
+        return reader.load()
+    except (PySparkException, Py4JJavaError) as error:
+        raise from_spark(error) from error

@@ -13,7 +13,6 @@ import pytest
 from harness.renewing import assert_renewed
 
 from onefold.core import errors
-from onefold.spark import Pipeline
 
 LINE_MAX = 110
 ADDRESS = re.compile(r"<function .*? at 0x\w+>")
@@ -25,7 +24,7 @@ LISTED = {
 }
 BESIDE = {
     "verify": "onefold.spark.verify.verification",
-    "diagnose": "onefold.cli.doctor.diagnosis",
+    "diagnose": "onefold.doctor",
     "LagMeter": "onefold.sources.kafka",
     "lag": "onefold.sources.kafka",
 }
@@ -84,15 +83,15 @@ def listed(names: dict[str, Any]) -> Iterator[str]:
 
 
 def page() -> Iterator[str]:
-    for module in ("onefold.spark", "onefold.sources", "onefold.sinks"):
+    for module in ("onefold.spark", "onefold.definition", "onefold.sources", "onefold.sinks"):
         yield from ("", f"## {module}")
         face = importlib.import_module(module)
         for name in face.__all__:
             yield from shown(name, getattr(face, name))
-            if name == "Pipeline":
-                for method, called in vars(Pipeline).items():
+            if name in ("Pipeline", "Definition"):
+                for method, called in vars(getattr(face, name)).items():
                     if inspect.isfunction(called) and not method.startswith("_"):
-                        yield from shown(f"Pipeline.{method}", called)
+                        yield from shown(f"{name}.{method}", called)
     for module, title in LISTED.items():
         face = importlib.import_module(module)
         yield from ("", f"## {module}: {title}", *listed({name: getattr(face, name) for name in face.__all__}))

@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 import onefold.local
-from onefold.local import LocalServerError, PostgresServer
+from onefold.local import LocalServerError, PostgresServer, ServerStatus
 from onefold.local.cli import app
 
 
@@ -27,6 +27,21 @@ def test_down_of_an_empty_folder_says_that_nothing_ran(tmp_path: Path) -> None:
     answer = CliRunner().invoke(app, ["down", "--dir", str(tmp_path / "x")])
     assert answer.exit_code == 0
     assert "kafka was not running" in answer.stdout
+
+
+def test_env_names_the_addresses_of_what_runs_for_a_shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def status(server: PostgresServer) -> ServerStatus:
+        return ServerStatus(server.name, True, 1, 5432, tmp_path, "runs", "postgresql://o@h/o?passfile=a b")
+
+    monkeypatch.setattr(PostgresServer, "status", status)
+    answer = CliRunner().invoke(app, ["env", "--dir", str(tmp_path)])
+    assert (answer.exit_code, answer.stdout) == (0, "export POSTGRES='postgresql://o@h/o?passfile=a b'\n")
+
+
+def test_env_of_servers_that_do_not_run_is_one_message_on_stderr(tmp_path: Path) -> None:
+    answer = CliRunner().invoke(app, ["env", "--dir", str(tmp_path)])
+    assert (answer.exit_code, answer.stdout) == (1, "")
+    assert "start some with onefold local up" in answer.stderr
 
 
 def test_a_bad_start_is_one_message_on_stderr(tmp_path: Path) -> None:

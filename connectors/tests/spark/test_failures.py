@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from typing import Any
 
 import pytest
+from pyspark.errors import StreamingQueryException
 
-from onefold.core import BadRecord, DataLoss, OnefoldError, Retriable, SchemaMismatch, Terminal
+from onefold.core import BadRecord, DataLoss, OnefoldError, OutOfResources, Retriable, SchemaMismatch, Terminal
+from onefold.core.protocol.patience import Patience
 from onefold.spark.runtime import sealing
-from onefold.spark.runtime.failures import from_spark
+from onefold.spark.runtime.failures import check_start, from_spark
 from onefold.spark.runtime.sealing import marks
 
 WORKER = """[STREAM_FAILED] Query [id = 1] terminated with exception: Job aborted due to stage failure: Task 0 failed
@@ -114,3 +117,73 @@ def test_workers_with_another_python_say_how_to_give_them_the_right_one(raised: 
     error = crossed(raised)
     assert (type(error), error.code) == (Terminal, "module-not-importable")
     assert reason in error.message and "set PYSPARK_PYTHON" in error.message
+
+
+LATE = (  # as Spark says it
+    "[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: Python worker failed to connect back.",
+    "An error occurred while calling o12.load.\n: org.apache.spark.SparkException: Python worker failed to connect"
+    " back.\n\tat org.apache.spark.api.python.PythonWorkerFactory.createSimpleWorker(PythonWorkerFactory.scala:1)",
+    "java.net.SocketTimeoutException: Timed out while waiting for the Python worker to connect back after 60000 ms",
+    "Job aborted due to stage failure: Lost task 0.0: java.net.SocketTimeoutException: Accept timed out",
+    "[STREAMING_PYTHON_RUNNER_INITIALIZATION_TIMEOUT_FAILURE] Streaming Runner initialization failed. Socket connection"
+    " timeout. Cause: null",
+)
+
+
+@pytest.mark.parametrize("text", LATE)
+def test_a_worker_that_could_not_connect_back_is_waited_for(text: str) -> None:
+    error = from_spark(RuntimeError(text))
+    assert (type(error), error.code) == (OutOfResources, "worker-not-started")
+    assert len(str(error).splitlines()) == 1
+    said = f"Traceback (most recent call last):\nValueError: a record says {text.splitlines()[0]}"
+    assert type(from_spark(RuntimeError(said))) is Terminal
+
+
+class Query:
+    """As much of a query as its start is: what its status says from look to look, and the error that ends it."""
+
+    def __init__(self, *says: str, error: str | None = None) -> None:
+        self._says, self._error = list(says), error
+
+    @property
+    def isActive(self) -> bool:  # noqa: N802
+        return bool(self._says)
+
+    @property
+    def status(self) -> dict[str, str]:
+        return {"message": self._says.pop(0) if len(self._says) > 1 or self._error else self._says[0]}
+
+    def awaitTermination(self) -> None:  # noqa: N802
+        if self._error:
+            raise StreamingQueryException(self._error)
+
+
+PLANS = ("Initializing sources", "Getting offsets from onefold_kafka")
+
+
+def check(query: Any, has_batch: bool = False) -> None:
+    check_start(query, lambda: has_batch, within_s=20)
+
+
+def test_a_start_is_over_with_the_first_batch_or_when_there_is_none_yet_or_with_the_query() -> None:
+    check(Query(*PLANS, "Waiting for data to arrive"))
+    check(Query(*PLANS), has_batch=True)
+    check(Query())
+
+
+def test_a_start_that_lasts_is_not_waited_for_any_longer() -> None:
+    check_start(Query(*PLANS), lambda: False, within_s=0.1)  # type: ignore[arg-type]
+
+
+def test_a_start_is_repeated_where_a_worker_was_late_and_any_other_end_is_left_to_who_waits_for_the_query() -> None:
+    queries: list[Any] = [
+        Query(*PLANS, error=LATE[0]),
+        Query("Initializing sources", error=LATE[0]),
+        Query(*PLANS, error="[STREAM_FAILED] terminated with exception: the topic is gone"),
+    ]
+    patience = Patience(20, pause_max_s=0.01)
+    patience.retry(lambda: check(queries.pop(0)), "starting the query", OutOfResources)
+    assert queries == []
+    with pytest.raises(OutOfResources, match=r"\[worker-not-started\]"):
+        Patience(0).retry(lambda: check(Query(*PLANS, error=LATE[0])), "starting the query", OutOfResources)
+    check(Query(error=LATE[0]), has_batch=True)

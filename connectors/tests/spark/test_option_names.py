@@ -44,7 +44,7 @@ def test_the_other_formats_name_their_options_so_too() -> None:
         OnefoldPostgresDataSource({"url": POSTGRES["url"], "table": "t", "statementTimeoutS": "-1"}).reader(rows)
     with pytest.raises(ConfigError, match=r"^rejectsTable and sourcePosition go with onError"):
         OnefoldPostgresDataSource(POSTGRES | {"rejectsTable": "bad"}).writer(rows, overwrite=False)
-    with pytest.raises(ConfigError, match=r"^timeoutS and patienceS are seconds"):
+    with pytest.raises(ConfigError, match=r"^timeoutS is a number of seconds"):
         OnefoldHBaseDataSource(HBASE | {"timeoutS": "-1"}).schema()
     with pytest.raises(ConfigError, match=r"^deletedAs= needs tombstoneColumn="):
         OnefoldHBaseDataSource(HBASE | {"deletedAs": "gone"}).schema()

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from onefold.cli.doctor.diagnosis import _exposed
 from onefold.core import ConfigError, Sink
 from onefold.core.findings import Level
+from onefold.doctor.sink_examination import exposed
 from onefold.sinks import HBaseSink, KafkaSink, PostgresSink, SqlSink
 from onefold.sources import KafkaSource
 from onefold.spark import Pipeline
@@ -61,6 +61,6 @@ def test_what_is_named_as_the_way_out_is_taken() -> None:
 def test_doctor_says_the_same_of_each_and_with_require_tls_it_is_a_problem() -> None:
     for part in (EXPOSED, KafkaSource("t", bootstrap_servers="b:1"), EXPOSED.exposure()):
         for level in (Level.CAUTION, Level.PROBLEM):
-            (finding,) = _exposed(part, level)
+            (finding,) = exposed(part, level)
             assert finding.level is level and "somebody on the network can read and change" in finding.says
-    assert _exposed(SAFE, Level.CAUTION) == ()
+    assert exposed(SAFE, Level.CAUTION) == ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import uuid
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,7 +20,7 @@ class Spark:
     def __init__(self, master: str, python: str, error: Exception | None = None, **settings: str) -> None:
         self._jsparkSession = None  # as any session has that is not Spark Connect's
         self.sparkContext = SimpleNamespace(master=master, pythonExec=python, environment={})
-        self.conf = {"spark.app.id": f"app {id(self)}", **settings}
+        self.conf = {"spark.app.id": str(uuid.uuid4()), **settings}
         self.jobs, self._error = 0, error
 
     def range(self, *_: int) -> Any:

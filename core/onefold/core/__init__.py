@@ -22,6 +22,8 @@ from onefold.core.contract import (
     SinkKind,
     SinkWriter,
     TaskId,
+    Upsert,
+    Upserting,
     WriteThrough,
 )
 from onefold.core.errors import (
@@ -80,6 +82,8 @@ __all__ = [
     "SinkWriter",
     "TaskId",
     "Terminal",
+    "Upsert",
+    "Upserting",
     "WorkLost",
     "WriteThrough",
 ]

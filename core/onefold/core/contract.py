@@ -41,6 +41,8 @@ __all__ = [
     "SinkKind",
     "SinkWriter",
     "TaskId",
+    "Upsert",
+    "Upserting",
     "WriteThrough",
 ]
 
@@ -373,6 +375,23 @@ class InPlace(Sink, Protocol):
 
     def in_place(self) -> bool:
         """Whether the user promised it: then the runtime neither shuffles nor sorts rows for this sink."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Upsert:
+    """How rows replace each other: of those with an equal `key` the highest by `order` stays, or the newest epoch's."""
+
+    key: tuple[str, ...]
+    order: tuple[str, ...] = ()
+
+
+@runtime_checkable
+class Upserting(Sink, Protocol):
+    """A sink that can keep one row of each key."""
+
+    def upsert(self) -> Upsert | None:
+        """None where every row stays."""
         ...
 
 

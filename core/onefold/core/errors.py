@@ -4,7 +4,7 @@
     ├── ConfigError            a setting is wrong or does not fit the servers: correct it and start again
     │   └── SchemaMismatch     the rows and the destination's table do not fit together
     ├── Retriable              nothing took effect: the same call may be sent again
-    │   ├── OutOfResources     a server has no free slot, connection or disk: wait longer
+    │   ├── OutOfResources     a server, or this machine, has nothing to spare: wait longer
     │   └── WorkLost           prepared work is gone before the decision: the epoch's writers must run again
     ├── InDoubt                the call may or may not have taken effect: only a second call can tell
     └── Terminal               a second call cannot help

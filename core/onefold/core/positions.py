@@ -18,6 +18,10 @@ TOPIC_ID = "id"  # which topic of that name (KIP-516): one that is deleted and m
 LEADER_EPOCHS = "epochs"  # under which leaders the offsets were found (KIP-101), as `0:5 1:7`; for their source only
 FROM = "from"  # where the stream that these offsets are of began, as `0:0 1:70`
 MARKS = (TOPIC_ID, LEADER_EPOCHS, FROM)
+# And beside the positions of a query that makes rows of time alone: the clocks that its last batch went by, named as in
+# Spark's offset log. Their values are texts, which are only equal or not: a clock may go back.
+WATERMARK, PROCESSING_TIME = CLOCKS = ("batchWatermarkMs", "batchTimestampMs")
+_NO_CLOCK = "on record (if an earlier onefold wrote that epoch: start over)"
 _SETTING = "#starting_offsets"  # and beside a pipeline's first positions: the setting that they were found by
 
 
@@ -103,7 +107,7 @@ class Positions:
         """The partitions where these differ from `other`, for people: `orders/0: 17, not 12`."""
         mine, theirs = dict(self.items), dict(other.items)
         lines = [
-            f"{name}: {mine.get(name, 0)}, not {theirs.get(name, 0)}"
+            f"{name}: {mine.get(name, 0)}, not {theirs.get(name, _NO_CLOCK if name in CLOCKS else 0)}"
             for name in sorted(mine.keys() | theirs.keys())
             if mine.get(name, 0) != theirs.get(name, 0)
         ]
@@ -119,6 +123,10 @@ class Positions:
     def with_setting(self, setting: str | None) -> Positions:
         marks = {name: mark for name, mark in self.marks if name != _SETTING}
         return Positions.of(self.items, marks if setting is None else marks | {_SETTING: setting})
+
+    def of_records(self) -> Positions:
+        """The same positions, without the clocks beside them."""
+        return Positions(tuple(item for item in self.items if item[0] not in CLOCKS), self.marks)
 
     def begun(self) -> Positions:
         """Where the stream began that these are positions of, in the topics that say so: a partition that is not

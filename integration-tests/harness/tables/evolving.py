@@ -41,6 +41,9 @@ def columns(sql: Sql, table: str = "t") -> list[Any]:
 
 
 def evolutions(sql: Sql) -> list[Any]:
+    """None also where a start was refused before it made anything."""
+    if sql("SELECT to_regclass('onefold_sinks.onefold_evolutions') IS NULL") == [(True,)]:
+        return []
     return sql(
         """SELECT pipeline, sink, statement, after_epoch, after_generation, role = current_user
            FROM onefold_sinks.onefold_evolutions ORDER BY evolution"""

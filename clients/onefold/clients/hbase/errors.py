@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from onefold.core.errors import BadRecord, ConfigError, OnefoldError, Retriable
+from onefold.core.errors import BadRecord, ConfigError, OnefoldError, OutOfResources, Retriable
 from onefold.core.values.plain import SAID_MAX, plain
 
 __all__ = ["Unanswered", "no_table", "refused"]
@@ -72,7 +72,7 @@ def refused(error: Any, table: str, servers: str, doing: str, row_bytes_max: int
         return ConfigError("hbase-request-refused", f"{said}. HBase will not take it later either")
     if text.startswith(_FAILED):
         return Retriable("hbase-write-failed", f"{said}. The Thrift server's log says why")
-    return Retriable(
+    return OutOfResources(
         "hbase-not-serving", f"{said}. Is the table enabled, are the region servers up, and not overloaded?"
     )
 

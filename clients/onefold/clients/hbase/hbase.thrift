@@ -108,6 +108,11 @@ struct TTableName {
   2: required binary qualifier
 }
 
+struct TNamespaceDescriptor {
+  1: required string name,
+  2: optional map<string, string> configuration
+}
+
 struct TColumnFamilyDescriptor {
   1: required binary name,
   10: optional i32 maxVersions,
@@ -164,6 +169,10 @@ service THBaseService {
   void enableTable(1: required TTableName tableName) throws (1: TIOError io)
 
   void deleteTable(1: required TTableName tableName) throws (1: TIOError io)
+
+  TNamespaceDescriptor getNamespaceDescriptor(1: required string name) throws (1: TIOError io)
+
+  void truncateTable(1: required TTableName tableName, 2: required bool preserveSplits) throws (1: TIOError io)
 
   string getClusterId()
 }

@@ -25,8 +25,9 @@ class HBaseSettings:
 
     transport        as the servers were started: "buffered", or "framed" (hbase.regionserver.thrift.framed)
     protocol         "binary", or "compact" (hbase.regionserver.thrift.compact), which costs the client more
-    timeout_s        for the next sign of an answer; longer than hbase.client.operation.timeout of the Thrift servers
-    patience_s       how long what may be repeated is repeated while servers are down, busy or silent
+    timeout_s        two bounds. A request waits this long for the next byte of its answer: set it above the servers'
+                     hbase.client.operation.timeout. A task or a source repeats a request this long while servers are
+                     down, busy or silent; a pipeline's driver repeats its own for the pipeline's patience_s
     connections      of each process to each server, at most; where servers are away, the others have theirs too. Each
                      takes one of the server's worker threads
     frame_bytes_max  the longest request. Framed servers close the connection on a longer one than their
@@ -40,7 +41,6 @@ class HBaseSettings:
     transport: str = "buffered"
     protocol: str = "binary"
     timeout_s: float = 30.0
-    patience_s: float = 60.0
     connections: int = 8
     frame_bytes_max: int = 2 << 20
     info_port: int = 9095
@@ -56,10 +56,8 @@ class HBaseSettings:
             raise ConfigError(
                 "option-value", f"protocol is 'binary' or 'compact', as the Thrift server has it: not {self.protocol!r}"
             )
-        if self.timeout_s <= 0 or self.patience_s <= 0:
-            raise ConfigError(
-                "option-value", f"timeout_s and patience_s are seconds: not {self.timeout_s} and {self.patience_s}"
-            )
+        if self.timeout_s <= 0:
+            raise ConfigError("option-value", f"timeout_s is a number of seconds above 0: not {self.timeout_s}")
         if self.connections < 1:
             raise ConfigError("option-value", f"connections is a number from 1 on: not {self.connections}")
         if self.frame_bytes_max < 64 << 10:

@@ -40,18 +40,21 @@ _WITH_DELETES = {b"_raw_": b"\xff"}  # what Scan.setRaw(true) says, of which Thr
 class HBaseTable:
     """`name` is "table" or "namespace:table". Pickles; any thread of any process may use it.
 
+    While servers are down, a request that is safe to repeat is sent again for `timeout_s`, to another server if there
+    is one, and at least once. With `repeats=False` each request is sent once: the caller repeats it.
+
     Raises ConfigError and BadRecord where HBase will never take it; Retriable where nothing but asking again is
     needed; InDoubt where a conditional write may or may not have been done.
     """
 
-    def __init__(self, settings: HBaseSettings, name: str) -> None:
-        self.settings, self.name = settings, checked_name(name)
+    def __init__(self, settings: HBaseSettings, name: str, repeats: bool = True) -> None:
+        self.settings, self.name, self._repeats = settings, checked_name(name), repeats
         self._encoding: ModuleType = compact if settings.protocol == "compact" else wire
         self._rows_at_once = ROWS_FIRST
         self._where = f"table {name!r} of HBase at {settings.servers}"
 
-    def __reduce__(self) -> tuple[type[HBaseTable], tuple[HBaseSettings, str]]:
-        return HBaseTable, (self.settings, self.name)
+    def __reduce__(self) -> tuple[type[HBaseTable], tuple[HBaseSettings, str, bool]]:
+        return HBaseTable, (self.settings, self.name, self._repeats)
 
     def put(self, keys: pa.BinaryArray, cells: Sequence[Cells], timestamp_ms: int) -> None:
         """Write all rows, in parallel; raises after all requests that have begun have ended. The same again changes
@@ -78,6 +81,12 @@ class HBaseTable:
             return self._encoding.deletes(keys[start:stop], columns, timestamp_ms)
 
         self._write("deleteMultiple", rows, wire.bytes_of(keys, ()) + _bytes_of(columns))
+
+    def remove(self, keys: pa.BinaryArray, columns: Columns) -> None:
+        """Delete all versions of these columns that are there now, by HBase's own clock. For a few rows."""
+        require(columns, "HBase would delete the whole row")
+        wanted = [thrift.TColumn(family, qualifier) for family, qualifier in columns]
+        self._ask("deleting", "deleteMultiple", tdeletes=[thrift.TDelete(key, wanted) for key in keys.to_pylist()])
 
     def get(self, keys: pa.BinaryArray, columns: Columns) -> list[pa.BinaryArray]:
         """For each column the newest values, one for each key, null where there is no cell."""
@@ -268,7 +277,7 @@ class HBaseTable:
                 raise refused(answer, self.name, self.settings.servers, doing, row_bytes_max) from answer
             return answer
 
-        return retry(ask, self.settings.patience_s)
+        return retry(ask, self.settings.timeout_s) if self._repeats else ask()
 
     def _all(self, tasks: Sequence[Callable[[], Any]]) -> list[Any]:
         """What each task returned; or, once all have ended, the most important error."""

@@ -1,4 +1,4 @@
-"""Creates and describes tables."""
+"""Creates and describes tables. Each request is sent once: the caller repeats it while servers are down."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from onefold.clients.hbase.idl import thrift
 from onefold.clients.hbase.pool import pool
 from onefold.clients.hbase.settings import HBaseSettings
 from onefold.core.errors import ConfigError, OnefoldError
-from onefold.core.waiting import retry
+from onefold.core.findings import Checks, Finding, Level, passed
+from onefold.core.invariants import NoLoss
 
-__all__ = ["Family", "TableShape", "checked_name", "create", "describe", "drop", "ensure", "faults"]
+__all__ = ["Family", "TableShape", "checked_name", "checks", "create", "describe", "drop", "ensure", "truncate"]
 
 _NAME = re.compile(r"(?:\w+:)?\w[\w.-]*", re.ASCII)
 _FOREVER_S = 2**31 - 1
@@ -73,9 +74,19 @@ def create(settings: HBaseSettings, name: str, families: Sequence[Family], split
 
 def drop(settings: HBaseSettings, name: str) -> None:
     """Disable and delete, for tests and benchmarks."""
+    _disable(settings, name)
+    _ask(settings, name, "deleteTable", tableName=_named(name))
+
+
+def truncate(settings: HBaseSettings, name: str) -> None:
+    """Make the table anew, with the same families and regions."""
+    _disable(settings, name)
+    _ask(settings, name, "truncateTable", tableName=_named(name), preserveSplits=True)
+
+
+def _disable(settings: HBaseSettings, name: str) -> None:
     if not _ask(settings, name, "isTableDisabled", tableName=_named(name)):
         _ask(settings, name, "disableTable", tableName=_named(name))
-    _ask(settings, name, "deleteTable", tableName=_named(name))
 
 
 def ensure(
@@ -83,19 +94,35 @@ def ensure(
 ) -> TableShape:
     """The table, made if it isn't there. Raises ConfigError where it is disabled, lacks a family, keeps fewer versions
     than asked for, or acknowledges what it has not written. A TTL is for the caller to judge, in what is returned."""
-    shape = describe(settings, name)
+    shape = passed(checks(settings, name, families))
     if shape is None:
         create(settings, name, families, split_keys)
-        shape = describe(settings, name)
+        shape = passed(checks(settings, name, families))
         if shape is None:
             raise no_table(name, settings.servers)
-    for fault in faults(settings, shape, families):
-        raise ConfigError("hbase-table-unsuitable", fault)
     return shape
 
 
-def faults(settings: HBaseSettings, shape: TableShape, families: Sequence[Family]) -> Iterator[str]:
-    """Why a table cannot keep rows of these families durably, and what to do."""
+def checks(settings: HBaseSettings, name: str, families: Sequence[Family]) -> Checks[TableShape | None]:
+    """Why a table cannot keep rows of these families durably; None where there is no table, and it can be made. Raises
+    what asking HBase raises."""
+    shape = describe(settings, name)
+    if shape is None:
+        if namespace := name.rpartition(":")[0]:
+            _ask(settings, name, "getNamespaceDescriptor", name=namespace)
+        yield Finding(Level.FINE, f"the table {name!r} is made by the first start")
+        return None
+    faults = list(_faults(settings, shape, families))
+    for fault in faults:
+        breaks = (NoLoss.name,) if "DURABILITY" in fault else ()
+        yield Finding.of(ConfigError("hbase-table-unsuitable", fault), *breaks)
+    if not faults:
+        yield Finding(Level.FINE, f"the table {name!r} has what the sink needs")
+    return shape
+
+
+def _faults(settings: HBaseSettings, shape: TableShape, families: Sequence[Family]) -> Iterator[str]:
+    """What is wrong with the table, and what to do."""
     name = shape.name
     where = f"table {name!r} of HBase at {settings.servers}"
     if _ask(settings, name, "isTableDisabled", tableName=_named(name)):
@@ -132,13 +159,8 @@ def _named(name: str) -> Any:
     return thrift.TTableName(ns=(namespace or "default").encode(), qualifier=table.encode())
 
 
-def _ask(settings: HBaseSettings, name: str, call: str, **given: Any) -> Any:
-    request = compact.arguments(call, settings.protocol, **given)
-
-    def ask() -> Any:
-        answer = pool(settings).ask(call, request)
-        if isinstance(answer, Exception):
-            raise refused(answer, name, settings.servers, call) from answer
-        return answer
-
-    return retry(ask, settings.patience_s)
+def _ask(settings: HBaseSettings, table: str, call: str, /, **given: Any) -> Any:
+    answer = pool(settings).ask(call, compact.arguments(call, settings.protocol, **given))
+    if isinstance(answer, Exception):
+        raise refused(answer, table, settings.servers, call) from answer
+    return answer

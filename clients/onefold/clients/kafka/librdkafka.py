@@ -13,11 +13,12 @@ from onefold.clients.kafka import errors
 from onefold.clients.options import near
 from onefold.core.errors import ConfigError, OnefoldError
 
-__all__ = ["JAVAS_OWN", "SECURITY", "ClientRole", "Settings"]
+__all__ = ["JAVAS_OWN", "NO_TOPIC_ID", "SECURITY", "ClientRole", "Settings"]
 
 Settings = Mapping[str, str]
 Client = TypeVar("Client")
 
+NO_TOPIC_ID = "A" * 22  # what a broker answers that knows no topic ids (before Kafka 2.8)
 JAVAS_OWN = {
     "sasl.jaas.config": "it is a setting of the Java client: use sasl.mechanism, sasl.username and sasl.password",
     "ssl.truststore.location": "it is a setting of the Java client: use ssl.ca.location (PEM)",
@@ -104,8 +105,11 @@ class ClientRole:
 
     def open(self, kind: Callable[[dict[str, Any]], Client], config: Mapping[str, Any]) -> Client:
         """A client, which logs where the others do. Raises ConfigError for a name or value that librdkafka refuses."""
+        said = self.logger.getChild("librdkafka")
+        if not said.handlers:
+            said.addHandler(logging.NullHandler())  # not to stderr where nobody logs: what matters of it is raised
         try:
-            return kind({**config, "logger": self.logger})
+            return kind({**config, "logger": said})
         except KafkaException as error:
             raise self.refusal(error.args[0].str()) from error
 

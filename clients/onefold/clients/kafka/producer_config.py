@@ -70,4 +70,3 @@ PRODUCER = ClientRole(
     ),
     acls="WRITE and DESCRIBE on both topics and on the transactional ids",
 )
-PRODUCER.logger.addHandler(logging.NullHandler())  # what librdkafka says of a fence is raised as well

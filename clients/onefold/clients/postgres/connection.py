@@ -23,6 +23,7 @@ from onefold.clients.per_process import PerProcess
 from onefold.clients.postgres import errors
 from onefold.core.errors import ConfigError, InDoubt, Retriable
 from onefold.core.sql import postgres_errors, postgres_trust
+from onefold.core.sql.postgres_schema import OWN_SCHEMA, in_schema
 
 __all__ = [
     "Connection",
@@ -97,15 +98,16 @@ _idle = PerProcess(dict[str, list[Session]])  # by conninfo
 
 
 def _parameters(url: str) -> dict[str, Any]:
-    try:
-        return dict(psycopg.conninfo.conninfo_to_dict(url))
-    except psycopg.Error:
-        # libpq's message would quote the text, password included.
-        raise ConfigError(
-            "url-unreadable",
-            "the Postgres URL cannot be read: write postgresql://user:password@host:port/database, "
-            "with odd characters percent-encoded",
-        ) from None
+    """Raises ConfigError, which quotes nothing of the URL: what stands in the port's place may be of the password."""
+    with suppress(psycopg.Error):
+        found = dict(psycopg.conninfo.conninfo_to_dict(url))
+        if re.fullmatch(r"[0-9,]*", str(found.get("port") or "")):
+            return found
+    raise ConfigError(
+        "url-unreadable",
+        "the Postgres URL cannot be read: write postgresql://user:password@host:port/database, "
+        "with odd characters percent-encoded",
+    )
 
 
 def conninfo(
@@ -129,9 +131,11 @@ def conninfo(
     return psycopg.conninfo.make_conninfo(**{**defaults, **_as_role(_parameters(url), role), **_AS_ARROW})
 
 
-def store_url(url: str, role: str | None = None) -> str:
-    """The same database as an SQLAlchemy URL for psycopg, with every other parameter of `url` kept."""
-    parameters = {key: str(value) for key, value in (_WRITABLE | _as_role(_parameters(url), role)).items()}
+def store_url(url: str, role: str | None = None, schema: str = OWN_SCHEMA) -> str:
+    """The same database as an SQLAlchemy URL for psycopg, with every other parameter of `url` kept. `schema` is where
+    the store has its tables."""
+    told = _WRITABLE | _as_role(_parameters(url), role) | in_schema(schema)
+    parameters = {key: str(value) for key, value in told.items()}
     user, password = parameters.pop("user", None), parameters.pop("password", None)
     host, port = parameters.pop("host", None), parameters.pop("port", None)
     database = parameters.pop("dbname", None)

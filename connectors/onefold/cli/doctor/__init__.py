@@ -1,1 +1,1 @@
-"""`onefold doctor`: what a pipeline guarantees as it is set up."""
+"""The command `onefold doctor`: its options, and what it prints."""

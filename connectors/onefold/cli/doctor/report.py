@@ -7,25 +7,37 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.markup import escape
 
-from onefold.cli.doctor.diagnosis import Diagnosis, SinkDiagnosis
 from onefold.core.findings import Finding, Level
+from onefold.doctor import Diagnosis, SinkDiagnosis
 
 __all__ = ["print_diagnosis"]
 
-_MARKS = {Level.FINE: "[green]ok[/]", Level.CAUTION: "[yellow]caution[/]", Level.PROBLEM: "[red]PROBLEM[/]"}
+_MARKS = {
+    Level.FINE: "[green]ok[/]",
+    Level.CAUTION: "[yellow]caution[/]",
+    Level.UNCHECKED: "[yellow]unchecked[/]",
+    Level.PROBLEM: "[red]PROBLEM[/]",
+}
 
 
 def print_diagnosis(console: Console, diagnosis: Diagnosis) -> None:
+    if diagnosis.runtime:
+        _print(console, "runs on", diagnosis.runtime)
     _print(console, "checkpoint store", diagnosis.store)
     if diagnosis.source:
         _print(console, "source", diagnosis.source)
     for sink in diagnosis.sinks:
         _print(console, _title(sink), sink.findings)
         _print_promise(console, diagnosis, sink)
-    verdict = (
-        "the guarantee holds, under these conditions" if diagnosis.holds else "[red]the guarantee does NOT hold[/]"
-    )
-    console.print(f"\n[bold]pipeline {escape(diagnosis.pipeline)}[/]: {verdict}", highlight=False)
+    console.print(f"\n[bold]pipeline {escape(diagnosis.pipeline)}[/]: {_verdict(diagnosis)}", highlight=False)
+
+
+def _verdict(diagnosis: Diagnosis) -> str:
+    if not diagnosis.holds:
+        return "[red]the guarantee does NOT hold[/]"
+    if diagnosis.is_whole:
+        return "the guarantee holds, under these conditions"
+    return "[yellow]no problem was found, and what is unchecked may yet keep the pipeline from starting[/]"
 
 
 def _title(sink: SinkDiagnosis) -> str:

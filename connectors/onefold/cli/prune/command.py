@@ -10,7 +10,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from onefold.cli.txn.command import table_console
+from onefold.cli.txn.databases import Database
+from onefold.cli.txn.tables import table_console
 from onefold.core import ConfigError
 from onefold.core.protocol.binding import is_foreign
 from onefold.core.protocol.effects import StoreFacts
@@ -18,33 +19,40 @@ from onefold.core.store.checkpoint_store import CheckpointStore
 from onefold.sinks.postgres.admin import Operations
 from onefold.sinks.postgres.ledger.pruning import SinkState
 
-__all__ = ["prune_bookkeeping"]
+__all__ = ["check_retired", "prune_bookkeeping"]
 
 
-def prune_bookkeeping(postgres: str, schema: str, store_url: str | None, retired: Sequence[str], yes: bool) -> None:
+def check_retired(databases: Sequence[Database], retired: Sequence[str]) -> None:
+    """Raise ConfigError for a pipeline of which none of the databases keeps anything."""
+    kept = {one.pipeline for database in databases for one in database.operations().kept()[0]} if retired else set()
+    if unknown := sorted(set(retired) - kept):
+        raise ConfigError(
+            "pipeline-unknown", f"nothing is kept here for a pipeline {', '.join(unknown)}: is the name right?"
+        )
+
+
+def prune_bookkeeping(database: Database, retired: Sequence[str], yes: bool) -> None:
     """Shows what would go and why, asks, and removes it. Raises ConfigError where something of it is in use."""
-    operations, console = Operations(postgres, schema), Console(soft_wrap=True)
-    with closing(CheckpointStore(store_url or operations.store_url(), lock_timeout_s=10)) as store:
+    operations, console = database.operations(), Console(soft_wrap=True)
+    with closing(CheckpointStore(database.store or operations.store_url(), lock_timeout_s=10)) as store:
         kept, stages = operations.kept()
         if kept and store.look() is None:
             raise ConfigError(
-                "store-missing", f"there is no checkpoint store at {store.database}: name the pipelines' with --store"
+                "store-missing",
+                f"there is no checkpoint store at {store.database}: name the pipelines' own in the definition, or"
+                " with --store",
             )
         facts = {pipeline: store.facts(pipeline) for pipeline in {k.pipeline for k in kept}}
         theirs = {k.pipeline for k in kept if k.ledger and k.ledger.store_id == facts[k.pipeline].store_id}
         gone = {k: because for k in kept if (because := why(k, facts[k.pipeline], k.pipeline in theirs, retired))}
         _refuse_prepared(operations, gone)
-        if unknown := sorted(set(retired) - {k.pipeline for k in gone}):
-            raise ConfigError(
-                "pipeline-unknown", f"nothing is kept here for a pipeline {', '.join(unknown)}: is the name right?"
-            )
         if not gone and not stages:
             console.print("nothing to prune")
             return
         _print(gone, stages)
         if not yes:
             typer.confirm("Remove all of this?", abort=True)
-        for pipeline in retired:
+        for pipeline in {k.pipeline for k in gone} & {*retired}:
             store.forget(pipeline)
         everything: list[SinkState | str] = [*gone, *stages]
         for found in everything:
@@ -60,7 +68,8 @@ def why(kept: SinkState, facts: StoreFacts, is_their_store: bool, retired: Seque
             raise ConfigError(
                 "wrong-store",
                 f"sink {kept.sink!r} of pipeline {kept.pipeline!r} was written under checkpoint store"
-                f" {ledger.store_id}, and this store is {facts.store_id}: name the one that it had with --store",
+                f" {ledger.store_id}, and this store is {facts.store_id}: name the one that it had in the"
+                " definition, or with --store",
             )
         return None
     if kept.pipeline in retired:

@@ -1,4 +1,4 @@
-"""`onefold txn list | resolve | prune`: the options; what they do is in txn_command.py and prune_command.py."""
+"""`onefold txn list | resolve | prune`: what they act on, a pipeline or a whole database of several."""
 
 from __future__ import annotations
 
@@ -6,91 +6,104 @@ from typing import Annotated
 
 import typer
 
-from onefold.cli import kafka_options as kafka_is
+from onefold.cli.arguments import AsJson, Yes
 from onefold.cli.option_values import resolved
-from onefold.core import ConfigError
 
 __all__ = ["app"]
 
-app = typer.Typer(help="What onefold has prepared and keeps in a Postgres database.", no_args_is_help=True)
+app = typer.Typer(
+    help="What onefold has prepared and keeps, of a pipeline or in a Postgres database.", no_args_is_help=True
+)
 
-Postgres = Annotated[str, typer.Option(help="URL of the destination's database.", callback=resolved)]
-Pipeline = Annotated[str | None, typer.Option(help="Only this pipeline's.")]
-Store = Annotated[
-    str | None, typer.Option(help="The checkpoint store, if it isn't in that database.", callback=resolved)
+Named = Annotated[
+    str | None,
+    typer.Argument(metavar="[PIPELINE]", help="orders.toml, or jobs/orders.py:pipeline. Or, without: --postgres."),
 ]
-Schema = Annotated[str, typer.Option("--ledger", help="The schema of the sinks' ledger.")]
+Postgres = Annotated[
+    str | None,
+    typer.Option(
+        help="URL of a database, for all pipelines that write there, also those without a file.", callback=resolved
+    ),
+]
+Pipeline = Annotated[str | None, typer.Option(help="With --postgres: only the pipeline of this name.")]
+Store = Annotated[
+    str | None, typer.Option(help="With --postgres: the checkpoint store, if it isn't there.", callback=resolved)
+]
+Schema = Annotated[
+    str | None,
+    typer.Option("--ledger", help="With --postgres: the schema of the sinks' ledger, if it isn't onefold_sinks."),
+]
+_NO_POSTGRES = (
+    "no sink of the pipeline is Postgres: nothing was done. A start ends the open transactions of Kafka sinks"
+)
 
 
 @app.command(name="list")
 def list_(
-    postgres: Annotated[str | None, typer.Option(help="URL of the destination's database.", callback=resolved)] = None,
+    named: Named = None,
+    postgres: Postgres = None,
     pipeline: Pipeline = None,
     store: Store = None,
-    schema: Schema = "onefold_sinks",
-    into: kafka_is.Into = None,
-    into_servers: Annotated[str | None, typer.Option(help="Its brokers.")] = None,
-    into_name: kafka_is.Name = None,
-    into_ledger: kafka_is.Ledger = None,
-    transactional_id_prefix: kafka_is.Prefix = None,
-    setting: kafka_is.Setting = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    schema: Schema = None,
+    as_json: AsJson = False,
 ) -> None:
-    """Show every prepared transaction of onefold in a database, or every open one of a Kafka sink (--into, --pipeline,
-    --store), and what the manifests say it should become. Changes nothing."""
-    sink = kafka_is.kafka_sink(
-        into,
-        into_servers,
-        setting or [],
-        into_name=into_name,
-        into_ledger=into_ledger,
-        transactional_id_prefix=transactional_id_prefix,
-    )
-    if (sink is None) == (postgres is None):
-        raise ConfigError("option-missing", "name where to look: --postgres URL, or --into TOPIC with --into-servers")
-    if postgres is not None:
-        from onefold.cli.txn.command import list_transactions
+    """Show every prepared transaction of a pipeline, or of onefold in a database, and every open one of its Kafka
+    sinks, and what the manifests say it should become. Changes nothing."""
+    from onefold.cli.txn.command import list_transactions
+    from onefold.cli.txn.databases import databases_of
 
-        list_transactions(postgres, schema, store, pipeline, as_json)
-    if sink is not None:
-        from onefold.cli.txn.open_transactions import list_open
-
-        if pipeline is None or store is None:
-            raise ConfigError(
-                "option-missing", "--into goes with --pipeline and --store, whose manifests say what was decided"
-            )
-        list_open(sink, pipeline, store, as_json)
+    databases, definition = databases_of(named, postgres, schema, store, pipeline)
+    list_transactions(databases, definition, as_json)
 
 
 @app.command()
 def resolve(
-    postgres: Postgres,
+    named: Named = None,
+    postgres: Postgres = None,
     pipeline: Pipeline = None,
     gid: Annotated[str | None, typer.Option(help="Only this one; a decided one with the rest of its epoch.")] = None,
     store: Store = None,
-    schema: Schema = "onefold_sinks",
+    schema: Schema = None,
     take_over: Annotated[
         bool,
         typer.Option("--take-over", help="Resolve the running epoch too: FENCES the pipeline's driver if it is alive."),
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Don't ask.")] = False,
+    yes: Yes = False,
 ) -> None:
     """Commit what was decided, roll back what never will be. Exit code 1 if anything had to be left."""
     from onefold.cli.txn.command import resolve_transactions
+    from onefold.cli.txn.databases import databases_of
+    from onefold.cli.txn.open_transactions import transactional
 
-    if not resolve_transactions(postgres, schema, store, pipeline, gid, take_over, yes):
+    databases, definition = databases_of(named, postgres, schema, store, pipeline)
+    if not databases:
+        typer.echo(_NO_POSTGRES)
+    elif definition is not None and (sinks := transactional(definition)):
+        names = ", ".join(sink.name for sink in sinks)
+        typer.echo(
+            f"what is open of Kafka sinks ({names}) stays as it is, whatever is done here: a start ends it", err=True
+        )
+    if not resolve_transactions(databases, gid, take_over, yes):
         raise typer.Exit(1)
 
 
 @app.command()
 def prune(
-    postgres: Postgres,
+    named: Named = None,
+    postgres: Postgres = None,
     retired: Annotated[list[str] | None, typer.Option(help="A pipeline that never runs again, by name.")] = None,
     store: Store = None,
-    schema: Schema = "onefold_sinks",
-    yes: Annotated[bool, typer.Option("--yes", help="Don't ask.")] = False,
+    schema: Schema = None,
+    yes: Yes = False,
 ) -> None:
     """Remove what is kept for sinks that a pipeline no longer has, and for retired pipelines; no table of yours."""
-    from onefold.cli.prune.command import prune_bookkeeping
+    from onefold.cli.prune.command import check_retired, prune_bookkeeping
+    from onefold.cli.txn.databases import databases_of
 
-    prune_bookkeeping(postgres, schema, store, retired or [], yes)
+    databases, _ = databases_of(named, postgres, schema, store, None)
+    if not databases:
+        typer.echo(_NO_POSTGRES)
+        return
+    check_retired(databases, retired or [])
+    for database in databases:
+        prune_bookkeeping(database, retired or [], yes)

@@ -1,12 +1,11 @@
-"""What `onefold txn list | resolve` do, from their options to their tables."""
+"""What `onefold txn list | resolve` do, from a database to their tables."""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from datetime import timedelta
+from collections.abc import Sequence
+from datetime import datetime, timedelta
 from typing import Any
 
 import typer
@@ -14,46 +13,71 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from onefold.cli.txn.transactions import Transactions, Verdict
-from onefold.core import ConfigError
+from onefold.cli.txn.databases import Database
+from onefold.cli.txn.open_transactions import Open, as_dict, open_of, print_open
+from onefold.cli.txn.tables import COLOURS, table_console
+from onefold.cli.txn.transactions import Verdict
+from onefold.core import ConfigError, OnefoldError
 from onefold.core.protocol.in_doubt import Fate
-from onefold.sinks.postgres.admin import Operations, Prepared
+from onefold.definition import Definition
+from onefold.sinks.postgres.admin import Prepared
 
-__all__ = ["COLOURS", "list_transactions", "resolve_transactions", "table_console"]
-
-_PIPE_COLUMNS = 400  # one line for each transaction, for those who read it by program
-COLOURS = {Fate.COMMIT: "green", Fate.ROLL_BACK: "yellow", Fate.LEAVE: "default", Fate.UNKNOWN: "red"}
+__all__ = ["list_transactions", "resolve_transactions"]
 
 
-def list_transactions(postgres: str, schema: str, store: str | None, pipeline: str | None, as_json: bool) -> None:
-    with _transactions(postgres, store, schema) as transactions:
-        ours, others = transactions.look(pipeline)
+def list_transactions(databases: Sequence[Database], definition: Definition | None, as_json: bool) -> None:
+    """Raises the error of a Kafka sink that could not be asked once the databases' transactions are shown."""
+    found, others = _look(databases)
+    ours = [verdict for _, verdict in found]
+    try:
+        opened = open_of(definition) if definition is not None else []
+    except OnefoldError:
+        if databases:
+            _show(databases, ours, others, [], as_json)
+        raise
+    _show(databases, ours, others, opened, as_json)
+
+
+def _show(
+    databases: Sequence[Database],
+    ours: Sequence[Verdict],
+    others: Sequence[Prepared],
+    opened: Sequence[Open],
+    as_json: bool,
+) -> None:
     if as_json:
-        json.dump({"ours": [_as_dict(v) for v in ours], "others": [_foreign(t) for t in others]}, sys.stdout, indent=2)
+        shown = [*map(_as_dict, ours), *(as_dict(one) for one in opened)]
+        json.dump({"ours": shown, "others": [_foreign(t) for t in others]}, sys.stdout, indent=2)
         sys.stdout.write("\n")
-    else:
+        return
+    if databases:
         _print(ours, others)
+    if opened or not databases:
+        print_open(opened)
 
 
-def resolve_transactions(
-    postgres: str, schema: str, store: str | None, pipeline: str | None, gid: str | None, take_over: bool, yes: bool
-) -> bool:
+def resolve_transactions(databases: Sequence[Database], gid: str | None, take_over: bool, yes: bool) -> bool:
     """Shows, asks, resolves, and shows what had to be left; False if anything had to be."""
-    if take_over and (pipeline is None or gid is not None):
-        raise ConfigError(
-            "options-conflict", "--take-over is for one whole pipeline: name it with --pipeline, and no --gid"
-        )
+    if take_over and (gid is not None or any(database.pipeline is None for database in databases)):
+        raise ConfigError("options-conflict", "--take-over is for one whole pipeline: name it, and no --gid")
+    found, others = _look(databases)
+    if gid is not None:
+        found = [_one(gid, found, others)]
+    parts = [(database, [one for at, one in found if at == database]) for database in databases]
+    are_done = [_resolve(at, mine, gid, take_over, yes) for at, mine in parts if mine or gid is None]
+    return all(are_done)
+
+
+def _resolve(database: Database, found: list[Verdict], gid: str | None, take_over: bool, yes: bool) -> bool:
+    pipeline = database.pipeline if gid is None else found[0].transaction.pipeline
     console = Console(soft_wrap=True)
-    with _transactions(postgres, store, schema) as transactions:
-        found, others = transactions.look(pipeline)
-        if gid is not None:
-            found = [_one(gid, found, others)]
-            pipeline = found[0].transaction.pipeline
-        _print(found, [])
-        names = [pipeline] if pipeline else sorted(_resolvable(found))
-        doing = "Take over, and fence the driver of," if take_over else "Commit and roll back, as shown, for"
-        if not names or not (yes or typer.confirm(f"{doing} {', '.join(names)}?", abort=True)):
-            return not found
+    _print(found, [])
+    names = [pipeline] if pipeline else sorted(_resolvable(found))
+    doing = "Take over, and fence the driver of," if take_over else "Commit and roll back, as shown, for"
+    if not names or not (yes or typer.confirm(f"{doing} {', '.join(names)}?", abort=True)):
+        return not found
+    shown = {verdict.transaction.name for verdict in found}
+    with database.transactions() as transactions:
         for name in names:
             if take_over:
                 started = transactions.take_over(name)
@@ -65,33 +89,46 @@ def resolve_transactions(
             if fates or not take_over:
                 counts = f"{fates.count(Fate.COMMIT)} committed, {fates.count(Fate.ROLL_BACK)} rolled back"
                 console.print(f"{escape(name)}: {counts}")
-        left = [v for v in transactions.look(pipeline)[0] if gid in (None, v.transaction.name)]
+        still = [v for v in transactions.look(pipeline)[0] if v.transaction.is_here or v.transaction.name in shown]
+    left = [verdict for verdict in still if gid in (None, verdict.transaction.name)]
     if left:
         console.print(f"{len(left)} left:")
         _print(left, [])
     return not left
 
 
-def table_console() -> Console:
-    """As wide as the terminal, and as the text where there is none."""
-    return Console(width=None if sys.stdout.isatty() else _PIPE_COLUMNS)
+def _look(databases: Sequence[Database]) -> tuple[list[tuple[Database, Verdict]], list[Prepared]]:
+    """Each transaction once, the oldest first: every database of a server lists it, and its own one knows it."""
+    ours: dict[str, tuple[Database, Verdict]] = {}
+    others: dict[tuple[str, datetime], Prepared] = {}
+    for database in databases:
+        with database.transactions() as transactions:
+            verdicts, foreign = transactions.look(database.pipeline)
+        for verdict in verdicts:
+            if verdict.fate is not Fate.UNKNOWN or verdict.transaction.name not in ours:
+                ours[verdict.transaction.name] = database, verdict
+        others |= {(each.name, each.prepared_at): each for each in foreign}
+    return (
+        sorted(ours.values(), key=lambda each: each[1].transaction.prepared_at),
+        sorted(others.values(), key=lambda each: each.prepared_at),
+    )
 
 
-def _one(gid: str, ours: list[Verdict], others: list[Prepared]) -> Verdict:
+def _one(gid: str, ours: Sequence[tuple[Database, Verdict]], others: Sequence[Prepared]) -> tuple[Database, Verdict]:
     if any(t.name == gid for t in others):
         raise ConfigError(
             "transaction-not-ours",
             f"{gid!r} was not prepared by onefold: what should become of it is for its owner to say",
         )
-    verdict = next((v for v in ours if v.transaction.name == gid), None)
-    if verdict is None:
+    found = next((each for each in ours if each[1].transaction.name == gid), None)
+    if found is None:
         raise ConfigError(
             "transaction-missing",
             f"there is no prepared transaction {gid!r}: it was finished meanwhile, or never was one",
         )
-    if verdict.fate is Fate.UNKNOWN:
-        raise ConfigError("transaction-undecidable", f"{gid!r} was left as it is: {verdict.because}")
-    return verdict
+    if found[1].fate is Fate.UNKNOWN:
+        raise ConfigError("transaction-undecidable", f"{gid!r} was left as it is: {found[1].because}")
+    return found
 
 
 def _resolvable(found: list[Verdict]) -> set[str]:
@@ -99,16 +136,7 @@ def _resolvable(found: list[Verdict]) -> set[str]:
     return {name for name in names if name is not None}
 
 
-@contextmanager
-def _transactions(postgres: str, store: str | None, schema: str) -> Iterator[Transactions]:
-    transactions = Transactions(Operations(postgres, schema), store)
-    try:
-        yield transactions
-    finally:
-        transactions.close()
-
-
-def _print(ours: list[Verdict], others: list[Prepared]) -> None:
+def _print(ours: Sequence[Verdict], others: Sequence[Prepared]) -> None:
     console = table_console()
     if ours:
         table = Table(

@@ -1,9 +1,8 @@
-"""`onefold txn list --into`: a Kafka sink's open transactions, held against the pipeline's checkpoint store."""
+"""A pipeline's open Kafka transactions, held against the pipeline's checkpoint store."""
 
 from __future__ import annotations
 
-import json
-import sys
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import timedelta
@@ -11,20 +10,21 @@ from datetime import timedelta
 from rich.markup import escape
 from rich.table import Table
 
-from onefold.cli.txn.command import COLOURS, table_console
+from onefold.cli.txn.tables import COLOURS, table_console
 from onefold.core import Committable, ConfigError
 from onefold.core.findings import Held
 from onefold.core.protocol.in_doubt import Fate, fates
 from onefold.core.store.checkpoint_store import CheckpointStore
-from onefold.sinks import KafkaSink
+from onefold.definition import Definition
+from onefold.sinks.kafka import KafkaSink
 
-__all__ = ["Open", "list_open", "look"]
+__all__ = ["Open", "as_dict", "look", "open_of", "print_open", "transactional"]
 
 _BECAUSE = {
     Fate.COMMIT: "its epoch was decided, and the manifest names it: start the pipeline, whose recovery commits it",
     Fate.ROLL_BACK: "its generation or its epoch is over, and no manifest names it.",
     Fate.LEAVE: "its epoch runs in the newest generation: its driver may decide it. If that is dead, start it",
-    Fate.UNKNOWN: "its generation is above the store's: name the pipeline's own store with --store",
+    Fate.UNKNOWN: "its generation is above the store's: the definition names another store than the pipeline's own",
 }
 
 
@@ -32,6 +32,7 @@ _BECAUSE = {
 class Open:
     """An open transaction, what should become of it, and why."""
 
+    pipeline: str
     committable: Committable
     age_s: float
     fate: Fate
@@ -45,27 +46,28 @@ def look(sink: KafkaSink, pipeline: str, store_url: str) -> list[Open]:
         if store.look() is None or (facts := store.facts(pipeline)).generation == 0:
             raise ConfigError(
                 "pipeline-unknown",
-                f"the checkpoint store at {store.database} knows no pipeline {pipeline!r}: name the store that it has"
-                " with --store, and the pipeline with --pipeline",
+                f"the checkpoint store at {store.database} knows no pipeline {pipeline!r}: correct the definition's"
+                " store or name",
             )
     found = []
     for committable, fate in fates(facts, listed).items():
         held = listed[committable]
         because = f"{_BECAUSE[fate]} {held.costs}" if fate is Fate.ROLL_BACK else _BECAUSE[fate]
-        found.append(Open(committable, held.age_s, fate, because))
+        found.append(Open(pipeline, committable, held.age_s, fate, because))
     return found
 
 
-def list_open(sink: KafkaSink, pipeline: str, store_url: str, as_json: bool) -> None:
-    found = look(sink, pipeline, store_url)
-    if as_json:
-        json.dump({"ours": [_as_dict(pipeline, one) for one in found], "others": []}, sys.stdout, indent=2)
-        sys.stdout.write("\n")
-        return
-    console = table_console()
-    if not found:
-        console.print(f"no open transactions of sink {escape(sink.name)}")
-        return
+def open_of(definition: Definition) -> list[Open]:
+    """Those of all Kafka sinks of a pipeline that have transactions."""
+    return [one for sink in transactional(definition) for one in look(sink, definition.name, definition.store_url)]
+
+
+def transactional(definition: Definition) -> list[KafkaSink]:
+    """The Kafka sinks of a pipeline that have transactions."""
+    return [s for s in definition.everyone if isinstance(s, KafkaSink) and s.settings.delivery == "transactional"]
+
+
+def print_open(found: Sequence[Open]) -> None:
     table = Table("should become", "sink", "generation", "epoch", "age", box=None, pad_edge=False)
     table.add_column("transaction", overflow="fold")
     table.add_column("because", overflow="fold")
@@ -74,14 +76,14 @@ def list_open(sink: KafkaSink, pipeline: str, store_url: str, as_json: bool) -> 
         numbers = (str(c.generation), str(c.epoch), str(timedelta(seconds=int(one.age_s))))
         fate = f"[{COLOURS[one.fate]}]{one.fate.value}[/]"
         table.add_row(fate, escape(c.sink), *numbers, escape(c.handle), escape(one.because))
-    console.print(table)
+    table_console().print(table if found else "no open transactions of Kafka sinks")
 
 
-def _as_dict(pipeline: str, one: Open) -> dict[str, object]:
+def as_dict(one: Open) -> dict[str, object]:
     return {
         "transaction": one.committable.handle,
         "age_s": round(one.age_s, 3),
-        "pipeline": pipeline,
+        "pipeline": one.pipeline,
         "sink": one.committable.sink,
         "generation": one.committable.generation,
         "epoch": one.committable.epoch,

@@ -106,7 +106,8 @@ class Transactions:
         if not self._operations.has_tables():
             raise ConfigError(
                 "ledger-missing",
-                f"there are no onefold tables in schema {self._operations.schema!r}: name the sinks' own with --ledger",
+                f"there are no onefold tables in schema {self._operations.schema!r}: name the sinks' own in the"
+                " definition, or with --ledger",
             )
         listed = [t for t in self._operations.prepared() if t.pipeline == pipeline and t.is_here]
         sinks = {sink for name, sink in self._operations.sinks() if name == pipeline}
@@ -134,14 +135,15 @@ class Transactions:
         if store_id is None:
             raise ConfigError(
                 "store-missing",
-                f"there is no checkpoint store at {self._store.database}: name the pipeline's store with --store",
+                f"there is no checkpoint store at {self._store.database}: name the pipeline's store in"
+                " its definition, or with --store",
             )
         found = driver.run(survey(tuple(driver.committers)))
         if found.facts.generation == 0:
             raise ConfigError(
                 "pipeline-unknown",
                 f"the checkpoint store at {self._store.database} knows no pipeline {pipeline!r}: name the store that"
-                " it has with --store, or " + START,
+                " it has in its definition, or with --store, or " + START,
             )
         if not found.is_proven and not any(_shares(driver, sink, store_id) for sink in driver.committers):
             raise ConfigError(
@@ -202,10 +204,10 @@ def _because(transaction: Prepared, fate: Fate, facts: StoreFacts, sessions: int
         case Fate.UNKNOWN:
             return (
                 f"generation {gid.generation} is above the store's {facts.generation}: the store is an older copy, or"
-                " another pipeline's; name the right one with --store"
+                " another pipeline's; name the right one in the definition, or with --store"
             )
 
 
-def _raise(pause: Pause) -> None:
+def _raise(pause: Pause, _: float) -> None:
     """Whoever typed the command asks again, not the command."""
     raise pause.because

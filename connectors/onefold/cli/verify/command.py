@@ -1,58 +1,88 @@
-"""What `onefold verify` does, from its options to its table."""
+"""`onefold verify`."""
 
 from __future__ import annotations
 
+import json
+import sys
 import tempfile
 from collections.abc import Sequence
 from contextlib import closing
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from pyspark.sql import DataFrame
+import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
-from onefold.cli.spark_session import session_of_ones_own
+from onefold.cli.arguments import AsJson, Named
 from onefold.cli.verify.verdicts import add_verdicts, print_violations
-from onefold.sinks import PostgresSink
-from onefold.sources import KafkaSource
-from onefold.spark import Pipeline
-from onefold.spark.verify.verification import Verification, verify
+from onefold.core import ConfigError
+from onefold.core.store.checkpoint_store import CheckpointStore
 
 if TYPE_CHECKING:
-    from onefold.sinks import HBaseSink, KafkaSink
+    from onefold.definition import Definition
+    from onefold.spark.verify.verification import Verification
 
-__all__ = ["print_verification", "run_verification"]
+__all__ = ["print_verification", "run_verification", "verify"]
 
 
-def run_verification(
-    *,
-    pipeline: str,
-    source: KafkaSource,
-    sink: PostgresSink | HBaseSink | KafkaSink,
-    letters: PostgresSink | None,
-    key: Sequence[str],
-    select: Sequence[str],
-    where: str | None,
-    store: str | None,
-) -> Verification:
-    """Run the verifier in a Spark session of its own."""
+def verify(
+    pipeline: Named,
+    sink: Annotated[list[str] | None, typer.Option(help="Only this sink; by default each in turn.")] = None,
+    key: Annotated[
+        str, typer.Option(help="The columns that name a row, separated by commas, of sinks that don't say it.")
+    ] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Compare the source, up to the ledgers' positions, with each sink, row by row. Exit code 1 if they differ."""
+    from onefold.cli.option_values import comma_separated
+    from onefold.definition import read
 
-    def transform(df: DataFrame) -> DataFrame:
-        filtered = df.where(where) if where else df
-        return filtered.selectExpr(*select) if select else filtered
+    results = run_verification(read(pipeline), sink or (), comma_separated(key))
+    is_exact = all(result.is_exact for result in results.values())
+    if as_json:
+        found = {name: {**asdict(result), "exact": result.is_exact} for name, result in results.items()}
+        json.dump({"exact": is_exact, "sinks": found}, sys.stdout, indent=2)
+        sys.stdout.write("\n")
+    else:
+        for name, result in results.items():
+            print_verification(Console(), result, name)
+    if not is_exact:
+        raise typer.Exit(1)
 
+
+def run_verification(definition: Definition, only: Sequence[str], key: Sequence[str]) -> dict[str, Verification]:
+    """Run the verifier in a Spark session of its own: the result of each sink, or of these, by its name."""
+    from onefold.cli.spark_session import session_of_ones_own
+    from onefold.spark.verify import verification
+
+    sinks = [verification.verifiable(sink, key) for sink in definition.only(only)]
+    with closing(CheckpointStore(definition.store_url)) as store:
+        if store.look() is None:  # the verifier would make one, which knows of no epoch
+            raise ConfigError(
+                "store-missing",
+                f"there is no checkpoint store at {store.database}, so pipeline {definition.name!r} runs with another"
+                " one, or from another directory: verify it from there, or set the store of its definition",
+            )
+    results = {}
     with (
         tempfile.TemporaryDirectory(prefix="onefold-verify-") as scratch,
-        session_of_ones_own("onefold verify", Path(scratch)) as spark,
-        closing(Pipeline(pipeline, sinks=[sink], store=store, dead_letters=letters)) as verified,
+        session_of_ones_own("onefold verify", Path(scratch), definition.spark) as spark,
+        closing(definition.pipeline()) as pipeline,
     ):
-        return verify(spark, verified, source, sink, key, transform)
+        pinned = replace(definition, source=pipeline.pinned(definition.source))
+        for sink in sinks:
+            results[sink.name] = verification.verify(
+                spark, pipeline, pinned.source, sink, verification.key_of(sink) or key, pinned.transformed
+            )
+    return results
 
 
-def print_verification(console: Console, result: Verification) -> None:
+def print_verification(console: Console, result: Verification, name: str) -> None:
     found = result.comparison
-    table = Table(show_header=False, title="exact" if result.is_exact else "[red]NOT exact[/]")
+    table = Table(show_header=False, title=f"{escape(name)}: {'exact' if result.is_exact else '[red]NOT exact[/]'}")
     table.add_column(style="bold")
     table.add_column(justify="right")
     table.add_row("rows expected", f"{found.expected:,}")

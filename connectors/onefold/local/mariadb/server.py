@@ -162,12 +162,17 @@ class MariaDbServer(LocalServer):
 
 
 def _arguments(binaries: MariaDbBinaries, data: Path) -> list[str]:
-    """`--no-defaults` comes first, and keeps this machine's own configuration out."""
+    """`--no-defaults` comes first, and keeps this machine's own configuration out.
+
+    A MariaDB that starts removes what it finds of temporary tables in `tmpdir`, also another's that runs: so each has
+    its own.
+    """
     share = binaries.share
     return [
         "--no-defaults",
         f"--basedir={binaries.root}",
         f"--datadir={data}",
+        f"--tmpdir={data}",
         f"--lc-messages-dir={share}",
         f"--character-sets-dir={share / 'charsets'}",
     ]

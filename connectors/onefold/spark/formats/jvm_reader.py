@@ -16,7 +16,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from onefold.core import ConfigError, Positions
 from onefold.core.job.offset_json import format_offsets
-from onefold.spark.runtime.columns import columns_of
+from onefold.spark.runtime.columns import struct_of
 from onefold.spark.runtime.failures import from_spark
 from onefold.spark.runtime.workers import freeze_imports, is_guarded
 
@@ -36,7 +36,7 @@ def read_through_spark(spark: SparkSession, source: KafkaSource, known: Position
     from onefold.sources.kafka import RAW_COLUMNS, check_schema, record_ddl
 
     ddl = record_ddl(source)
-    schema = to_arrow_schema(columns_of(ddl), timezone="UTC")
+    schema = to_arrow_schema(struct_of(ddl), timezone="UTC")
     check_schema(source, schema)
     try:
         records = spark.readStream.format("kafka").options(**_options(source, known, start)).load()

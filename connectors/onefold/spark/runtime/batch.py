@@ -21,7 +21,8 @@ from onefold.core.protocol.recovery import resolve
 from onefold.core.protocol.runs import NO_RUN, DecidedRun, check_name, next_range, run_of
 from onefold.spark.runtime.checkpoint import elsewhere
 from onefold.spark.runtime.failures import WorkerDied, from_spark
-from onefold.spark.runtime.workers import guarding, prepare_workers
+from onefold.spark.runtime.query import QuerySession
+from onefold.spark.runtime.workers import guarding
 from onefold.spark.runtime.writers import run_writers
 
 __all__ = ["BatchOutcome", "OpenedRun", "decide_run", "give_up_run", "open_run", "write_batch"]
@@ -57,14 +58,14 @@ class _Opened(Exception):
         self.record = record
 
 
-def write_batch(session: Session, df: DataFrame, run: str) -> BatchOutcome:
+def write_batch(session: QuerySession, df: DataFrame, run: str) -> BatchOutcome:
     """Write `df` as the run of that name, unless that was done before."""
     if df.isStreaming:
         raise ConfigError(
             "streaming-dataframe", "write_batch writes a batch DataFrame; a streaming one is written by pipeline.write"
         )
     session.check_store_reaches(elsewhere(df.sparkSession))
-    prepare_workers(df.sparkSession, *session.sinks)
+    session.prepare_workers(df.sparkSession)
     has_worker_died = False
 
     def write(record: EpochRecord) -> tuple[Committable, ...]:
@@ -133,13 +134,13 @@ def _ask(session: Session, run: str, schema: pa.Schema) -> EpochRequest | BatchO
     check_name(run)
     done = session.decided_run(run)
     if done is not None and _is_at_rest(session, done):
-        return _replayed(done)
+        return _replayed(session, done)
     next_range(session.facts(), run)  # a run that is refused fences nobody
     session.start(Initial(NO_RUN))
     session.drive(session.life.sweep())
     done = session.decided_run(run)
     if done is not None:
-        return _replayed(done)
+        return _replayed(session, done)
     fingerprint = session.open_sinks(schema)
     return EpochRequest(
         range=next_range(session.facts(), run),
@@ -171,7 +172,9 @@ def _is_at_rest(session: Session, done: DecidedRun) -> bool:
     return False
 
 
-def _replayed(done: DecidedRun) -> BatchOutcome:
+def _replayed(session: Session, done: DecidedRun) -> BatchOutcome:
+    """Raises DataLoss where what the run has written to is missing, or was made anew."""
+    session.check_targets()
     log.info("run %r was written before, as epoch %d: skipped", done.run, done.epoch)
     return BatchOutcome(done.run, done.epoch, done.rows, replayed=True)
 

@@ -14,15 +14,16 @@ from onefold.core import ConfigError, Positions, Retriable
 from onefold.core.job.offset_json import parse_offsets
 from onefold.core.job.offset_log import query_id_of
 from onefold.core.job.query import Running, RunningQuery
+from onefold.core.positions import CLOCKS, WATERMARK
 
-__all__ = ["CheckpointFiles", "elsewhere", "is_active", "is_local", "running_batch", "running_query"]
+__all__ = ["CheckpointFiles", "elsewhere", "is_active", "is_local", "is_wanted", "running_batch", "running_query"]
 
 
 def running_query(spark: SparkSession, known: RunningQuery | None, root: str | None = None) -> RunningQuery:
     """The query that calls foreachBatch, as Spark says: `known`, or another.
 
     Spark Connect has no JVM handle to ask. There the checkpoint at `root`, which the user gives, names the query, and
-    replays are drained as if the query were stateful.
+    replays are drained, and their watermarks compared, as if the query were stateful.
     """
     if not hasattr(spark, "_jsparkSession"):
         if root is None:
@@ -33,7 +34,7 @@ def running_query(spark: SparkSession, known: RunningQuery | None, root: str | N
         process = str(os.getpid())
         if known is not None and (known.root, known.run_id) == (root, process):
             return known
-        return RunningQuery(_logged_id(CheckpointFiles(spark), root), process, root, stateful=None)
+        return RunningQuery(_logged_id(CheckpointFiles(spark), root), process, root, None, (WATERMARK,))
     query_id = spark.sparkContext.getLocalProperty("sql.streaming.queryId")
     run_id = spark.sparkContext.getLocalProperty("spark.jobGroup.id")
     if query_id is None or run_id is None:
@@ -44,7 +45,7 @@ def running_query(spark: SparkSession, known: RunningQuery | None, root: str | N
         return known
     execution = _execution(spark, query_id)
     plan = execution.lastExecution().executedPlan().toString()
-    return RunningQuery(query_id, run_id, execution.resolvedCheckpointRoot(), _is_stateful(plan))
+    return RunningQuery(query_id, run_id, execution.resolvedCheckpointRoot(), _is_stateful(plan), _clocks(plan))
 
 
 def running_batch(spark: SparkSession, query: RunningQuery) -> Running:
@@ -68,6 +69,15 @@ def is_active(spark: SparkSession, query: RunningQuery) -> bool:
         return True
     execution = _execution(spark, query.query_id)
     return execution is not None and execution.runId().toString() == query.run_id and execution.isActive()
+
+
+def is_wanted(spark: SparkSession) -> bool:
+    """Whether the query that calls foreachBatch still goes on; called there. Spark Connect cannot tell."""
+    if not hasattr(spark, "_jsparkSession"):
+        return True
+    query_id = spark.sparkContext.getLocalProperty("sql.streaming.queryId")
+    execution = None if query_id is None else _execution(spark, query_id)
+    return execution is not None and bool(execution.isActive())
 
 
 def is_local(root: str) -> bool:
@@ -137,3 +147,11 @@ def _execution(spark: SparkSession, query_id: str) -> Any:
 
 def _is_stateful(plan: str) -> bool:
     return any(sign in plan for sign in ("StateStore", "TransformWithState", "GroupsWithState", "state info ["))
+
+
+def _clocks(plan: str) -> tuple[str, ...]:
+    """By which clocks the query makes rows without new records. Deduplication makes none, and merely forgets."""
+    if "WithState" in plan and "ProcessingTime" in plan:  # timeouts and timers
+        return CLOCKS
+    makes_rows = any(sign in plan for sign in ("StateStoreSave", "SymmetricHashJoin", "WithState"))
+    return (WATERMARK,) if makes_rows else ()

@@ -1,17 +1,20 @@
-"""Columns: by their plain names, also names that Spark's notation would read as something else, and by a DDL text."""
+"""Columns: by their plain names, also names that Spark's notation would read as something else; by a DDL text; and the
+column of the epoch's number."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
 from pyspark.errors import AnalysisException
-from pyspark.sql import Column
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from onefold.core import ConfigError
 
-__all__ = ["column", "columns", "columns_of"]
+__all__ = ["EPOCH_COLUMN", "column", "columns", "struct_of", "with_epoch"]
+
+EPOCH_COLUMN = "onefold_epoch"
 
 
 def column(name: str) -> Column:
@@ -22,7 +25,11 @@ def columns(names: Iterable[str]) -> list[Column]:
     return [column(name) for name in names]
 
 
-def columns_of(ddl: str) -> StructType:
+def with_epoch(df: DataFrame, epoch: int) -> DataFrame:
+    return df.withColumn(EPOCH_COLUMN, F.lit(epoch).cast("long"))
+
+
+def struct_of(ddl: str) -> StructType:
     """The columns of a DDL text. Raises ConfigError for a text that Spark does not read."""
     try:
         found = StructType.fromDDL(ddl)

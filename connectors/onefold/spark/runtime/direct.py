@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from onefold.core import ConfigError
+from onefold.core import ConfigError, OnefoldError
 from onefold.core.arrangement import Arrangement
+from onefold.core.values.plain import plain
 from onefold.spark.runtime.bad_records import Bad
-from onefold.spark.runtime.columns import columns_of
+from onefold.spark.runtime.columns import struct_of
 from onefold.spark.runtime.workers import is_guarded
 
 if TYPE_CHECKING:
@@ -41,12 +42,12 @@ class Fetch:
         from onefold.sources.kafka import check_schema, record_ddl
 
         # Not by loading the source, which would start a Python process that imports all of this again.
-        records = to_arrow_schema(columns_of(record_ddl(source)), timezone="UTC")
+        records = to_arrow_schema(struct_of(record_ddl(source)), timezone="UTC")
         check_schema(source, records)
         if transform is None:
             return cls(source, records, records, None)
         empty = pa.RecordBatch.from_arrays([pa.array([], field.type) for field in records], schema=records)
-        first = next(iter(transform(empty)), None)
+        first = _first(transform, empty)
         if first is None:
             raise ConfigError(
                 "transform-without-schema",
@@ -78,6 +79,19 @@ class Fetch:
                     yield part.rows
                 else:
                     yield from self.transform(part.rows)
+
+
+def _first(transform: Transform, empty: pa.RecordBatch) -> pa.RecordBatch | None:
+    try:
+        return next(iter(transform(empty)), None)
+    except OnefoldError:
+        raise
+    except Exception as error:
+        raise ConfigError(
+            "transform-failed",
+            f"the transformation's function failed: {type(error).__name__}: {plain(str(error))}. It was called with a"
+            " batch without rows, by which its columns are found: it has to take one",
+        ) from error
 
 
 @dataclass(frozen=True)

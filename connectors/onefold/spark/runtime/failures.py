@@ -5,17 +5,21 @@ from __future__ import annotations
 import re
 import sys
 import traceback
+from collections.abc import Callable
 from contextlib import suppress
 
 from py4j.protocol import Py4JError, Py4JNetworkError
-from pyspark.errors import AnalysisException, PySparkException
+from pyspark.errors import AnalysisException, PySparkException, StreamingQueryException
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
-from onefold.core import OnefoldError, Retriable, Terminal
+from onefold.core import OnefoldError, OutOfResources, Retriable, Terminal
 from onefold.core.extras import extra_of
 from onefold.core.values.plain import plain
+from onefold.core.waiting import Wait
 from onefold.spark.runtime.sealing import opened
 
-__all__ = ["WorkerDied", "from_spark", "is_jvm_gone"]
+__all__ = ["WorkerDied", "check_start", "from_spark", "is_jvm_gone", "is_of_spark", "is_stopped"]
 
 _RAISED = re.compile(r"^\s*((?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception)\b.*|onefold(?:\.\w+)+: .*)$", re.MULTILINE)
 
@@ -24,6 +28,11 @@ _OTHER_PYTHON = ("[PYTHON_VERSION_MISMATCH]", "[PACKAGE_NOT_INSTALLED]")
 _OURS = ("onefold", "pyarrow", "sqlalchemy")  # what every worker needs
 
 _DIED = "Python worker exited unexpectedly"
+# Of PythonWorkerFactory, which waits for ten seconds, of the runners of streaming state, and of SocketAuthServer.
+_LATE = re.compile(
+    r"Python worker failed to connect back|the Python worker to connect back|PYTHON_RUNNER_INITIALIZATION_TIMEOUT"
+    r"|Accept timed out"
+)
 
 
 class WorkerDied(Retriable):
@@ -34,7 +43,8 @@ def from_spark(error: Exception) -> OnefoldError:
     """The onefold error that a worker has sealed in a Spark exception's text (`onefold.spark.runtime.sealing`).
 
     Another Python exception, or a SQL error over the data (a division by zero), is the job's own: `Terminal`. Any other
-    failure (an executor lost, a fetch failed) is `Retriable`: nothing was decided.
+    failure (an executor lost, a fetch failed) is `Retriable`: nothing was decided. A worker that Spark did not see come
+    up in time is `OutOfResources`: it was waited for, and may be again.
     """
     if is_jvm_gone(error):
         return Retriable(
@@ -45,6 +55,12 @@ def from_spark(error: Exception) -> OnefoldError:
         return sealed
     raised = _RAISED.findall(text)
     is_python = bool(raised) and "Traceback (most recent call last)" in text
+    if not is_python and _LATE.search(text):
+        return OutOfResources(
+            "worker-not-started",
+            f"a Python worker that Spark started did not connect back in time: {plain(_first_line(text))}. The machine"
+            " is overloaded: give it less to do at once, or Spark fewer cores (local[2])",
+        )
     if is_python or isinstance(error, AnalysisException) or _is_of_data(error):
         reason = plain(raised[-1] if raised else _first_line(text))
         if lacks := _lacking(reason):
@@ -57,6 +73,25 @@ def from_spark(error: Exception) -> OnefoldError:
     return WorkerDied("worker-died", failed) if _DIED in text else Retriable("spark-job-failed", failed)
 
 
+def check_start(query: StreamingQuery, has_batch: Callable[[], bool], within_s: float) -> None:
+    """Wait for the query's first batch, or until there is nothing to do yet: by then Spark has started the workers that
+    plan. Raises OutOfResources where it could not, and the query has ended before any batch came to its writer.
+
+    Any other end is for `Pipeline.await_termination` to report. After `within_s` the query may go on as it will.
+    """
+    wait = Wait(within_s, pause_s=0.02, pause_max_s=0.2)
+    while query.isActive and not has_batch() and not query.status["message"].startswith("Waiting"):
+        if not wait.again():
+            return
+    if query.isActive or has_batch():
+        return
+    try:
+        query.awaitTermination()
+    except StreamingQueryException as error:
+        if isinstance(failed := from_spark(error), OutOfResources):
+            raise failed from error
+
+
 def is_jvm_gone(error: Exception) -> bool:
     """Whether this process has lost Spark's JVM, by who raised the error: the job's own servers may be down, too."""
     if isinstance(error, Py4JNetworkError):
@@ -67,6 +102,22 @@ def is_jvm_gone(error: Exception) -> bool:
     modules = [frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(error.__traceback__)]
     raised_by = next((name for name in reversed(modules) if name != "socket"), "")
     return isinstance(error, ConnectionError | EOFError) and raised_by.startswith(("py4j.", "pyspark."))
+
+
+def is_of_spark(error: Exception) -> bool:
+    """Whether Spark has raised it, or the connection to Spark's JVM."""
+    return isinstance(error, PySparkException | Py4JError) or is_jvm_gone(error)
+
+
+def is_stopped(spark: SparkSession) -> bool:
+    """Whether no query can start in this session any more: its context was stopped, or its JVM is gone."""
+    context = getattr(spark, "_sc", None)
+    if context is None:
+        return False  # Spark Connect: the server's
+    try:
+        return context._jsc is None or bool(context._jsc.sc().isStopped())
+    except (Py4JError, OSError):
+        return True
 
 
 def _first_line(text: str) -> str:

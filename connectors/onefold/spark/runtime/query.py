@@ -5,13 +5,15 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import ClassVar
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from onefold.core import Committable, ConfigError, EpochRecord, OnefoldError, Sink, Terminal
+from onefold.core import Committable, ConfigError, EpochRecord, OnefoldError, OutOfResources, Sink, Terminal
 from onefold.core.job.life import Life
+from onefold.core.job.log_fields import logged_as, note
 from onefold.core.job.query import Job, QueryLife, RunningQuery, must_drain
 from onefold.core.job.session import Session
 from onefold.core.protocol.epoch import Outcome
@@ -19,6 +21,7 @@ from onefold.core.store.checkpoint_store import CheckpointStore
 from onefold.spark.runtime import checkpoint
 from onefold.spark.runtime.bad_records import Tally
 from onefold.spark.runtime.checkpoint import CheckpointFiles
+from onefold.spark.runtime.columns import with_epoch
 from onefold.spark.runtime.direct import BadFetch, Fetch
 from onefold.spark.runtime.epoch_job import policy_of, write_epoch
 from onefold.spark.runtime.failures import WorkerDied, from_spark
@@ -62,18 +65,21 @@ class QuerySession(Session):
         root: str | None,
         reading: Fetch | BadFetch | None,
         tell: Callable[[Outcome], None],
+        numbers_epochs: bool = False,
     ) -> None:
         """Processes one batch of the query exactly once. `reading` is the direct path's, or the reader of `df`.
 
-        `tell` hears what became of it: where that raises, the job may call again. A call for the same batch from
-        another thread waits until all of this is over, and is refused.
+        With `numbers_epochs` the rows get the number of their epoch, as EPOCH_COLUMN. `tell` hears what became of the
+        batch: where that raises, the job may call again. A call for the same batch from another thread waits until all
+        of this is over, and is refused.
         """
-        with self.lock:
+        with self.lock, logged_as(pipeline=self.name):
             began_s = time.monotonic()
             query = self._bind(df.sparkSession, root)
             if self._job is None:
-                prepare_workers(df.sparkSession, *self._everyone)
-                schema = reading.schema if isinstance(reading, Fetch) else to_arrow_schema(df.schema, timezone="UTC")
+                self.prepare_workers(df.sparkSession)
+                rows = with_epoch(df, 0) if numbers_epochs else df
+                schema = reading.schema if isinstance(reading, Fetch) else to_arrow_schema(rows.schema, timezone="UTC")
                 fingerprint = self.open_sinks(schema)
                 if isinstance(reading, Fetch):
                     check_direct(self.sinks, reading)
@@ -81,7 +87,14 @@ class QuerySession(Session):
             running = checkpoint.running_batch(df.sparkSession, query)
             request = self.drive(self.life.request(batch_id, self._job, running))
             self.check_counted(request.range)
-            outcome = self.drive(self.life.run(request), lambda record: self._run_job(df, record, reading, query))
+
+            def write(record: EpochRecord) -> tuple[Committable, ...]:
+                note(epoch=record.epoch)
+                rows = with_epoch(df, record.epoch) if numbers_epochs else df
+                return self._run_job(rows, record, reading, query)
+
+            outcome = self.drive(self.life.run(request), write)
+            note(epoch=outcome.record.epoch, generation=outcome.record.generation)
             if outcome.replayed:
                 log.info("batch %d was written before, as epoch %d: skipped", batch_id, outcome.record.epoch)
             else:
@@ -95,6 +108,11 @@ class QuerySession(Session):
                 df.write.format("noop").mode("overwrite").save()
             tell(outcome)
             self.life.returned(batch_id, outcome)
+
+    def prepare_workers(self, spark: SparkSession, *parts: object) -> None:
+        """See to it that Spark's workers can import what the sinks and these parts need, once they can be started."""
+        prepare = partial(prepare_workers, spark, *parts, *self._everyone)
+        self.patience.retry(prepare, "starting a Python worker", OutOfResources)
 
     def refuse_second_query(self, spark: SparkSession, besides: RunningQuery | None = None) -> None:
         """Raise ConfigError where the pipeline runs another query: two queries would make two chains of positions."""

@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
 from onefold.sinks.postgres import PostgresSink
+from onefold.sinks.sql import SqlSink
 from onefold.sources.postgres import PostgresSource
 from onefold.spark.formats.postgres_source import read_postgres
 from onefold.spark.runtime.columns import column, columns
@@ -260,11 +261,11 @@ def _deleted(changes: Versions | None) -> Column:
     return F.lit(False)
 
 
-def shown(sink: PostgresSink, names: Sequence[str]) -> list[str]:
+def shown(sink: PostgresSink | SqlSink, names: Sequence[str]) -> list[str]:
     """Which columns of the sink's rows its table has."""
     settings = sink.settings
     left_out = {settings.changes.delete_when_true} if settings.changes is not None else set()
-    if settings.source_position:
+    if isinstance(sink, PostgresSink) and (settings := sink.settings).source_position:
         with psycopg.connect(sink.url, autocommit=True) as connection:
             there = {name for (name,) in connection.execute(_TABLE_COLUMNS, (settings.target.sql,))}
         left_out |= {name for name in settings.source_position if name not in there}

@@ -6,9 +6,10 @@ say of themselves.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
@@ -21,23 +22,34 @@ from onefold.core.invariants import ADOPTED, INVARIANTS, AtomicEpoch, Comparison
 from onefold.core.protocol.effects import StoreFacts
 from onefold.sinks.kafka import KafkaSink
 from onefold.sinks.postgres import PostgresSink
+from onefold.sinks.sql import SqlSink
 from onefold.sources.kafka import KafkaSource
 from onefold.sources.postgres import PostgresSource
 from onefold.spark.formats.bad_records import read_bad_records
 from onefold.spark.formats.postgres_source import read_postgres
 from onefold.spark.pipeline import Pipeline
-from onefold.spark.runtime.columns import columns
+from onefold.spark.runtime.columns import EPOCH_COLUMN, columns
 from onefold.spark.runtime.failures import WorkerDied, from_spark
 from onefold.spark.runtime.workers import guarding
 from onefold.spark.verify.comparison import compare
 from onefold.spark.verify.kafka_results import compare_with_topic
 from onefold.spark.verify.origin import Origin, read_source
 from onefold.spark.verify.reconcile import DeadLetters, read_dead_letters, shown
+from onefold.spark.verify.sql_results import read_sql_table
 
 if TYPE_CHECKING:
     from onefold.sinks.hbase import HBaseSink
 
-__all__ = ["Comparison", "Verification", "compare", "compare_with_table", "read_source", "verify"]
+__all__ = [
+    "Comparison",
+    "Verification",
+    "compare",
+    "compare_with_table",
+    "key_of",
+    "read_source",
+    "verifiable",
+    "verify",
+]
 
 # Where a record was, which is the key, and what it was.
 LETTER_CONTENT = ("source_topic", "source_partition", "source_offset", "source_timestamp", "key", "value")
@@ -59,11 +71,37 @@ class Verification:
         return not any(self.invariants.values())
 
 
+Verifiable: TypeAlias = "PostgresSink | SqlSink | HBaseSink | KafkaSink"
+
+
+def verifiable(sink: Sink, key: Sequence[str]) -> Verifiable:
+    """The sink, which verify can read. Raises ConfigError for another one, and where it needs a key and has none."""
+    is_hbase = type(sink).__module__ == "onefold.sinks.hbase.sink"  # whose client need not be installed
+    if not (isinstance(sink, PostgresSink | SqlSink | KafkaSink) or is_hbase):
+        raise ConfigError(
+            "verify-unsupported",
+            f"sink {sink.name!r} is a {type(sink).__name__}, whose rows verify cannot read: name others, --sink",
+        )
+    if isinstance(sink, PostgresSink | SqlSink) and not (key or key_of(sink)):
+        raise ConfigError(
+            "option-missing",
+            f"sink {sink.name!r} appends, so which columns name a row has to be said: --key id",
+        )
+    return cast("Verifiable", sink)
+
+
+def key_of(sink: Verifiable) -> tuple[str, ...]:
+    """The columns by which the sink itself tells rows apart; none where it only appends."""
+    if isinstance(sink, PostgresSink | SqlSink):
+        return sink.settings.changes.key if sink.settings.changes is not None else ()
+    return () if isinstance(sink, KafkaSink) else sink.settings.declared.row_key.names
+
+
 def verify(
     spark: SparkSession,
     pipeline: Pipeline,
     source: KafkaSource,
-    sink: PostgresSink | HBaseSink | KafkaSink,
+    sink: PostgresSink | SqlSink | HBaseSink | KafkaSink,
     key: Sequence[str] = (),
     transform: Callable[[DataFrame], DataFrame] = lambda df: df,
 ) -> Verification:
@@ -72,13 +110,13 @@ def verify(
 
     `transform` is the pipeline's own, from the source's DataFrame to the sink's rows. `sink` is set up as the
     pipeline's. A row of HBase is known by its row key, and has what the sink's mode makes of all rows of that key. Of a
-    Postgres sink that upserts, the table is to have the newest version of each key, and `key` is its own; rows
-    among its dead letters are accounted for there. A topic is read as its readers see it (read_committed, without the
-    repeats of a keyed one), and its records are told apart by their ids, or by `key`. A source is read with its
-    `on_error`: a bad record is no loss where that skips it; where that makes dead letters, and these are in a table,
-    the table has to have each of them once.
+    sink that upserts into a table, the table is to have the newest version of each key, and `key` is its own; rows
+    among a Postgres sink's dead letters are accounted for there. A topic is read as its readers see it (read_committed,
+    without the repeats of a keyed one), and its records are told apart by their ids, or by `key`. A source is read with
+    its `on_error`: a bad record is no loss where that skips it; where that makes dead letters, and these are in a
+    table, the table has to have each of them once.
     """
-    if (own := _own_key(sink)) and key and {*key} != {*own}:
+    if (own := key_of(sink)) and key and {*key} != {*own}:
         raise ConfigError(
             "key-mismatch", f"the sink's rows are named by {', '.join(own)}: verify them by that key, not {key}"
         )
@@ -93,7 +131,7 @@ def _verify(
     spark: SparkSession,
     pipeline: Pipeline,
     source: KafkaSource,
-    sink: PostgresSink | HBaseSink | KafkaSink,
+    sink: Verifiable,
     key: Sequence[str],
     transform: Callable[[DataFrame], DataFrame],
 ) -> Verification:
@@ -107,6 +145,8 @@ def _verify(
         if isinstance(sink, PostgresSink):
             letters = read_dead_letters(spark, pipeline.name, sink)
             comparison = compare_with_table(spark, origin.rows(), sink, key, letters)
+        elif isinstance(sink, SqlSink):
+            comparison = compare_with_table(spark, origin.rows(), sink, key)
         elif isinstance(sink, KafkaSink):
             comparison = compare_with_topic(origin, sink, key, leftovers)
         else:
@@ -133,13 +173,6 @@ def _verify(
     )
     epochs = sum(record.state is not EpochState.GIVEN_UP for record in history)
     return Verification(comparison, ledger.positions, epochs, verdicts(evidence, JUDGED))
-
-
-def _own_key(sink: PostgresSink | HBaseSink | KafkaSink) -> tuple[str, ...]:
-    """The columns by which the sink itself tells rows apart; none where it only appends."""
-    if isinstance(sink, PostgresSink):
-        return sink.settings.changes.key if sink.settings.changes is not None else ()
-    return () if isinstance(sink, KafkaSink) else sink.settings.declared.row_key.names
 
 
 def _of_destination(sink: Sink, pipeline: str) -> tuple[LedgerEntry, tuple[Committable, ...]]:
@@ -192,16 +225,32 @@ def _is_whole(history: Sequence[EpochRecord]) -> bool:
 
 
 def compare_with_table(
-    spark: SparkSession, expected: DataFrame, sink: PostgresSink, key: Sequence[str], letters: DeadLetters | None = None
+    spark: SparkSession,
+    expected: DataFrame,
+    sink: PostgresSink | SqlSink,
+    key: Sequence[str],
+    letters: DeadLetters | None = None,
 ) -> Comparison:
     """Compare rows with those of a sink's table, at one snapshot of it."""
     names = shown(sink, expected.columns)
+    with _rows_of(spark, sink, expected.select(columns(names)).schema) as actual:
+        changes = sink.settings.changes
+        if changes is not None and EPOCH_COLUMN in changes.order and EPOCH_COLUMN not in expected.columns:
+            expected = expected.withColumn(EPOCH_COLUMN, F.lit(0))  # of update mode: here each group is one row
+        return compare(expected, actual, key, changes, letters)
+
+
+@contextmanager
+def _rows_of(spark: SparkSession, sink: PostgresSink | SqlSink, schema: StructType) -> Iterator[DataFrame]:
+    """The table's rows, in these columns."""
+    if isinstance(sink, SqlSink):
+        yield read_sql_table(spark, sink, schema)
+        return
     # What was written may be narrower than its column: an int in a bigint, a decimal in a numeric without bounds.
-    table = PostgresSource(sink.url, sink.table, columns=names, narrowing="check", hold_s=0)
+    table = PostgresSource(sink.url, sink.table, columns=schema.names, narrowing="check", hold_s=0)
     with table.frozen() as frozen:
         # A document that does not fit is a row that was changed, and no reason to stop.
-        actual = read_postgres(spark, frozen, expected.select(columns(names)).schema, json_mode="PERMISSIVE")
-        return compare(expected, actual, key, sink.settings.changes, letters)
+        yield read_postgres(spark, frozen, schema, json_mode="PERMISSIVE")
 
 
 def _compare_with_hbase(origin: Origin, sink: HBaseSink) -> Comparison:

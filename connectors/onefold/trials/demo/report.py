@@ -105,6 +105,6 @@ def print_report(
         console.print(f"{kind}, for example: {'; '.join(keys)}", highlight=False, markup=False)
     print_violations(console, verification.invariants)
     console.print(f"Logs of every process: {directory / 'logs'}. To look around in the data:")
-    console.print(f"  onefold local up --dir {directory / 'servers'}   (tables: orders, onefold_epochs)")
+    console.print(f"  onefold local up --dir {directory / 'servers'}   (tables: orders, onefold_sinks.onefold_epochs)")
     if settings.exactly_once:
         console.print("To see what the protection is for: onefold demo --guarantee at-least-once")

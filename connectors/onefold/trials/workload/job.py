@@ -14,10 +14,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from onefold.cli.spark_session import spark_session
-from onefold.core import OnefoldError, TaskId
-from onefold.core.errors import exit_code
+from onefold.core import TaskId
 from onefold.core.protocol.epoch import Outcome
-from onefold.spark import Pipeline, register
+from onefold.spark import Pipeline, exit_codes, register
 from onefold.spark.runtime.writers import run_writers
 from onefold.trials.workload.settings import GATE, TABLE, Job
 from onefold.trials.workload.unprotected import UnprotectedSink
@@ -49,22 +48,20 @@ class Outcomes:
             file.write(line + "\n")
 
 
-def main() -> int:
+def main() -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
     logging.getLogger("py4j").setLevel(logging.ERROR)
     job = Job.load(Path(sys.argv[1]))
     directory = Path(job.directory) / "spark"
-    spark = spark_session(f"onefold {job.pipeline}", directory, job.master, show_retries=job.continuous, **job.spark)
-    if gate := os.environ.get(GATE):
-        while not Path(gate).exists():
-            time.sleep(0.02)
-    try:
+    with exit_codes():
+        spark = spark_session(
+            f"onefold {job.pipeline}", directory, job.master, show_retries=job.continuous, **job.spark
+        )
+        if gate := os.environ.get(GATE):
+            while not Path(gate).exists():
+                time.sleep(0.02)
         run = _exactly_once if job.exactly_once else _at_least_once
         run(spark, job)
-    except OnefoldError as error:
-        logging.getLogger("onefold").error("%s: %s", type(error).__name__, error)
-        return exit_code(error)
-    return 0
 
 
 def _exactly_once(spark: SparkSession, job: Job) -> None:
@@ -97,4 +94,4 @@ def _at_least_once(spark: SparkSession, job: Job) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -7,7 +7,7 @@ first batch began is in `sources/S/0`, for those of Spark's own sources that log
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from onefold.core.errors import CheckpointMismatch, ConfigError
 from onefold.core.job.offset_json import parse_offsets
@@ -21,9 +21,9 @@ __all__ = ["check_planned", "end_before", "end_of", "end_of_running", "first_sta
 SOURCES_MAX = 64
 
 
-def end_of(root: str, batch_id: int) -> Protocol[Positions | None]:
-    """Where batch `batch_id` ends; None if that isn't planned."""
-    end = yield from _planned(root, batch_id)
+def end_of(root: str, batch_id: int, clocks: Collection[str] = ()) -> Protocol[Positions | None]:
+    """Where batch `batch_id` ends, with those of its `clocks` that have begun; None if that isn't planned."""
+    end = yield from _planned(root, batch_id, clocks)
     return None if end is None else end.without_begun()
 
 
@@ -42,9 +42,9 @@ def query_id_of(metadata: str) -> str:
     return str(json.loads(metadata).get("id", ""))
 
 
-def end_of_running(root: str, batch_id: int) -> Protocol[Positions]:
+def end_of_running(root: str, batch_id: int, clocks: Collection[str] = ()) -> Protocol[Positions]:
     """Where the batch ends that runs now."""
-    end = yield from end_of(root, batch_id)
+    end = yield from end_of(root, batch_id, clocks)
     if end is None:
         raise CheckpointMismatch(
             "offsets-file-missing",
@@ -60,7 +60,7 @@ def check_planned(root: str, until: Positions | None) -> Protocol[None]:
         return
     planned = yield from _batches(f"{root}/offsets")
     end = (yield from end_of(root, max(planned))) if planned else None
-    if end is None or end.relation_to(until) is not Relation.SAME:
+    if end is None or end.relation_to(until.of_records()) is not Relation.SAME:
         raise ConfigError(
             "reader-cannot-replay",
             f"an epoch was begun, and must run again exactly as it was, to {until.to_json()}; this checkpoint has not"
@@ -69,11 +69,11 @@ def check_planned(root: str, until: Positions | None) -> Protocol[None]:
         )
 
 
-def end_before(root: str, batch_id: int) -> Protocol[Positions | None]:
+def end_before(root: str, batch_id: int, clocks: Collection[str] = ()) -> Protocol[Positions | None]:
     """Where the batch before `batch_id` ends; Spark's batch ids can skip. None for the first batch."""
     if batch_id == 0:
         return None
-    before = yield from end_of(root, batch_id - 1)
+    before = yield from end_of(root, batch_id - 1, clocks)
     if before is not None:
         return before
     logged = yield from _batches(f"{root}/offsets")
@@ -84,7 +84,7 @@ def end_before(root: str, batch_id: int) -> Protocol[Positions | None]:
             f"the checkpoint at {root} has no offsets before batch {batch_id}: a part of it was deleted. Start the"
             " query with a new, empty checkpoint directory and starting_offsets='ledger'",
         )
-    return (yield from end_of(root, max(earlier)))
+    return (yield from end_of(root, max(earlier), clocks))
 
 
 def first_start(root: str, batch_id: int, end: Positions) -> Protocol[Positions]:
@@ -116,10 +116,10 @@ def first_start(root: str, batch_id: int, end: Positions) -> Protocol[Positions]
     return Positions.of({**dict(ours.items), **logged}, ours.marks)
 
 
-def _planned(root: str, batch_id: int) -> Protocol[Positions | None]:
+def _planned(root: str, batch_id: int, clocks: Collection[str] = ()) -> Protocol[Positions | None]:
     path = f"{root}/offsets/{batch_id}"
     text: str | None = yield from retry(ReadFile(path))
-    return None if text is None else _parse(text, path)
+    return None if text is None else _parse(text, path, clocks)
 
 
 def _batches(folder: str) -> Protocol[list[int]]:
@@ -127,7 +127,7 @@ def _batches(folder: str) -> Protocol[list[int]]:
     return [int(name) for name in names if name.isdigit()]
 
 
-def _parse(text: str, path: str) -> Positions:
+def _parse(text: str, path: str, clocks: Collection[str]) -> Positions:
     version, _, rest = text.partition("\n")
     if version.strip() != "v1":
         raise ConfigError(
@@ -135,5 +135,8 @@ def _parse(text: str, path: str) -> Positions:
             f"{path} has the format {version.strip()!r}, and onefold reads 'v1': set"
             " spark.sql.streaming.queryEvolution.enableSourceEvolution=false and start with a new checkpoint",
         )
-    _metadata, *sources = rest.strip("\n").split("\n")
-    return parse_offsets([None if line in ("-", "") else line for line in sources])
+    metadata, *sources = rest.strip("\n").split("\n")
+    positions = parse_offsets([None if line in ("-", "") else line for line in sources])
+    times = json.loads(metadata) if clocks else {}
+    begun = {name: str(times[name]) for name in clocks if times.get(name)}
+    return Positions.of({**dict(positions.items), **begun}, positions.marks)

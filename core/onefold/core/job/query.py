@@ -29,6 +29,7 @@ class RunningQuery:
     run_id: str
     root: str  # the resolved checkpoint root
     stateful: bool | None  # None where that is unknown (Spark Connect)
+    clocks: tuple[str, ...] = ()  # by which a batch makes rows without new records: of positions.CLOCKS
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,11 +141,11 @@ class QueryLife(Life):
         )
 
     def _range(self, query: RunningQuery, batch_id: int, running: Running) -> Protocol[Range]:
-        end = yield from offset_log.end_of_running(query.root, batch_id)
+        end = yield from offset_log.end_of_running(query.root, batch_id, query.clocks)
         _check_is_run(query, batch_id, end, running.end)
         if self._last_end is not None and self._last_end[0] == batch_id - 1:
             return Range(self._last_end[1], within(query.query_id, end))
-        before = yield from offset_log.end_before(query.root, batch_id)
+        before = yield from offset_log.end_before(query.root, batch_id, query.clocks)
         if before is not None:
             _check_is_run(query, batch_id, before, running.start)
         if before is None:
@@ -162,6 +163,7 @@ def must_drain(query: RunningQuery, outcome: Outcome) -> bool:
 
 def _check_is_run(query: RunningQuery, batch_id: int, logged: Positions, running: Positions | None) -> None:
     """The file may be another process's by now: an object store replaces what is there."""
+    logged = logged.of_records()
     if running is not None and logged != running:
         raise CheckpointMismatch(
             "checkpoint-shared",

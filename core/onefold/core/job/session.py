@@ -15,6 +15,7 @@ from typing import ClassVar, TypeVar
 
 import pyarrow as pa
 
+from onefold.core.checks import present
 from onefold.core.contract import (
     Committable,
     Committer,
@@ -30,9 +31,12 @@ from onefold.core.contract import (
 )
 from onefold.core.dead_letters import LETTER_COLUMNS
 from onefold.core.errors import ConfigError, Fenced, InternalError, OnefoldError
+from onefold.core.findings import Finding
 from onefold.core.job.life import Life, taken_over
+from onefold.core.job.log_fields import logged_as, note
+from onefold.core.job.targets import accept_targets, check_targets, note_targets
 from onefold.core.positions import Range
-from onefold.core.protocol.committer_kinds import last_resource
+from onefold.core.protocol.committer_kinds import check_shared, last_resource, sole_last_resource
 from onefold.core.protocol.coordinator import Coordinator
 from onefold.core.protocol.effect_retry import Protocol
 from onefold.core.protocol.effects import EpochRequest, Pause, StoreFacts
@@ -106,12 +110,15 @@ class Session:
         self, protocol: Protocol[T], run_writers: Callable[[EpochRecord], tuple[Committable, ...]] | None = None
     ) -> T:
         """Run one of the life's protocols to its end."""
-        with self.lock:
+        with self.lock, logged_as(pipeline=self.name):
             before = self.started
+            if before is not None:
+                note(generation=before.generation.number)
             try:
                 return self._driver.run(protocol, run_writers)
             finally:
                 if self.started is not before and self.started is not None:
+                    note(generation=self.started.generation.number)
                     log.info(
                         "pipeline %r: generation %d, %d epochs finished, %d given up",
                         self.name,
@@ -120,9 +127,24 @@ class Session:
                         self.started.given_up,
                     )
 
-    def start(self, initial: Initial | None, adopt_ledger: bool = False, accept_damage: int | None = None) -> Started:
-        """Take over the pipeline: a new generation, recovery, frozen positions. Before every query and batch run."""
-        return self.drive(self.life.start(initial, adopt_ledger, accept_damage))
+    def start(
+        self,
+        initial: Initial | None,
+        adopt_ledger: bool = False,
+        accept_damage: int | None = None,
+        *,
+        goes_on: bool = False,
+    ) -> Started:
+        """Take over the pipeline: a new generation, recovery, frozen positions. Before every query and batch run.
+
+        With `goes_on` this session does not take it back from another process: raises Fenced where one has taken over
+        since the last start here, also by the later starts that a query's epochs need.
+        """
+        with self.lock:
+            self._driver.goes_on = goes_on
+            started = self.drive(self.life.start(initial, adopt_ledger, accept_damage))
+        note(generation=started.generation.number)
+        return started
 
     def run_epoch(
         self,
@@ -209,6 +231,8 @@ class Session:
 
     def open_sinks(self, schema: pa.Schema) -> str:
         """Before the first writers of a query: tables, settings, permissions. Returns the job's fingerprint."""
+        for caution in self.check_targets():
+            log.warning(caution.says)
         for sink in self._everyone:
             rows = LETTER_COLUMNS if sink is self.dead_letters else schema
             committer = self.patience.retry(partial(sink.open, self.name, rows), f"opening sink {sink.name!r}")
@@ -217,22 +241,15 @@ class Session:
         guarantees = {sink.name: sink.guarantee() for sink in self._everyone}
         for name, promise in guarantees.items():
             log.info("sink %r: %s, %s", name, promise.mode, promise.kind.value)
-        merging = [name for name, promise in guarantees.items() if promise.kind is SinkKind.LAST_RESOURCE]
-        if len(merging) > 1:
-            raise ConfigError(
-                "several-last-resources",
-                f"the sinks {', '.join(merging)} would each have to be the one transaction that decides, and only one"
-                " can: use delivery='two_phase' for the others",
+        self._driver.last_resource = merging = sole_last_resource(guarantees)
+        if merging is not None:
+            committer = last_resource(self._driver.committers[merging])
+            shares = partial(self._is_shared, committer)
+            check_shared(merging, self.patience.retry(shares, "looking for the checkpoint store"))
+        if (started := self.started) is not None:
+            self.patience.retry(
+                lambda: note_targets(self.store, started.generation, self._everyone), "noting what the sinks write to"
             )
-        self._driver.last_resource = merging[0] if merging else None
-        if merging:
-            committer = last_resource(self._driver.committers[merging[0]])
-            if not self.patience.retry(partial(self._is_shared, committer), "looking for the checkpoint store"):
-                raise ConfigError(
-                    "store-elsewhere",
-                    f"sink {merging[0]!r} merges inside the decision's own transaction, so the checkpoint store must be"
-                    " in its database: leave out store=, or use delivery='two_phase'",
-                )
         # The shortest-lived first: the order goes into the epoch's record, and recovery keeps it.
         self.life.sinks = tuple(sorted(self.names, key=lambda name: _lifetime_s(guarantees[name])))
         kinds = {name: promise.kind for name, promise in guarantees.items()}
@@ -242,6 +259,18 @@ class Session:
         return hashlib.sha256(
             f"{schema.to_string()}{sorted(modes.items())}{sorted(identities.items())}".encode()
         ).hexdigest()[:16]
+
+    def check_targets(self) -> Sequence[Finding]:
+        """A caution for each table that was emptied. Raises DataLoss where a table or topic that a sink has written to
+        is missing, or was made anew."""
+        return self.patience.retry(
+            lambda: [*check_targets(self.store, self.name, self._everyone)], "looking at what the sinks write to"
+        )
+
+    def accept_targets(self) -> None:
+        """On the user's word, what the sinks write to at the next start, whatever that is."""
+        generation = present(self.started, "targets are accepted after a start").generation
+        self.patience.retry(lambda: accept_targets(self.store, generation), "noting what the sinks write to")
 
     def check_counted(self, span: Range) -> None:
         """Raise ConfigError where a sink would compare the epoch's offsets with an earlier topic's of that name."""
@@ -262,7 +291,7 @@ def _lifetime_s(promise: Guarantee) -> float:
     return math.inf if promise.prepared_s is None else promise.prepared_s
 
 
-def _raise(pause: Pause) -> None:
+def _raise(pause: Pause, _: float) -> None:
     raise pause.because
 
 
@@ -272,7 +301,9 @@ def task_of(record: EpochRecord) -> TaskId:
 
 
 def check_pipeline_name(name: str) -> None:
-    if not re.fullmatch(r"[^\s/]+", name) or len(name) > 100:
+    if not re.fullmatch(r"[^\s/\x00-\x1f\x7f-\x9f\ud800-\udfff]+", name) or len(name) > 100:
         raise ConfigError(
-            "pipeline-name", f"a pipeline's name has 1 to 100 characters, no white space and no slash: {name!r}"
+            "pipeline-name",
+            "a pipeline's name has 1 to 100 characters, and no white space, slash or control character among them:"
+            f" {name!r}",
         )

@@ -1,11 +1,13 @@
-"""Narrows a committer to LastResource or WriteThrough, as its sink's guarantee says."""
+"""Narrows a committer to LastResource or WriteThrough, as its sink's guarantee says, and finds the last resource."""
 
 from __future__ import annotations
 
-from onefold.core.contract import Committer, LastResource, WriteThrough
-from onefold.core.errors import InternalError
+from collections.abc import Mapping
 
-__all__ = ["last_resource", "write_through"]
+from onefold.core.contract import Committer, Guarantee, LastResource, SinkKind, WriteThrough
+from onefold.core.errors import ConfigError, InternalError
+
+__all__ = ["check_shared", "last_resource", "sole_last_resource", "write_through"]
 
 
 def last_resource(committer: Committer) -> LastResource:
@@ -16,6 +18,28 @@ def last_resource(committer: Committer) -> LastResource:
             f"{committer!r} says that it is a last resource, and lacks a method of LastResource",
         )
     return committer
+
+
+def sole_last_resource(guarantees: Mapping[str, Guarantee]) -> str | None:
+    """The sink that merges inside the decision's own transaction, by name. Raises ConfigError for several."""
+    merging = [name for name, promise in guarantees.items() if promise.kind is SinkKind.LAST_RESOURCE]
+    if len(merging) > 1:
+        raise ConfigError(
+            "several-last-resources",
+            f"the sinks {', '.join(merging)} would each have to be the one transaction that decides, and only one"
+            " can: use delivery='two_phase' for the others",
+        )
+    return merging[0] if merging else None
+
+
+def check_shared(sink: str, is_shared: bool) -> None:
+    """Raise ConfigError where the checkpoint store is in another database than the last resource."""
+    if not is_shared:
+        raise ConfigError(
+            "store-elsewhere",
+            f"sink {sink!r} merges inside the decision's own transaction, so the checkpoint store must be"
+            " in its database: leave out store=, or use delivery='two_phase'",
+        )
 
 
 def write_through(committer: Committer) -> WriteThrough:

@@ -56,9 +56,11 @@ RunWritersHere = Callable[[EpochRecord], tuple[Committable, ...]]
 class Coordinator:
     """Runs a protocol generator to its end, in this thread.
 
-    `pause` waits before the protocol asks again, and raises the error it is given when it is out of patience.
+    `pause` waits before the protocol asks again, and raises the error it is given when it is out of patience. It is
+    also told when the last effect was begun, on the monotonic clock.
     `last_resource` names the one sink whose merge is part of the decision, if there is one. `files` is where the
-    query's checkpoint is, of a pipeline that has one.
+    query's checkpoint is, of a pipeline that has one. With `goes_on` a start is refused as Fenced where another process
+    took over since the last one here.
     """
 
     def __init__(
@@ -66,7 +68,7 @@ class Coordinator:
         pipeline: str,
         store: Store,
         committers: Mapping[str, Committer],
-        pause: Callable[[Pause], None],
+        pause: Callable[[Pause, float], None],
         last_resource: str | None = None,
         files: Files | None = None,
     ) -> None:
@@ -76,6 +78,9 @@ class Coordinator:
         self.pause = pause
         self.last_resource = last_resource
         self.files = files
+        self.goes_on = False
+        self._acquired: Generation | None = None
+        self._asked_s = time.monotonic()
 
     def run(self, protocol: Protocol[T], run_writers: RunWritersHere | None = None) -> T:
         """Drive `protocol` and return its result. `run_writers` is needed by `epoch` alone."""
@@ -98,9 +103,12 @@ class Coordinator:
     def perform(self, effect: Effect, run_writers: RunWritersHere | None = None) -> Any:
         """Carry out one effect, and answer as it says."""
         store, now_ms = self.store, time.time_ns() // 1_000_000
+        if not isinstance(effect, Pause):
+            self._asked_s = time.monotonic()
         match effect:
             case AcquireGeneration(above):
-                return store.acquire(self.pipeline, above)
+                self._acquired = store.acquire(self.pipeline, above, self._acquired if self.goes_on else None)
+                return self._acquired
             case ReadLedger(sink):
                 return self.committers[sink].ledger()
             case Bind(sink, binding):
@@ -146,7 +154,7 @@ class Coordinator:
             case Abort(sink, committables):
                 return self.committers[sink].abort(committables)
             case Pause():
-                return self.pause(effect)
+                return self.pause(effect, self._asked_s)
 
     def _merge(self, generation: Generation, record: EpochRecord, manifest: tuple[Committable, ...]) -> Merge | None:
         """The last-resource sink's part of the decision: its rows and its ledger row, in the store's transaction."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -17,31 +18,34 @@ T = TypeVar("T")
 
 
 class Patience:
-    """Waits longer from try to try, up to `pause_max_s`; after `patience_s` in all it raises what it waited for."""
+    """Waits longer from try to try, up to `pause_max_s`. Once `patience_s` have passed since the first try began, it
+    raises what it waited for: no try begins later, so that the last one ends at most a try's own time after that."""
 
     def __init__(self, patience_s: float, pause_max_s: float = 5.0) -> None:
         self.patience_s = patience_s
         self.pause_max_s = pause_max_s
         self._waits: dict[str, Wait] = {}  # by what is waited for: waits nest
 
-    def __call__(self, pause: Pause) -> None:
-        self._wait(pause.attempt, type(pause.waiting_for).__name__, pause.because)
+    def __call__(self, pause: Pause, asked_s: float) -> None:
+        self._wait(pause.attempt, type(pause.waiting_for).__name__, pause.because, asked_s)
 
-    def retry(self, call: Callable[[], T], doing: str) -> T:
-        """The answer of `call`, which is safe to repeat: asked again for as long as it raises `Retriable`."""
-        attempt = 0
+    def retry(self, call: Callable[[], T], doing: str, on: type[Retriable] = Retriable) -> T:
+        """The answer of `call`, which is safe to repeat: asked again for as long as it raises `on`."""
+        attempt, asked_s = 0, time.monotonic()
         while True:
             try:
                 return call()
-            except Retriable as error:
+            except on as error:
                 attempt += 1
-                self._wait(attempt, doing, error)
+                self._wait(attempt, doing, error, asked_s)
 
-    def _wait(self, attempt: int, doing: str, because: OnefoldError) -> None:
+    def _wait(self, attempt: int, doing: str, because: OnefoldError, asked_s: float) -> None:
+        """`asked_s` is when the try began that failed, on the monotonic clock."""
         if attempt == 1:
-            self._waits[doing] = Wait(self.patience_s, pause_s=min(0.1, self.pause_max_s), pause_max_s=self.pause_max_s)
+            left_s = asked_s + self.patience_s - time.monotonic()
+            self._waits[doing] = Wait(left_s, pause_s=min(0.1, self.pause_max_s), pause_max_s=self.pause_max_s)
         wait = self._waits[doing]
-        if wait.is_over:
+        if wait.left_s == 0.0:
             raise because
         log.warning("%s waits: %s (try %d)", doing, because, attempt)
         wait.pause()

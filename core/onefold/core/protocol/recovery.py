@@ -350,7 +350,7 @@ class Committed:
 def check_committed(facts: StoreFacts, committed: Committed) -> None:
     """Raise DataLoss where the store has no record of a batch that the checkpoint holds as done."""
     last, end = facts.last, committed.end
-    base = last.range.end if last else facts.frozen or Positions()
+    base = last.range.end.of_records() if last else facts.frozen or Positions()
     by_number = by_batch_number(last, committed.query_id, committed.batch_id, end)
     relation = by_number or end.relation_to(base)
     if relation in (Relation.AHEAD, Relation.UNORDERED) or (last is None and relation is not Relation.SAME):

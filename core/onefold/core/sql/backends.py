@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar
@@ -17,8 +17,9 @@ from typing import Any, ClassVar
 import sqlalchemy as sa
 from sqlalchemy.exc import DataError, DBAPIError, ProgrammingError, SQLAlchemyError
 
+from onefold.core.checks import present
 from onefold.core.errors import ConfigError
-from onefold.core.sql import mariadb_trust, postgres_errors, postgres_trust, sqlite_trust
+from onefold.core.sql import mariadb_trust, postgres_errors, postgres_schema, postgres_trust, sqlite_trust
 from onefold.core.sql.meaning import Meaning
 
 __all__ = ["Backend", "backend_of", "reason", "url_of"]
@@ -32,6 +33,7 @@ class Backend(ABC):
     name: ClassVar[str]  # as people call it
     driver: ClassVar[str]  # the one whose errors are known here
     is_local: ClassVar[bool] = False
+    tells_rights: ClassVar[bool] = True  # whether `check_may_create` finds a missing right, before a try does
 
     @abstractmethod
     def engine(self, url: sa.URL, lock_timeout_s: float, application: str) -> sa.Engine:
@@ -63,6 +65,14 @@ class Backend(ABC):
         """Raise ConfigError where somebody else has put something in place of onefold's own tables."""
         del connection
 
+    def check_may_work(self, connection: sa.Connection, tables: Iterable[sa.Table]) -> None:
+        """Raise what the database raises where this session may not read, or write to, onefold's own tables."""
+        del connection, tables
+
+    def check_may_create(self, connection: sa.Connection) -> None:
+        """Raise ConfigError where this session may not make onefold's own tables, as far as the database tells."""
+        del connection
+
 
 class SqliteBackend(Backend):
     name, driver, is_local = "SQLite", "pysqlite", True
@@ -84,12 +94,19 @@ class SqliteBackend(Backend):
     @staticmethod
     def _set(connection: Any, _record: Any) -> None:
         connection.isolation_level = None  # we begin transactions ourselves
-        connection.execute("PRAGMA journal_mode=WAL")
-        connection.execute("PRAGMA synchronous=FULL")
+        connection.execute("PRAGMA synchronous=EXTRA")  # durable also where the file's own mode is not WAL
 
     @staticmethod
     def _begin(connection: sa.Connection) -> None:
         connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+    @contextmanager
+    def alone(self, engine: sa.Engine) -> Iterator[None]:
+        """Sets the mode WAL, which stays in the file: so only a start does it, and whoever looks leaves it alone."""
+        with engine.connect() as connection:
+            for statement in ("COMMIT", "PRAGMA journal_mode=WAL"):  # inside a transaction the mode cannot change
+                connection.exec_driver_sql(statement)
+        yield
 
     def meaning(self, error: SQLAlchemyError) -> Meaning:
         code = str(getattr(getattr(error, "orig", None), "sqlite_errorname", None) or "")
@@ -112,6 +129,7 @@ class PostgresBackend(Backend):
             "tcp_user_timeout": 30_000,
             "target_session_attrs": "read-write",  # a standby takes connections too
         }
+        url, schema = postgres_schema.apart(url)
         # No statement is prepared by name, and no setting is the session's: a pooler in transaction mode gives each
         # transaction another one. Sinks copy Arrow's texts as they are, in UTF-8, whatever the database's encoding is.
         connect_args = {key: value for key, value in defaults.items() if key not in url.query}
@@ -121,6 +139,7 @@ class PostgresBackend(Backend):
             isolation_level="READ COMMITTED",
             pool_pre_ping=True,
             connect_args=connect_args,
+            execution_options={"schema_translate_map": {None: schema}},
             use_native_hstore=False,  # or each connection looks a type up before its first transaction sets the path
         )
         settings = self._settings(lock_timeout_s)
@@ -159,16 +178,28 @@ class PostgresBackend(Backend):
     def lock_creation(self, connection: sa.Connection) -> None:
         """Two that create the same table would collide in the catalogue: as they may here, and then wait."""
         ask = postgres_trust.asked(connection)
-        if ask("SELECT 1 WHERE to_regclass('onefold_locks') IS NULL", ()):
-            postgres_trust.check_path(ask, "onefold_store")
-            try:
-                with connection.begin_nested():
-                    ask("CREATE TABLE IF NOT EXISTS onefold_locks (name text PRIMARY KEY)", ())
-            except DBAPIError as error:
-                if not postgres_errors.is_there_already(getattr(error.orig, "sqlstate", None)):
-                    raise
-        postgres_trust.check_ours(ask, ["onefold_locks"])
-        postgres_trust.take_turn(ask, "onefold_locks", "tables")
+        schema = present(postgres_schema.own_schema(connection), "every connection of this engine has a schema")
+        locks = f"{postgres_trust.quoted(schema)}.onefold_locks"
+        postgres_trust.check_ours(ask, ["onefold_locks"], schema)
+        if not sa.inspect(connection).has_table("onefold_locks", schema):
+            if not postgres_schema.check_place(ask, schema):
+                self._create(connection, f"CREATE SCHEMA {postgres_trust.quoted(schema)}")
+            self._create(connection, f"CREATE TABLE IF NOT EXISTS {locks} (name text PRIMARY KEY)")
+        postgres_schema.check_tables(connection, ["onefold_locks"])
+        postgres_trust.take_turn(ask, locks, "tables")
+
+    @staticmethod
+    def _create(connection: sa.Connection, statement: str) -> None:
+        try:
+            with connection.begin_nested():
+                connection.exec_driver_sql(statement.replace("%", "%%"))
+        except DBAPIError as error:
+            if not postgres_errors.is_there_already(getattr(error.orig, "sqlstate", None)):
+                raise
+
+    def check_may_create(self, connection: sa.Connection) -> None:
+        schema = present(postgres_schema.own_schema(connection), "every connection of this engine has a schema")
+        postgres_schema.check_place(postgres_trust.asked(connection), schema)
 
     def meaning(self, error: SQLAlchemyError) -> Meaning:
         state = str(getattr(getattr(error, "orig", None), "sqlstate", None) or "")
@@ -183,7 +214,7 @@ class MariaDbBackend(Backend):
     """MariaDB, and MySQL where it behaves the same. DDL commits by itself here, so a lock outside the transaction
     keeps two that create tables apart."""
 
-    name, driver = "MariaDB", "pymysql"
+    name, driver, tells_rights = "MariaDB", "pymysql", False
 
     # Of MariaDB's errmsg.h and mysqld_error.h; PyMySQL drops the SQLSTATE that the server sends.
     _BAD_ROW = (
@@ -223,6 +254,8 @@ class MariaDbBackend(Backend):
                 cursor.execute("SELECT @@innodb_flush_log_at_trx_commit")
                 (flush,) = cursor.fetchone()
             connection.rollback()
+            if "read_timeout" not in url.query:
+                connection._read_timeout = None  # what comes after the handshake may take its time: a merge
             if flush != 1:
                 warnings.warn(
                     f"innodb_flush_log_at_trx_commit is {flush} on {url.host}: a crash there may take back what was "
@@ -237,10 +270,11 @@ class MariaDbBackend(Backend):
                 "local_infile in a URL lets the server read any file of this machine: leave it out",
             )
         # The mode comes first, since SQLAlchemy quotes names as the server's own one wants it (ANSI_QUOTES) until then.
-        # MySQL's default lets a value that doesn't fit be bent.
-        connect_args = {"charset": "utf8mb4", "sql_mode": self._SQL_MODE} | (
-            {} if "connect_timeout" in url.query else {"connect_timeout": 10}
-        )
+        # MySQL's default lets a value that doesn't fit be bent. PyMySQL's own limit ends before the server's greeting.
+        connect_s = int(str(url.query.get("connect_timeout", 10)))
+        connect_args = {"charset": "utf8mb4", "sql_mode": self._SQL_MODE, "connect_timeout": connect_s}
+        if "read_timeout" not in url.query:
+            connect_args["read_timeout"] = connect_s
         engine = sa.create_engine(url, isolation_level="READ COMMITTED", pool_pre_ping=True, connect_args=connect_args)
         sa.event.listen(engine, "connect", configure)
         sa.event.listen(engine, "begin", lambda connection: self._limit(connection, idle_s))
@@ -262,6 +296,10 @@ class MariaDbBackend(Backend):
 
     def check_ours(self, connection: sa.Connection) -> None:
         mariadb_trust.check_ours(connection)
+
+    def check_may_work(self, connection: sa.Connection, tables: Iterable[sa.Table]) -> None:
+        for table in tables:
+            mariadb_trust.check_rights(connection, table)
 
     def meaning(self, error: SQLAlchemyError) -> Meaning:
         arguments = getattr(getattr(error, "orig", None), "args", ())

@@ -3,6 +3,7 @@ effect."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -12,12 +13,14 @@ from sqlalchemy.exc import ArgumentError, CompileError, IdentifierError, Multipl
 
 from onefold.core.errors import BadRecord, ConfigError, InDoubt, OnefoldError, OutOfResources, Retriable
 from onefold.core.extras import naming_extras
+from onefold.core.sql import sqlite_trust
 from onefold.core.sql.backends import backend_of, reason, url_of
 from onefold.core.sql.meaning import Meaning
 
-__all__ = ["Database"]
+__all__ = ["OWN_FOLDER", "Database"]
 
 _ITS_OWN = (ArgumentError, CompileError, IdentifierError, MultipleResultsFound)  # SQLAlchemy's, whatever servers say
+OWN_FOLDER = ".onefold"  # beside a pipeline's file: made where it is missing, unlike a folder that a user names
 # Of libpq and of PyMySQL, where they may stand in a URL's query.
 _SECRETS = ("password", "passwd", "sslpassword", "ssl_key_password", "oauth_client_secret")
 
@@ -47,7 +50,19 @@ class Database:
     def is_there(self) -> bool:
         """False for a SQLite file that a connection would only now create."""
         path = self.url.database
-        return not self.is_local or path is None or path.startswith("file:") or Path(path).exists()
+        return not self.is_local or path in (None, ":memory:") or path.startswith("file:") or Path(path).exists()
+
+    def check_new(self) -> None:
+        """Raise ConfigError where `creating` could not make the SQLite file that is not there."""
+        path = Path(self.url.database or "")
+        sqlite_trust.check_file(path)
+        folder = path.parent.parent if path.parent.name == OWN_FOLDER and not path.parent.exists() else path.parent
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise ConfigError(
+                "database-access-denied",
+                f"{self.who} at {self} can't be reached: unable to open database file. Make the folder {folder},"
+                " let this user write to it, or mend the URL",
+            )
 
     def close(self) -> None:
         self.engine.dispose()
@@ -85,6 +100,9 @@ class Database:
     @contextmanager
     def creating(self) -> Iterator[sa.Connection]:
         """A transaction, as above, in which nobody else creates onefold's tables."""
+        if not self.is_there() and (folder := Path(self.url.database or "").parent).name == OWN_FOLDER:
+            with suppress(OSError):  # what connects says it
+                folder.mkdir(exist_ok=True)
         try:
             with self.backend.alone(self.engine), self.transaction() as connection:
                 self.backend.lock_creation(connection)

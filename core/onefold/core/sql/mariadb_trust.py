@@ -6,7 +6,7 @@ pipeline's user, a trigger would change what is written, and another engine has 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -14,7 +14,7 @@ import sqlalchemy as sa
 
 from onefold.core.errors import ConfigError
 
-__all__ = ["MARIADB_OPTIONS", "check_ours", "turn"]
+__all__ = ["MARIADB_OPTIONS", "check_ours", "check_rights", "turn"]
 
 # Transactional, and names that differ in case or accents are different names, whatever the server's defaults are.
 MARIADB_OPTIONS: dict[str, Any] = {
@@ -35,6 +35,7 @@ _STRANGE = sa.text(
 )
 _turns = sa.Table("onefold_turns", sa.MetaData(), sa.Column("name", sa.String(64), primary_key=True), **MARIADB_OPTIONS)
 _NAME = "tables"
+_ALL = ("SELECT", "INSERT", "UPDATE", "DELETE")
 
 
 def check_ours(connection: sa.Connection) -> None:
@@ -49,6 +50,24 @@ def check_ours(connection: sa.Connection) -> None:
         )
 
 
+def check_rights(connection: sa.Connection, table: sa.TableClause, verbs: Sequence[str] = _ALL) -> None:
+    """Raises what the database raises where the user lacks one of these rights on the table.
+
+    EXPLAIN needs the rights of the statement that it explains, and runs nothing.
+    """
+    preparer = connection.dialect.identifier_preparer
+    name, columns = preparer.format_table(table), [preparer.quote(column.name) for column in table.columns]
+    listed, nulls = ", ".join(columns), ", ".join("NULL" for _ in columns)
+    statements = {
+        "SELECT": f"SELECT {listed} FROM {name}",
+        "INSERT": f"INSERT INTO {name} ({listed}) SELECT {nulls} FROM DUAL WHERE FALSE",
+        "UPDATE": f"UPDATE {name} SET {columns[0]} = NULL WHERE FALSE",
+        "DELETE": f"DELETE FROM {name} WHERE FALSE",
+    }
+    for verb in verbs:
+        connection.exec_driver_sql(f"EXPLAIN {statements[verb]}")
+
+
 @contextmanager
 def turn(engine: sa.Engine, let_idle: Callable[[sa.Connection], None]) -> Iterator[None]:
     """One process at a time makes tables, by a row that only those can lock who may write to the database's tables: a
@@ -57,7 +76,7 @@ def turn(engine: sa.Engine, let_idle: Callable[[sa.Connection], None]) -> Iterat
     with engine.connect() as connection:
         check_ours(connection)
         if not sa.inspect(connection).has_table(_turns.name):
-            _turns.create(connection, checkfirst=True)
+            connection.execute(sa.schema.CreateTable(_turns, if_not_exists=True))
         connection.execute(_turns.insert().prefix_with("IGNORE").from_select(["name"], _absent(row)))
         connection.commit()
         let_idle(connection)

@@ -85,7 +85,8 @@ _HOPELESS = ("0A", "28", "2B", "3D", "3F", "42", "53400")  # 53400: a limit that
 _EXHAUSTED = ("53",)
 _PASSING = ("25006", "40", "55", "57", "58")
 _WANTING = ("23001", "23503")  # a row that is referred to, or refers to none
-_THERE_ALREADY = ("23505", "42P06", "42P07")  # also what two that create the same thing at once collide with
+# What two that create the same thing at once collide with too; 42710 is a table's row type.
+_THERE_ALREADY = ("23505", "42P06", "42P07", "42710")
 READ_ONLY = (
     "The server is a standby, or was set to read only: name all hosts of the cluster in the URL (host1,host2), so that"
     " the primary is found"

@@ -26,9 +26,10 @@ __all__ = [
     "asked",
     "check_ours",
     "check_path",
-    "check_place",
-    "check_tables",
     "has_store",
+    "ledger_elsewhere",
+    "older_store",
+    "quoted",
     "take_turn",
 ]
 
@@ -83,13 +84,22 @@ FROM pg_namespace n {_OTHERS}
 WHERE n.nspname = ANY(%s) AND {_trusted("n.nspowner")} AND other.grantee IS NOT NULL
 ORDER BY there DESC, array_position(%s::name[], n.nspname) LIMIT 1
 """
-_STORES = f"""
-{_MINE} SELECT quote_ident(nspname) || '.' || quote_ident(relname)
+_EVERYWHERE = f"""
+{_MINE} SELECT nspname, quote_ident(nspname) || '.' || quote_ident(relname)
 FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace
-JOIN pg_attribute a ON attrelid = c.oid AND attname = 'store_id' AND atttypid = 'varchar'::regtype
-WHERE relname = 'onefold_store' AND relkind = 'r' AND NOT relrowsecurity AND {_trusted("nspowner")} AND
+JOIN pg_attribute a ON attrelid = c.oid AND attname = 'store_id' AND atttypid = %s::regtype
+WHERE relname = %s AND relkind = 'r' AND NOT relrowsecurity AND {_trusted("nspowner")} AND
     {_trusted("relowner")} AND NOT EXISTS (SELECT FROM pg_inherits WHERE inhrelid = c.oid OR inhparent = c.oid)
     AND has_schema_privilege(n.oid, 'USAGE') AND has_table_privilege(c.oid, 'SELECT')
+"""
+# Where an older onefold looked for its store, and found it.
+_OLDER = f"""
+{_MINE} SELECT n.nspname, ARRAY(SELECT o.relname::text FROM pg_class o
+                                WHERE o.relnamespace = n.oid AND o.relname = ANY(%s) ORDER BY 1)
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE c.oid = to_regclass('onefold_pipelines') AND n.nspname <> %s AND c.relkind = 'r' AND NOT c.relrowsecurity AND
+    {_trusted("n.nspowner")} AND {_trusted("c.relowner")} AND has_table_privilege(c.oid, 'SELECT')
+    AND has_table_privilege(c.oid, 'UPDATE')
 """
 # `schema` is NULL where the names are looked up in the safe path.
 _FOREIGN = f"""
@@ -132,18 +142,6 @@ def take_safe_path(ask: Ask) -> tuple[str, list[str]]:
     return path, [name for name in own if name not in safe]
 
 
-def check_tables(connection: sa.Connection, names: Sequence[str]) -> None:
-    """`check_ours` on Postgres; other databases have one owner each."""
-    if connection.dialect.name == "postgresql":
-        check_ours(asked(connection), names)
-
-
-def check_place(connection: sa.Connection, name: str) -> None:
-    """`check_path` on Postgres; elsewhere names are looked up in one place."""
-    if connection.dialect.name == "postgresql":
-        check_path(asked(connection), name)
-
-
 def check_ours(ask: Ask, names: Sequence[str], schema: str | None = None) -> None:
     """Refuse tables of onefold's own that others could change, or have their code run by; missing ones are fine.
 
@@ -154,13 +152,13 @@ def check_ours(ask: Ask, names: Sequence[str], schema: str | None = None) -> Non
         return
     what, namespace, name, whose = found[0]
     (me,) = ask("SELECT current_user", ())[0]
-    table, role, mine = f"{_quoted(namespace)}.{_quoted(name)}", _quoted(whose), _quoted(me)
+    table, role, mine = f"{quoted(namespace)}.{quoted(name)}", quoted(whose), quoted(me)
     nothing = "Nothing was read from it or written to it"
     if what == 0:
         raise ConfigError(
             "schema-of-another-role",
             f"schema {namespace!r} is to hold onefold's own tables and belongs to role {whose!r}, of which {me!r} is"
-            f" no member. {nothing}: ALTER SCHEMA {_quoted(namespace)} OWNER TO {mine}, GRANT {role} TO {mine} if you"
+            f" no member. {nothing}: ALTER SCHEMA {quoted(namespace)} OWNER TO {mine}, GRANT {role} TO {mine} if you"
             " trust that role with the pipeline, or name another schema",
         )
     if what == 1:
@@ -207,7 +205,7 @@ def check_path(ask: Ask, name: str) -> None:
             "schema-not-trusted",
             f"table {name!r} {'is' if is_there else 'would be'} in schema {schema!r}, where {whose} may create"
             " functions that then run as this role: names are not looked up there. REVOKE CREATE ON SCHEMA"
-            f" {_quoted(schema)} FROM {whose} (PUBLIC has none since Postgres 15), or give this role a schema of"
+            f" {quoted(schema)} FROM {whose} (PUBLIC has none since Postgres 15), or give this role a schema of"
             " its own as search_path; a sink's table can also be named with its schema",
         )
     if not has_place:
@@ -221,12 +219,41 @@ def check_path(ask: Ask, name: str) -> None:
 def has_store(ask: Ask, store_id: str) -> bool:
     """Whether the checkpoint store of that id lives in this database, in whichever schema its own connection made it.
 
-    Only plain tables of trusted roles are asked, of the columns that a store has; nobody's policy runs. For a
-    transaction with the safe path.
+    For a transaction with the safe path.
     """
+    tables = _trusted_tables(ask, "onefold_store", "varchar")
+    return any(ask(f"SELECT 1 FROM {table} WHERE store_id = %s", (store_id,)) for _, table in tables)
+
+
+def ledger_elsewhere(ask: Ask, schema: str, pipeline: str, sink: str) -> tuple[str, int] | None:
+    """Another schema of this database in which that sink of that pipeline has a ledger that a store has bound, and the
+    epoch where it stands; None if there is none. For a transaction with the safe path."""
+    for other, table in _trusted_tables(ask, "onefold_ledger", "text"):
+        mine = f"SELECT epoch FROM {table} WHERE pipeline = %s AND sink = %s AND store_id <> ''"
+        if other != schema and (found := ask(mine, (pipeline, sink))):
+            return other, found[0][0]
+    return None
+
+
+def _trusted_tables(ask: Ask, name: str, store_id: str) -> list[tuple[str, str]]:
+    """The schemas with a table of that name, and the table for SQL with parameters. Only plain tables of trusted roles,
+    whose column `store_id` is of that type; nobody's policy runs when they are asked."""
     ask("SET LOCAL row_security = off", ())
-    tables = ask(_STORES, ())
-    return any(ask(f"SELECT 1 FROM {table.replace('%', '%%')} WHERE store_id = %s", (store_id,)) for (table,) in tables)
+    return [(schema, table.replace("%", "%%")) for schema, table in ask(_EVERYWHERE, (store_id, name))]
+
+
+def older_store(ask: Ask, schema: str, names: Sequence[str]) -> tuple[str, list[str]] | None:
+    """The schema in which an older onefold, in this role, has a store that knows pipelines, and which of the tables
+    with these names it has there; None if that is `schema`, or nowhere. For a transaction with the safe path.
+
+    Another pipeline's, which this role may not write to, is none.
+    """
+    found = ask(_OLDER, (list(names), schema))
+    if not found:
+        return None
+    older, tables = found[0]
+    table = f"{quoted(older)}.onefold_pipelines".replace("%", "%%")
+    return (older, tables) if ask(f"SELECT 1 FROM {table} LIMIT 1", ()) else None
 
 
 def take_turn(ask: Ask, locks: str, name: str) -> None:
@@ -239,5 +266,5 @@ def take_turn(ask: Ask, locks: str, name: str) -> None:
         ask(mine, (name,))
 
 
-def _quoted(name: str) -> str:
+def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'

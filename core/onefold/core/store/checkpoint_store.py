@@ -2,7 +2,7 @@
 
 Every change is one short transaction that locks the pipeline's row first, so that a compare-and-set on the generation
 is simply: read, compare, write. On Postgres it runs READ COMMITTED with `synchronous_commit=on` and a lock timeout; on
-MariaDB READ COMMITTED in InnoDB with a lock timeout; on SQLite with WAL, `synchronous=FULL` and `BEGIN IMMEDIATE`.
+MariaDB READ COMMITTED in InnoDB with a lock timeout; on SQLite with WAL, `synchronous=EXTRA` and `BEGIN IMMEDIATE`.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
@@ -19,6 +20,7 @@ from sqlalchemy.exc import IntegrityError
 from onefold.core.checks import require
 from onefold.core.contract import Committable, Decided, EpochRecord, EpochState, Generation, LedgerEntry
 from onefold.core.errors import CheckpointMismatch, ConfigError, Retriable
+from onefold.core.findings import Checks, Finding, Level, passed, tried
 from onefold.core.invariants import ADOPTED
 from onefold.core.positions import Positions, Range, Relation
 from onefold.core.protocol.binding import not_mine, went_back
@@ -26,7 +28,7 @@ from onefold.core.protocol.effects import EpochRequest, StoreFacts
 from onefold.core.protocol.recovery import PAST_COMMIT_POINT
 from onefold.core.protocol.runs import DecidedRun
 from onefold.core.protocol.store_protocol import Merge
-from onefold.core.sql.database import Database
+from onefold.core.sql.database import OWN_FOLDER, Database
 from onefold.core.store.run_names import adopt_name, claim_name, decided_run
 from onefold.core.store.store_rows import (
     DECIDED_STATES,
@@ -40,11 +42,28 @@ from onefold.core.store.store_rows import (
     unfinished_epochs,
     values_of,
 )
-from onefold.core.store.tables import epochs, existing_store, pins, pipelines, prepared_store, ready_store, runs
+from onefold.core.store.tables import (
+    epochs,
+    existing_store,
+    is_older_store,
+    metadata,
+    pins,
+    pipelines,
+    prepared_store,
+    ready_store,
+    runs,
+)
 
-__all__ = ["CheckpointStore"]
+__all__ = ["CheckpointStore", "default_store"]
 
 KEEP_EPOCHS = 1000
+
+
+def default_store(pipeline: str, directory: Path) -> str:
+    """URL of the store of a pipeline that names none, and whose sinks have none: SQLite, in a folder of onefold's own
+    that its first use makes."""
+    file = directory.absolute() / OWN_FOLDER / f"{pipeline}.db"
+    return sa.URL.create("sqlite", database=str(file)).render_as_string()
 
 
 class CheckpointStore:
@@ -65,12 +84,35 @@ class CheckpointStore:
     def id(self) -> str:
         """The store's own id, which every sink's ledger remembers. Makes the tables, or migrates an older store's."""
         if self._id is None:
-            with self.database.transaction() as connection:
-                store_id = ready_store(connection, str(self.database))
+            store_id = passed(self.checks())
             if store_id is None:
                 with self.database.creating() as connection:
                     store_id = prepared_store(connection, str(self.database))
             self._id = store_id  # only now: a transaction that failed has left no such store
+        return self._id
+
+    def checks(self) -> Checks[str | None]:
+        """What a start checks before it makes or migrates the store. The value is the id of a store that needs neither,
+        else None."""
+        where = f"the checkpoint store at {self.database}"
+        if not self.database.is_there():
+            yield from tried(self.database.check_new)
+            yield Finding(Level.FINE, f"{where} is made by the first start")
+            return None
+        with self.database.transaction() as connection:
+            backend = self.database.backend
+            backend.check_ours(connection)
+            self._id = ready_store(connection, str(self.database))
+            if self._id is None:
+                backend.check_may_create(connection)
+                is_older = is_older_store(connection)
+            else:
+                backend.check_may_work(connection, metadata.sorted_tables)
+        if self._id is None:
+            yield Finding(Level.FINE, f"{where} is {'migrated' if is_older else 'made'} by the first start")
+            if not backend.tells_rights:
+                says = f"whether the user may make the tables of {where} is tried at the start"
+                yield Finding(Level.UNCHECKED, says)
         return self._id
 
     def look(self) -> str | None:
@@ -81,12 +123,21 @@ class CheckpointStore:
                 self._id = existing_store(connection, str(self.database))
         return self._id
 
-    def acquire(self, pipeline: str, above: int) -> Generation:
-        """A new generation of the pipeline. From here on no older one decides, completes or gives up anything."""
+    def acquire(self, pipeline: str, above: int, last: Generation | None = None) -> Generation:
+        """A new generation of the pipeline. From here on no older one decides, completes or gives up anything.
+
+        Raises Fenced where another process took over since this one acquired `last`. If the answer to that call is
+        lost, the same call again answers with what the first one wrote: its token follows from that of `last`.
+        """
         self.id()
-        token = uuid.uuid4().hex
+        token = uuid.uuid4().hex if last is None else uuid.uuid5(uuid.NAMESPACE_OID, last.token).hex
         with self.database.transaction() as connection:
             row = connection.execute(pipeline_row(pipeline).with_for_update()).one_or_none()
+            if row is not None and last is not None and row.generation >= last.number and row.token != last.token:
+                if row.token != token:
+                    raise not_mine(last, row.generation)
+                if row.generation > above:
+                    return Generation(pipeline, row.generation, token)
             number = max(above, row.generation if row else 0) + 1
             if row is None:
                 first = pipelines.insert().values(pipeline=pipeline, generation=number, token=token)
@@ -286,6 +337,13 @@ class CheckpointStore:
             )
             adopt_name(connection, adopted, now_ms)
 
+    def note(self, generation: Generation, name: str, value: str) -> None:
+        """Pin the value under that name, also in the place of another."""
+        here = (pins.c.pipeline == generation.pipeline, pins.c.name == name)
+        with self._mine(generation) as (connection, _):
+            connection.execute(pins.delete().where(*here))
+            connection.execute(pins.insert().values(pipeline=generation.pipeline, name=name, value=value))
+
     def decided_run(self, pipeline: str, run: str) -> DecidedRun | None:
         """The batch run of that name, if it was ever decided: names are kept for good, also of pruned epochs."""
         self.id()
@@ -309,6 +367,13 @@ class CheckpointStore:
                 )
             for table in (epochs, runs, pins, pipelines):
                 connection.execute(table.delete().where(table.c.pipeline == pipeline))
+
+    def begin_anew(self, generation: Generation) -> None:
+        """Remove all rows of a pipeline but its generation, on the user's word: every older driver stays fenced."""
+        with self._mine(generation) as (connection, _):
+            for table in (epochs, runs, pins):
+                connection.execute(table.delete().where(table.c.pipeline == generation.pipeline))
+            connection.execute(of_pipeline(pipelines, generation.pipeline).values(frozen=None))
 
     def history(self, pipeline: str, limit: int = KEEP_EPOCHS) -> list[EpochRecord]:
         """The newest epochs, oldest first, given-up ones included."""

@@ -11,7 +11,16 @@ from onefold.core.errors import Retriable
 from onefold.core.store.checkpoint_store import CheckpointStore
 from onefold.core.store.tables import pins
 
-__all__ = ["pin"]
+__all__ = ["pin", "pinned"]
+
+
+def pinned(store: CheckpointStore, pipeline: str, name: str) -> str | None:
+    """The value that is pinned under that name; None if there is none."""
+    store.id()
+    known = sa.select(pins.c.value).where(pins.c.pipeline == pipeline, pins.c.name == name)
+    with store.database.transaction() as connection:
+        row = connection.execute(known).one_or_none()
+    return None if row is None else str(row.value)
 
 
 def pin(store: CheckpointStore, pipeline: str, name: str, find: Callable[[], str]) -> str:
@@ -19,12 +28,9 @@ def pin(store: CheckpointStore, pipeline: str, name: str, find: Callable[[], str
 
     Raises `Retriable` where another process pins it at the same time: the next call returns that value.
     """
-    store.id()
-    known = sa.select(pins.c.value).where(pins.c.pipeline == pipeline, pins.c.name == name)
-    with store.database.transaction() as connection:
-        row = connection.execute(known).one_or_none()
-    if row is not None:
-        return str(row.value)
+    known = pinned(store, pipeline, name)
+    if known is not None:
+        return known
     value = find()
     with store.database.transaction() as connection:
         try:

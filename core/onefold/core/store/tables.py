@@ -13,13 +13,15 @@ from sqlalchemy.dialects import mysql
 
 from onefold.core.errors import ConfigError
 from onefold.core.sql.mariadb_trust import MARIADB_OPTIONS
-from onefold.core.sql.postgres_trust import check_place, check_tables
+from onefold.core.sql.postgres_schema import check_tables, own_schema, prefix, refuse_older
 
 __all__ = [
     "SCHEMA_VERSION",
     "LongText",
     "epochs",
     "existing_store",
+    "is_older_store",
+    "metadata",
     "pins",
     "pipelines",
     "prepared_store",
@@ -27,9 +29,9 @@ __all__ = [
     "runs",
 ]
 
-# Each brings a store from the version before to this one: SQL that SQLite and Postgres both know.
+# Each brings a store from the version before to this one: SQL that SQLite and Postgres both know; `{s}` is the schema.
 MIGRATIONS = {
-    2: ("ALTER TABLE onefold_epochs ADD COLUMN write_through TEXT NOT NULL DEFAULT '[]'",),
+    2: ("ALTER TABLE {s}onefold_epochs ADD COLUMN write_through TEXT NOT NULL DEFAULT '[]'",),
     3: (),  # the table of pins has another name: `prepared_store` renames it
 }
 SCHEMA_VERSION = max(MIGRATIONS)
@@ -102,14 +104,19 @@ pins = sa.Table(
 )
 
 
+_NAMES = (*metadata.tables, PINS_BEFORE)
+
+
 def prepared_store(connection: sa.Connection, where: str) -> str:
     """The id of the store at `where`, whose tables are today's after the caller's transaction, which keeps others out
     that do the same. Raises ConfigError."""
-    inspector = sa.inspect(connection)
-    if inspector.has_table(PINS_BEFORE) and not inspector.has_table(pins.name):
-        connection.exec_driver_sql(f"ALTER TABLE {PINS_BEFORE} RENAME TO {pins.name}")
+    inspector, schema = sa.inspect(connection), own_schema(connection)
+    if not inspector.has_table(store_info.name, schema):
+        refuse_older(connection, _NAMES)
+    if inspector.has_table(PINS_BEFORE, schema) and not inspector.has_table(pins.name, schema):
+        connection.exec_driver_sql(f"ALTER TABLE {prefix(connection)}{PINS_BEFORE} RENAME TO {pins.name}")
     metadata.create_all(connection)
-    check_tables(connection, [*metadata.tables])
+    check_tables(connection, _NAMES)
     row = connection.execute(sa.select(store_info)).one_or_none()
     if row is None:
         store_id = str(uuid.uuid4())
@@ -119,20 +126,17 @@ def prepared_store(connection: sa.Connection, where: str) -> str:
     if row.version < SCHEMA_VERSION:
         for version in range(row.version + 1, SCHEMA_VERSION + 1):
             for statement in MIGRATIONS[version]:
-                connection.exec_driver_sql(statement)
+                connection.exec_driver_sql(statement.format(s=prefix(connection)))
         connection.execute(store_info.update().values(version=SCHEMA_VERSION))
     return str(row.store_id)
 
 
 def ready_store(connection: sa.Connection, where: str) -> str | None:
     """The id of a store that has today's tables, None if there is none; changes nothing. Raises ConfigError."""
-    inspector = sa.inspect(connection)
-    missing = [name for name in metadata.tables if not inspector.has_table(name)]
-    if missing:
-        if store_info.name in missing:
-            check_place(connection, store_info.name)
+    check_tables(connection, _NAMES)
+    inspector, schema = sa.inspect(connection), own_schema(connection)
+    if not all(inspector.has_table(name, schema) for name in metadata.tables):
         return None
-    check_tables(connection, [*metadata.tables])
     row = connection.execute(sa.select(store_info)).one_or_none()
     if row is None or row.version < SCHEMA_VERSION:
         return None
@@ -140,11 +144,21 @@ def ready_store(connection: sa.Connection, where: str) -> str | None:
     return str(row.store_id)
 
 
+def is_older_store(connection: sa.Connection) -> bool:
+    """Whether there is a store, where `ready_store` has found none of today's version. Raises ConfigError for one in an
+    older onefold's place."""
+    is_there = sa.inspect(connection).has_table(store_info.name, own_schema(connection))
+    if not is_there:
+        refuse_older(connection, _NAMES)
+    return is_there
+
+
 def existing_store(connection: sa.Connection, where: str) -> str | None:
     """The id of a store that is there, None if there is none; changes nothing. Raises ConfigError for an older one."""
-    if not sa.inspect(connection).has_table(store_info.name):
+    check_tables(connection, _NAMES, to_look=True)
+    if not sa.inspect(connection).has_table(store_info.name, own_schema(connection)):
+        refuse_older(connection, _NAMES)
         return None
-    check_tables(connection, [*metadata.tables])
     row = connection.execute(sa.select(store_info)).one_or_none()
     if row is None:
         return None

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from onefold.clients.hbase import tables
 from onefold.clients.hbase.limits import limits, misfits
 from onefold.clients.hbase.settings import Address, HBaseSettings
-from onefold.clients.hbase.tables import Family, TableShape
+from onefold.clients.hbase.tables import Family
 from onefold.core.findings import Finding, Level
-from onefold.core.invariants import NoLoss
-from onefold.sinks.hbase.epoch_log import LEDGER_FAMILY
 from onefold.sinks.hbase.plan import Settings
 
 __all__ = ["examine"]
@@ -19,28 +17,11 @@ __all__ = ["examine"]
 def examine(settings: Settings) -> Iterator[Finding]:
     hbase, declared = settings.hbase, settings.declared
     shape = tables.describe(hbase, declared.table)
-    yield from _table(hbase, declared.table, shape, [Family(name) for name in declared.families])
     for family in () if shape is None else shape.families:
         if family.ttl_s is not None and family.name in declared.families:
             yield _forgets(declared.table, family, settings.mode.name)
-    ledger = tables.describe(hbase, settings.ledger)
-    yield from _table(hbase, settings.ledger, ledger, [Family(LEDGER_FAMILY)])
-    if ledger is not None and any(family.ttl_s is not None for family in ledger.families):
-        says = f"the table {settings.ledger!r} has a TTL, and forgets where its pipelines stand: alter it"
-        yield Finding(Level.PROBLEM, says)
     for address in hbase.addresses():
         yield from _server(hbase, address)
-
-
-def _table(hbase: HBaseSettings, name: str, shape: TableShape | None, families: Sequence[Family]) -> Iterator[Finding]:
-    if shape is None:
-        yield Finding(Level.FINE, f"the table {name!r} is made by the first start")
-        return
-    found = list(tables.faults(hbase, shape, families))
-    for says in found:
-        yield Finding(Level.PROBLEM, says, (NoLoss.name,) if "DURABILITY" in says else ())
-    if not found:
-        yield Finding(Level.FINE, f"the table {name!r} has what the sink needs")
 
 
 def _forgets(table: str, family: Family, mode: str) -> Finding:

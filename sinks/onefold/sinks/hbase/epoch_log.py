@@ -17,12 +17,12 @@ from onefold.sinks.epoch_log import State, Unreadable, parsed
 from onefold.sinks.hbase.plan import Plan, Settings
 from onefold.sinks.naming import part
 
-__all__ = ["LEDGER_FAMILY", "TableNotes"]
+__all__ = ["LEDGER_FAMILY", "SINK", "STATE", "TableNotes"]
 
 log = logging.getLogger("onefold.sinks.hbase")
 
 LEDGER_FAMILY = b"l"
-_STATE, _SINK = b"state", b"sink"
+STATE, SINK = (LEDGER_FAMILY, b"state"), (LEDGER_FAMILY, b"sink")
 _LAYOUT = "layout"
 _TRIES_MAX = 5
 
@@ -38,7 +38,7 @@ class TableNotes:
     def __init__(self, settings: Settings, pipeline: str, plan: Plan | None = None) -> None:
         self._settings = settings
         self._where = settings.where(pipeline)
-        self._table = HBaseTable(settings.hbase, settings.ledger)
+        self._table = HBaseTable(settings.hbase, settings.ledger, repeats=False)  # the driver does
         self._key = _one(f"{part(pipeline)}/{part(settings.name)}".encode())
         self._identity = settings.identity()
         self._layout = plan.layout() if plan is not None else {}
@@ -49,7 +49,7 @@ class TableNotes:
 
     def others(self) -> Mapping[str, State]:
         found: dict[str, State] = {}
-        for rows in self._table.scan(b"", b"", [(LEDGER_FAMILY, _STATE), (LEDGER_FAMILY, _SINK)]):
+        for rows in self._table.scan(b"", b"", [STATE, SINK]):
             states, sinks = (column.to_pylist() for column in rows.values)
             for key, state, sink in zip(rows.keys.to_pylist(), states, sinks, strict=True):
                 if sink is None or state is None or key == self._key[0].as_py():
@@ -69,9 +69,9 @@ class TableNotes:
             whole = there.after(state, generation)
             if whole == there:
                 return there
-            new = Cells(LEDGER_FAMILY, _STATE, _one(whole.to_json()))
+            new = Cells(*STATE, _one(whole.to_json()))
             is_now = {**self._identity, _LAYOUT: {**known, **self._layout}}
-            who = Cells(LEDGER_FAMILY, _SINK, _one(json.dumps(is_now).encode()))
+            who = Cells(*SINK, _one(json.dumps(is_now).encode()))
             expected = pa.array([text], pa.binary())
             is_written = self._table.put_if_equal(self._key, new, expected, [who], None)
             failpoint("hbase:noted")
@@ -103,7 +103,7 @@ class TableNotes:
 
     def _read(self) -> tuple[bytes | None, dict[str, str]]:
         """The state's text, and every layout that was noted. Raises ConfigError where this sink differs from them."""
-        text, sink = self._table.get(self._key, [(LEDGER_FAMILY, _STATE), (LEDGER_FAMILY, _SINK)])
+        text, sink = self._table.get(self._key, [STATE, SINK])
         found: dict[str, Any] = dict(self._identity)
         if (said := sink[0].as_py()) is not None:
             try:

@@ -22,6 +22,11 @@ class Mode(Protocol):
     @property
     def name(self) -> str: ...
 
+    @property
+    def replaces(self) -> bool:
+        """Whether the newest epoch's row takes the place of the one that is there."""
+        ...
+
     def check(self, declared: TableMapping) -> None:
         """Raise ConfigError where the mode's options contradict the declared mapping."""
         ...

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 import pyarrow as pa
 
 from onefold.clients.hbase import tables
 from onefold.clients.hbase.rows.mapping import TableMapping
-from onefold.clients.hbase.tables import Family
+from onefold.clients.hbase.table import HBaseTable
+from onefold.clients.hbase.tables import Family, TableShape
 from onefold.clients.options import constructed_from
-from onefold.core.contract import Committer, Guarantee, SinkWriter, TaskId
+from onefold.core.contract import Committer, Guarantee, SinkWriter, TaskId, Upsert
 from onefold.core.errors import ConfigError
-from onefold.core.findings import Finding
+from onefold.core.findings import Checks, Finding, Level, Target, tried
 from onefold.sinks.hbase import doctor
 from onefold.sinks.hbase.config import HBaseSinkConfig
 from onefold.sinks.hbase.epoch_log import LEDGER_FAMILY, TableNotes
@@ -22,6 +23,8 @@ from onefold.sinks.hbase.plan import Plan, Settings
 from onefold.sinks.write_through import AnnouncingCommitter, ErrorNames
 
 __all__ = ["HBaseSink"]
+
+_LEDGER = (Family(LEDGER_FAMILY),)
 
 
 class HBaseSink:
@@ -88,8 +91,44 @@ class HBaseSink:
     def guarantee(self) -> Guarantee:
         return self._settings.mode.guarantee()
 
+    def checks(self, pipeline: str, schema: pa.Schema | None) -> Checks[Committer | None]:
+        settings, families = self._settings, self._settings.declared.families
+        plan: Plan | None = None
+        ledger = yield from self._check_ledger()
+        if schema is None:
+            says = "the rows are not known here: whether they can be cells of the table is checked at the start"
+            yield Finding(Level.UNCHECKED, says)
+        else:
+            mapping = settings.mode.bound(settings.declared, schema)
+            families, plan = mapping.families, Plan(settings, mapping, schema)
+        yield from tables.checks(settings.hbase, settings.declared.table, _wanted(families))
+        return self._made(pipeline, plan) if ledger is not None else None
+
+    def _check_ledger(self) -> Checks[TableShape | None]:
+        shape = yield from tables.checks(self._settings.hbase, self._settings.ledger, _LEDGER)
+        if shape is not None:
+            yield from tried(lambda: self._check_kept(shape))
+        return shape
+
+    def _check_kept(self, ledger: TableShape) -> None:
+        if any(family.ttl_s is not None for family in ledger.families):
+            raise ConfigError(
+                "ledger-expires",
+                f"the table {ledger.name!r} has a TTL, so it would forget where its pipelines stand: alter it"
+                f" (alter '{ledger.name}', NAME => '{LEDGER_FAMILY.decode()}', TTL => 'FOREVER')",
+            )
+
     def examine(self, pipeline: str, deciding_s: float | None) -> Iterator[Finding]:  # noqa: ARG002
         return doctor.examine(self._settings)
+
+    def target_now(self, pipeline: str) -> Target:  # noqa: ARG002 - the protocol's
+        table = self._settings.declared.table
+        return Target(f"table {table}", tables.describe(self._settings.hbase, table) is not None)
+
+    def is_empty(self, pipeline: str) -> bool:  # noqa: ARG002 - the protocol's
+        """Not even a delete is left of a table that was truncated, or dropped and made anew."""
+        declared = self._settings.declared
+        return not HBaseTable(self._settings.hbase, declared.table).has_newer(b"", b"", [*declared.families], -1)
 
     def exposure(self) -> str:
         return self._settings.hbase.exposure()
@@ -101,14 +140,11 @@ class HBaseSink:
         return self._committer(pipeline, None)
 
     def _committer(self, pipeline: str, plan: Plan | None) -> AnnouncingCommitter:
+        self._check_kept(tables.ensure(self._settings.hbase, self._settings.ledger, _LEDGER))
+        return self._made(pipeline, plan)
+
+    def _made(self, pipeline: str, plan: Plan | None) -> AnnouncingCommitter:
         settings = self._settings
-        ledger = tables.ensure(settings.hbase, settings.ledger, [Family(LEDGER_FAMILY)])
-        if any(family.ttl_s is not None for family in ledger.families):
-            raise ConfigError(
-                "ledger-expires",
-                f"the table {settings.ledger!r} has a TTL, so it would forget where its pipelines stand: alter it"
-                f" (alter '{settings.ledger}', NAME => '{LEDGER_FAMILY.decode()}', TTL => 'FOREVER')",
-            )
         names = ErrorNames(
             sink=settings.name,
             where=settings.where(pipeline),
@@ -121,9 +157,8 @@ class HBaseSink:
     def open(self, pipeline: str, schema: pa.Schema) -> Committer:
         settings = self._settings
         mapping = settings.mode.bound(settings.declared, schema)
-        families = [Family(name) for name in sorted(mapping.families)]
         cuts = mapping.row_key.split_keys(settings.regions) if settings.regions > 1 else ()
-        tables.ensure(settings.hbase, mapping.table, families, cuts)
+        tables.ensure(settings.hbase, mapping.table, _wanted(mapping.families), cuts)
         plan = Plan(settings, mapping, schema)
         committer = self._committer(pipeline, plan)
         committer.ledger()  # refuses rows that would become other bytes, before anybody writes one
@@ -145,12 +180,20 @@ class HBaseSink:
         settings = self._settings
         return settings.mode.order_by(settings.declared) if settings.repartition else ()
 
+    def upsert(self) -> Upsert | None:
+        settings = self._settings
+        return Upsert(settings.declared.row_key.names) if settings.mode.replaces else None
+
     def writer(self, task: TaskId) -> SinkWriter:
         if self._plan is None:
             raise ConfigError(
                 "sink-not-opened", f"sink {self.name!r} was not opened: the driver calls open() before any writer runs"
             )
         return self._settings.mode.writer(self._plan, task)
+
+
+def _wanted(families: Iterable[bytes]) -> list[Family]:
+    return [Family(name) for name in sorted(families)]
 
 
 def _declared(options: HBaseSinkConfig) -> TableMapping:

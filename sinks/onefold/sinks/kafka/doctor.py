@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 
 from onefold.clients.kafka.cluster import Cluster, cluster
 from onefold.core.contract import Committable, SinkKind
@@ -18,10 +19,7 @@ from onefold.sinks.kafka.transactional.ledger import Ledger
 
 __all__ = ["examine", "held", "outage"]
 
-# Brokers' defaults, for those whose settings we may not see.
-_CAP_MS, _CLEANUP_MS = 900_000, 10_000
-
-
+_CLEANUP_MS = 10_000  # brokers' default, for those whose settings we may not see
 _COSTS = (
     "It holds read_committed readers of its partitions back until the pipeline's next start (or, where a driver lives,"
     " its next sweep), at the latest until the brokers abort it, {:g} s after it began"
@@ -32,27 +30,18 @@ def examine(settings: KafkaSinkConfig, pipeline: str, deciding_s: float | None) 
     topics = Topics(settings, pipeline)
     if settings.delivery == "transactional":
         kafka = cluster(*settings.cluster)
-        yield (version := _version(kafka))
-        brokers = topics.broker_settings()
-        yield from _timeout(settings, brokers)
         yield from outage(settings.transaction_timeout_s, settings.outage_s, deciding_s)
-        if version.level is Level.FINE:  # others may have no list of what is open
-            yield from _open(kafka, settings, pipeline, brokers, deciding_s)
+        with suppress(ConfigError):  # brokers that are too old may have no list of what is open
+            txn_admin.check_versions(kafka)
+            yield from _open(kafka, settings, pipeline, topics.broker_settings(), deciding_s)
     target = topics.look_at_target()
-    if target is None:
-        yield Finding(Level.PROBLEM, f"the topic {settings.topic!r} is not there: the sink does not make it")
-    else:
+    if target is not None:
         yield from _keeps(target)
         yield from _cleanup(target)
         if settings.delivery == "transactional":
             yield _held_back(topics, target)
     ledger = topics.look_at_ledger()
-    if ledger is None:
-        yield _no_ledger(settings.ledger_topic(pipeline), deciding_s)
-        return
-    faults = ledger_faults(ledger)
-    yield from (Finding(Level.PROBLEM, fault, (NoLoss.name,)) for fault in faults)
-    if not faults:
+    if ledger is not None and not ledger_faults(ledger):
         yield from _keeps(ledger)
 
 
@@ -75,18 +64,6 @@ def held(settings: KafkaSinkConfig, pipeline: str) -> list[Held]:
     return found
 
 
-def _no_ledger(topic: str, deciding_s: float | None) -> Finding:
-    if deciding_s is None:
-        return Finding(Level.FINE, f"the ledger topic {topic!r} is made by the first start")
-    return Finding(
-        Level.PROBLEM,
-        f"the ledger topic {topic!r} is not there, and the pipeline has decided epochs: the ledger "
-        "that says which of them this sink holds was in it. Restore it, or name the right one; a sink that is new to "
-        "the pipeline needs one of its own",
-        (NoLoss.name,),
-    )
-
-
 def outage(timeout_s: float, outage_max_s: float, deciding_s: float | None) -> Iterator[Finding]:
     """How long driver or brokers may be away between an epoch's decision and its commit."""
     says = (
@@ -105,39 +82,6 @@ def outage(timeout_s: float, outage_max_s: float, deciding_s: float | None) -> I
             Level.CAUTION,
             f"{says}, which leaves less than outage_max_s: such an epoch runs again, and where they always take that "
             "long, again and again. Make epochs smaller, raise transaction_timeout_s, or lower outage_max_s",
-        )
-
-
-def _version(kafka: Cluster) -> Finding:
-    try:
-        txn_admin.check_versions(kafka)
-    except ConfigError as error:
-        return Finding(Level.PROBLEM, str(error))
-    level = kafka.any().features["transaction.version"]
-    return Finding(Level.FINE, f"the brokers' transaction.version is {level}: late repeats of a commit are harmless")
-
-
-def _timeout(settings: KafkaSinkConfig, brokers: list[dict[str, str]]) -> Iterator[Finding]:
-    timeout_s = settings.transaction_timeout_s
-    if not brokers:
-        yield Finding(
-            Level.CAUTION,
-            f"the brokers don't show their settings to us (DESCRIBE_CONFIGS on the cluster): whether they allow "
-            f"transaction_timeout_s={timeout_s:g} shows when the sink is opened",
-        )
-        return
-    cap_s = _least(brokers, "transaction.max.timeout.ms", _CAP_MS) / 1000
-    if timeout_s > cap_s:
-        yield Finding(
-            Level.PROBLEM,
-            f"transaction_timeout_s={timeout_s:g} is above the brokers' transaction.max.timeout.ms ({cap_s:g} s): the "
-            "sink cannot be opened. Lower the one, or raise the other",
-        )
-    elif timeout_s == cap_s:
-        yield Finding(Level.FINE, f"transaction_timeout_s={timeout_s:g} is all that the brokers allow")
-    else:
-        yield Finding(
-            Level.FINE, f"transaction_timeout_s={timeout_s:g}; the brokers (transaction.max.timeout.ms) allow {cap_s:g}"
         )
 
 
@@ -199,8 +143,6 @@ def _keeps(topic: TopicState) -> Iterator[Finding]:
         )
     if (why := topic.acknowledged_alone()) is not None:
         yield Finding(Level.PROBLEM, f"topic {topic.name!r} {why}", (NoLoss.name,))
-    elif (why := topic.unwritable()) is not None:
-        yield Finding(Level.PROBLEM, f"topic {topic.name!r} {why}")
     elif topic.in_sync < 2:
         yield Finding(
             Level.CAUTION,
@@ -225,10 +167,6 @@ def _cleanup(target: TopicState) -> Iterator[Finding]:
         )
     else:
         yield Finding(Level.FINE, f"{says}, and keeps records {kept} as far as time counts")
-
-
-def _least(brokers: list[dict[str, str]], setting: str, default: int) -> int:
-    return min((int(config.get(setting, default)) for config in brokers), default=default)
 
 
 def _most(brokers: list[dict[str, str]], setting: str, default: int) -> int:

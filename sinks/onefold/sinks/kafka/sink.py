@@ -7,16 +7,14 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from onefold.clients.exposure import of_kafka
-from onefold.clients.kafka.cluster import cluster
 from onefold.clients.options import constructed_from
-from onefold.core.contract import Committer, Guarantee, SinkKind, SinkWriter, TaskId
+from onefold.core.contract import Committer, Guarantee, SinkKind, SinkWriter, TaskId, Upsert
 from onefold.core.errors import ConfigError
-from onefold.core.findings import Finding, Held
-from onefold.sinks.kafka import doctor
+from onefold.core.findings import Checks, Finding, Held, Level, Target, passed, tried
+from onefold.sinks.kafka import doctor, opening
 from onefold.sinks.kafka.config import KafkaSinkConfig
 from onefold.sinks.kafka.keyed.writer import KEYED, KeyedWriter, keyed_committer
 from onefold.sinks.kafka.topics import Topics
-from onefold.sinks.kafka.transactional import txn_admin
 from onefold.sinks.kafka.transactional.committer import TransactionalCommitter
 from onefold.sinks.kafka.transactional.shared_ledger import check_not_shared
 from onefold.sinks.kafka.transactional.writer import TransactionalWriter
@@ -94,11 +92,30 @@ class KafkaSink:
             prepared_s=timeout_s,
         )
 
+    def checks(self, pipeline: str, schema: pa.Schema | None) -> Checks[Committer | None]:
+        topics = self._topics(pipeline)
+        ledger = yield from topics.check_ledger()
+        yield from tried(lambda: check_not_shared(self._settings, pipeline, topics, ledger is not None))
+        yield from opening.checks(self._settings, topics, schema)
+        if ledger is not None:
+            return self._committer(pipeline)
+        name = self._settings.ledger_topic(pipeline)
+        yield Finding(Level.FINE, f"the ledger topic {name!r} is made by the first start")
+        return None
+
     def examine(self, pipeline: str, deciding_s: float | None) -> Iterator[Finding]:
         return doctor.examine(self._settings, pipeline, deciding_s)
 
     def held(self, pipeline: str) -> list[Held]:
         return doctor.held(self._settings, pipeline) if self._settings.delivery == "transactional" else []
+
+    def target_now(self, pipeline: str) -> Target:
+        topic_id = self._topics(pipeline).target_id()
+        return Target(f"topic {self._settings.topic}", topic_id is not None, topic_id or "")
+
+    def is_empty(self, pipeline: str) -> bool:  # noqa: ARG002 - the protocol's
+        """Nobody can tell: a topic forgets its records by itself."""
+        return False
 
     def exposure(self) -> str:
         return of_kafka(self._settings.bootstrap_servers, self._settings.client_config)
@@ -109,20 +126,14 @@ class KafkaSink:
     def recover(self, pipeline: str) -> Committer:
         topics = self._topics(pipeline)
         topics.make_ledger_topic()
-        check_not_shared(self._settings, pipeline, topics)
+        check_not_shared(self._settings, pipeline, topics, is_there=True)
         return self._committer(pipeline)
 
     def open(self, pipeline: str, schema: pa.Schema) -> Committer:
-        self._settings.encoding.check(schema)
-        is_keyed = self._settings.delivery == "keyed"
-        if is_keyed:
-            self._settings.ids.check(self._settings.encoding, schema)
-        else:
-            txn_admin.check_versions(cluster(*self._settings.cluster))
         topics = self._topics(pipeline)
-        topics.check_target()
+        passed(opening.checks(self._settings, topics, schema))
         topics.make_ledger_topic()
-        if not is_keyed:
+        if self._settings.delivery == "transactional":
             topics.try_transactions(self._settings.names(pipeline).probe)
         self._schema = schema
         return self._committer(pipeline)
@@ -145,6 +156,12 @@ class KafkaSink:
         """By its id, in the partition that its key chose, readers know a record that is written again."""
         told = self._settings
         return repr((told.topic, told.encoding, told.ids)) if told.delivery == "keyed" else ""
+
+    def upsert(self) -> Upsert | None:
+        """Of a key's records the last one counts, and a compacted topic keeps it. Of an id's, the first one."""
+        told = self._settings
+        key = ("key",) if told.format == "raw" else tuple(told.key)
+        return Upsert(key) if key and told.delivery == "transactional" else None
 
     def writer(self, task: TaskId) -> SinkWriter:
         if self._schema is None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from confluent_kafka import (
+    OFFSET_END,
     IsolationLevel,
     KafkaError,
     KafkaException,
@@ -23,8 +24,11 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 from confluent_kafka.cimpl import NewTopic
 
 from onefold.clients.kafka import errors
+from onefold.clients.kafka.librdkafka import NO_TOPIC_ID
 from onefold.clients.kafka.producer_config import PRODUCER
 from onefold.core.errors import ConfigError, Retriable
+from onefold.core.findings import Checks, Finding, passed
+from onefold.core.invariants import NoLoss
 from onefold.core.waiting import Wait
 from onefold.sinks.kafka.config import KafkaSinkConfig
 from onefold.sinks.kafka.topic_config import LEDGER_CONFIG, REPLICAS, TopicState, ledger_faults
@@ -50,37 +54,59 @@ class Topics:
         self._admin = PRODUCER.open(AdminClient, {**config, "error_cb": self._said.append})
 
     def check_target(self) -> None:
-        """Raise ConfigError unless the sink's topic is there, and may be written to."""
+        """Raise ConfigError unless the sink's topic is there, and can be written to."""
         topic = self._settings.topic
-        if self._once_there(topic, _WRITE) is None:
+        found = self._once_there(topic, _WRITE)
+        if found is None:
             raise ConfigError(
                 "topic-missing",
                 f"{self._where}: Kafka at {self._settings.bootstrap_servers} has no topic {topic!r}, and its number of "
                 f"partitions is yours to choose: kafka-topics.sh --bootstrap-server {self._settings.bootstrap_servers} "
                 f"--create --topic {topic} --partitions 6",
             )
+        if (why := self._kept(topic, found).unwritable()) is not None:
+            raise ConfigError("topic-unwritable", f"{self._where}: the topic {topic!r} {why}")
 
-    def make_ledger_topic(self) -> None:
-        """Create it if it is missing, and check that what is there keeps what it acknowledged."""
+    def target_id(self) -> str | None:
+        """The id of the sink's topic, empty where brokers know no ids; None where there is no such topic."""
+        found = self._once_there(self._settings.topic, _WRITE)
+        return None if found is None else str(found.topic_id).removeprefix(NO_TOPIC_ID)
+
+    def check_ledger(self) -> Checks[TopicState | None]:
+        """Whether the ledger topic keeps what it acknowledged; None where it is not there, and may be made."""
         name = self._ledger
         found = self._describe(name, _READ_WRITE)
         if found is None:
-            self._create(name)
+            if self._create(name, is_trial=True):
+                return None
             found = self._once_there(name, _READ_WRITE)
             if found is None:
                 raise Retriable(
                     "topic-not-there-yet", f"{self._where}: the topic {name!r} was created, and is not there yet"
                 )
-        if faults := ledger_faults(self._kept(name, found)):
-            raise ConfigError("ledger-topic-unsuitable", f"{self._where}: {faults[0]}")
+        state = self._kept(name, found)
+        for fault in ledger_faults(state):
+            yield Finding.of(ConfigError("ledger-topic-unsuitable", f"{self._where}: {fault}"), NoLoss.name)
+        return state
+
+    def make_ledger_topic(self) -> None:
+        """Create it if it is missing, and check it."""
+        if passed(self.check_ledger()) is None:
+            self._create(self._ledger)
+            passed(self.check_ledger())
 
     def look_at_target(self) -> TopicState | None:
         """As it is now, None if it is not there. Raises ConfigError where the sink may not write to it."""
-        return self._look(self._settings.topic, _WRITE)
+        return self.look(self._settings.topic, _WRITE)
 
     def look_at_ledger(self) -> TopicState | None:
         """The same of the ledger topic, which the sink reads, too."""
-        return self._look(self._ledger, _READ_WRITE)
+        return self.look(self._ledger, _READ_WRITE)
+
+    def look(self, topic: str, wanted: frozenset[AclOperation] = frozenset()) -> TopicState | None:
+        """The same of any topic."""
+        found = self._describe(topic, wanted)
+        return self._kept(topic, found) if found is not None else None
 
     def may_read(self, topic: str) -> bool:
         """Whether a topic is there, and the sink may read it."""
@@ -88,6 +114,24 @@ class Topics:
             return self._describe(topic, frozenset({AclOperation.READ})) is not None
         except ConfigError:
             return False
+
+    def is_there(self, topic: str) -> bool:
+        return self._describe(topic, frozenset()) is not None
+
+    def empty(self, topic: str) -> None:
+        """Delete all records that a topic has by now."""
+        found, timeout_s = self._describe(topic, frozenset()), self._settings.timeout_s
+        ends = [TopicPartition(topic, each.id, OFFSET_END) for each in found.partitions]
+        for future in self._admin.delete_records(ends, request_timeout=timeout_s).values():
+            self._answer(future.result, f"deleting the records of topic {topic!r}")
+
+    def drop_ledger(self) -> None:
+        """Delete the ledger topic, and wait until no broker knows it: a start would take it for one that stays."""
+        future = self._admin.delete_topics([self._ledger], request_timeout=self._settings.timeout_s)[self._ledger]
+        self._answer(future.result, f"deleting topic {self._ledger!r}")
+        wait = Wait(self._settings.timeout_s)
+        while self.is_there(self._ledger) and wait.again():
+            pass
 
     def named(self, prefix: str) -> list[str]:
         """The topics whose names begin so, as far as the sink may see them."""
@@ -141,17 +185,21 @@ class Topics:
             )
         return found
 
-    def _create(self, name: str) -> None:
+    def _create(self, name: str, *, is_trial: bool = False) -> bool:
+        """False where it is there. In a trial the brokers only say whether they would."""
         brokers = len(self._answer(lambda: self._admin.list_topics(timeout=self._settings.timeout_s), "asking").brokers)
         replicas = min(REPLICAS, brokers)
         config = {**LEDGER_CONFIG, "min.insync.replicas": str(2 if replicas >= REPLICAS else 1)}
         topic = NewTopic(name, num_partitions=1, replication_factor=replicas, config=config)
-        future = self._admin.create_topics([topic], request_timeout=self._settings.timeout_s)[name]
+        timeout_s = self._settings.timeout_s
+        future = self._admin.create_topics([topic], request_timeout=timeout_s, validate_only=is_trial)[name]
         try:
             self._answer(future.result, f"creating the ledger topic {name!r}")
         except KafkaException as error:
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise
+            return False
+        return True
 
     def _once_there(self, topic: str, wanted: frozenset[AclOperation]) -> Any:
         """One that was made a moment ago may not be known to every broker yet. None if it is not there in a while."""
@@ -159,10 +207,6 @@ class Topics:
         while (found := self._describe(topic, wanted)) is None and wait.again():
             pass
         return found
-
-    def _look(self, topic: str, wanted: frozenset[AclOperation]) -> TopicState | None:
-        found = self._describe(topic, wanted)
-        return self._kept(topic, found) if found is not None else None
 
     def _kept(self, topic: str, found: Any) -> TopicState:
         replicas = min(len(partition.replicas) for partition in found.partitions)

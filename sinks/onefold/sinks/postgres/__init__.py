@@ -1,7 +1,7 @@
 """Rows into a Postgres table, exactly once: `two_phase` or `staged`.
 
 sink.py        PostgresSink: its settings, and the guarantee in words
-planner.py     what `open` finds out and makes ready; plan.py: what it knows then, and which delivery that gives
+planner.py     what `open` checks and makes ready; plan.py: what it knows then, and which delivery that gives
 writer.py      executors: BEGIN, COPY, PREPARE TRANSACTION or COMMIT
 schema/        the user's table: found, made, compared with the rows, evolved
 copy/          rows in COPY's binary format

@@ -15,7 +15,9 @@ import psycopg.conninfo
 
 from onefold.clients.postgres import connection as pool
 from onefold.clients.postgres.quoting import identifier
-from onefold.core.errors import ConfigError
+from onefold.core.contract import Committable, SinkKind
+from onefold.core.errors import ConfigError, Retriable
+from onefold.sinks.postgres.commit import prepared
 from onefold.sinks.postgres.commit.committer import PostgresCommitter
 from onefold.sinks.postgres.config import PostgresSinkConfig
 from onefold.sinks.postgres.ledger import migrations, pruning
@@ -51,13 +53,18 @@ class Operations:
     url: str = field(repr=False)  # it may hold a password
     schema: str = BOOKKEEPING
 
+    def server(self) -> str:
+        """Host, port and database, as this session reaches them."""
+        with self.connected("asking for the server's address") as connection:
+            return f"{connection.info.host}:{connection.info.port}/{connection.info.dbname}"
+
     def store_url(self) -> str:
-        return pool.store_url(self.url)
+        return pool.store_url(self.url, schema=self.schema)
 
     def prepared(self) -> list[Prepared]:
         """All of them, the oldest first."""
         known = {gid_prefix(*pair, self.schema): pair for pair in self.sinks()}
-        with self._connected("listing prepared transactions") as connection:
+        with self.connected("listing prepared transactions") as connection:
             rows = connection.execute(
                 """SELECT gid, coalesce(owner, 'a dropped role'), database, database = current_database(),
                           coalesce(pg_has_role(session_user, owner, 'MEMBER'), rolsuper), prepared,
@@ -75,14 +82,14 @@ class Operations:
 
     def has_tables(self) -> bool:
         """Whether the bookkeeping is there. Raises ConfigError for a layout that is too new."""
-        with self._connected("looking for the bookkeeping") as connection:
+        with self.connected("looking for the bookkeeping") as connection:
             return migrations.is_there(connection, self.schema)
 
     def sinks(self) -> list[tuple[str, str]]:
         """Every (pipeline, sink) that was ever opened here."""
         if not self.has_tables():
             return []
-        with self._connected("reading the ledger") as connection:
+        with self.connected("reading the ledger") as connection:
             table = f"{identifier(self.schema)}.onefold_ledger"
             rows = connection.execute(f"SELECT pipeline, sink FROM {table} ORDER BY 1, 2".encode()).fetchall()
         return [(pipeline, sink) for pipeline, sink in rows]
@@ -91,18 +98,26 @@ class Operations:
         """What is kept for every sink, and stage tables that belong to none."""
         if not self.has_tables():
             return [], []
-        with self._connected("reading the bookkeeping") as connection:
+        with self.connected("reading the bookkeeping") as connection:
             return pruning.kept(connection, self.schema), pruning.unowned_stages(connection, self.schema)
 
     def remove(self, found: SinkState | str) -> None:
         """A sink's bookkeeping, or a stage table alone."""
-        with self._connected("pruning the bookkeeping") as connection:
+        with self.connected("pruning the bookkeeping") as connection:
             pruning.remove(connection, self.schema, found)
+
+    def roll_back(self, transactions: Iterable[Prepared]) -> None:
+        """End them, whatever a manifest says of them. Raises ConfigError for another role's."""
+        with self.connected("rolling back prepared transactions") as connection:
+            for transaction in transactions:
+                epoch = transaction.gid.epoch if transaction.gid is not None else 0
+                work = Committable(transaction.sink or "", SinkKind.TWO_PHASE, transaction.name, 0, epoch, 0)
+                prepared.end(connection, "ROLLBACK", work, f"pipeline {transaction.pipeline!r}", Retriable)
 
     def sessions(self, pipeline: str) -> int:
         """How many sessions are connected here under the name that drivers and tasks of this pipeline use."""
         name = psycopg.conninfo.conninfo_to_dict(pool.conninfo(self.url, pipeline, 10))["application_name"]
-        with self._connected("looking for sessions") as connection:
+        with self.connected("looking for sessions") as connection:
             ((count,),) = connection.execute(
                 """SELECT count(*) FROM pg_stat_activity
                    WHERE application_name = %s AND datname = current_database() AND pid <> pg_backend_pid()""",
@@ -119,7 +134,7 @@ class Operations:
 
     def migrate(self, pipeline: str, sink: str) -> None:
         """What a driver does before it recovers."""
-        with self._connected("migrating the ledger") as connection:
+        with self.connected("migrating the ledger") as connection:
             Bookkeeping(pipeline, sink, schema=self.schema).create(connection)
 
     def close(self) -> None:
@@ -128,7 +143,7 @@ class Operations:
 
     def _role_for(self, owners: list[str]) -> str | None:
         """COMMIT PREPARED is for the owner and for superusers. None: whoever this session is, may."""
-        with self._connected("looking at roles") as connection:
+        with self.connected("looking at roles") as connection:
             ((user, is_super, others, closed),) = connection.execute(
                 """SELECT current_user, rolsuper, array(SELECT r FROM unnest(%s::text[]) r WHERE r <> current_user),
                           array(SELECT r FROM unnest(%s::text[]) r WHERE NOT EXISTS (
@@ -147,7 +162,7 @@ class Operations:
             )
         return str(others[0])
 
-    def _connected(self, doing: str) -> AbstractContextManager[pool.Connection]:
+    def connected(self, doing: str) -> AbstractContextManager[pool.Session]:
         return pool.borrow(self._conninfo(), doing)
 
     def _conninfo(self) -> str:

@@ -6,15 +6,12 @@ from collections.abc import Iterator
 
 from onefold.clients.postgres import connection as pool
 from onefold.core.contract import Committable, SinkKind
-from onefold.core.errors import ConfigError
 from onefold.core.findings import Finding, Held, Level
 from onefold.core.invariants import NoLoss
-from onefold.sinks.postgres import plan as plans
 from onefold.sinks.postgres.commit import prepared
 from onefold.sinks.postgres.commit.server_identity import ServerIdentity
-from onefold.sinks.postgres.config import Delivery, PostgresSinkConfig
+from onefold.sinks.postgres.config import PostgresSinkConfig
 from onefold.sinks.postgres.naming import Gid, gid_prefix
-from onefold.sinks.postgres.schema import target as targets
 
 __all__ = ["examine", "held"]
 
@@ -31,7 +28,7 @@ WHERE gid = ANY(%s) ORDER BY prepared
 """
 _COSTS = (
     "It holds locks, and a slot of max_prepared_transactions, until the pipeline's next start, or `onefold txn resolve"
-    " --gid {}`"
+    " PIPELINE --gid {}`"
 )
 
 
@@ -40,7 +37,6 @@ def examine(settings: PostgresSinkConfig, pipeline: str) -> Iterator[Finding]:
     with pool.borrow(settings.conninfo("doctor"), doing) as connection:
         yield from _durability(connection)
         yield from _standbys(connection)
-        yield from _delivery(connection, settings)
         yield from _prepared(connection, pipeline, settings.name)
 
 
@@ -104,29 +100,6 @@ def _standbys(connection: pool.Connection) -> Iterator[Finding]:
         synchronous = [name for name, state in standbys if state in waiting]
         others = f"; promote none of {', '.join(lax)}, which don't wait" if lax else ""
         yield Finding(Level.FINE, f"commits wait for the replicas {', '.join(synchronous)}{others}")
-
-
-def _delivery(connection: pool.Connection, settings: PostgresSinkConfig) -> Iterator[Finding]:
-    slots_max, used = plans.slots(connection)
-    try:
-        found = targets.find(connection, settings.target)
-        delivery, reason = plans.choose(settings.wanted, slots_max, found, settings.changes)
-    except ConfigError as error:
-        yield Finding(Level.PROBLEM, str(error))
-        return
-    if found is None:
-        yield Finding(Level.FINE, f"table {settings.target} is made by the first start")
-    yield Finding(Level.FINE, f"delivery is {delivery.value}: {reason}")
-    slots = f"max_prepared_transactions is {slots_max}, of which {slots_max - used} are free"
-    if delivery is not Delivery.TWO_PHASE:
-        yield Finding(Level.FINE, f"{slots}; this delivery needs none")
-    elif used >= slots_max:
-        yield Finding(
-            Level.CAUTION,
-            f"{slots}: tasks wait until somebody ends a prepared transaction (`onefold txn list` shows whose they are)",
-        )
-    else:
-        yield Finding(Level.FINE, f"{slots}: as many tasks prepare at once, less one for others where there are many")
 
 
 def _prepared(connection: pool.Connection, pipeline: str, sink: str) -> Iterator[Finding]:

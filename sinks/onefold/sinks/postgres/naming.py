@@ -10,6 +10,7 @@ from urllib.parse import unquote
 
 from onefold.clients.postgres.quoting import identifier
 from onefold.core.checks import require
+from onefold.core.sql.postgres_schema import OWN_SCHEMA
 from onefold.sinks.naming import part, table_parts
 
 __all__ = [
@@ -21,7 +22,7 @@ __all__ = [
     "stage_name",
 ]
 
-BOOKKEEPING = "onefold_sinks"  # the schema, where the user names no other
+BOOKKEEPING = OWN_SCHEMA  # where the user names no other
 GID_BYTES_MAX = 199  # Postgres: "must be less than 200 bytes long"
 
 

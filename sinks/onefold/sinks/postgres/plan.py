@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from onefold.clients.postgres import connection
@@ -12,7 +13,7 @@ from onefold.sinks.postgres.schema.target import Target
 from onefold.sinks.postgres.schema.types import Column
 from onefold.sinks.staged.upsert import Changes
 
-__all__ = ["ATTEMPT", "DELETED", "Plan", "choose", "slots", "stage_sql"]
+__all__ = ["ATTEMPT", "DELETED", "Plan", "check_stage", "choose", "slots", "stage_sql"]
 
 # Columns of the stage beside the rows' own.
 ATTEMPT = "onefold_attempt"
@@ -46,17 +47,30 @@ class Plan:
     @property
     def stage_columns(self) -> list[tuple[str, str]]:
         """The stage's columns and their types in SQL."""
-        columns = [(column.name, column.sql) for column in self.columns]
-        columns += zip(self.position_names, (column.sql for column in self.position), strict=True)
-        columns.append((ATTEMPT, "bigint"))
-        if self.changes is not None and self.changes.deletes:
-            columns.append((DELETED, "boolean"))
-        return columns
+        return [*((column.name, column.sql) for column in self.columns), *_own_columns(self.position, self.changes)]
 
     @property
     def position_names(self) -> list[str]:
         """The position's columns as the stage calls them: the rows may have columns of the same names."""
         return [f"{_POSITION}{number}" for number, _ in enumerate(self.position, 1)]
+
+
+def _own_columns(position: Sequence[Column], changes: Changes | None) -> list[tuple[str, str]]:
+    """The stage's columns beside the rows' own."""
+    own = [(f"{_POSITION}{number}", column.sql) for number, column in enumerate(position, 1)]
+    own.append((ATTEMPT, "bigint"))
+    if changes is not None and changes.deletes:
+        own.append((DELETED, "boolean"))
+    return own
+
+
+def check_stage(names: Sequence[str], position: Sequence[Column], changes: Changes | None) -> None:
+    """Raise ConfigError where the rows have a column that the stage has for itself."""
+    if taken := [name for name, _ in _own_columns(position, changes) if name in names]:
+        raise ConfigError(
+            "column-name-taken",
+            f"{taken[0]!r} is a column of the stage: rename it in the rows, or use 'two_phase'",
+        )
 
 
 def stage_sql(schema: str, stage: str) -> str:

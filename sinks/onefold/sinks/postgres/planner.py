@@ -1,63 +1,163 @@
-"""What `open` finds out and makes ready, in the driver, before any writer runs."""
+"""What `open` checks and makes ready, in the driver, before any writer runs."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import pyarrow as pa
 
-from onefold.clients.postgres.connection import Connection
+from onefold.clients.postgres.connection import Connection, create_beside_others
 from onefold.clients.postgres.quoting import identifier
 from onefold.core.checks import present
 from onefold.core.errors import ConfigError, SchemaMismatch
+from onefold.core.findings import Checks, Finding, Level, tried
 from onefold.sinks.postgres.config import Delivery, PostgresSinkConfig
+from onefold.sinks.postgres.ledger import migrations
 from onefold.sinks.postgres.merge import staging, tombstones
 from onefold.sinks.postgres.naming import stage_name
-from onefold.sinks.postgres.plan import Plan, choose, slots, stage_sql
+from onefold.sinks.postgres.plan import Plan, check_stage, choose, slots, stage_sql
 from onefold.sinks.postgres.rejects import dead_letters
 from onefold.sinks.postgres.schema import evolution, target
-from onefold.sinks.postgres.schema.comparison import columns_of
+from onefold.sinks.postgres.schema.comparison import check_may_insert, columns_of
 from onefold.sinks.postgres.schema.target import Target
 from onefold.sinks.postgres.schema.types import Column, own
 from onefold.sinks.staged.upsert import Changes
 
-__all__ = ["resolve"]
+__all__ = ["Found", "checks", "resolve"]
 
 
-def resolve(connection: Connection, settings: PostgresSinkConfig, pipeline: str, schema: pa.Schema) -> Plan:
-    """Probe server and target, make what is missing. Raises ConfigError, SchemaMismatch."""
-    books, changes = settings.bookkeeping(pipeline), settings.changes
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What the checks found out. `target` is None where a start makes the table, `has_ledger` False where it makes the
+    ledger."""
+
+    target: Target | None
+    delivery: Delivery
+    reason: str
+    slots_free: int
+    has_ledger: bool
+
+
+def checks(
+    connection: Connection, settings: PostgresSinkConfig, pipeline: str, schema: pa.Schema | None
+) -> Checks[Found]:
+    """What `resolve` rests on, for a transaction that only reads. Raises ConfigError, SchemaMismatch."""
+    ledger, changes = settings.ledger, settings.changes
+    has_ledger = settings.bookkeeping(pipeline).check(connection)
     slots_max, slots_used = slots(connection)
     found = target.find(connection, settings.target)
     delivery, reason = choose(settings.wanted, slots_max, found, changes)
-    written = _written(schema, settings, found)
+    yield Finding(Level.FINE, f"delivery is {delivery.value}: {reason}")
+    yield _slots(slots_max, slots_used, delivery)
+    if _is_staged(delivery, changes):
+        yield from tried(lambda: migrations.check_may_create(connection, ledger))
+    written = None
+    if schema is None:
+        says = f"the rows are not known here: whether they fit into table {settings.target} is checked at the start"
+        yield Finding(Level.UNCHECKED, says)
+    else:
+        written = _written(schema, settings, found)
+        yield from tried(lambda: _check_rows(schema, written, settings, delivery))
+    if found is None:
+        if written is None:
+            target.place(connection, settings.target)
+        else:
+            target.creating(connection, settings.target, written)
+        yield Finding(Level.FINE, f"table {settings.target} is made by the first start")
+    else:
+        yield from _fits(connection, settings, found, written, delivery)
+    if settings.on_error == "dead_letter":
+        yield from tried(lambda: _check_letters(connection, settings))
+    return Found(found, delivery, reason, slots_max - slots_used, has_ledger)
+
+
+def _fits(
+    connection: Connection, settings: PostgresSinkConfig, found: Target, written: pa.Schema | None, delivery: Delivery
+) -> Iterator[Finding]:
+    yield from tried(lambda: _check_columns(settings, found, written))
+    changes = settings.changes
+    if changes is None:
+        return
+    yield from tried(lambda: _check_key(connection, found, changes, delivery))
+    if changes.deletes and {column.name for column in found.columns}.issuperset(changes.required):
+        yield from tried(lambda: tombstones.check(connection, settings.ledger, found, changes))
+
+
+def _check_rows(schema: pa.Schema, written: pa.Schema, settings: PostgresSinkConfig, delivery: Delivery) -> None:
+    changes = settings.changes
     if changes is not None:
         changes.check(written.names, schema)
-    if found is None:
-        target.create(connection, settings.target, written, changes.key if changes is not None else ())
-        found = present(target.find(connection, settings.target), f"no table {settings.target} after it was made")
+    position = _position(schema, settings.source_position)
+    if _is_staged(delivery, changes):
+        check_stage(written.names, position, changes)
+
+
+def _check_columns(settings: PostgresSinkConfig, found: Target, written: pa.Schema | None) -> None:
+    if written is None:
+        check_may_insert(found, None)
+    elif not (settings.evolve and evolution.check(found, written)):
+        columns_of(found, written)
+
+
+def _check_letters(connection: Connection, settings: PostgresSinkConfig) -> None:
+    """In the ledger's schema, `migrations.check` knows whether the table can be made."""
+    if not dead_letters.check(connection, settings.rejects) and settings.rejects.schema != settings.ledger:
+        target.place(connection, settings.rejects)
+
+
+def _slots(slots_max: int, used: int, delivery: Delivery) -> Finding:
+    slots = f"max_prepared_transactions is {slots_max}, of which {slots_max - used} are free"
+    if delivery is not Delivery.TWO_PHASE:
+        return Finding(Level.FINE, f"{slots}; this delivery needs none")
+    if used >= slots_max:
+        return Finding(
+            Level.CAUTION,
+            f"{slots}: tasks wait until somebody ends a prepared transaction (`onefold txn list` shows whose they are)",
+        )
+    return Finding(Level.FINE, f"{slots}: as many tasks prepare at once, less one for others where there are many")
+
+
+def _is_staged(delivery: Delivery, changes: Changes | None) -> bool:
+    """Whether rows go to a stage first."""
+    return delivery is Delivery.STAGED or changes is not None
+
+
+def resolve(
+    connection: Connection, settings: PostgresSinkConfig, pipeline: str, schema: pa.Schema, found: Found
+) -> Plan:
+    """Make what is missing, after the checks. Raises ConfigError, SchemaMismatch."""
+    books, changes, delivery = settings.bookkeeping(pipeline), settings.changes, found.delivery
+    written = _written(schema, settings, found.target)
+    there = found.target
+    if there is None:
+        made = target.creating(connection, settings.target, written, changes.key if changes is not None else ())
+        with connection.transaction():
+            create_beside_others(connection, made)
+        there = present(target.find(connection, settings.target), f"no table {settings.target} after it was made")
     if settings.evolve:
-        found = evolution.evolve(connection, books, found, written, settings.lock_timeout_s)
-    columns = columns_of(found, written)
+        there = evolution.evolve(connection, books, there, written, settings.lock_timeout_s)
+    columns = columns_of(there, written)
     tombs = letters = None
     if changes is not None:
-        _check_key(connection, found, changes, delivery)
+        if there is not found.target:
+            _check_key(connection, there, changes, delivery)
         if changes.deletes:
-            tombs = tombstones.create(connection, books.schema, found, changes)
+            tombs = tombstones.create(connection, books.schema, there, changes)
     if settings.on_error == "dead_letter":
         letters = dead_letters.create(connection, settings.rejects)
     stage = stage_name(pipeline, settings.name)
-    is_staged = delivery is Delivery.STAGED or changes is not None
+    is_staged = _is_staged(delivery, changes)
     plan = Plan(
         pipeline=pipeline,
         delivery=delivery,
-        reason=reason,
-        target=found.table.sql,
+        reason=found.reason,
+        target=there.table.sql,
         columns=columns,
-        types={c.name: c.own_type for c in found.columns if c.name in written.names},
+        types={c.name: c.own_type for c in there.columns if c.name in written.names},
         stage=stage,
         stage_table=stage_sql(books.schema, stage) if is_staged else None,
-        writers_max=_writers_max(slots_max - slots_used) if delivery is Delivery.TWO_PHASE else None,
+        writers_max=_writers_max(found.slots_free) if delivery is Delivery.TWO_PHASE else None,
         names=tuple(schema.names),
         changes=changes,
         tombstones=tombs,

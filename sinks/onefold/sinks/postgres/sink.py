@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from dataclasses import replace
 
 import psycopg.conninfo
@@ -11,14 +12,15 @@ import pyarrow as pa
 from onefold.clients.exposure import of_postgres
 from onefold.clients.options import constructed_from
 from onefold.clients.postgres import connection as pool
-from onefold.core.contract import Committer, Guarantee, SinkKind, SinkWriter, TaskId
+from onefold.core.contract import Committer, Guarantee, SinkKind, SinkWriter, TaskId, Upsert
 from onefold.core.errors import ConfigError
-from onefold.core.findings import Finding, Held
+from onefold.core.findings import Checks, Finding, Held, Target, passed
 from onefold.sinks.postgres import doctor, planner
 from onefold.sinks.postgres import plan as plans
 from onefold.sinks.postgres.commit.committer import PostgresCommitter
 from onefold.sinks.postgres.config import Delivery, PostgresSinkConfig
 from onefold.sinks.postgres.plan import Plan
+from onefold.sinks.postgres.schema import identity
 from onefold.sinks.postgres.schema import target as targets
 from onefold.sinks.postgres.writer import PostgresWriter
 
@@ -55,7 +57,7 @@ class PostgresSink:
     `role` is the role that every session works as (SET ROLE): the owner of the tables and of prepared work, whoever
     logs in. The login role must be a member of it.
 
-    The ledger and what else onefold keeps here live in the schema `ledger`, created if it is missing.
+    The ledger, the checkpoint store and what else onefold keeps here live in the schema `ledger`, created if missing.
     Raises ConfigError for settings that make no sense.
     """
 
@@ -122,24 +124,46 @@ class PostgresSink:
     def held(self, pipeline: str) -> list[Held]:
         return doctor.held(self._settings, pipeline)
 
+    def target_now(self, pipeline: str) -> Target:
+        with self._looking(pipeline) as connection:
+            return identity.look(connection, self._settings.target)
+
+    def is_empty(self, pipeline: str) -> bool:
+        with self._looking(pipeline) as connection:
+            return identity.is_empty(connection, self._settings.target)
+
+    def _looking(self, pipeline: str) -> AbstractContextManager[pool.Connection]:
+        return pool.borrow(self._settings.conninfo(pipeline), self._doing(pipeline, "looking at the table"))
+
     def exposure(self) -> str:
         return of_postgres(psycopg.conninfo.conninfo_to_dict(self._settings.conninfo("")))
 
     def store_url(self) -> str | None:
-        return pool.store_url(self._settings.url, self._settings.role)
+        return pool.store_url(self._settings.url, self._settings.role, self._settings.ledger)
 
     def recover(self, pipeline: str) -> Committer:
         with pool.borrow(self._settings.conninfo(pipeline), self._doing(pipeline, "creating the ledger")) as connection:
             self._settings.bookkeeping(pipeline).create(connection)
         return PostgresCommitter(self._settings, pipeline, None)
 
+    def checks(self, pipeline: str, schema: pa.Schema | None) -> Checks[Committer | None]:
+        found = yield from self._checks(pipeline, schema, "doctor")
+        return PostgresCommitter(self._settings, pipeline, None) if found.has_ledger else None
+
+    def _checks(self, pipeline: str, schema: pa.Schema | None, whose: str) -> Checks[planner.Found]:
+        doing = self._doing(pipeline, "opening")
+        with pool.borrow(self._settings.conninfo(whose), doing) as connection, connection.transaction():
+            connection.execute("SET TRANSACTION READ ONLY")
+            return (yield from planner.checks(connection, self._settings, pipeline, schema))
+
     def open(self, pipeline: str, schema: pa.Schema) -> Committer:
         settings = self._settings
+        found = passed(self._checks(pipeline, schema, pipeline))
         with pool.borrow(settings.conninfo(pipeline), self._doing(pipeline, "opening")) as connection:
             settings.bookkeeping(pipeline).create(connection)
             with connection.transaction():
                 connection.execute(pool.transaction_settings(settings.lock_timeout_s))
-                plan = planner.resolve(connection, settings, pipeline, schema)
+                plan = planner.resolve(connection, settings, pipeline, schema, found)
             self._plan = plan
         committer = PostgresCommitter(settings, pipeline, plan)
         committer.ledger()  # from here on it notices a server that is an older copy
@@ -153,6 +177,10 @@ class PostgresSink:
         is_split = self._plan is not None and self._plan.delivery is Delivery.TWO_PHASE
         changes = self._settings.changes
         return changes.key if changes is not None and is_split else ()
+
+    def upsert(self) -> Upsert | None:
+        changes = self._settings.changes
+        return None if changes is None else Upsert(changes.key, changes.order)
 
     def writer(self, task: TaskId) -> SinkWriter:
         if self._plan is None:

@@ -1,7 +1,7 @@
 """Rows into a table of a SQL database with transactions, exactly once: `staged`.
 
-sink.py        SqlSink: settings, what `open` found out, the guarantee in words; on Postgres, a PostgresSink
-doctor.py      what the guarantee rests on
+sink.py        SqlSink: settings, the guarantee in words; on Postgres, a PostgresSink
+opening.py     what `open` checks and makes ready
 adapters/      what differs per database, a class for each; kinds.py: Arrow type -> the kind of column it is
 target.py      the user's table: created or compared
 staging.py     the stage: made, verified, merged, cleared

@@ -9,6 +9,8 @@ onefold_sql_version  which layout these tables have themselves
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
@@ -20,13 +22,13 @@ from onefold.core.sql.mariadb_trust import MARIADB_OPTIONS
 from onefold.core.store.tables import LongText
 from onefold.sinks.staged.ledger import Books
 
-__all__ = ["Bookkeeping", "staged", "stages"]
+__all__ = ["Bookkeeping", "Kept", "forget", "kept", "metadata", "staged", "stages"]
 
 VERSION = 1
-_metadata = sa.MetaData()
+metadata = sa.MetaData()
 _ledger = sa.Table(
     "onefold_sql_ledger",
-    _metadata,
+    metadata,
     sa.Column("pipeline", sa.String(200), primary_key=True),
     sa.Column("sink", sa.String(200), primary_key=True),
     sa.Column("epoch", sa.BigInteger, nullable=False),
@@ -38,7 +40,7 @@ _ledger = sa.Table(
 )
 staged = sa.Table(
     "onefold_sql_staged",
-    _metadata,
+    metadata,
     sa.Column("stage", sa.String(64), primary_key=True),
     sa.Column("attempt", sa.BigInteger, primary_key=True, autoincrement=False),
     sa.Column("pipeline", sa.String(200), nullable=False),
@@ -50,14 +52,14 @@ staged = sa.Table(
 )
 stages = sa.Table(
     "onefold_sql_stages",
-    _metadata,
+    metadata,
     sa.Column("name", sa.String(64), primary_key=True),
     sa.Column("layout", LongText, nullable=False),
     **MARIADB_OPTIONS,
 )
 _version = sa.Table(
     "onefold_sql_version",
-    _metadata,
+    metadata,
     sa.Column("version", sa.Integer, primary_key=True, autoincrement=False),
     **MARIADB_OPTIONS,
 )
@@ -71,16 +73,22 @@ class Bookkeeping(Books[sa.Connection]):
 
     def create(self, connection: sa.Connection) -> None:
         """Create what is missing, inside `Database.creating`. Raises ConfigError for another layout."""
-        _metadata.create_all(connection)
-        found = connection.scalars(sa.select(_version.c.version)).all()
-        if not found:
+        metadata.create_all(connection)
+        if not self.check(connection):
             connection.execute(_version.insert().values(version=VERSION))
-        elif found != [VERSION]:
+
+    def check(self, connection: sa.Connection) -> bool:
+        """Whether the tables are there. Raises ConfigError for another layout."""
+        if not sa.inspect(connection).has_table(_version.name):
+            return False
+        found = connection.scalars(sa.select(_version.c.version)).all()
+        if found not in ([], [VERSION]):
             raise ConfigError(
                 "ledger-too-new",
                 f"the onefold_sql_* tables have layout {max(found)}, and this onefold knows {VERSION}: use the onefold "
                 "that made them, or a newer one",
             )
+        return bool(found)
 
     def others(self, connection: sa.Connection) -> dict[str, tuple[Positions]]:
         query = sa.select(_ledger.c.pipeline, _ledger.c.positions)
@@ -117,3 +125,28 @@ class Bookkeeping(Books[sa.Connection]):
 
     def _mine(self, statement: Any) -> Any:
         return statement.where(_ledger.c.pipeline == self.pipeline, _ledger.c.sink == self.sink)
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """The ledger row of one sink, for an operator."""
+
+    sink: str
+    epoch: int
+    generation: int
+
+
+def kept(connection: sa.Connection, pipeline: str) -> list[Kept]:
+    """The ledger rows of all sinks of a pipeline; none where there is no ledger."""
+    if not sa.inspect(connection).has_table(_ledger.name):
+        return []
+    query = sa.select(_ledger).where(_ledger.c.pipeline == pipeline).order_by(_ledger.c.sink)
+    return [Kept(row.sink, row.epoch, row.generation) for row in connection.execute(query)]
+
+
+def forget(connection: sa.Connection, pipeline: str, tables: Collection[str]) -> None:
+    """Remove the rows of all sinks of a pipeline, and the layouts that are noted for these tables of theirs."""
+    if sa.inspect(connection).has_table(_ledger.name):
+        connection.execute(_ledger.delete().where(_ledger.c.pipeline == pipeline))
+        connection.execute(staged.delete().where(staged.c.pipeline == pipeline))
+        connection.execute(stages.delete().where(stages.c.name.in_(tables)))

@@ -26,6 +26,11 @@ class Settings:
     changes: Changes | None  # None: rows are appended
     lock_timeout_s: float
 
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The columns that name a row; none where rows are appended."""
+        return self.changes.key if self.changes is not None else ()
+
     def bookkeeping(self, pipeline: str) -> Bookkeeping:
         return Bookkeeping(pipeline, self.name)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,18 +13,16 @@ import sqlalchemy as sa
 
 from onefold.clients.exposure import of_url
 from onefold.clients.options import constructed_from
-from onefold.core.checks import present
-from onefold.core.contract import Committer, Guarantee, SinkKind, SinkWriter, TaskId
-from onefold.core.errors import ConfigError, SchemaMismatch
+from onefold.core.contract import Committer, Guarantee, SinkKind, SinkWriter, TaskId, Upsert
+from onefold.core.errors import ConfigError
 from onefold.core.extras import naming_extras
-from onefold.core.findings import Finding
+from onefold.core.findings import Checks, Finding, Target, passed
 from onefold.core.sql.backends import backend_of, url_of
-from onefold.sinks.sql import doctor, staging, target
-from onefold.sinks.sql.adapters.kinds import Kind
+from onefold.sinks.sql import opening, staging, target
 from onefold.sinks.sql.adapters.registry import adapter_of
 from onefold.sinks.sql.committer import SqlCommitter
 from onefold.sinks.sql.databases import database_of
-from onefold.sinks.sql.naming import RESERVED, TableName, own_table, unusable
+from onefold.sinks.sql.naming import TableName
 from onefold.sinks.sql.plan import Plan, Settings
 from onefold.sinks.sql.writer import SqlWriter
 from onefold.sinks.staged.config import SqlSinkConfig
@@ -85,6 +83,10 @@ class SqlSink:
         return self._settings.name
 
     @property
+    def settings(self) -> Settings:
+        return self._settings
+
+    @property
     def url(self) -> str:
         """The URL, with the password that it may hold: not for logs."""
         return self._settings.url
@@ -102,8 +104,27 @@ class SqlSink:
         )
         return Guarantee("staged", SinkKind.LAST_RESOURCE, True, conditions)
 
+    def checks(self, pipeline: str, schema: pa.Schema | None) -> Checks[Committer | None]:
+        has_ledger = yield from opening.checks(self._settings, pipeline, schema)
+        return SqlCommitter(self._settings, pipeline, None) if has_ledger else None
+
     def examine(self, pipeline: str, deciding_s: float | None) -> Iterator[Finding]:  # noqa: ARG002
-        return doctor.examine(self._settings, pipeline)
+        database = database_of(self._settings, pipeline)
+        if database.is_there():
+            with database.transaction() as connection:
+                yield from adapter_of(database.url, connection.dialect).examine(connection)
+        database.close()
+
+    def target_now(self, pipeline: str) -> Target:
+        database, name = database_of(self._settings, pipeline), f"table {self.table}"
+        if not database.is_there():
+            return Target(name, is_there=False)
+        with database.transaction() as connection:
+            return Target(name, target.is_there(connection, self._settings.table))
+
+    def is_empty(self, pipeline: str) -> bool:
+        with database_of(self._settings, pipeline).transaction() as connection:
+            return target.is_empty(connection, self._settings.table)
 
     def exposure(self) -> str:
         return of_url(self.url, "the SQL sink's")
@@ -118,9 +139,10 @@ class SqlSink:
 
     def open(self, pipeline: str, schema: pa.Schema) -> Committer:
         database = database_of(self._settings, pipeline)
+        passed(opening.checks(self._settings, pipeline, schema))
         with database.creating() as connection:
             self._settings.bookkeeping(pipeline).create(connection)
-            self._plan = self._resolve(connection, pipeline, schema)
+            self._plan = opening.resolve(connection, self._settings, pipeline, schema)
         with database.transaction() as connection:
             # What merges will do, of no rows: what the role may not do, or the table not take, shows now.
             staging.move(connection, adapter_of(database.url), self._plan, (), 0)
@@ -128,65 +150,12 @@ class SqlSink:
         committer.ledger()  # from here on it notices a server that is an older copy
         return committer
 
-    def _resolve(self, connection: sa.Connection, pipeline: str, schema: pa.Schema) -> Plan:
-        settings, changes = self._settings, self._settings.changes
-        adapter = adapter_of(sa.make_url(settings.url), connection.dialect)
-        reserved = RESERVED & {*schema.names}
-        if reserved:
-            raise ConfigError(
-                "column-name-taken",
-                f"{', '.join(sorted(reserved))}: the sink's own columns have that name; rename the rows'",
-            )
-        if strange := unusable(schema.names):
-            raise SchemaMismatch(
-                "column-name-invalid",
-                f"the column {strange[0]!r} has no name that a table could have: rename it in the rows",
-            )
-        written = schema
-        if changes is not None:
-            names = changes.written(schema.names)
-            changes.check(names, schema)
-            written = pa.schema([field for field in schema if field.name in names])
-        key, order = (changes.key, changes.order) if changes is not None else ((), ())
-        there = target.find(connection, adapter, settings.table)
-        if there is None:
-            target.create(connection, adapter, settings.table, written, key)
-            there = present(
-                target.find(connection, adapter, settings.table), f"no table {settings.table} after it was made"
-            )
-        columns = target.columns_of(connection.dialect, adapter, settings.table, there, written, order)
-        if changes is not None:
-            target.check_key(connection, settings.table, changes)
-        plan = Plan(
-            pipeline,
-            settings.table,
-            columns,
-            tuple(schema.names),
-            stage=own_table("stage", pipeline, self.name),
-            deleted=own_table("deleted", pipeline, self.name) if changes is not None and changes.deletes else None,
-            changes=changes,
-        )
-        kinds = {column.name: column.kind for column in columns}
-        widest = {name: kind.widest for name, kind in kinds.items()}
-        types, kept_types = (self._types(connection, each, there, key) for each in (kinds, widest))
-        return staging.create(connection, adapter, plan, types, kept_types)
-
-    def _types(
-        self,
-        connection: sa.Connection,
-        kinds: Mapping[str, Kind],
-        there: Mapping[str, target.There],
-        key: Sequence[str],
-    ) -> dict[str, sa.types.TypeEngine[object]]:
-        """Of columns of the sink's own tables: those of the kinds, and where equality matters, those of the target."""
-        adapter = adapter_of(sa.make_url(self.url), connection.dialect)
-        return {
-            name: adapter.stage_type(kind, there[name]["type"], len(key) if name in key else 0)
-            for name, kind in kinds.items()
-        }
-
     def writers_max(self) -> int | None:
         return adapter_of(sa.make_url(self.url)).writers_max
+
+    def upsert(self) -> Upsert | None:
+        changes = self._settings.changes
+        return None if changes is None else Upsert(changes.key, changes.order)
 
     def writer(self, task: TaskId) -> SinkWriter:
         if self._plan is None:

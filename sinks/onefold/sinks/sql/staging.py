@@ -21,7 +21,7 @@ from onefold.sinks.sql.plan import Plan
 from onefold.sinks.sql.upsert import upsert
 from onefold.sinks.staged.attempts import by_stage, check_listed, check_moved, digest, leftover
 
-__all__ = ["create", "discard", "drop_outgrown", "leftovers", "merge", "move", "verify"]
+__all__ = ["check", "create", "discard", "drop_outgrown", "leftovers", "merge", "move", "verify"]
 
 
 def create(
@@ -39,17 +39,29 @@ def create(
     layout = _layout(connection, _stage(plan.stage, adapter, plan, types))
     stage = _stage(f"{plan.stage}_{digest(layout)}", adapter, plan, types)
     stage.create(connection, checkfirst=True)
-    changes = plan.changes
-    if changes is not None and plan.deleted is not None:
-        keys = [
-            sa.Column(exactly(name), kept_types[name], primary_key=True, autoincrement=False) for name in changes.key
-        ]
-        others = [sa.Column(exactly(name), kept_types[name], nullable=False) for name in changes.order]
-        timestamp = sa.Column(TIMESTAMP, sa.BigInteger, nullable=False)
-        by_time = sa.Index(f"{plan.deleted}_time", TIMESTAMP)  # what is old enough to be forgotten is found quickly
-        options = adapter.stage_options
-        _remember(connection, sa.Table(plan.deleted, sa.MetaData(), *keys, *others, timestamp, by_time, **options))
+    deleted = _deleted(adapter, plan, kept_types)
+    if deleted is not None:
+        _remember(connection, deleted)
     return replace(plan, stage=stage.name)
+
+
+def check(connection: sa.Connection, adapter: Adapter, plan: Plan, kept_types: Mapping[str, SqlType]) -> None:
+    """Raise ConfigError where deletions are remembered by another key or order."""
+    deleted = _deleted(adapter, plan, kept_types)
+    if deleted is not None and sa.inspect(connection).has_table(stages.name):
+        _is_remembered(connection, deleted)
+
+
+def _deleted(adapter: Adapter, plan: Plan, kept_types: Mapping[str, SqlType]) -> sa.Table | None:
+    """Where deletions are remembered; None where rows are never deleted."""
+    changes = plan.changes
+    if changes is None or plan.deleted is None:
+        return None
+    keys = [sa.Column(exactly(name), kept_types[name], primary_key=True, autoincrement=False) for name in changes.key]
+    others = [sa.Column(exactly(name), kept_types[name], nullable=False) for name in changes.order]
+    timestamp = sa.Column(TIMESTAMP, sa.BigInteger, nullable=False)
+    by_time = sa.Index(f"{plan.deleted}_time", TIMESTAMP)  # what is old enough to be forgotten is found quickly
+    return sa.Table(plan.deleted, sa.MetaData(), *keys, *others, timestamp, by_time, **adapter.stage_options)
 
 
 def _stage(name: str, adapter: Adapter, plan: Plan, types: Mapping[str, SqlType]) -> sa.Table:
@@ -64,12 +76,12 @@ def _layout(connection: sa.Connection, table: sa.Table) -> str:
     return str(CreateTable(table).compile(dialect=connection.dialect))
 
 
-def _remember(connection: sa.Connection, table: sa.Table) -> None:
-    layout = _layout(connection, table)
+def _is_remembered(connection: sa.Connection, table: sa.Table) -> bool:
+    """Whether the table is there as it should be. Raises ConfigError for one of another layout, unless it is empty."""
     known = connection.scalar(sa.select(stages.c.layout).where(stages.c.name == table.name))
     is_there = sa.inspect(connection).has_table(table.name)
-    if known == layout and is_there:
-        return
+    if known == _layout(connection, table) and is_there:
+        return True
     if known is not None and is_there and connection.execute(sa.select(sa.literal(1)).select_from(table)).first():
         columns = ", ".join(column.name for column in table.columns if column.name != TIMESTAMP)
         raise ConfigError(
@@ -78,11 +90,17 @@ def _remember(connection: sa.Connection, table: sa.Table) -> None:
             " this sink must agree on key and order. If no other driver runs, and no older record can come any more:"
             f" DROP TABLE {table.name}",
         )
+    return False
+
+
+def _remember(connection: sa.Connection, table: sa.Table) -> None:
+    if _is_remembered(connection, table):
+        return
     # In this order, since MariaDB commits in front of every CREATE and DROP: a layout is noted when its table is there.
     connection.execute(stages.delete().where(stages.c.name == table.name))
     table.drop(connection, checkfirst=True)
     table.create(connection)
-    connection.execute(stages.insert().values(name=table.name, layout=layout))
+    connection.execute(stages.insert().values(name=table.name, layout=_layout(connection, table)))
 
 
 def drop_outgrown(connection: sa.Connection, adapter: Adapter, books: Bookkeeping, stage: str, generation: int) -> bool:

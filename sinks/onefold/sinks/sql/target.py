@@ -15,9 +15,22 @@ from onefold.sinks.sql.naming import TableName, exactly
 from onefold.sinks.sql.plan import Column
 from onefold.sinks.staged.upsert import Changes
 
-__all__ = ["check_key", "columns_of", "create", "find"]
+__all__ = ["check_key", "clause", "columns_of", "create", "find", "is_empty", "is_there", "new_columns"]
 
 There = Mapping[str, Any]  # a column as SQLAlchemy's inspector describes it
+
+
+def clause(table: TableName) -> sa.TableClause:
+    """The table in SQL, without its columns."""
+    return sa.table(exactly(table.name), schema=None if table.schema is None else exactly(table.schema))
+
+
+def is_there(connection: sa.Connection, table: TableName) -> bool:
+    return sa.inspect(connection).has_table(table.name, table.schema)
+
+
+def is_empty(connection: sa.Connection, table: TableName) -> bool:
+    return connection.execute(sa.select(sa.literal(1)).select_from(clause(table)).limit(1)).first() is None
 
 
 def find(connection: sa.Connection, adapter: Adapter, table: TableName) -> dict[str, There] | None:
@@ -41,20 +54,26 @@ def create(
     connection: sa.Connection, adapter: Adapter, table: TableName, schema: pa.Schema, key: Sequence[str]
 ) -> None:
     """CREATE TABLE with a column for each field, and the key as primary key."""
+    columns = new_columns(adapter, table, schema, key)
+    options = {name: value for name, value in adapter.stage_options.items() if name.startswith(("mysql", "mariadb"))}
+    made = sa.Table(exactly(table.name), sa.MetaData(), *columns, schema=table.schema, **options)
+    made.create(connection, checkfirst=True)
+
+
+def new_columns(adapter: Adapter, table: TableName, schema: pa.Schema, key: Sequence[str]) -> list[sa.Column[Any]]:
+    """The columns that a new table gets. Raises SchemaMismatch for types that have no place there."""
     kinds = {field.name: kind_of(field.type) for field in schema}
     unknown = [f"{f.name}: {f.type} has no type in a table; cast it" for f in schema if kinds[f.name] is None]
     if unknown:
         raise SchemaMismatch("table-not-creatable", _listed(f"table {table} cannot be created", unknown))
-    columns = [
+    columns: list[sa.Column[Any]] = [
         sa.Column(exactly(name), adapter.column_type(kind, len(key) if name in key else 0), primary_key=name in key)
         for name, kind in kinds.items()
         if kind is not None
     ]
     for column in columns:
         column.autoincrement = False
-    options = {name: value for name, value in adapter.stage_options.items() if name.startswith(("mysql", "mariadb"))}
-    made = sa.Table(exactly(table.name), sa.MetaData(), *columns, schema=table.schema, **options)
-    made.create(connection, checkfirst=True)
+    return columns
 
 
 def columns_of(
@@ -133,7 +152,8 @@ def check_key(connection: sa.Connection, table: TableName, changes: Changes) -> 
 def _is_partial(index: Any) -> bool:
     """Over some rows only, or over the first characters of a text."""
     options = index.get("dialect_options") or {}
-    return any(value for name, value in options.items() if name.endswith(("_where", "_length")))
+    found = [value for name, value in options.items() if name.endswith(("_where", "_length"))]
+    return any(value if isinstance(value, Mapping) else value is not None for value in found)
 
 
 def _is_required(column: There) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 
-from onefold.core.errors import ConfigError, DataLoss
 from onefold.core.findings import Finding, Level
 from onefold.core.invariants import NoLoss
 from onefold.core.positions import Positions
@@ -13,7 +12,7 @@ from onefold.sources.kafka.config.model import KafkaSourceConfig
 from onefold.sources.kafka.planning.broker import Broker
 from onefold.sources.kafka.planning.lag import PartitionLag, lag
 from onefold.sources.kafka.planning.offset_snapshot import names_of
-from onefold.sources.kafka.planning.starting import check_ids
+from onefold.sources.kafka.planning.starting import check_ids, initial
 
 __all__ = ["examine", "retention"]
 
@@ -21,19 +20,16 @@ _LATE = 0.5  # of the retention time: who has not read by then has as long again
 
 
 def examine(source: KafkaSourceConfig, at: Positions | None) -> Iterator[Finding]:
-    """`at`: where the pipeline stands, if it was ever started."""
+    """`at`: where the pipeline stands, if it was ever started. Raises ConfigError, DataLoss as a start does."""
     broker = source.broker()
     known = at if at is not None else Positions()
-    try:
-        topics = source.subscription.find(broker, known.topics().keys())
-        check_ids(known.topic_ids(), topics)
-    except (ConfigError, DataLoss) as error:
-        yield Finding(Level.PROBLEM, str(error), (NoLoss.name,) if isinstance(error, DataLoss) else ())
-        return
+    topics = source.subscription.find(broker, known.topics().keys())
+    check_ids(known.topic_ids(), topics)
     settings = broker.settings_of(topics)
     for topic, config in sorted(settings.items()):
         yield from retention(topic, config)
     if at is None:
+        initial(broker, source.subscription, source.starting_text)
         yield Finding(Level.FINE, "where the pipeline stands is not known: it has not been started with this store")
         return
     partitions = lag(source, at, broker)

@@ -19,7 +19,7 @@ __all__ = ["TableReader", "View"]
 View = tuple[tuple[int, int], ...]  # the rows of a table of versions: key and version
 
 _DECIDED = (EpochState.DECIDED, EpochState.COMPLETE)
-_LAST_DECIDED = "FROM onefold_epochs WHERE pipeline = %s AND state IN ('decided', 'complete')"
+_LAST_DECIDED = "FROM onefold_sinks.onefold_epochs WHERE pipeline = %s AND state IN ('decided', 'complete')"
 _COUNTED = (
     f"SELECT (SELECT count(*) FROM {TABLE}), max(epoch), (array_agg(rows ORDER BY epoch DESC))[1] {_LAST_DECIDED}"
 )

@@ -126,6 +126,15 @@ class StoreSuite:
         _together([partial(acquire, store) for store in stores])
         expect(sorted(g.number for g in taken) == [1, 2, 3, 4])
 
+    def test_a_process_that_goes_on_takes_nothing_back_from_its_successor(self, connect: Connect) -> None:
+        store = connect()
+        second = store.acquire(PIPELINE, 0, store.acquire(PIPELINE, 0))
+        expect(second.number == 2)
+        successor = connect().acquire(PIPELINE, 0)
+        with raises(Fenced):
+            store.acquire(PIPELINE, 0, second)
+        expect(store.freeze(successor, positions(4)) == positions(4))
+
     def test_everything_but_reading_is_fenced_by_a_newer_generation(self, connect: Connect) -> None:
         store = connect()
         old = store.acquire(PIPELINE, 0)

@@ -84,8 +84,8 @@ class _Apart:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
-    def acquire(self, pipeline: str, above: int) -> Generation:
-        return self._store.acquire(self._prefix + pipeline, above)
+    def acquire(self, pipeline: str, above: int, last: Generation | None = None) -> Generation:
+        return self._store.acquire(self._prefix + pipeline, above, last)
 
     def facts(self, pipeline: str) -> StoreFacts:
         return self._store.facts(self._prefix + pipeline)
@@ -134,7 +134,8 @@ class Mark:
     mark: str
 
     def __call__(self, connection: sa.Connection) -> None:
-        connection.execute(MARKS.insert().values(mark=self.mark))
+        # Where a destination's tables are: the store may send its own ones to another schema.
+        connection.execute(MARKS.insert().values(mark=self.mark), execution_options={"schema_translate_map": None})
 
 
 @contextmanager

@@ -619,7 +619,7 @@ UNIT_MUTANTS: tuple[Mutant, ...] = (
     _unit(  # it is refused, and a new checkpoint is a way out
         "batch numbers that skip are not seen",
         OFFSETS,
-        "    return (yield from end_of(root, max(earlier)))\n",
+        "    return (yield from end_of(root, max(earlier), clocks))\n",
         "    return None\n",
         "test_query.py::test_batch_numbers_that_skip_go_on_where_the_last_planned_one_ended",
     ),

@@ -41,7 +41,9 @@ class ModelStore:
     def id(self) -> str:
         return self.store_id
 
-    def acquire(self, pipeline: str, above: int) -> Generation:
+    def acquire(self, pipeline: str, above: int, last: Generation | None = None) -> Generation:
+        if last is not None and self.newest is not None and self.newest != last and self.newest.number >= last.number:
+            raise not_mine(last, self.newest.number)
         self._tokens += 1
         number = max(above, self.newest.number if self.newest else 0) + 1
         self.newest = Generation(pipeline, number, f"token-{self._tokens}")

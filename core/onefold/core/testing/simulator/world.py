@@ -378,7 +378,7 @@ class World(Scene):
             self.written[committable.handle] = Work(committable, attempt.rows)
         return committable
 
-    def _pause(self, pause: Pause) -> None:
+    def _pause(self, pause: Pause, _: float) -> None:
         if pause.attempt > self.patience:
             raise pause.because
 

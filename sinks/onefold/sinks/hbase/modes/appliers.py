@@ -199,7 +199,7 @@ def _until_answered(ask: Callable[[], T], table: HBaseTable) -> T:
         except InDoubt as error:
             raise Retriable("hbase-unanswered", error.message) from error
 
-    return retry(again, table.settings.patience_s)
+    return retry(again, table.settings.timeout_s)
 
 
 def _newest(mapping: TableMapping) -> Declared:

@@ -45,6 +45,10 @@ class Incremental:
         return "incremental"
 
     @property
+    def replaces(self) -> bool:
+        return False
+
+    @property
     def only_replaces(self) -> bool:
         """Whether only the message with the highest sequence counts."""
         return self.merge is None and not self.is_dense

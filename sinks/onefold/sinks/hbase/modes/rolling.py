@@ -66,6 +66,10 @@ class Rolling:
     def name(self) -> str:
         return "rolling"
 
+    @property
+    def replaces(self) -> bool:
+        return self.merge is None
+
     def check(self, declared: TableMapping) -> None:
         if self.merge is None:
             ByRowKey(self.order).check(declared)

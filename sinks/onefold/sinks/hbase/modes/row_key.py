@@ -42,6 +42,10 @@ class ByRowKey:
         return "row_key"
 
     @property
+    def replaces(self) -> bool:
+        return True
+
+    @property
     def has_real_deletes(self) -> bool:
         return self.delete_when_true is not None and self.delete_mode == "real"
 

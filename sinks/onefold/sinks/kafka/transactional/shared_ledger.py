@@ -13,13 +13,16 @@ from onefold.sinks.kafka.transactional.transaction_log import Record
 __all__ = ["check_not_shared"]
 
 
-def check_not_shared(settings: KafkaSinkConfig, pipeline: str, topics: Topics) -> None:
+def check_not_shared(settings: KafkaSinkConfig, pipeline: str, topics: Topics, is_there: bool) -> None:
     """Raise ConfigError where a sink would begin a ledger in its pipeline's own topic, and has one in the shared topic.
 
+    `is_there`: whether the own topic is.
     Once the own topic has a ledger, the shared one is not read: others who write there could mislead the sink.
     """
     own, names = settings.ledger_topic(pipeline), settings.names(pipeline)
-    if settings.ledger is not None or _knows(settings, own, names) or not topics.may_read(SHARED_LEDGER):
+    if settings.ledger is not None or (is_there and _knows(settings, own, names)):
+        return
+    if not topics.may_read(SHARED_LEDGER):
         return
     if _knows(settings, SHARED_LEDGER, names):
         raise ConfigError(

@@ -49,10 +49,11 @@ class Transaction:
     timeout_ms: int
 
 
-def check_versions(cluster: Cluster) -> None:
-    """Raise ConfigError unless the brokers end transactions in the way that makes late repeats harmless."""
+def check_versions(cluster: Cluster) -> int:
+    """The brokers' transaction.version. Raises ConfigError unless they end transactions in the way that makes late
+    repeats harmless."""
     connection = cluster.any()
-    level = connection.features.get("transaction.version", 0)
+    level = int(connection.features.get("transaction.version", 0))
     if level < 2 or not connection.has(EndTxnRequest, END_TXN_VERSION):
         raise ConfigError(
             "transaction-version-too-low",
@@ -61,6 +62,7 @@ def check_versions(cluster: Cluster) -> None:
             f"{level}). Upgrade, then `kafka-features.sh upgrade --feature transaction.version=2`; until then use "
             "delivery='keyed'",
         )
+    return level
 
 
 def describe(cluster: Cluster, ids: Collection[str]) -> dict[str, Transaction]:

@@ -17,12 +17,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from onefold.clients.postgres.connection import Connection
+from onefold.clients.postgres.connection import Connection, ask
 from onefold.clients.postgres.quoting import identifier, with_parameters
 from onefold.core.contract import CommittedPart, LedgerEntry
 from onefold.core.errors import ConfigError
 from onefold.core.positions import Positions
 from onefold.core.protocol.binding import UNBOUND
+from onefold.core.sql import postgres_trust
 from onefold.sinks.postgres.ledger import migrations
 from onefold.sinks.staged.ledger import Books
 
@@ -45,12 +46,32 @@ class Bookkeeping(Books[Connection]):
         if not self._is_registered(connection):
             with connection.transaction():
                 migrations.lock(connection, self.schema)
+                self._refuse_second(connection)
                 connection.execute(
                     f"""INSERT INTO {self.table("ledger")}
                             (pipeline, sink, epoch, generation, timestamp_ms, positions, store_id)
                         VALUES (%s, %s, 0, 0, 0, '{{}}', '') ON CONFLICT DO NOTHING""",
                     (self.pipeline, self.sink),
                 )
+
+    def check(self, connection: Connection) -> bool:
+        """Whether the tables are there. Raises what `create` refuses; changes nothing."""
+        is_there = migrations.check(connection, self.schema) > 0
+        if not (is_there and self._is_registered(connection)):
+            self._refuse_second(connection)
+        return is_there
+
+    def _refuse_second(self, connection: Connection) -> None:
+        """With another ledger, and the store that goes with it, the sink would begin anew beside its own rows."""
+        found = postgres_trust.ledger_elsewhere(ask(connection), self.schema, self.pipeline, self.sink)
+        if found is not None:
+            other, epoch = found
+            raise ConfigError(
+                "ledger-elsewhere",
+                f"sink {self.sink!r} of pipeline {self.pipeline!r} has its ledger in schema {other!r}, at epoch"
+                f" {epoch}, and has none in {self.schema!r}: it would begin anew, and write every row again. Set"
+                f" ledger={other!r}; or, where this is another pipeline, give it another name",
+            )
 
     def _is_registered(self, connection: Connection) -> bool:
         query = f"SELECT FROM {self.table('ledger')} WHERE pipeline = %s AND sink = %s"

@@ -19,9 +19,9 @@ from collections.abc import Sequence
 from onefold.clients.postgres.connection import Connection, ask, create_beside_others, transaction_settings
 from onefold.clients.postgres.quoting import identifier
 from onefold.core.errors import ConfigError
-from onefold.core.sql import postgres_trust
+from onefold.core.sql import postgres_schema, postgres_trust
 
-__all__ = ["check_ours", "is_there", "lock", "migrate", "take_turn", "version"]
+__all__ = ["check", "check_may_create", "check_ours", "is_there", "lock", "migrate", "tables", "take_turn", "version"]
 
 _LOCK_TIMEOUT_S = 30
 _LOCKS = "CREATE TABLE IF NOT EXISTS {s}.onefold_locks (name text PRIMARY KEY);"
@@ -58,9 +58,17 @@ CREATE TABLE {s}.onefold_evolutions (
 )
 
 
-def version(connection: Connection, schema: str) -> int:
-    """Which layout the tables in `schema` have; 0 where there are none. Raises ConfigError for another role's."""
-    check_ours(connection, schema, re.findall(r"TABLE (?:IF NOT EXISTS )?\{s\}\.(\w+)", "".join(STEPS)))
+def tables() -> list[str]:
+    """The names of all of them."""
+    return re.findall(r"TABLE (?:IF NOT EXISTS )?\{s\}\.(\w+)", "".join(STEPS))
+
+
+def version(connection: Connection, schema: str, *, to_look: bool = False) -> int:
+    """Which layout the tables in `schema` have; 0 where there are none. Raises ConfigError for another role's, and for
+    such that this role may not use."""
+    names = tables()
+    check_ours(connection, schema, names)
+    postgres_schema.check_rights(ask(connection), names, schema, to_look=to_look)
     # Not to_regclass: a session that just waited for the lock may still remember that there was no such schema.
     there = connection.execute(
         """SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace
@@ -73,22 +81,33 @@ def version(connection: Connection, schema: str) -> int:
     return found or 0
 
 
+def check(connection: Connection, schema: str) -> int:
+    """`version`, of tables that are today's or can be made so. Changes nothing.
+
+    Raises ConfigError for a newer layout, or a missing right.
+    """
+    found = version(connection, schema)
+    _refuse_newer(found, schema)
+    if found < len(STEPS):
+        check_may_create(connection, schema)
+    return found
+
+
 def migrate(connection: Connection, schema: str) -> None:
     """Bring the tables to today's layout, or make them. Raises ConfigError for a newer layout, or a missing right."""
-    found, newest = version(connection, schema), len(STEPS)
+    found, newest = check(connection, schema), len(STEPS)
     if found < newest:
         with connection.transaction():
             lock(connection, schema)
             found = version(connection, schema)  # by now another driver may have done it, even a newer one
             if found < newest:
                 _climb(connection, schema, found)
-                found = newest
-    _refuse_newer(found, schema)
+            _refuse_newer(found, schema)
 
 
 def is_there(connection: Connection, schema: str) -> bool:
     """Whether the tables are there, in today's layout or an older one. Raises ConfigError for a newer layout."""
-    found = version(connection, schema)
+    found = version(connection, schema, to_look=True)
     _refuse_newer(found, schema)
     return found > 0
 
@@ -124,7 +143,8 @@ def lock(connection: Connection, schema: str) -> None:
         (schema,),
     ).fetchone()
     if there is None:
-        _create_schema(connection, schema)
+        if not check_may_create(connection, schema):
+            create_beside_others(connection, f"CREATE SCHEMA {identifier(schema)}")
         create_beside_others(connection, _LOCKS.format(s=identifier(schema)))
         check_ours(connection, schema, ["onefold_locks"])
     take_turn(connection, schema, "layout")
@@ -135,27 +155,6 @@ def take_turn(connection: Connection, schema: str, name: str) -> None:
     postgres_trust.take_turn(ask(connection), f"{identifier(schema)}.onefold_locks", name)
 
 
-def _create_schema(connection: Connection, schema: str) -> None:
-    ((user, database, exists, may_create),) = connection.execute(
-        """SELECT current_user, current_database(), n.oid IS NOT NULL,
-                  coalesce(has_schema_privilege(n.oid, 'CREATE'),
-                           has_database_privilege(current_database(), 'CREATE'))
-           FROM (SELECT) one LEFT JOIN pg_namespace n ON n.nspname = %s""",
-        (schema,),
-    )
-    if not may_create:
-        on = f"SCHEMA {identifier(schema)}" if exists else f"DATABASE {identifier(database)}"
-        raise ConfigError(
-            "ledger-permission",
-            f"role {user!r} may not create the onefold tables in schema {schema!r}: "
-            f"GRANT CREATE ON {on} TO {identifier(user)}, or name a schema of its own as ledger",
-        )
-    if schema == user and not exists:
-        # search_path starts with "$user": the new schema would come first in every later look-up of a bare name.
-        raise ConfigError(
-            "schema-named-as-role",
-            f"ledger={schema!r} is also the role's name, so creating it would hide the tables in "
-            "'public' from that role: name another schema",
-        )
-    if not exists:
-        create_beside_others(connection, f"CREATE SCHEMA {identifier(schema)}")
+def check_may_create(connection: Connection, schema: str) -> bool:
+    """Whether the schema is there. Raises ConfigError where this role may make neither it nor tables in it."""
+    return postgres_schema.check_place(ask(connection), schema)

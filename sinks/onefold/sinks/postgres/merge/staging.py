@@ -37,12 +37,6 @@ __all__ = ["clear", "create", "discard", "drop_outgrown", "empty", "leftovers", 
 def create(connection: pool.Connection, books: Bookkeeping, plan: Plan) -> Plan:
     """Make sure that there is a stage with the plan's columns; returns the plan with its name."""
     wanted = plan.stage_columns
-    ours = {column for column, _ in wanted} - {column.name for column in plan.columns}
-    if len(ours) + len(plan.columns) != len(wanted):
-        taken = next(column.name for column in plan.columns if column.name.startswith("onefold_"))
-        raise ConfigError(
-            "column-name-taken", f"{taken!r} is a column of the stage: rename it in the rows, or use 'two_phase'"
-        )
     stage = f"{stage_name(books.pipeline, books.sink)}_{digest(wanted)}"
     name = stage_sql(books.schema, stage)
     columns = ", ".join(f"{identifier(column)} {kind}" for column, kind in wanted)

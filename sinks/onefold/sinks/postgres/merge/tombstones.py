@@ -17,7 +17,7 @@ from onefold.sinks.postgres.naming import Table
 from onefold.sinks.postgres.schema.target import Target, declared
 from onefold.sinks.staged.upsert import Changes
 
-__all__ = ["create", "follow", "prune", "take_turns"]
+__all__ = ["check", "create", "follow", "name_of", "prune", "take_turns"]
 
 EXPIRES = "onefold_expires_ms"
 
@@ -26,31 +26,44 @@ log = logging.getLogger("onefold")
 
 def create(connection: Connection, schema: str, target: Target, changes: Changes) -> str:
     """The target's table of deletions, made if it is missing; returns its name in SQL. Raises ConfigError."""
-    name = _name(schema, target)
-    types = {column.name: column.sql for column in target.columns}
-    wanted = [(column, types[column]) for column in (*changes.key, *changes.order)] + [(EXPIRES, "bigint")]
+    name = name_of(schema, target.table)
     with connection.transaction():
-        _refuse_elsewhere(connection, schema, target)
-        columns = ", ".join(f"{identifier(column)} {kind} NOT NULL" for column, kind in wanted)
+        columns = ", ".join(f"{identifier(column)} {kind} NOT NULL" for column, kind in _wanted(target, changes))
         key = ", ".join(map(identifier, changes.key))
-        if not declared(connection, name):
+        if not check(connection, schema, target, changes):
             create_beside_others(
                 connection,
                 f"CREATE TABLE {name} ({columns}, PRIMARY KEY ({key})); CREATE INDEX ON {name} ({EXPIRES});"
                 f"COMMENT ON TABLE {name} IS {literal(f'deletions from {target.table.sql}')}",
             )
-        check_ours(connection, schema, [_bare(target)])
-        there = declared(connection, name)
-        if [column for column, _ in there] != [column for column, _ in wanted]:
-            raise ConfigError(
-                "tombstones-of-another-key",
-                f"deletions from {target.table} are remembered in {name} by {_listed(there)}, and this sink goes by"
-                f" {_listed(wanted)}: the pipelines that delete from one table must agree on key and order. If no other"
-                f" pipeline does, and no older record can come any more: DROP TABLE {name}",
-            )
+            check(connection, schema, target, changes)  # somebody else's may be there a moment before
         follow(connection, schema, target)  # whoever altered the target by hand may not know of this table
-        _refuse_without_rights(connection, name)
     return name
+
+
+def check(connection: Connection, schema: str, target: Target, changes: Changes) -> bool:
+    """Whether the table is there. Raises ConfigError for one that cannot be used, also in another schema."""
+    _refuse_elsewhere(connection, schema, target)
+    name, wanted = name_of(schema, target.table), _wanted(target, changes)
+    there = declared(connection, name)
+    if not there:
+        return False
+    check_ours(connection, schema, [_bare(target.table)])
+    if [column for column, _ in there] != [column for column, _ in wanted]:
+        raise ConfigError(
+            "tombstones-of-another-key",
+            f"deletions from {target.table} are remembered in {name} by {_listed(there)}, and this sink goes by"
+            f" {_listed(wanted)}: the pipelines that delete from one table must agree on key and order. If no other"
+            f" pipeline does, and no older record can come any more: DROP TABLE {name}",
+        )
+    _refuse_without_rights(connection, name)
+    return True
+
+
+def _wanted(target: Target, changes: Changes) -> list[tuple[str, str]]:
+    """The table's columns and their types in SQL."""
+    types = {column.name: column.sql for column in target.columns}
+    return [*((name, types[name]) for name in changes.required), (EXPIRES, "bigint")]
 
 
 def follow(connection: Connection, schema: str, target: Target) -> tuple[str, str] | None:
@@ -58,7 +71,7 @@ def follow(connection: Connection, schema: str, target: Target) -> tuple[str, st
 
     Returns the table and the statement, both in SQL; None if there was nothing to do.
     """
-    name = _name(schema, target)
+    name = name_of(schema, target.table)
     types = {column.name: column.sql for column in target.columns}
     clauses = [
         f"ALTER COLUMN {identifier(column)} TYPE {types[column]}"
@@ -99,7 +112,7 @@ def _refuse_elsewhere(connection: Connection, schema: str, target: Target) -> No
         """SELECT nspname, has_table_privilege(relowner, to_regclass(%s), 'DELETE'), pg_get_userbyid(relowner)
            FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace
            WHERE relname = %s AND relkind = 'r' AND nspname <> %s""",
-        (target.table.sql, _bare(target), schema),
+        (target.table.sql, _bare(target.table), schema),
     ).fetchall()
     for other, may_delete, owner in others:
         if not may_delete:
@@ -107,7 +120,7 @@ def _refuse_elsewhere(connection: Connection, schema: str, target: Target) -> No
                 "table %s.%s of role %s is no pipeline's that deletes from %s, which that role may not: it is"
                 " left alone",
                 other,
-                _bare(target),
+                _bare(target.table),
                 owner,
                 target.table,
             )
@@ -117,7 +130,7 @@ def _refuse_elsewhere(connection: Connection, schema: str, target: Target) -> No
             f"deletions from {target.table} are remembered in schema {other!r} already, and not in {schema!r}:"
             " pipelines that don't share them bring each other's deleted rows back. Set"
             f" ledger={other!r}. If no pipeline uses that one any more, and no older record can come: DROP"
-            f" TABLE {identifier(other)}.{identifier(_bare(target))}",
+            f" TABLE {identifier(other)}.{identifier(_bare(target.table))}",
         )
 
 
@@ -136,12 +149,13 @@ def _refuse_without_rights(connection: Connection, name: str) -> None:
         )
 
 
-def _name(schema: str, target: Target) -> str:
-    return f"{identifier(schema)}.{identifier(_bare(target))}"
+def name_of(schema: str, table: Table) -> str:
+    """The name in SQL of what remembers the deletions from a table, which is named with its schema."""
+    return f"{identifier(schema)}.{identifier(_bare(table))}"
 
 
-def _bare(target: Target) -> str:
-    return f"onefold_deleted_{hashlib.sha256(target.table.sql.encode()).hexdigest()[:32]}"
+def _bare(table: Table) -> str:
+    return f"onefold_deleted_{hashlib.sha256(table.sql.encode()).hexdigest()[:32]}"
 
 
 def _listed(columns: list[tuple[str, str]]) -> str:

@@ -20,8 +20,9 @@ from onefold.core.values import json_encoder
 from onefold.sinks.postgres.ledger.bookkeeping import Bookkeeping
 from onefold.sinks.postgres.naming import Table
 from onefold.sinks.postgres.rejects.bisect_rejects import Refused, TooManyRefused
+from onefold.sinks.postgres.schema.target import declared
 
-__all__ = ["DeadLetter", "Origin", "adopt_staged", "create", "insert", "of_batch", "stage", "too_many"]
+__all__ = ["DeadLetter", "Origin", "adopt_staged", "check", "create", "insert", "of_batch", "stage", "too_many"]
 
 _COLUMNS = {
     "pipeline": "text NOT NULL",
@@ -63,39 +64,37 @@ def create(connection: Connection, table: Table) -> str:
     with connection.transaction():
         columns = ", ".join(f"{identifier(name)} {kind}" for name, kind in _COLUMNS.items())
         index = f"CREATE INDEX ON {table.sql} (pipeline, sink, epoch)"
-        if not _is_there(connection, table):
+        if not check(connection, table):
             create_beside_others(connection, f"CREATE TABLE {table.sql} ({columns}); {index}")
-        postgres_trust.check_ours(ask(connection), [table.name], table.schema)
-        there = {
-            name
-            for (name,) in connection.execute(
-                "SELECT attname FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped",
-                (table.sql,),
-            )
-        }
-        if missing := [name for name in _COLUMNS if name not in there]:
-            raise ConfigError(
-                "rejects-table-columns",
-                f"table {table} is to take the dead letters, and has no column {', '.join(missing)}: name another as"
-                " rejects_table, or a table that does not exist yet, which is then made",
-            )
-        ((user, may_insert),) = connection.execute(
-            "SELECT current_user, has_any_column_privilege(to_regclass(%s), 'INSERT')", (table.sql,)
-        )
-        if not may_insert:  # else it would be known with the first bad row
-            raise ConfigError(
-                "table-permission",
-                f"role {user!r} may not insert into table {table}, which is to take the dead letters: GRANT INSERT ON"
-                f" {table.sql} TO {identifier(user)}",
-            )
+            check(connection, table)  # somebody else's may be there a moment before
     return table.sql
 
 
-def _is_there(connection: Connection, table: Table) -> bool:
-    ((is_there,),) = connection.execute("SELECT to_regclass(%s) IS NOT NULL", (table.sql,))
-    if not is_there and table.schema is None:
-        postgres_trust.check_path(ask(connection), table.name)
-    return bool(is_there)
+def check(connection: Connection, table: Table) -> bool:
+    """Whether the table is there. Raises ConfigError for one that cannot take the dead letters."""
+    there = [name for name, _ in declared(connection, table.sql)]
+    if not there:
+        if table.schema is None:
+            postgres_trust.check_path(ask(connection), table.name)
+        return False
+    postgres_trust.check_ours(ask(connection), [table.name], table.schema)
+    if missing := [name for name in _COLUMNS if name not in there]:
+        raise ConfigError(
+            "rejects-table-columns",
+            f"table {table} is to take the dead letters, and has no column {', '.join(missing)}: name another as"
+            " rejects_table, or a table that does not exist yet, which is then made",
+        )
+    ((user, may_insert),) = connection.execute(
+        "SELECT current_user, bool_and(has_column_privilege(to_regclass(%s), c, 'INSERT')) FROM unnest(%s::text[]) c",
+        (table.sql, list(_COLUMNS)),
+    )
+    if not may_insert:  # else it would be known with the first bad row
+        raise ConfigError(
+            "table-permission",
+            f"role {user!r} may not insert into table {table}, which is to take the dead letters: GRANT INSERT ON"
+            f" {table.sql} TO {identifier(user)}",
+        )
+    return True
 
 
 def of_batch(batch: pa.RecordBatch, position: Sequence[str], refused: Refused) -> list[DeadLetter]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -13,7 +13,7 @@ from onefold.sinks.postgres.schema.target import Target, TargetColumn
 from onefold.sinks.postgres.schema.types import Column, default_type, fit
 from onefold.sinks.postgres.schema.widening import Alteration, addition, widening
 
-__all__ = ["Line", "columns_of", "compare", "mismatch"]
+__all__ = ["Line", "check_may_insert", "columns_of", "compare", "mismatch"]
 
 _FITTING_MAX = 40  # of the columns that fit, this many are shown; of those that don't, all
 _TYPE_CHARACTERS_MAX = 60  # a struct's type names all that is in it
@@ -51,15 +51,19 @@ def columns_of(target: Target, schema: pa.Schema) -> tuple[Column, ...]:
     lines = compare(target, schema)
     if not schema.names or any(line.problem for line in lines):
         raise mismatch(target, lines)
-    may_insert = {column.name for column in target.columns if column.may_insert}
-    denied = [name for name in schema.names if name not in may_insert]
-    if denied:
+    check_may_insert(target, schema.names)
+    return tuple(line.column for line in lines if line.column is not None)
+
+
+def check_may_insert(target: Target, names: Collection[str] | None) -> None:
+    """Raise ConfigError where the role may not insert into all of these columns; of None, where it may into no one."""
+    denied = [c.name for c in target.columns if not c.may_insert and (names is None or c.name in names)]
+    if denied and (names is not None or len(denied) == len(target.columns)):
         raise ConfigError(
             "table-permission",
             f"no permission to insert into {', '.join(denied)} of table {target.table}: "
             f"GRANT INSERT ON {target.table.sql} to the role of the sink's URL",
         )
-    return tuple(line.column for line in lines if line.column is not None)
 
 
 def mismatch(target: Target, lines: Sequence[Line], because: str = "") -> SchemaMismatch:

@@ -24,7 +24,7 @@ from onefold.sinks.postgres.schema.comparison import compare, mismatch
 from onefold.sinks.postgres.schema.target import Target, find
 from onefold.sinks.postgres.schema.widening import Alteration
 
-__all__ = ["alterations", "evolve"]
+__all__ = ["alterations", "check", "evolve"]
 
 log = logging.getLogger("onefold")
 
@@ -37,6 +37,19 @@ def alterations(target: Target, schema: pa.Schema) -> tuple[Alteration, ...]:
     return tuple(line.alteration for line in lines if line.alteration is not None)
 
 
+def check(target: Target, schema: pa.Schema) -> tuple[Alteration, ...]:
+    """`alterations`, which this session may make. Raises SchemaMismatch, ConfigError."""
+    wanted = alterations(target, schema)
+    if wanted and not target.is_mine:
+        raise ConfigError(
+            "table-not-owned",
+            f"table {target.table} must be altered for these rows, and only its owner may. GRANT "
+            f"{identifier(target.owner)} to the role of the sink's URL, or run this yourself: "
+            f"{_statement(target, wanted)}",
+        )
+    return wanted
+
+
 def evolve(
     connection: Connection, books: Bookkeeping, target: Target, schema: pa.Schema, lock_timeout_s: float
 ) -> Target:
@@ -44,15 +57,8 @@ def evolve(
 
     Safe beside others who do the same: the comparison that counts is made once nobody else can alter the table.
     """
-    if not alterations(target, schema):
+    if not check(target, schema):
         return target
-    if not target.is_mine:
-        raise ConfigError(
-            "table-not-owned",
-            f"table {target.table} must be altered for these rows, and only its owner may. GRANT "
-            f"{identifier(target.owner)} to the role of the sink's URL, or run this yourself: "
-            f"{_statement(target, alterations(target, schema))}",
-        )
     with connection.transaction():
         connection.execute(transaction_settings(lock_timeout_s))
         connection.execute(f"LOCK TABLE {target.table.sql} IN ACCESS EXCLUSIVE MODE")

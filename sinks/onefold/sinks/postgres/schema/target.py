@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from onefold.clients.postgres.connection import Connection, ask, create_beside_others
+from onefold.clients.postgres.connection import Connection, ask
 from onefold.clients.postgres.quoting import identifier
 from onefold.core.errors import ConfigError, SchemaMismatch
 from onefold.core.sql import postgres_trust
 from onefold.sinks.postgres.naming import Table
 from onefold.sinks.postgres.schema.types import PostgresType, default_type
 
-__all__ = ["Target", "TargetColumn", "UniqueIndex", "create", "declared", "find", "types", "unseen"]
+__all__ = ["Target", "TargetColumn", "UniqueIndex", "creating", "declared", "find", "place", "types", "unseen"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class TargetColumn:
 
     @property
     def sql(self) -> str:
-        """The type and the collation that a column of ours has, so that both compare alike. As `columns_of` says it."""
+        """The type and the collation that a column of ours has, so that both compare alike. As `declared` says it."""
         return self.type.sql if self.collation is None else f"{self.type.sql} COLLATE {self.collation}"
 
     @property
@@ -251,14 +251,23 @@ def find(connection: Connection, table: Table) -> Target | None:
     )
 
 
-def create(connection: Connection, table: Table, schema: pa.Schema, key: Sequence[str] = ()) -> None:
-    """CREATE TABLE with a column for each field, and `key` as its primary key.
+def creating(connection: Connection, table: Table, schema: pa.Schema, key: Sequence[str] = ()) -> str:
+    """The CREATE TABLE with a column for each field, and `key` as its primary key.
 
-    Raises SchemaMismatch for types that Postgres has no place for.
+    Raises SchemaMismatch for types that Postgres has no place for, ConfigError where the table cannot be made.
     """
     unknown = [f"{f.name}: {f.type} has no type in Postgres; cast it" for f in schema if default_type(f.type) is None]
     if unknown:
         raise SchemaMismatch("table-not-creatable", _listed(f"table {table} cannot be created", unknown))
+    parts = [f"{identifier(f.name)} {default_type(f.type)}" for f in schema]
+    if key:
+        parts.append(f"PRIMARY KEY ({', '.join(map(identifier, key))})")
+    made = Table(place(connection, table), table.name)
+    return f"CREATE TABLE IF NOT EXISTS {made.sql} ({', '.join(parts)})"
+
+
+def place(connection: Connection, table: Table) -> str:
+    """The schema in which a missing table can be made. Raises ConfigError."""
     row = connection.execute(
         "SELECT current_user, n.nspname, has_schema_privilege(n.oid, 'CREATE') "
         "FROM pg_namespace n WHERE n.nspname = coalesce(%s, current_schema())",
@@ -276,12 +285,7 @@ def create(connection: Connection, table: Table, schema: pa.Schema, key: Sequenc
             f"table {table} does not exist and role {user!r} may not create it: GRANT CREATE ON SCHEMA "
             f"{identifier(namespace)} TO {identifier(user)}, or create the table",
         )
-    parts = [f"{identifier(f.name)} {default_type(f.type)}" for f in schema]
-    if key:
-        parts.append(f"PRIMARY KEY ({', '.join(map(identifier, key))})")
-    made = Table(namespace, table.name)
-    with connection.transaction():
-        create_beside_others(connection, f"CREATE TABLE IF NOT EXISTS {made.sql} ({', '.join(parts)})")
+    return str(namespace)
 
 
 def _listed(what: str, problems: list[str]) -> str:

@@ -64,6 +64,10 @@ class Adapter(ABC):
             case Family.INSTANT:
                 return isinstance(there, sa.DateTime) and there.timezone
 
+    def stored(self, column: sa.ColumnClause[Any], kind: Kind) -> sa.ColumnElement[Any]:
+        """A column of the target as a SELECT returns its values exactly."""
+        return sa.type_coerce(column, self.column_type(kind))
+
     def integer_bits(self, there: SqlType) -> int:
         """How wide an integer column is; 0 for none."""
         if not isinstance(there, sa.Integer):
@@ -83,6 +87,10 @@ class Adapter(ABC):
     def check_target(self, connection: sa.Connection, table: sa.TableClause) -> None:
         """Raises ConfigError for a table that doesn't keep what it acknowledged."""
         del connection, table
+
+    def check_rights(self, connection: sa.Connection, table: sa.TableClause, verbs: Sequence[str]) -> None:
+        """Raises what the database raises where the session lacks one of these rights on the table."""
+        del connection, table, verbs
 
     def collations(self, connection: sa.Connection, table: sa.TableClause) -> dict[str, str]:
         """Of text columns, where SQLAlchemy's inspector doesn't say it and a stage would not have the same."""

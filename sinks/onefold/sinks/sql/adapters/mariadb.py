@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -15,7 +15,7 @@ from onefold.core.checks import present
 from onefold.core.errors import ConfigError
 from onefold.core.findings import Finding, Level
 from onefold.core.invariants import NoLoss
-from onefold.core.sql.mariadb_trust import MARIADB_OPTIONS
+from onefold.core.sql.mariadb_trust import MARIADB_OPTIONS, check_rights
 from onefold.sinks.sql.adapters.adapter import Adapter, SqlType, driver_errors, each_column, has_room, quoted
 from onefold.sinks.sql.adapters.kinds import Family, Kind
 from onefold.sinks.sql.adapters.text import as_text
@@ -90,6 +90,11 @@ class MariaDbAdapter(Adapter):
                 return not getattr(there, "unsigned", False)
         return super().takes(kind, there)
 
+    def stored(self, column: sa.ColumnClause[Any], kind: Kind) -> sa.ColumnElement[Any]:
+        if kind.family is Family.FLOAT:  # else FLOAT has six digits, and SQLAlchemy makes a decimal of ten
+            return sa.cast(column, mysql.DOUBLE(asdecimal=False))
+        return super().stored(column, kind)
+
     def integer_bits(self, there: SqlType) -> int:
         if getattr(there, "unsigned", False):
             return 0
@@ -131,6 +136,9 @@ class MariaDbAdapter(Adapter):
                 f"table {table.fullname} is kept by {engine}, which has no transactions like InnoDB's: "
                 f"ALTER TABLE {table.fullname} ENGINE = InnoDB",
             )
+
+    def check_rights(self, connection: sa.Connection, table: sa.TableClause, verbs: Sequence[str]) -> None:
+        check_rights(connection, table, verbs)
 
     def collations(self, connection: sa.Connection, table: sa.TableClause) -> dict[str, str]:
         """Of every text column: SHOW CREATE TABLE, by which the inspector goes, leaves the table's own default out."""

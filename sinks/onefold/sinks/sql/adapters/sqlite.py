@@ -46,7 +46,7 @@ class SqliteAdapter(Adapter):
 
     def examine(self, connection: sa.Connection) -> Iterator[Finding]:
         journal = connection.exec_driver_sql("PRAGMA journal_mode").scalar()
-        says = f"SQLite {sqlite3.sqlite_version}, journal {journal}: the sink's sessions write with synchronous=FULL"
+        says = f"SQLite {sqlite3.sqlite_version}, journal {journal}: the sink's sessions write with synchronous=EXTRA"
         yield Finding(Level.FINE, says)
 
     def column_type(self, kind: Kind, keys: int = 0) -> SqlType:

@@ -1,4 +1,4 @@
-"""Arrow schemas as Spark writes them down: `id bigint, tags array<string>`."""
+"""Arrow schemas as Spark writes them down, there and back: `id bigint, tags array<string>`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from onefold.core.errors import ConfigError
 
-__all__ = ["columns_of", "ddl_of"]
+__all__ = ["column_names", "ddl_of", "schema_of"]
 
 _NAMES = {
     pa.bool_(): "boolean",
@@ -25,6 +25,13 @@ _NAMES = {
     pa.timestamp("us"): "timestamp_ntz",
 }
 
+_TYPES = {name: kind for kind, name in _NAMES.items()} | {
+    "byte": pa.int8(),
+    "short": pa.int16(),
+    "integer": pa.int32(),
+    "long": pa.int64(),
+}
+_COLUMN = re.compile(r"\s*(?:`([^`]+)`|(\w+))[\s:]+(\w+)\s*(?:\(\s*(\d+)\s*,\s*(\d+)\s*\))?\s*")
 _NESTED = re.compile(r"<[^<>]*>|\([^()]*\)")
 
 
@@ -33,12 +40,32 @@ def ddl_of(schema: pa.Schema) -> str:
     return ", ".join(f"{_quoted(field.name)} {_type(field.type)}" for field in schema)
 
 
-def columns_of(ddl: str) -> list[str]:
+def column_names(ddl: str) -> list[str]:
     """The names of the columns of a Spark DDL text."""
     flat = ddl
     while (fewer := _NESTED.sub("", flat)) != flat:
         flat = fewer
     return [re.split(r"[\s:]", column.strip(), maxsplit=1)[0].strip("`") for column in flat.split(",")]
+
+
+def schema_of(ddl: str) -> pa.Schema:
+    """The columns of a Spark DDL text, of scalar types. Raises ConfigError for a text that is none."""
+    return pa.schema([_field(column, ddl) for column in re.split(r",(?![^(]*\))", ddl)])
+
+
+def _field(column: str, ddl: str) -> pa.Field:
+    found = _COLUMN.fullmatch(column)
+    if found is not None:
+        quoted, plain, name, precision, scale = found.groups()
+        if name.lower() == "decimal" and precision is not None:
+            return pa.field(quoted or plain, pa.decimal128(int(precision), int(scale)))
+        if name.lower() in _TYPES and precision is None:
+            return pa.field(quoted or plain, _TYPES[name.lower()])
+    raise ConfigError(
+        "option-value",
+        f"{ddl!r}: {column.strip()!r} is no column of a scalar type, as in 'id long, amount decimal(12,2)'."
+        " Of rows with lists and structs, call onefold.doctor.diagnose from Python with their schema",
+    )
 
 
 def _type(kind: pa.DataType) -> str:

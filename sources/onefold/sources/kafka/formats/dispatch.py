@@ -11,7 +11,7 @@ from onefold.core.errors import ConfigError
 from onefold.sources.kafka.config.model import FORMATS, KafkaSourceConfig
 from onefold.sources.kafka.formats import columns, csv, json, raw, text
 from onefold.sources.kafka.formats.bad_values import Parser
-from onefold.sources.kafka.formats.ddl import columns_of
+from onefold.sources.kafka.formats.ddl import column_names
 
 __all__ = ["INFER", "check_format", "check_schema", "parser_of", "record_ddl"]
 
@@ -118,7 +118,7 @@ def _parsed_names(source: KafkaSourceConfig) -> list[str]:
         from onefold.sources.kafka.formats.avro.types import AvroSchema
 
         return AvroSchema(source.avro_schema).arrow.names if source.avro_schema is not None else []
-    return columns_of(source.schema) if source.schema not in (None, INFER) else []
+    return column_names(source.schema) if source.schema not in (None, INFER) else []
 
 
 def _check_avro(source: KafkaSourceConfig) -> None:

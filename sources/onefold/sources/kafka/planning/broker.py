@@ -20,7 +20,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, Resou
 
 from onefold.clients.kafka.consumer_config import CONSUMER, isolation
 from onefold.clients.kafka.errors import DENIED, NOT_SHOWN
-from onefold.clients.kafka.librdkafka import Settings
+from onefold.clients.kafka.librdkafka import NO_TOPIC_ID, Settings
 from onefold.core.errors import ConfigError
 from onefold.core.waiting import Wait
 from onefold.sources.kafka.planning.offset_snapshot import Offsets, OffsetSnapshot, Partition
@@ -29,7 +29,6 @@ __all__ = ["Broker", "Topic"]
 
 _FIRST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 _END: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
-_NO_ID = "A" * 22  # what a broker answers that knows no topic ids (before Kafka 2.8)
 
 T = TypeVar("T")
 
@@ -122,7 +121,7 @@ class Broker:
                 ) from error
             raise
         topic_id = str(found.topic_id)
-        return Topic(None if topic_id == _NO_ID else topic_id, tuple(sorted(p.id for p in found.partitions)))
+        return Topic(None if topic_id == NO_TOPIC_ID else topic_id, tuple(sorted(p.id for p in found.partitions)))
 
     @staticmethod
     def _configured(answer: Future[Any]) -> dict[str, str]:

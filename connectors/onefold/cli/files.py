@@ -1,0 +1,77 @@
+"""`onefold new | schema | validate`: files that define pipelines, without any server."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from onefold.core import ConfigError
+
+__all__ = ["new", "schema", "validate"]
+
+
+def new(
+    path: Annotated[Path, typer.Argument(metavar="FILE", help="The file that is written: orders.toml.")],
+    sink: Annotated[list[str] | None, typer.Option(help="The sinks' kinds: postgres, sql, kafka, hbase.")] = None,
+) -> None:
+    """Write a file that defines a pipeline, with all keys that there are, for you to fill in."""
+    from onefold.clients.options import near
+    from onefold.core.job.session import check_pipeline_name
+    from onefold.definition.example import example
+    from onefold.definition.tables import SINKS
+
+    kinds = sink or ["postgres"]
+    for kind in kinds:
+        if kind not in SINKS:
+            hint = near(kind, SINKS) or f"; known are {', '.join(SINKS)}"
+            raise ConfigError("option-value", f"--sink: there is no kind {kind!r}{hint}")
+    if path.suffix != ".toml":
+        raise ConfigError("option-value", f"{path} has to end in .toml: by that, commands know what it is")
+    try:
+        check_pipeline_name(path.stem)
+    except ConfigError as error:
+        raise error.reworded(f"{path}: the pipeline is called as its file, and {error.message}") from None
+    text = example(path.stem, kinds)
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError:
+        raise ConfigError("file-exists", f"{path} is there already: name another file, or remove it first") from None
+    except OSError as error:
+        raise ConfigError("file-unwritable", f"{path} cannot be written: {error.strerror}") from error
+    typer.echo(f"{path}: fill in what is in capitals, then: onefold validate {path}")
+
+
+def schema() -> None:
+    """Print the JSON Schema of such files, for editors that complete and check them."""
+    from onefold.definition.tables import definition_table
+
+    json.dump(definition_table().model_json_schema(), sys.stdout, indent=2)
+    sys.stdout.write("\n")
+
+
+def validate(
+    pipelines: Annotated[
+        list[str], typer.Argument(metavar="PIPELINE...", help="orders.toml, or jobs/orders.py:pipeline; one or more.")
+    ],
+) -> None:
+    """Check the definitions of pipelines without asking any server. Exit code 2 where one is wrong."""
+    from onefold.definition import read
+
+    wrong = []
+    for named in pipelines:
+        try:
+            definition = read(named)
+        except ConfigError as error:
+            wrong.append(error)
+            typer.echo(f"{type(error).__name__}: {error}", err=True)
+        else:
+            sinks = ", ".join(sink.name for sink in definition.sinks)
+            path = "the direct path" if definition.is_direct else "Spark's rows"
+            typer.echo(f"{named}: pipeline {definition.name!r}, by {path} into {sinks}")
+    if wrong:
+        raise typer.Exit(wrong[0].exit_code)

@@ -1,0 +1,1 @@
+"""`onefold reset`: lets a pipeline begin anew."""

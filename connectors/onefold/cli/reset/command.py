@@ -1,0 +1,146 @@
+"""`onefold reset`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from onefold.cli.arguments import Named, Yes
+from onefold.cli.reset.checkpoint import CheckpointDirectory
+from onefold.cli.reset.place import Place
+from onefold.core import ConfigError, EpochState
+from onefold.core.protocol.effects import StoreFacts
+from onefold.core.store.checkpoint_store import CheckpointStore
+
+__all__ = ["reset", "reset_pipeline"]
+
+
+def reset(
+    pipeline: Named,
+    rows: Annotated[
+        bool, typer.Option("--rows", help="All rows of the sinks' tables and topics go, too, whoever wrote them.")
+    ] = False,
+    take_over: Annotated[
+        bool, typer.Option("--take-over", help="Also where it may be running: FENCES its driver if it is alive.")
+    ] = False,
+    yes: Yes = False,
+) -> None:
+    """Remove ledger, prepared work, store and checkpoint of a pipeline, so that its next start is its first. For
+    development; shows what would go, and asks."""
+    from onefold.cli.reset.places import places_of
+    from onefold.definition import read
+
+    definition = read(pipeline)
+    directory = CheckpointDirectory(definition.checkpoint)
+    places = places_of(definition, rows)
+    reset_pipeline(definition.name, places, definition.store_url, directory, take_over, yes)
+
+
+def reset_pipeline(
+    pipeline: str,
+    places: Sequence[Place],
+    store_url: str,
+    checkpoint: CheckpointDirectory,
+    take_over: bool,
+    yes: bool,
+) -> None:
+    """Shows what would go, asks, and removes it. Raises ConfigError where the pipeline may be running, or its store is
+    another one.
+
+    The order is what makes it safe to be cut short: the store goes first, and each ledger after the rows that it speaks
+    of. So a start that comes between finds a ledger ahead of the store, and never begins anew beside old rows.
+    """
+    console = Console(soft_wrap=True)
+    with ExitStack() as stack:
+        store = stack.enter_context(closing(CheckpointStore(store_url, lock_timeout_s=10)))
+        for place in places:
+            stack.callback(place.close)
+        targets = [place.targets() for place in places]
+        plan = [
+            *(line for place, named in zip(places, targets, strict=True) for line in _of_place(place, named)),
+            *_of_store(store, pipeline),
+            *checkpoint.found(),
+        ]
+        if not plan:
+            console.print(f"there is nothing of pipeline {escape(pipeline)} here")
+            return
+        if not take_over:
+            _check_idle(pipeline, places, store)
+        console.print(f"pipeline {escape(pipeline)} begins anew without", highlight=False)
+        for line in plan:
+            console.print(f"  {escape(line)}", highlight=False)
+        for place, named in zip(places, targets, strict=True):
+            if not named:
+                console.print(f"the rows in {escape(place.server)} stay: --rows removes them, too", highlight=False)
+        if checkpoint.is_elsewhere:
+            console.print(f"the checkpoint {escape(checkpoint.text)} stays: remove it yourself", highlight=False)
+        if not yes:
+            typer.confirm("Remove all of this?", abort=True)
+        if not take_over:
+            _check_idle(pipeline, places, store)  # it may have been started meanwhile
+        if _facts(store, pipeline) is not None:
+            above = max(place.generation() or 0 for place in places)
+            generation = store.acquire(pipeline, above)  # from here on no older driver opens or decides an epoch
+            if not take_over:
+                _check_idle(pipeline, places, store)
+            store.begin_anew(generation)
+        for place in places:
+            place.remove()
+        checkpoint.remove()
+        console.print(f"removed: the next start of pipeline {escape(pipeline)} is its first", highlight=False)
+
+
+def _of_place(place: Place, targets: Mapping[str, str | None]) -> Iterator[str]:
+    for line in place.found():
+        yield f"{place.server}: {line}"
+    for name, rows in targets.items():
+        if rows is None:
+            raise ConfigError(
+                "reset-target-missing",
+                f"{place.server} has no table or topic {name!r}. Nothing was removed: correct the definition, or leave"
+                " --rows out",
+            )
+        yield f"{place.server}: {rows}, also those of other pipelines"
+
+
+def _of_store(store: CheckpointStore, pipeline: str) -> Iterator[str]:
+    facts = _facts(store, pipeline)
+    if facts is not None and (facts.last is not None or facts.unfinished or facts.frozen is not None):
+        epochs = len(store.history(pipeline))
+        yield f"the checkpoint store at {store.database}: {epochs} epochs, and where the pipeline began"
+
+
+def _facts(store: CheckpointStore, pipeline: str) -> StoreFacts | None:
+    """None where the store is not there, or knows no such pipeline."""
+    facts = store.facts(pipeline) if store.look() is not None else None
+    return facts if facts is not None and facts.generation else None
+
+
+def _check_idle(pipeline: str, places: Sequence[Place], store: CheckpointStore) -> None:
+    """Raises ConfigError where the pipeline may be running, as far as its store and its sessions tell."""
+    facts = _facts(store, pipeline)
+    if facts is None and any(place.generation() is not None for place in places):
+        raise ConfigError(
+            "ledger-of-another-store",
+            f"pipeline {pipeline!r} has a ledger, and the checkpoint store at {store.database} does not know it."
+            " Nothing was removed: correct the definition's store; or, where the store is lost and no driver lives, add"
+            " --take-over",
+        )
+    unfinished = facts.unfinished if facts is not None else ()
+    working = next((record for record in unfinished if record.state is not EpochState.DAMAGED), None)
+    if sessions := sum(place.sessions() for place in places):
+        because = f"{sessions} sessions of it are connected"
+    elif working is not None:
+        because = f"its epoch {working.epoch} is {working.state.value}, and a driver may be at work at it"
+    else:
+        return
+    raise ConfigError(
+        "pipeline-may-run",
+        f"pipeline {pipeline!r} may be running: {because}. Nothing was removed. Stop it; or, where you know it dead,"
+        " run the command again with --take-over, which fences a driver that lives after all",
+    )

@@ -1,0 +1,59 @@
+"""`onefold run`."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from onefold.core import ConfigError, Fenced
+
+__all__ = ["run"]
+
+
+def run(
+    pipelines: Annotated[
+        list[str], typer.Argument(metavar="PIPELINE...", help="orders.toml, or jobs/orders.py:pipeline; one or more.")
+    ],
+    json_logs: Annotated[
+        bool | None, typer.Option("--json-logs/--text-logs", help="By default JSON where stderr is no terminal.")
+    ] = None,
+) -> None:
+    """Run pipelines until they are stopped, and start them again where they fail for a reason that may pass. SIGTERM
+    and Ctrl-C end them with their epochs complete: exit code 0."""
+    from onefold.cli.spark_session import session_of_ones_own
+    from onefold.daemon.logs import log_as_json
+    from onefold.daemon.run import Run
+    from onefold.daemon.service import serve, stop_signals
+    from onefold.definition import read
+    from onefold.spark.exits import show_progress
+
+    definitions = [read(named) for named in pipelines]
+    names = [definition.name for definition in definitions]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise ConfigError("pipeline-twice", f"pipeline {twice!r} is named twice: it would fence itself")
+    places = [definition.checkpoint for definition in definitions]
+    if twice := next((place for place in places if places.count(place) > 1), None):
+        raise ConfigError("checkpoint-twice", f"two pipelines have the checkpoint {twice}: each needs its own")
+    if len({(definition.spark.master, *sorted(definition.spark.settings.items())) for definition in definitions}) > 1:
+        raise ConfigError(
+            "spark-differs",
+            "pipelines of one process share a Spark session, and these want different ones: run each by itself",
+        )
+    if json_logs or (json_logs is None and not sys.stderr.isatty()):
+        log_as_json()
+    else:
+        show_progress()
+    with (
+        stop_signals() as asked,
+        tempfile.TemporaryDirectory(prefix="onefold-run-", ignore_cleanup_errors=True) as scratch,
+        session_of_ones_own(f"onefold {' '.join(names)}", Path(scratch), definitions[0].spark) as spark,
+    ):
+        code = serve([Run(definition, spark) for definition in definitions], asked)
+    if code == Fenced.exit_code:
+        typer.echo("another process has taken the pipeline over: this one is not to be started again", err=True)
+    if code:
+        raise typer.Exit(code)

@@ -1,0 +1,1 @@
+"""Pipelines as a service: run, restarted, stopped between epochs."""

@@ -1,0 +1,183 @@
+"""One pipeline in this process: started, started again, paused, and ended after a complete epoch."""
+
+from __future__ import annotations
+
+import enum
+import logging
+import threading
+import time
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from onefold.core import Fenced, InDoubt, OnefoldError, Retriable
+from onefold.core.errors import InternalError
+from onefold.core.job.log_fields import logged_as
+from onefold.core.protocol.epoch import Outcome
+from onefold.core.values.plain import plain
+from onefold.daemon.restarts import Restarts
+from onefold.definition import Definition
+from onefold.spark.runtime.failures import from_spark, is_of_spark, is_stopped
+
+__all__ = ["Run", "State"]
+
+log = logging.getLogger("onefold")
+
+
+class State(enum.Enum):
+    STARTING = "starting"
+    RUNNING = "running"
+    PAUSED = "paused"
+    WAITING = "waiting"  # to be started again
+    STOPPING = "stopping"
+    STOPPED = "stopped"
+    FINISHED = "finished"  # all is written that was there at the start: trigger available_now
+    FAILED = "failed"
+    FENCED = "fenced"
+
+    @property
+    def is_over(self) -> bool:
+        return self in (State.STOPPED, State.FINISHED, State.FAILED, State.FENCED)
+
+
+class Run:
+    """A thread that runs the pipeline until it is stopped, has finished, or failed for good: see `error` then."""
+
+    def __init__(self, definition: Definition, spark: SparkSession) -> None:
+        self.definition = definition
+        self.state = State.STARTING
+        self.error: OnefoldError | None = None
+        self.restarts = 0
+        self.last: Outcome | None = None
+        self._spark = spark
+        self._pipeline = definition.pipeline(on_outcome=self._note)
+        self._query: StreamingQuery | None = None
+        self._is_stopping = threading.Event()
+        self._lock = threading.Lock()  # of what starts and ends queries
+        self._moving = threading.Lock()  # from state to state
+        self._ran_from_s: float | None = None  # None: the last start failed
+        self._thread = threading.Thread(target=self._run, name=f"onefold-{definition.name}", daemon=True)
+
+    @property
+    def name(self) -> str:
+        return self.definition.name
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def join(self, within_s: float | None = None) -> bool:
+        """Wait for its end. False on a timeout."""
+        self._thread.join(within_s)
+        return not self._thread.is_alive()
+
+    def pause(self) -> None:
+        self._pipeline.pause()
+        self._move(State.PAUSED, State.RUNNING)
+
+    def resume(self) -> None:
+        self._pipeline.resume()
+        self._move(State.RUNNING, State.PAUSED)
+
+    def stop(self, within_s: float) -> bool:
+        """End it with its epoch complete. False if that takes longer: what it has begun, its next start resolves."""
+        deadline_s = time.monotonic() + within_s
+        self._is_stopping.set()
+        self._move(State.STOPPING)
+        if not self._lock.acquire(timeout=within_s):
+            return False  # a start takes its time
+        try:
+            query = self._query
+        finally:
+            self._lock.release()
+        if query is not None and not self._pipeline.drain(query, max(0, deadline_s - time.monotonic())):
+            return False
+        return self.join(max(0, deadline_s - time.monotonic()))
+
+    def _run(self) -> None:
+        with logged_as(pipeline=self.name):
+            try:
+                ended = self._live()
+            except Exception as error:
+                ended = self._failed(error)
+            try:
+                self._pipeline.close()
+            except Exception as error:
+                if ended in (State.FENCED, State.FAILED):  # the first error says more
+                    log.error("pipeline %r is not closed: %s", self.name, self._meaning(error))
+                else:
+                    ended = self._failed(error)
+            self._move(ended)
+
+    def _failed(self, error: Exception) -> State:
+        """It ends with this error."""
+        self.error = self._meaning(error)
+        log.error("pipeline %r has ended: %s", self.name, self.error)
+        return State.FENCED if isinstance(self.error, Fenced) else State.FAILED
+
+    def _live(self) -> State:
+        """Start it, and again after failures that may pass. Returns how it ended; raises the error that ended it."""
+        restarts = Restarts(self.definition.restart)
+        while True:
+            error = self._once()
+            if error is None:
+                return State.STOPPED if self._is_stopping.is_set() else State.FINISHED
+            failed_s = time.monotonic()
+            may_pass = isinstance(error, Retriable | InDoubt) and error.code != "jvm-gone"
+            if not may_pass or self._is_stopping.is_set() or is_stopped(self._spark):
+                raise error
+            delay_s = restarts.delay_s(self._ran_from_s or failed_s, failed_s)
+            if delay_s is None:
+                raise error
+            self.error = error
+            self._move(State.WAITING)
+            log.warning("pipeline %r failed and is started again in %.0f s: %s", self.name, delay_s, error)
+            if self._is_stopping.wait(delay_s):
+                return State.STOPPED
+            self.restarts += 1
+            self._move(State.STARTING)
+
+    def _once(self) -> OnefoldError | None:
+        """One query, to its end. The error that ended it, if one did."""
+        self._ran_from_s = None
+        try:
+            with self._lock:
+                if self._is_stopping.is_set():
+                    return None
+                query = self._query = self.definition.start(self._spark, self._pipeline)
+            self.error, self._ran_from_s = None, time.monotonic()
+            self._move(State.PAUSED if self._pipeline.is_paused else State.RUNNING, State.STARTING)
+            self._pipeline.await_termination(query)
+            if self._is_stopping.is_set() or self.definition.trigger.available_now:
+                return None
+        except Exception as error:
+            found = self._meaning(error)
+            if found.code != "query-stopped":
+                return found
+        finally:
+            self._query = None
+        return Retriable(
+            "query-ended",
+            f"the query of pipeline {self.name!r} was stopped, and not by onefold: by something else in this process,"
+            " or with Spark. Start it again: nothing is lost",
+        )
+
+    def _meaning(self, error: Exception) -> OnefoldError:
+        if isinstance(error, OnefoldError):
+            return error
+        if is_of_spark(error):
+            return from_spark(error)
+        log.error("pipeline %r: an error that is neither onefold's nor Spark's", self.name, exc_info=error)
+        return InternalError(
+            "unexpected-error",
+            f"pipeline {self.name!r} failed with {type(error).__name__}: {plain(str(error))}. This is a defect of"
+            " onefold or of a connector: please report it with its traceback, which is in the log",
+        )
+
+    def _move(self, to: State, *only_from: State) -> None:
+        """Into another state, unless it is over; with `only_from` out of these alone."""
+        with self._moving:
+            if not self.state.is_over and (not only_from or self.state in only_from):
+                self.state = to
+
+    def _note(self, outcome: Outcome) -> None:
+        self.last = outcome

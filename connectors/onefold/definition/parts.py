@@ -1,0 +1,173 @@
+"""What a definition has beside its source and its sinks: a transformation, a trigger, Spark's settings."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Any, Literal
+
+import pyarrow as pa
+from pyspark.errors import AnalysisException, ParseException
+from pyspark.logger import PySparkLogger
+from pyspark.sql import DataFrame
+
+from onefold.clients.options import options_model
+from onefold.core import ConfigError, OnefoldError
+from onefold.core.checks import present
+from onefold.definition.field_types import check_seconds, check_types
+
+__all__ = ["SOURCE", "Restart", "SparkSettings", "Transform", "Trigger"]
+
+SOURCE = "source"  # what a transformation's SQL selects from
+
+_VIEW = threading.Lock()  # the view of that name is in use
+_SPAN = re.compile(r"\s*[0-9]+(\.[0-9]+)?\s+(millisecond|second|minute|hour|day)s?\s*", re.IGNORECASE)
+
+
+@options_model
+@dataclass(frozen=True, kw_only=True)
+class Transform:
+    """What becomes of the source's rows before they are written: one of these, each a deterministic function.
+
+    sql        a SELECT of Spark's SQL over the view `source`: "SELECT id, amount FROM source WHERE amount > 0"
+    dataframe  a function from a streaming DataFrame to another
+    arrow      a function from one Arrow record batch to any number of them, all of one schema. The data then bypasses
+               the JVM (`Pipeline.write_direct`)
+
+    A file names functions as `module:function`, or `functions.py:function` with the path from its own folder.
+    """
+
+    sql: str | None = None
+    dataframe: Callable[[DataFrame], DataFrame] | None = None
+    arrow: Callable[[pa.RecordBatch], Iterable[pa.RecordBatch]] | None = None
+
+    def __post_init__(self) -> None:
+        check_types(self)
+        given = [name for name in ("sql", "dataframe", "arrow") if getattr(self, name) is not None]
+        if len(given) != 1:
+            raise ConfigError(
+                "options-conflict",
+                f"a transformation is one of sql, dataframe and arrow; given: {' and '.join(given) or 'none'}",
+            )
+
+    def of_dataframe(self, df: DataFrame) -> DataFrame:
+        """The rows to write of these rows of the source. Not for `arrow`. Raises ConfigError where it fails."""
+        with _VIEW, _silenced(PySparkLogger.getLogger("SQLQueryContextLogger")):
+            if self.sql is not None:
+                return _selected(df, self.sql)
+            function = present(self.dataframe, "a transformation has one of the three")
+            try:
+                return function(df)
+            except OnefoldError:
+                raise
+            except Exception as error:
+                says = f"the transformation's function failed: {type(error).__name__}: {_said(error)}"
+                raise ConfigError("transform-failed", says) from error
+
+
+def _selected(df: DataFrame, sql: str) -> DataFrame:
+    df.createOrReplaceTempView(SOURCE)
+    try:
+        return df.sparkSession.sql(sql)
+    except (AnalysisException, ParseException) as error:
+        raise ConfigError("transform-sql-invalid", f"the transformation's SQL makes no sense: {_said(error)}") from None
+    finally:
+        df.sparkSession.catalog.dropTempView(SOURCE)
+
+
+def _said(error: Exception) -> str:
+    """Its first line: Spark's plans and traces follow."""
+    return str(error).strip().partition("\n")[0].rstrip(";")
+
+
+@contextmanager
+def _silenced(logger: PySparkLogger) -> Iterator[None]:
+    """It prints each error that Spark raises, as JSON with its stack trace: the error itself says it."""
+    before, logger.disabled = logger.disabled, True
+    try:
+        yield
+    finally:
+        logger.disabled = before
+
+
+@options_model
+@dataclass(frozen=True, kw_only=True)
+class Trigger:
+    """When Spark plans a batch: as soon as the one before is done, every so often, or until what is there is read.
+
+    processing_time  "10 seconds": at most so often
+    available_now    end when all is written that was there at the start
+    """
+
+    processing_time: str | None = None
+    available_now: bool = False
+
+    def __post_init__(self) -> None:
+        check_types(self)
+        if self.processing_time is not None and self.available_now:
+            raise ConfigError("options-conflict", "a trigger is processing_time or available_now, not both")
+        if self.processing_time is not None and not _SPAN.fullmatch(self.processing_time):
+            raise ConfigError(
+                "option-value", f"processing_time is a time as '10 seconds', not {self.processing_time!r}"
+            )
+
+    def of_spark(self) -> dict[str, Any]:
+        """What `DataStreamWriter.trigger` takes."""
+        if self.available_now:
+            return {"availableNow": True}
+        return {"processingTime": self.processing_time or "0 seconds"}
+
+
+@options_model
+@dataclass(frozen=True, kw_only=True)
+class Restart:
+    """Whether `onefold run` starts a pipeline again whose query has failed for a reason that may pass.
+
+    strategy     "exponential": after delay_s, then twice as long each time, up to delay_max_s; "fixed_delay": always
+                 after delay_s; "none": never
+    attempts     restarts in a row, at most; by default any number
+    healthy_s    a query that ran for so long has not failed in a row
+    failures_max in `interval_s` seconds, at most, whichever the strategy is: a pipeline that fails more often than that
+                 ends. By default any number
+    """
+
+    strategy: Literal["exponential", "fixed_delay", "none"] = "exponential"
+    delay_s: float = 1.0
+    delay_max_s: float = 60.0
+    attempts: int | None = None
+    healthy_s: float = 60.0
+    failures_max: int | None = None
+    interval_s: float = 300.0
+
+    def __post_init__(self) -> None:
+        check_types(self)
+        for name in ("delay_s", "delay_max_s", "healthy_s", "interval_s"):
+            check_seconds(name, getattr(self, name))
+        for name in ("attempts", "failures_max"):
+            if (number := getattr(self, name)) is not None and number < 1:
+                raise ConfigError("option-value", f"{name} is a number from 1 on, not {number!r}")
+
+
+@options_model
+@dataclass(frozen=True)
+class SparkSettings:
+    """The Spark session that a command brings.
+
+    master    "local[*]", "spark://host:7077", "yarn", ...
+    settings  Spark's own: {"spark.sql.shuffle.partitions": "8"}
+    """
+
+    master: str = "local[*]"
+    _: KW_ONLY
+    settings: Mapping[str, str] = field(default_factory=dict, hash=False, repr=False)  # passwords may be in it
+
+    def __post_init__(self) -> None:
+        check_types(self)
+        for key in self.settings:
+            if not key.startswith("spark."):
+                raise ConfigError("option-value", f"settings: Spark's own begin with 'spark.', and {key!r} does not")
+        if "spark.master" in self.settings:
+            raise ConfigError("options-conflict", "settings has spark.master, which is `master`: leave it out there")

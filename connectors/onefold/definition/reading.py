@@ -1,0 +1,154 @@
+"""Reads a definition: from a TOML file, or as the object of that name in Python."""
+
+from __future__ import annotations
+
+import tomllib
+from collections import Counter
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from onefold.clients.options import near
+from onefold.core import ConfigError
+from onefold.definition.definition import Definition, check_place
+from onefold.definition.references import imported
+from onefold.definition.secrets import filled
+from onefold.definition.tables import SINKS, SOURCES, Table, definition_table, tables_in
+
+__all__ = ["read"]
+
+_WORDS = {  # of pydantic's, where they are not what somebody calls it who writes TOML
+    "string_type": "a text is wanted, in quotes",
+    "model_type": "a table is wanted",
+    "model_attributes_type": "a table is wanted",
+    "list_type": "a list is wanted: [[sinks]] begins one sink",
+    "bool_type": "true or false is wanted",
+    "int_type": "a whole number is wanted",
+    "float_type": "a number is wanted",
+}
+_TYPES = ("bool", "date", "datetime", "float", "int", "str")
+
+
+def read(named: str) -> Definition:
+    """The definition in `orders.toml`, or that `jobs/orders.py:pipeline` or `package.module:pipeline` names.
+
+    Connects to no server. Raises ConfigError, with the file and the key, for whatever is wrong in it.
+    """
+    if not named.endswith(".toml"):
+        found = imported(named)
+        if not isinstance(found, Definition):
+            raise ConfigError(
+                "option-value",
+                f"{named} is {type(found).__name__}, and a pipeline is a Definition (onefold.definition)",
+            )
+        return found
+    path = Path(named)
+    try:
+        return _definition(_parsed(path), path.absolute().parent)  # not a link's target: a ConfigMap's changes
+    except ConfigError as error:
+        raise error.reworded(f"{path}: {error.message}") from error.__cause__
+
+
+def _parsed(path: Path) -> dict[str, Any]:
+    try:
+        with path.open("rb") as file:
+            return tomllib.load(file)
+    except OSError as error:
+        raise ConfigError("file-unreadable", f"the file cannot be read: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        reason = "it is nested too deeply" if isinstance(error, RecursionError) else error
+        raise ConfigError("file-invalid", f"this is not TOML: {reason}") from None
+
+
+def _definition(raw: dict[str, Any], directory: Path) -> Definition:
+    sources = _kinds([("source", raw["source"])] if "source" in raw else [], SOURCES)
+    kinds = _kinds(_sinks(raw), SINKS)
+    values = filled(raw, directory)
+    table = definition_table(sources or tuple(SOURCES), kinds or tuple(SINKS))
+    try:
+        found = table.model_validate(values)
+    except ValidationError as error:
+        raise _refusal(error, table) from None
+    for place, sink in _sinks(values):
+        if sink["kind"] == "sql":
+            check_place(f"{place}.url", sink["url"])
+    return found.make(directory, directory=str(directory))  # type: ignore[no-any-return]
+
+
+def _sinks(values: dict[str, Any]) -> list[tuple[str, Any]]:
+    """The tables of sinks, by their places."""
+    sinks = values.get("sinks")
+    tables = sinks if isinstance(sinks, list) else []
+    letters = [("dead_letters", values["dead_letters"])] if "dead_letters" in values else []
+    return [*((f"sinks[{at}]", table) for at, table in enumerate(tables)), *letters]
+
+
+def _kinds(tables: Sequence[tuple[str, Any]], known: Collection[str]) -> list[str]:
+    found = []
+    for place, table in tables:
+        kind = table.get("kind") if isinstance(table, dict) else None
+        if isinstance(kind, str) and kind in known:
+            found.append(kind)
+        elif isinstance(table, dict):
+            says = f"kind is missing: {', '.join(known)}" if kind is None else f"there is no kind {kind!r}"
+            hint = "" if kind is None else near(str(kind), known) or f"; known are {', '.join(known)}"
+            raise ConfigError("option-value", f"{place}: {says}{hint}")
+    return found
+
+
+def _refusal(error: ValidationError, table: type[Table]) -> ConfigError:
+    """The first thing that is wrong, with its place as the file has it. No value is quoted: it may be a secret."""
+    errors = _of_what_is_meant(error.errors(include_url=False, include_context=False, include_input=False), table)
+    unknown = [one for one in errors if one["type"] == "extra_forbidden"]
+    if unknown:
+        # Where a value may be one of several tables, the one is meant that fits best.
+        several = Counter(one["loc"][:-1] for one in unknown)
+        found = min(unknown, key=lambda one: several[one["loc"][:-1]])
+        at, keys = _place(found["loc"][:-1], table)
+        name = str(found["loc"][-1])
+        hint = near(name, keys) or f"; known are {', '.join(keys)}"
+        return ConfigError("option-unknown", f"{at or 'the file'} has no key {name!r}{hint}")
+    found = max(errors, key=lambda one: len(one["loc"])) if len({one["loc"][0] for one in errors}) == 1 else errors[0]
+    place, _ = _place(found["loc"], table)
+    if found["type"] == "missing":
+        return ConfigError("option-missing", f"{place} is missing")
+    return ConfigError("option-value", f"{place}: {_WORDS.get(found['type'], found['msg'])}")
+
+
+def _of_what_is_meant(errors: list[ErrorDetails], table: type[Table]) -> list[ErrorDetails]:
+    """pydantic tells of each table that a value may be. One with unknown keys is not meant where another has none."""
+    wrong = {one["loc"][:-1] for one in errors if one["type"] == "extra_forbidden"}
+    others = {one["loc"][:at] for one in errors for at in range(1, len(one["loc"]))} - wrong
+    known = {loc[:-1] for loc in others if not _is_a_type(loc[-1]) and _is_no_key(loc, table)}
+    not_meant = {loc for loc in wrong if _is_no_key(loc, table) and loc[:-1] in known}
+    return [one for one in errors if not any(one["loc"][: len(loc)] == loc for loc in not_meant)]
+
+
+def _is_no_key(where: Sequence[str | int], table: type[Table]) -> bool:
+    return bool(where) and _place(where, table)[0] == _place(where[:-1], table)[0]
+
+
+def _is_a_type(part: str | int) -> bool:
+    """Whether it is pydantic's name of a type that is no table: `str`, `dict[str,int]`."""
+    return isinstance(part, str) and (part in _TYPES or "[" in part)
+
+
+def _place(where: Sequence[str | int], table: type[Table]) -> tuple[str, list[str]]:
+    """The keys that lead there, and those that the table there may have. pydantic also names the kinds of tables."""
+    place, tables = "", [table]
+    for part in where:
+        if isinstance(part, int):
+            place += f"[{part}]"
+            continue
+        if _is_a_type(part):
+            continue
+        fields = [field for one in tables for field in one.model_fields.values() if field.alias == part]
+        if fields or not tables:
+            place += f".{part}" if place else part
+            tables = [one for field in fields for one in tables_in(field.annotation)]
+        else:
+            tables = [one for one in tables if part in (one.__name__, one.KIND)] or tables
+    return place, list(dict.fromkeys(key for one in tables for key in one.known()))

@@ -1,0 +1,86 @@
+"""Names of Python objects in files and on command lines: `module:name`, or `path/to/file.py:name`."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+from pyspark import cloudpickle
+
+from onefold.clients.options import near
+from onefold.core import ConfigError, OnefoldError
+
+__all__ = ["imported"]
+
+
+def imported(reference: str, directory: Path | None = None) -> object:
+    """The object of that name. Paths are relative to `directory`, or else to the working directory.
+
+    What a file's functions need travels with them to Spark's workers, which need not have the file. Raises ConfigError
+    where there is no such module, file or name; an error of the module's own stays what it is.
+    """
+    place, _, name = reference.rpartition(":")
+    if not place or not name:
+        raise ConfigError(
+            "reference-invalid",
+            f"{reference!r} names no object: write module:name, or file.py:name. A file that is a pipeline is called"
+            " NAME.toml",
+        )
+    if place.endswith(".toml"):
+        raise ConfigError("reference-invalid", f"{reference!r}: a TOML file is one pipeline. Write {place} alone")
+    module = _from_file((directory or Path()) / place) if place.endswith(".py") else _from_path(place, reference)
+    found: object = module
+    for part in name.split("."):
+        if not hasattr(found, part):
+            hint = near(part, [word for word in vars(module) if not word.startswith("_")])
+            raise ConfigError("reference-missing", f"{place} has no {name!r}{hint}")
+        found = getattr(found, part)
+    return found
+
+
+def _from_path(module: str, reference: str) -> ModuleType:
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is not None and not f"{module}.".startswith(f"{error.name}."):
+            raise _broken(module, error) from error
+        raise ConfigError(
+            "reference-missing",
+            f"{reference!r} names the module {module}, which is neither installed nor on PYTHONPATH. A file beside is"
+            f" named by its path: {module.rpartition('.')[2]}.py:{reference.rpartition(':')[2]}",
+        ) from None
+    except OnefoldError:
+        raise
+    except Exception as error:
+        raise _broken(module, error) from error
+
+
+def _from_file(path: Path) -> ModuleType:
+    """Each file is loaded once in a process."""
+    path = path.resolve()
+    name = f"onefold_file_{hashlib.sha256(str(path).encode()).hexdigest()[:12]}_{path.stem}"
+    if name in sys.modules:
+        return sys.modules[name]
+    if not path.is_file():
+        raise ConfigError("file-unreadable", f"there is no file {path}")
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None, "a file that ends with .py has a loader"
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except OnefoldError:
+        del sys.modules[name]
+        raise
+    except Exception as error:
+        del sys.modules[name]
+        raise _broken(str(path), error) from error
+    cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
+    return module
+
+
+def _broken(place: str, error: Exception) -> ConfigError:
+    return ConfigError("reference-broken", f"importing {place} failed: {type(error).__name__}: {error}")

@@ -1,0 +1,198 @@
+"""The tables of a definition's TOML file: pydantic's models, made of the dataclasses that the constructors take.
+
+There is nothing to keep in step: an option that a dataclass has is a key of its table, with its type and default.
+"""
+
+from __future__ import annotations
+
+import collections.abc
+import dataclasses
+import functools
+import re
+import tomllib
+import types
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, create_model
+
+from onefold.core import ConfigError
+from onefold.core.extras import naming_extras
+from onefold.definition.references import imported
+
+__all__ = ["SINKS", "SOURCES", "Table", "definition_table", "meanings", "tables_in"]
+
+# Of each kind the options' dataclass, and what is made of them.
+SOURCES = {"kafka": ("onefold.sources.kafka.config.model:KafkaSourceConfig", "onefold.sources:KafkaSource")}
+SINKS = {
+    "postgres": ("onefold.sinks.postgres.config:PostgresSinkConfig", "onefold.sinks:PostgresSink"),
+    "sql": ("onefold.sinks.staged.config:SqlSinkConfig", "onefold.sinks:SqlSink"),
+    "kafka": ("onefold.sinks.kafka.config:KafkaSinkConfig", "onefold.sinks:KafkaSink"),
+    "hbase": ("onefold.sinks.hbase.config:HBaseSinkConfig", "onefold.sinks:HBaseSink"),
+}
+_PASSWORD = Field(alias="password_file", description="the file with the password of the URL's user")  # secrets.py
+_LINK = re.compile(r" ?\(\[[^]]*\]\([^)]*\)\)|`")
+_CONFIG = ConfigDict(extra="forbid", strict=True, hide_input_in_errors=True, arbitrary_types_allowed=True)
+
+
+class Table(BaseModel):
+    """One table of the file. `MAKES` is called with the keys that it has; `FUNCTIONS` may name functions."""
+
+    model_config = _CONFIG
+    MAKES: ClassVar[Callable[..., Any]]
+    FUNCTIONS: ClassVar[frozenset[str]]
+    KIND: ClassVar[str] = ""
+
+    def make(self, within: Path, /, place: str = "", **more: Any) -> Any:
+        """What the table describes. Raises the ConfigError of its constructor, with `place`, the table's own name."""
+        given = {}
+        for field in self.model_fields_set - {"kind"}:
+            name = field.removesuffix("_")
+            value, at = getattr(self, field), f"{place}.{name}" if place else name
+            given[name] = self._function(name, value, within, at) or _made(value, within, at)
+        try:
+            return type(self).MAKES(**given, **more)
+        except ConfigError as error:
+            raise (error.reworded(f"{place}: {error.message}") if place else error) from error.__cause__
+
+    @classmethod
+    def known(cls) -> list[str]:
+        return [field.alias or name for name, field in cls.model_fields.items()]
+
+    def _function(self, name: str, value: object, directory: Path, place: str) -> object:
+        if name not in self.FUNCTIONS or not isinstance(value, str) or ":" not in value:
+            return None
+        try:
+            return imported(value, directory)
+        except ConfigError as error:
+            raise error.reworded(f"{place}: {error.message}") from error.__cause__
+
+
+def definition_table(sources: Sequence[str] = tuple(SOURCES), sinks: Sequence[str] = tuple(SINKS)) -> type[Table]:
+    """The table of a whole file whose sources and sinks are of these kinds: a kind's packages need not be installed
+    where it isn't used."""
+    from onefold.definition.definition import Definition
+
+    source, sink = _one_of(SOURCES, sources), _one_of(SINKS, sinks)
+    instead = {"source": source, "sinks": list[sink], "dead_letters": sink | None}  # type: ignore[valid-type]
+    return _table_of(Definition, Definition, instead, without=("directory",))
+
+
+@functools.cache
+def meanings() -> Mapping[str, Mapping[str, str]]:
+    """What each option is for, by class and option, as a plain text."""
+    found = tomllib.loads((Path(__file__).parent / "meanings.toml").read_text())
+    return {name: {option: _LINK.sub("", says) for option, says in of.items()} for name, of in found.items()}
+
+
+def _one_of(known: Mapping[str, tuple[str, str]], kinds: Sequence[str]) -> Any:
+    tables = tuple(_kind(*known[kind], kind) for kind in dict.fromkeys(kinds))
+    return Annotated[typing.Union[tables], Field(discriminator="kind")] if len(tables) > 1 else tables[0]  # noqa: UP007
+
+
+@functools.cache
+def _kind(options: str, makes: str, kind: str) -> type[Table]:
+    with naming_extras():
+        model, made = _named(options), _named(makes)
+    return _table_of(model, made, kind=kind)
+
+
+def _table_of(
+    model: type,
+    makes: Callable[..., Any],
+    instead: Mapping[str, Any] = types.MappingProxyType({}),
+    without: Sequence[str] = (),
+    kind: str = "",
+) -> type[Table]:
+    hints, said = typing.get_type_hints(model), meanings().get(getattr(makes, "__name__", ""), {})
+    fields: dict[str, Any] = {"kind": (Literal[kind], ...)} if kind else {}
+    for field in dataclasses.fields(model):
+        if field.init and field.name not in without:
+            hint = instead.get(field.name) or _hint(hints[field.name])
+            # With an alias, as an option may have the name of a method of pydantic's models: `schema`.
+            says = said.get(field.name)
+            fields[f"{field.name}_"] = (Annotated[hint, Field(alias=field.name, description=says)], _default(field))
+            if field.name == "url":
+                fields["password_file_"] = (Annotated[str | None, _PASSWORD], None)
+    name = getattr(makes, "__name__", model.__name__)
+    made = create_model(name, __base__=Table, __doc__=_summary(makes), **fields)
+    made.MAKES, made.KIND = makes, kind
+    made.FUNCTIONS = frozenset(name for name, hint in hints.items() if _takes_function(hint))
+    return made
+
+
+def _default(field: dataclasses.Field[Any]) -> Any:
+    if field.default is not dataclasses.MISSING:
+        return field.default
+    return ... if field.default_factory is dataclasses.MISSING else Field(default_factory=lambda: None)
+
+
+def _hint(hint: Any) -> Any:
+    """The annotation as TOML can have it: other dataclasses are tables, functions are given by their names."""
+    if dataclasses.is_dataclass(hint) and isinstance(hint, type):
+        return _nested(hint)
+    match typing.get_origin(hint), typing.get_args(hint):
+        case (typing.Union | types.UnionType, parts):
+            kept = [_hint(part) for part in parts if _is_of_toml(part)]
+            if _takes_function(hint) and str not in kept:
+                kept.append(str)
+            return typing.Union[tuple(kept)]  # noqa: UP007
+        case (origin, (key, _)) if origin is Mapping and key is str and hint == Mapping[str, str]:
+            return dict[str, Setting]
+        case _:
+            return hint
+
+
+def tables_in(hint: Any) -> list[type[Table]]:
+    """The tables that a value of this annotation may be, or contain."""
+    if isinstance(hint, type) and issubclass(hint, Table):
+        return [hint]
+    return [found for part in typing.get_args(hint) for found in tables_in(part)]
+
+
+def _takes_function(hint: Any) -> bool:
+    return any(typing.get_origin(part) is collections.abc.Callable for part in typing.get_args(hint))
+
+
+def _is_of_toml(hint: Any) -> bool:
+    """Not functions, and not what is put together of further objects: for these there are other options."""
+    if dataclasses.is_dataclass(hint):
+        return not any(dataclasses.is_dataclass(part) for part in typing.get_type_hints(hint).values())
+    return typing.get_origin(hint) is not collections.abc.Callable
+
+
+@functools.cache
+def _nested(model: type) -> type[Table]:
+    return _table_of(model, model)
+
+
+def _text(value: object) -> object:
+    """Settings of other systems are texts; a file may have them as numbers and booleans."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if isinstance(value, int | float) else value
+
+
+Setting = Annotated[str, BeforeValidator(_text)]
+
+
+def _made(value: object, directory: Path, place: str) -> object:
+    match value:
+        case Table():
+            return value.make(directory, place)
+        case list():
+            return [_made(one, directory, f"{place}[{at}]") for at, one in enumerate(value)]
+        case _:
+            return value
+
+
+def _named(reference: str) -> Any:
+    module, _, name = reference.partition(":")
+    return getattr(import_module(module), name)
+
+
+def _summary(makes: object) -> str:
+    return (makes.__doc__ or "").strip().partition("\n")[0]

@@ -1,0 +1,111 @@
+"""Which output mode goes with a query and its sinks. Checked before the query starts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame
+
+from onefold.core import ConfigError, Sink, Upsert, Upserting
+from onefold.spark.origins import origins
+from onefold.spark.runtime.columns import EPOCH_COLUMN
+
+__all__ = ["check_output_mode", "is_epoch_named", "refused_query"]
+
+
+def check_output_mode(mode: str, df: DataFrame, sinks: Sequence[Sink]) -> None:
+    """Raise ConfigError where the sinks cannot take what the query writes in that mode."""
+    if mode == "complete":
+        raise ConfigError(
+            "complete-mode-unsupported",
+            "output_mode='complete' writes all groups again in every epoch, and no sink takes the groups away that are"
+            " gone. Use output_mode='update', which writes the groups that changed, and sinks that replace rows by key",
+        )
+    if mode not in ("append", "update"):
+        raise ConfigError("option-value", f"output_mode={mode!r} must be append or update")
+    if mode == "append":
+        for sink in sinks:
+            _check_has_epoch(sink.name, _upsert_of(sink), df)
+        return
+    for sink in sinks:
+        _check_replaces(sink.name, _upsert_of(sink), df)
+    if EPOCH_COLUMN in df.columns and is_epoch_named(sinks):
+        raise ConfigError(
+            "column-name-taken", f"update mode adds the column {EPOCH_COLUMN!r}, and the rows have one: rename theirs"
+        )
+
+
+def is_epoch_named(sinks: Iterable[Sink]) -> bool:
+    """Whether a sink tells by the epoch's number which row of a key is newer."""
+    upserts = (_upsert_of(sink) for sink in sinks)
+    return any(upsert is not None and EPOCH_COLUMN in upsert.order for upsert in upserts)
+
+
+def refused_query(error: AnalysisException, mode: str) -> ConfigError:
+    """The error for a query that Spark does not start."""
+    reason = str(error).strip().split("\n", 1)[0]
+    needs_watermark = mode == "append" and "watermark" in reason.lower()
+    todo = (
+        "Give it a watermark, df.withWatermark('at', '10 minutes') before groupBy, and group by a window of 'at'; or"
+        " use output_mode='update' and sinks that replace rows by key"
+        if needs_watermark
+        else "docs/aggregation.md says which queries go with which output mode"
+    )
+    return ConfigError("query-refused", f"Spark does not run this query with output_mode={mode!r}: {reason}. {todo}")
+
+
+def _upsert_of(sink: Sink) -> Upsert | None:
+    return sink.upsert() if isinstance(sink, Upserting) else None
+
+
+def _check_has_epoch(sink: str, upsert: Upsert | None, df: DataFrame) -> None:
+    if upsert is not None and EPOCH_COLUMN in upsert.order and EPOCH_COLUMN not in df.columns:
+        raise ConfigError(
+            "epoch-without-update",
+            f"sink {sink!r} has {EPOCH_COLUMN!r} in order=, a column that rows get with output_mode='update' only, and"
+            " this query's is 'append'. Give pipeline.write output_mode='update'; or, where each group is written once,"
+            " name any other column in order=",
+        )
+
+
+def _check_replaces(sink: str, upsert: Upsert | None, df: DataFrame) -> None:
+    if upsert is None:
+        raise ConfigError(
+            "update-into-appends",
+            f"output_mode='update' writes a group again whenever it changes, and sink {sink!r} would keep each of these"
+            f" rows. Let it replace rows by key (mode='upsert' with key= and order={EPOCH_COLUMN!r}; in HBase"
+            " mode='row_key'; in Kafka delivery='transactional' with key=); or use output_mode='append', with a"
+            " watermark",
+        )
+    if upsert.order and EPOCH_COLUMN not in upsert.order:
+        raise ConfigError(
+            "update-without-epoch",
+            f"in output_mode='update' the row of the newest epoch is the right one, and sink {sink!r} keeps the highest"
+            f" by {', '.join(upsert.order)}: let order= begin with {EPOCH_COLUMN!r}, the number of the epoch",
+        )
+    before = upsert.order[: upsert.order.index(EPOCH_COLUMN)] if upsert.order else ()
+    names = (*upsert.key, *before)
+    if not {*names} <= {*df.columns}:
+        return  # refused when the sink is opened, with the columns that there are
+    found = origins(df, names)
+    if found.of_values:
+        raise ConfigError(
+            "update-by-values",
+            f"{', '.join(found.of_values)} may have another value whenever a group is written again, and sink {sink!r}"
+            f" has it in its key, or in order= before {EPOCH_COLUMN!r}: a group's older rows would stay. Let the key"
+            f" have the columns of groupBy, and order= begin with {EPOCH_COLUMN!r}",
+        )
+    if unknown := [name for name in before if name in found.unknown]:
+        raise ConfigError(
+            "update-by-values",
+            f"sink {sink!r} has {', '.join(unknown)} in order= before {EPOCH_COLUMN!r}, and the query's plan does not"
+            " show whether a group keeps these values (on Spark Connect, or behind a Python function or a join). Let"
+            f" order= begin with {EPOCH_COLUMN!r}",
+        )
+    if found.left_out:
+        raise ConfigError(
+            "update-key-too-small",
+            f"the query has a row for each group, and sink {sink!r} one for each {', '.join(upsert.key)}: groups that"
+            f" differ in {', '.join(found.left_out)} alone would replace each other. Add it to the sink's key",
+        )

@@ -1,0 +1,123 @@
+"""The rows that a table has in a database that SqlSink writes to, read through SQLAlchemy."""
+
+from __future__ import annotations
+
+import decimal
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import sqlalchemy as sa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from onefold.core import BadRecord, ConfigError
+from onefold.core.sql.database import Database
+from onefold.core.values.plain import plain
+from onefold.sinks.sql import SqlSink, target
+from onefold.sinks.sql.adapters.kinds import Family, Kind, kind_of
+from onefold.sinks.sql.adapters.registry import adapter_of
+from onefold.sinks.sql.naming import exactly
+from onefold.sinks.sql.plan import Settings
+from onefold.spark.runtime.workers import freeze_imports, prepare_workers
+
+__all__ = ["read_sql_table"]
+
+_ROWS_MAX = 10_000  # of a batch
+
+
+def read_sql_table(spark: SparkSession, sink: SqlSink, schema: StructType) -> DataFrame:
+    """The sink's table in these columns, by one SELECT of one task, so at one snapshot.
+
+    Raises ConfigError where there is no such table, and where it lacks a column. A value that is none of its column's
+    type in `schema` fails the read: BadRecord.
+    """
+    settings, wanted = sink.settings, to_arrow_schema(schema, timezone="UTC")
+    _check(settings, wanted)
+    prepare_workers(spark, sink)
+
+    def read(_: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        freeze_imports()
+        yield from _read(settings, wanted)
+
+    return spark.range(0, 1, 1, 1).mapInArrow(read, schema)
+
+
+def _database(settings: Settings) -> Database:
+    return Database(settings.url, settings.lock_timeout_s, f"sink {settings.name!r}", "onefold verify")
+
+
+def _check(settings: Settings, wanted: pa.Schema) -> None:
+    database = _database(settings)
+    try:
+        with database.transaction() as connection:
+            there = target.find(connection, adapter_of(database.url, connection.dialect), settings.table)
+    finally:
+        database.close()
+    if there is None:
+        raise ConfigError(
+            "table-missing", f"there is no table {settings.table} in {database}: check the sink's table and its URL"
+        )
+    if lacking := [field.name for field in wanted if field.name not in there or kind_of(field.type) is None]:
+        raise ConfigError(
+            "verify-columns-missing",
+            f"table {settings.table} has no columns {', '.join(lacking)} as the rows have them; it has"
+            f" {', '.join(there)}. Verify with the transformation that wrote it",
+        )
+
+
+def _read(settings: Settings, wanted: pa.Schema) -> Iterator[pa.RecordBatch]:
+    database = _database(settings)
+    try:
+        with database.transaction() as connection:
+            adapter = adapter_of(database.url, connection.dialect)
+            kinds = [_kind(field) for field in wanted]
+            named: list[sa.ColumnClause[Any]] = [sa.column(exactly(name)) for name in wanted.names]
+            stored = [adapter.stored(column, kind) for column, kind in zip(named, kinds, strict=True)]
+            select = sa.select(*stored).select_from(target.clause(settings.table))
+            found = connection.execution_options(yield_per=_ROWS_MAX).execute(select)
+            for rows in _partitions(settings, found):
+                columns = zip(*rows, strict=True)
+                arrays = [_array(settings, *of) for of in zip(wanted, kinds, columns, strict=True)]
+                yield pa.RecordBatch.from_arrays(arrays, schema=wanted)
+    finally:
+        database.close()
+
+
+def _partitions(settings: Settings, found: sa.CursorResult[Any]) -> Iterator[Any]:
+    try:
+        yield from found.partitions()
+    except ValueError as error:  # SQLAlchemy's, of a text that is no date
+        raise _unreadable(settings, plain(str(error))) from None
+
+
+def _array(settings: Settings, field: pa.Field, kind: Kind, values: tuple[Any, ...]) -> pa.Array:
+    try:
+        return pa.array([value if value is None else _exact(kind, value) for value in values], field.type)
+    except (ValueError, TypeError, OverflowError, decimal.InvalidOperation) as error:
+        raise _unreadable(settings, f"column {field.name}, {field.type}: {plain(str(error))}") from None
+
+
+def _exact(kind: Kind, value: Any) -> Any:
+    match kind.family:
+        case Family.DECIMAL:  # in SQLite a text
+            return decimal.Decimal(value)
+        case Family.INTEGER if isinstance(value, decimal.Decimal) and value == int(value):  # out of a DECIMAL(20, 0)
+            return int(value)
+        case _:
+            return value
+
+
+def _kind(field: pa.Field) -> Kind:
+    kind = kind_of(field.type)
+    assert kind is not None, "the driver has looked"
+    return kind
+
+
+def _unreadable(settings: Settings, says: str) -> BadRecord:
+    return BadRecord(
+        "value-not-readable",
+        f"table {settings.table} has a value that no row of the pipeline has: {says}. Mend that value, or remove its"
+        " row, and verify again",
+    )

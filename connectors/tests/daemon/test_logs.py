@@ -1,0 +1,65 @@
+"""What the daemon logs as JSON: each line names its pipeline and generation, an error's line its code."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from onefold.core import Fenced, Positions, Retriable
+from onefold.core.job.log_fields import current
+from onefold.core.job.session import Session
+from onefold.core.protocol.epoch import Initial
+from onefold.core.store.checkpoint_store import CheckpointStore
+from onefold.core.testing import ModelTwoPhaseSink
+from onefold.daemon.logs import log_as_json
+from onefold.daemon.run import Run
+from onefold.definition import Restart, Trigger
+
+
+@pytest.fixture
+def _logging() -> Iterator[None]:
+    loggers = [logging.getLogger(), logging.getLogger("onefold")]
+    before = [(logger, logger.handlers[:], logger.level) for logger in loggers]
+    yield
+    for logger, handlers, level in before:
+        logger.handlers[:] = handlers
+        logger.setLevel(level)
+
+
+@pytest.mark.usefixtures("_logging")
+def test_each_line_has_its_fields(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    log_as_json()
+    session = Session("orders", [ModelTwoPhaseSink("sink")], CheckpointStore(f"sqlite:///{tmp_path}/s.db"), 0)
+    errors = [Retriable("test-down", "the server is down"), Fenced("taken-over", "another process runs it")]
+
+    def start(*_: object) -> object:
+        session.start(Initial(Positions.of({"t/0": 0})))
+        raise errors.pop(0)
+
+    definition: Any = SimpleNamespace(
+        name="orders",
+        restart=Restart(strategy="fixed_delay", delay_s=0.01),
+        trigger=Trigger(),
+        pipeline=lambda **_: session,
+        start=start,
+    )
+    run = Run(definition, None)  # type: ignore[arg-type]
+    run.start()
+    assert run.join(10)
+    lines = [json.loads(line) for line in capfd.readouterr().err.splitlines()]
+    said = [(line["message"].split(":")[-1].strip(), line.get("code"), line["generation"]) for line in lines]
+    assert said == [
+        ("generation 1, 0 epochs finished, 0 given up", None, 1),
+        ("the server is down [test-down]", "test-down", 1),
+        ("generation 2, 0 epochs finished, 0 given up", None, 2),
+        ("another process runs it [taken-over]", "taken-over", 2),
+    ]
+    assert {line["pipeline"] for line in lines} == {"orders"}
+    assert "positional_args" not in lines[0]
+    assert not current()

@@ -1,0 +1,304 @@
+"""`onefold reset` without servers: when it refuses, in which order it removes, and what a death leaves."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from harness.definitions import named
+from typer.testing import CliRunner
+
+from onefold.cli.main import app
+from onefold.cli.reset import command
+from onefold.cli.reset.checkpoint import CheckpointDirectory
+from onefold.cli.reset.places import places_of
+from onefold.core import ConfigError, Generation, Positions, Range, Sink
+from onefold.core.protocol.effects import EpochRequest
+from onefold.core.store.checkpoint_store import CheckpointStore
+from onefold.definition import Definition
+from onefold.sinks import HBaseSink, KafkaSink, PostgresSink, SqlSink
+from onefold.sinks.postgres.reset import PostgresReset
+from onefold.sources import KafkaSource
+
+AT = [Positions.of({"t/0": n}) for n in range(3)]
+
+
+class Died(BaseException):
+    """Ends a process: nothing of onefold's catches it."""
+
+
+@dataclass
+class Recorded:
+    """A place in memory: a ledger of one generation, and rows of one table that `onefold reset` is told of."""
+
+    server: str
+    done: list[str]
+    ledger: int | None = 1
+    rows: int | None = 20
+    named: Mapping[str, str | None] = field(default_factory=lambda: {"t": "table t: all of its rows"})
+    dies_at: str = ""
+    connected: int = 0
+
+    def found(self) -> Iterator[str]:
+        if self.ledger is not None:
+            yield "the ledger"
+
+    def targets(self) -> Mapping[str, str | None]:
+        return self.named
+
+    def generation(self) -> int | None:
+        return self.ledger
+
+    def sessions(self) -> int:
+        return self.connected
+
+    def remove(self) -> None:
+        for what in ("rows", "ledger"):
+            if self.dies_at == what:
+                raise Died
+            setattr(self, what, None)
+            self.done.append(f"{what} of {self.server}")
+
+    def close(self) -> None:
+        self.done.append(f"{self.server} closed")
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path / 'store.db'}"
+
+
+@pytest.fixture
+def store(url: str) -> Iterator[CheckpointStore]:
+    with closing(CheckpointStore(url)) as store:
+        yield store
+
+
+@pytest.fixture
+def driver(store: CheckpointStore) -> Generation:
+    """One that has begun, and is between two epochs."""
+    generation = store.acquire("p", 0)
+    store.freeze(generation, AT[0])
+    return generation
+
+
+def opens_an_epoch(store: CheckpointStore, driver: Generation) -> None:
+    store.open_epoch(driver, EpochRequest(Range(AT[0], AT[1]), "q", 0, "job", ("t",), (), False), 0, 1)
+
+
+def reset(
+    url: str, *places: Recorded, checkpoint: Path | str = "/nowhere", take_over: bool = False, yes: bool = True
+) -> None:
+    command.reset_pipeline("p", places, url, CheckpointDirectory(str(checkpoint)), take_over, yes)
+
+
+def is_known(store: CheckpointStore) -> bool:
+    return store.facts("p").frozen is not None
+
+
+@pytest.mark.usefixtures("driver")
+def test_the_store_goes_first_and_one_place_after_the_other_each_ledger_after_its_rows(
+    url: str, store: CheckpointStore
+) -> None:
+    done: list[str] = []
+    first, second = Recorded("a", done), Recorded("b", done, dies_at="rows")
+    with pytest.raises(Died):
+        reset(url, first, second)
+    assert done == ["rows of a", "ledger of a", "b closed", "a closed"]
+    assert not is_known(store) and (second.rows, second.ledger) == (20, 1), "the ledger stops a start"
+    second.dies_at = "ledger"
+    with pytest.raises(Died):
+        reset(url, first, second)
+    assert (second.rows, second.ledger) == (None, 1)
+    second.dies_at = ""
+    reset(url, first, second)
+    assert (first.ledger, second.ledger) == (None, None)
+
+
+@pytest.mark.parametrize("is_there", [False, True])
+def test_a_store_that_does_not_know_the_pipeline_of_a_ledger_is_refused_unless_it_is_lost(
+    url: str, store: CheckpointStore, is_there: bool
+) -> None:
+    if is_there:
+        store.acquire("another", 0)
+    place = Recorded("a", [], ledger=0)
+    with pytest.raises(ConfigError, match=r"does not know it\. Nothing was removed: correct the definition's store"):
+        reset(url, place)
+    assert (place.rows, place.ledger) == (20, 0)
+    reset(url, place, take_over=True)
+    assert (place.rows, place.ledger) == (None, None)
+
+
+def test_a_driver_that_opens_an_epoch_before_the_answer_is_noticed_after_it(
+    url: str, store: CheckpointStore, driver: Generation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(typer, "confirm", lambda *_, **__: opens_an_epoch(store, driver))
+    place = Recorded("a", [])
+    with pytest.raises(ConfigError, match="its epoch 1 is open, and a driver may be at work at it"):
+        reset(url, place, yes=False)
+    assert is_known(store) and place.rows == 20 and store.facts("p").generation == driver.number
+
+
+def test_a_driver_that_opens_an_epoch_before_it_is_fenced_is_noticed_then_and_by_each_reset_to_come(
+    url: str, store: CheckpointStore, driver: Generation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    acquire = CheckpointStore.acquire
+
+    def late(self: CheckpointStore, pipeline: str, above: int) -> Generation:
+        opens_an_epoch(store, driver)
+        return acquire(self, pipeline, above)
+
+    place = Recorded("a", [])
+    with monkeypatch.context() as patched:
+        patched.setattr(CheckpointStore, "acquire", late)
+        with pytest.raises(ConfigError, match="its epoch 1 is open"):
+            reset(url, place)
+    with pytest.raises(ConfigError, match="its epoch 1 is open"):
+        reset(url, place)
+    assert is_known(store) and place.rows == 20
+    reset(url, place, take_over=True)
+    assert not is_known(store) and place.rows is None
+
+
+@pytest.mark.usefixtures("driver")
+def test_sessions_that_connect_before_the_answer_are_noticed_after_it(
+    url: str, store: CheckpointStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = Recorded("a", [])
+    monkeypatch.setattr(typer, "confirm", lambda *_, **__: setattr(place, "connected", 2))
+    with pytest.raises(ConfigError, match="2 sessions of it are connected"):
+        reset(url, place, yes=False)
+    assert is_known(store) and place.rows == 20
+
+
+@pytest.mark.usefixtures("driver")
+def test_a_target_that_is_not_there_is_refused(url: str, store: CheckpointStore) -> None:
+    place = Recorded("a", [], named={"oders": None})
+    with pytest.raises(ConfigError, match=r"a has no table or topic 'oders'\. Nothing was removed"):
+        reset(url, place)
+    assert is_known(store) and place.ledger == 1
+
+
+@pytest.mark.usefixtures("driver")
+def test_the_plan_names_the_server_of_each_line_and_where_rows_stay(
+    url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reset(url, Recorded("a", []), Recorded("b", [], named={}))
+    lines = capsys.readouterr().out.splitlines()
+    assert {"  a: the ledger", "  a: table t: all of its rows, also those of other pipelines", "  b: the ledger"} < {
+        *lines
+    }
+    assert [line for line in lines if "stay" in line] == ["the rows in b stay: --rows removes them, too"]
+
+
+@pytest.mark.usefixtures("driver")
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda path: path.symlink_to(path.parent), "is a link or a file"),
+        (lambda path: path.symlink_to("nowhere"), "is a link or a file"),
+        (lambda path: path.write_text(""), "is a link or a file"),
+        (lambda path: path.mkdir(), "this user may not remove"),
+    ],
+)
+def test_a_checkpoint_that_cannot_be_removed_is_refused_before_anything_is(
+    url: str,
+    store: CheckpointStore,
+    tmp_path: Path,
+    make: Callable[[Path], object],
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(os, "access", lambda *_: False)  # root may do everything
+    place, checkpoint = Recorded("a", []), tmp_path / "checkpoint"
+    make(checkpoint)
+    with pytest.raises(ConfigError, match=rf"{said}.*: nothing was removed\."):
+        reset(url, place, checkpoint=checkpoint)
+    assert is_known(store) and place.rows == 20
+
+
+@pytest.mark.usefixtures("driver")
+def test_a_checkpoint_that_is_not_removed_after_all_is_said_with_what_to_do(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path) -> None:
+        raise PermissionError(13, "Permission denied", str(path / "offsets"))
+
+    monkeypatch.setattr("shutil.rmtree", refuse)
+    (tmp_path / "checkpoint").mkdir()
+    with pytest.raises(ConfigError, match=r"could not be removed: .*offsets'\. The rest is reset: remove it yourself"):
+        reset(url, Recorded("a", []), checkpoint=tmp_path / "checkpoint")
+
+
+@pytest.mark.usefixtures("driver")
+def test_a_checkpoint_that_is_not_of_this_machine_stays_and_the_rest_goes(
+    url: str, store: CheckpointStore, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = Recorded("a", [])
+    reset(url, place, checkpoint="s3://bucket/orders")
+    assert "the checkpoint s3://bucket/orders stays: remove it yourself\n" in capsys.readouterr().out
+    assert not is_known(store) and place.ledger is None
+
+
+@pytest.mark.usefixtures("driver")
+@pytest.mark.parametrize("scheme", ["", "file:", "file://"])
+def test_a_checkpoint_of_this_machine_may_be_named_by_its_url(url: str, tmp_path: Path, scheme: str) -> None:
+    checkpoint = tmp_path / "checkpoint"
+    (checkpoint / "offsets").mkdir(parents=True)
+    reset(url, Recorded("a", []), checkpoint=f"{scheme}{checkpoint}")
+    assert not checkpoint.exists()
+
+
+def defined(*sinks: Sink, **more: Any) -> Definition:
+    source = KafkaSource(
+        "t",
+        bootstrap_servers="nowhere:9092",
+        format="json",
+        schema="id long",
+        on_error="dead_letter" if "dead_letters" in more else "fail",
+    )
+    return Definition("p", source=source, sinks=sinks, store="sqlite://", **more)
+
+
+def test_sinks_that_share_a_ledger_are_one_place_with_the_tables_of_all() -> None:
+    bad, letters = {"on_error": "dead_letter"}, PostgresSink("postgresql://h/d", "shop.letters")
+    sinks = [
+        PostgresSink("postgresql://h/d", "orders", **bad),
+        PostgresSink("postgresql://h/d", "returns", **bad, rejects_table="shop.bad"),
+        PostgresSink("postgresql://h/d", "elsewhere", ledger="books"),
+        PostgresSink("postgresql://h/other", "orders", name="others"),
+        KafkaSink("sales", bootstrap_servers="h:1"),
+        KafkaSink("events", bootstrap_servers="h:1"),
+        SqlSink("sqlite:////x/rows.db", "rows"),
+        HBaseSink("h:9090", "totals", row_key="id", family="f"),
+    ]
+    definition = defined(*sinks, dead_letters=letters)
+    found = [
+        getattr(place, "tables", getattr(place, "topics", None)) for place in places_of(definition, with_rows=True)
+    ]
+    assert [[str(name) for name in named or ()] for named in found] == [
+        ["orders", "returns", "shop.letters"],
+        ["elsewhere"],
+        ["orders"],
+        ["sales", "events"],
+        ["rows"],
+        ["totals"],
+    ]
+    first, *others = places_of(definition, with_rows=False)
+    assert isinstance(first, PostgresReset) and len(others) == 5
+    assert [str(table) for table in first.rejects] == ["onefold_sinks.onefold_dead_letters", "shop.bad"]
+    assert first.tables == ()
+
+
+def test_a_sink_whose_ledger_reset_does_not_know_is_refused() -> None:
+    class Own(PostgresSink):
+        pass
+
+    with pytest.raises(ConfigError, match=r"is a Own, of which reset knows no ledger\. Nothing was removed"):
+        CliRunner().invoke(app, ["reset", named(defined(Own("postgresql://h/d", "t")))], catch_exceptions=False)

@@ -1,0 +1,105 @@
+"""The Spark session of a command: what its JVM is started with, without starting one."""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark import SparkContext
+
+from onefold.cli import spark_session
+from onefold.cli.spark_session import session_of_ones_own
+from onefold.core import ConfigError
+from onefold.definition import SparkSettings
+
+# PySpark leaves the pipe to a JVM that did not start to the garbage collector.
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
+# In the place of Spark's own program: notes how it was called, and ends.
+SUBMIT = """\
+#!/bin/sh
+cd "$(dirname "$0")"
+echo "$PYSPARK_PYTHON" > python
+echo "$@" > arguments
+while [ "$1" != --properties-file ]; do shift; done
+cp -p "$2" properties
+echo "Unrecognized option: --odd" >&2
+exit 1
+"""
+
+
+@pytest.fixture
+def submit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The folder where a start notes what it was called with; there is no JVM in this process."""
+    program = tmp_path / "home" / "bin" / "spark-submit"
+    program.parent.mkdir(parents=True)
+    program.write_text(SUBMIT)
+    program.chmod(0o755)
+    monkeypatch.setenv("SPARK_HOME", str(program.parents[1]))
+    monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
+    monkeypatch.setattr(SparkContext, "_gateway", None)
+    monkeypatch.setattr(
+        spark_session, "spark_environment", lambda: {"JAVA_HOME": "/java", "PYSPARK_PYTHON": sys.executable}
+    )
+    yield program.parent
+    gc.collect()
+
+
+def start(directory: Path, **settings: object) -> ConfigError:
+    environment = dict(os.environ)
+    try:
+        with (
+            pytest.raises(ConfigError, match="Spark does not start with master") as refused,
+            session_of_ones_own("test", directory / "scratch", SparkSettings(**settings)),  # type: ignore[arg-type]
+        ):
+            pass
+    finally:
+        os.environ.clear()
+        os.environ.update(environment)
+    return refused.value
+
+
+def properties(folder: Path) -> dict[str, str]:
+    lines = (folder / "properties").read_text().encode().decode("unicode_escape").splitlines()
+    return dict(line.split("=", 1) for line in lines)
+
+
+def test_settings_are_in_a_file_of_ones_own_and_not_among_the_arguments(submit: Path, tmp_path: Path) -> None:
+    error = start(tmp_path, settings={"spark.hadoop.fs.s3a.secret.key": "hunter2=ü"})
+    assert error.code == "spark-not-started"
+    arguments = (submit / "arguments").read_text()
+    assert "hunter2" not in arguments and "--load-spark-defaults --properties-file" in arguments
+    assert properties(submit)["spark.hadoop.fs.s3a.secret.key"] == "hunter2=ü"
+    assert (submit / "properties").stat().st_mode & 0o777 == 0o600
+    assert not (tmp_path / "scratch" / "spark.properties").exists(), "it is removed once it was read"
+
+
+def test_a_local_master_stays_on_this_machine_and_runs_this_python(submit: Path, tmp_path: Path) -> None:
+    start(tmp_path, master="local[2]")
+    assert properties(submit)["spark.driver.host"] == "127.0.0.1"
+    assert (submit / "python").read_text().strip() == sys.executable
+
+
+def test_a_clusters_workers_reach_the_driver_and_run_the_python_that_is_named(
+    submit: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start(tmp_path, master="spark://host:7077", settings={"spark.pyspark.python": "/opt/named"})
+    assert not {"spark.driver.host", "spark.driver.bindAddress"} & {*properties(submit)}
+    assert (submit / "python").read_text().strip() == "/opt/named"
+    monkeypatch.setenv("PYSPARK_PYTHON", "/opt/other")
+    for master in ("spark://host:7077", "local[2]"):
+        start(tmp_path, master=master)
+        assert (submit / "python").read_text().strip() == "/opt/other"
+    monkeypatch.delenv("PYSPARK_PYTHON")
+    start(tmp_path, master="yarn")
+    assert (submit / "python").read_text().strip() == "", "the first python3 on PATH is Spark's own default"
+
+
+@pytest.mark.parametrize("key", ["master", "spark.master", "hive.x"])
+def test_settings_that_are_not_sparks_are_refused(key: str) -> None:
+    with pytest.raises(ConfigError, match="settings"):
+        SparkSettings(settings={key: "local[2]"})

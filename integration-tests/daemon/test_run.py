@@ -1,0 +1,361 @@
+"""`onefold run orders.toml` on real servers: stopped, killed, started twice, started again after failures."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from harness.support import Rig, failing_at, wait_until
+
+from onefold.core import Fenced, Retriable
+from onefold.core.store.checkpoint_store import CheckpointStore
+from onefold.daemon.run import Run, State
+from onefold.definition import Definition, Restart, Transform, Trigger
+from onefold.sinks import PostgresSink
+
+pytestmark = [pytest.mark.servers, pytest.mark.slow]
+ONEFOLD = Path(sys.executable).with_name("onefold")
+FILE = """\
+name = "{name}"
+stop_within_s = 60
+{top}
+[source]
+kind = "kafka"
+topics = "{topic}"
+bootstrap_servers = "{servers}"
+format = "json"
+schema = "id long, n long"
+max_offsets_per_trigger = 500
+{tables}
+[[sinks]]
+kind = "postgres"
+url = "{url}"
+table = "rows"
+
+[spark]
+master = "local[2]"
+"""
+SQL = '[transform]\nsql = "SELECT id, n FROM source"\n'
+
+
+class Daemon:
+    """`onefold run` in a process of its own, with all that it logs."""
+
+    def __init__(self, files: Sequence[Path], *options: str) -> None:
+        self.process = subprocess.Popen(
+            [ONEFOLD, "run", *options, *files],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+        self.lines: list[bytes] = []
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stderr is not None
+        with self.process.stderr as lines:
+            self.lines.extend(lines)
+
+    def events(self) -> list[dict[str, object]]:
+        """What it logged as JSON."""
+        return [json.loads(line) for line in list(self.lines) if line.startswith(b"{")]
+
+    def wait(self, within_s: float = 90) -> int:
+        code = self.process.wait(within_s)
+        self._reader.join(10)
+        return code
+
+    def text(self) -> str:
+        return b"".join(self.lines).decode()
+
+    def kill(self) -> None:
+        if self.process.poll() is None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait(30)
+        self._reader.join(10)
+
+
+Start = Callable[..., Daemon]
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    daemons: list[Daemon] = []
+
+    def started(*files: Path, options: Sequence[str] = ()) -> Daemon:
+        daemons.append(Daemon(files, *options))
+        return daemons[-1]
+
+    yield started
+    for daemon in daemons:
+        daemon.kill()
+
+
+def write(rig: Rig, tables: str = "", top: str = "", name: str = "orders", topic: str = "") -> Path:
+    path = rig.directory / f"{name}.toml"
+    text = FILE.format(name=name, servers=rig.servers, topic=topic or rig.topic, url=rig.url, tables=tables, top=top)
+    path.write_text(text)
+    return path
+
+
+@contextmanager
+def producing(rig: Rig) -> Iterator[None]:
+    """Twenty more records every 0.1 s."""
+    over = threading.Event()
+
+    def produce() -> None:
+        while not over.wait(0.1):
+            rig.put(20)
+
+    thread = threading.Thread(target=produce, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join(30)
+
+
+def rows(rig: Rig) -> list[tuple[int, int]]:
+    if not rig.sql("SELECT to_regclass('rows') IS NOT NULL AND true")[0][0]:
+        return []
+    return sorted((int(a), int(b)) for a, b in rig.sql("SELECT id, n FROM rows"))
+
+
+def wait_for_rows(rig: Rig, daemon: Daemon, count: int) -> None:
+    wait_until(lambda: len(rows(rig)) >= count or daemon.process.poll() is not None, 120, f"{count} rows")
+    assert daemon.process.poll() is None, daemon.text()
+
+
+def is_whole(rig: Rig, name: str = "orders") -> bool:
+    """Whether the pipeline's last epoch is complete, and nothing is prepared or staged any more."""
+    store = CheckpointStore(PostgresSink(rig.url, "rows").store_url() or "")
+    try:
+        facts = store.facts(name)
+    finally:
+        store.close()
+    prepared = rig.sql("SELECT count(*) FROM pg_prepared_xacts")[0][0]
+    return not facts.unfinished and facts.complete is not None and prepared == 0
+
+
+@pytest.mark.parametrize("tables", ["", SQL], ids=["direct", "sql"])
+def test_a_stop_under_load_ends_with_its_epoch_complete_and_a_killed_one_goes_on_exactly(
+    rig: Rig, start: Start, tables: str
+) -> None:
+    path = write(rig, tables)
+    chance = random.Random(17)
+    with producing(rig):
+        for attempt in range(3):
+            daemon = start(path)
+            wait_for_rows(rig, daemon, len(rows(rig)) + 1)
+            time.sleep(chance.uniform(0, 1.5))
+            if attempt == 1:
+                daemon.kill()
+                continue
+            daemon.process.send_signal(signal.SIGTERM)
+            assert daemon.wait() == 0, daemon.text()
+            assert is_whole(rig)
+    last = start(path)
+    wait_for_rows(rig, last, len(rig.sent))
+    last.process.send_signal(signal.SIGTERM)
+    assert last.wait() == 0, last.text()
+    assert rows(rig) == sorted(rig.sent)
+    epochs = [event for event in last.events() if event["logger"] == "onefold.epochs"]
+    assert epochs
+    assert {"pipeline", "generation", "epoch", "at", "level", "message"} <= {*epochs[0]}
+    assert epochs[0]["pipeline"] == "orders"
+
+
+def test_of_two_at_once_one_wins_and_the_other_is_fenced_for_good(rig: Rig, start: Start) -> None:
+    path = write(rig)
+    with producing(rig):
+        two = [start(path), start(path)]
+        wait_until(lambda: any(daemon.process.poll() is not None for daemon in two), 120, "one of them to end")
+        fenced = next(daemon for daemon in two if daemon.process.poll() is not None)
+        assert fenced.wait() == Fenced.exit_code, fenced.text()
+        assert "not to be started again" in fenced.text()
+    (winner,) = (daemon for daemon in two if daemon is not fenced)
+    wait_for_rows(rig, winner, len(rig.sent))
+    winner.process.send_signal(signal.SIGTERM)
+    assert winner.wait() == 0, winner.text()
+    assert rows(rig) == sorted(rig.sent)
+
+
+def jvm_of(daemon: Daemon) -> int | None:
+    """The process of its Spark, once that is there."""
+    for task in Path(f"/proc/{daemon.process.pid}/task").iterdir():
+        for child in map(int, (task / "children").read_text().split()):
+            if b"java" in Path(f"/proc/{child}/cmdline").read_bytes():
+                return child
+    return None
+
+
+def test_a_process_whose_jvm_was_killed_ends_and_is_to_be_started_again(rig: Rig, start: Start) -> None:
+    rig.put(100)
+    daemon = start(write(rig))
+    wait_for_rows(rig, daemon, 100)
+    jvm = jvm_of(daemon)
+    assert jvm is not None
+    os.kill(jvm, signal.SIGKILL)
+    assert daemon.wait() == Retriable.exit_code, daemon.text()
+    assert "onefold/cli/run.py" not in daemon.text(), "no traceback but that of a thread of PySpark's own"
+    assert [event["code"] for event in daemon.events() if event["level"] == "error"][-1] == "jvm-gone"
+
+
+def test_a_signal_while_spark_starts_ends_the_process_as_one_later_does(rig: Rig, start: Start) -> None:
+    daemon = start(write(rig))
+    wait_until(lambda: jvm_of(daemon) is not None, 60, "a JVM")
+    daemon.process.send_signal(signal.SIGTERM)
+    assert daemon.wait() == 0, daemon.text()
+    assert "Traceback" not in daemon.text()
+
+
+def test_what_was_there_at_the_start_is_written_and_the_process_ends(rig: Rig, start: Start) -> None:
+    rig.put(500)
+    done = start(write(rig, "[trigger]\navailable_now = true\n"))
+    assert done.wait() == 0, done.text()
+    assert rows(rig) == sorted(rig.sent)
+
+
+def test_wrong_definitions_end_at_once_with_one_line_and_their_exit_code(rig: Rig, start: Start) -> None:
+    right = write(rig)
+    for files, says in (
+        ([write(rig, name="wrong", tables='[trigger]\nevery = "3"\n')], "trigger has no key 'every'"),
+        ([right, right], "pipeline 'orders' is named twice"),
+        ([write(rig, name="missing", topic="nowhere")], "nowhere"),
+    ):
+        ended = start(*files, options=["--text-logs"])
+        assert ended.wait() == 2, ended.text()
+        assert says in ended.text()
+        assert "Traceback" not in ended.text()
+
+
+def definition(rig: Rig, **more: object) -> Definition:
+    options: dict[str, object] = {"checkpoint": rig.checkpoint(), "patience_s": 30.0, **more}
+    return Definition("orders", source=rig.source(at_most=100), sinks=[rig.sink()], **options)  # type: ignore[arg-type]
+
+
+@contextmanager
+def run(rig: Rig, wanted: Definition) -> Iterator[Run]:
+    running = Run(wanted, rig.spark)
+    running.start()
+    try:
+        yield running
+    finally:
+        running.stop(60)
+
+
+def test_a_paused_pipeline_begins_no_epoch_and_goes_on_where_it_was(rig: Rig) -> None:
+    rig.put(300)
+    with run(rig, definition(rig)) as running:
+        wait_until(lambda: len(rows(rig)) == 300, 60, "the first rows")
+        running.pause()
+        assert running.state is State.PAUSED
+        rig.put(1000)
+        time.sleep(3)
+        assert len(rows(rig)) <= 400, "one epoch may have been under way"
+        held = len(rows(rig))
+        time.sleep(1)
+        assert len(rows(rig)) == held
+        running.resume()
+        wait_until(lambda: len(rows(rig)) == 1300, 60, "all rows")
+        running.pause()
+        assert running.stop(60), "a paused one, too"
+    assert (running.state, running.error) == (State.STOPPED, None)
+    assert rows(rig) == sorted(rig.sent) and is_whole(rig)
+
+
+def test_a_failure_that_may_pass_is_tried_again_within_bounds_and_another_one_is_not(rig: Rig, tmp_path: Path) -> None:
+    rig.put(100)
+    marker = tmp_path / "failed"
+
+    def fails_once(df: object) -> object:
+        if not marker.exists():
+            marker.touch()
+            raise Retriable("test", "the first start fails")
+        return df
+
+    restart = Restart(strategy="fixed_delay", delay_s=0.2)
+    now = Trigger(available_now=True)
+    with run(rig, definition(rig, transform=Transform(dataframe=fails_once), restart=restart, trigger=now)) as running:  # type: ignore[arg-type]
+        assert running.join(90)
+    assert (running.state, running.restarts, running.error) == (State.FINISHED, 1, None)
+    assert rows(rig) == sorted(rig.sent)
+    wrong = Transform(sql="SELECT nothing FROM source")
+    with run(rig, definition(rig, transform=wrong, restart=restart)) as running:
+        assert running.join(60)
+    assert running.state is State.FAILED and running.restarts == 0
+    assert running.error is not None and running.error.code == "transform-sql-invalid"
+
+
+def test_one_that_was_taken_over_while_it_waits_is_fenced_and_takes_nothing_back(rig: Rig) -> None:
+    rig.put(100)
+    successor = definition(rig).pipeline()
+
+    def is_taken_over(_df: object) -> object:
+        successor.recover()
+        raise Retriable("test", "the store did not answer")
+
+    restart = Restart(strategy="fixed_delay", delay_s=0.2)
+    with run(rig, definition(rig, transform=Transform(dataframe=is_taken_over), restart=restart)) as running:  # type: ignore[arg-type]
+        assert running.join(90)
+    assert (running.state, running.restarts) == (State.FENCED, 1)
+    assert successor.facts().generation == 2, "the successor's still"
+    successor.close()
+
+
+def test_after_a_stop_a_job_that_starts_its_query_itself_writes_on(rig: Rig) -> None:
+    rig.put(100)
+    pipeline = rig.pipeline()
+    query = pipeline.write(pipeline.read(rig.spark, rig.source()), rig.checkpoint())
+    assert pipeline.drain(query, 60)
+    rig.put(100)
+    writer = pipeline.read(rig.spark, rig.source()).writeStream.foreachBatch(pipeline.epoch_writer)
+    query = writer.option("checkpointLocation", rig.checkpoint()).trigger(availableNow=True).start()
+    assert pipeline.await_termination(query, 60)
+    pipeline.close()
+    assert rows(rig) == sorted(rig.sent)
+
+
+def test_a_stop_that_comes_too_late_says_so_and_the_next_start_resolves_what_was_begun(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig.put(100)
+    inside, go = threading.Event(), threading.Event()
+
+    def wait_inside() -> None:
+        inside.set()
+        assert go.wait(60)
+
+    failing_at(monkeypatch, "after:Decide", wait_inside)
+    with run(rig, definition(rig)) as running:
+        assert inside.wait(60)
+        assert not running.stop(0.5), "its epoch is decided, and not complete"
+        go.set()
+        assert running.stop(60)
+    assert running.state is State.STOPPED
+    assert is_whole(rig) and rows(rig) == sorted(rig.sent)
+
+
+def test_a_first_start_into_kafka_makes_the_folder_of_its_store(
+    rig: Rig, start: Start, kafka_topic: Callable[..., str]
+) -> None:
+    rig.put(100)
+    path, out = write(rig, "[trigger]\navailable_now = true\n"), kafka_topic(partitions=1)
+    text = path.read_text()
+    sink = f'kind = "kafka"\ntopic = "{out}"\nbootstrap_servers = "{rig.servers}"\n'
+    path.write_text(text.replace(f'kind = "postgres"\nurl = "{rig.url}"\ntable = "rows"\n', sink))
+    done = start(path)
+    assert done.wait(240) == 0, done.text()  # the broker makes its topics of transactions first
+    assert (rig.directory / ".onefold" / "orders.db").exists()

@@ -1,0 +1,174 @@
+"""docs/daemon-walk.md and the READMEs of connectors/examples: commands are typed, and answer what the page shows."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from datetime import datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+import pytest
+import sqlalchemy as sa
+from confluent_kafka import Consumer, TopicPartition
+from harness.transcripts import Shell, check, steps
+
+from onefold.local import HBaseServer, KafkaServer, PostgresServer
+from onefold.sources import HBaseSource
+from onefold.sources.hbase.reading import plan, read
+
+pytestmark = [pytest.mark.servers, pytest.mark.slow, pytest.mark.xdist_group("transcripts")]
+ROOT = Path(__file__).parents[2]
+EXAMPLES = Path("connectors/examples")
+RUN_S = 300.0
+TOPICS = ("enriched", "enriched-arrow")
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Iterator[Path]:
+    """A folder with the files that the pages take for granted. Servers that are up at the end are stopped."""
+    shutil.copytree(ROOT / EXAMPLES, tmp_path / EXAMPLES, ignore=shutil.ignore_patterns(".onefold"))
+    shutil.copy(ROOT / "docs/examples/orders.py", tmp_path)
+    yield tmp_path
+    for folder in (tmp_path, tmp_path / EXAMPLES):
+        down = [Path(sys.executable).with_name("onefold"), "local", "down"]
+        subprocess.run(down, cwd=folder, stdout=subprocess.DEVNULL, timeout=120, check=True)
+
+
+def walk(page: Path, checkout: Path, look: Callable[[], None]) -> None:
+    """`look` compares before the last command, which stops the servers."""
+    environment = {name: value for name, value in os.environ.items() if name not in ("KAFKA", "POSTGRES", "HBASE")}
+    with closing(Shell(checkout, environment)) as shell:
+        *first, last = steps((ROOT / page).read_text())
+        for step in first:
+            check(step, shell.run(step.command, RUN_S))
+        look()
+        assert generations(next(checkout.rglob("run.log"))) == {1, 2}, "it was killed in the middle"
+        check(last, shell.run(last.command))
+
+
+def generations(log: Path) -> set[int]:
+    """Those that have completed epochs."""
+    events = [json.loads(line) for line in log.read_text().splitlines() if line.startswith("{")]
+    return {event["generation"] for event in events if event["logger"] == "onefold.epochs"}
+
+
+def sample(name: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (ROOT / EXAMPLES / name).read_text().splitlines()]
+
+
+def selected(url: str, query: str) -> list[tuple[Any, ...]]:
+    with psycopg.connect(url) as connection:
+        return connection.execute(query.encode()).fetchall()
+
+
+def records(topic: str, servers: str) -> list[dict[str, Any]]:
+    """What read_committed readers see."""
+    settings = {"group.id": "look", "isolation.level": "read_committed", "enable.partition.eof": True}
+    consumer = Consumer({"bootstrap.servers": servers, "auto.offset.reset": "earliest", **settings})
+    found, ended = [], 0
+    try:
+        consumer.assign([TopicPartition(topic, number, 0) for number in range(3)])
+        while ended < 3:
+            record = consumer.poll(30)
+            assert record is not None
+            if record.error() is not None:
+                ended += 1
+            else:
+                found.append(json.loads(record.value(), parse_float=Decimal))
+    finally:
+        consumer.close()
+    return found
+
+
+def test_a_new_user_walks_through_the_daemon(checkout: Path) -> None:
+    def look() -> None:
+        url = PostgresServer(checkout / ".onefold/local").url
+        ((rows, orders),) = selected(url, "SELECT count(*), count(DISTINCT id) FROM orders")
+        assert rows == orders > 1000
+
+    walk(Path("docs/daemon-walk.md"), checkout, look)
+
+
+def test_orders(checkout: Path) -> None:
+    def look() -> None:
+        url = PostgresServer(checkout / EXAMPLES / ".onefold/local").url
+        wanted = [
+            (row["id"], row["account"], Decimal(row["amount"]), datetime.fromisoformat(row["at"]))
+            for row in sample("orders/orders.jsonl")
+            if Decimal(row["amount"]) > 0
+        ]
+        assert selected(url, "SELECT id, account, amount, at FROM orders ORDER BY id") == wanted
+
+    walk(EXAMPLES / "orders/README.md", checkout, look)
+
+
+def test_profile(checkout: Path) -> None:
+    of_visitors: dict[str, list[dict[str, Any]]] = {}
+    for event in sample("profile/events.jsonl"):
+        of_visitors.setdefault(event["visitor"], []).append(event)
+    wanted = [
+        {
+            "visitor": visitor,
+            "events": len(events),
+            "spent": sum(Decimal(event["spent"]) for event in events),
+            "last_seen": datetime.fromisoformat(max(event["at"] for event in events)),
+            "city": max((event["at"], event["city"]) for event in events)[1],
+            "topics": sorted({event["topic"] for event in events}),
+        }
+        for visitor, events in sorted(of_visitors.items())
+    ]
+    columns = {"visitor": pa.string(), "events": pa.int64(), "spent": pa.decimal128(38, 2)}
+    columns |= {"last_seen": pa.timestamp("us", "UTC"), "city": pa.string(), "topics": pa.list_(pa.string())}
+
+    def look() -> None:
+        servers = HBaseServer(checkout / EXAMPLES / ".onefold/local").servers
+        source = HBaseSource(servers, "profiles", row_key="visitor", family="p")
+        parts = plan(source, pa.schema(columns))
+        found = [row for part in parts for batch in read(part) for row in batch.to_pylist()]
+        assert sorted(found, key=lambda row: row["visitor"]) == wanted
+
+    walk(EXAMPLES / "profile/README.md", checkout, look)
+
+
+def test_enrich_by_sql_and_by_arrow(checkout: Path) -> None:
+    rates = {"EUR": Decimal(1), "USD": Decimal("0.9250"), "CZK": Decimal("0.0396")}
+
+    def look() -> None:
+        kafka = KafkaServer(checkout / EXAMPLES / ".onefold/local").bootstrap_servers
+        by_sql, by_arrow = (sorted(records(topic, kafka), key=lambda row: row["id"]) for topic in TOPICS)
+        assert by_sql == by_arrow
+        assert [row["id"] for row in by_sql] == [row["id"] for row in sample("enrich/payments.jsonl")]
+        for row in by_sql:
+            assert abs(Decimal(row["euro"]) - Decimal(row["amount"]) * rates[row["currency"]]) <= Decimal("0.005")
+
+    walk(EXAMPLES / "enrich/README.md", checkout, look)
+
+
+def test_mirror(checkout: Path) -> None:
+    newest: dict[int, dict[str, Any]] = {}
+    for change in sample("mirror/customers.jsonl"):
+        if change["id"] not in newest or change["version"] > newest[change["id"]]["version"]:
+            newest[change["id"]] = change
+    wanted = [
+        (row["id"], row["version"], row["name"], row["email"])
+        for row in sorted(newest.values(), key=lambda row: row["id"])
+        if not row["gone"]
+    ]
+
+    def look() -> None:
+        engine = sa.create_engine(f"sqlite:///{checkout / EXAMPLES / 'mirror/mirror.db'}")
+        with engine.connect() as connection:
+            found = connection.execute(sa.text("SELECT id, version, name, email FROM customers ORDER BY id")).all()
+        engine.dispose()
+        assert [tuple(row) for row in found] == wanted
+
+    walk(EXAMPLES / "mirror/README.md", checkout, look)

@@ -1,0 +1,179 @@
+"""The Python blocks of README and docs, run against real servers: each page's one after another, in one namespace.
+
+What a page takes for granted (a Spark session, a DataFrame, a server's address) is given here. Blocks that show a file
+of docs/examples run elsewhere, as those files; that all blocks compile and name what there is, the unit tests say.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import types
+import uuid
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+from harness.support import Rig, wait_until
+from pyspark.sql import functions as F
+
+from onefold import definition, sinks, sources, spark
+from onefold.clients.hbase import Family, HBaseSettings, tables
+from onefold.core.dead_letters import LETTER_HEADERS
+from onefold.local import HBaseServer
+from onefold.sinks import PostgresSink
+from onefold.sources import KafkaSource
+from onefold.spark import Pipeline
+
+pytestmark = [pytest.mark.servers, pytest.mark.slow, pytest.mark.xdist_group("hbase")]
+
+ROOT = Path(__file__).parents[2]
+BLOCK = re.compile(r"^(<!-- docs/examples/.*? -->\n)?```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+BEFORE_ONEFOLD = "append_with_jdbc"  # the job that README replaces: it needs Spark's own connector of Kafka
+SCHEMA = "id long, account long, amount decimal(12,2), at timestamp"
+TOPICS = ("orders", "returns", "events", "payments")
+TABLES = """
+CREATE SCHEMA legacy;
+CREATE TABLE legacy.orders (id bigint, amount numeric(12, 2), doc jsonb);
+INSERT INTO legacy.orders VALUES (1, 2.50, '{"status": "paid", "tags": ["a"]}');
+CREATE TABLE orders (id bigint, account bigint, amount numeric(12, 2), at timestamptz);
+INSERT INTO orders VALUES (1, 2, 3.50, '2026-11-20 12:00Z');
+"""
+# Of a page, before its n-th block that runs: what its text or a block that is not run says.
+GIVEN = {
+    ("docs/errors.md", 0): "query = pipeline.write(pipeline.read(spark, orders), checkpoint=checkpoint)",
+    ("docs/hbase-table.md", 3): "source, sink = kafka, HBaseSink(servers, table, row_key='id', family='f')\n"
+    "pipeline = Pipeline('hbase', sinks=[sink], store=store)\n"
+    "query = pipeline.write(pipeline.read(spark, kafka).where('amount > 0'), checkpoint=checkpoint)\n"
+    "pipeline.await_termination(query)",
+    ("docs/postgres-source.md", 2): "frozen = PostgresSource(url, 'orders').frozen()\nsource = frozen.__enter__()",
+    ("docs/postgres-source.md", 3): "frozen.__exit__(None, None, None)",
+}
+
+
+def pages() -> dict[str, list[str]]:
+    """Of each page with blocks to run: these, in the page's order."""
+    found = {}
+    for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):
+        blocks = [code for shown, code in BLOCK.findall(path.read_text()) if not shown and BEFORE_ONEFOLD not in code]
+        if blocks:
+            found[str(path.relative_to(ROOT))] = blocks
+    return found
+
+
+class Completed(ast.NodeTransformer):
+    """Puts the page's own server, sink or options where a block has `...` for what every reader fills in."""
+
+    def visit_Call(self, call: ast.Call) -> ast.Call:
+        self.generic_visit(call)
+        if any(_is_open(argument) for argument in call.args):
+            name = call.func.id if isinstance(call.func, ast.Name) else ast.unparse(call.func).rpartition(".")[2]
+            first = [ast.Name("servers", ast.Load())] if name == "HBaseSink" and _is_open(call.args[0]) else []
+            call.args = first + [argument for argument in call.args if not _is_open(argument)]
+            if name in ("KafkaSource", "KafkaSink", "options"):
+                call.keywords.append(ast.keyword(None, ast.Name(f"more_of_{name}", ast.Load())))
+        return call
+
+    def visit_List(self, node: ast.List) -> ast.expr:
+        return ast.Name("some_sinks", ast.Load()) if any(_is_open(element) for element in node.elts) else node
+
+
+def _is_open(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value is ...
+
+
+@pytest.fixture
+def topics(rig: Rig) -> Iterator[None]:
+    """The docs' topics, each with some orders in it."""
+    admin = AdminClient({"bootstrap.servers": rig.servers, "log_level": 0})
+    for made in admin.create_topics([NewTopic(name, num_partitions=1) for name in TOPICS]).values():
+        made.result(30)
+    for name in TOPICS:
+        order = b'{"id":%d,"account":7,"amount":"1.50","at":"2026-11-20T12:00:00Z"}'
+        rig.put_values([order % number for number in range(20)], partitions=1, topic=name)
+    yield
+    for gone in admin.delete_topics(list(TOPICS)).values():
+        gone.result(30)
+    wait_until(lambda: not set(TOPICS) & set(admin.list_topics(timeout=10).topics), 30, "deleting the topics")
+
+
+@pytest.fixture
+def addresses(rig: Rig, hbase_server: HBaseServer, topics: None) -> Iterator[dict[str, str]]:  # noqa: ARG001
+    """Of each address in the docs, the real one; there are tables and rows."""
+    table, settings = f"docs_{uuid.uuid4().hex[:12]}", HBaseSettings(hbase_server.servers)
+    tables.create(settings, table, [Family(b"f"), Family(b"d")])
+    with psycopg.connect(rig.url, autocommit=True) as connection:
+        connection.execute(TABLES)
+    yield {
+        **dict.fromkeys(("broker:9092", "kafka:9092", "localhost:9092"), rig.servers),
+        **dict.fromkeys(("thrift1:9090,thrift2:9090", "thrift1:9090"), hbase_server.servers),
+        "postgresql+psycopg://...": rig.url.replace("postgresql://", "postgresql+psycopg://"),
+        **dict.fromkeys(("postgresql://localhost/shop", "postgresql://db/shop"), rig.url),
+        **dict.fromkeys(("s3a://bucket", "s3://lake", "/srv/orders"), rig.directory.as_uri()),
+        "shop:orders": table,
+    }
+    tables.drop(settings, table)
+
+
+def namespace(rig: Rig, addresses: Mapping[str, str]) -> dict[str, Any]:
+    """What a block may use without saying where it comes from."""
+    servers, faces = addresses["thrift1:9090"], (definition, sinks, sources, spark)
+    kafka = KafkaSource("orders", bootstrap_servers=rig.servers, format="json", schema=SCHEMA)
+    sink = PostgresSink(rig.url, table="orders")
+    totals = rig.spark.createDataFrame([(7, 3)], "account long, orders long")
+    return {
+        **{name: getattr(face, name) for face in faces for name in face.__all__},
+        "LETTER_HEADERS": LETTER_HEADERS,
+        "F": F,
+        "pa": pa,
+        "pc": pc,
+        "os": types.SimpleNamespace(environ={"KAFKA_PASSWORD": "secret"}),
+        "sys": types.SimpleNamespace(argv=["totals.py", "2026-11-21"]),
+        "spark": rig.spark,
+        "orders": kafka,
+        "source": kafka,
+        "kafka": kafka,
+        "totals": totals,
+        "totals_of": lambda _spark, _day: totals,
+        "pipeline": Pipeline("orders", sinks=[sink]),
+        "some_sinks": [sink],
+        "url": rig.url,
+        "OLD": rig.url,
+        "store": addresses["postgresql+psycopg://..."],
+        "servers": servers,
+        "table": addresses["shop:orders"],
+        "target": f"{rig.directory}/target",
+        "checkpoint": f"{rig.directory}/checkpoint",
+        "more_of_KafkaSource": {"bootstrap_servers": rig.servers, "format": "json", "schema": "id long"},
+        "more_of_KafkaSink": {"bootstrap_servers": rig.servers},
+        "more_of_options": {"kafka.bootstrap.servers": rig.servers, "subscribe": "orders"},
+    }
+
+
+@pytest.mark.parametrize("page", pages())
+def test_the_blocks_of_a_page_run(
+    page: str, rig: Rig, addresses: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def until_the_end(_: Pipeline, query: Any) -> None:
+        """In place of waiting for ever."""
+        query.processAllAvailable()
+        query.stop()
+
+    monkeypatch.setattr(Pipeline, "await_termination", until_the_end)
+    names = namespace(rig, addresses)
+    try:
+        for number, block in enumerate(pages()[page]):
+            exec(GIVEN.get((page, number), ""), names)
+            for address, real in addresses.items():
+                block = block.replace(address, real)
+            tree = ast.fix_missing_locations(Completed().visit(ast.parse(block)))
+            exec(compile(tree, f"{page}, block {number}", "exec"), names)
+        exec(GIVEN.get((page, len(pages()[page])), ""), names)
+    finally:
+        rig.pipelines += [each for each in names.values() if isinstance(each, Pipeline)]

@@ -1,0 +1,133 @@
+"""Removes what a database holds of one pipeline: its ledger, its stages, what it has prepared, and rows on request."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from onefold.clients.postgres.connection import Connection, transaction_settings
+from onefold.clients.postgres.quoting import with_parameters
+from onefold.sinks.postgres.admin import Operations, Prepared
+from onefold.sinks.postgres.ledger import pruning
+from onefold.sinks.postgres.ledger.pruning import SinkState
+from onefold.sinks.postgres.merge import tombstones
+from onefold.sinks.postgres.naming import Table, gid_prefix
+
+__all__ = ["PostgresReset"]
+
+_LOCK_TIMEOUT_S = 10
+_COUNTED_MAX = 100_000
+_FIND = """
+SELECT n.nspname, c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = to_regclass(%s)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class PostgresReset:
+    """All sinks of the pipeline whose ledger is in one schema. `tables` and `rejects` lose their rows, too: of the
+    second, those of the pipeline only."""
+
+    operations: Operations
+    pipeline: str
+    tables: tuple[Table, ...]
+    rejects: tuple[Table, ...]
+
+    @property
+    def server(self) -> str:
+        return self.operations.server()
+
+    def found(self) -> Iterator[str]:
+        """What there is of it, each for a line of a plan. Changes nothing."""
+        where = f"schema {self.operations.schema}"
+        for kept in self._kept():
+            epoch = kept.ledger.epoch if kept.ledger else 0
+            stages = f", the stage {', '.join(kept.stages)}" if kept.stages else ""
+            yield (
+                f"{where}: the ledger of sink {kept.sink}, at epoch {epoch}; {kept.parts} parts, {kept.staged} staged"
+                f" attempts{stages}"
+            )
+        if listed := self._prepared():
+            yield f"prepared transactions, rolled back: {', '.join(each.name for each in listed)}"
+        with self.operations.connected("looking for dead letters") as connection:
+            for table in self.rejects:
+                if letters := self._letters(connection, table):
+                    yield f"table {table}: the pipeline's dead letters, {letters:,}"
+
+    def targets(self) -> dict[str, str | None]:
+        """Each table that is named with its line of a plan; None where there is no such table."""
+        with self.operations.connected("counting the rows of the tables") as connection:
+            return {str(table): _rows(connection, table) for table in self.tables}
+
+    def generation(self) -> int | None:
+        """The newest that the ledgers name; None where there is no ledger."""
+        return max((kept.ledger.generation if kept.ledger else 0 for kept in self._kept()), default=None)
+
+    def sessions(self) -> int:
+        """How many sessions of the pipeline's drivers and tasks are connected."""
+        return self.operations.sessions(self.pipeline)
+
+    def remove(self) -> None:
+        """The rows and the ledger in one transaction: no start finds one without the other."""
+        self.operations.roll_back(self._prepared())  # they hold locks on the tables
+        kept = self._kept()
+        doing = "removing what is kept of the pipeline"
+        with self.operations.connected(doing) as connection, connection.transaction():
+            connection.execute(transaction_settings(_LOCK_TIMEOUT_S))
+            for table in filter(None, (_find(connection, table) for table in self.tables)):
+                connection.execute(f"TRUNCATE {table.sql}".encode())
+                remembered = tombstones.name_of(self.operations.schema, table)
+                if _is_there(connection, remembered):
+                    connection.execute(f"TRUNCATE {remembered}".encode())
+            for letters in self.rejects:
+                if self._letters(connection, letters):
+                    rejects = with_parameters(letters.sql)
+                    connection.execute(f"DELETE FROM {rejects} WHERE pipeline = %s", (self.pipeline,))
+            for each in kept:
+                pruning.remove(connection, self.operations.schema, each)
+
+    def close(self) -> None:
+        self.operations.close()
+
+    def _kept(self) -> list[SinkState]:
+        kept, _ = self.operations.kept()
+        return [each for each in kept if each.pipeline == self.pipeline]
+
+    def _prepared(self) -> list[Prepared]:
+        """Those of this pipeline with this ledger: another schema may have a pipeline of the same name."""
+        return [
+            each
+            for each in self.operations.prepared()
+            if each.is_here
+            and each.is_ours
+            and each.pipeline == self.pipeline
+            and each.gid is not None
+            and each.gid.prefix == gid_prefix(self.pipeline, each.sink or "", self.operations.schema)
+        ]
+
+    def _letters(self, connection: Connection, rejects: Table) -> int:
+        if not _is_there(connection, rejects.sql):
+            return 0
+        query = f"SELECT count(*) FROM {with_parameters(rejects.sql)} WHERE pipeline = %s"
+        ((count,),) = connection.execute(query, (self.pipeline,))
+        return int(count)
+
+
+def _find(connection: Connection, table: Table) -> Table | None:
+    """The table with its schema; None if there is no such table."""
+    row = connection.execute(_FIND, (table.sql,)).fetchone()
+    return None if row is None else Table(*row)
+
+
+def _rows(connection: Connection, table: Table) -> str | None:
+    if (found := _find(connection, table)) is None:
+        return None
+    ((rows,),) = connection.execute(
+        f"SELECT count(*) FROM (SELECT FROM {found.sql} LIMIT {_COUNTED_MAX}) counted".encode()
+    )
+    more = " or more" if rows == _COUNTED_MAX else ""
+    return f"table {found}: all of its rows, {rows:,}{more}"
+
+
+def _is_there(connection: Connection, table: str) -> bool:
+    ((is_there,),) = connection.execute("SELECT to_regclass(%s) IS NOT NULL", (table,))
+    return bool(is_there)
