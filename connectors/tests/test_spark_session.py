@@ -34,7 +34,7 @@ exit 1
 
 @pytest.fixture
 def submit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The folder where a start notes what it was called with; there is no JVM in this process."""
+    """The folder where a start notes what it was called with. A session that other tests share here does not count."""
     program = tmp_path / "home" / "bin" / "spark-submit"
     program.parent.mkdir(parents=True)
     program.write_text(SUBMIT)
@@ -42,6 +42,7 @@ def submit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("SPARK_HOME", str(program.parents[1]))
     monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
     monkeypatch.setattr(SparkContext, "_gateway", None)
+    monkeypatch.setattr(SparkContext, "_active_spark_context", None)
     monkeypatch.setattr(
         spark_session, "spark_environment", lambda: {"JAVA_HOME": "/java", "PYSPARK_PYTHON": sys.executable}
     )
