@@ -75,7 +75,7 @@ def test_the_first_scripts_run_as_they_stand_and_a_killed_pipeline_has_each_orde
 
         def run_until(count: int) -> None:
             with running("first.py", tmp_path) as pipeline:
-                wait_until(lambda: rows(connection)[0] >= count or pipeline.poll() is not None, 120, "first.py")
+                wait_until(lambda: rows(connection)[0] >= count or pipeline.poll() is not None, 300, "first.py")
                 assert pipeline.poll() is None, (tmp_path / "first.py.log").read_text()
                 time.sleep(3)  # into some later epoch; or until the last one is complete
 
