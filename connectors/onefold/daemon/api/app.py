@@ -27,7 +27,6 @@ from onefold.daemon.watch.watch import Watch
 __all__ = ["NotThere", "make_app"]
 
 PAGE = File(__file__).parents[1] / "page"
-_ANSWERS_WITHIN_S = 10.0
 _CALLS_MAX = 2  # to one store at once: each has a connection of its own
 _BIGGEST = 2**63 - 1
 _READY = (State.RUNNING, State.PAUSED, State.FINISHED)
@@ -98,7 +97,7 @@ def _add_health(app: FastAPI, by_name: Mapping[str, Watch], registry: CollectorR
 def _add_pipelines(app: FastAPI, by_name: Mapping[str, Watch]) -> None:
     missing: dict[int | str, dict[str, Any]] = {404: {"model": Problem}}
     of_store: dict[int | str, dict[str, Any]] = {**missing, 422: {"model": Problem}, 503: {"model": Problem}}
-    asides = {name: Aside("the checkpoint store", _CALLS_MAX, _ANSWERS_WITHIN_S) for name in by_name}
+    asides = {name: Aside("the checkpoint store", _CALLS_MAX) for name in by_name}
 
     def named(name: str) -> Watch:
         if (found := by_name.get(name)) is None:

@@ -105,7 +105,7 @@ class _Now(Collector):
         running = self._gauge("onefold_epoch_running_seconds", "Since the unfinished epoch was opened; 0 without one.")
         for watch in self._watches:
             name, standing, now_s = watch.control.name, watch.standing.value, time.time()
-            up.add_metric([name], watch.standing.error is None)
+            up.add_metric([name], watch.standing.has_answer)
             if standing is None:
                 continue
             complete = standing.complete
