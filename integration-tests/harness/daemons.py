@@ -39,7 +39,7 @@ table = "{table}"
 [spark]
 master = "local[2]"
 """
-_ANSWERS = re.compile(r"the API answers at (https?://[^\s"]+)")
+_ANSWERS = re.compile(r"the API answers at (https?://[\w.:\[\]]+)")
 SQL = '[transform]\nsql = "SELECT id, n FROM source"\n'
 
 
