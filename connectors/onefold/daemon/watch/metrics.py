@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 
-from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
@@ -55,6 +55,7 @@ class Epochs:
 
 def registry_of(watches: Sequence[Watch], registry: CollectorRegistry) -> CollectorRegistry:
     """Adds what is true of the watched pipelines, and of this process, at the moment of each scrape."""
+    disable_created_metrics()  # a series more for each counter, which nobody asks for
     ProcessCollector(registry=registry)
     registry.register(_Now(watches))
     return registry
