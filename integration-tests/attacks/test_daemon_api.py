@@ -10,7 +10,8 @@ from urllib.parse import quote
 
 import pytest
 import schemathesis
-from harness.daemon_stubs import Asking, daemon_of, whole, with_epochs
+from harness.daemon_stubs import Asking, daemon_of, whole
+from harness.stored_epochs import with_epochs
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from schemathesis import Case, GenerationMode

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,12 +13,10 @@ from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlsplit
 
-from onefold.core import Committable, Positions, Range, Retriable, SinkKind
+from onefold.core import Committable, Retriable, SinkKind
 from onefold.core.contract import Guarantee
 from onefold.core.findings import Held
-from onefold.core.protocol.effects import EpochRequest
 from onefold.core.protocol.epoch import Started
-from onefold.core.store.checkpoint_store import CheckpointStore
 from onefold.daemon.api.listening import Listening
 from onefold.daemon.api.serving import answering
 from onefold.daemon.control import Controls
@@ -113,28 +110,6 @@ class HoldingSink:
 
     def held(self, _pipeline: str) -> list[Held]:
         return [Held(Committable(self.name, SinkKind.TWO_PHASE, "gid", 1, 2, 0), 12.0, "")]
-
-
-def with_epochs(url: str, count: int, pipeline: str = "orders") -> CheckpointStore:
-    """A store in which that many epochs of ten rows are complete, and the next is open."""
-    store = CheckpointStore(url)
-    generation = store.acquire(pipeline, above=0)
-    store.freeze(generation, at(0))
-    for number in range(count + 1):
-        request = EpochRequest(Range(at(10 * number), at(10 * number + 10)), "q", number, "job", ("rows",))
-        record = store.open_epoch(generation, request, number, now_ms() - 3000)
-        if number < count:
-            manifest = [Committable("rows", SinkKind.TWO_PHASE, f"gid-{number}", 1, record.epoch, 10, 80)]
-            store.complete(generation, store.decide(generation, record, manifest, now_ms() - 1000), now_ms())
-    return store
-
-
-def at(offset: int) -> Positions:
-    return Positions.of({"orders/0": offset})
-
-
-def now_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 @dataclass

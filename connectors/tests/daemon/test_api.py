@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from harness.daemon_stubs import Asking, daemon_of, whole, with_epochs
+from harness.daemon_stubs import Asking, daemon_of, whole
+from harness.stored_epochs import with_epochs
 
 from onefold.core import ConfigError, Fenced
 from onefold.core.waiting import Wait

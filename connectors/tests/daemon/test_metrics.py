@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 import yaml
-from harness.daemon_stubs import Asking, daemon_of, whole, with_epochs
+from harness.daemon_stubs import Asking, daemon_of, whole
+from harness.stored_epochs import with_epochs
 from prometheus_client.parser import text_string_to_metric_families
 
 from onefold.core import Generation

@@ -55,7 +55,7 @@ class Epochs:
 
 def registry_of(watches: Sequence[Watch], registry: CollectorRegistry) -> CollectorRegistry:
     """Adds what is true of the watched pipelines, and of this process, at the moment of each scrape."""
-    disable_created_metrics()  # a series more for each counter, which nobody asks for
+    disable_created_metrics()  # type: ignore[no-untyped-call] # a series more for each counter
     ProcessCollector(registry=registry)
     registry.register(_Now(watches))
     return registry
