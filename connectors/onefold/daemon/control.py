@@ -20,7 +20,7 @@ from onefold.core.waiting import Wait
 from onefold.daemon.run import Run, State, Totals
 from onefold.definition import Definition
 
-__all__ = ["Action", "Control", "Controls", "NotNow"]
+__all__ = ["ALLOWED", "Action", "Control", "Controls", "NotNow"]
 
 log = logging.getLogger("onefold")
 
@@ -32,7 +32,7 @@ class Action(enum.Enum):
     RESTART = "restart"
 
 
-_ALLOWED = {
+ALLOWED = {
     State.STARTING: {Action.STOP},
     State.RUNNING: {Action.PAUSE, Action.STOP, Action.RESTART},
     State.PAUSED: {Action.RESUME, Action.STOP, Action.RESTART},
@@ -86,7 +86,7 @@ class Control:
         """What is allowed now."""
         if self._is_ending:
             return []
-        return sorted(_ALLOWED[self.state], key=lambda action: action.value)
+        return sorted(ALLOWED[self.state], key=lambda action: action.value)
 
     def begin(self, spark: SparkSession) -> None:
         """Start it, unless it was stopped before there was a Spark."""

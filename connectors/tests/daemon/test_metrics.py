@@ -17,6 +17,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from onefold.core import Generation
 from onefold.core.protocol.epoch import Started
 from onefold.core.waiting import Wait
+from onefold.daemon.control import ALLOWED, Action
+from onefold.daemon.run import State
 from onefold.daemon.watch.look import Look
 from onefold.sources.kafka.planning.lag import PartitionLag
 
@@ -119,6 +121,18 @@ def test_what_is_not_known_is_left_out(daemon: Asking, monkeypatch: pytest.Monke
     for name in ("lag_records", "in_doubt", "oldest_prepared_seconds", "epoch", "epoch_age_seconds"):
         assert f"onefold_{name}" not in found
     assert found["onefold_store_up"] == [({"pipeline": "orders"}, 0.0)]
+
+
+def test_the_docs_have_each_metric_each_path_and_each_state(daemon: Asking) -> None:
+    page = (EXAMPLES.parent / "daemon.md").read_text()
+    exported = {re.sub("_(bucket|sum|count)$", "", name) for name in families(daemon) if name.startswith("onefold")}
+    assert set(re.findall(r"^\| `(onefold_\w+)`", page, re.MULTILINE)) == exported
+    for path in daemon.get("/openapi.json")["paths"]:
+        assert f" {path}`" in page or path.rpartition("/")[2] in ("resume", "stop", "restart"), path
+    listed = dict(re.findall(r"^\| (\w+) \|.*\| ([^|]*) \|$", page, re.MULTILINE))
+    for state in State:
+        told = {action for action in Action if action.value in listed[state.value]}
+        assert told == ALLOWED[state], state
 
 
 def _queries(found: Any) -> Iterator[str]:
