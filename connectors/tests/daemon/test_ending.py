@@ -6,84 +6,32 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
+from harness.daemon_stubs import DOWN, NEVER, Query, run_of
 from py4j.protocol import Py4JNetworkError
 
 from onefold.core import Fenced, InDoubt, OnefoldError, Retriable, Terminal
 from onefold.core.errors import InternalError
 from onefold.daemon import service
+from onefold.daemon.control import Controls
 from onefold.daemon.run import Run, State
 from onefold.daemon.service import Asked, serve, stop_signals
-from onefold.definition import Restart, Trigger
-
-DOWN = Retriable("test", "the server is down")
-AT_ONCE = Restart(strategy="fixed_delay", delay_s=0.01)
-NEVER = Restart(strategy="none")
-
-
-class Query:
-    """A query and its pipeline. It runs until it is drained, or `over` is set; `raises` are what its runs end with."""
-
-    is_paused = False
-
-    def __init__(self, *raises: Exception, closing: Exception | None = None) -> None:
-        self.raises, self.closing = list(raises), closing
-        self.starts = 0
-        self.over = threading.Event()
-
-    def await_termination(self, _query: object) -> None:
-        if self.raises:
-            raise self.raises.pop(0)
-        assert self.over.wait(10)
-
-    def drain(self, _query: object, _within_s: float) -> bool:
-        self.over.set()
-        return True
-
-    def pause(self) -> None:
-        self.is_paused = True
-
-    def resume(self) -> None:
-        self.is_paused = False
-
-    def close(self) -> None:
-        if self.closing is not None:
-            raise self.closing
-
-
-def run_of(
-    query: Query,
-    restart: Restart = AT_ONCE,
-    start: Callable[[], None] = lambda: None,
-    now: bool = False,
-    name: str = "orders",
-    stop_within_s: float = 5.0,
-    spark: object = None,
-) -> Run:
-    def started(*_: object) -> object:
-        query.starts += 1
-        start()
-        return object()
-
-    definition: Any = SimpleNamespace(
-        name=name,
-        restart=restart,
-        trigger=Trigger(available_now=now),
-        stop_within_s=stop_within_s,
-        pipeline=lambda **_: query,
-        start=started,
-    )
-    return Run(definition, spark)  # type: ignore[arg-type]
+from onefold.definition import Restart
 
 
 def ended(run: Run) -> Run:
     run.start()
     assert run.join(10)
     return run
+
+
+def controls_of(*runs: Run) -> Controls:
+    """Their first runs are these."""
+    by_name = {run.name: run for run in runs}
+    return Controls([run.definition for run in runs], lambda definition, _: by_name[definition.name])
 
 
 def served(*runs: Run, after_s: float | None = None) -> int:
@@ -93,7 +41,7 @@ def served(*runs: Run, after_s: float | None = None) -> int:
         if after_s is not None:
             timer.start()
         try:
-            return serve(runs, asked)
+            return serve(controls_of(*runs), None, asked)  # type: ignore[arg-type]
         finally:
             timer.cancel()
 
@@ -277,7 +225,7 @@ def test_a_signal_that_comes_while_spark_starts_is_obeyed_and_nothing_is_started
     query = Query()
     with stop_signals() as asked:
         os.kill(os.getpid(), signal.SIGTERM)
-        assert serve([run_of(query)], asked) == 0
+        assert serve(controls_of(run_of(query)), None, asked) == 0
     assert query.starts == 0
 
 
