@@ -1,0 +1,41 @@
+// Calls of the daemon's API. A refusal is an ApiError with the API's code; an Unreachable says that nothing answered.
+
+const PATIENCE_MS = 8000;
+const TOKEN = "onefold-token"; // kept until the tab is closed
+
+export class ApiError extends Error {
+  constructor(status, code, message) {
+    super(message);
+    this.status = status;
+    this.code = code;
+  }
+}
+
+export class Unreachable extends Error {}
+
+export const useToken = (token) => sessionStorage.setItem(TOKEN, token);
+
+const base = (name) => `/pipelines/${encodeURIComponent(name)}`;
+
+export const pipelines = () => call("GET", "/pipelines");
+export const epochs = (name, before) => call("GET", `${base(name)}/epochs?limit=50${before ? `&before=${before}` : ""}`);
+export const epoch = (name, number) => call("GET", `${base(name)}/epochs/${encodeURIComponent(number)}`);
+export const act = (name, action) => call("POST", `${base(name)}/${action}`);
+
+async function call(method, path, body) {
+  const headers = { Accept: "application/json", "X-Onefold": "1" };
+  const token = sessionStorage.getItem(TOKEN);
+  if (token) headers.Authorization = `Bearer ${token}`;
+  if (body !== undefined) headers["Content-Type"] = "application/json";
+  let answer, found;
+  try {
+    const sent = body === undefined ? undefined : JSON.stringify(body);
+    answer = await fetch(path, { method, headers, body: sent, cache: "no-store", signal: AbortSignal.timeout(PATIENCE_MS) });
+    found = await answer.json();
+  } catch (error) {
+    if (answer && !answer.ok) throw new ApiError(answer.status, `http-${answer.status}`, answer.statusText);
+    throw new Unreachable(error.message);
+  }
+  if (!answer.ok) throw new ApiError(answer.status, found.code ?? `http-${answer.status}`, found.message ?? answer.statusText);
+  return found;
+}
