@@ -1,4 +1,4 @@
-"""Answers of the daemon's API, in the shape that docs/daemon.md gives, served with the real status page."""
+"""Answers of the daemon's API, in the API's own shape, served with the real status page."""
 
 from __future__ import annotations
 
@@ -31,14 +31,16 @@ def epoch(number: int, state: str = "complete", last: int = 60, sinks: tuple[str
     """Epoch `number` of a pipeline whose newest is `last`: one each ten seconds, of some ten thousand rows."""
     opened_s, is_complete = (last - number) * 10 + 4.0, state == "complete"
     rows = 9_000 + number * 37 % 11 * 430
-    ends = {f"orders-{partition}": number * 2_500 + partition * 11 for partition in range(4)}
+    ends = {f"orders/{partition}": number * 2_500 + partition * 11 for partition in range(4)}
     return {
         "epoch": number,
         "generation": 3,
         "state": state,
         "opened_at": at(opened_s),
+        "decided_at": at(opened_s - 1.2) if is_complete else None,
         "completed_at": at(opened_s - 1.5) if is_complete else None,
         "duration_s": 1.5 if is_complete else None,
+        "commit_s": 0.3 if is_complete else None,
         "rows": rows if state != "open" else 0,
         "bytes": rows * 120 if state != "open" else 0,
         "range": {"start": {name: end - 2_500 for name, end in ends.items()}, "end": ends},
@@ -46,13 +48,23 @@ def epoch(number: int, state: str = "complete", last: int = 60, sinks: tuple[str
             {
                 "name": name,
                 "rows": rows,
+                "bytes": rows * 120,
                 "state": "acknowledged" if is_complete else "pending",
-                "acknowledged_at": at(opened_s - 1.4) if is_complete else None,
+                "acknowledged_at": at(opened_s - 1.5) if is_complete else None,
             }
             for name in sinks
         ],
+        "query_id": "8f0a",
+        "batch_id": number,
         "manifest": [
-            {"sink": name, "handle": f"onefold/{name}/3/{number}/{task:04d}", "rows": rows // 4, "bytes": rows * 30}
+            {
+                "sink": name,
+                "kind": "two-phase",
+                "handle": f"onefold/{name}/3/{number}/{task:04d}",
+                "generation": 3,
+                "rows": rows // 4,
+                "bytes": rows * 30,
+            }
             for name in sinks
             for task in range(4)
             if state != "open"
@@ -62,7 +74,11 @@ def epoch(number: int, state: str = "complete", last: int = 60, sinks: tuple[str
 
 
 def pipeline(name: str = "orders", state: str = "running", **more: Any) -> Json:
-    actions = {"running": ["pause", "restart", "stop"], "paused": ["resume", "restart", "stop"], "waiting": ["stop"]}
+    actions = {
+        "running": ["pause", "restart", "stop"],
+        "paused": ["resume", "restart", "stop"],
+        "waiting": ["restart", "stop"],
+    }
     return {
         "name": name,
         "state": state,
@@ -73,32 +89,40 @@ def pipeline(name: str = "orders", state: str = "running", **more: Any) -> Json:
         "error": None,
         "next_start_at": None,
         "source": {"kind": "kafka", "name": "orders"},
-        "positions": {f"orders-{partition}": 150_000 + partition * 11 for partition in range(4)},
-        "lag": {f"orders-{partition}": 310 for partition in range(4)},
+        "positions": {f"orders/{partition}": 150_000 + partition * 11 for partition in range(4)},
+        "lag": {f"orders/{partition}": 310 for partition in range(4)},
         "lag_records": 1_240,
         "sinks": [
             {
                 "name": "orders",
                 "kind": "postgres",
+                "mode": "two_phase",
                 "promise": "exactly-once",
                 "atomic": False,
-                "reason": "two_phase: max_prepared_transactions is 64",
+                "reason": "readers see an epoch task by task, each task's rows at once",
             },
             {
                 "name": "audit",
                 "kind": "kafka",
+                "mode": "transactional",
                 "promise": "exactly-once",
                 "atomic": False,
-                "reason": "transactional: readers with read_committed",
+                "reason": "readers read with isolation.level=read_committed",
             },
         ],
         "counts": {"triggered": 64, "in_progress": 1, "completed": 60, "failed": 3, "restored": 2},
-        "latest": {"completed": epoch(60), "failed": None, "savepoint": None, "restore": None},
+        "latest": {
+            "completed": epoch(60),
+            "failed": {"epoch": 31, "state": "given_up", "at": at(290), "error": None},
+            "savepoint": None,
+            "restore": {"generation": 3, "at": at(280), "epochs_finished": 1, "epochs_given_up": 1},
+        },
         "in_doubt": 0,
         "oldest_prepared_s": None,
         "dead_letters": 3,
         "started_at": at(3_700),
         "progress_at": at(2),
+        "store_error": None,
         **more,
     }
 
@@ -110,7 +134,6 @@ class RecordedDaemon:
         self.pipelines = {"orders": pipeline()}
         self.epochs = {"orders": [epoch(number) for number in range(60, 0, -1)]}
         self.answers: dict[str, tuple[int, Json]] = {}  # by path, instead of the usual one
-        self.token: str | None = None
         self.posts: list[tuple[str, Json, dict[str, str]]] = []
         self._socket = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
@@ -139,8 +162,6 @@ class RecordedDaemon:
 
     async def _answer(self, request: Request) -> Response:
         path = request.url.path
-        if self.token is not None and request.headers.get("authorization") != f"Bearer {self.token}":
-            return JSONResponse({"code": "token-missing", "message": "this daemon needs its token"}, 401)
         if request.method == "POST":
             body = await request.body()
             self.posts.append((path, await request.json() if body else {}, dict(request.headers)))

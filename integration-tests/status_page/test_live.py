@@ -27,8 +27,9 @@ def test_a_pipeline_shows_counts_latest_epochs_sinks_positions_and_history(opene
     for label, value in (("Triggered", "64"), ("In progress", "1"), ("Completed", "60"), ("Failed", "3")):
         expect(_fact(page, label)).to_have_text(value)
     expect(_fact(page, "Latest completed")).to_contain_text("epoch 60")
-    expect(_fact(page, "Latest restore")).to_have_text("none")
-    expect(page.get_by_role("row", name="orders-3 150,033 310")).to_be_visible()
+    expect(_fact(page, "Latest failed")).to_have_text("epoch 31 given up, 4 min 50 s ago")
+    expect(_fact(page, "Latest restore")).to_have_text("generation 3, 4 min 40 s ago, 1 finished, 1 given up")
+    expect(page.get_by_role("row", name="orders/3 150,033 310")).to_be_visible()
     row = page.get_by_role("row").filter(has=page.get_by_role("link", name="Epoch 59"))
     expect(row.get_by_role("cell")).to_have_text(
         ["59", "complete", "17:59:46", "1.5 s", "11,150", "1.34 MB", "orders acknowledgedaudit acknowledged"]
@@ -60,7 +61,7 @@ def test_lag_and_throughput_are_lines_that_say_in_words_what_they_show(daemon: R
 
 def test_older_epochs_come_when_asked_for_and_stay(daemon: RecordedDaemon, opened: Open) -> None:
     page = opened("#/pipelines/orders")
-    epochs = page.get_by_role("link", name="Epoch ")
+    epochs = page.get_by_role("row").get_by_role("link", name="Epoch ")
     expect(epochs).to_have_count(12)
     page.get_by_role("button", name="Older epochs").click()
     expect(epochs).to_have_count(50)
@@ -77,7 +78,7 @@ def test_an_epoch_shows_its_range_and_what_each_task_acknowledged(opened: Open) 
     page.get_by_role("link", name="Epoch 57").click()
     expect(page.get_by_role("heading", level=1)).to_have_text("Epoch 57")
     expect(page.get_by_role("heading", level=1)).to_be_focused()
-    expect(page.get_by_role("row", name="orders-1 140,011 142,511 2,500")).to_be_visible()
+    expect(page.get_by_role("row", name="orders/1 140,011 142,511 2,500")).to_be_visible()
     expect(page.get_by_role("row", name="audit onefold/audit/3/57/0003 acknowledged 3,110 373 kB")).to_be_visible()
     expect(page.get_by_text("8 tasks prepared what the decision names.")).to_be_visible()
     page.get_by_role("link", name="orders").click()
@@ -121,14 +122,17 @@ def test_an_address_of_nothing_says_so(daemon: RecordedDaemon, opened: Open) -> 
     expect(opened("#/pipelines/orders/epochs/99").get_by_text("there is no epoch 99 (epoch-unknown)")).to_be_visible()
 
 
-def test_a_missing_token_is_asked_for_and_kept_for_the_tab(daemon: RecordedDaemon, opened: Open) -> None:
-    daemon.token = "s3cret"
-    page = opened()
-    page.get_by_label("The daemon's token").fill("s3cret")
-    page.keyboard.press("Enter")
-    expect(page.get_by_role("heading", name="orders")).to_be_visible()
-    page.reload()
-    expect(page.get_by_role("heading", name="orders")).to_be_visible()
+def test_a_store_that_does_not_answer_is_said_and_the_page_goes_on(daemon: RecordedDaemon, opened: Open) -> None:
+    away = {"code": "database-unavailable", "message": "the store is away"}
+    daemon.answers["/pipelines/orders/epochs"] = (503, away)
+    daemon.pipelines["orders"].update(counts=None, positions=None, lag=None, lag_records=None, store_error=away)
+    page = opened("#/pipelines/orders")
+    expect(page.get_by_text("the store is away (database-unavailable)")).to_be_visible()
+    expect(page.get_by_role("group", name="Checkpoint store")).to_contain_text("the store is away")
+    expect(page.get_by_text("No position is known yet.")).to_be_visible()
+    del daemon.answers["/pipelines/orders/epochs"]
+    page.clock.run_for(LOOK_MS)
+    expect(page.get_by_role("row").get_by_role("link", name="Epoch 60")).to_be_visible()
 
 
 def _fact(page: Page, label: str) -> object:

@@ -1,7 +1,6 @@
 // Calls of the daemon's API. A refusal is an ApiError with the API's code; an Unreachable says that nothing answered.
 
 const PATIENCE_MS = 8000;
-const TOKEN = "onefold-token"; // kept until the tab is closed
 
 export class ApiError extends Error {
   constructor(status, code, message) {
@@ -13,8 +12,6 @@ export class ApiError extends Error {
 
 export class Unreachable extends Error {}
 
-export const useToken = (token) => sessionStorage.setItem(TOKEN, token);
-
 const base = (name) => `/pipelines/${encodeURIComponent(name)}`;
 
 export const pipelines = () => call("GET", "/pipelines");
@@ -24,8 +21,6 @@ export const act = (name, action) => call("POST", `${base(name)}/${action}`);
 
 async function call(method, path, body) {
   const headers = { Accept: "application/json", "X-Onefold": "1" };
-  const token = sessionStorage.getItem(TOKEN);
-  if (token) headers.Authorization = `Bearer ${token}`;
   if (body !== undefined) headers["Content-Type"] = "application/json";
   let answer, found;
   try {

@@ -57,8 +57,8 @@ async function detail({ view, name, number }) {
     if (view === "pipeline") return { history: await history(name) };
     if (view === "epoch") return { epoch: await api.epoch(name, number) };
   } catch (error) {
-    if (!(error instanceof api.ApiError) || error.status === 401 || error.status >= 500) throw error;
-    return { error };
+    if (!(error instanceof api.ApiError)) throw error;
+    return { ...state.shown, error };
   }
   return {};
 }
@@ -157,7 +157,6 @@ function draw() {
 
 function content(view, name) {
   const { failing, pipelines } = state;
-  if (failing?.status === 401) return tokenView(failing);
   if (pipelines) return view === "overview" ? overview(state) : about(name);
   return failing ? [] : [h("p", { class: "quiet" }, "Asking the daemon…")];
 }
@@ -165,8 +164,8 @@ function content(view, name) {
 function about(name) {
   const pipeline = state.pipelines.find((one) => one.name === name);
   const { shown, route: { view } } = state;
-  if (!pipeline) return wrong("Not found", `This daemon has no pipeline ${name}.`);
-  if (shown.error) return wrong("Not found", `${shown.error.message} (${shown.error.code})`);
+  if (!pipeline) return wrong("Nothing to show", `This daemon has no pipeline ${name}.`);
+  if (shown.error && view !== "pipeline") return wrong("Nothing to show", told(shown.error));
   const context = {
     pipeline, act, older,
     isReachable: state.failing === null,
@@ -174,8 +173,10 @@ function about(name) {
     lags: state.lags.get(name) ?? [],
   };
   if (view === "epoch") return shown.epoch ? epochView({ ...context, epoch: shown.epoch }) : [];
-  return pipelineView({ ...context, history: shown.history ?? { epochs: [], hasOlder: false } });
+  return pipelineView({ ...context, history: shown.history, historyError: shown.error && told(shown.error) });
 }
+
+const told = (error) => `${error.message} (${error.code})`;
 
 const wrong = (heading, text) => [
   h("nav", { key: "path", "aria-label": "Path" }, h("a", { href: "#/" }, "All pipelines")),
@@ -191,35 +192,20 @@ const contact = () => {
 function alerts() {
   const { failing, seenAt, said } = state;
   const found = [];
-  if (failing && failing.status !== 401) {
-    const why = failing instanceof api.ApiError ? ` It says: ${failing.message} (${failing.code}).` : "";
+  if (failing instanceof api.ApiError) { // a token that is asked for is the browser's business: it asks, too
+    found.push(h("div", { key: "gone", class: "alert bad" }, h("strong", null, "The daemon refuses to answer."), ` ${told(failing)}`));
+  } else if (failing) {
     const since = seenAt
       ? `It answered last at ${clock(seenAt)}, ${duration((Date.now() - seenAt) / 1000)} ago. What is shown is from then.`
       : "It has not answered since this page was opened.";
-    found.push(h("div", { key: "gone", class: "alert bad" }, h("strong", null, "The daemon is not reachable."), ` ${since}${why}`));
+    found.push(h("div", { key: "gone", class: "alert bad" }, h("strong", null, "The daemon is not reachable."), ` ${since}`));
   }
   if (said) {
     found.push(h("div", { key: "said", class: "alert warn", role: "alert" },
-      h("span", null, `${said.message}${said.code ? ` (${said.code})` : ""}`), " ",
+      h("span", null, said instanceof api.ApiError ? told(said) : "The daemon does not answer: look whether it has done it."), " ",
       h("button", { type: "button", onclick: () => { state.said = null; draw(); } }, "Dismiss")));
   }
   return found;
-}
-
-function tokenView(failing) {
-  const use = (event) => {
-    event.preventDefault();
-    api.useToken(event.target.elements.token.value);
-    look();
-  };
-  return [
-    h("h1", { key: "h1", tabindex: "-1" }, "Token"),
-    h("p", null, `${failing.message} (${failing.code})`),
-    h("form", { class: "token", onsubmit: use },
-      h("label", { for: "token" }, "The daemon's token"),
-      h("input", { id: "token", name: "token", type: "password", autocomplete: "off", required: true }),
-      h("button", { type: "submit", class: "main" }, "Use it until this tab is closed")),
-  ];
 }
 
 function title() {

@@ -33,4 +33,7 @@ function card(pipeline) {
 }
 
 /** What readers of a sink get, in a few words. */
-export const promise = (sink) => `${sink.promise}, readers ${sink.atomic ? "see whole epochs" : "may see a part of an epoch"}`;
+export function promise({ promise: what, atomic }) {
+  if (!isKnown(what)) return "not known yet";
+  return `${what}, readers ${atomic ? "see whole epochs" : "may see a part of an epoch"}`;
+}

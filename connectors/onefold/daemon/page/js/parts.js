@@ -1,7 +1,7 @@
 // Parts of which the views are made.
 
 import { h } from "./dom.js";
-import { ago, bytes, clock, count, duration, plural, time, UNKNOWN, until } from "./format.js";
+import { ago, UNKNOWN, until } from "./format.js";
 
 /** What a state looks like: its tone, and a shape, so that no meaning is in the colour alone. */
 const LOOKS = {
@@ -63,9 +63,11 @@ export function table(caption, columns, rows, isTitled = true) {
     h("tbody", { role: "rowgroup" }, rows.map(({ key, cells }) => h("tr", { role: "row", key }, cells.map(cell)))));
 }
 
+/** The pipeline's error, and that of its checkpoint store. */
 export function problem(pipeline) {
-  const { error } = pipeline;
-  if (!error) return null;
+  const { error, store_error: ofStore } = pipeline;
+  if (!error) return ofStore ? h("div", { class: "problem warn", role: "group", "aria-label": "Checkpoint store" },
+    h("p", null, h("code", null, ofStore.code)), h("p", { class: "said" }, ofStore.message)) : null;
   const isOver = pipeline.state === "failed" || pipeline.state === "fenced";
   const next = pipeline.next_start_at ? h("p", null, `It is started again ${until(pipeline.next_start_at)}.`) : null;
   return h("div", { class: `problem ${isOver ? "bad" : "warn"}`, role: "group", "aria-label": "Error" },
@@ -80,11 +82,3 @@ export function acknowledgements(sinks) {
     h("li", { key: sink.name }, sink.name, " ", mark(sink.state))));
 }
 
-export function latest(name, epoch, nothing) {
-  if (!epoch) return h("span", { class: "quiet" }, nothing);
-  const where = epoch.epoch === undefined ? "" : h("a", { href: link.epoch(name, epoch.epoch) }, `epoch ${epoch.epoch}`);
-  const size = epoch.rows === undefined || epoch.rows === null ? "" : `, ${plural(epoch.rows, "row")}`;
-  return h("span", null, where, " ", ago(epoch.completed_at ?? epoch.at ?? epoch.opened_at), size);
-}
-
-export { bytes, clock, count, duration, time };

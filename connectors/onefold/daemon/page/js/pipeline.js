@@ -1,9 +1,9 @@
 // One pipeline: its state, counts, plots, sinks, positions and history.
 
 import { h } from "./dom.js";
-import { ago, bytes, count, duration, isKnown, time, UNKNOWN } from "./format.js";
+import { ago, bytes, count, duration, isKnown, plural, time, UNKNOWN } from "./format.js";
 import { promise } from "./overview.js";
-import { acknowledgements, badge, facts, latest, link, problem, table } from "./parts.js";
+import { acknowledgements, badge, facts, link, problem, table } from "./parts.js";
 import { plot } from "./plot.js";
 
 const ACTIONS = { pause: "Pause", resume: "Resume", restart: "Restart", stop: "Stop" };
@@ -22,7 +22,7 @@ export function pipelineView(context) {
     section("checkpoints", "Checkpoints", checkpoints(pipeline)),
     h("div", { key: "plots", class: "plots" },
       plot({ title: "Lag", unit: "records", points: lags, empty: "The line begins with this page: one moment." }),
-      plot({ title: "Throughput", unit: "rows/s", points: throughput(history.epochs), steps: true, empty: "Two complete epochs make a line." })),
+      plot({ title: "Throughput", unit: "rows/s", points: throughput(history?.epochs ?? []), steps: true, empty: "Two complete epochs make a line." })),
     section("sinks", "Sinks and what they guarantee", sinks(pipeline)),
     section("positions", "Source", positions(pipeline)),
     section("history", "History", historyTable(context)),
@@ -60,20 +60,23 @@ function inDoubt({ in_doubt, oldest_prepared_s }) {
   return isKnown(oldest_prepared_s) ? `${count(in_doubt)}, the oldest for ${duration(oldest_prepared_s)}` : count(in_doubt);
 }
 
-function checkpoints({ name, counts, latest: last }) {
+function checkpoints({ name, counts, latest: { completed, failed, savepoint, restore } }) {
+  const none = (what) => h("span", { class: "quiet" }, what);
+  const of = ({ epoch }) => h("a", { href: link.epoch(name, epoch) }, `epoch ${epoch}`);
   return [
-    facts([
+    counts ? facts([
       ["Triggered", count(counts.triggered)],
       ["In progress", count(counts.in_progress)],
       ["Completed", count(counts.completed)],
       ["Failed", count(counts.failed)],
       ["Restored", count(counts.restored)],
-    ], "facts tiles"),
+    ], "facts tiles") : none("The checkpoint store has not been read yet."),
     facts([
-      ["Latest completed", latest(name, last.completed, "none yet")],
-      ["Latest failed", latest(name, last.failed, "none")],
-      last.savepoint === undefined ? null : ["Latest savepoint", latest(name, last.savepoint, "none")],
-      ["Latest restore", latest(name, last.restore, "none")],
+      ["Latest completed", completed ? [of(completed), ", ", ago(completed.completed_at), `, ${plural(completed.rows, "row")}`] : none("none yet")],
+      ["Latest failed", failed ? [of(failed), ` ${failed.state.replace("_", " ")}, `, ago(failed.at), failed.error ? `: ${failed.error}` : ""] : none("none")],
+      savepoint ? ["Latest savepoint", [savepoint.name, ", ", ago(savepoint.at)]] : null,
+      ["Latest restore", restore ? [`generation ${restore.generation}, `, ago(restore.at),
+        `, ${count(restore.epochs_finished)} finished, ${count(restore.epochs_given_up)} given up`] : none("none")],
     ].filter(Boolean), "facts lines"),
   ];
 }
@@ -105,7 +108,9 @@ function positions({ source, positions: at, lag }) {
 
 export const number = (value) => (typeof value === "number" || !isKnown(value) ? count(value) : String(value));
 
-function historyTable({ pipeline, history, older }) {
+function historyTable({ pipeline, history, historyError, older }) {
+  if (historyError) return h("p", { class: "problem warn" }, historyError);
+  if (!history) return null;
   if (!history.epochs.length) return h("p", { class: "quiet" }, "No epoch yet.");
   const columns = [["Epoch"], ["State"], ["Opened"], ["Duration", true], ["Rows", true], ["Bytes", true], ["Sinks"]];
   const shown = history.isLong ? history.epochs : history.epochs.slice(0, EPOCHS_SHORT);
