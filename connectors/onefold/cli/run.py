@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import tempfile
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated
 
@@ -21,12 +22,26 @@ def run(
     json_logs: Annotated[
         bool | None, typer.Option("--json-logs/--text-logs", help="By default JSON where stderr is no terminal.")
     ] = None,
+    listen: Annotated[
+        str, typer.Option(envvar="ONEFOLD_LISTEN", help="HOST:PORT of the HTTP API; none: without it.")
+    ] = "127.0.0.1:8417",
+    token_file: Annotated[
+        Path | None,
+        typer.Option(
+            envvar="ONEFOLD_TOKEN_FILE", help="The file with the API's token: who has it may ask and operate."
+        ),
+    ] = None,
+    tls_cert: Annotated[Path | None, typer.Option(help="The API's certificate, with its chain: PEM.")] = None,
+    tls_key: Annotated[Path | None, typer.Option(help="Its private key: PEM, not encrypted.")] = None,
+    insecure: Annotated[bool, typer.Option("--insecure", help="Let the token cross the network in clear.")] = False,
 ) -> None:
     """Run pipelines until they are stopped, and start them again where they fail for a reason that may pass. SIGTERM
-    and Ctrl-C end them with their epochs complete: exit code 0."""
+    and Ctrl-C end them with their epochs complete: exit code 0. Their state, and what to do with them, is on HTTP."""
     from onefold.cli.spark_session import session_of_ones_own
+    from onefold.daemon.api.listening import Listening
+    from onefold.daemon.api.serving import answering
+    from onefold.daemon.control import Controls
     from onefold.daemon.logs import log_as_json
-    from onefold.daemon.run import Run
     from onefold.daemon.service import serve, stop_signals
     from onefold.definition import read
     from onefold.spark.exits import show_progress
@@ -43,16 +58,19 @@ def run(
             "spark-differs",
             "pipelines of one process share a Spark session, and these want different ones: run each by itself",
         )
+    listening = None if listen == "none" else Listening.of(listen, token_file, tls_cert, tls_key, insecure)
     if json_logs or (json_logs is None and not sys.stderr.isatty()):
         log_as_json()
     else:
         show_progress()
+    controls = Controls(definitions)
     with (
         stop_signals() as asked,
+        answering(controls, listening) if listening is not None else nullcontext(),
         tempfile.TemporaryDirectory(prefix="onefold-run-", ignore_cleanup_errors=True) as scratch,
         session_of_ones_own(f"onefold {' '.join(names)}", Path(scratch), definitions[0].spark) as spark,
     ):
-        code = serve([Run(definition, spark) for definition in definitions], asked)
+        code = serve(controls, spark, asked)
     if code == Fenced.exit_code:
         typer.echo("another process has taken the pipeline over: this one is not to be started again", err=True)
     if code:

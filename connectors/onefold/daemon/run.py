@@ -6,6 +6,7 @@ import enum
 import logging
 import threading
 import time
+from dataclasses import dataclass
 
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -13,13 +14,13 @@ from pyspark.sql.streaming.query import StreamingQuery
 from onefold.core import Fenced, InDoubt, OnefoldError, Retriable
 from onefold.core.errors import InternalError
 from onefold.core.job.log_fields import logged_as
-from onefold.core.protocol.epoch import Outcome
+from onefold.core.protocol.epoch import Outcome, Started
 from onefold.core.values.plain import plain
 from onefold.daemon.restarts import Restarts
 from onefold.definition import Definition
 from onefold.spark.runtime.failures import from_spark, is_of_spark, is_stopped
 
-__all__ = ["Run", "State"]
+__all__ = ["Run", "State", "Totals"]
 
 log = logging.getLogger("onefold")
 
@@ -40,6 +41,24 @@ class State(enum.Enum):
         return self in (State.STOPPED, State.FINISHED, State.FAILED, State.FENCED)
 
 
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """What a pipeline's runs have counted."""
+
+    restarts: int = 0  # after failures
+    replays: int = 0  # batches that were skipped, since they had been written before
+    dead_letters: int = 0  # of the source
+    skipped: int = 0  # records that could not be read
+
+    def __add__(self, other: Totals) -> Totals:
+        return Totals(
+            self.restarts + other.restarts,
+            self.replays + other.replays,
+            self.dead_letters + other.dead_letters,
+            self.skipped + other.skipped,
+        )
+
+
 class Run:
     """A thread that runs the pipeline until it is stopped, has finished, or failed for good: see `error` then."""
 
@@ -47,6 +66,10 @@ class Run:
         self.definition = definition
         self.state = State.STARTING
         self.error: OnefoldError | None = None
+        self.error_at_s: float | None = None  # this and the next ones: seconds since 1970
+        self.started_at_s: float | None = None  # its query of now, or its last one
+        self.progress_at_s: float | None = None
+        self.next_start_at_s: float | None = None
         self.restarts = 0
         self.last: Outcome | None = None
         self._spark = spark
@@ -55,12 +78,32 @@ class Run:
         self._is_stopping = threading.Event()
         self._lock = threading.Lock()  # of what starts and ends queries
         self._moving = threading.Lock()  # from state to state
+        self._generation: int | None = None
+        self._replays = 0
         self._ran_from_s: float | None = None  # None: the last start failed
         self._thread = threading.Thread(target=self._run, name=f"onefold-{definition.name}", daemon=True)
 
     @property
     def name(self) -> str:
         return self.definition.name
+
+    @property
+    def recovered(self) -> Started | None:
+        """What its last start found; None before the first has succeeded, and once it is closed."""
+        return self._pipeline.started
+
+    @property
+    def generation(self) -> int | None:
+        """Under which it works, or worked; None before its first start has succeeded."""
+        started = self._pipeline.started
+        if started is not None:
+            self._generation = started.generation.number
+        return self._generation
+
+    @property
+    def totals(self) -> Totals:
+        bad = self._pipeline.bad_records
+        return Totals(self.restarts, self._replays, bad.dead_letters, bad.skipped)
 
     def start(self) -> None:
         self._thread.start()
@@ -81,8 +124,7 @@ class Run:
     def stop(self, within_s: float) -> bool:
         """End it with its epoch complete. False if that takes longer: what it has begun, its next start resolves."""
         deadline_s = time.monotonic() + within_s
-        self._is_stopping.set()
-        self._move(State.STOPPING)
+        self.announce_stop()
         if not self._lock.acquire(timeout=within_s):
             return False  # a start takes its time
         try:
@@ -92,6 +134,11 @@ class Run:
         if query is not None and not self._pipeline.drain(query, max(0, deadline_s - time.monotonic())):
             return False
         return self.join(max(0, deadline_s - time.monotonic()))
+
+    def announce_stop(self) -> None:
+        """It is not started again, and `stop` is about to end it."""
+        self._is_stopping.set()
+        self._move(State.STOPPING)
 
     def _run(self) -> None:
         with logged_as(pipeline=self.name):
@@ -110,7 +157,7 @@ class Run:
 
     def _failed(self, error: Exception) -> State:
         """It ends with this error."""
-        self.error = self._meaning(error)
+        self._fail(self._meaning(error))
         log.error("pipeline %r has ended: %s", self.name, self.error)
         return State.FENCED if isinstance(self.error, Fenced) else State.FAILED
 
@@ -128,11 +175,13 @@ class Run:
             delay_s = restarts.delay_s(self._ran_from_s or failed_s, failed_s)
             if delay_s is None:
                 raise error
-            self.error = error
+            self._fail(error)
+            self.next_start_at_s = time.time() + delay_s
             self._move(State.WAITING)
             log.warning("pipeline %r failed and is started again in %.0f s: %s", self.name, delay_s, error)
             if self._is_stopping.wait(delay_s):
                 return State.STOPPED
+            self.next_start_at_s = None
             self.restarts += 1
             self._move(State.STARTING)
 
@@ -144,7 +193,7 @@ class Run:
                 if self._is_stopping.is_set():
                     return None
                 query = self._query = self.definition.start(self._spark, self._pipeline)
-            self.error, self._ran_from_s = None, time.monotonic()
+            self.error, self._ran_from_s, self.started_at_s = None, time.monotonic(), time.time()
             self._move(State.PAUSED if self._pipeline.is_paused else State.RUNNING, State.STARTING)
             self._pipeline.await_termination(query)
             if self._is_stopping.is_set() or self.definition.trigger.available_now:
@@ -179,5 +228,9 @@ class Run:
             if not self.state.is_over and (not only_from or self.state in only_from):
                 self.state = to
 
+    def _fail(self, error: OnefoldError) -> None:
+        self.error, self.error_at_s = error, time.time()
+
     def _note(self, outcome: Outcome) -> None:
-        self.last = outcome
+        self.last, self.progress_at_s = outcome, time.time()
+        self._replays += outcome.replayed

@@ -9,11 +9,14 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+from pyspark.sql import SparkSession
+
 from onefold.core import Fenced, Retriable
+from onefold.daemon.control import Controls
 from onefold.daemon.run import Run, State
 
 __all__ = ["Asked", "serve", "stop_signals"]
@@ -51,23 +54,26 @@ def stop_signals() -> Iterator[Asked]:
             signal.signal(number, handler)
 
 
-def serve(runs: Sequence[Run], asked: Asked) -> int:
-    """Start all, and wait for their ends. Returns the process's exit code: that of Fenced if any was taken over, else
-    that of the first that failed, else 0.
+def serve(controls: Controls, spark: SparkSession, asked: Asked) -> int:
+    """Start all, and wait for their ends; one that its operator has stopped keeps the process. Returns the process's
+    exit code: that of Fenced if any was taken over, else that of the first that failed, else 0.
 
     Where a pipeline is not at rest `stop_within_s` after the process was asked to stop, it ends at once, with 75: the
     next start resolves what it has begun.
     """
     if asked.by:
         return 0
-    for run in runs:
-        run.start()
+    for control in controls:
+        control.begin(spark)
     is_ready = False
-    while not all(run.state.is_over for run in runs) and not asked.by:
+    while not controls.end_if_over() and not asked.by:
         time.sleep(_LOOK_S)
-        if not is_ready and all(run.state not in (State.STARTING, State.WAITING) for run in runs):
+        for control in controls:
+            control.look()
+        if not is_ready and all(control.state not in (State.STARTING, State.WAITING) for control in controls):
             is_ready = True
             _notify("READY=1")
+    runs = controls.close()
     if asked.by:
         log.info("%s: each pipeline ends after its epoch", asked.by[0].name)
         _notify("STOPPING=1")
@@ -78,7 +84,7 @@ def serve(runs: Sequence[Run], asked: Asked) -> int:
     return Fenced.exit_code if Fenced.exit_code in codes else next(iter(codes), 0)
 
 
-def _stop(runs: Sequence[Run]) -> None:
+def _stop(runs: list[Run]) -> None:
     began_s = time.monotonic()
     at_rest: list[str] = []
 

@@ -313,6 +313,11 @@ class Pipeline:
             session.drive(session.life.sweep())
         return started
 
+    @property
+    def started(self) -> Started | None:
+        """The last start of this process, since the pipeline was opened."""
+        return None if self._live is None else self._live.started
+
     def close(self) -> None:
         """Let go of all connections. The pipeline can be used again, and its next query takes over from any other
         process: without it, a query that starts again is Fenced where another process took over since."""

@@ -16,9 +16,11 @@ from py4j.protocol import Py4JNetworkError
 from onefold.core import Fenced, InDoubt, OnefoldError, Retriable, Terminal
 from onefold.core.errors import InternalError
 from onefold.daemon import service
+from onefold.daemon.control import Controls
 from onefold.daemon.run import Run, State
 from onefold.daemon.service import Asked, serve, stop_signals
 from onefold.definition import Restart, Trigger
+from onefold.spark.runtime.bad_records import Tally
 
 DOWN = Retriable("test", "the server is down")
 AT_ONCE = Restart(strategy="fixed_delay", delay_s=0.01)
@@ -29,6 +31,8 @@ class Query:
     """A query and its pipeline. It runs until it is drained, or `over` is set; `raises` are what its runs end with."""
 
     is_paused = False
+    started = None
+    bad_records = Tally()
 
     def __init__(self, *raises: Exception, closing: Exception | None = None) -> None:
         self.raises, self.closing = list(raises), closing
@@ -86,6 +90,12 @@ def ended(run: Run) -> Run:
     return run
 
 
+def controls_of(*runs: Run) -> Controls:
+    """Their first runs are these."""
+    by_name = {run.name: run for run in runs}
+    return Controls([run.definition for run in runs], lambda definition, _: by_name[definition.name])
+
+
 def served(*runs: Run, after_s: float | None = None) -> int:
     """The process's exit code; asked to stop after a while."""
     timer = threading.Timer(after_s or 0, lambda: os.kill(os.getpid(), signal.SIGTERM))
@@ -93,7 +103,7 @@ def served(*runs: Run, after_s: float | None = None) -> int:
         if after_s is not None:
             timer.start()
         try:
-            return serve(runs, asked)
+            return serve(controls_of(*runs), None, asked)  # type: ignore[arg-type]
         finally:
             timer.cancel()
 
@@ -277,7 +287,7 @@ def test_a_signal_that_comes_while_spark_starts_is_obeyed_and_nothing_is_started
     query = Query()
     with stop_signals() as asked:
         os.kill(os.getpid(), signal.SIGTERM)
-        assert serve([run_of(query)], asked) == 0
+        assert serve(controls_of(run_of(query)), None, asked) == 0
     assert query.starts == 0
 
 

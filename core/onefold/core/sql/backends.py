@@ -40,6 +40,10 @@ class Backend(ABC):
         """An engine whose sessions commit durably, read committed, and wait at most `lock_timeout_s` for a lock."""
 
     @abstractmethod
+    def only_read(self, engine: sa.Engine, within_s: float) -> None:
+        """From here on its transactions change nothing, hold no writer up, and have statements of at most so long."""
+
+    @abstractmethod
     def meaning(self, error: SQLAlchemyError) -> Meaning: ...
 
     def hint(self, error: SQLAlchemyError) -> str:
@@ -100,6 +104,12 @@ class SqliteBackend(Backend):
     def _begin(connection: sa.Connection) -> None:
         connection.exec_driver_sql("BEGIN IMMEDIATE")
 
+    def only_read(self, engine: sa.Engine, within_s: float) -> None:
+        del within_s  # a read of the WAL waits for nobody
+        sa.event.remove(engine, "begin", self._begin)
+        sa.event.listen(engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN"))
+        sa.event.listen(engine, "connect", lambda connection, _: connection.execute("PRAGMA query_only=ON"))
+
     @contextmanager
     def alone(self, engine: sa.Engine) -> Iterator[None]:
         """Sets the mode WAL, which stays in the file: so only a start does it, and whoever looks leaves it alone."""
@@ -158,6 +168,15 @@ class PostgresBackend(Backend):
         sa.event.listen(engine, "connect", find_path)
         sa.event.listen(engine, "begin", begin)
         return engine
+
+    def only_read(self, engine: sa.Engine, within_s: float) -> None:
+        limited = f"SELECT set_config('statement_timeout', '{int(within_s * 1000)}', true)"
+
+        def begin(connection: sa.Connection) -> None:
+            connection.exec_driver_sql("SET TRANSACTION READ ONLY")
+            connection.exec_driver_sql(limited)
+
+        sa.event.listen(engine, "begin", begin)
 
     @staticmethod
     def _settings(lock_timeout_s: float) -> str:
@@ -279,6 +298,19 @@ class MariaDbBackend(Backend):
         sa.event.listen(engine, "connect", configure)
         sa.event.listen(engine, "begin", lambda connection: self._limit(connection, idle_s))
         return engine
+
+    def only_read(self, engine: sa.Engine, within_s: float) -> None:
+        def configure(connection: Any, _record: Any) -> None:
+            with connection.cursor() as cursor:
+                cursor.execute("SET SESSION TRANSACTION READ ONLY")
+            connection.rollback()
+
+        def begin(connection: sa.Connection) -> None:
+            if getattr(connection.dialect, "is_mariadb", False):
+                connection.exec_driver_sql(f"SET SESSION max_statement_time = {within_s:g}")
+
+        sa.event.listen(engine, "connect", configure)
+        sa.event.listen(engine, "begin", begin)
 
     @staticmethod
     def _limit(connection: sa.Connection, idle_s: int) -> None:

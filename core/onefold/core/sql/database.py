@@ -29,13 +29,21 @@ class Database:
     """One database by its SQLAlchemy URL. `who` uses it, for the texts of errors; `application` is for the server."""
 
     def __init__(
-        self, url: str, lock_timeout_s: float, who: str = "the checkpoint store", application: str = "onefold store"
+        self,
+        url: str,
+        lock_timeout_s: float,
+        who: str = "the checkpoint store",
+        application: str = "onefold store",
+        *,
+        reads_only: bool = False,
     ) -> None:
         self.who = who
         self.backend, self.url = backend_of(url_of(url, f"{who}'s"))
         try:
             with naming_extras():
                 self.engine = self.backend.engine(self.url, lock_timeout_s, application)
+                if reads_only:
+                    self.backend.only_read(self.engine, lock_timeout_s)
         except (SQLAlchemyError, ImportError) as error:
             raise ConfigError("url-unreadable", f"{who}'s URL is not usable: {error}") from error
 

@@ -67,10 +67,12 @@ def default_store(pipeline: str, directory: Path) -> str:
 
 
 class CheckpointStore:
-    """One store, many pipelines. Raises `Retriable` where nothing took effect, `InDoubt` where a commit is unknown."""
+    """One store, many pipelines. Raises `Retriable` where nothing took effect, `InDoubt` where a commit is unknown.
 
-    def __init__(self, url: str, *, lock_timeout_s: float = 30.0) -> None:
-        self.database = Database(url, lock_timeout_s)
+    With `reads_only` no call changes anything or holds a driver up, and no statement takes over `lock_timeout_s`."""
+
+    def __init__(self, url: str, *, lock_timeout_s: float = 30.0, reads_only: bool = False) -> None:
+        self.database = Database(url, lock_timeout_s, reads_only=reads_only)
         self._id: str | None = None
 
     @property

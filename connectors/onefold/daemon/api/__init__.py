@@ -1,0 +1,1 @@
+"""The daemon's HTTP API: the state of its pipelines, their epochs, and what an operator may do."""

@@ -1,0 +1,191 @@
+"""The API's routes, described by OpenAPI."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from importlib.metadata import version
+from pathlib import Path as File
+from typing import Annotated, Any
+
+from fastapi import Depends, FastAPI, Header, Path, Query, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import FileResponse, JSONResponse
+from fastapi.security import HTTPBasic, HTTPBearer
+from fastapi.staticfiles import StaticFiles
+from prometheus_client import CollectorRegistry, generate_latest
+from starlette.exceptions import HTTPException
+
+from onefold.core import ConfigError, OnefoldError
+from onefold.daemon.api.aside import Aside
+from onefold.daemon.api.guard import HEADER, Guard
+from onefold.daemon.api.models import EpochDetail, EpochPage, Health, PipelineModel, Problem, Ready
+from onefold.daemon.api.views import epoch_detail, epoch_view, pipeline_view
+from onefold.daemon.control import Action, NotNow
+from onefold.daemon.run import State
+from onefold.daemon.watch.watch import Watch
+
+__all__ = ["NotThere", "make_app"]
+
+PAGE = File(__file__).parents[1] / "page"
+_ANSWERS_WITHIN_S = 10.0
+_CALLS_MAX = 2  # to one store at once: each has a connection of its own
+_BIGGEST = 2**63 - 1
+_READY = (State.RUNNING, State.PAUSED, State.FINISHED)
+_METRICS = "text/plain; version=0.0.4; charset=utf-8"
+
+Name = Annotated[str, Path(description="the pipeline's name")]
+Number = Annotated[int, Path(ge=1, le=_BIGGEST, description="the epoch's number")]
+Change = Annotated[str, Header(alias=HEADER, description="1. Not needed with the bearer token")]
+
+
+class NotThere(ConfigError):
+    """There is no such pipeline, or no such epoch."""
+
+
+def make_app(watches: Collection[Watch], registry: CollectorRegistry, token: str | None, hosts: Collection[str]) -> Any:
+    """The ASGI application. With a `token` nothing but /health answers without it; without one, only under `hosts`."""
+    by_name = {watch.control.name: watch for watch in watches}
+    app = FastAPI(
+        title="onefold",
+        version=version("onefold"),
+        description="The pipelines of one `onefold run`: their state, their epochs, and what an operator may do.",
+        docs_url=None,
+        redoc_url=None,
+        dependencies=[
+            Depends(HTTPBearer(auto_error=False, description="the daemon's token, where it has one")),
+            Depends(HTTPBasic(auto_error=False, description="the token as password, for browsers")),
+        ],
+        responses={code: {"model": Problem} for code in (401, 403)},
+    )
+    _add_errors(app)
+    _add_health(app, by_name, registry)
+    _add_pipelines(app, by_name)
+    if PAGE.is_dir():
+        app.mount("/static", StaticFiles(directory=PAGE), name="static")
+
+        @app.get("/", include_in_schema=False)
+        async def page() -> FileResponse:
+            return FileResponse(PAGE / "index.html")
+
+    return Guard(app, token, hosts)
+
+
+def _add_health(app: FastAPI, by_name: Mapping[str, Watch], registry: CollectorRegistry) -> None:
+    @app.get("/health", tags=["health"])
+    async def health() -> Health:
+        """Whether the process answers."""
+        return Health()
+
+    @app.get("/ready", tags=["health"], responses={503: {"model": Ready, "description": "one of them does not"}})
+    async def ready(response: Response) -> Ready:
+        """Whether every pipeline runs, is paused or has finished."""
+        states = {name: watch.control.state for name, watch in by_name.items()}
+        found = all(state in _READY for state in states.values())
+        response.status_code = 200 if found else 503
+        return Ready(is_ready=found, pipelines={name: state.value for name, state in states.items()})
+
+    @app.get(
+        "/metrics",
+        tags=["health"],
+        response_class=Response,
+        responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
+    )
+    def metrics() -> Response:
+        """Metrics in Prometheus's text format."""
+        return Response(generate_latest(registry), headers={"content-type": _METRICS})
+
+
+def _add_pipelines(app: FastAPI, by_name: Mapping[str, Watch]) -> None:
+    missing: dict[int | str, dict[str, Any]] = {404: {"model": Problem}}
+    of_store: dict[int | str, dict[str, Any]] = {**missing, 422: {"model": Problem}, 503: {"model": Problem}}
+    asides = {name: Aside("the checkpoint store", _CALLS_MAX, _ANSWERS_WITHIN_S) for name in by_name}
+
+    def named(name: str) -> Watch:
+        if (found := by_name.get(name)) is None:
+            raise NotThere(
+                "pipeline-unknown", f"this daemon runs no pipeline {name!r}; it runs {', '.join(sorted(by_name))}"
+            )
+        return found
+
+    @app.get("/pipelines", tags=["pipelines"])
+    async def pipelines() -> list[PipelineModel]:
+        """All pipelines of this process."""
+        return [pipeline_view(watch) for watch in by_name.values()]
+
+    @app.get("/pipelines/{name}", tags=["pipelines"], responses=missing)
+    async def pipeline(name: Name) -> PipelineModel:
+        """One pipeline. What comes from servers was asked at most some seconds ago."""
+        return pipeline_view(named(name))
+
+    @app.get("/pipelines/{name}/epochs", tags=["epochs"], responses=of_store)
+    async def epochs(
+        name: Name,
+        limit: Annotated[int, Query(ge=1, le=500)] = 50,
+        before: Annotated[int | None, Query(ge=1, le=_BIGGEST, description="only lower numbers than this")] = None,
+    ) -> EpochPage:
+        """The newest epochs, as the checkpoint store has them now."""
+        history = named(name).history
+        found = await asides[name].ask(lambda: history.epochs(name, limit, before))
+        return EpochPage(epochs=[epoch_view(one) for one in found])
+
+    @app.get("/pipelines/{name}/epochs/{epoch}", tags=["epochs"], responses=of_store)
+    async def epoch(name: Name, epoch: Number) -> EpochDetail:
+        """One epoch with its manifest."""
+        history = named(name).history
+        found = await asides[name].ask(lambda: history.epoch(name, epoch))
+        if found is None:
+            raise NotThere(
+                "epoch-unknown", f"the checkpoint store of pipeline {name!r} has no epoch {epoch}, or no longer has it"
+            )
+        return epoch_detail(found)
+
+    def add_action(action: Action, says: str) -> None:
+        @app.post(
+            f"/pipelines/{{name}}/{action.value}",
+            tags=["control"],
+            status_code=202,
+            name=action.value,
+            description=says,
+            responses={**missing, 409: {"model": Problem, "description": "its state does not allow it"}},
+        )
+        async def act(name: Name, x_onefold: Change = "") -> PipelineModel:
+            del x_onefold  # Guard has seen it
+            watch = named(name)
+            watch.control.act(action)
+            return pipeline_view(watch)
+
+    add_action(Action.PAUSE, "Begin no further epoch. The one that runs is finished.")
+    add_action(Action.RESUME, "Begin epochs again.")
+    add_action(Action.STOP, "End it with its epoch complete. The process stays, so that it can be started again.")
+    add_action(Action.RESTART, "End it with its epoch complete, if it runs, and start it again.")
+
+
+def _add_errors(app: FastAPI) -> None:
+    def add(kind: type[Exception], answer: Callable[[Any], JSONResponse]) -> None:
+        async def handle(_request: Request, error: Exception) -> Response:
+            return answer(error)
+
+        handler: Callable[[Request, Exception], Awaitable[Response]] = handle
+        app.add_exception_handler(kind, handler)
+
+    add(NotThere, lambda error: _problem(404, error.code, error.message))
+    add(NotNow, lambda error: _problem(409, error.code, error.message))
+    add(OnefoldError, lambda error: _problem(503, error.code, error.message))  # the store's
+    add(HTTPException, lambda error: _problem(error.status_code, *_HTTP.get(error.status_code, ("", error.detail))))
+    add(RequestValidationError, lambda error: _problem(422, "request-invalid", _wrong(error)))
+    add(Exception, lambda _: _problem(500, "unexpected-error", "a defect of onefold: its traceback is in the log"))
+
+
+_HTTP = {
+    404: ("path-unknown", "there is nothing at this path: see /openapi.json"),
+    405: ("method-not-allowed", "this path takes no such method: see /openapi.json"),
+}
+
+
+def _wrong(error: RequestValidationError) -> str:
+    found = error.errors()[0]
+    return f"{'.'.join(map(str, found['loc']))}: {found['msg']}"
+
+
+def _problem(status: int, code: str, message: str) -> JSONResponse:
+    return JSONResponse(Problem(code=code or "request-refused", message=message).model_dump(), status)

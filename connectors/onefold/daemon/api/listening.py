@@ -1,0 +1,180 @@
+"""Where the API listens: an address, who may reach it, and its server in a thread."""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import socket
+import ssl
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+
+from onefold.core import ConfigError
+
+__all__ = ["DEFAULT", "LOOPBACK", "Listener", "Listening", "Server"]
+
+DEFAULT = "127.0.0.1:8417"
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+_TOKEN_CHARACTERS_MIN = 16
+_REQUESTS_MAX = 200  # at once
+_GRACE_S = 3
+
+log = logging.getLogger("onefold.daemon")
+
+
+@dataclass(frozen=True)
+class Listening:
+    """Where to listen, and for whom. Port 0 is any that is free."""
+
+    host: str
+    port: int
+    token: str | None = None
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """What a Host header may name where no token is needed."""
+        return (*LOOPBACK, self.host)
+
+    @classmethod
+    def of(
+        cls,
+        address: str,
+        token_file: Path | None = None,
+        tls_cert: Path | None = None,
+        tls_key: Path | None = None,
+        insecure: bool = False,
+    ) -> Listening:
+        """Raises ConfigError where it would be open to others than this machine without a token and TLS."""
+        host, port = _parsed(address)
+        token = None if token_file is None else read_token(token_file)
+        if (tls_cert is None) is not (tls_key is None):
+            raise ConfigError("options-conflict", "--tls-cert and --tls-key go together: name both, or neither")
+        if not _is_loopback(host):
+            if token is None:
+                raise ConfigError(
+                    "api-open",
+                    f"whoever reaches {address} could stop the pipelines: name a file with a token (--token-file), or"
+                    " listen on 127.0.0.1",
+                )
+            if tls_cert is None and not insecure:
+                raise ConfigError(
+                    "api-open",
+                    f"the token would cross the network to {address} in clear: name --tls-cert and --tls-key, or, where"
+                    " something else encrypts, --insecure",
+                )
+        if tls_cert is not None:
+            try:
+                ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(tls_cert, tls_key, password="")
+            except (OSError, ValueError) as error:  # SSLError is an OSError
+                raise ConfigError(
+                    "tls-files-unusable", f"--tls-cert {tls_cert} and --tls-key {tls_key} cannot be used: {error}"
+                ) from error
+        return cls(host, port, token, tls_cert, tls_key)
+
+    def bind(self) -> Listener:
+        """Take the port. Raises ConfigError where that cannot be."""
+        try:
+            found = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+            listener = socket.socket(found[0], socket.SOCK_STREAM)
+            try:
+                listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                listener.bind(found[4])
+                listener.listen(128)
+            except BaseException:
+                listener.close()
+                raise
+        except OSError as error:
+            raise ConfigError(
+                "address-not-free",
+                f"the API cannot listen on {self.host}:{self.port}: {error.strerror or error}. Another daemon may run"
+                " there: name another port (--listen 127.0.0.1:8418, or ONEFOLD_LISTEN), or none (--listen none)",
+            ) from error
+        return Listener(self, listener)
+
+
+@dataclass(frozen=True)
+class Listener:
+    """A port that is taken; nobody answers there yet."""
+
+    settings: Listening
+    socket: socket.socket
+
+    @property
+    def url(self) -> str:
+        scheme = "http" if self.settings.tls_cert is None else "https"
+        host = f"[{self.settings.host}]" if ":" in self.settings.host else self.settings.host
+        return f"{scheme}://{host}:{self.socket.getsockname()[1]}"
+
+
+class Server:
+    """Answers at a listener, in a thread."""
+
+    def __init__(self, listener: Listener, app: Any) -> None:
+        self._listener = listener
+        settings = listener.settings
+        config = uvicorn.Config(
+            app,
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            ws="none",
+            lifespan="off",
+            limit_concurrency=_REQUESTS_MAX,
+            timeout_graceful_shutdown=_GRACE_S,
+            ssl_certfile=settings.tls_cert,
+            ssl_keyfile=settings.tls_key,
+        )
+        self._server = uvicorn.Server(config)
+        self._thread = threading.Thread(target=self._run, name="onefold-api", daemon=True)
+
+    def start(self) -> None:
+        logging.getLogger("uvicorn").setLevel(logging.WARNING)
+        self._thread.start()
+        log.info("the API answers at %s", self._listener.url)
+
+    def stop(self) -> None:
+        self._server.should_exit = True
+        self._thread.join(_GRACE_S + 2)
+
+    def _run(self) -> None:
+        try:
+            self._server.run(sockets=[self._listener.socket])
+        except Exception:
+            log.exception("the API has ended, and the pipelines go on without it")
+
+
+def read_token(file: Path) -> str:
+    """The token in a file. Raises ConfigError where there is none that could be one."""
+    try:
+        token = file.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError("file-unreadable", f"the token's file {file} cannot be read: {error}") from error
+    if len(token) < _TOKEN_CHARACTERS_MIN or not (token.isascii() and token.isprintable()) or " " in token:
+        raise ConfigError(
+            "token-unusable",
+            f"the file {file} has no token that can be used: {_TOKEN_CHARACTERS_MIN} visible ASCII characters or more,"
+            " as `openssl rand -hex 32` prints them",
+        )
+    return token
+
+
+def _parsed(address: str) -> tuple[str, int]:
+    host, colon, port = address.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not colon or not host or not (port.isascii() and port.isdigit()) or int(port) > 65535:
+        raise ConfigError("option-value", f"--listen {address!r}: HOST:PORT is wanted, as {DEFAULT}, or none")
+    return host, int(port)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -1,0 +1,192 @@
+"""What the API answers: times are ISO 8601 in UTC, names end in their unit, null is what is not known."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+__all__ = [
+    "ActionName",
+    "CommittableModel",
+    "Counts",
+    "EpochDetail",
+    "EpochModel",
+    "EpochPage",
+    "EpochSink",
+    "EpochsFailed",
+    "Health",
+    "Latest",
+    "PipelineError",
+    "PipelineModel",
+    "PipelineSink",
+    "Problem",
+    "RangeModel",
+    "Ready",
+    "Restore",
+    "SourceModel",
+    "StateName",
+]
+
+StateName = Literal["starting", "running", "paused", "waiting", "stopping", "stopped", "finished", "failed", "fenced"]
+EpochStateName = Literal["open", "decided", "complete", "given_up", "damaged"]
+ActionName = Literal["pause", "resume", "stop", "restart"]
+Offsets = dict[str, int | str]
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", json_schema_serialization_defaults_required=True)
+
+
+class Problem(_Model):
+    """Why a request was not answered, or not obeyed."""
+
+    code: str = Field(description="docs/errors.md and docs/daemon.md list the codes")
+    message: str
+
+
+class Health(_Model):
+    status: Literal["ok"] = "ok"
+
+
+class Ready(_Model):
+    """Ready: every pipeline runs, is paused or has finished."""
+
+    is_ready: bool
+    pipelines: dict[str, StateName]
+
+
+class RangeModel(_Model):
+    """The source's positions, by `topic/partition`: the next offset to read at the start and at the end."""
+
+    start: Offsets
+    end: Offsets
+
+
+class EpochSink(_Model):
+    name: str
+    rows: int
+    bytes: int
+    state: Literal["acknowledged", "pending", "given_up", "damaged"]
+    acknowledged_at: datetime | None
+
+
+class EpochModel(_Model):
+    epoch: int
+    generation: int
+    state: EpochStateName
+    opened_at: datetime | None
+    decided_at: datetime | None
+    completed_at: datetime | None
+    duration_s: float | None = Field(description="from its opening to its completion")
+    commit_s: float | None = Field(description="from its decision to its completion")
+    rows: int
+    bytes: int
+    range: RangeModel
+    sinks: list[EpochSink]
+    error: str | None
+
+
+class CommittableModel(_Model):
+    """What one task has prepared in one sink: `handle` is the sink's own name of it."""
+
+    sink: str
+    kind: str
+    handle: str
+    generation: int
+    rows: int
+    bytes: int
+
+
+class EpochDetail(EpochModel):
+    """An epoch with its manifest."""
+
+    query_id: str
+    batch_id: int
+    manifest: list[CommittableModel]
+
+
+class EpochPage(_Model):
+    """The newest epochs first."""
+
+    epochs: list[EpochModel]
+
+
+class PipelineError(_Model):
+    code: str
+    message: str
+    at: datetime | None
+
+
+class SourceModel(_Model):
+    kind: str
+    name: str
+
+
+class PipelineSink(_Model):
+    """A sink and what it promises as it is set up now; null where it could not say yet."""
+
+    name: str
+    kind: str
+    mode: str | None
+    promise: Literal["exactly-once", "at-least-once"] | None
+    atomic: bool | None = Field(description="whether readers see an epoch whole or not at all")
+    reason: str | None = Field(description="on which conditions")
+
+
+class Counts(_Model):
+    """Of the epochs that the store keeps, which are the newest thousand."""
+
+    triggered: int
+    in_progress: int
+    completed: int
+    failed: int
+    restored: int = Field(description="how often the pipeline was started again where it stood")
+
+
+class EpochsFailed(_Model):
+    epoch: int
+    state: EpochStateName
+    at: datetime | None
+    error: str | None
+
+
+class Restore(_Model):
+    """The last start: what it found of earlier ones."""
+
+    generation: int
+    at: datetime | None
+    epochs_finished: int
+    epochs_given_up: int
+
+
+class Latest(_Model):
+    completed: EpochModel | None
+    failed: EpochsFailed | None
+    savepoint: None = None
+    restore: Restore | None
+
+
+class PipelineModel(_Model):
+    name: str
+    state: StateName
+    actions: list[ActionName] = Field(description="what is allowed now")
+    generation: int | None
+    epoch: int | None = Field(description="the last complete one")
+    restarts: int = Field(description="after failures, since the process was started")
+    error: PipelineError | None
+    next_start_at: datetime | None
+    started_at: datetime | None
+    progress_at: datetime | None = Field(description="when the last epoch of this process was complete")
+    source: SourceModel
+    sinks: list[PipelineSink]
+    positions: Offsets | None
+    lag: dict[str, int] | None = Field(description="records behind, by topic/partition")
+    lag_records: int | None
+    counts: Counts | None
+    latest: Latest
+    in_doubt: int | None = Field(description="prepared transactions of its sinks; those of a running epoch count")
+    oldest_prepared_s: float | None
+    dead_letters: int | None = Field(description="of its source, since the process was started")
+    store_error: PipelineError | None = Field(description="why the store's figures are missing")

@@ -1,0 +1,183 @@
+"""The API's answers, made of a pipeline's run, and of what was last seen of its store and its servers."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Literal
+
+from onefold.core import EpochState, Guarantee, Positions, Sink
+from onefold.core.store.history import Standing, StoredEpoch
+from onefold.daemon.api.models import (
+    CommittableModel,
+    Counts,
+    EpochDetail,
+    EpochModel,
+    EpochsFailed,
+    EpochSink,
+    Latest,
+    Offsets,
+    PipelineError,
+    PipelineModel,
+    PipelineSink,
+    RangeModel,
+    Restore,
+    SourceModel,
+)
+from onefold.daemon.run import Run
+from onefold.daemon.watch.watch import Watch
+
+__all__ = ["epoch_detail", "epoch_view", "pipeline_view"]
+
+_SINK_STATES: dict[EpochState, Literal["acknowledged", "pending", "given_up", "damaged"]] = {
+    EpochState.COMPLETE: "acknowledged",
+    EpochState.OPEN: "pending",
+    EpochState.DECIDED: "pending",  # each sink acknowledges by itself: the store knows when all have
+    EpochState.GIVEN_UP: "given_up",
+    EpochState.DAMAGED: "damaged",
+}
+
+
+def pipeline_view(watch: Watch) -> PipelineModel:
+    control, run = watch.control, watch.control.run
+    standing, lag, prepared = watch.standing.value, watch.lag.value, watch.prepared.value
+    definition = control.definition
+    ages_s = None if prepared is None else [held.age_s for each in prepared.values() for held in each]
+    positions = None if standing is None else standing.positions
+    store_error = watch.standing.error
+    guarantees = watch.guarantees.value or {}
+    return PipelineModel(
+        name=control.name,
+        state=control.state.value,
+        actions=[action.value for action in control.actions],
+        generation=None if run is None else run.generation,
+        epoch=standing.complete.record.epoch if standing and standing.complete else None,
+        restarts=control.totals.restarts,
+        error=_error_of(run),
+        next_start_at=_at(run.next_start_at_s) if run else None,
+        started_at=_at(run.started_at_s) if run else None,
+        progress_at=_at(run.progress_at_s) if run else None,
+        source=SourceModel(kind="kafka", name=str(definition.source.subscription)),
+        sinks=[_sink_view(sink, guarantees.get(sink.name)) for sink in definition.everyone],
+        positions=None if positions is None else _offsets(positions),
+        lag=None if lag is None else {f"{each.topic}/{each.partition}": each.behind for each in lag},
+        lag_records=None if lag is None else sum(each.behind for each in lag),
+        counts=None if standing is None else _counts(standing),
+        latest=_latest(standing, run),
+        in_doubt=None if ages_s is None else len(ages_s),
+        oldest_prepared_s=max(ages_s, default=None) if ages_s else None,
+        dead_letters=None if definition.dead_letters is None else control.totals.dead_letters,
+        store_error=None
+        if store_error is None
+        else PipelineError(code=store_error.code, message=store_error.message, at=None),
+    )
+
+
+def epoch_view(epoch: StoredEpoch) -> EpochModel:
+    record = epoch.record
+    is_complete = record.state is EpochState.COMPLETE
+    by_sink = {name: [c for c in record.manifest if c.sink == name] for name in record.sinks}
+    completed_at = _at_ms(epoch.completed_ms)
+    return EpochModel(
+        epoch=record.epoch,
+        generation=record.generation,
+        state=record.state.value,
+        opened_at=_at_ms(epoch.opened_ms),
+        decided_at=_at_ms(epoch.decided_ms),
+        completed_at=completed_at,
+        duration_s=epoch.duration_s,
+        commit_s=epoch.commit_s,
+        rows=record.rows,
+        bytes=epoch.bytes,
+        range=RangeModel(start=_offsets(record.range.start), end=_offsets(record.range.end)),
+        sinks=[
+            EpochSink(
+                name=name,
+                rows=sum(c.rows for c in mine),
+                bytes=sum(c.bytes for c in mine),
+                state=_SINK_STATES[record.state],
+                acknowledged_at=completed_at if is_complete else None,
+            )
+            for name, mine in by_sink.items()
+        ],
+        error=epoch.error,
+    )
+
+
+def epoch_detail(epoch: StoredEpoch) -> EpochDetail:
+    record = epoch.record
+    manifest = [
+        CommittableModel(
+            sink=c.sink, kind=c.kind.value, handle=c.handle, generation=c.generation, rows=c.rows, bytes=c.bytes
+        )
+        for c in record.manifest
+    ]
+    return EpochDetail(
+        **epoch_view(epoch).model_dump(), query_id=record.query_id, batch_id=record.batch_id, manifest=manifest
+    )
+
+
+def _error_of(run: Run | None) -> PipelineError | None:
+    if run is None or (error := run.error) is None:
+        return None
+    return PipelineError(code=error.code, message=error.message, at=_at(run.error_at_s))
+
+
+def _sink_view(sink: Sink, guarantee: Guarantee | None) -> PipelineSink:
+    kind = type(sink).__name__.removesuffix("Sink").lower()
+    if guarantee is None:
+        return PipelineSink(name=sink.name, kind=kind, mode=None, promise=None, atomic=None, reason=None)
+    return PipelineSink(
+        name=sink.name,
+        kind=kind,
+        mode=guarantee.mode,
+        promise="at-least-once" if guarantee.mode == "at_least_once" else "exactly-once",
+        atomic=guarantee.atomic_epoch,
+        reason="; ".join(guarantee.conditions) or None,
+    )
+
+
+def _counts(standing: Standing) -> Counts:
+    counts = standing.counts
+    return Counts(
+        triggered=sum(counts.values()),
+        in_progress=counts.get(EpochState.OPEN, 0) + counts.get(EpochState.DECIDED, 0),
+        completed=counts.get(EpochState.COMPLETE, 0),
+        failed=counts.get(EpochState.GIVEN_UP, 0) + counts.get(EpochState.DAMAGED, 0),
+        restored=max(0, standing.generation - 1),
+    )
+
+
+def _latest(standing: Standing | None, run: Run | None) -> Latest:
+    failed = None if standing is None else standing.failed
+    started = None if run is None else run.recovered
+    return Latest(
+        completed=epoch_view(standing.complete) if standing and standing.complete else None,
+        failed=None
+        if failed is None
+        else EpochsFailed(
+            epoch=failed.record.epoch,
+            state=failed.record.state.value,
+            at=_at_ms(failed.decided_ms or failed.opened_ms),
+            error=failed.error,
+        ),
+        restore=None
+        if started is None or run is None
+        else Restore(
+            generation=started.generation.number,
+            at=_at(run.started_at_s),
+            epochs_finished=started.finished,
+            epochs_given_up=started.given_up,
+        ),
+    )
+
+
+def _offsets(positions: Positions) -> Offsets:
+    return dict(positions.items)
+
+
+def _at(seconds: float | None) -> datetime | None:
+    return None if seconds is None else datetime.fromtimestamp(seconds, UTC)
+
+
+def _at_ms(ms: int | None) -> datetime | None:
+    return None if ms is None else datetime.fromtimestamp(ms / 1000, UTC)

@@ -1,0 +1,213 @@
+"""What an operator does with the pipelines of this process: pause, resume, stop, restart.
+
+A pipeline is run by one `Run` after the other. The process ends when all are over, unless one was stopped by its
+operator, who may look at it and start it again; what is asked for after that moment is refused.
+"""
+
+from __future__ import annotations
+
+import enum
+import logging
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from pyspark.sql import SparkSession
+
+from onefold.core import ConfigError
+from onefold.core.job.log_fields import logged_as
+from onefold.core.waiting import Wait
+from onefold.daemon.run import Run, State, Totals
+from onefold.definition import Definition
+
+__all__ = ["Action", "Control", "Controls", "NotNow"]
+
+log = logging.getLogger("onefold")
+
+
+class Action(enum.Enum):
+    PAUSE = "pause"
+    RESUME = "resume"
+    STOP = "stop"
+    RESTART = "restart"
+
+
+_ALLOWED = {
+    State.STARTING: {Action.STOP},
+    State.RUNNING: {Action.PAUSE, Action.STOP, Action.RESTART},
+    State.PAUSED: {Action.RESUME, Action.STOP, Action.RESTART},
+    State.WAITING: {Action.STOP, Action.RESTART},
+    State.STOPPING: {Action.STOP, Action.RESTART},  # which it becomes, once it is at rest
+    State.STOPPED: {Action.RESTART},
+    State.FINISHED: {Action.RESTART},
+    State.FAILED: {Action.RESTART},
+    State.FENCED: set[Action](),  # another process runs it
+}
+
+
+class NotNow(ConfigError):
+    """The pipeline's state does not allow what was asked."""
+
+
+class Control:
+    """One pipeline of the process. `Controls` makes them, and holds `lock` where it reads or changes several."""
+
+    def __init__(self, definition: Definition, make: Callable[[Definition, SparkSession], Run] = Run) -> None:
+        self.definition = definition
+        self.run: Run | None = None  # None until Spark is up
+        self.lock = threading.RLock()
+        self._make = make
+        self._before = Totals()  # of the runs before this one
+        self._spark: SparkSession | None = None
+        self._is_held = False  # stopped before there was anything to stop
+        self._starts_again = False  # when its run is over
+        self._is_ending = False  # the process is: nothing is started any more
+
+    @property
+    def name(self) -> str:
+        return self.definition.name
+
+    @property
+    def state(self) -> State:
+        with self.lock:
+            if self.run is None:
+                return State.STOPPED if self._is_held else State.STARTING
+            if self.run.state.is_over and self._starts_again:
+                return State.STARTING
+            return self.run.state
+
+    @property
+    def totals(self) -> Totals:
+        """Since the process was started."""
+        return self._before if self.run is None else self._before + self.run.totals
+
+    @property
+    def actions(self) -> list[Action]:
+        """What is allowed now."""
+        if self._is_ending:
+            return []
+        return sorted(_ALLOWED[self.state], key=lambda action: action.value)
+
+    def begin(self, spark: SparkSession) -> None:
+        """Start it, unless it was stopped before there was a Spark."""
+        with self.lock:
+            self._spark, self._starts_again = spark, False
+            if not self._is_held:
+                self._start(spark)
+
+    def act(self, action: Action) -> None:
+        """Returns at once: what takes its time shows as the state. Raises NotNow where the state does not allow it."""
+        with self.lock:
+            if action not in self.actions:
+                raise self._refusal(action)
+            log.info("pipeline %r: %s, as its operator asked", self.name, action.value)
+            match action:
+                case Action.PAUSE:
+                    self._present().pause()
+                case Action.RESUME:
+                    self._present().resume()
+                case Action.STOP:
+                    self._starts_again = False
+                    self._end()
+                case Action.RESTART:
+                    self._starts_again = True
+                    self._is_held = False
+                    self._end()
+                    self.look()
+
+    def look(self) -> None:
+        """Start it again, if it is to be and its last run is over. Called time and again."""
+        with self.lock:
+            if self._starts_again and self._spark is not None and (self.run is None or self.run.join(0)):
+                self._starts_again = False
+                if not self._is_ending:
+                    self._start(self._spark)
+
+    def close(self) -> None:
+        """Nothing is started from here on."""
+        with self.lock:
+            self._is_ending, self._starts_again = True, False
+
+    def _start(self, spark: SparkSession) -> None:
+        self._before = self.totals
+        self.run = self._make(self.definition, spark)
+        self.run.start()
+
+    def _end(self) -> None:
+        """Have its run end with its epoch complete, if there is one."""
+        if self.run is None:
+            self._is_held = not self._starts_again
+        elif not self.run.state.is_over and self.run.state is not State.STOPPING:
+            self.run.announce_stop()
+            threading.Thread(target=self._wait_for_end, args=(self.run,), daemon=True).start()
+
+    def _wait_for_end(self, run: Run) -> None:
+        within_s = max(1.0, min(self.definition.stop_within_s, threading.TIMEOUT_MAX))
+        wait = Wait(threading.TIMEOUT_MAX)
+        with logged_as(pipeline=self.name):
+            while True:
+                try:
+                    if run.stop(within_s):
+                        return
+                    log.warning("pipeline %r is not at rest after %.0f s: its epoch goes on", self.name, within_s)
+                except Exception:
+                    log.exception("pipeline %r could not be stopped yet", self.name)
+                if run.join(0):
+                    return
+                wait.pause()
+
+    def _present(self) -> Run:
+        assert self.run is not None
+        return self.run
+
+    def _refusal(self, action: Action) -> NotNow:
+        if self._is_ending:
+            return NotNow("daemon-ending", f"the process ends: pipeline {self.name!r} takes no {action.value} any more")
+        if self.state is State.FENCED:
+            return NotNow(
+                "pipeline-fenced",
+                f"another process runs pipeline {self.name!r}, and this one must not take it back: operate that one",
+            )
+        allowed = " or ".join(each.value for each in self.actions)
+        return NotNow(
+            "action-not-allowed",
+            f"pipeline {self.name!r} is {self.state.value}, which allows no {action.value}: {allowed} it",
+        )
+
+
+class Controls:
+    """All pipelines of the process, by their names."""
+
+    def __init__(
+        self, definitions: Sequence[Definition], make: Callable[[Definition, SparkSession], Run] = Run
+    ) -> None:
+        self._all = {definition.name: Control(definition, make) for definition in definitions}
+
+    def __iter__(self) -> Iterator[Control]:
+        return iter(self._all.values())
+
+    def end_if_over(self) -> bool:
+        """Whether all are over, and none was stopped by its operator. Then nothing is started any more."""
+        with self._locked():
+            states = [control.state for control in self]
+            if State.STOPPED in states or not all(state.is_over for state in states):
+                return False
+            self.close()
+            return True
+
+    def close(self) -> list[Run]:
+        """Nothing is started from here on. Returns the last run of each."""
+        for control in self:
+            control.close()
+        return [control.run for control in self if control.run is not None]
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        controls = list(self)
+        for control in controls:
+            control.lock.acquire()
+        try:
+            yield
+        finally:
+            for control in reversed(controls):
+                control.lock.release()

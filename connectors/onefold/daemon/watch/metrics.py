@@ -1,0 +1,168 @@
+"""The daemon's metrics for Prometheus. A value that is not known is left out; it is never guessed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+
+from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.process_collector import ProcessCollector
+from prometheus_client.registry import Collector
+
+from onefold.core.store.history import StoredEpoch
+from onefold.daemon.run import State
+from onefold.daemon.watch.watch import Watch
+
+__all__ = ["Epochs", "registry_of"]
+
+_DURATIONS_S = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800)
+_COMMITS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
+
+
+class Epochs:
+    """Counts the epochs that this process completes."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        by_sink = ["pipeline", "sink"]
+        self._rows = Counter("onefold_rows", "Rows that were written, dead letters too.", by_sink, registry=registry)
+        self._bytes = Counter("onefold_bytes", "Bytes of these rows, as Arrow.", by_sink, registry=registry)
+        self._duration = Histogram(
+            "onefold_epoch_duration_seconds",
+            "From an epoch's opening to its completion in every sink.",
+            ["pipeline"],
+            buckets=_DURATIONS_S,
+            registry=registry,
+        )
+        self._commit = Histogram(
+            "onefold_epoch_commit_seconds",
+            "From an epoch's decision to its completion in every sink.",
+            ["pipeline"],
+            buckets=_COMMITS_S,
+            registry=registry,
+        )
+
+    def observe(self, epoch: StoredEpoch) -> None:
+        record = epoch.record
+        for part in record.manifest:
+            self._rows.labels(record.pipeline, part.sink).inc(part.rows)
+            self._bytes.labels(record.pipeline, part.sink).inc(part.bytes)
+        if epoch.duration_s is not None:
+            self._duration.labels(record.pipeline).observe(epoch.duration_s)
+        if epoch.commit_s is not None:
+            self._commit.labels(record.pipeline).observe(epoch.commit_s)
+
+
+def registry_of(watches: Sequence[Watch], registry: CollectorRegistry) -> CollectorRegistry:
+    """Adds what is true of the watched pipelines, and of this process, at the moment of each scrape."""
+    ProcessCollector(registry=registry)
+    registry.register(_Now(watches))
+    return registry
+
+
+class _Now(Collector):
+    def __init__(self, watches: Sequence[Watch]) -> None:
+        self._watches = watches
+
+    def describe(self) -> Iterable[Metric]:
+        return ()  # nothing is asked before the first scrape
+
+    def collect(self) -> Iterable[Metric]:
+        for family in (self._of_runs, self._of_store, self._of_source, self._of_sinks):
+            yield from family()
+
+    def _of_runs(self) -> Iterable[Metric]:
+        state = GaugeMetricFamily(
+            "onefold_pipeline_state", "1 for the state that it is in.", labels=["pipeline", "state"]
+        )
+        fenced = self._gauge("onefold_fenced", "1 where another process has taken the pipeline over.")
+        generation = self._gauge("onefold_generation", "Under which this process works.")
+        restarts = self._counter("onefold_restarts", "Starts after failures.")
+        replays = self._counter("onefold_replays_skipped", "Batches that were skipped: they had been written before.")
+        letters = self._counter("onefold_dead_letters", "Records that could not be read, and became dead letters.")
+        skipped = self._counter("onefold_records_skipped", "Records that could not be read, and were skipped.")
+        for watch in self._watches:
+            name, now, totals = watch.control.name, watch.control.state, watch.control.totals
+            for each in State:
+                state.add_metric([name, each.value], now is each)
+            fenced.add_metric([name], now is State.FENCED)
+            run = watch.control.run
+            if run is not None and run.generation is not None:
+                generation.add_metric([name], run.generation)
+            restarts.add_metric([name], totals.restarts)
+            replays.add_metric([name], totals.replays)
+            source = watch.control.definition.source
+            if source.reader == "onefold" and source.on_error == "dead_letter":
+                letters.add_metric([name], totals.dead_letters)
+            if source.reader == "onefold" and source.on_error == "skip":
+                skipped.add_metric([name], totals.skipped)
+        return state, fenced, generation, restarts, replays, letters, skipped
+
+    def _of_store(self) -> Iterable[Metric]:
+        up = self._gauge("onefold_store_up", "Whether the checkpoint store answers.")
+        last = self._gauge("onefold_epoch", "The last complete epoch.")
+        age = self._gauge("onefold_epoch_age_seconds", "Since an epoch was completed.")
+        running = self._gauge("onefold_epoch_running_seconds", "Since the unfinished epoch was opened; 0 without one.")
+        for watch in self._watches:
+            name, standing, now_s = watch.control.name, watch.standing.value, time.time()
+            up.add_metric([name], watch.standing.error is None)
+            if standing is None:
+                continue
+            complete = standing.complete
+            if complete is not None:
+                last.add_metric([name], complete.record.epoch)
+                if complete.completed_ms is not None:
+                    age.add_metric([name], max(0.0, now_s - complete.completed_ms / 1000))
+            opened = [epoch.opened_ms for epoch in standing.unfinished if epoch.opened_ms is not None]
+            running.add_metric([name], max((now_s - ms / 1000 for ms in opened), default=0.0))
+        return up, last, age, running
+
+    def _of_source(self) -> Iterable[Metric]:
+        labels = ["pipeline", "topic", "partition"]
+        behind = GaugeMetricFamily(
+            "onefold_lag_records", "Records that could be read, and are not written.", labels=labels
+        )
+        headroom = GaugeMetricFamily(
+            "onefold_retention_headroom_records",
+            "How many more records retention may delete before it deletes one that is not written.",
+            labels=labels,
+        )
+        for watch in self._watches:
+            for each in watch.lag.value or ():
+                place = [watch.control.name, each.topic, str(each.partition)]
+                behind.add_metric(place, each.behind)
+                headroom.add_metric(place, each.headroom)
+        return behind, headroom
+
+    def _of_sinks(self) -> Iterable[Metric]:
+        labels = ["pipeline", "sink"]
+        in_doubt = GaugeMetricFamily(
+            "onefold_in_doubt", "Prepared transactions, those of a running epoch too.", labels=labels
+        )
+        oldest = GaugeMetricFamily(
+            "onefold_oldest_prepared_seconds", "The age of the oldest one; 0 without.", labels=labels
+        )
+        life = GaugeMetricFamily(
+            "onefold_prepared_life_seconds",
+            "Until the server aborts the oldest one by itself, where it does: Kafka's transactions.",
+            labels=labels,
+        )
+        for watch in self._watches:
+            guarantees = watch.guarantees.value or {}
+            for sink, held in (watch.prepared.value or {}).items():
+                place = [watch.control.name, sink]
+                oldest_s = max((each.age_s for each in held), default=0.0)
+                in_doubt.add_metric(place, len(held))
+                oldest.add_metric(place, oldest_s)
+                guarantee = guarantees.get(sink)
+                if guarantee is not None and guarantee.prepared_s is not None:
+                    life.add_metric(place, max(0.0, guarantee.prepared_s - oldest_s))
+        return in_doubt, oldest, life
+
+    @staticmethod
+    def _gauge(name: str, says: str) -> GaugeMetricFamily:
+        return GaugeMetricFamily(name, says, labels=["pipeline"])
+
+    @staticmethod
+    def _counter(name: str, says: str) -> CounterMetricFamily:
+        return CounterMetricFamily(name, says, labels=["pipeline"])

@@ -1,0 +1,84 @@
+"""One pipeline as the daemon sees it: what its checkpoint store, its source and its sinks say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from onefold.core import Guarantee
+from onefold.core.findings import Held, Holding
+from onefold.core.store.history import History, Standing, StoredEpoch
+from onefold.daemon.control import Control
+from onefold.daemon.watch.look import Look
+from onefold.sources.kafka.planning.broker import Broker
+from onefold.sources.kafka.planning.lag import PartitionLag, lag
+
+__all__ = ["Watch"]
+
+_STORE_S = 2.0
+_SERVERS_S = 10.0
+_GUARANTEES_S = 60.0
+_WITHIN_S = 5.0  # of one statement in the store
+_PAGE = 500
+
+
+class Watch:
+    """The looks at one pipeline. `observe` gets each epoch that this process completes, once, some seconds later."""
+
+    def __init__(self, control: Control, observe: Callable[[StoredEpoch], None]) -> None:
+        self.control = control
+        self.history = History(control.definition.store_url, _WITHIN_S)
+        name = control.name
+        self.standing = Look(f"where pipeline {name!r} stands", self._stands, _STORE_S)
+        self.lag = Look(f"the lag of pipeline {name!r}", self._lags, _SERVERS_S)
+        self.prepared = Look(f"what pipeline {name!r} has prepared", self._prepared, _SERVERS_S)
+        self.guarantees = Look(f"what pipeline {name!r} guarantees", self._guarantees, _GUARANTEES_S)
+        self._observe = observe
+        self._broker: Broker | None = None
+        self._first_generation: int | None = None  # of this process
+        self._seen = 0  # the last epoch that was observed
+
+    @property
+    def _looks(self) -> tuple[Look[Standing | None] | Look[Mapping[str, Guarantee]], ...]:
+        return self.standing, self.lag, self.prepared, self.guarantees  # type: ignore[return-value]
+
+    def start(self) -> None:
+        for look in self._looks:
+            look.start()
+
+    def stop(self) -> None:
+        for look in self._looks:
+            look.stop()
+
+    def _stands(self) -> Standing | None:
+        self._observe_completed()
+        return self.history.standing(self.control.name)
+
+    def _observe_completed(self) -> None:
+        run = self.control.run
+        if run is None or (generation := run.generation) is None:
+            return
+        if self._first_generation is None:
+            self._first_generation = generation
+        for epoch in self.history.completed(self.control.name, self._seen, self._first_generation, _PAGE):
+            if epoch.record.generation > generation:
+                return  # by a process that has taken over since
+            self._observe(epoch)
+            self._seen = epoch.record.epoch
+
+    def _lags(self) -> tuple[PartitionLag, ...] | None:
+        """None where it is not known yet where the pipeline stands."""
+        standing = self.standing.value
+        if standing is None or standing.positions is None:
+            return None
+        broker = self._broker or self.control.definition.source.broker()
+        self._broker = None  # one that fails is not asked again
+        found = lag(self.control.definition.source, standing.positions.of_records(), broker)
+        self._broker = broker
+        return found
+
+    def _prepared(self) -> Mapping[str, list[Held]]:
+        sinks = [sink for sink in self.control.definition.everyone if isinstance(sink, Holding)]
+        return {sink.name: list(sink.held(self.control.name)) for sink in sinks}
+
+    def _guarantees(self) -> Mapping[str, Guarantee]:
+        return {sink.name: sink.guarantee() for sink in self.control.definition.everyone}
