@@ -15,7 +15,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from onefold.daemon.status_page import page_routes
+from onefold.daemon.api.guard import Guard
+from onefold.daemon.api.page import page_routes
 
 __all__ = ["NOW", "RecordedDaemon", "at", "epoch", "pipeline"]
 
@@ -130,7 +131,8 @@ def pipeline(name: str = "orders", state: str = "running", **more: Any) -> Json:
 class RecordedDaemon:
     """Serves what its attributes hold: a test changes them. `posts` are the requests that would change something."""
 
-    def __init__(self) -> None:
+    def __init__(self, token: str | None = None) -> None:
+        self.token = token
         self.pipelines = {"orders": pipeline()}
         self.epochs = {"orders": [epoch(number) for number in range(60, 0, -1)]}
         self.answers: dict[str, tuple[int, Json]] = {}  # by path, instead of the usual one
@@ -142,7 +144,8 @@ class RecordedDaemon:
 
     def start(self) -> None:
         app = Starlette(routes=[*page_routes(), Route("/pipelines{rest:path}", self._answer, methods=["GET", "POST"])])
-        self._server = uvicorn.Server(uvicorn.Config(app, log_level="error", lifespan="off"))
+        guarded = Guard(app, self.token, {"127.0.0.1"})
+        self._server = uvicorn.Server(uvicorn.Config(guarded, log_level="error", lifespan="off"))
         self._thread = threading.Thread(target=self._server.run, args=([self._socket],), daemon=True)
         self._thread.start()
         while not self._server.started:

@@ -13,7 +13,7 @@ from status_page.conftest import Open
 
 DOCS = Path(__file__).parents[2] / "docs"
 PHONE = {"width": 360, "height": 740}
-SCREEN = {"width": 960, "height": 700}
+SCREEN = {"width": 960, "height": 560}
 DOWN = {
     "code": "postgres-unreachable",
     "message": "Postgres at db.example:5432 does not accept connections: the server is starting up. Nothing is lost.",
@@ -32,8 +32,8 @@ TAKEN = {
 }
 ROUTE = "#/pipelines/orders"
 PICTURES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
-    "overview": ("", {}, {}),
-    "running": (ROUTE, {}, {}),
+    "overview": ("", {}, {"viewport": {"height": 780}}),
+    "running": (ROUTE, {}, {"viewport": {"height": 2000}}),
     "paused": (ROUTE, {"state": "paused", "actions": ["resume", "restart", "stop"]}, {}),
     "waiting": (
         ROUTE,
@@ -45,8 +45,8 @@ PICTURES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "stopped": (ROUTE, {"state": "stopped", "actions": ["restart"], "lag_records": None, "lag": None}, {}),
     "in-doubt": (ROUTE, {"in_doubt": 4, "oldest_prepared_s": 95.0, "progress_at": at(95)}, {}),
     "not-reachable": (ROUTE, {}, {}),
-    "epoch": (f"{ROUTE}/epochs/60", {}, {"viewport": {"width": 960, "height": 1000}}),
-    "dark": (ROUTE, {}, {"color_scheme": "dark", "viewport": {"width": 960, "height": 1500}}),
+    "epoch": (f"{ROUTE}/epochs/60", {}, {"viewport": {"height": 1080}}),
+    "dark": (ROUTE, {}, {"color_scheme": "dark", "viewport": {"height": 1000}}),
     "phone": (ROUTE, {}, {"viewport": PHONE, "has_touch": True}),
     "phone-dark": ("", {}, {"viewport": PHONE, "color_scheme": "dark", "has_touch": True}),
 }

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from importlib.metadata import version
-from pathlib import Path as File
 from typing import Annotated, Any
 
 from fastapi import Depends, FastAPI, Header, Path, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import FileResponse, JSONResponse
+from fastapi.responses import JSONResponse
 from fastapi.security import HTTPBasic, HTTPBearer
-from fastapi.staticfiles import StaticFiles
 from prometheus_client import CollectorRegistry, generate_latest
 from starlette.exceptions import HTTPException
 
@@ -19,6 +17,7 @@ from onefold.core import ConfigError, OnefoldError
 from onefold.daemon.api.aside import Aside
 from onefold.daemon.api.guard import HEADER, Guard
 from onefold.daemon.api.models import EpochDetail, EpochPage, Health, PipelineModel, Problem, Ready
+from onefold.daemon.api.page import page_routes
 from onefold.daemon.api.views import epoch_detail, epoch_view, pipeline_view
 from onefold.daemon.control import Action, NotNow
 from onefold.daemon.run import State
@@ -26,7 +25,6 @@ from onefold.daemon.watch.watch import Watch
 
 __all__ = ["NotThere", "make_app"]
 
-PAGE = File(__file__).parents[1] / "page"
 _ANSWERS_WITHIN_S = 10.0
 _CALLS_MAX = 2  # to one store at once: each has a connection of its own
 _BIGGEST = 2**63 - 1
@@ -60,13 +58,7 @@ def make_app(watches: Collection[Watch], registry: CollectorRegistry, token: str
     _add_errors(app)
     _add_health(app, by_name, registry)
     _add_pipelines(app, by_name)
-    if PAGE.is_dir():
-        app.mount("/static", StaticFiles(directory=PAGE), name="static")
-
-        @app.get("/", include_in_schema=False)
-        async def page() -> FileResponse:
-            return FileResponse(PAGE / "index.html")
-
+    app.router.routes.extend(page_routes())
     return Guard(app, token, hosts)
 
 

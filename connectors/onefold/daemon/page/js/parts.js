@@ -70,7 +70,7 @@ export function problem(pipeline) {
     h("p", null, h("code", null, ofStore.code)), h("p", { class: "said" }, ofStore.message)) : null;
   const isOver = pipeline.state === "failed" || pipeline.state === "fenced";
   const next = pipeline.next_start_at ? h("p", null, `It is started again ${until(pipeline.next_start_at)}.`) : null;
-  return h("div", { class: `problem ${isOver ? "bad" : "warn"}`, role: "group", "aria-label": "Error" },
+  return h("div", { key: "problem", class: `problem ${isOver ? "bad" : "warn"}`, role: "group", "aria-label": "Error" },
     h("p", null, h("code", null, error.code), " ", error.at ? h("span", { class: "quiet" }, ago(error.at)) : null),
     h("p", { class: "said" }, error.message), next);
 }

@@ -17,7 +17,7 @@ export function pipelineView(context) {
   return [
     h("nav", { key: "path", "aria-label": "Path" }, h("a", { href: link.all() }, "All pipelines")),
     h("div", { key: "title", class: "title" }, h("h1", { tabindex: "-1" }, name), badge(pipeline.state), buttons(context)),
-    h("div", { key: "problem" }, problem(pipeline)),
+    problem(pipeline),
     section("now", "Now", now(pipeline)),
     section("checkpoints", "Checkpoints", checkpoints(pipeline)),
     h("div", { key: "plots", class: "plots" },
