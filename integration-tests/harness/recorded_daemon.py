@@ -18,7 +18,7 @@ from starlette.routing import Route
 from onefold.daemon.api.guard import Guard
 from onefold.daemon.api.page import page_routes
 
-__all__ = ["NOW", "RecordedDaemon", "at", "epoch", "pipeline"]
+__all__ = ["NOW", "RecordedDaemon", "at", "epoch", "letter", "pipeline"]
 
 NOW = datetime(2026, 11, 23, 18, 0, tzinfo=UTC)
 Json = dict[str, Any]
@@ -71,6 +71,24 @@ def epoch(number: int, state: str = "complete", last: int = 60, sinks: tuple[str
             if state != "open"
         ],
         "error": None,
+    }
+
+
+def letter(offset: int, **more: Any) -> Json:
+    return {
+        "sink": "unreadable",
+        "epoch": 58,
+        "at": at(24),
+        "reason": "field 'amount' is missing, and the schema says that it is not null",
+        "place": {"topic": "orders", "partition": 2, "offset": offset},
+        "position": None,
+        "key": "account-17",
+        "value": '{"id": 4711, "account": 17}',
+        "value_bytes": 27,
+        "headers": [{"key": "trace", "value": "00-4bf9"}],
+        "sent": None,
+        "can_send": True,
+        **more,
     }
 
 
@@ -135,6 +153,7 @@ class RecordedDaemon:
         self.token = token
         self.pipelines = {"orders": pipeline()}
         self.epochs = {"orders": [epoch(number) for number in range(60, 0, -1)]}
+        self.letters: dict[str, Any] = {"letters": [], "elsewhere": []}
         self.answers: dict[str, tuple[int, Json]] = {}  # by path, instead of the usual one
         self.posts: list[tuple[str, Json, dict[str, str]]] = []
         self._socket = socket.create_server(("127.0.0.1", 0))
@@ -174,6 +193,8 @@ class RecordedDaemon:
         match [unquote(part) for part in request.scope["raw_path"].decode().split("/")[2:]]:
             case []:
                 return JSONResponse(list(self.pipelines.values()))
+            case [_, "dead-letters", *sent]:
+                return JSONResponse(self.letters if not sent else {"state": "sent", "at": at(0), "offset": 150_100})
             case [name, "epochs"]:
                 before = int(request.query_params.get("before", 2**62))
                 found = [one for one in self.epochs.get(name, []) if one["epoch"] < before]

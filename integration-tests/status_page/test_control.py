@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from harness.recorded_daemon import RecordedDaemon, epoch, pipeline
+from harness.recorded_daemon import RecordedDaemon, at, epoch, letter, pipeline
 from playwright.sync_api import expect
 from status_page.conftest import Open
 
@@ -84,6 +84,45 @@ def test_texts_from_outside_are_never_html(daemon: RecordedDaemon, opened: Open,
         [address, HOSTILE],
     )
     expect(page.get_by_text(HOSTILE).first).to_be_visible()
+    page.wait_for_load_state("networkidle")
+    assert page.evaluate("window.struck") is None
+    assert page.locator("main img, main script").count() == 0
+
+
+def test_a_dead_letter_is_browsed_and_sent_again_once_it_is_confirmed(daemon: RecordedDaemon, opened: Open) -> None:
+    sent = {"state": "sent", "at": at(5), "offset": 150_099}
+    row = {"place": None, "position": {"id": 9}, "sink": "orders", "can_send": False, "value": '{"id": 9}'}
+    daemon.letters["letters"] = [letter(150_040), letter(150_020, sent=sent, can_send=False), letter(0, **row)]
+    daemon.letters["elsewhere"] = ["audit"]
+    page = opened("#/pipelines/orders")
+    page.get_by_role("link", name="3", exact=True).click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Dead letters of orders")
+    expect(page.get_by_text("Those in audit are in no Postgres table")).to_be_visible()
+    cards = page.get_by_role("main").locator("li.card")
+    expect(cards.nth(1)).to_contain_text("sent again")
+    expect(cards.nth(2)).to_contain_text("A row for orders")
+    expect(page.get_by_role("button", name="Send again")).to_have_count(1)
+    cards.nth(0).get_by_text("Content").click()
+    expect(cards.nth(0).get_by_role("region", name="Value")).to_have_text('{"id": 4711, "account": 17}')
+    page.clock.run_for(LOOK_MS)
+    expect(cards.nth(0).get_by_role("region", name="Value")).to_be_visible()
+    page.get_by_role("button", name="Send again orders/2 offset 150040").click()
+    expect(page.get_by_role("dialog")).to_contain_text("Every reader of topic orders gets it once more")
+    assert daemon.posts == []
+    page.get_by_role("dialog").get_by_role("button", name="Send").click()
+    expect(page.get_by_role("status")).to_have_text("orders/2 offset 150040 was sent again.")
+    ((path, body, _),) = daemon.posts
+    assert path == "/pipelines/orders/dead-letters/send"
+    assert body == {"topic": "orders", "partition": 2, "offset": 150_040}
+
+
+def test_a_dead_letters_content_is_never_html(daemon: RecordedDaemon, opened: Open) -> None:
+    told = {"reason": HOSTILE, "key": HOSTILE, "value": HOSTILE, "headers": [{"key": HOSTILE, "value": HOSTILE}]}
+    place = {"topic": HOSTILE, "partition": 0, "offset": 1}
+    daemon.letters = {"letters": [letter(1, place=place, **told)], "elsewhere": [HOSTILE]}
+    page = opened("#/pipelines/orders/dead-letters")
+    page.get_by_text("Content", exact=True).click()
+    expect(page.get_by_role("region", name="Value")).to_have_text(HOSTILE)
     page.wait_for_load_state("networkidle")
     assert page.evaluate("window.struck") is None
     assert page.locator("main img, main script").count() == 0

@@ -16,10 +16,12 @@ from starlette.exceptions import HTTPException
 from onefold.core import ConfigError, OnefoldError
 from onefold.daemon.api.aside import Aside
 from onefold.daemon.api.guard import HEADER, Guard
+from onefold.daemon.api.letters import add_letters
 from onefold.daemon.api.models import EpochDetail, EpochPage, Health, PipelineModel, Problem, Ready
 from onefold.daemon.api.page import page_routes
 from onefold.daemon.api.views import epoch_detail, epoch_view, pipeline_view
 from onefold.daemon.control import Action, NotNow
+from onefold.daemon.letters.again import NotSendable
 from onefold.daemon.run import State
 from onefold.daemon.watch.watch import Watch
 
@@ -131,6 +133,8 @@ def _add_pipelines(app: FastAPI, by_name: Mapping[str, Watch]) -> None:
             )
         return epoch_detail(found)
 
+    add_letters(app, named, by_name)
+
     def add_action(action: Action, says: str) -> None:
         @app.post(
             f"/pipelines/{{name}}/{action.value}",
@@ -162,6 +166,7 @@ def _add_errors(app: FastAPI) -> None:
 
     add(NotThere, lambda error: _problem(404, error.code, error.message))
     add(NotNow, lambda error: _problem(409, error.code, error.message))
+    add(NotSendable, lambda error: _problem(409, error.code, error.message))
     add(OnefoldError, lambda error: _problem(503, error.code, error.message))  # the store's
     add(HTTPException, lambda error: _problem(error.status_code, *_HTTP.get(error.status_code, ("", error.detail))))
     add(RequestValidationError, lambda error: _problem(422, "request-invalid", _wrong(error)))

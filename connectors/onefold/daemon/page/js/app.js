@@ -4,6 +4,7 @@ import * as api from "./api.js";
 import { h, render } from "./dom.js";
 import { epochView } from "./epoch.js";
 import { clock, duration } from "./format.js";
+import { lettersView, placeOf } from "./letters.js";
 import { overview } from "./overview.js";
 import { pipelineView } from "./pipeline.js";
 
@@ -17,6 +18,7 @@ const state = {
   seenAt: null, // when it came
   failing: null, // the error of the calls since then
   doing: null, // {name, action} that was asked for
+  sending: null, // the place of the dead letter that is sent again
   said: null, // what the API said to the last action, if it refused
   lags: new Map(), // by pipeline: [milliseconds, records]
   route: route(),
@@ -29,6 +31,7 @@ function route() {
   const [, first, name, kind, number] = location.hash.slice(1).split("/").map(decodeURIComponent);
   if (first !== "pipelines" || !name) return { view: "overview" };
   if (kind === "epochs" && number) return { view: "epoch", name, number };
+  if (kind === "dead-letters") return { view: "letters", name };
   return { view: "pipeline", name };
 }
 
@@ -56,6 +59,7 @@ async function detail({ view, name, number }) {
   try {
     if (view === "pipeline") return { history: await history(name) };
     if (view === "epoch") return { epoch: await api.epoch(name, number) };
+    if (view === "letters") return { found: await api.letters(name) };
   } catch (error) {
     if (!(error instanceof api.ApiError)) throw error;
     return { ...state.shown, error };
@@ -101,6 +105,22 @@ async function act(name, action) {
   await look();
   state.doing = null;
   draw();
+}
+
+async function send(place) {
+  const where = placeOf(place);
+  const says = `Every reader of topic ${place.topic} gets it once more, at the end of its partition.`;
+  if (!(await confirmed(`Send ${where} again?`, says, "Send"))) return;
+  Object.assign(state, { sending: where, said: null });
+  draw();
+  try {
+    await api.sendAgain(state.route.name, place);
+    say(`${where} was sent again.`);
+  } catch (error) {
+    state.said = error;
+  }
+  state.sending = null;
+  await look();
 }
 
 function confirmed(title, text, yes) {
@@ -172,6 +192,7 @@ function about(name) {
     doing: state.doing?.name === name ? state.doing.action : null,
     lags: state.lags.get(name) ?? [],
   };
+  if (view === "letters") return lettersView({ ...context, found: shown.found, send, sending: state.sending });
   if (view === "epoch") return shown.epoch ? epochView({ ...context, epoch: shown.epoch }) : [];
   return pipelineView({ ...context, history: shown.history, historyError: shown.error && told(shown.error) });
 }
@@ -216,6 +237,7 @@ function title() {
     return bad ? `(${bad}!) onefold` : "onefold";
   }
   const now = pipelines?.find((one) => one.name === name)?.state;
+  if (view === "letters") return `dead letters of ${name} – onefold`;
   return view === "epoch" ? `epoch ${number} of ${name} – onefold` : `${name}: ${now ?? "unknown"} – onefold`;
 }
 

@@ -22,10 +22,11 @@ const LOOKS = {
   acknowledged: ["good", "M3 8.5L6.5 12 13 4.5"],
   pending: ["busy", "M4 8h.01M8 8h.01M12 8h.01"],
 };
+const LETTERS = { "sent again": "complete", "not known whether sent": "decided" };
 const WORDS = { given_up: "given up", open: "in progress" };
 
 export function badge(state) {
-  const [tone, shape] = LOOKS[state] ?? ["calm", "M3 8h10"];
+  const [tone, shape] = LOOKS[LETTERS[state] ?? state] ?? ["calm", "M3 8h10"];
   return h("span", { class: `badge ${tone}` }, icon(shape), WORDS[state] ?? state);
 }
 
