@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness.recorded_daemon import RecordedDaemon, at, epoch, pipeline
+from harness.recorded_daemon import RecordedDaemon, at, epoch, letter, pipeline
 from playwright.sync_api import Page, expect
 from status_page.conftest import Open
 
@@ -46,6 +46,7 @@ PICTURES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "in-doubt": (ROUTE, {"in_doubt": 4, "oldest_prepared_s": 95.0, "progress_at": at(95)}, {}),
     "not-reachable": (ROUTE, {}, {}),
     "epoch": (f"{ROUTE}/epochs/60", {}, {"viewport": {"height": 1080}}),
+    "dead-letters": (f"{ROUTE}/dead-letters", {}, {}),
     "dark": (ROUTE, {}, {"color_scheme": "dark", "viewport": {"height": 1000}}),
     "phone": (ROUTE, {}, {"viewport": PHONE, "has_touch": True}),
     "phone-dark": ("", {}, {"viewport": PHONE, "color_scheme": "dark", "has_touch": True}),
@@ -60,6 +61,8 @@ def test_each_state_has_its_picture_in_the_docs(daemon: RecordedDaemon, opened: 
     if not address:
         daemon.pipelines["clicks"] = pipeline("clicks", "waiting", error=DOWN, next_start_at=at(-22), in_doubt=1)
         daemon.pipelines["profiles"] = pipeline("profiles", "paused", dead_letters=None)
+    sent = {"state": "sent", "at": at(5), "offset": 150_099}
+    daemon.letters["letters"] = [letter(150_020), letter(149_120, epoch=57, sent=sent, can_send=False)]
     if name == "in-doubt":
         daemon.epochs["orders"][0] = epoch(60, "decided")
     page = opened(address, viewport=SCREEN | settings.pop("viewport", {}), **settings)

@@ -128,7 +128,7 @@ def _read(
         if name is None:
             return []
         filled = query.format(
-            table=sql.SQL(table.sql),  # type: ignore[arg-type]
+            table=sql.SQL(table.sql),
             pipeline=sql.Literal(pipeline),
             sink=sql.Literal(settings.name),
             limit=sql.Literal(limit),
