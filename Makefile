@@ -83,7 +83,7 @@ docs: $(INSTALLED)
 
 # README is the site's first page, so docs/README.md gets another name there.
 docs-site: $(SITE_TOOLS)
-	@rm -rf $(PAGES) && mkdir -p $(PAGES) && cp -r docs/*.md docs/examples $(PAGES)
+	@rm -rf $(PAGES) && mkdir -p $(PAGES) && cp -r docs/*.md docs/examples docs/images $(PAGES)
 	@sed 's|](docs/|](|g; s|](README.md|](pages.md|g' README.md > $(PAGES)/index.md
 	@mv $(PAGES)/README.md $(PAGES)/pages.md
 	@sed -i 's|](../README.md|](index.md|g' $(PAGES)/*.md

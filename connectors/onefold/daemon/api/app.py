@@ -4,29 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from importlib.metadata import version
-from pathlib import Path as File
 from typing import Annotated, Any
 
 from fastapi import Depends, FastAPI, Header, Path, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import FileResponse, JSONResponse
+from fastapi.responses import JSONResponse
 from fastapi.security import HTTPBasic, HTTPBearer
-from fastapi.staticfiles import StaticFiles
 from prometheus_client import CollectorRegistry, generate_latest
 from starlette.exceptions import HTTPException
 
 from onefold.core import ConfigError, OnefoldError
 from onefold.daemon.api.aside import Aside
 from onefold.daemon.api.guard import HEADER, Guard
+from onefold.daemon.api.letters import add_letters
 from onefold.daemon.api.models import EpochDetail, EpochPage, Health, PipelineModel, Problem, Ready
+from onefold.daemon.api.page import page_routes
 from onefold.daemon.api.views import epoch_detail, epoch_view, pipeline_view
 from onefold.daemon.control import Action, NotNow
+from onefold.daemon.letters.again import NotSendable
 from onefold.daemon.run import State
 from onefold.daemon.watch.watch import Watch
 
 __all__ = ["NotThere", "make_app"]
 
-PAGE = File(__file__).parents[1] / "page"
 _CALLS_MAX = 2  # to one store at once: each has a connection of its own
 _BIGGEST = 2**63 - 1
 _READY = (State.RUNNING, State.PAUSED, State.FINISHED)
@@ -60,13 +60,7 @@ def make_app(watches: Collection[Watch], registry: CollectorRegistry, token: str
     _add_errors(app)
     _add_health(app, by_name, registry)
     _add_pipelines(app, by_name)
-    if PAGE.is_dir():
-        app.mount("/static", StaticFiles(directory=PAGE), name="static")
-
-        @app.get("/", include_in_schema=False)
-        async def page() -> FileResponse:
-            return FileResponse(PAGE / "index.html")
-
+    app.router.routes.extend(page_routes())
     return Guard(app, token, hosts)
 
 
@@ -139,6 +133,8 @@ def _add_pipelines(app: FastAPI, by_name: Mapping[str, Watch]) -> None:
             )
         return epoch_detail(found)
 
+    add_letters(app, named, by_name)
+
     def add_action(action: Action, says: str) -> None:
         @app.post(
             f"/pipelines/{{name}}/{action.value}",
@@ -170,6 +166,7 @@ def _add_errors(app: FastAPI) -> None:
 
     add(NotThere, lambda error: _problem(404, error.code, error.message))
     add(NotNow, lambda error: _problem(409, error.code, error.message))
+    add(NotSendable, lambda error: _problem(409, error.code, error.message))
     add(OnefoldError, lambda error: _problem(503, error.code, error.message))  # the store's
     add(HTTPException, lambda error: _problem(error.status_code, *_HTTP.get(error.status_code, ("", error.detail))))
     add(RequestValidationError, lambda error: _problem(422, "request-invalid", _wrong(error)))

@@ -1,0 +1,120 @@
+"""The routes of dead letters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+from fastapi import FastAPI, Header, Path, Query
+from pydantic import BaseModel, ConfigDict, Field
+
+from onefold.daemon.api.aside import Aside
+from onefold.daemon.api.guard import HEADER
+from onefold.daemon.api.models import Problem
+from onefold.daemon.letters.again import send_again
+from onefold.daemon.letters.browse import Letter, Place, newest
+from onefold.daemon.letters.marks import Mark
+from onefold.daemon.watch.watch import Watch
+
+__all__ = ["add_letters"]
+
+_WITHIN_S = 60.0
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", json_schema_serialization_defaults_required=True)
+
+
+class PlaceModel(_Model):
+    """Where a record is in the source."""
+
+    topic: str = Field(min_length=1, max_length=249)
+    partition: int = Field(ge=0, le=2**31 - 1)
+    offset: int = Field(ge=0, le=2**63 - 1)
+
+
+class SentModel(_Model):
+    """sending: whether it was sent is not known yet; to send it again finds out."""
+
+    state: Literal["sending", "sent"]
+    at: datetime
+    offset: int | None
+
+
+class LetterHeader(_Model):
+    key: str
+    value: str | None
+
+
+class LetterModel(_Model):
+    """A record that could not be read (it has a place), or a row that a sink refused. Bytes are shown as UTF-8."""
+
+    sink: str
+    epoch: int
+    at: datetime | None
+    reason: str
+    place: PlaceModel | None
+    position: dict[str, Any] | None = Field(description="a row's columns that source_position names")
+    key: str | None
+    value: str | None = Field(description="its first 4,096 bytes")
+    value_bytes: int | None
+    headers: list[LetterHeader]
+    sent: SentModel | None
+    can_send: bool
+
+
+class LettersModel(_Model):
+    letters: list[LetterModel] = Field(description="the newest first")
+    elsewhere: list[str] = Field(description="sinks of dead letters that are no Postgres tables: read them there")
+
+
+def add_letters(app: FastAPI, named: Callable[[str], Watch], names: Collection[str]) -> None:
+    """The routes, for these pipelines. `named` raises where it does not know one."""
+    asides = {name: Aside("the table of dead letters", 1, _WITHIN_S) for name in names}
+    problems: dict[int | str, dict[str, Any]] = {code: {"model": Problem} for code in (404, 422, 503)}
+    name_of = Annotated[str, Path(description="the pipeline's name")]
+
+    @app.get("/pipelines/{name}/dead-letters", tags=["dead letters"], responses=problems)
+    async def letters(name: name_of, limit: Annotated[int, Query(ge=1, le=500)] = 50) -> LettersModel:
+        """The newest dead letters of each of its sinks that puts them into a Postgres table."""
+        definition = named(name).control.definition
+        found = await asides[name].ask(lambda: newest(definition, limit))
+        return LettersModel(letters=[_letter(one) for one in found.letters], elsewhere=list(found.elsewhere))
+
+    @app.post(
+        "/pipelines/{name}/dead-letters/send",
+        tags=["dead letters"],
+        responses={**problems, 409: {"model": Problem, "description": "it can't be sent, or was sent already"}},
+    )
+    async def send(name: name_of, place: PlaceModel, x_onefold: Annotated[str, Header(alias=HEADER)] = "") -> SentModel:
+        """Send the record of a dead letter to its own topic again, once."""
+        del x_onefold  # Guard has seen it
+        definition, at = named(name).control.definition, Place(place.topic, place.partition, place.offset)
+        return _sent(await asides[name].ask(lambda: send_again(definition, at)))
+
+
+def _letter(letter: Letter) -> LetterModel:
+    place = letter.place
+    return LetterModel(
+        sink=letter.sink,
+        epoch=letter.epoch,
+        at=letter.at,
+        reason=letter.reason,
+        place=None if place is None else PlaceModel(topic=place.topic, partition=place.partition, offset=place.offset),
+        position=None if letter.position is None else dict(letter.position),
+        key=_text(letter.key),
+        value=_text(letter.value),
+        value_bytes=letter.value_bytes,
+        headers=[LetterHeader(key=key, value=_text(value)) for key, value in letter.headers],
+        sent=None if letter.mark is None else _sent(letter.mark),
+        can_send=place is not None and not letter.is_cut and (letter.mark is None or letter.mark.sent_offset is None),
+    )
+
+
+def _sent(mark: Mark) -> SentModel:
+    return SentModel(state=mark.state.value, at=mark.at, offset=mark.sent_offset)
+
+
+def _text(value: bytes | None) -> str | None:
+    return None if value is None else value.decode(errors="backslashreplace")

@@ -1,0 +1,1 @@
+"""Dead letters: which there are, and how one is sent again."""

@@ -1,0 +1,145 @@
+"""The newest dead letters of a pipeline, where they are in Postgres tables: records that could not be read, and rows
+that Postgres refused."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from psycopg import sql
+
+from onefold.clients.postgres import connection as pool
+from onefold.core import Sink
+from onefold.daemon.letters.marks import Mark, marks_of
+from onefold.definition import Definition
+from onefold.sinks import PostgresSink
+from onefold.sinks.postgres.config import PostgresSinkConfig
+from onefold.sinks.postgres.naming import Table
+
+__all__ = ["CUT", "Found", "Letter", "Place", "newest"]
+
+SHOWN_BYTES_MAX = 4096  # of each value
+CUT = "cut to "  # what the reason of a letter begins with that has not the whole record: docs/kafka-source.md
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the record is in the source."""
+
+    topic: str
+    partition: int
+    offset: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}/{self.partition} offset {self.offset}"
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """One dead letter. `place` is a record's; a row has `position`, the columns that `source_position` names. Of a
+    value longer than `SHOWN_BYTES_MAX` only the beginning is here; `value_bytes` is its whole size."""
+
+    sink: str
+    epoch: int
+    at: datetime | None
+    reason: str
+    place: Place | None
+    position: Mapping[str, Any] | None
+    key: bytes | None
+    value: bytes | None
+    value_bytes: int | None
+    headers: Sequence[tuple[str, bytes | None]]
+    mark: Mark | None = None
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether the letter has less than the record had: then it can't be sent again."""
+        return self.reason.startswith(CUT)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """`elsewhere` names the sinks of dead letters that are read with other tools: topics, tables of other databases."""
+
+    letters: Sequence[Letter]
+    elsewhere: Sequence[str]
+
+
+def newest(definition: Definition, limit: int) -> Found:
+    """The newest letters first, at most `limit` of each sink. Raises Retriable where a server does not answer."""
+    letters: list[Letter] = []
+    elsewhere: list[str] = []
+    sink: Sink | None = definition.dead_letters
+    if isinstance(sink, PostgresSink):
+        letters += _records(sink.settings, definition.name, limit)
+    elif sink is not None:
+        elsewhere.append(sink.name)
+    for one in definition.sinks:
+        if isinstance(one, PostgresSink) and one.settings.on_error == "dead_letter":
+            letters += _rows(one.settings, definition.name, limit)
+    return Found(sorted(letters, key=lambda letter: -letter.epoch), elsewhere)
+
+
+def _records(settings: PostgresSinkConfig, pipeline: str, limit: int) -> Iterator[Letter]:
+    query = sql.SQL(
+        "SELECT source_topic, source_partition, source_offset,"
+        " CASE WHEN source_timestamp BETWEEN '0001-01-02' AND '9999-12-30' THEN source_timestamp END,"  # as Python has
+        " reason, epoch, substring(key for {shown}), substring(value for {shown}), octet_length(value), headers"
+        " FROM {table} WHERE pipeline = {pipeline}"
+        " ORDER BY epoch DESC, source_partition, source_offset DESC LIMIT {limit}"
+    )
+    marks = marks_of(settings, pipeline)
+    for row in _read(settings, settings.target, query, pipeline, limit):
+        topic, partition, offset, at, reason, epoch, key, value, size, headers = row
+        yield Letter(
+            sink=settings.name,
+            epoch=epoch,
+            at=at,
+            reason=reason,
+            place=Place(topic, partition, offset),
+            position=None,
+            key=key,
+            value=value,
+            value_bytes=size,
+            headers=headers_of(headers),
+            mark=marks.get((topic, partition, offset)),
+        )
+
+
+def _rows(settings: PostgresSinkConfig, pipeline: str, limit: int) -> Iterator[Letter]:
+    query = sql.SQL(
+        'SELECT epoch, at, reason, position, left("row"::text, {shown}), octet_length("row"::text) FROM {table}'
+        " WHERE pipeline = {pipeline} AND sink = {sink} ORDER BY epoch DESC LIMIT {limit}"
+    )
+    for epoch, at, reason, position, row, size in _read(settings, settings.rejects, query, pipeline, limit):
+        yield Letter(settings.name, epoch, at, reason, None, position, None, row.encode(), size, ())
+
+
+def _read(
+    settings: PostgresSinkConfig, table: Table, query: sql.SQL, pipeline: str, limit: int
+) -> list[tuple[Any, ...]]:
+    """The rows of a query; none where the table is not there yet."""
+    with pool.borrow(settings.conninfo("dead letters"), "reading dead letters") as connection:
+        ((name,),) = connection.execute("SELECT to_regclass(%s)::text", (table.sql,))
+        if name is None:
+            return []
+        filled = query.format(
+            table=sql.SQL(table.sql),
+            pipeline=sql.Literal(pipeline),
+            sink=sql.Literal(settings.name),
+            limit=sql.Literal(limit),
+            shown=sql.Literal(SHOWN_BYTES_MAX),
+        )
+        return connection.execute(filled).fetchall()
+
+
+def headers_of(stored: object) -> list[tuple[str, bytes | None]]:
+    """A record's headers, whose values the table has in base64."""
+    found = json.loads(stored) if isinstance(stored, str) else stored
+    if not isinstance(found, list):
+        return []
+    return [(one["key"], None if one["value"] is None else base64.b64decode(one["value"])) for one in found]

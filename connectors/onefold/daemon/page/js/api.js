@@ -1,0 +1,38 @@
+// Calls of the daemon's API. A refusal is an ApiError with the API's code; an Unreachable says that nothing answered.
+
+const PATIENCE_MS = 8000;
+
+export class ApiError extends Error {
+  constructor(status, code, message) {
+    super(message);
+    this.status = status;
+    this.code = code;
+  }
+}
+
+export class Unreachable extends Error {}
+
+const base = (name) => `/pipelines/${encodeURIComponent(name)}`;
+
+export const pipelines = () => call("GET", "/pipelines");
+export const epochs = (name, before) => call("GET", `${base(name)}/epochs?limit=50${before ? `&before=${before}` : ""}`);
+export const epoch = (name, number) => call("GET", `${base(name)}/epochs/${encodeURIComponent(number)}`);
+export const act = (name, action) => call("POST", `${base(name)}/${action}`);
+export const letters = (name) => call("GET", `${base(name)}/dead-letters`);
+export const sendAgain = (name, place) => call("POST", `${base(name)}/dead-letters/send`, place, 70_000);
+
+async function call(method, path, body, patience_ms = PATIENCE_MS) {
+  const headers = { Accept: "application/json", "X-Onefold": "1" };
+  if (body !== undefined) headers["Content-Type"] = "application/json";
+  let answer, found;
+  try {
+    const sent = body === undefined ? undefined : JSON.stringify(body);
+    answer = await fetch(path, { method, headers, body: sent, cache: "no-store", signal: AbortSignal.timeout(patience_ms) });
+    found = await answer.json();
+  } catch (error) {
+    if (answer && !answer.ok) throw new ApiError(answer.status, `http-${answer.status}`, answer.statusText);
+    throw new Unreachable(error.message);
+  }
+  if (!answer.ok) throw new ApiError(answer.status, found.code ?? `http-${answer.status}`, found.message ?? answer.statusText);
+  return found;
+}

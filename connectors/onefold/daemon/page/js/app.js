@@ -1,0 +1,264 @@
+// The page: what the address names is asked for every two seconds, and drawn.
+
+import * as api from "./api.js";
+import { h, render } from "./dom.js";
+import { epochView } from "./epoch.js";
+import { clock, duration } from "./format.js";
+import { lettersView, placeOf } from "./letters.js";
+import { overview } from "./overview.js";
+import { pipelineView } from "./pipeline.js";
+
+const EVERY_MS = 2000;
+const LAGS_MAX = 900; // half an hour of them
+const EPOCHS_MAX = 1000; // as many as the store keeps
+const place = (id) => document.getElementById(id);
+
+const state = {
+  pipelines: null, // the last answer
+  seenAt: null, // when it came
+  failing: null, // the error of the calls since then
+  doing: null, // {name, action} that was asked for
+  sending: null, // the place of the dead letter that is sent again
+  said: null, // what the API said to the last action, if it refused
+  lags: new Map(), // by pipeline: [milliseconds, records]
+  route: route(),
+  shown: {}, // what the route asks for: {history, epoch, error}
+  isMoving: false, // to another address: the focus goes to its title
+};
+let turns = 0;
+
+function route() {
+  const [, first, name, kind, number] = location.hash.slice(1).split("/").map(decodeURIComponent);
+  if (first !== "pipelines" || !name) return { view: "overview" };
+  if (kind === "epochs" && number) return { view: "epoch", name, number };
+  if (kind === "dead-letters") return { view: "letters", name };
+  return { view: "pipeline", name };
+}
+
+async function look() {
+  const asked = state.route;
+  const turn = ++turns; // only the last question's answer counts
+  try {
+    const pipelines = await api.pipelines();
+    const shown = await detail(asked);
+    if (turn !== turns) return;
+    tell(pipelines);
+    Object.assign(state, { pipelines, seenAt: new Date(), failing: null });
+    note(pipelines);
+    state.shown = shown;
+  } catch (error) {
+    if (turn !== turns) return;
+    if (!state.failing) say("The daemon does not answer.");
+    state.failing = error;
+  }
+  draw();
+}
+
+/** What the route needs beside the pipelines; an error of the API about it is shown in its place. */
+async function detail({ view, name, number }) {
+  try {
+    if (view === "pipeline") return { history: await history(name) };
+    if (view === "epoch") return { epoch: await api.epoch(name, number) };
+    if (view === "letters") return { found: await api.letters(name) };
+  } catch (error) {
+    if (!(error instanceof api.ApiError)) throw error;
+    return { ...state.shown, error };
+  }
+  return {};
+}
+
+/** The newest epochs, and the older ones that were asked for already. */
+async function history(name) {
+  const newest = (await api.epochs(name)).epochs;
+  const known = state.shown.history;
+  const last = newest.at(-1)?.epoch;
+  const older = known?.isLong ? known.epochs.filter((epoch) => epoch.epoch < last) : [];
+  return { epochs: [...newest, ...older].slice(0, EPOCHS_MAX), hasOlder: known?.isLong ? known.hasOlder : newest.length === 50, isLong: known?.isLong ?? false };
+}
+
+async function older() {
+  const { route: asked, shown } = state;
+  if (!shown.history.isLong) { // there are some already that are not shown
+    shown.history.isLong = true;
+    return draw();
+  }
+  try {
+    const more = (await api.epochs(asked.name, shown.history.epochs.at(-1).epoch)).epochs;
+    if (asked !== state.route) return;
+    state.shown.history = { epochs: [...state.shown.history.epochs, ...more], hasOlder: more.length === 50, isLong: true };
+    say(`${more.length} older epochs.`);
+  } catch (error) {
+    state.said = error;
+  }
+  draw();
+}
+
+async function act(name, action) {
+  if (action === "stop" && !(await confirmed(`Stop ${name}?`, "Its epoch completes first, in every sink.", "Stop"))) return;
+  Object.assign(state, { doing: { name, action }, said: null });
+  draw();
+  try {
+    await api.act(name, action);
+  } catch (error) {
+    state.said = error;
+  }
+  await look();
+  state.doing = null;
+  draw();
+}
+
+async function send(place) {
+  const where = placeOf(place);
+  const says = `Every reader of topic ${place.topic} gets it once more, at the end of its partition.`;
+  if (!(await confirmed(`Send ${where} again?`, says, "Send"))) return;
+  Object.assign(state, { sending: where, said: null });
+  draw();
+  try {
+    await api.sendAgain(state.route.name, place);
+    say(`${where} was sent again.`);
+  } catch (error) {
+    state.said = error;
+  }
+  state.sending = null;
+  await look();
+}
+
+function confirmed(title, text, yes) {
+  const dialog = place("confirm");
+  place("confirm-title").textContent = title;
+  place("confirm-text").textContent = text;
+  place("confirm-yes").textContent = yes;
+  dialog.returnValue = "";
+  place("confirm-yes").onclick = () => dialog.close("yes");
+  place("confirm-no").onclick = () => dialog.close("");
+  dialog.showModal();
+  place("confirm-no").focus();
+  return new Promise((resolve) => {
+    dialog.onclose = () => resolve(dialog.returnValue === "yes");
+  });
+}
+
+/** Remember the lag, for the plot. */
+function note(pipelines) {
+  for (const { name, lag_records: records } of pipelines) {
+    const lags = state.lags.get(name) ?? [];
+    if (records !== null) lags.push([Date.now(), records]);
+    state.lags.set(name, lags.slice(-LAGS_MAX));
+  }
+}
+
+/** Changes of state are said aloud; progress is not. */
+function tell(pipelines) {
+  if (state.failing) say("The daemon answers again.");
+  const before = new Map((state.pipelines ?? []).map((pipeline) => [pipeline.name, pipeline.state]));
+  const changed = pipelines.filter(({ name, state: now }) => before.has(name) && before.get(name) !== now);
+  if (changed.length) say(changed.map(({ name, state: now }) => `${name} is ${now}.`).join(" "));
+}
+
+const say = (text) => {
+  place("announce").textContent = text;
+};
+
+function draw() {
+  const { failing, pipelines, route: { view, name } } = state;
+  render(place("contact"), contact());
+  render(place("alerts"), alerts());
+  document.body.classList.toggle("stale", failing !== null && pipelines !== null);
+  const had = document.activeElement;
+  // Another address is another element, so that its title is news to a screen reader.
+  render(place("main"), [h("div", { key: location.hash }, ...content(view, name))]);
+  document.title = title();
+  const heading = document.querySelector("h1");
+  if (heading && (state.isMoving || (had !== document.body && !had.isConnected))) {
+    heading.focus();
+    state.isMoving = false;
+  }
+}
+
+function content(view, name) {
+  const { failing, pipelines } = state;
+  if (pipelines) return view === "overview" ? overview(state) : about(name);
+  return failing ? [] : [h("p", { class: "quiet" }, "Asking the daemon…")];
+}
+
+function about(name) {
+  const pipeline = state.pipelines.find((one) => one.name === name);
+  const { shown, route: { view } } = state;
+  if (!pipeline) return wrong("Nothing to show", `This daemon has no pipeline ${name}.`);
+  if (shown.error && view !== "pipeline") return wrong("Nothing to show", told(shown.error));
+  const context = {
+    pipeline, act, older,
+    isReachable: state.failing === null,
+    doing: state.doing?.name === name ? state.doing.action : null,
+    lags: state.lags.get(name) ?? [],
+  };
+  if (view === "letters") return lettersView({ ...context, found: shown.found, send, sending: state.sending });
+  if (view === "epoch") return shown.epoch ? epochView({ ...context, epoch: shown.epoch }) : [];
+  return pipelineView({ ...context, history: shown.history, historyError: shown.error && told(shown.error) });
+}
+
+const told = (error) => `${error.message} (${error.code})`;
+
+const wrong = (heading, text) => [
+  h("nav", { key: "path", "aria-label": "Path" }, h("a", { href: "#/" }, "All pipelines")),
+  h("h1", { key: "h1", tabindex: "-1" }, heading),
+  h("p", null, text),
+];
+
+const contact = () => {
+  if (state.failing) return [state.seenAt ? `last seen ${clock(state.seenAt)}` : "never seen"];
+  return state.seenAt ? [`as of ${clock(state.seenAt)}`] : [];
+};
+
+function alerts() {
+  const { failing, seenAt, said } = state;
+  const found = [];
+  if (failing instanceof api.ApiError) { // a token that is asked for is the browser's business: it asks, too
+    found.push(h("div", { key: "gone", class: "alert bad" }, h("strong", null, "The daemon refuses to answer."), ` ${told(failing)}`));
+  } else if (failing) {
+    const since = seenAt
+      ? `It answered last at ${clock(seenAt)}, ${duration((Date.now() - seenAt) / 1000)} ago. What is shown is from then.`
+      : "It has not answered since this page was opened.";
+    found.push(h("div", { key: "gone", class: "alert bad" }, h("strong", null, "The daemon is not reachable."), ` ${since}`));
+  }
+  if (said) {
+    found.push(h("div", { key: "said", class: "alert warn", role: "alert" },
+      h("span", null, said instanceof api.ApiError ? told(said) : "The daemon does not answer: look whether it has done it."), " ",
+      h("button", { type: "button", onclick: () => { state.said = null; draw(); } }, "Dismiss")));
+  }
+  return found;
+}
+
+function title() {
+  const { pipelines, failing, route: { view, name, number } } = state;
+  if (failing) return "not reachable – onefold";
+  if (view === "overview") {
+    const bad = (pipelines ?? []).filter((one) => ["failed", "fenced", "waiting"].includes(one.state)).length;
+    return bad ? `(${bad}!) onefold` : "onefold";
+  }
+  const now = pipelines?.find((one) => one.name === name)?.state;
+  if (view === "letters") return `dead letters of ${name} – onefold`;
+  return view === "epoch" ? `epoch ${number} of ${name} – onefold` : `${name}: ${now ?? "unknown"} – onefold`;
+}
+
+async function live() {
+  for (;;) {
+    if (!document.hidden) await look();
+    await new Promise((resolve) => {
+      const timer = setTimeout(resolve, EVERY_MS);
+      document.onvisibilitychange = () => { if (!document.hidden) { clearTimeout(timer); resolve(); } };
+    });
+  }
+}
+
+window.onhashchange = () => {
+  Object.assign(state, { route: route(), shown: {}, said: null, isMoving: true });
+  window.scrollTo(0, 0);
+  look();
+};
+place("skip").onclick = (event) => {
+  event.preventDefault();
+  place("main").focus();
+};
+draw();
+live();

@@ -1,0 +1,57 @@
+// One epoch: its range of the source, and what its manifest names, task by task.
+
+import { h } from "./dom.js";
+import { bytes, count, duration, plural, time, UNKNOWN } from "./format.js";
+import { badge, facts, link, table } from "./parts.js";
+import { number } from "./pipeline.js";
+
+export function epochView({ pipeline, epoch }) {
+  const name = pipeline.name;
+  return [
+    h("nav", { key: "path", "aria-label": "Path" },
+      h("a", { href: link.all() }, "All pipelines"), " / ", h("a", { href: link.pipeline(name) }, name)),
+    h("div", { key: "title", class: "title" }, h("h1", { tabindex: "-1" }, `Epoch ${epoch.epoch}`), badge(epoch.state)),
+    facts([
+      ["Rows", count(epoch.rows)],
+      ["Bytes", bytes(epoch.bytes)],
+      ["Duration", duration(epoch.duration_s)],
+      ["Generation", count(epoch.generation)],
+      ["Opened", time(epoch.opened_at)],
+      ["Completed", time(epoch.completed_at)],
+    ], "facts tiles"),
+    epoch.error ? h("div", { class: "problem bad", role: "group", "aria-label": "Error" }, h("p", { class: "said" }, epoch.error)) : null,
+    h("section", { key: "range", "aria-labelledby": "title-range" }, h("h2", { id: "title-range" }, "Range"), range(epoch.range)),
+    h("section", { key: "sinks", "aria-labelledby": "title-acks" }, h("h2", { id: "title-acks" }, "Sinks"),
+      table("Acknowledgements of the sinks", [["Sink"], ["State"], ["Rows", true], ["Acknowledged"]], epoch.sinks.map((sink) => ({
+        key: sink.name,
+        cells: [h("span", { class: "name" }, sink.name), badge(sink.state), count(sink.rows), time(sink.acknowledged_at)],
+      })))),
+    h("section", { key: "manifest", "aria-labelledby": "title-manifest" },
+      h("h2", { id: "title-manifest" }, "Manifest"), manifest(epoch)),
+  ];
+}
+
+function range({ start, end }) {
+  const names = Object.keys(end ?? {});
+  if (!names.length) return h("p", { class: "quiet" }, "The range is empty.");
+  return table("From (included) to (excluded)", [["Partition"], ["From", true], ["To", true], ["Records", true]], names.map((partition) => {
+    const [from, to] = [start?.[partition], end[partition]];
+    const size = typeof from === "number" && typeof to === "number" ? count(to - from) : UNKNOWN;
+    return { key: partition, cells: [partition, number(from), number(to), size] };
+  }), false);
+}
+
+/** Each task that wrote acknowledges with a committable, which the decision then names. */
+function manifest({ manifest: tasks, state }) {
+  if (!tasks?.length) {
+    const says = state === "open" ? "Its tasks have not acknowledged yet." : "No task wrote a row.";
+    return h("p", { class: "quiet" }, says);
+  }
+  return [
+    h("p", { class: "quiet" }, `${plural(tasks.length, "task")} prepared what the decision names.`),
+    table("Each task's acknowledgement", [["Sink"], ["Prepared work"], ["State"], ["Rows", true], ["Bytes", true]], tasks.map((task) => ({
+      key: `${task.sink} ${task.handle}`,
+      cells: [h("span", { class: "name" }, task.sink), h("code", null, task.handle), badge(task.state ?? "acknowledged"), count(task.rows), bytes(task.bytes)],
+    }))),
+  ];
+}

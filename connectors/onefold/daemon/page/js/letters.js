@@ -1,0 +1,52 @@
+// Dead letters: what could not be read or written, why, and a button that sends a record again.
+
+import { h } from "./dom.js";
+import { bytes, count, isKnown, time } from "./format.js";
+import { badge, facts, link } from "./parts.js";
+
+export function lettersView({ pipeline: { name }, found, send, sending, isReachable }) {
+  if (!found) return [];
+  return [
+    h("nav", { key: "path", "aria-label": "Path" },
+      h("a", { href: link.all() }, "All pipelines"), " / ", h("a", { href: link.pipeline(name) }, name)),
+    h("h1", { key: "title", tabindex: "-1" }, `Dead letters of ${name}`),
+    h("p", { key: "what", class: "quiet" }, "The newest of each sink: records that could not be read, and rows that a sink refused."),
+    found.elsewhere.map((sink) => h("p", { key: `elsewhere ${sink}` },
+      "Those in ", h("span", { class: "name" }, sink), " are in no Postgres table: read them where they are.")),
+    found.letters.length ? null : h("p", { key: "none" }, "There are none here."),
+    h("ul", { key: "letters", class: "letters" }, found.letters.map((letter, index) =>
+      h("li", { key: letter.place ? placeOf(letter.place) : `${letter.sink} ${index}`, class: "card" },
+        ...card(letter, send, sending, isReachable)))),
+  ];
+}
+
+export const placeOf = ({ topic, partition, offset }) => `${topic}/${partition} offset ${offset}`;
+
+function card(letter, send, sending, isReachable) {
+  const { place, sent } = letter;
+  const where = place ? placeOf(place) : `A row for ${letter.sink}`;
+  const isBusy = sending !== null || !isReachable;
+  return [
+    h("h2", null, where, sent ? badge(sent.state === "sent" ? "sent again" : "not known whether sent") : null),
+    h("p", { class: "said" }, letter.reason),
+    facts([
+      ["Epoch", count(letter.epoch)],
+      isKnown(letter.at) ? ["Time", time(letter.at)] : null,
+      ["Size", bytes(letter.value_bytes)],
+      sent?.state === "sent" ? ["Sent again", [time(sent.at), `, offset ${count(sent.offset)}`]] : null,
+    ].filter(Boolean)),
+    h("details", null, h("summary", null, "Content"),
+      letter.position ? part("Position", JSON.stringify(letter.position)) : null,
+      place ? part("Key", letter.key) : null,
+      part(place ? "Value" : "Row", letter.value),
+      letter.headers.map(({ key, value }) => part(`Header ${key}`, value))),
+    letter.can_send ? h("div", { class: "buttons" },
+      h("button", {
+        type: "button",
+        "aria-disabled": isBusy ? "true" : false,
+        onclick: isBusy ? null : () => send(place),
+      }, sending === placeOf(place) ? "Sending…" : "Send again", h("span", { class: "unseen" }, ` ${where}`))) : null,
+  ];
+}
+
+const part = (name, text) => [h("p", { class: "quiet" }, name), isKnown(text) ? h("pre", { tabindex: "0", role: "region", "aria-label": name }, text) : h("p", null, "none")];

@@ -1,0 +1,128 @@
+// One pipeline: its state, counts, plots, sinks, positions and history.
+
+import { h } from "./dom.js";
+import { ago, bytes, count, duration, isKnown, plural, time, UNKNOWN } from "./format.js";
+import { promise } from "./overview.js";
+import { acknowledgements, badge, facts, link, problem, table } from "./parts.js";
+import { plot } from "./plot.js";
+
+const ACTIONS = { pause: "Pause", resume: "Resume", restart: "Restart", stop: "Stop" };
+const DOING = { pause: "Pausing…", resume: "Resuming…", restart: "Restarting…", stop: "Stopping…" };
+const EPOCHS_SHORT = 12; // until more are asked for
+const PLACES = { pause: "hold", resume: "hold" }; // one takes the other's place, so that the focus stays
+
+export function pipelineView(context) {
+  const { pipeline, history, lags } = context;
+  const { name } = pipeline;
+  return [
+    h("nav", { key: "path", "aria-label": "Path" }, h("a", { href: link.all() }, "All pipelines")),
+    h("div", { key: "title", class: "title" }, h("h1", { tabindex: "-1" }, name), badge(pipeline.state), buttons(context)),
+    problem(pipeline),
+    section("now", "Now", now(pipeline)),
+    section("checkpoints", "Checkpoints", checkpoints(pipeline)),
+    h("div", { key: "plots", class: "plots" },
+      plot({ title: "Lag", unit: "records", points: lags, empty: "The line begins with this page: one moment." }),
+      plot({ title: "Throughput", unit: "rows/s", points: throughput(history?.epochs ?? []), steps: true, empty: "Two complete epochs make a line." })),
+    section("sinks", "Sinks and what they guarantee", sinks(pipeline)),
+    section("positions", "Source", positions(pipeline)),
+    section("history", "History", historyTable(context)),
+  ];
+}
+
+const section = (key, title, ...content) =>
+  h("section", { key, "aria-labelledby": `title-${key}` }, h("h2", { id: `title-${key}` }, title), ...content);
+
+function buttons({ pipeline, doing, act, isReachable }) {
+  const known = pipeline.actions.filter((action) => action in ACTIONS);
+  if (!known.length) return null;
+  return h("div", { class: "buttons", role: "group", "aria-label": `Control ${pipeline.name}` }, known.map((action) =>
+    h("button", {
+      key: PLACES[action] ?? action,
+      type: "button",
+      "aria-disabled": doing || !isReachable ? "true" : false,
+      onclick: doing || !isReachable ? null : () => act(pipeline.name, action),
+    }, doing === action ? DOING[action] : ACTIONS[action])));
+}
+
+const now = (pipeline) => facts([
+  ["Epoch", count(pipeline.epoch)],
+  ["Lag, records", count(pipeline.lag_records)],
+  ["In doubt", inDoubt(pipeline), pipeline.in_doubt > 0],
+  isKnown(pipeline.dead_letters)
+    ? ["Dead letters", h("a", { href: link.letters(pipeline.name) }, count(pipeline.dead_letters)), pipeline.dead_letters > 0] : null,
+  ["Generation", count(pipeline.generation)],
+  ["Restarts", count(pipeline.restarts)],
+  ["Last progress", ago(pipeline.progress_at)],
+  ["Started", ago(pipeline.started_at)],
+].filter(Boolean), "facts tiles");
+
+function inDoubt({ in_doubt, oldest_prepared_s }) {
+  return isKnown(oldest_prepared_s) ? `${count(in_doubt)}, the oldest for ${duration(oldest_prepared_s)}` : count(in_doubt);
+}
+
+function checkpoints({ name, counts, latest: { completed, failed, savepoint, restore } }) {
+  const none = (what) => h("span", { class: "quiet" }, what);
+  const of = ({ epoch }) => h("a", { href: link.epoch(name, epoch) }, `epoch ${epoch}`);
+  return [
+    counts ? facts([
+      ["Triggered", count(counts.triggered)],
+      ["In progress", count(counts.in_progress)],
+      ["Completed", count(counts.completed)],
+      ["Failed", count(counts.failed)],
+      ["Restored", count(counts.restored)],
+    ], "facts tiles") : none("The checkpoint store has not been read yet."),
+    facts([
+      ["Latest completed", completed ? [of(completed), ", ", ago(completed.completed_at), `, ${plural(completed.rows, "row")}`] : none("none yet")],
+      ["Latest failed", failed ? [of(failed), ` ${failed.state.replace("_", " ")}, `, ago(failed.at), failed.error ? `: ${failed.error}` : ""] : none("none")],
+      savepoint ? ["Latest savepoint", [savepoint.name, ", ", ago(savepoint.at)]] : null,
+      ["Latest restore", restore ? [`generation ${restore.generation}, `, ago(restore.at),
+        `, ${count(restore.epochs_finished)} finished, ${count(restore.epochs_given_up)} given up`] : none("none")],
+    ].filter(Boolean), "facts lines"),
+  ];
+}
+
+/** Rows per second between each completed epoch and the one before. */
+function throughput(epochs) {
+  const done = epochs.filter((epoch) => epoch.state === "complete" && epoch.completed_at).reverse();
+  return done.map((epoch, index) => {
+    const at = Date.parse(epoch.completed_at);
+    if (!index) return [at, 0];
+    return [at, (epoch.rows * 1000) / Math.max(1, at - Date.parse(done[index - 1].completed_at))];
+  });
+}
+
+const sinks = ({ sinks: all }) => table("Sinks", [["Sink"], ["Kind"], ["Guarantee"], ["Why"]], all.map((sink) => ({
+  key: sink.name,
+  cells: [h("span", { class: "name" }, sink.name), sink.kind, promise(sink), sink.reason ?? UNKNOWN],
+})));
+
+function positions({ source, positions: at, lag }) {
+  const title = h("p", null, `${source.kind}: `, h("span", { class: "name" }, source.name));
+  const names = Object.keys(at ?? lag ?? {});
+  if (!names.length) return [title, h("p", { class: "quiet" }, "No position is known yet.")];
+  return [title, table("Positions", [["Partition"], ["Position", true], ["Lag", true]], names.map((partition) => ({
+    key: partition,
+    cells: [partition, number(at?.[partition]), number(lag?.[partition])],
+  })))];
+}
+
+export const number = (value) => (typeof value === "number" || !isKnown(value) ? count(value) : String(value));
+
+function historyTable({ pipeline, history, historyError, older }) {
+  if (historyError) return h("p", { class: "problem warn" }, historyError);
+  if (!history) return null;
+  if (!history.epochs.length) return h("p", { class: "quiet" }, "No epoch yet.");
+  const columns = [["Epoch"], ["State"], ["Opened"], ["Duration", true], ["Rows", true], ["Bytes", true], ["Sinks"]];
+  const shown = history.isLong ? history.epochs : history.epochs.slice(0, EPOCHS_SHORT);
+  return [
+    table("The newest first. A sink with a tick has acknowledged its part.", columns, shown.map((epoch) => ({
+      key: epoch.epoch,
+      cells: [
+        h("a", { href: link.epoch(pipeline.name, epoch.epoch), "aria-label": `Epoch ${epoch.epoch}` }, epoch.epoch),
+        badge(epoch.state), time(epoch.opened_at), duration(epoch.duration_s), count(epoch.rows), bytes(epoch.bytes),
+        acknowledgements(epoch.sinks),
+      ],
+    })), false),
+    history.hasOlder || shown.length < history.epochs.length ? h("p", null, h("button", { type: "button", onclick: older }, "Older epochs")) : null,
+  ];
+}

@@ -1,0 +1,70 @@
+"""How the status page is served: its own files and nothing else, under a policy that allows nothing else either."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from onefold.daemon.api.app import make_app
+from onefold.daemon.api.page import FOLDER
+
+
+def get(path: str) -> tuple[int, dict[str, str], bytes]:
+    sent: list[Any] = []
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope = {
+        "type": "http",
+        "method": "GET",
+        "path": path,
+        "query_string": b"",
+        "headers": [(b"host", b"127.0.0.1")],
+        "scheme": "http",
+    }
+    scope |= {"server": ("127.0.0.1", 8417), "root_path": "", "http_version": "1.1", "raw_path": path.encode()}
+    asyncio.run(make_app([], CollectorRegistry(), None, ["127.0.0.1"])(scope, receive, send))
+    headers = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
+    return sent[0]["status"], headers, b"".join(part.get("body", b"") for part in sent[1:])
+
+
+def test_the_page_and_its_files_are_served_with_their_types() -> None:
+    status, headers, content = get("/")
+    assert status == 200
+    assert headers["content-type"] == "text/html; charset=utf-8"
+    for name in re.findall(r'(?:href|src)="(/[^"#]+)"', content.decode()):
+        status, headers, content = get(name)
+        assert (status, content) == (200, (FOLDER / name.removeprefix("/static/")).read_bytes())
+        assert headers["x-content-type-options"] == "nosniff"
+
+
+def test_a_browser_runs_only_what_comes_from_the_daemons_files() -> None:
+    policy = get("/")[1]["content-security-policy"]
+    assert "default-src 'self'" in policy
+    assert "frame-ancestors 'none'" in policy
+    assert "unsafe" not in policy
+    page = (FOLDER / "index.html").read_text()
+    assert not re.search(r"<script(?![^>]*\bsrc=)|\son\w+=|\sstyle=|<style", page)
+
+
+def test_nothing_is_fetched_from_elsewhere() -> None:
+    named = [url for path in FOLDER.rglob("*.*") for url in re.findall(r"https?://[^\s\"')]+", path.read_text())]
+    assert set(named) == {"http://www.w3.org/2000/svg"}  # the name of a namespace
+
+
+def test_no_text_becomes_html() -> None:
+    scripts = "".join(path.read_text() for path in FOLDER.rglob("*.js"))
+    assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|DOMParser", scripts)
+
+
+@pytest.mark.parametrize("name", ["../status_page.py", "..%2fstatus_page.py", "js", "js/", "/etc/passwd", "x.js", ""])
+def test_no_other_file_is_served(name: str) -> None:
+    assert get(f"/static/{name}")[0] == 404

@@ -1,0 +1,206 @@
+"""Answers of the daemon's API, in the API's own shape, served with the real status page."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from urllib.parse import unquote
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from onefold.daemon.api.guard import Guard
+from onefold.daemon.api.page import page_routes
+
+__all__ = ["NOW", "RecordedDaemon", "at", "epoch", "letter", "pipeline"]
+
+NOW = datetime(2026, 11, 23, 18, 0, tzinfo=UTC)
+Json = dict[str, Any]
+
+
+def at(seconds_ago: float) -> str:
+    return (NOW - timedelta(seconds=seconds_ago)).isoformat().replace("+00:00", "Z")
+
+
+def epoch(number: int, state: str = "complete", last: int = 60, sinks: tuple[str, ...] = ("orders", "audit")) -> Json:
+    """Epoch `number` of a pipeline whose newest is `last`: one each ten seconds, of some ten thousand rows."""
+    opened_s, is_complete = (last - number) * 10 + 4.0, state == "complete"
+    rows = 9_000 + number * 37 % 11 * 430
+    ends = {f"orders/{partition}": number * 2_500 + partition * 11 for partition in range(4)}
+    return {
+        "epoch": number,
+        "generation": 3,
+        "state": state,
+        "opened_at": at(opened_s),
+        "decided_at": at(opened_s - 1.2) if is_complete else None,
+        "completed_at": at(opened_s - 1.5) if is_complete else None,
+        "duration_s": 1.5 if is_complete else None,
+        "commit_s": 0.3 if is_complete else None,
+        "rows": rows if state != "open" else 0,
+        "bytes": rows * 120 if state != "open" else 0,
+        "range": {"start": {name: end - 2_500 for name, end in ends.items()}, "end": ends},
+        "sinks": [
+            {
+                "name": name,
+                "rows": rows,
+                "bytes": rows * 120,
+                "state": "acknowledged" if is_complete else "pending",
+                "acknowledged_at": at(opened_s - 1.5) if is_complete else None,
+            }
+            for name in sinks
+        ],
+        "query_id": "8f0a",
+        "batch_id": number,
+        "manifest": [
+            {
+                "sink": name,
+                "kind": "two-phase",
+                "handle": f"onefold/{name}/3/{number}/{task:04d}",
+                "generation": 3,
+                "rows": rows // 4,
+                "bytes": rows * 30,
+            }
+            for name in sinks
+            for task in range(4)
+            if state != "open"
+        ],
+        "error": None,
+    }
+
+
+def letter(offset: int, **more: Any) -> Json:
+    return {
+        "sink": "unreadable",
+        "epoch": 58,
+        "at": at(24),
+        "reason": "field 'amount' is missing, and the schema says that it is not null",
+        "place": {"topic": "orders", "partition": 2, "offset": offset},
+        "position": None,
+        "key": "account-17",
+        "value": '{"id": 4711, "account": 17}',
+        "value_bytes": 27,
+        "headers": [{"key": "trace", "value": "00-4bf9"}],
+        "sent": None,
+        "can_send": True,
+        **more,
+    }
+
+
+def pipeline(name: str = "orders", state: str = "running", **more: Any) -> Json:
+    actions = {
+        "running": ["pause", "restart", "stop"],
+        "paused": ["resume", "restart", "stop"],
+        "waiting": ["restart", "stop"],
+    }
+    return {
+        "name": name,
+        "state": state,
+        "generation": 3,
+        "epoch": 60,
+        "restarts": 1,
+        "actions": actions.get(state, []),
+        "error": None,
+        "next_start_at": None,
+        "source": {"kind": "kafka", "name": "orders"},
+        "positions": {f"orders/{partition}": 150_000 + partition * 11 for partition in range(4)},
+        "lag": {f"orders/{partition}": 310 for partition in range(4)},
+        "lag_records": 1_240,
+        "sinks": [
+            {
+                "name": "orders",
+                "kind": "postgres",
+                "mode": "two_phase",
+                "promise": "exactly-once",
+                "atomic": False,
+                "reason": "readers see an epoch task by task, each task's rows at once",
+            },
+            {
+                "name": "audit",
+                "kind": "kafka",
+                "mode": "transactional",
+                "promise": "exactly-once",
+                "atomic": False,
+                "reason": "readers read with isolation.level=read_committed",
+            },
+        ],
+        "counts": {"triggered": 64, "in_progress": 1, "completed": 60, "failed": 3, "restored": 2},
+        "latest": {
+            "completed": epoch(60),
+            "failed": {"epoch": 31, "state": "given_up", "at": at(290), "error": None},
+            "savepoint": None,
+            "restore": {"generation": 3, "at": at(280), "epochs_finished": 1, "epochs_given_up": 1},
+        },
+        "in_doubt": 0,
+        "oldest_prepared_s": None,
+        "dead_letters": 3,
+        "started_at": at(3_700),
+        "progress_at": at(2),
+        "store_error": None,
+        **more,
+    }
+
+
+class RecordedDaemon:
+    """Serves what its attributes hold: a test changes them. `posts` are the requests that would change something."""
+
+    def __init__(self, token: str | None = None) -> None:
+        self.token = token
+        self.pipelines = {"orders": pipeline()}
+        self.epochs = {"orders": [epoch(number) for number in range(60, 0, -1)]}
+        self.letters: dict[str, Any] = {"letters": [], "elsewhere": []}
+        self.answers: dict[str, tuple[int, Json]] = {}  # by path, instead of the usual one
+        self.posts: list[tuple[str, Json, dict[str, str]]] = []
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
+        self._server: uvicorn.Server | None = None
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        app = Starlette(routes=[*page_routes(), Route("/pipelines{rest:path}", self._answer, methods=["GET", "POST"])])
+        guarded = Guard(app, self.token, {"127.0.0.1"})
+        self._server = uvicorn.Server(uvicorn.Config(guarded, log_level="error", lifespan="off"))
+        self._thread = threading.Thread(target=self._server.run, args=([self._socket],), daemon=True)
+        self._thread.start()
+        while not self._server.started:
+            time.sleep(0.01)
+
+    def stop(self) -> None:
+        """Nothing listens on the port any more."""
+        if self._server is not None and self._thread is not None:
+            self._server.should_exit = self._server.force_exit = True
+            self._thread.join(10)
+            self._server = None
+        self._socket.close()
+
+    def start_again(self) -> None:
+        self._socket = socket.create_server(("127.0.0.1", int(self.url.rpartition(":")[2])))
+        self.start()
+
+    async def _answer(self, request: Request) -> Response:
+        path = request.url.path
+        if request.method == "POST":
+            body = await request.body()
+            self.posts.append((path, await request.json() if body else {}, dict(request.headers)))
+        if path in self.answers:
+            status, answer = self.answers[path]
+            return JSONResponse(answer, status)
+        match [unquote(part) for part in request.scope["raw_path"].decode().split("/")[2:]]:
+            case []:
+                return JSONResponse(list(self.pipelines.values()))
+            case [_, "dead-letters", *sent]:
+                return JSONResponse(self.letters if not sent else {"state": "sent", "at": at(0), "offset": 150_100})
+            case [name, "epochs"]:
+                before = int(request.query_params.get("before", 2**62))
+                found = [one for one in self.epochs.get(name, []) if one["epoch"] < before]
+                return JSONResponse({"epochs": found[: int(request.query_params.get("limit", 50))]})
+            case [name, "epochs", number]:
+                return JSONResponse(next(one for one in self.epochs[name] if one["epoch"] == int(number)))
+            case [name, *_]:
+                return JSONResponse(self.pipelines[name])
+        return JSONResponse({"code": "path-unknown", "message": path}, 404)

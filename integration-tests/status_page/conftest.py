@@ -1,0 +1,53 @@
+"""The status page in a headless Chromium, whose clock stands still until a test moves it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from harness.browser import chromium
+from harness.recorded_daemon import NOW, RecordedDaemon
+from playwright.sync_api import Browser, Page, expect
+
+Open = Callable[..., Page]
+PATIENCE_MS = 30_000  # on a machine that does much else
+expect.set_options(timeout=PATIENCE_MS)
+
+
+@pytest.fixture(scope="module")  # of a module, as its event loop is in the way of other modules' asyncio.run
+def browser() -> Iterator[Browser]:
+    with chromium() as browser:
+        yield browser
+
+
+@pytest.fixture
+def daemon() -> Iterator[RecordedDaemon]:
+    daemon = RecordedDaemon()
+    daemon.start()
+    yield daemon
+    daemon.stop()
+
+
+@pytest.fixture
+def opened(browser: Browser, daemon: RecordedDaemon) -> Iterator[Open]:
+    """Opens the page: `opened("#/pipelines/orders", color_scheme="dark")`. An error in its scripts fails the test."""
+    contexts, errors = [], []
+
+    def page_at(address: str = "", **more: Any) -> Page:
+        settings = {"viewport": {"width": 1200, "height": 900}, "timezone_id": "UTC", "locale": "en-GB", **more}
+        contexts.append(browser.new_context(**settings))
+        contexts[-1].set_default_timeout(PATIENCE_MS)
+        page = contexts[-1].new_page()
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        page.on("console", lambda said: errors.append(said.text) if "Content Security Policy" in said.text else None)
+        page.clock.install(time=NOW - timedelta(seconds=1))
+        page.clock.pause_at(NOW)
+        page.goto(f"{daemon.url}/{address}")
+        return page
+
+    yield page_at
+    for context in contexts:
+        context.close()
+    assert errors == []

@@ -1,0 +1,128 @@
+"""Buttons: those that the API allows, and what comes of them; names and texts from outside stay texts."""
+
+from __future__ import annotations
+
+import pytest
+from harness.recorded_daemon import RecordedDaemon, at, epoch, letter, pipeline
+from playwright.sync_api import expect
+from status_page.conftest import Open
+
+LOOK_MS = 2_100
+HOSTILE = '<img src=x onerror="window.struck=1"><script>window.struck=1</script>&quot;\'`${1}'
+
+
+def test_there_is_a_button_for_each_action_that_the_api_allows_and_no_other(
+    daemon: RecordedDaemon, opened: Open
+) -> None:
+    daemon.pipelines["orders"]["actions"] = ["resume", "stop", "explode"]
+    page = opened("#/pipelines/orders")
+    buttons = page.get_by_role("group", name="Control orders").get_by_role("button")
+    expect(buttons).to_have_text(["Resume", "Stop"])
+    daemon.pipelines["orders"]["actions"] = []
+    page.clock.run_for(LOOK_MS)
+    expect(buttons).to_have_count(0)
+
+
+def test_pause_by_keyboard_sends_the_header_and_the_focus_stays_on_the_button_that_resumes(
+    daemon: RecordedDaemon, opened: Open
+) -> None:
+    page = opened("#/pipelines/orders")
+    page.get_by_role("button", name="Pause").focus()
+    daemon.pipelines["orders"] = pipeline("orders", "paused")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("button", name="Resume")).to_be_focused()
+    ((path, _, headers),) = daemon.posts
+    assert path == "/pipelines/orders/pause"
+    assert headers["x-onefold"] == "1"
+
+
+def test_a_button_that_goes_gives_the_focus_to_the_title(daemon: RecordedDaemon, opened: Open) -> None:
+    page = opened("#/pipelines/orders")
+    page.get_by_role("button", name="Restart").focus()
+    daemon.pipelines["orders"].update(actions=[], state="stopping")
+    page.clock.run_for(LOOK_MS)
+    expect(page.get_by_role("heading", level=1)).to_be_focused()
+
+
+def test_stop_asks_first(daemon: RecordedDaemon, opened: Open) -> None:
+    page = opened("#/pipelines/orders")
+    stop = page.get_by_role("button", name="Stop")
+    stop.click()
+    expect(page.get_by_role("dialog", name="Stop orders?")).to_be_visible()
+    expect(page.get_by_role("button", name="Cancel")).to_be_focused()
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    expect(stop).to_be_focused()
+    assert daemon.posts == []
+    stop.click()
+    page.get_by_role("dialog").get_by_role("button", name="Stop").click()
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    expect(page.get_by_role("group", name="Control orders")).not_to_contain_text("Stopping")
+    assert [path for path, _, _ in daemon.posts] == ["/pipelines/orders/stop"]
+
+
+def test_a_refusal_is_told_with_its_code_and_can_be_dismissed(daemon: RecordedDaemon, opened: Open) -> None:
+    daemon.answers["/pipelines/orders/pause"] = (409, {"code": "not-running", "message": "orders is not running"})
+    page = opened("#/pipelines/orders")
+    page.get_by_role("button", name="Pause").click()
+    expect(page.get_by_role("alert")).to_contain_text("orders is not running (not-running)")
+    page.get_by_role("button", name="Dismiss").click()
+    expect(page.get_by_role("alert")).to_have_count(0)
+
+
+@pytest.mark.parametrize("address", ["", "#/pipelines/{name}", "#/pipelines/{name}/epochs/60", "#/pipelines/{name}x"])
+def test_texts_from_outside_are_never_html(daemon: RecordedDaemon, opened: Open, address: str) -> None:
+    error = {"code": HOSTILE, "message": HOSTILE, "at": None}
+    sink = {"name": HOSTILE, "kind": HOSTILE, "promise": HOSTILE, "atomic": True, "reason": HOSTILE}
+    source, places = {"kind": HOSTILE, "name": HOSTILE}, {HOSTILE: HOSTILE}
+    one = pipeline(HOSTILE, "waiting", error=error, sinks=[sink], source=source, positions=places)
+    struck = epoch(60, sinks=(HOSTILE,)) | {"error": HOSTILE, "range": {"start": places, "end": places}}
+    daemon.pipelines, daemon.epochs = {HOSTILE: one}, {HOSTILE: [struck]}
+    page = opened()
+    page.evaluate(
+        "([address, name]) => { location.hash = address.replace('{name}', encodeURIComponent(name)) }",
+        [address, HOSTILE],
+    )
+    expect(page.get_by_text(HOSTILE).first).to_be_visible()
+    page.wait_for_load_state("networkidle")
+    assert page.evaluate("window.struck") is None
+    assert page.locator("main img, main script").count() == 0
+
+
+def test_a_dead_letter_is_browsed_and_sent_again_once_it_is_confirmed(daemon: RecordedDaemon, opened: Open) -> None:
+    sent = {"state": "sent", "at": at(5), "offset": 150_099}
+    row = {"place": None, "position": {"id": 9}, "sink": "orders", "can_send": False, "value": '{"id": 9}'}
+    daemon.letters["letters"] = [letter(150_040), letter(150_020, sent=sent, can_send=False), letter(0, **row)]
+    daemon.letters["elsewhere"] = ["audit"]
+    page = opened("#/pipelines/orders")
+    page.get_by_role("link", name="3", exact=True).click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Dead letters of orders")
+    expect(page.get_by_text("Those in audit are in no Postgres table")).to_be_visible()
+    cards = page.get_by_role("main").locator("li.card")
+    expect(cards.nth(1)).to_contain_text("sent again")
+    expect(cards.nth(2)).to_contain_text("A row for orders")
+    expect(page.get_by_role("button", name="Send again")).to_have_count(1)
+    cards.nth(0).get_by_text("Content").click()
+    expect(cards.nth(0).get_by_role("region", name="Value")).to_have_text('{"id": 4711, "account": 17}')
+    page.clock.run_for(LOOK_MS)
+    expect(cards.nth(0).get_by_role("region", name="Value")).to_be_visible()
+    page.get_by_role("button", name="Send again orders/2 offset 150040").click()
+    expect(page.get_by_role("dialog")).to_contain_text("Every reader of topic orders gets it once more")
+    assert daemon.posts == []
+    page.get_by_role("dialog").get_by_role("button", name="Send").click()
+    expect(page.get_by_role("status")).to_have_text("orders/2 offset 150040 was sent again.")
+    ((path, body, _),) = daemon.posts
+    assert path == "/pipelines/orders/dead-letters/send"
+    assert body == {"topic": "orders", "partition": 2, "offset": 150_040}
+
+
+def test_a_dead_letters_content_is_never_html(daemon: RecordedDaemon, opened: Open) -> None:
+    told = {"reason": HOSTILE, "key": HOSTILE, "value": HOSTILE, "headers": [{"key": HOSTILE, "value": HOSTILE}]}
+    place = {"topic": HOSTILE, "partition": 0, "offset": 1}
+    daemon.letters = {"letters": [letter(1, place=place, **told)], "elsewhere": [HOSTILE]}
+    page = opened("#/pipelines/orders/dead-letters")
+    page.get_by_text("Content", exact=True).click()
+    expect(page.get_by_role("region", name="Value")).to_have_text(HOSTILE)
+    page.wait_for_load_state("networkidle")
+    assert page.evaluate("window.struck") is None
+    assert page.locator("main img, main script").count() == 0

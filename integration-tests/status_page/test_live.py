@@ -1,0 +1,139 @@
+"""What the page shows, and that it goes on showing what is so now."""
+
+from __future__ import annotations
+
+from harness.recorded_daemon import RecordedDaemon, epoch, pipeline
+from playwright.sync_api import Page, expect
+from status_page.conftest import Open
+
+LOOK_MS = 2_100
+
+
+def test_every_pipeline_is_listed_with_its_state_and_what_each_sink_guarantees(
+    daemon: RecordedDaemon, opened: Open
+) -> None:
+    daemon.pipelines["clicks"] = pipeline("clicks", "paused")
+    page = opened()
+    expect(page.get_by_text("2 pipelines: 1 running, 1 paused")).to_be_visible()
+    card = page.get_by_role("listitem").filter(has=page.get_by_role("heading", name="clicks"))
+    expect(card.get_by_text("paused", exact=True)).to_be_visible()
+    expect(card.get_by_text("exactly-once, readers may see a part of an epoch").first).to_be_visible()
+    card.get_by_role("link", name="clicks").click()
+    expect(page.get_by_role("heading", level=1, name="clicks")).to_be_focused()
+
+
+def test_a_pipeline_shows_counts_latest_epochs_sinks_positions_and_history(opened: Open) -> None:
+    page = opened("#/pipelines/orders")
+    for label, value in (("Triggered", "64"), ("In progress", "1"), ("Completed", "60"), ("Failed", "3")):
+        expect(_fact(page, label)).to_have_text(value)
+    expect(_fact(page, "Latest completed")).to_contain_text("epoch 60")
+    expect(_fact(page, "Latest failed")).to_have_text("epoch 31 given up, 4 min 50 s ago")
+    expect(_fact(page, "Latest restore")).to_have_text("generation 3, 4 min 40 s ago, 1 finished, 1 given up")
+    expect(page.get_by_role("row", name="orders/3 150,033 310")).to_be_visible()
+    row = page.get_by_role("row").filter(has=page.get_by_role("link", name="Epoch 59"))
+    expect(row.get_by_role("cell")).to_have_text(
+        ["59", "complete", "17:59:46", "1.5 s", "11,150", "1.34 MB", "orders acknowledgedaudit acknowledged"]
+    )
+
+
+def test_a_new_epoch_and_new_figures_appear_and_the_focus_stays_where_it_was(
+    daemon: RecordedDaemon, opened: Open
+) -> None:
+    page = opened("#/pipelines/orders")
+    older = page.get_by_role("link", name="Epoch 58")
+    older.focus()
+    daemon.epochs["orders"].insert(0, epoch(61, "open", last=61))
+    daemon.pipelines["orders"].update(epoch=61, lag_records=7)
+    page.clock.run_for(LOOK_MS)
+    expect(page.get_by_role("link", name="Epoch 61")).to_be_visible()
+    expect(_fact(page, "Lag, records")).to_have_text("7")
+    expect(older).to_be_focused()
+
+
+def test_lag_and_throughput_are_lines_that_say_in_words_what_they_show(daemon: RecordedDaemon, opened: Open) -> None:
+    page = opened("#/pipelines/orders")
+    expect(page.get_by_role("img", name="Throughput: 1,287 rows/s now, between 900 and 1,330")).to_be_visible()
+    expect(page.get_by_text("The line begins with this page")).to_be_visible()
+    daemon.pipelines["orders"]["lag_records"] = 40
+    page.clock.run_for(LOOK_MS)
+    expect(page.get_by_role("img", name="Lag: 40 records now, between 40 and 1,240")).to_be_visible()
+
+
+def test_older_epochs_come_when_asked_for_and_stay(daemon: RecordedDaemon, opened: Open) -> None:
+    page = opened("#/pipelines/orders")
+    epochs = page.get_by_role("row").get_by_role("link", name="Epoch ")
+    expect(epochs).to_have_count(12)
+    page.get_by_role("button", name="Older epochs").click()
+    expect(epochs).to_have_count(50)
+    page.get_by_role("button", name="Older epochs").click()
+    expect(epochs).to_have_count(60)
+    daemon.epochs["orders"].insert(0, epoch(61, last=61))
+    page.clock.run_for(LOOK_MS)
+    expect(epochs).to_have_count(61)
+    expect(page.get_by_role("button", name="Older epochs")).to_have_count(0)
+
+
+def test_an_epoch_shows_its_range_and_what_each_task_acknowledged(opened: Open) -> None:
+    page = opened("#/pipelines/orders")
+    page.get_by_role("link", name="Epoch 57").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Epoch 57")
+    expect(page.get_by_role("heading", level=1)).to_be_focused()
+    expect(page.get_by_role("row", name="orders/1 140,011 142,511 2,500")).to_be_visible()
+    expect(page.get_by_role("row", name="audit onefold/audit/3/57/0003 acknowledged 3,110 373 kB")).to_be_visible()
+    expect(page.get_by_text("8 tasks prepared what the decision names.")).to_be_visible()
+    page.get_by_role("link", name="orders").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("orders")
+
+
+def test_a_change_of_state_is_said_to_screen_readers_and_progress_is_not(daemon: RecordedDaemon, opened: Open) -> None:
+    page = opened("#/pipelines/orders")
+    expect(page.get_by_role("heading", level=1)).to_be_visible()
+    daemon.pipelines["orders"].update(lag_records=3)
+    page.clock.run_for(LOOK_MS)
+    expect(_fact(page, "Lag, records")).to_have_text("3")
+    expect(page.get_by_role("status")).to_be_empty()
+    daemon.pipelines["orders"].update(state="waiting", error={"code": "sink-down", "message": "no", "at": None})
+    page.clock.run_for(LOOK_MS)
+    expect(page.get_by_role("status")).to_have_text("orders is waiting.")
+    expect(page).to_have_title("orders: waiting – onefold")
+
+
+def test_a_daemon_that_is_gone_is_said_with_when_it_was_last_seen_and_comes_back(
+    daemon: RecordedDaemon, opened: Open
+) -> None:
+    page = opened("#/pipelines/orders")
+    expect(page.get_by_role("button", name="Pause")).to_be_enabled()
+    daemon.stop()
+    page.clock.run_for(LOOK_MS)
+    expect(page.get_by_text("The daemon is not reachable. It answered last at 18:00:0")).to_be_visible()
+    expect(page.get_by_text("What is shown is from then.")).to_be_visible()
+    expect(page.get_by_role("button", name="Pause")).to_be_disabled()
+    expect(page).to_have_title("not reachable – onefold")
+    daemon.start_again()
+    page.clock.run_for(LOOK_MS)
+    expect(page.get_by_text("not reachable")).to_have_count(0)
+    expect(page.get_by_role("status")).to_have_text("The daemon answers again.")
+    expect(page.get_by_role("button", name="Pause")).to_be_enabled()
+
+
+def test_an_address_of_nothing_says_so(daemon: RecordedDaemon, opened: Open) -> None:
+    expect(opened("#/pipelines/other").get_by_text("This daemon has no pipeline other.")).to_be_visible()
+    daemon.answers["/pipelines/orders/epochs/99"] = (404, {"code": "epoch-unknown", "message": "there is no epoch 99"})
+    expect(opened("#/pipelines/orders/epochs/99").get_by_text("there is no epoch 99 (epoch-unknown)")).to_be_visible()
+
+
+def test_a_store_that_does_not_answer_is_said_and_the_page_goes_on(daemon: RecordedDaemon, opened: Open) -> None:
+    away = {"code": "database-unavailable", "message": "the store is away"}
+    daemon.answers["/pipelines/orders/epochs"] = (503, away)
+    daemon.pipelines["orders"].update(counts=None, positions=None, lag=None, lag_records=None, store_error=away)
+    page = opened("#/pipelines/orders")
+    expect(page.get_by_text("the store is away (database-unavailable)")).to_be_visible()
+    expect(page.get_by_role("group", name="Checkpoint store")).to_contain_text("the store is away")
+    expect(page.get_by_text("No position is known yet.")).to_be_visible()
+    del daemon.answers["/pipelines/orders/epochs"]
+    page.clock.run_for(LOOK_MS)
+    expect(page.get_by_role("row").get_by_role("link", name="Epoch 60")).to_be_visible()
+
+
+def _fact(page: Page, label: str) -> object:
+    return page.locator("dl > div").filter(has=page.get_by_text(label, exact=True)).locator("dd").first

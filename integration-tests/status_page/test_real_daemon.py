@@ -1,0 +1,139 @@
+"""The page of `onefold run` on real servers: what it shows is so, and its buttons do what they say."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+from harness.kafka.topics import in_order
+from harness.support import wait_until
+from playwright.sync_api import Browser, expect
+
+from onefold.local import KafkaServer
+
+pytestmark = [pytest.mark.servers, pytest.mark.slow]
+START_MS = 180_000
+FILE = """\
+name = "orders"
+
+[source]
+kind = "kafka"
+topics = "{topic}"
+bootstrap_servers = "{servers}"
+format = "json"
+schema = "id long, n long"
+on_error = "dead_letter"
+
+[dead_letters]
+kind = "postgres"
+url = "{url}"
+table = "dead"
+
+[[sinks]]
+kind = "postgres"
+url = "{url}"
+table = "rows"
+
+[spark]
+master = "local[2]"
+"""
+
+
+@pytest.fixture
+def topic(kafka_server: KafkaServer, kafka_topic: Callable[..., str]) -> str:
+    """300 orders, and three records that are none."""
+    topic = kafka_topic(partitions=2)
+    producer = in_order(kafka_server.bootstrap_servers)
+    for number in range(300):
+        producer.produce(topic, b'{"id":%d,"n":%d}' % (number, number % 7), partition=number % 2)
+    for value in (b"<script>window.struck = 1</script>", b"\xff\x00", b'{"id": "seven"}'):
+        producer.produce(topic, value, key=b"bad", partition=1)
+    assert producer.flush(30) == 0
+    return topic
+
+
+@pytest.fixture
+def address(kafka_server: KafkaServer, topic: str, postgres_url: str, tmp_path: Path) -> Iterator[str]:
+    """Where a daemon of that pipeline listens."""
+    file = tmp_path / "orders.toml"
+    file.write_text(FILE.format(topic=topic, servers=kafka_server.bootstrap_servers, url=postgres_url))
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    onefold, log = Path(sys.executable).with_name("onefold"), tmp_path / "log"
+    with log.open("wb") as stderr:
+        command = [onefold, "run", "--listen", address, file]
+        daemon = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=stderr, start_new_session=True)
+    try:
+        wait_until(lambda: _answers(address) or daemon.poll() is not None, 120, "the daemon's answer")
+        assert daemon.poll() is None, log.read_text()
+        yield f"http://{address}"
+    finally:
+        daemon.send_signal(signal.SIGTERM)
+        try:
+            daemon.wait(60)
+        finally:
+            if daemon.poll() is None:
+                os.killpg(daemon.pid, signal.SIGKILL)
+                daemon.wait(30)
+
+
+def _answers(address: str) -> bool:
+    host, _, port = address.partition(":")
+    try:
+        socket.create_connection((host, int(port)), 1).close()
+    except OSError:
+        return False
+    return True
+
+
+def test_a_real_daemons_pipeline_is_shown_paused_resumed_and_stopped(
+    browser: Browser, address: str, postgres_url: str
+) -> None:
+    page = browser.new_page()
+    errors: list[str] = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.goto(address)
+    page.get_by_role("link", name="orders").click(timeout=START_MS)
+    state = page.locator("h1 + .badge")
+    expect(state).to_have_text("running", timeout=START_MS)
+    epoch = page.get_by_role("row").get_by_role("link", name="Epoch 1", exact=True)
+    expect(epoch).to_be_visible(timeout=START_MS)
+    expect(page.get_by_role("row").filter(has=epoch)).to_contain_text("complete", timeout=START_MS)
+    with psycopg.connect(postgres_url) as connection:
+        assert connection.execute("SELECT count(*) FROM rows").fetchone() == (300,)
+    expect(page.get_by_role("row", name="0 150 0")).to_be_visible()
+    expect(page.get_by_text("exactly-once, readers may see a part of an epoch").first).to_be_visible()
+
+    page.get_by_role("button", name="Pause").click()
+    expect(state).to_have_text("paused")
+    page.get_by_role("button", name="Resume").click()
+    expect(state).to_have_text("running")
+
+    epoch.click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Epoch 1")
+    expect(page.get_by_role("row", name="acknowledged").filter(has_text="rows").first).to_be_visible()
+    page.get_by_role("link", name="orders").click()
+
+    page.get_by_role("link", name="3", exact=True).click()
+    cards = page.get_by_role("main").locator("li.card")
+    expect(cards).to_have_count(3)
+    bad = cards.filter(has_text="offset 150")
+    bad.get_by_text("Content", exact=True).click()
+    expect(bad.get_by_role("region", name="Value")).to_have_text("<script>window.struck = 1</script>")
+    bad.get_by_role("button", name="Send again").click()
+    page.get_by_role("dialog").get_by_role("button", name="Send").click()
+    expect(bad).to_contain_text("offset 153", timeout=START_MS)  # where it is now, to be refused again
+    expect(cards).to_have_count(4, timeout=START_MS)
+    page.get_by_role("link", name="orders", exact=True).click()
+
+    page.get_by_role("button", name="Stop").click()
+    page.get_by_role("dialog").get_by_role("button", name="Stop").click()
+    expect(state).to_have_text("stopped", timeout=START_MS)
+    assert errors == []

@@ -1,0 +1,138 @@
+"""A dead letter's record is sent again once, whatever crashes in between; what is not whole is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import psycopg
+import pytest
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+
+from onefold.core import InDoubt
+from onefold.daemon.letters import again
+from onefold.daemon.letters.again import HEADER, NotSendable, send_again
+from onefold.daemon.letters.browse import Place, newest
+from onefold.daemon.letters.marks import MarkState
+from onefold.definition import Definition
+from onefold.local import KafkaServer
+from onefold.sinks import KafkaSink, PostgresSink
+from onefold.sources import KafkaSource
+
+pytestmark = pytest.mark.servers
+NOT_UTF8 = b"\xff\x00no JSON"
+HEADERS = '[{"key": "trace", "value": "/wA="}, {"key": "empty", "value": null}]'
+
+
+@pytest.fixture
+def definition(
+    kafka_server: KafkaServer, kafka_topic: Callable[..., str], postgres_url: str, tmp_path: Path
+) -> Definition:
+    """A pipeline with two dead letters in its table, of offsets 7 and 8 of partition 1; of the second only a part."""
+    topic = kafka_topic(partitions=2)
+    with psycopg.connect(postgres_url) as connection:
+        connection.execute("CREATE SCHEMA onefold_sinks")
+        connection.execute(
+            "CREATE TABLE dead (source_topic text, source_partition int, source_offset bigint,"
+            " source_timestamp timestamptz, key bytea, value bytea, headers jsonb, reason text, pipeline text,"
+            " epoch bigint)"
+        )
+        for offset, reason in ((7, "no JSON"), (8, "cut to 3 of 9000000 bytes: too large")):
+            connection.execute(
+                "INSERT INTO dead VALUES (%s, 1, %s, 'infinity', %s, %s, %s, %s, 'p', 4)",
+                (topic, offset, b"k\x00", NOT_UTF8, HEADERS, reason),
+            )
+    source = KafkaSource(topic, bootstrap_servers=kafka_server.bootstrap_servers, on_error="dead_letter")
+    sinks = [PostgresSink(postgres_url, "rows")]
+    letters = PostgresSink(postgres_url, "dead", delivery="two_phase")
+    return Definition("p", source=source, sinks=sinks, dead_letters=letters, directory=str(tmp_path))
+
+
+def place_of(definition: Definition, offset: int = 7) -> Place:
+    return Place(definition.source.topics[0], 1, offset)
+
+
+def sent(definition: Definition) -> list[tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]]]]:
+    """Key, value and headers of all committed records of partition 1."""
+    topic = place_of(definition).topic
+    config = {"bootstrap.servers": definition.source.bootstrap_servers, "group.id": "t", "enable.partition.eof": True}
+    consumer, found = Consumer(config), []
+    consumer.assign([TopicPartition(topic, 1, 0)])
+    while (message := consumer.poll(10)) is not None and message.error() is None:
+        found.append((message.key(), message.value(), message.headers()))
+    consumer.close()
+    return found
+
+
+def forget(definition: Definition) -> None:
+    """As if the process had been killed before the mark said that it was sent."""
+    url = definition.sinks[0].url  # type: ignore[attr-defined]
+    with psycopg.connect(url) as connection:
+        connection.execute("UPDATE onefold_sinks.onefold_sent_again SET state = 'sending', sent_offset = NULL")
+
+
+def test_the_record_arrives_as_it_was_with_a_header_that_says_where_it_comes_from(definition: Definition) -> None:
+    place = place_of(definition)
+    mark = send_again(definition, place)
+    assert (mark.state, mark.sent_offset) == (MarkState.SENT, 0)
+    headers = [("trace", b"\xff\x00"), ("empty", None), (HEADER, str(place).encode())]
+    assert sent(definition) == [(b"k\x00", NOT_UTF8, headers)]
+    (first, second) = newest(definition, 50).letters
+    assert {first.place, second.place} == {place, place_of(definition, 8)}
+    assert [one.mark for one in (first, second) if one.place == place] == [mark]
+
+
+def test_it_is_sent_once_however_often_it_is_asked_for(definition: Definition) -> None:
+    send_again(definition, place_of(definition))
+    with pytest.raises(NotSendable, match="was sent again already") as refused:
+        send_again(definition, place_of(definition))
+    assert refused.value.code == "letter-sent"
+    assert len(sent(definition)) == 1
+
+
+def test_a_crash_after_it_was_sent_is_found_out_by_the_next_call(definition: Definition) -> None:
+    send_again(definition, place_of(definition))
+    forget(definition)
+    assert newest(definition, 50).letters[0].mark is not None
+    assert send_again(definition, place_of(definition)).sent_offset == 0
+    assert len(sent(definition)) == 1
+
+
+def test_a_crash_before_it_was_sent_has_the_next_call_send_it(
+    definition: Definition, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def crash(*_: object) -> int:
+        raise InDoubt("crashed", "as a test wants it")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(again, "_sent", crash)
+        with pytest.raises(InDoubt):
+            send_again(definition, place_of(definition))
+    assert sent(definition) == []
+    assert send_again(definition, place_of(definition)).state is MarkState.SENT
+    assert len(sent(definition)) == 1
+
+
+def test_an_older_attempt_that_comes_back_sends_nothing_any_more(definition: Definition) -> None:
+    place = place_of(definition)
+    zombie: Producer = again._started(definition.source, "p", place)
+    zombie.produce(place.topic, b"late", partition=1)
+    zombie.flush(10)
+    send_again(definition, place)
+    with pytest.raises(KafkaException, match=r"fenced|epoch"):
+        zombie.commit_transaction(10)
+    assert [value for _, value, _ in sent(definition)] == [NOT_UTF8]
+
+
+def test_what_is_not_whole_or_not_there_is_refused(definition: Definition, tmp_path: Path) -> None:
+    for place, code in ((place_of(definition, 8), "letter-cut"), (place_of(definition, 9), "letter-unknown")):
+        with pytest.raises(NotSendable) as refused:
+            send_again(definition, place)
+        assert refused.value.code == code
+    topic = KafkaSink("dead", bootstrap_servers=definition.source.bootstrap_servers, format="raw")
+    more = {"source": definition.source, "sinks": definition.sinks, "directory": str(tmp_path)}
+    elsewhere = Definition("q", dead_letters=topic, **more)  # type: ignore[arg-type]
+    assert newest(elsewhere, 50).elsewhere == ["dead"]
+    with pytest.raises(NotSendable, match="Postgres table"):
+        send_again(elsewhere, place_of(definition))
+    assert sent(definition) == []
