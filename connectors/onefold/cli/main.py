@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from onefold.cli.doctor.command import doctor
+from onefold.cli.doctor.command import doctor, plan
 from onefold.cli.files import new, schema, validate
 from onefold.cli.reset.command import reset
 from onefold.cli.run import run
@@ -27,7 +27,7 @@ app = typer.Typer(
     rich_markup_mode=None,  # tables would cut the names of options at 80 columns
 )
 app.add_typer(txn_app, name="txn")
-for command in (new, schema, validate, doctor, run, verify, reset):
+for command in (new, schema, validate, doctor, plan, run, verify, reset):
     app.command()(command)
 app.add_typer(local_app, name="local")
 

@@ -147,6 +147,9 @@ class Definition:
 
     def start(self, spark: SparkSession, pipeline: Pipeline) -> StreamingQuery:
         """Start the query that reads the source, transforms it and writes it to the sinks."""
+        from onefold.spark.runtime.checkpoint import check_writable
+
+        check_writable(self.checkpoint)
         trigger = self.trigger.of_spark()
         if self.is_direct:
             function = None if self.transform is None else self.transform.arrow
