@@ -19,7 +19,7 @@ from onefold.core.store.checkpoint_store import default_store
 from onefold.definition.field_types import check_seconds, check_types
 from onefold.definition.parts import Restart, SparkSettings, Transform, Trigger
 from onefold.sources.kafka import KafkaSource
-from onefold.spark.refusals import check_parts, check_reader, check_source, is_direct_for
+from onefold.spark.runtime.refusals import check_parts, check_reader, check_source, is_direct_for
 
 if TYPE_CHECKING:
     import pyarrow as pa

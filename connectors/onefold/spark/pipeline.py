@@ -28,7 +28,6 @@ from onefold.spark.formats.jvm_reader import read_through_spark
 from onefold.spark.formats.registration import register
 from onefold.spark.gate import DRAINED, Gate
 from onefold.spark.output_modes import check_output_mode, is_epoch_named, refused_query
-from onefold.spark.refusals import check_direct_source, check_parts, check_source
 from onefold.spark.runtime.bad_records import Tally
 from onefold.spark.runtime.batch import BatchOutcome, write_batch
 from onefold.spark.runtime.checkpoint import elsewhere, is_wanted
@@ -36,6 +35,7 @@ from onefold.spark.runtime.columns import struct_of
 from onefold.spark.runtime.direct import RANGES, BadFetch, Fetch, Transform
 from onefold.spark.runtime.failures import check_start, from_spark
 from onefold.spark.runtime.query import QuerySession
+from onefold.spark.runtime.refusals import check_direct_source, check_parts, check_source
 from onefold.spark.runtime.sealing import seal
 
 if TYPE_CHECKING:
