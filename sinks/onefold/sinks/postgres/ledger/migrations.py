@@ -138,7 +138,7 @@ def _climb(connection: Connection, schema: str, found: int) -> None:
 
 def _climbing(schema: str, found: int) -> list[str]:
     """From layout `found` to today's, in one line each."""
-    steps = [" ".join(step.split()).format(s=identifier(schema)) for step in "".join(STEPS[found:]).split(";")]
+    steps = [" ".join(step.split()).format(s=identifier(schema)) for step in ";".join(STEPS[found:]).split(";")]
     table = f"{identifier(schema)}.onefold_version"
     renewed = [f"DELETE FROM {table}", f"INSERT INTO {table} VALUES ({len(STEPS)})"]
     return [*filter(None, steps), *renewed]
