@@ -40,7 +40,8 @@ FILES = {  # beside it
 
 @dataclass(frozen=True)
 class Wrong:
-    """`change` replaces a text of ORDERS by another, or follows its end. `sql` sets the server up; {role} is a role
+    """`change` replaces a text of ORDERS by another, or follows its end. `code` is the error's that a start would end
+    with, and `also` what doctor says of another part at the same server. `sql` sets the database up; {role} is a role
     without any right."""
 
     what: str
@@ -48,6 +49,7 @@ class Wrong:
     code: str
     arguments: Sequence[str] = ("orders.toml",)
     sql: str = ""
+    also: str = ""
 
     def text(self) -> str:
         if isinstance(self.change, str):
@@ -204,11 +206,29 @@ DOCTOR = (
         ("timeout_s = 3", 'timeout_s = 3\nclient_config = {{ "fetch.min.byts" = 1 }}'),
         "option-value",
     ),
-    Wrong("no Postgres at the address", (_URL, 'url = "postgresql://shop@127.0.0.1:1/shop"'), "postgres-unreachable"),
-    Wrong("a database that is not there", (_URL, 'url = "{postgres}_gone"'), "postgres-connection-refused"),
-    Wrong("a wrong password for Postgres", (_URL, 'url = "{wrong_password}"'), "postgres-connection-refused"),
     Wrong(
-        "TLS to a Postgres that has none", (_URL, 'url = "{postgres}?sslmode=require"'), "postgres-connection-refused"
+        "no Postgres at the address",
+        (_URL, 'url = "postgresql://shop@127.0.0.1:1/shop"'),
+        "database-unavailable",
+        also="postgres-unreachable",
+    ),
+    Wrong(
+        "a database that is not there",
+        (_URL, 'url = "{postgres}_gone"'),
+        "database-access-denied",
+        also="postgres-connection-refused",
+    ),
+    Wrong(
+        "a wrong password for Postgres",
+        (_URL, 'url = "{wrong_password}"'),
+        "database-access-denied",
+        also="postgres-connection-refused",
+    ),
+    Wrong(
+        "TLS to a Postgres that has none",
+        (_URL, 'url = "{postgres}?sslmode=require"'),
+        "database-access-denied",
+        also="postgres-connection-refused",
     ),
     Wrong(
         "no right to make the ledger",
