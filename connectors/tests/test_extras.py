@@ -73,7 +73,7 @@ print(json.dumps(said))
         assert re.fullmatch(missing, said.get(line, "no error")), (line, said.get(line))
 
 
-COMMANDS = ("new", "schema", "validate", "doctor", "run", "verify", "reset", "txn", "local", "demo")
+COMMANDS = ("new", "schema", "validate", "doctor", "plan", "run", "verify", "reset", "txn", "local", "demo")
 RUN = "from onefold.cli.entry import main; main()"
 
 
@@ -98,6 +98,25 @@ def test_the_command_with_its_own_extra_alone_lists_everything_and_says_what_els
         ended = without(others, RUN, *arguments)
         assert ended.returncode == 2, ended.stderr
         assert ended.stderr.count("\n") == 1 and f"pip install 'onefold[{extra}]'" in ended.stderr, ended.stderr
+
+
+def test_files_are_written_and_checked_where_there_is_no_spark(tmp_path: Path) -> None:
+    hidden = packages("spark")
+    assert "pyspark" in hidden
+    file, functions = tmp_path / "orders.toml", tmp_path / "functions.py"
+    assert without(hidden, RUN, "new", str(file)).returncode == 0
+    text = file.read_text().replace('sql = "SELECT * FROM source WHERE amount > 0"', 'arrow = "functions.py:clean"')
+    file.write_text(text)
+    functions.write_text("def clean(batch):\n    yield batch\n")
+    fine = without(hidden, RUN, "validate", str(file))
+    assert (fine.returncode, fine.stderr) == (0, ""), fine.stderr
+    file.write_text(text.replace("table =", "tabel ="))
+    wrong = without(hidden, RUN, "validate", str(file))
+    assert wrong.returncode == 2 and "did you mean 'table'?" in wrong.stderr
+    assert json.loads(without(hidden, RUN, "schema").stdout)["type"] == "object"
+    file.write_text(text)
+    needs = without(hidden, RUN, "doctor", str(file))
+    assert needs.returncode == 2 and "pip install 'onefold[spark]' [package-missing]" in needs.stderr
 
 
 def test_every_extra_is_known_with_the_packages_that_it_brings() -> None:

@@ -11,6 +11,7 @@ import structlog
 
 from onefold.core import OnefoldError
 from onefold.core.job.log_fields import current
+from onefold.spark.exits import is_of_py4j
 
 __all__ = ["log_as_json"]
 
@@ -35,6 +36,7 @@ def log_as_json() -> None:
     )
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(formatter)
+    handler.addFilter(lambda record: not is_of_py4j(record))
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.WARNING)

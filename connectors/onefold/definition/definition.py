@@ -19,7 +19,7 @@ from onefold.core.store.checkpoint_store import default_store
 from onefold.definition.field_types import check_seconds, check_types
 from onefold.definition.parts import Restart, SparkSettings, Transform, Trigger
 from onefold.sources.kafka import KafkaSource
-from onefold.spark.runtime.bad_records import check_source
+from onefold.spark.runtime.refusals import check_parts, check_reader, check_source, is_direct_for
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -93,13 +93,14 @@ class Definition:
             check_place("store", self.store)
         # What a start refuses is best known now.
         check_source(self.source, self.dead_letters)
+        check_reader(self.source)
         if self.output_mode == "update" and self.is_direct:
             raise ConfigError(
                 "direct-path-unsupported",
                 "output_mode='update' is for aggregations, and this pipeline has none: give it a transformation by sql"
                 " or dataframe, or leave output_mode out",
             )
-        self.pipeline().close()
+        check_parts(self.name, self.sinks, self.dead_letters, self.store_url, require_tls=self.require_tls)
 
     @property
     def everyone(self) -> tuple[Sink, ...]:
@@ -114,9 +115,12 @@ class Definition:
 
     @property
     def is_direct(self) -> bool:
-        """Whether the task that writes a range of the source also reads it: without Spark's rows in between."""
+        """Whether the task that writes a range of the source also reads it: without Spark's rows in between.
+
+        Not where a sink needs all rows of a key in one task.
+        """
         through_spark = self.transform is not None and self.transform.arrow is None
-        return not through_spark and self.source.reader == "onefold" and self.source.deduplicate is None
+        return not through_spark and is_direct_for(self.source, self.sinks)
 
     def only(self, names: Sequence[str]) -> list[Sink]:
         """The sinks of these names; all, without any. Raises ConfigError for a name that none has."""
@@ -147,6 +151,9 @@ class Definition:
 
     def start(self, spark: SparkSession, pipeline: Pipeline) -> StreamingQuery:
         """Start the query that reads the source, transforms it and writes it to the sinks."""
+        from onefold.spark.runtime.checkpoint import check_writable
+
+        check_writable(self.checkpoint)
         trigger = self.trigger.of_spark()
         if self.is_direct:
             function = None if self.transform is None else self.transform.arrow

@@ -7,17 +7,20 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
-from pyspark.errors import AnalysisException, ParseException
-from pyspark.logger import PySparkLogger
-from pyspark.sql import DataFrame
 
 from onefold.clients.options import options_model
 from onefold.core import ConfigError, OnefoldError
 from onefold.core.checks import present
 from onefold.definition.field_types import check_seconds, check_types
+
+if TYPE_CHECKING:
+    from pyspark.logger import PySparkLogger
+    from pyspark.sql import DataFrame
+else:
+    DataFrame = Any  # files are written and checked where there is no Spark
 
 __all__ = ["SOURCE", "Restart", "SparkSettings", "Transform", "Trigger"]
 
@@ -55,6 +58,8 @@ class Transform:
 
     def of_dataframe(self, df: DataFrame) -> DataFrame:
         """The rows to write of these rows of the source. Not for `arrow`. Raises ConfigError where it fails."""
+        from pyspark.logger import PySparkLogger
+
         with _VIEW, _silenced(PySparkLogger.getLogger("SQLQueryContextLogger")):
             if self.sql is not None:
                 return _selected(df, self.sql)
@@ -69,6 +74,8 @@ class Transform:
 
 
 def _selected(df: DataFrame, sql: str) -> DataFrame:
+    from pyspark.errors import AnalysisException, ParseException
+
     df.createOrReplaceTempView(SOURCE)
     try:
         return df.sparkSession.sql(sql)

@@ -115,6 +115,10 @@ def _refusal(error: ValidationError, table: type[Table]) -> ConfigError:
     place, _ = _place(found["loc"], table)
     if found["type"] == "missing":
         return ConfigError("option-missing", f"{place} is missing")
+    if found["type"] == "literal_error":
+        return ConfigError(
+            "option-value", f"{place}: {found['msg'].replace('Input should be', 'one of these is wanted:')}"
+        )
     return ConfigError("option-value", f"{place}: {_WORDS.get(found['type'], found['msg'])}")
 
 

@@ -6,10 +6,9 @@ import hashlib
 import importlib
 import importlib.util
 import sys
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
-
-from pyspark import cloudpickle
 
 from onefold.clients.options import near
 from onefold.core import ConfigError, OnefoldError
@@ -78,7 +77,10 @@ def _from_file(path: Path) -> ModuleType:
     except Exception as error:
         del sys.modules[name]
         raise _broken(str(path), error) from error
-    cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
+    with suppress(ModuleNotFoundError):  # where there is no Spark, nothing travels
+        from pyspark import cloudpickle
+
+        cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
     return module
 
 

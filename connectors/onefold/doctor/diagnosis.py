@@ -11,7 +11,7 @@ import pyarrow as pa
 from onefold.clients.exposure import of_url
 from onefold.core import Guarantee, Sink
 from onefold.core.dead_letters import LETTER_COLUMNS
-from onefold.core.findings import Finding, Level, not_promised, tried
+from onefold.core.findings import Finding, Level, Making, not_promised, tried
 from onefold.core.invariants import INVARIANTS
 from onefold.core.job.session import check_pipeline_name
 from onefold.core.protocol.committer_kinds import sole_last_resource
@@ -39,6 +39,7 @@ class Diagnosis:
     source: tuple[Finding, ...]
     runtime: tuple[Finding, ...]
     sinks: tuple[SinkDiagnosis, ...]
+    knows_rows: bool = True  # whether the rows' schema was given
 
     @property
     def holds(self) -> bool:
@@ -68,6 +69,12 @@ class Diagnosis:
         broken = {name: finding.says for finding in found for name in finding.breaks}
         missing = not_promised(sink.guarantee)
         return {i.name: missing.get(i.name) or broken.get(i.name, "") for i in INVARIANTS}
+
+    @property
+    def makes(self) -> tuple[Making, ...]:
+        """What the first start makes or alters, each thing once, in its order."""
+        found = (*self.store, *(each for sink in self.sinks for each in sink.findings), *self.runtime)
+        return tuple(dict.fromkeys(making for finding in found for making in finding.makes))
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -130,7 +137,7 @@ def diagnose(
     if all(each.is_read for each in looks):
         about_store = (*about_store, *asked(lambda: look.against({each.name: each.ledger for each in looks})))
     found = (SinkDiagnosis(at.name, at.promise, told) for at, told in zip(looks, about_sinks, strict=True))
-    return Diagnosis(pipeline, about_store, about_source, tuple(runtime), tuple(found))
+    return Diagnosis(pipeline, about_store, about_source, tuple(runtime), tuple(found), schema is not None)
 
 
 def _as_dicts(findings: Sequence[Finding]) -> list[dict[str, Any]]:

@@ -33,7 +33,7 @@ class SinkLook:
         self.is_read = False
 
     def findings(self, exposed_is: Level) -> tuple[Finding, ...]:
-        found = (*exposed(self._sink, exposed_is), *asked(self._of_start))
+        found = (*exposed(self._sink, exposed_is), *_once(asked(self._of_start)))
         if found and isinstance(found[-1].error, Retriable):
             return found  # the server is silent
         return (*found, *asked(self._of_guarantee))
@@ -102,6 +102,15 @@ class SinkLook:
                     f" {committable.epoch} of generation {committable.generation} is over, and nobody will commit it."
                     f" {held.costs}",
                 )
+
+
+def _once(findings: Iterable[Finding]) -> Iterator[Finding]:
+    """What a check finds, and what is made after it would end with, too, is one problem."""
+    said = set[tuple[Level, str]]()
+    for finding in findings:
+        if (finding.level, finding.says) not in said:
+            said.add((finding.level, finding.says))
+            yield finding
 
 
 def _kind(url: str) -> str:

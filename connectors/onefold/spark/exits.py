@@ -17,7 +17,7 @@ from onefold.core import OnefoldError
 from onefold.spark.runtime.failures import from_spark, is_jvm_gone
 from onefold.spark.runtime.sealing import opened
 
-__all__ = ["exit_codes", "show_progress"]
+__all__ = ["exit_codes", "is_of_py4j", "show_progress"]
 
 log = logging.getLogger("onefold")
 
@@ -62,6 +62,12 @@ def _meaning(error: Exception) -> OnefoldError | None:
     return None
 
 
+def is_of_py4j(record: logging.LogRecord) -> bool:
+    """Whether it is py4j's own word, with a traceback, on a JVM that was killed or a batch that failed: the error that
+    ends the job says it."""
+    return record.name.startswith("py4j")
+
+
 class _Console(logging.Handler):
     """Prints messages as they come. On a terminal an epoch's message takes the place of the one before."""
 
@@ -71,7 +77,7 @@ class _Console(logging.Handler):
         self.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
 
     def filter(self, record: logging.LogRecord) -> bool:
-        return record.module != "java_gateway"  # a JVM that was killed: the exit code's line says it
+        return not is_of_py4j(record)
 
     def emit(self, record: logging.LogRecord) -> None:
         stays = not self._is_terminal or record.name != "onefold.epochs"

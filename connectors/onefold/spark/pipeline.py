@@ -18,7 +18,7 @@ from pyspark.sql.streaming.readwriter import DataStreamReader, DataStreamWriter
 from onefold.clients import exposure
 from onefold.core import ConfigError, EpochRecord, Fenced, Guarantee, OnefoldError, OutOfResources, Positions, Sink
 from onefold.core.job.offset_json import format_offsets
-from onefold.core.job.session import PATIENCE_S, check_pipeline_name
+from onefold.core.job.session import PATIENCE_S
 from onefold.core.protocol.effects import StoreFacts
 from onefold.core.protocol.epoch import Initial, Outcome, Started
 from onefold.core.protocol.runs import refuse_query
@@ -28,13 +28,14 @@ from onefold.spark.formats.jvm_reader import read_through_spark
 from onefold.spark.formats.registration import register
 from onefold.spark.gate import DRAINED, Gate
 from onefold.spark.output_modes import check_output_mode, is_epoch_named, refused_query
-from onefold.spark.runtime.bad_records import Tally, check_source
+from onefold.spark.runtime.bad_records import Tally
 from onefold.spark.runtime.batch import BatchOutcome, write_batch
 from onefold.spark.runtime.checkpoint import elsewhere, is_wanted
 from onefold.spark.runtime.columns import struct_of
 from onefold.spark.runtime.direct import RANGES, BadFetch, Fetch, Transform
 from onefold.spark.runtime.failures import check_start, from_spark
 from onefold.spark.runtime.query import QuerySession
+from onefold.spark.runtime.refusals import check_direct_source, check_parts, check_source
 from onefold.spark.runtime.sealing import seal
 
 if TYPE_CHECKING:
@@ -79,27 +80,15 @@ class Pipeline:
         dead_letters: Sink | None = None,
         require_tls: bool = False,
     ) -> None:
-        check_pipeline_name(name)
         self.sinks = tuple(sinks)
         self.dead_letters = dead_letters
-        everyone = self._everyone
-        names = [sink.name for sink in everyone]
-        if not sinks or len(set(names)) != len(names):
-            raise ConfigError(
-                "sink-names", f"a pipeline needs one sink or more, each with its own name; given: {names or 'none'}"
-            )
         self.name = name
         self.bad_records = Tally()
         self.patience_s = patience_s
         self.error: OnefoldError | None = None
-        self._store_url = store or next((url for sink in everyone if (url := sink.store_url())), None)
+        self._store_url = store or next((url for sink in self._everyone if (url := sink.store_url())), None)
         self._requires_tls = require_tls
-        if require_tls:
-            exposure.require_tls([(f"sink {sink.name!r}", sink) for sink in everyone])
-            if self._store_url and (says := exposure.of_url(self._store_url, "the checkpoint store's")):
-                raise ConfigError(
-                    "tls-required", f"the checkpoint store may not be reached so, with require_tls: {says}"
-                )
+        check_parts(name, self.sinks, dead_letters, self._store_url, require_tls=require_tls)
         self._checkpoint = checkpoint
         self._on_outcome = on_outcome
         self._reading: Fetch | BadFetch | None = None
@@ -170,17 +159,7 @@ class Pipeline:
         batch to any number of them, all of one schema.
         """
         source = self.pinned(source)
-        if source.reader == "spark":
-            raise ConfigError(
-                "direct-path-unsupported",
-                "reader='spark' carries records through Spark, the direct path doesn't: use pipeline.read",
-            )
-        if source.deduplicate is not None:
-            raise ConfigError(
-                "direct-path-unsupported",
-                "deduplicate needs Spark's state, and on the direct path the task that writes has none: use"
-                " pipeline.read and pipeline.write",
-            )
+        check_direct_source(source)
         df = self._load(spark, source, RANGES)
         self._reading = Fetch.of(source, transform)
         return self._write(df, checkpoint, trigger, "append")

@@ -63,3 +63,11 @@ def test_each_line_has_its_fields(tmp_path: Path, capfd: pytest.CaptureFixture[s
     assert {line["pipeline"] for line in lines} == {"orders"}
     assert "positional_args" not in lines[0]
     assert not current()
+
+
+@pytest.mark.usefixtures("_logging")
+def test_py4js_own_tracebacks_are_no_part_of_it(capfd: pytest.CaptureFixture[str]) -> None:
+    log_as_json()
+    logging.getLogger("py4j.clientserver").error("There was an exception", exc_info=ValueError("x"))
+    logging.getLogger("other").error("kept")
+    assert [json.loads(line)["message"] for line in capfd.readouterr().err.splitlines()] == ["kept"]

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
-from onefold.core import ConfigError
+from onefold.core import ConfigError, Sink
 from onefold.core.store.checkpoint_store import CheckpointStore
 from onefold.definition import Definition, Restart, SparkSettings, Transform, Trigger
-from onefold.sinks import KafkaSink
+from onefold.sinks import HBaseSink, KafkaSink, PostgresSink
 from onefold.sources import KafkaSource
 
 SOURCE = KafkaSource("orders", bootstrap_servers="localhost:9092")
@@ -85,3 +86,29 @@ def test_a_value_of_another_type_and_a_word_that_is_none_are_refused(case: str) 
     with pytest.raises(ConfigError, match=says) as refused:
         make()
     assert refused.value.code == "option-value"
+
+
+def test_rows_go_through_spark_where_a_sink_needs_those_of_a_key_in_one_task(tmp_path: Path) -> None:
+    def is_direct(sink: Sink, **more: object) -> bool:
+        return definition(tmp_path, sinks=[sink], **more).is_direct
+
+    def cells(**more: bool) -> HBaseSink:
+        return HBaseSink("localhost:9090", "cells", row_key="id", family="f", **more)
+
+    def rows(delivery: Literal["auto", "two_phase", "staged"]) -> PostgresSink:
+        return PostgresSink(
+            "postgresql://shop@localhost/shop", "t", mode="upsert", key="id", order="at", delivery=delivery
+        )
+
+    assert is_direct(SINK)
+    assert not is_direct(cells()) and is_direct(cells(repartition=False))
+    assert not is_direct(cells(), transform=Transform(arrow=lambda batch: [batch]))
+    assert not is_direct(rows("two_phase")) and is_direct(rows("staged")) and is_direct(rows("auto"))
+
+
+def test_what_sparks_connector_does_not_do_is_refused_before_anything_starts(tmp_path: Path) -> None:
+    source = KafkaSource(
+        topics_pattern="orders.*", bootstrap_servers="localhost:9092", reader="spark", forget_topics=["orders-old"]
+    )
+    with pytest.raises(ConfigError, match=r"would read the topics of forget_topics again.*\[options-conflict\]"):
+        definition(tmp_path, source=source)

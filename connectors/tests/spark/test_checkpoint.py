@@ -12,7 +12,7 @@ from onefold.core.job.offset_log import check_planned, end_before, end_of, end_o
 from onefold.core.positions import CLOCKS
 from onefold.core.protocol.coordinator import Coordinator
 from onefold.core.protocol.effect_retry import Protocol
-from onefold.spark.runtime.checkpoint import CheckpointFiles, is_local, running_query
+from onefold.spark.runtime.checkpoint import CheckpointFiles, check_writable, is_local, running_query
 
 T = TypeVar("T")
 NOBODY = cast(Any, None)
@@ -134,3 +134,13 @@ def test_where_spark_cannot_be_asked_the_checkpoint_says_which_query_it_is(root:
     (root / "commits" / "0").touch()
     committed = asked(last_committed(str(root)))
     assert committed is not None and committed.query_id == query.query_id, "what is done is that query's"
+
+
+def test_a_checkpoint_that_cannot_be_written_is_refused_with_what_is_in_its_way(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for fine in (tmp_path / "made" / "by the start", f"file:{tmp_path}/there", "s3://bucket/orders"):
+        check_writable(str(fine))
+    assert [path.name for path in tmp_path.iterdir()] == ["file"], "nothing is made"
+    for wrong, says in (("file/orders", "cannot be made"), ("file", "cannot be written")):
+        with pytest.raises(ConfigError, match=rf"{says}: .*/file is no folder.*\[checkpoint-unwritable\]"):
+            check_writable(str(tmp_path / wrong))

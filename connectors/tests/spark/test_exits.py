@@ -137,3 +137,13 @@ def test_logging_that_somebody_configured_stays_as_it_is() -> None:
     with exit_codes():
         assert logging.getLogger().handlers == [mine]
         assert exits.log.level == logging.NOTSET
+
+
+def test_py4js_own_tracebacks_do_not_reach_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+    logging.getLogger().handlers.clear()
+    exits.show_progress()
+    logging.getLogger("py4j.clientserver").error("There was an exception", exc_info=ValueError("x"))
+    logging.getLogger("py4j.java_gateway").error("Connection reset")
+    logging.getLogger("onefold").warning("kept")
+    said = capsys.readouterr().err
+    assert said.endswith("WARNING kept\n") and said.count("\n") == 1

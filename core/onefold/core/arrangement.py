@@ -50,7 +50,7 @@ class Pass:
 
 
 def needed_by(sink: Sink) -> Arrangement:
-    """The arrangement that a sink needs. Only after `open`: it may depend on what its server can do."""
+    """The arrangement that a sink needs. Before `open`, as far as its options tell: it may depend on its server."""
     return Arrangement(
         partition_by=sink.partition_by() if isinstance(sink, Partitioned) else (),
         order_by=sink.order_by() if isinstance(sink, Ordered) else (),

@@ -19,6 +19,7 @@ from onefold.core.errors import Damaged, DataLoss, OnefoldError
 from onefold.core.invariants import AtomicEpoch, NoLoss, ResolveOnce
 
 __all__ = [
+    "THIS_MACHINE",
     "Checked",
     "Checks",
     "Examined",
@@ -26,6 +27,7 @@ __all__ = [
     "Held",
     "Holding",
     "Level",
+    "Making",
     "Target",
     "Targeting",
     "not_promised",
@@ -34,6 +36,8 @@ __all__ = [
 ]
 
 T = TypeVar("T")
+
+THIS_MACHINE = "this machine"  # where files are
 
 
 class Level(enum.Enum):
@@ -44,13 +48,24 @@ class Level(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class Making:
+    """One thing that the first start makes or alters. `where` is the database, the brokers or the machine, and
+    `statement` does it there: SQL, or a command of the system's own shell."""
+
+    where: str
+    statement: str
+
+
+@dataclass(frozen=True, slots=True)
 class Finding:
-    """One result. `breaks` names the invariants that it breaks, and `error` is what a start raises for it."""
+    """One result. `breaks` names the invariants that it breaks, and `error` is what a start raises for it. `makes` is
+    what the first start makes or alters, in its order."""
 
     level: Level
     says: str
     breaks: tuple[str, ...] = ()
     error: OnefoldError | None = None
+    makes: tuple[Making, ...] = ()
 
     def __post_init__(self) -> None:
         is_problem = self.level is Level.PROBLEM
@@ -62,6 +77,11 @@ class Finding:
         if isinstance(error, DataLoss | Damaged):
             breaks = (NoLoss.name,) if isinstance(error, DataLoss) else (NoLoss.name, ResolveOnce.name)
         return cls(Level.PROBLEM, str(error), breaks, error)
+
+    @classmethod
+    def making(cls, says: str, where: str, statements: Iterable[str]) -> Self:
+        """Something that is not there yet, or not as it has to be, and that the first start mends."""
+        return cls(Level.FINE, says, makes=tuple(Making(where, statement) for statement in statements))
 
 
 Checks = Generator[Finding, None, T]  # a problem is yielded or raised; the value is what the checks found out

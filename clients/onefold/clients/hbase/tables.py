@@ -94,7 +94,7 @@ def ensure(
 ) -> TableShape:
     """The table, made if it isn't there. Raises ConfigError where it is disabled, lacks a family, keeps fewer versions
     than asked for, or acknowledges what it has not written. A TTL is for the caller to judge, in what is returned."""
-    shape = passed(checks(settings, name, families))
+    shape = passed(checks(settings, name, families, split_keys))
     if shape is None:
         create(settings, name, families, split_keys)
         shape = passed(checks(settings, name, families))
@@ -103,14 +103,17 @@ def ensure(
     return shape
 
 
-def checks(settings: HBaseSettings, name: str, families: Sequence[Family]) -> Checks[TableShape | None]:
+def checks(
+    settings: HBaseSettings, name: str, families: Sequence[Family], split_keys: Sequence[bytes] = ()
+) -> Checks[TableShape | None]:
     """Why a table cannot keep rows of these families durably; None where there is no table, and it can be made. Raises
     what asking HBase raises."""
     shape = describe(settings, name)
     if shape is None:
         if namespace := name.rpartition(":")[0]:
             _ask(settings, name, "getNamespaceDescriptor", name=namespace)
-        yield Finding(Level.FINE, f"the table {name!r} is made by the first start")
+        says = f"the table {name!r} is made by the first start"
+        yield Finding.making(says, f"HBase at {settings.servers}", [_creating(name, families, split_keys)])
         return None
     faults = list(_faults(settings, shape, families))
     for fault in faults:
@@ -119,6 +122,20 @@ def checks(settings: HBaseSettings, name: str, families: Sequence[Family]) -> Ch
     if not faults:
         yield Finding(Level.FINE, f"the table {name!r} has what the sink needs")
     return shape
+
+
+def _creating(name: str, families: Sequence[Family], split_keys: Sequence[bytes]) -> str:
+    """The command of HBase's shell that makes the table as `create` does."""
+    parts = [f"'{name}'"]
+    for family in families:
+        ttl = "" if family.ttl_s is None else f", TTL => {family.ttl_s}"
+        parts.append(
+            f"{{NAME => '{family.name.decode(errors='backslashreplace')}', VERSIONS => {family.versions_max}{ttl}}}"
+        )
+    if split_keys:
+        cuts = ", ".join('"' + "".join(f"\\x{byte:02X}" for byte in key) + '"' for key in sorted(split_keys))
+        parts.append(f"SPLITS => [{cuts}]")
+    return f"create {', '.join(parts)}"
 
 
 def _faults(settings: HBaseSettings, shape: TableShape, families: Sequence[Family]) -> Iterator[str]:

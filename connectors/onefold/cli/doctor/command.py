@@ -1,28 +1,67 @@
-"""`onefold doctor`."""
+"""`onefold doctor` and `onefold plan`."""
 
 from __future__ import annotations
 
 import json
 import sys
+from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 import typer
 from rich.console import Console
 
 from onefold.cli.arguments import AsJson, Named
+from onefold.core.findings import Level
 
-__all__ = ["doctor"]
+if TYPE_CHECKING:
+    from onefold.doctor import Diagnosis
+
+__all__ = ["doctor", "plan"]
 
 
 def doctor(pipeline: Named, as_json: AsJson = False) -> None:
     """What the pipeline guarantees, and whether its servers are set up for it. Changes nothing. Exit code 1 if not."""
     from onefold.cli.doctor.report import print_diagnosis
+
+    found = _diagnosed(pipeline)
+    if as_json:
+        _print_json(found.as_dict())
+    else:
+        print_diagnosis(Console(soft_wrap=True), found)
+    if not found.holds:
+        raise typer.Exit(1)
+
+
+def plan(pipeline: Named, as_json: AsJson = False) -> None:
+    """What the first start of the pipeline makes or alters, by which statements. Changes nothing. Exit code 1 where a
+    problem would keep the pipeline from starting."""
+    from onefold.cli.doctor.report import print_plan
+
+    found = _diagnosed(pipeline)
+    if as_json:
+        problems = [finding for finding in found.findings if finding.level is Level.PROBLEM]
+        _print_json(
+            {
+                "pipeline": found.pipeline,
+                "whole": found.knows_rows and not problems,
+                "makes": [asdict(making) for making in found.makes],
+                "problems": [{"says": f.says, "code": f.error.code if f.error else None} for f in problems],
+            }
+        )
+    else:
+        print_plan(Console(soft_wrap=True), found)
+    if not found.holds:
+        raise typer.Exit(1)
+
+
+def _diagnosed(pipeline: str) -> Diagnosis:
     from onefold.cli.doctor.runtime import examine_runtime
     from onefold.definition import read
     from onefold.doctor import diagnose
 
     definition = read(pipeline)
     runtime, schema = examine_runtime(definition)
-    found = diagnose(
+    return diagnose(
         definition.name,
         definition.sinks,
         store=definition.store_url,
@@ -32,10 +71,8 @@ def doctor(pipeline: Named, as_json: AsJson = False) -> None:
         dead_letters=definition.dead_letters,
         runtime=runtime,
     )
-    if as_json:
-        json.dump(found.as_dict(), sys.stdout, indent=2)
-        sys.stdout.write("\n")
-    else:
-        print_diagnosis(Console(soft_wrap=True), found)
-    if not found.holds:
-        raise typer.Exit(1)
+
+
+def _print_json(value: object) -> None:
+    json.dump(value, sys.stdout, indent=2)
+    sys.stdout.write("\n")

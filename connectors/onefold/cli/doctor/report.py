@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import groupby
 
 from rich.console import Console
 from rich.markup import escape
 
-from onefold.core.findings import Finding, Level
+from onefold.core.findings import Finding, Level, Making
 from onefold.doctor import Diagnosis, SinkDiagnosis
 
-__all__ = ["print_diagnosis"]
+__all__ = ["print_diagnosis", "print_plan"]
 
 _MARKS = {
     Level.FINE: "[green]ok[/]",
@@ -30,6 +31,35 @@ def print_diagnosis(console: Console, diagnosis: Diagnosis) -> None:
         _print(console, _title(sink), sink.findings)
         _print_promise(console, diagnosis, sink)
     console.print(f"\n[bold]pipeline {escape(diagnosis.pipeline)}[/]: {_verdict(diagnosis)}", highlight=False)
+
+
+def print_plan(console: Console, diagnosis: Diagnosis) -> None:
+    """What is made where, as statements that could be typed there."""
+    for where, makings in groupby(sorted(diagnosis.makes, key=_places(diagnosis)), key=lambda making: making.where):
+        console.print(f"[bold]{escape(where)}[/]", highlight=False)
+        for making in makings:
+            end = ";" if "://" in where else ""
+            console.print(f"  {escape(making.statement)}{end}", highlight=False)
+    for finding in diagnosis.findings:
+        if finding.level is Level.PROBLEM:
+            console.print(f"{_MARKS[finding.level]} {escape(finding.says)}", highlight=False)
+    console.print(f"\n[bold]pipeline {escape(diagnosis.pipeline)}[/]: {_summary(diagnosis)}", highlight=False)
+
+
+def _places(diagnosis: Diagnosis) -> Callable[[Making], int]:
+    """In the order in which a start comes to them."""
+    order = list(dict.fromkeys(making.where for making in diagnosis.makes))
+    return lambda making: order.index(making.where)
+
+
+def _summary(diagnosis: Diagnosis) -> str:
+    if not diagnosis.holds:
+        return "[red]a start would end with these problems[/]; nothing was made"
+    if not diagnosis.knows_rows:
+        return "[yellow]the rest depends on the source's schema, which the first start finds[/]; nothing was made"
+    if not diagnosis.makes:
+        return "a start finds all that it needs, and makes nothing"
+    return "the first start makes this; nothing was made"
 
 
 def _verdict(diagnosis: Diagnosis) -> str:

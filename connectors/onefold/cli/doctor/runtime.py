@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import platform
+import shlex
 import tempfile
+from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 
 import pyarrow as pa
+from pyspark.sql import SparkSession
 
 from onefold.cli.spark_session import session_of_ones_own
 from onefold.core import OnefoldError
-from onefold.core.findings import Finding, Level
+from onefold.core.findings import THIS_MACHINE, Finding, Level
 from onefold.definition import Definition
+from onefold.doctor.sink_examination import asked
+from onefold.spark.runtime.checkpoint import check_writable, is_local, is_there
 
 __all__ = ["examine_runtime"]
 
@@ -29,6 +34,7 @@ def examine_runtime(definition: Definition) -> tuple[list[Finding], pa.Schema | 
             runs = f"Spark {spark.version} on {definition.spark.master}, Java {java}"
             says = f"{runs}, Python {platform.python_version()}, onefold {version('onefold')}"
             found.append(Finding(Level.FINE, says))
+            found += asked(lambda: _checkpoint(spark, definition.checkpoint))
             if definition.source.has_schema:
                 return found, definition.schema(spark)
             says = f"the {definition.source.format} schema is found by the first start, and with it the sinks' rows"
@@ -36,3 +42,15 @@ def examine_runtime(definition: Definition) -> tuple[list[Finding], pa.Schema | 
     except OnefoldError as error:
         found.append(Finding.of(error))
     return found, None
+
+
+def _checkpoint(spark: SparkSession, root: str) -> Iterator[Finding]:
+    check_writable(root)
+    if is_there(spark, root):
+        yield Finding(Level.FINE, f"the checkpoint {root} is there")
+    else:
+        command, where = (
+            ("mkdir", THIS_MACHINE) if is_local(root) else ("hadoop fs -mkdir", "the checkpoint's filesystem")
+        )
+        says = f"the checkpoint {root} is made by the first start"
+        yield Finding.making(says, where, [f"{command} -p {shlex.quote(root)}"])

@@ -82,7 +82,9 @@ def run_verification(definition: Definition, only: Sequence[str], key: Sequence[
 
 def print_verification(console: Console, result: Verification, name: str) -> None:
     found = result.comparison
-    table = Table(show_header=False, title=f"{escape(name)}: {'exact' if result.is_exact else '[red]NOT exact[/]'}")
+    verdict = "exact" if result.is_exact else "[red]NOT exact[/]"
+    console.print(f"{escape(name)}: {verdict}", highlight=False, soft_wrap=True)
+    table = Table(show_header=False)
     table.add_column(style="bold")
     table.add_column(justify="right")
     table.add_row("rows expected", f"{found.expected:,}")

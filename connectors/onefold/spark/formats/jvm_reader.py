@@ -18,6 +18,7 @@ from onefold.core import ConfigError, Positions
 from onefold.core.job.offset_json import format_offsets
 from onefold.spark.runtime.columns import struct_of
 from onefold.spark.runtime.failures import from_spark
+from onefold.spark.runtime.refusals import check_reader
 from onefold.spark.runtime.workers import freeze_imports, is_guarded
 
 if TYPE_CHECKING:
@@ -59,12 +60,7 @@ def _options(source: KafkaSource, known: Positions, start: Positions) -> dict[st
     from onefold.sources.kafka.planning.offset_snapshot import OffsetSnapshot
     from onefold.sources.kafka.planning.starting import check_ids
 
-    if source.topics_pattern is not None and source.forget_topics:
-        raise ConfigError(
-            "options-conflict",
-            "reader='spark' hands the pattern to Spark, which would read the topics of forget_topics again: give a"
-            " pattern that doesn't match them, or name the topics",
-        )
+    check_reader(source)
     topics = source.subscription.find(source.broker(), start.topics())
     check_ids(known.topic_ids(), topics)
     offsets = OffsetSnapshot.of(start).offsets

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from onefold.core import ConfigError, Sink, SinkWriter, TaskId
+from onefold.core import Sink, SinkWriter, TaskId
 from onefold.core.checks import require
 from onefold.core.dead_letters import letters
 from onefold.core.errors import BadRecord
@@ -16,7 +16,7 @@ from onefold.core.errors import BadRecord
 if TYPE_CHECKING:
     from onefold.sources.kafka import KafkaSource
 
-__all__ = ["Bad", "Letters", "Policy", "Tally", "check_source"]
+__all__ = ["Bad", "Letters", "Policy", "Tally"]
 
 log = logging.getLogger("onefold")
 
@@ -96,19 +96,3 @@ class Tally:
         else:
             self.dead_letters += bad
             log.warning("epoch %d: %d records could not be read: dead letters in %r", epoch, bad, policy.sink.name)
-
-
-def check_source(source: KafkaSource, dead_letters: Sink | None) -> None:
-    """Raise `ConfigError` where a source's bad records and a pipeline's sink for them do not go together."""
-    if source.on_error == "dead_letter" and dead_letters is None:
-        raise ConfigError(
-            "dead-letters-mismatch",
-            "the source has on_error='dead_letter', and the pipeline no sink for them: Pipeline(...,"
-            " dead_letters=PostgresSink(url, 'dead_letters')); or use on_error='fail' or 'skip'",
-        )
-    if source.on_error != "dead_letter" and dead_letters is not None:
-        raise ConfigError(
-            "dead-letters-mismatch",
-            f"the pipeline has a sink for dead letters, and its source has on_error={source.on_error!r}, which makes"
-            " none: KafkaSource(..., on_error='dead_letter'), or leave out dead_letters",
-        )

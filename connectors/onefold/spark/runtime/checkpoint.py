@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
 
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 
@@ -16,7 +17,17 @@ from onefold.core.job.offset_log import query_id_of
 from onefold.core.job.query import Running, RunningQuery
 from onefold.core.positions import CLOCKS, WATERMARK
 
-__all__ = ["CheckpointFiles", "elsewhere", "is_active", "is_local", "is_wanted", "running_batch", "running_query"]
+__all__ = [
+    "CheckpointFiles",
+    "check_writable",
+    "elsewhere",
+    "is_active",
+    "is_local",
+    "is_there",
+    "is_wanted",
+    "running_batch",
+    "running_query",
+]
 
 
 def running_query(spark: SparkSession, known: RunningQuery | None, root: str | None = None) -> RunningQuery:
@@ -90,6 +101,36 @@ def elsewhere(spark: SparkSession, root: str | None = None) -> str | None:
     if master.startswith("local") and (root is None or is_local(root)):
         return None
     return f"the master is {master!r}" + ("" if root is None else f" and the checkpoint {root!r}")
+
+
+def check_writable(root: str) -> None:
+    """Raise ConfigError where the checkpoint is on this machine, and this user cannot write to it, or make it."""
+    if not is_local(root):
+        return
+    place = path = _local(root).absolute()
+    while not place.exists() and place != place.parent:
+        place = place.parent
+    if place.is_dir() and os.access(place, os.W_OK | os.X_OK):
+        return
+    why = f"this user may not write to {place}" if place.is_dir() else f"{place} is no folder"
+    raise ConfigError(
+        "checkpoint-unwritable",
+        f"the checkpoint {path} cannot be {'written' if place == path else 'made'}: {why}. Mend that, or name another"
+        " folder as checkpoint",
+    )
+
+
+def is_there(spark: SparkSession, root: str) -> bool:
+    """Whether the checkpoint is there, on whichever filesystem. Not for Spark Connect."""
+    if is_local(root):
+        return _local(root).exists()
+    jvm, context = spark._jvm, spark.sparkContext._jsc
+    path = jvm.org.apache.hadoop.fs.Path(root)  # type: ignore[union-attr]  # PySpark: "JVMView | None"
+    try:
+        return bool(path.getFileSystem(context.hadoopConfiguration()).exists(path))
+    except Py4JJavaError as error:
+        said = str(error.java_exception).partition("\n")[0]
+        raise Retriable("checkpoint-unreadable", f"{root} cannot be looked at: {said}") from error
 
 
 class CheckpointFiles:

@@ -10,7 +10,6 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from onefold.core import ConfigError, OnefoldError
-from onefold.core.arrangement import Arrangement
 from onefold.core.values.plain import plain
 from onefold.spark.runtime.bad_records import Bad
 from onefold.spark.runtime.columns import struct_of
@@ -55,16 +54,6 @@ class Fetch:
                 " schema",
             )
         return cls(source, records, first.schema, transform)
-
-    def meets(self, need: Arrangement) -> bool:
-        """Whether rows come in this arrangement already: a task has whole ranges of partitions, in their order."""
-        from onefold.sources.kafka.formats.columns import places_of
-
-        if not need.moves_rows:
-            return True
-        *place, offset = places_of(self.source.format, self.source.columns) or (None,)
-        named = {*need.partition_by} | ({"kafka_topic"} if "kafka_topic_id" in need.partition_by else set())
-        return bool(place) and {*place} <= named and need.order_by in ((), (offset,))
 
     def __call__(self, ranges: pa.RecordBatch) -> Iterator[pa.RecordBatch | Bad]:
         from onefold.sources.kafka import OffsetRange, read_parts

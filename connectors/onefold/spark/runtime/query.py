@@ -25,9 +25,9 @@ from onefold.spark.runtime.columns import with_epoch
 from onefold.spark.runtime.direct import BadFetch, Fetch
 from onefold.spark.runtime.epoch_job import policy_of, write_epoch
 from onefold.spark.runtime.failures import WorkerDied, from_spark
+from onefold.spark.runtime.refusals import check_direct_sinks
 from onefold.spark.runtime.sweeper import Sweeper
 from onefold.spark.runtime.workers import guarding, prepare_workers
-from onefold.spark.runtime.writers import check_direct
 
 __all__ = ["QuerySession"]
 
@@ -82,7 +82,7 @@ class QuerySession(Session):
                 schema = reading.schema if isinstance(reading, Fetch) else to_arrow_schema(rows.schema, timezone="UTC")
                 fingerprint = self.open_sinks(schema)
                 if isinstance(reading, Fetch):
-                    check_direct(self.sinks, reading)
+                    check_direct_sinks(reading.source, self.sinks)
                 self._job = Job(fingerprint, self.names, self.write_through)
             running = checkpoint.running_batch(df.sparkSession, query)
             request = self.drive(self.life.request(batch_id, self._job, running))

@@ -12,15 +12,14 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from onefold.core import Committable, ConfigError, Sink, SinkWriter, TaskId
-from onefold.core.arrangement import AS_THEY_COME, Arrangement, Pass, needed_by, passes
+from onefold.core import Committable, Sink, SinkWriter, TaskId
+from onefold.core.arrangement import AS_THEY_COME, Arrangement, Pass, passes
 from onefold.core.failpoints import failpoint
 from onefold.spark.runtime.bad_records import Bad, Letters, Policy
 from onefold.spark.runtime.columns import columns
-from onefold.spark.runtime.direct import Fetch
 from onefold.spark.runtime.workers import freeze_imports
 
-__all__ = ["Batches", "Fetching", "Written", "check_direct", "run_writers", "shared_out", "write_task"]
+__all__ = ["Batches", "Fetching", "Written", "run_writers", "shared_out", "write_task"]
 
 Batches = Iterable[pa.RecordBatch | Bad]
 Fetching = Callable[[pa.RecordBatch], Iterable[pa.RecordBatch | Bad]]
@@ -97,20 +96,6 @@ def shared_out(df: DataFrame, arrangement: Arrangement, writers_max: int | None 
         order = dict.fromkeys((*arrangement.partition_by, *arrangement.order_by))
         df = df.sortWithinPartitions(*columns(order))
     return df if writers_max is None else df.coalesce(writers_max)
-
-
-def check_direct(sinks: Sequence[Sink], fetch: Fetch) -> None:
-    """Raise ConfigError for sinks that need rows moved: the direct path has whole ranges of a partition in a task."""
-    for sink in sinks:
-        need = needed_by(sink)
-        if not fetch.meets(need):
-            raise ConfigError(
-                "direct-path-unsupported",
-                f"sink {sink.name!r} wants the rows of one {', '.join(need.partition_by)} in one task, and the direct"
-                " path moves no rows between tasks: use pipeline.read and pipeline.write, or let the sink do without"
-                " (delivery='staged' in Postgres; in HBase and Kafka repartition=False, where those rows are in one"
-                " task already)",
-            )
 
 
 def _writers_max(sinks: Sequence[Sink]) -> int | None:

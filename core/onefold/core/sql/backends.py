@@ -25,6 +25,7 @@ from onefold.core.sql.meaning import Meaning
 __all__ = ["Backend", "backend_of", "reason", "url_of"]
 
 IDLE_S_MAX = 3600
+_WAL = "PRAGMA journal_mode=WAL"
 
 
 class Backend(ABC):
@@ -64,6 +65,12 @@ class Backend(ABC):
     def lock_creation(self, connection: sa.Connection) -> None:
         """Inside a transaction that creates tables, where they are part of it."""
         del connection
+
+    def making(self, connection: sa.Connection | None) -> list[str]:
+        """The statements by which `alone` and `lock_creation` make or alter something; None where there is no database
+        yet. Raises ConfigError."""
+        del connection
+        return []
 
     def check_ours(self, connection: sa.Connection) -> None:
         """Raise ConfigError where somebody else has put something in place of onefold's own tables."""
@@ -114,9 +121,13 @@ class SqliteBackend(Backend):
     def alone(self, engine: sa.Engine) -> Iterator[None]:
         """Sets the mode WAL, which stays in the file: so only a start does it, and whoever looks leaves it alone."""
         with engine.connect() as connection:
-            for statement in ("COMMIT", "PRAGMA journal_mode=WAL"):  # inside a transaction the mode cannot change
+            for statement in ("COMMIT", _WAL):  # inside a transaction the mode cannot change
                 connection.exec_driver_sql(statement)
         yield
+
+    def making(self, connection: sa.Connection | None) -> list[str]:
+        journal = None if connection is None else connection.exec_driver_sql("PRAGMA journal_mode").scalar()
+        return [] if journal in ("wal", "memory") else [_WAL]
 
     def meaning(self, error: SQLAlchemyError) -> Meaning:
         code = str(getattr(getattr(error, "orig", None), "sqlite_errorname", None) or "")
@@ -200,12 +211,15 @@ class PostgresBackend(Backend):
         schema = present(postgres_schema.own_schema(connection), "every connection of this engine has a schema")
         locks = f"{postgres_trust.quoted(schema)}.onefold_locks"
         postgres_trust.check_ours(ask, ["onefold_locks"], schema)
-        if not sa.inspect(connection).has_table("onefold_locks", schema):
-            if not postgres_schema.check_place(ask, schema):
-                self._create(connection, f"CREATE SCHEMA {postgres_trust.quoted(schema)}")
-            self._create(connection, f"CREATE TABLE IF NOT EXISTS {locks} (name text PRIMARY KEY)")
+        for statement in self.making(connection):
+            self._create(connection, statement)
         postgres_schema.check_tables(connection, ["onefold_locks"])
         postgres_trust.take_turn(ask, locks, "tables")
+
+    def making(self, connection: sa.Connection | None) -> list[str]:
+        there = present(connection, "a Postgres database is there before it is asked")
+        schema = present(postgres_schema.own_schema(there), "every connection of this engine has a schema")
+        return postgres_schema.making_place(postgres_trust.asked(there), schema)
 
     @staticmethod
     def _create(connection: sa.Connection, statement: str) -> None:
@@ -325,6 +339,9 @@ class MariaDbBackend(Backend):
     def alone(self, engine: sa.Engine) -> Iterator[None]:
         with mariadb_trust.turn(engine, self.let_idle):
             yield
+
+    def making(self, connection: sa.Connection | None) -> list[str]:
+        return mariadb_trust.making(present(connection, "a MariaDB database is there before it is asked"))
 
     def check_ours(self, connection: sa.Connection) -> None:
         mariadb_trust.check_ours(connection)

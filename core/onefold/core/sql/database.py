@@ -4,8 +4,10 @@ effect."""
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import shlex
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 
 import sqlalchemy as sa
@@ -13,11 +15,13 @@ from sqlalchemy.exc import ArgumentError, CompileError, IdentifierError, Multipl
 
 from onefold.core.errors import BadRecord, ConfigError, InDoubt, OnefoldError, OutOfResources, Retriable
 from onefold.core.extras import naming_extras
+from onefold.core.findings import THIS_MACHINE, Finding, Making
 from onefold.core.sql import sqlite_trust
 from onefold.core.sql.backends import backend_of, reason, url_of
+from onefold.core.sql.creating import creating
 from onefold.core.sql.meaning import Meaning
 
-__all__ = ["OWN_FOLDER", "Database"]
+__all__ = ["OWN_FOLDER", "Database", "shown"]
 
 _ITS_OWN = (ArgumentError, CompileError, IdentifierError, MultipleResultsFound)  # SQLAlchemy's, whatever servers say
 OWN_FOLDER = ".onefold"  # beside a pipeline's file: made where it is missing, unlike a folder that a user names
@@ -48,7 +52,7 @@ class Database:
             raise ConfigError("url-unreadable", f"{who}'s URL is not usable: {error}") from error
 
     def __str__(self) -> str:
-        return self.url.difference_update_query(_SECRETS).render_as_string(hide_password=True)
+        return shown(self.url)
 
     @property
     def is_local(self) -> bool:
@@ -71,6 +75,15 @@ class Database:
                 f"{self.who} at {self} can't be reached: unable to open database file. Make the folder {folder},"
                 " let this user write to it, or mend the URL",
             )
+
+    def making_new(self, says: str, tables: Iterable[sa.Table]) -> Finding:
+        """That `creating` makes the SQLite file, and these tables in it."""
+        statements = [*self.backend.making(None), *creating(self.engine.dialect, tables)]
+        found = Finding.making(says, str(self), statements)
+        folder = Path(self.url.database or "").parent
+        if folder.name != OWN_FOLDER or folder.exists():
+            return found
+        return replace(found, makes=(Making(THIS_MACHINE, f"mkdir -p {shlex.quote(str(folder))}"), *found.makes))
 
     def close(self) -> None:
         self.engine.dispose()
@@ -136,3 +149,8 @@ class Database:
                 return OutOfResources("database-resources-exhausted", said)
             case Meaning.PASSING | Meaning.BROKEN | Meaning.UNKNOWN:
                 return Retriable("database-unavailable", said)
+
+
+def shown(url: sa.URL | str) -> str:
+    """The URL without its password, as errors and plans name the database."""
+    return sa.make_url(url).difference_update_query(_SECRETS).render_as_string(hide_password=True)

@@ -13,8 +13,9 @@ from typing import Any
 import sqlalchemy as sa
 
 from onefold.core.errors import ConfigError
+from onefold.core.sql.creating import creating
 
-__all__ = ["MARIADB_OPTIONS", "check_ours", "check_rights", "turn"]
+__all__ = ["MARIADB_OPTIONS", "check_ours", "check_rights", "making", "turn"]
 
 # Transactional, and names that differ in case or accents are different names, whatever the server's defaults are.
 MARIADB_OPTIONS: dict[str, Any] = {
@@ -66,6 +67,12 @@ def check_rights(connection: sa.Connection, table: sa.TableClause, verbs: Sequen
     }
     for verb in verbs:
         connection.exec_driver_sql(f"EXPLAIN {statements[verb]}")
+
+
+def making(connection: sa.Connection) -> list[str]:
+    """The statement that makes the table by which processes take turns; none where it is there."""
+    is_there = sa.inspect(connection).has_table(_turns.name)
+    return [] if is_there else creating(connection.dialect, [_turns])
 
 
 @contextmanager

@@ -22,6 +22,7 @@ __all__ = [
     "check_rights",
     "check_tables",
     "in_schema",
+    "making_place",
     "own_schema",
     "prefix",
     "refuse_older",
@@ -35,6 +36,10 @@ SELECT current_user, current_database(), pg_get_userbyid(n.nspowner),
        CASE WHEN n.oid IS NULL THEN has_database_privilege(current_database(), 'CREATE')
             ELSE has_schema_privilege(n.oid, 'USAGE') AND has_schema_privilege(n.oid, 'CREATE') END
 FROM (SELECT) one LEFT JOIN pg_namespace n ON n.nspname = %s
+"""
+# Not to_regclass: a session that just waited for the lock may still remember that there was no such schema.
+_HAS_LOCKS = """
+SELECT 1 FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace WHERE relname = 'onefold_locks' AND nspname = %s
 """
 _DENIED = """
 SELECT current_user, pg_get_userbyid(n.nspowner), c.relname, r
@@ -120,6 +125,15 @@ def check_place(ask: Ask, schema: str) -> bool:
             f" {quoted(me)} AUTHORIZATION {quoted(me)}",
         )
     return owner is not None
+
+
+def making_place(ask: Ask, schema: str) -> list[str]:
+    """The statements that make the schema, and the table by which drivers take turns in it; none where they are there.
+    Raises ConfigError where this role may make neither the schema nor tables in it."""
+    if ask(_HAS_LOCKS, (schema,)):
+        return []
+    made = [] if check_place(ask, schema) else [f"CREATE SCHEMA {quoted(schema)}"]
+    return [*made, f"CREATE TABLE IF NOT EXISTS {quoted(schema)}.onefold_locks (name text PRIMARY KEY)"]
 
 
 def refuse_older(connection: sa.Connection, names: Sequence[str]) -> None:

@@ -46,6 +46,7 @@ from onefold.core.store.tables import (
     epochs,
     existing_store,
     is_older_store,
+    making_store,
     metadata,
     pins,
     pipelines,
@@ -99,7 +100,7 @@ class CheckpointStore:
         where = f"the checkpoint store at {self.database}"
         if not self.database.is_there():
             yield from tried(self.database.check_new)
-            yield Finding(Level.FINE, f"{where} is made by the first start")
+            yield self.database.making_new(f"{where} is made by the first start", metadata.sorted_tables)
             return None
         with self.database.transaction() as connection:
             backend = self.database.backend
@@ -108,10 +109,12 @@ class CheckpointStore:
             if self._id is None:
                 backend.check_may_create(connection)
                 is_older = is_older_store(connection)
+                makes = [*backend.making(connection), *making_store(connection)]
             else:
                 backend.check_may_work(connection, metadata.sorted_tables)
         if self._id is None:
-            yield Finding(Level.FINE, f"{where} is {'migrated' if is_older else 'made'} by the first start")
+            says = f"{where} is {'migrated' if is_older else 'made'} by the first start"
+            yield Finding.making(says, str(self.database), makes)
             if not backend.tells_rights:
                 says = f"whether the user may make the tables of {where} is tried at the start"
                 yield Finding(Level.UNCHECKED, says)

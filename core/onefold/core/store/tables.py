@@ -12,6 +12,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import mysql
 
 from onefold.core.errors import ConfigError
+from onefold.core.sql.creating import creating
 from onefold.core.sql.mariadb_trust import MARIADB_OPTIONS
 from onefold.core.sql.postgres_schema import check_tables, own_schema, prefix, refuse_older
 
@@ -21,6 +22,7 @@ __all__ = [
     "epochs",
     "existing_store",
     "is_older_store",
+    "making_store",
     "metadata",
     "pins",
     "pipelines",
@@ -113,8 +115,8 @@ def prepared_store(connection: sa.Connection, where: str) -> str:
     inspector, schema = sa.inspect(connection), own_schema(connection)
     if not inspector.has_table(store_info.name, schema):
         refuse_older(connection, _NAMES)
-    if inspector.has_table(PINS_BEFORE, schema) and not inspector.has_table(pins.name, schema):
-        connection.exec_driver_sql(f"ALTER TABLE {prefix(connection)}{PINS_BEFORE} RENAME TO {pins.name}")
+    if _has_pins_before(inspector, schema):
+        connection.exec_driver_sql(_rename_pins(connection))
     metadata.create_all(connection)
     check_tables(connection, _NAMES)
     row = connection.execute(sa.select(store_info)).one_or_none()
@@ -124,11 +126,36 @@ def prepared_store(connection: sa.Connection, where: str) -> str:
         return store_id
     _refuse_newer(row.version, where)
     if row.version < SCHEMA_VERSION:
-        for version in range(row.version + 1, SCHEMA_VERSION + 1):
-            for statement in MIGRATIONS[version]:
-                connection.exec_driver_sql(statement.format(s=prefix(connection)))
+        for statement in _climbing(connection, row.version):
+            connection.exec_driver_sql(statement)
         connection.execute(store_info.update().values(version=SCHEMA_VERSION))
     return str(row.store_id)
+
+
+def making_store(connection: sa.Connection) -> list[str]:
+    """The statements by which `prepared_store` would make what is missing, and migrate what is older."""
+    inspector, schema = sa.inspect(connection), own_schema(connection)
+    renamed = _has_pins_before(inspector, schema)
+    there = {pins.name} if renamed else set()
+    there.update(name for name in metadata.tables if inspector.has_table(name, schema))
+    missing = [table for table in metadata.sorted_tables if table.name not in there]
+    row = connection.execute(sa.select(store_info)).one_or_none() if store_info.name in there else None
+    altered = [*([_rename_pins(connection)] if renamed else []), *(_climbing(connection, row.version) if row else [])]
+    return [*creating(connection.dialect, missing, schema), *(text.replace("%%", "%") for text in altered)]
+
+
+def _has_pins_before(inspector: sa.Inspector, schema: str | None) -> bool:
+    return inspector.has_table(PINS_BEFORE, schema) and not inspector.has_table(pins.name, schema)
+
+
+def _rename_pins(connection: sa.Connection) -> str:
+    return f"ALTER TABLE {prefix(connection)}{PINS_BEFORE} RENAME TO {pins.name}"
+
+
+def _climbing(connection: sa.Connection, version: int) -> list[str]:
+    """The migrations from that version on."""
+    steps = [statement for step in range(version + 1, SCHEMA_VERSION + 1) for statement in MIGRATIONS[step]]
+    return [statement.format(s=prefix(connection)) for statement in steps]
 
 
 def ready_store(connection: sa.Connection, where: str) -> str | None:

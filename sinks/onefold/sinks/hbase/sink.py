@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
@@ -101,7 +101,7 @@ class HBaseSink:
         else:
             mapping = settings.mode.bound(settings.declared, schema)
             families, plan = mapping.families, Plan(settings, mapping, schema)
-        yield from tables.checks(settings.hbase, settings.declared.table, _wanted(families))
+        yield from tables.checks(settings.hbase, settings.declared.table, _wanted(families), _cuts(settings))
         return self._made(pipeline, plan) if ledger is not None else None
 
     def _check_ledger(self) -> Checks[TableShape | None]:
@@ -157,8 +157,7 @@ class HBaseSink:
     def open(self, pipeline: str, schema: pa.Schema) -> Committer:
         settings = self._settings
         mapping = settings.mode.bound(settings.declared, schema)
-        cuts = mapping.row_key.split_keys(settings.regions) if settings.regions > 1 else ()
-        tables.ensure(settings.hbase, mapping.table, _wanted(mapping.families), cuts)
+        tables.ensure(settings.hbase, mapping.table, _wanted(mapping.families), _cuts(settings))
         plan = Plan(settings, mapping, schema)
         committer = self._committer(pipeline, plan)
         committer.ledger()  # refuses rows that would become other bytes, before anybody writes one
@@ -190,6 +189,11 @@ class HBaseSink:
                 "sink-not-opened", f"sink {self.name!r} was not opened: the driver calls open() before any writer runs"
             )
         return self._settings.mode.writer(self._plan, task)
+
+
+def _cuts(settings: Settings) -> Sequence[bytes]:
+    """Where the regions of a table begin that the sink makes, after the first."""
+    return settings.declared.row_key.split_keys(settings.regions) if settings.regions > 1 else ()
 
 
 def _wanted(families: Iterable[bytes]) -> list[Family]:

@@ -10,7 +10,7 @@ from onefold.clients.exposure import of_kafka
 from onefold.clients.options import constructed_from
 from onefold.core.contract import Committer, Guarantee, SinkKind, SinkWriter, TaskId, Upsert
 from onefold.core.errors import ConfigError
-from onefold.core.findings import Checks, Finding, Held, Level, Target, passed, tried
+from onefold.core.findings import Checks, Finding, Held, Target, passed, tried
 from onefold.sinks.kafka import doctor, opening
 from onefold.sinks.kafka.config import KafkaSinkConfig
 from onefold.sinks.kafka.keyed.writer import KEYED, KeyedWriter, keyed_committer
@@ -100,7 +100,8 @@ class KafkaSink:
         if ledger is not None:
             return self._committer(pipeline)
         name = self._settings.ledger_topic(pipeline)
-        yield Finding(Level.FINE, f"the ledger topic {name!r} is made by the first start")
+        says, where = f"the ledger topic {name!r} is made by the first start", self._settings.bootstrap_servers
+        yield Finding.making(says, f"Kafka at {where}", [topics.creating_ledger()])
         return None
 
     def examine(self, pipeline: str, deciding_s: float | None) -> Iterator[Finding]:

@@ -187,9 +187,7 @@ class Topics:
 
     def _create(self, name: str, *, is_trial: bool = False) -> bool:
         """False where it is there. In a trial the brokers only say whether they would."""
-        brokers = len(self._answer(lambda: self._admin.list_topics(timeout=self._settings.timeout_s), "asking").brokers)
-        replicas = min(REPLICAS, brokers)
-        config = {**LEDGER_CONFIG, "min.insync.replicas": str(2 if replicas >= REPLICAS else 1)}
+        replicas, config = self._ledger_layout()
         topic = NewTopic(name, num_partitions=1, replication_factor=replicas, config=config)
         timeout_s = self._settings.timeout_s
         future = self._admin.create_topics([topic], request_timeout=timeout_s, validate_only=is_trial)[name]
@@ -200,6 +198,21 @@ class Topics:
                 raise
             return False
         return True
+
+    def creating_ledger(self) -> str:
+        """The command that makes the ledger topic as `make_ledger_topic` does."""
+        replicas, config = self._ledger_layout()
+        settings = "".join(f" --config {name}={value}" for name, value in config.items())
+        return (
+            f"kafka-topics.sh --bootstrap-server {self._settings.bootstrap_servers} --create --topic {self._ledger}"
+            f" --partitions 1 --replication-factor {replicas}{settings}"
+        )
+
+    def _ledger_layout(self) -> tuple[int, dict[str, str]]:
+        """Of a ledger topic that is made: replicas, and settings."""
+        brokers = len(self._answer(lambda: self._admin.list_topics(timeout=self._settings.timeout_s), "asking").brokers)
+        replicas = min(REPLICAS, brokers)
+        return replicas, {**LEDGER_CONFIG, "min.insync.replicas": str(2 if replicas >= REPLICAS else 1)}
 
     def _once_there(self, topic: str, wanted: frozenset[AclOperation]) -> Any:
         """One that was made a moment ago may not be known to every broker yet. None if it is not there in a while."""

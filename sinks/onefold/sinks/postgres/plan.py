@@ -5,15 +5,31 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import pyarrow as pa
+
 from onefold.clients.postgres import connection
 from onefold.clients.postgres.quoting import identifier
-from onefold.core.errors import ConfigError
-from onefold.sinks.postgres.config import Delivery
+from onefold.core.errors import ConfigError, SchemaMismatch
+from onefold.sinks.postgres.config import Delivery, PostgresSinkConfig
+from onefold.sinks.postgres.naming import stage_name
+from onefold.sinks.postgres.schema.comparison import columns_of
 from onefold.sinks.postgres.schema.target import Target
-from onefold.sinks.postgres.schema.types import Column
+from onefold.sinks.postgres.schema.types import Column, own
 from onefold.sinks.staged.upsert import Changes
 
-__all__ = ["ATTEMPT", "DELETED", "Plan", "check_stage", "choose", "slots", "stage_sql"]
+__all__ = [
+    "ATTEMPT",
+    "DELETED",
+    "Plan",
+    "check_stage",
+    "choose",
+    "is_staged",
+    "planned",
+    "position_of",
+    "slots",
+    "stage_sql",
+    "written_of",
+]
 
 # Columns of the stage beside the rows' own.
 ATTEMPT = "onefold_attempt"
@@ -113,3 +129,64 @@ def choose(
     if blockers or cautions:
         return Delivery.STAGED, f"the target has {', '.join((*blockers, *cautions))}"
     return Delivery.TWO_PHASE, f"max_prepared_transactions is {slots_max}, and nothing makes sibling tasks wait"
+
+
+def is_staged(delivery: Delivery, changes: Changes | None) -> bool:
+    """Whether rows go to a stage first."""
+    return delivery is Delivery.STAGED or changes is not None
+
+
+def _writers_max(free: int) -> int:
+    return max(1, free - 1 if free > 4 else free)  # one is left for somebody else's
+
+
+def written_of(schema: pa.Schema, settings: PostgresSinkConfig, found: Target | None) -> pa.Schema:
+    """The columns that go into the table: not the mark of deletions, nor a position that the table has no place for."""
+    theirs = {column.name for column in found.columns} if found is not None else set()
+    left_out = {name for name in settings.source_position if name not in theirs}
+    if settings.changes is not None:
+        left_out.difference_update(settings.changes.required)
+        if settings.changes.delete_when_true is not None:
+            left_out.add(settings.changes.delete_when_true)
+    return pa.schema([field for field in schema if field.name not in left_out])
+
+
+def position_of(schema: pa.Schema, names: Sequence[str]) -> tuple[Column, ...]:
+    columns = []
+    for name in names:
+        column = own(name, schema.field(name).type) if name in schema.names else None
+        if column is None:
+            has = ", ".join(schema.names)
+            raise SchemaMismatch(
+                "column-type", f"source_position={name!r} must be a column of the rows that is no list or struct: {has}"
+            )
+        columns.append(column)
+    return tuple(columns)
+
+
+def planned(
+    settings: PostgresSinkConfig,
+    pipeline: str,
+    schema: pa.Schema,
+    target: Target,
+    delivery: tuple[Delivery, str],
+    slots_free: int,
+) -> Plan:
+    """The plan for a table that is there as it is to be, without what is kept beside it. Raises SchemaMismatch."""
+    chosen, reason = delivery
+    written = written_of(schema, settings, target)
+    stage = stage_name(pipeline, settings.name)
+    return Plan(
+        pipeline=pipeline,
+        delivery=chosen,
+        reason=reason,
+        target=target.table.sql,
+        columns=columns_of(target, written),
+        types={c.name: c.own_type for c in target.columns if c.name in written.names},
+        stage=stage,
+        stage_table=stage_sql(settings.ledger, stage) if is_staged(chosen, settings.changes) else None,
+        writers_max=_writers_max(slots_free) if chosen is Delivery.TWO_PHASE else None,
+        names=tuple(schema.names),
+        changes=settings.changes,
+        position=position_of(schema, settings.source_position),
+    )

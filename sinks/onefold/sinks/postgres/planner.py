@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
 from onefold.clients.postgres.connection import Connection, create_beside_others
 from onefold.clients.postgres.quoting import identifier
 from onefold.core.checks import present
-from onefold.core.errors import ConfigError, SchemaMismatch
+from onefold.core.errors import ConfigError
 from onefold.core.findings import Checks, Finding, Level, tried
+from onefold.sinks.postgres import making
 from onefold.sinks.postgres.config import Delivery, PostgresSinkConfig
 from onefold.sinks.postgres.ledger import migrations
 from onefold.sinks.postgres.merge import staging, tombstones
-from onefold.sinks.postgres.naming import stage_name
-from onefold.sinks.postgres.plan import Plan, check_stage, choose, slots, stage_sql
+from onefold.sinks.postgres.plan import Plan, check_stage, choose, is_staged, planned, position_of, slots, written_of
 from onefold.sinks.postgres.rejects import dead_letters
 from onefold.sinks.postgres.schema import evolution, target
 from onefold.sinks.postgres.schema.comparison import check_may_insert, columns_of
 from onefold.sinks.postgres.schema.target import Target
-from onefold.sinks.postgres.schema.types import Column, own
 from onefold.sinks.staged.upsert import Changes
 
 __all__ = ["Found", "checks", "resolve"]
@@ -50,25 +49,22 @@ def checks(
     delivery, reason = choose(settings.wanted, slots_max, found, changes)
     yield Finding(Level.FINE, f"delivery is {delivery.value}: {reason}")
     yield _slots(slots_max, slots_used, delivery)
-    if _is_staged(delivery, changes):
+    if is_staged(delivery, changes):
         yield from tried(lambda: migrations.check_may_create(connection, ledger))
     written = None
     if schema is None:
         says = f"the rows are not known here: whether they fit into table {settings.target} is checked at the start"
         yield Finding(Level.UNCHECKED, says)
     else:
-        written = _written(schema, settings, found)
+        written = written_of(schema, settings, found)
         yield from tried(lambda: _check_rows(schema, written, settings, delivery))
     if found is None:
-        if written is None:
-            target.place(connection, settings.target)
-        else:
-            target.creating(connection, settings.target, written)
-        yield Finding(Level.FINE, f"table {settings.target} is made by the first start")
+        target.place(connection, settings.target)
     else:
         yield from _fits(connection, settings, found, written, delivery)
     if settings.on_error == "dead_letter":
         yield from tried(lambda: _check_letters(connection, settings))
+    yield from making.makes(connection, settings, pipeline, schema, found, (delivery, reason))
     return Found(found, delivery, reason, slots_max - slots_used, has_ledger)
 
 
@@ -88,8 +84,8 @@ def _check_rows(schema: pa.Schema, written: pa.Schema, settings: PostgresSinkCon
     changes = settings.changes
     if changes is not None:
         changes.check(written.names, schema)
-    position = _position(schema, settings.source_position)
-    if _is_staged(delivery, changes):
+    position = position_of(schema, settings.source_position)
+    if is_staged(delivery, changes):
         check_stage(written.names, position, changes)
 
 
@@ -118,17 +114,12 @@ def _slots(slots_max: int, used: int, delivery: Delivery) -> Finding:
     return Finding(Level.FINE, f"{slots}: as many tasks prepare at once, less one for others where there are many")
 
 
-def _is_staged(delivery: Delivery, changes: Changes | None) -> bool:
-    """Whether rows go to a stage first."""
-    return delivery is Delivery.STAGED or changes is not None
-
-
 def resolve(
     connection: Connection, settings: PostgresSinkConfig, pipeline: str, schema: pa.Schema, found: Found
 ) -> Plan:
     """Make what is missing, after the checks. Raises ConfigError, SchemaMismatch."""
     books, changes, delivery = settings.bookkeeping(pipeline), settings.changes, found.delivery
-    written = _written(schema, settings, found.target)
+    written = written_of(schema, settings, found.target)
     there = found.target
     if there is None:
         made = target.creating(connection, settings.target, written, changes.key if changes is not None else ())
@@ -137,7 +128,6 @@ def resolve(
         there = present(target.find(connection, settings.target), f"no table {settings.target} after it was made")
     if settings.evolve:
         there = evolution.evolve(connection, books, there, written, settings.lock_timeout_s)
-    columns = columns_of(there, written)
     tombs = letters = None
     if changes is not None:
         if there is not found.target:
@@ -146,53 +136,9 @@ def resolve(
             tombs = tombstones.create(connection, books.schema, there, changes)
     if settings.on_error == "dead_letter":
         letters = dead_letters.create(connection, settings.rejects)
-    stage = stage_name(pipeline, settings.name)
-    is_staged = _is_staged(delivery, changes)
-    plan = Plan(
-        pipeline=pipeline,
-        delivery=delivery,
-        reason=found.reason,
-        target=there.table.sql,
-        columns=columns,
-        types={c.name: c.own_type for c in there.columns if c.name in written.names},
-        stage=stage,
-        stage_table=stage_sql(books.schema, stage) if is_staged else None,
-        writers_max=_writers_max(found.slots_free) if delivery is Delivery.TWO_PHASE else None,
-        names=tuple(schema.names),
-        changes=changes,
-        tombstones=tombs,
-        rejects=letters,
-        position=_position(schema, settings.source_position),
-    )
-    return staging.create(connection, books, plan) if is_staged else plan
-
-
-def _writers_max(free: int) -> int:
-    return max(1, free - 1 if free > 4 else free)  # one is left for somebody else's
-
-
-def _written(schema: pa.Schema, settings: PostgresSinkConfig, found: Target | None) -> pa.Schema:
-    """The columns that go into the table: not the mark of deletions, nor a position that the table has no place for."""
-    theirs = {column.name for column in found.columns} if found is not None else set()
-    left_out = {name for name in settings.source_position if name not in theirs}
-    if settings.changes is not None:
-        left_out.difference_update(settings.changes.required)
-        if settings.changes.delete_when_true is not None:
-            left_out.add(settings.changes.delete_when_true)
-    return pa.schema([field for field in schema if field.name not in left_out])
-
-
-def _position(schema: pa.Schema, names: Sequence[str]) -> tuple[Column, ...]:
-    columns = []
-    for name in names:
-        column = own(name, schema.field(name).type) if name in schema.names else None
-        if column is None:
-            has = ", ".join(schema.names)
-            raise SchemaMismatch(
-                "column-type", f"source_position={name!r} must be a column of the rows that is no list or struct: {has}"
-            )
-        columns.append(column)
-    return tuple(columns)
+    plan = planned(settings, pipeline, schema, there, (delivery, found.reason), found.slots_free)
+    plan = replace(plan, tombstones=tombs, rejects=letters)
+    return plan if plan.stage_table is None else staging.create(connection, books, plan)
 
 
 _TELLABLE = ("bool", "int2", "int4", "int8", "numeric", "text", "varchar", "bytea", "date", "timestamp", "timestamptz")

@@ -174,7 +174,8 @@ class PostgresSink:
 
     def partition_by(self) -> tuple[str, ...]:
         """Two-phase upserts: tasks that prepare the same key's rows wait for each other, so a key goes to one task."""
-        is_split = self._plan is not None and self._plan.delivery is Delivery.TWO_PHASE
+        delivery = self._settings.wanted if self._plan is None else self._plan.delivery
+        is_split = delivery is Delivery.TWO_PHASE
         changes = self._settings.changes
         return changes.key if changes is not None and is_split else ()
 

@@ -10,6 +10,8 @@ import sqlalchemy as sa
 from onefold.core.checks import present
 from onefold.core.errors import ConfigError, SchemaMismatch
 from onefold.core.findings import Checks, Finding, Level, tried
+from onefold.core.sql.creating import creating
+from onefold.core.sql.database import Database
 from onefold.sinks.sql import staging, target
 from onefold.sinks.sql.adapters.adapter import Adapter, SqlType
 from onefold.sinks.sql.adapters.registry import adapter_of
@@ -30,29 +32,55 @@ def checks(settings: Settings, pipeline: str, schema: pa.Schema | None) -> Check
     if schema is None:
         says = f"the rows are not known here: whether they fit into table {settings.table} is checked at the start"
         yield Finding(Level.UNCHECKED, says)
-    written = None if schema is None else _written(settings, schema)
     if not database.is_there():
         yield from tried(database.check_new)
-        if written is not None:
-            target.new_columns(adapter_of(database.url), settings.table, written, settings.key)
-        yield Finding(Level.FINE, f"{database} is made by the first start")
+        yield database.making_new(f"{database} is made by the first start", metadata.sorted_tables)
+        yield from _makes(database, None, settings, pipeline, schema, None)
         return False
     with database.transaction() as connection:
         database.backend.check_ours(connection)
         has_ledger = settings.bookkeeping(pipeline).check(connection)
         if has_ledger:
             database.backend.check_may_work(connection, metadata.sorted_tables)
+        else:
+            missing = [one for one in metadata.sorted_tables if not sa.inspect(connection).has_table(one.name)]
+            made = [*database.backend.making(connection), *creating(connection.dialect, missing)]
+            yield Finding.making(f"the ledger at {database} is made by the first start", str(database), made)
         adapter = adapter_of(database.url, connection.dialect)
         there = target.find(connection, adapter, settings.table)
-        if there is None:
-            if written is not None:
-                target.new_columns(adapter, settings.table, written, settings.key)
-            yield Finding(Level.FINE, f"table {settings.table} is made by the first start")
-        else:
+        if there is not None:
             yield from _fits(connection, adapter, settings, pipeline, schema, there)
+        yield from _makes(database, connection, settings, pipeline, schema, there)
     if not database.backend.tells_rights and (there is None or not has_ledger):
         yield Finding(Level.UNCHECKED, f"whether the user may create tables at {database} is tried at the start")
     return has_ledger
+
+
+def _makes(
+    database: Database,
+    connection: sa.Connection | None,
+    settings: Settings,
+    pipeline: str,
+    schema: pa.Schema | None,
+    there: Mapping[str, target.There] | None,
+) -> Iterator[Finding]:
+    """Of the target, and of what the sink keeps beside it, what the first start makes. Raises as `resolve` does.
+
+    `connection` is None where there is no database yet, and `there` where there is no target.
+    """
+    dialect = database.engine.dialect if connection is None else connection.dialect
+    adapter, says = adapter_of(database.url, dialect), f"table {settings.table} is made by the first start"
+    if schema is None:
+        if there is None:
+            yield Finding.making(says, str(database), [f"CREATE TABLE {settings.table} (...)"])
+        return
+    if there is None:
+        made = target.new(adapter, settings.table, _written(settings, schema), settings.key)
+        yield Finding.making(says, str(database), creating(dialect, [made]))
+        there = target.as_found(made)
+    planned = _planned(dialect, adapter, settings, pipeline, schema, there)
+    if statements := staging.making(dialect, connection, adapter, *planned):
+        yield Finding.making("the stage is made by the first start", str(database), statements)
 
 
 def _fits(
@@ -68,7 +96,7 @@ def _fits(
         yield from tried(lambda: target.check_key(connection, settings.table, changes))
     names = [name for name, column in there.items() if not column.get("computed")]
     if schema is not None:
-        plan, _, kept_types = _planned(connection, adapter, settings, pipeline, schema, there)
+        plan, _, kept_types = _planned(connection.dialect, adapter, settings, pipeline, schema, there)
         names = [column.name for column in plan.columns]
         yield from tried(lambda: staging.check(connection, adapter, plan, kept_types))
     verbs = ("INSERT",) if changes is None else ("SELECT", "INSERT", "UPDATE", *(["DELETE"] if changes.deletes else []))
@@ -89,7 +117,9 @@ def resolve(connection: sa.Connection, settings: Settings, pipeline: str, schema
         )
         if settings.changes is not None:
             target.check_key(connection, settings.table, settings.changes)
-    return staging.create(connection, adapter, *_planned(connection, adapter, settings, pipeline, schema, there))
+    return staging.create(
+        connection, adapter, *_planned(connection.dialect, adapter, settings, pipeline, schema, there)
+    )
 
 
 def _written(settings: Settings, schema: pa.Schema) -> pa.Schema:
@@ -113,7 +143,7 @@ def _written(settings: Settings, schema: pa.Schema) -> pa.Schema:
 
 
 def _planned(
-    connection: sa.Connection,
+    dialect: sa.Dialect,
     adapter: Adapter,
     settings: Settings,
     pipeline: str,
@@ -125,7 +155,7 @@ def _planned(
     changes, key = settings.changes, settings.key
     order = changes.order if changes is not None else ()
     written = _written(settings, schema)
-    columns = target.columns_of(connection.dialect, adapter, settings.table, there, written, order)
+    columns = target.columns_of(dialect, adapter, settings.table, there, written, order)
     plan = Plan(
         pipeline,
         settings.table,

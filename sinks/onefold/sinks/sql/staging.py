@@ -14,6 +14,7 @@ from sqlalchemy.schema import CreateTable
 
 from onefold.core.contract import Committable
 from onefold.core.errors import ConfigError
+from onefold.core.sql.creating import creating
 from onefold.sinks.sql.adapters.adapter import Adapter, SqlType
 from onefold.sinks.sql.bookkeeping import Bookkeeping, staged, stages
 from onefold.sinks.sql.naming import ATTEMPT, DELETED, ROW, TIMESTAMP, exactly, own_table
@@ -21,7 +22,7 @@ from onefold.sinks.sql.plan import Plan
 from onefold.sinks.sql.upsert import upsert
 from onefold.sinks.staged.attempts import by_stage, check_listed, check_moved, digest, leftover
 
-__all__ = ["check", "create", "discard", "drop_outgrown", "leftovers", "merge", "move", "verify"]
+__all__ = ["check", "create", "discard", "drop_outgrown", "leftovers", "making", "merge", "move", "verify"]
 
 
 def create(
@@ -36,13 +37,38 @@ def create(
     `types` are those of the stage's columns, `kept_types` as which a deletion's are remembered. Raises ConfigError
     where deletions are remembered by another key or order.
     """
-    layout = _layout(connection, _stage(plan.stage, adapter, plan, types))
-    stage = _stage(f"{plan.stage}_{digest(layout)}", adapter, plan, types)
+    stage = _whole_stage(connection.dialect, adapter, plan, types)
     stage.create(connection, checkfirst=True)
     deleted = _deleted(adapter, plan, kept_types)
     if deleted is not None:
         _remember(connection, deleted)
     return replace(plan, stage=stage.name)
+
+
+def making(
+    dialect: sa.Dialect,
+    connection: sa.Connection | None,
+    adapter: Adapter,
+    plan: Plan,
+    types: Mapping[str, SqlType],
+    kept_types: Mapping[str, SqlType],
+) -> list[str]:
+    """The statements by which `create` makes what is missing; without a connection, in a database that is not there."""
+    stage, deleted = _whole_stage(dialect, adapter, plan, types), _deleted(adapter, plan, kept_types)
+    made = [] if connection is not None and sa.inspect(connection).has_table(stage.name) else creating(dialect, [stage])
+    if deleted is None:
+        return made
+    if connection is not None and sa.inspect(connection).has_table(stages.name) and _is_remembered(connection, deleted):
+        return made
+    is_old = connection is not None and sa.inspect(connection).has_table(deleted.name)
+    gone = [f"DROP TABLE {deleted.name}"] if is_old else []
+    return [*made, *gone, *creating(dialect, [deleted])]
+
+
+def _whole_stage(dialect: sa.Dialect, adapter: Adapter, plan: Plan, types: Mapping[str, SqlType]) -> sa.Table:
+    """The stage with its whole name, which ends with a digest of its layout."""
+    layout = _layout(dialect, _stage(plan.stage, adapter, plan, types))
+    return _stage(f"{plan.stage}_{digest(layout)}", adapter, plan, types)
 
 
 def check(connection: sa.Connection, adapter: Adapter, plan: Plan, kept_types: Mapping[str, SqlType]) -> None:
@@ -72,15 +98,15 @@ def _stage(name: str, adapter: Adapter, plan: Plan, types: Mapping[str, SqlType]
     return sa.Table(name, sa.MetaData(), *columns, *own, **adapter.stage_options)
 
 
-def _layout(connection: sa.Connection, table: sa.Table) -> str:
-    return str(CreateTable(table).compile(dialect=connection.dialect))
+def _layout(dialect: sa.Dialect, table: sa.Table) -> str:
+    return str(CreateTable(table).compile(dialect=dialect))
 
 
 def _is_remembered(connection: sa.Connection, table: sa.Table) -> bool:
     """Whether the table is there as it should be. Raises ConfigError for one of another layout, unless it is empty."""
     known = connection.scalar(sa.select(stages.c.layout).where(stages.c.name == table.name))
     is_there = sa.inspect(connection).has_table(table.name)
-    if known == _layout(connection, table) and is_there:
+    if known == _layout(connection.dialect, table) and is_there:
         return True
     if known is not None and is_there and connection.execute(sa.select(sa.literal(1)).select_from(table)).first():
         columns = ", ".join(column.name for column in table.columns if column.name != TIMESTAMP)
@@ -100,7 +126,7 @@ def _remember(connection: sa.Connection, table: sa.Table) -> None:
     connection.execute(stages.delete().where(stages.c.name == table.name))
     table.drop(connection, checkfirst=True)
     table.create(connection)
-    connection.execute(stages.insert().values(name=table.name, layout=_layout(connection, table)))
+    connection.execute(stages.insert().values(name=table.name, layout=_layout(connection.dialect, table)))
 
 
 def drop_outgrown(connection: sa.Connection, adapter: Adapter, books: Bookkeeping, stage: str, generation: int) -> bool:

@@ -15,7 +15,18 @@ from onefold.sinks.sql.naming import TableName, exactly
 from onefold.sinks.sql.plan import Column
 from onefold.sinks.staged.upsert import Changes
 
-__all__ = ["check_key", "clause", "columns_of", "create", "find", "is_empty", "is_there", "new_columns"]
+__all__ = [
+    "as_found",
+    "check_key",
+    "clause",
+    "columns_of",
+    "create",
+    "find",
+    "is_empty",
+    "is_there",
+    "new",
+    "new_columns",
+]
 
 There = Mapping[str, Any]  # a column as SQLAlchemy's inspector describes it
 
@@ -54,10 +65,22 @@ def create(
     connection: sa.Connection, adapter: Adapter, table: TableName, schema: pa.Schema, key: Sequence[str]
 ) -> None:
     """CREATE TABLE with a column for each field, and the key as primary key."""
+    new(adapter, table, schema, key).create(connection, checkfirst=True)
+
+
+def new(adapter: Adapter, table: TableName, schema: pa.Schema, key: Sequence[str]) -> sa.Table:
+    """The table that `create` makes. Raises SchemaMismatch for types that have no place there."""
     columns = new_columns(adapter, table, schema, key)
     options = {name: value for name, value in adapter.stage_options.items() if name.startswith(("mysql", "mariadb"))}
-    made = sa.Table(exactly(table.name), sa.MetaData(), *columns, schema=table.schema, **options)
-    made.create(connection, checkfirst=True)
+    return sa.Table(exactly(table.name), sa.MetaData(), *columns, schema=table.schema, **options)
+
+
+def as_found(made: sa.Table) -> dict[str, There]:
+    """What `find` will say of a table that `new` describes."""
+    return {
+        column.name: {"name": column.name, "type": column.type, "nullable": column.nullable, "default": None}
+        for column in made.columns
+    }
 
 
 def new_columns(adapter: Adapter, table: TableName, schema: pa.Schema, key: Sequence[str]) -> list[sa.Column[Any]]:

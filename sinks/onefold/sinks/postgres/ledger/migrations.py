@@ -21,10 +21,20 @@ from onefold.clients.postgres.quoting import identifier
 from onefold.core.errors import ConfigError
 from onefold.core.sql import postgres_schema, postgres_trust
 
-__all__ = ["check", "check_may_create", "check_ours", "is_there", "lock", "migrate", "tables", "take_turn", "version"]
+__all__ = [
+    "check",
+    "check_may_create",
+    "check_ours",
+    "is_there",
+    "lock",
+    "making",
+    "migrate",
+    "tables",
+    "take_turn",
+    "version",
+]
 
 _LOCK_TIMEOUT_S = 30
-_LOCKS = "CREATE TABLE IF NOT EXISTS {s}.onefold_locks (name text PRIMARY KEY);"
 
 # Step N makes layout N of layout N - 1; `{s}` is the schema. One that was released never changes: add yours at the end.
 STEPS = (
@@ -54,7 +64,7 @@ CREATE TABLE {s}.onefold_evolutions (
     target text NOT NULL, statement text NOT NULL, after_epoch bigint, after_generation bigint,
     role text NOT NULL DEFAULT current_user, evolved_at timestamptz NOT NULL DEFAULT now());
 """,
-    _LOCKS,
+    "CREATE TABLE IF NOT EXISTS {s}.onefold_locks (name text PRIMARY KEY);",
 )
 
 
@@ -122,10 +132,24 @@ def _refuse_newer(found: int, schema: str) -> None:
 
 
 def _climb(connection: Connection, schema: str, found: int) -> None:
-    for step in STEPS[found:]:
-        connection.execute(step.format(s=identifier(schema)).encode())
+    for statement in _climbing(schema, found):
+        connection.execute(statement.encode())
+
+
+def _climbing(schema: str, found: int) -> list[str]:
+    """From layout `found` to today's, in one line each."""
+    steps = [" ".join(step.split()).format(s=identifier(schema)) for step in ";".join(STEPS[found:]).split(";")]
     table = f"{identifier(schema)}.onefold_version"
-    connection.execute(f"DELETE FROM {table}; INSERT INTO {table} VALUES ({len(STEPS)})".encode())
+    renewed = [f"DELETE FROM {table}", f"INSERT INTO {table} VALUES ({len(STEPS)})"]
+    return [*filter(None, steps), *renewed]
+
+
+def making(connection: Connection, schema: str) -> list[str]:
+    """The statements by which `migrate` makes the tables, or migrates them; none where they are today's."""
+    found = check(connection, schema)
+    if found == len(STEPS):
+        return []
+    return list(dict.fromkeys([*postgres_schema.making_place(ask(connection), schema), *_climbing(schema, found)]))
 
 
 def check_ours(connection: Connection, schema: str, names: Sequence[str]) -> None:
@@ -137,15 +161,10 @@ def check_ours(connection: Connection, schema: str, names: Sequence[str]) -> Non
 def lock(connection: Connection, schema: str) -> None:
     """Until the end of the transaction, nobody else changes the layout or registers a sink in this schema."""
     connection.execute(transaction_settings(_LOCK_TIMEOUT_S))
-    there = connection.execute(
-        """SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace
-           WHERE relname = 'onefold_locks' AND nspname = %s""",
-        (schema,),
-    ).fetchone()
-    if there is None:
-        if not check_may_create(connection, schema):
-            create_beside_others(connection, f"CREATE SCHEMA {identifier(schema)}")
-        create_beside_others(connection, _LOCKS.format(s=identifier(schema)))
+    made = postgres_schema.making_place(ask(connection), schema)
+    for statement in made:
+        create_beside_others(connection, statement)
+    if made:
         check_ours(connection, schema, ["onefold_locks"])
     take_turn(connection, schema, "layout")
 

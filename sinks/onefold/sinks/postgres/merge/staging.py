@@ -31,16 +31,14 @@ from onefold.sinks.postgres.rejects.dead_letters import Origin
 from onefold.sinks.postgres.schema.target import declared
 from onefold.sinks.staged.attempts import by_stage, check_listed, check_moved, digest, leftover
 
-__all__ = ["clear", "create", "discard", "drop_outgrown", "empty", "leftovers", "merge", "verify"]
+__all__ = ["clear", "create", "discard", "drop_outgrown", "empty", "leftovers", "making", "merge", "verify"]
 
 
 def create(connection: pool.Connection, books: Bookkeeping, plan: Plan) -> Plan:
     """Make sure that there is a stage with the plan's columns; returns the plan with its name."""
     wanted = plan.stage_columns
-    stage = f"{stage_name(books.pipeline, books.sink)}_{digest(wanted)}"
+    stage, made = _creating(books, plan)
     name = stage_sql(books.schema, stage)
-    columns = ", ".join(f"{identifier(column)} {kind}" for column, kind in wanted)
-    made = f"CREATE UNLOGGED TABLE IF NOT EXISTS {name} ({columns})"
     with connection.transaction():
         while not _held(connection, books.schema, stage, made):
             pass  # an older driver dropped it meanwhile, and has no reason to make it again
@@ -49,6 +47,23 @@ def create(connection: pool.Connection, books: Bookkeeping, plan: Plan) -> Plan:
             connection.execute(f"DELETE FROM {books.table('staged')} WHERE stage = %s", (stage,))
             connection.execute(made)
     return replace(plan, stage=stage, stage_table=name)
+
+
+def making(connection: pool.Connection, books: Bookkeeping, plan: Plan) -> list[str]:
+    """The statements by which `create` makes the stage, or makes it anew; none where it is there."""
+    stage, made = _creating(books, plan)
+    name = stage_sql(books.schema, stage)
+    there = declared(connection, name)
+    if there == plan.stage_columns:
+        return []
+    return [f"DROP TABLE {name}", made] if there else [made]
+
+
+def _creating(books: Bookkeeping, plan: Plan) -> tuple[str, str]:
+    """The stage's name, and the statement that makes it."""
+    stage = f"{stage_name(books.pipeline, books.sink)}_{digest(plan.stage_columns)}"
+    columns = ", ".join(f"{identifier(column)} {kind}" for column, kind in plan.stage_columns)
+    return stage, f"CREATE UNLOGGED TABLE IF NOT EXISTS {stage_sql(books.schema, stage)} ({columns})"
 
 
 def _held(connection: pool.Connection, schema: str, stage: str, made: str) -> bool:

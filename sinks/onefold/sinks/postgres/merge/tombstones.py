@@ -17,7 +17,7 @@ from onefold.sinks.postgres.naming import Table
 from onefold.sinks.postgres.schema.target import Target, declared
 from onefold.sinks.staged.upsert import Changes
 
-__all__ = ["check", "create", "follow", "name_of", "prune", "take_turns"]
+__all__ = ["check", "create", "follow", "making", "name_of", "prune", "take_turns"]
 
 EXPIRES = "onefold_expires_ms"
 
@@ -28,17 +28,29 @@ def create(connection: Connection, schema: str, target: Target, changes: Changes
     """The target's table of deletions, made if it is missing; returns its name in SQL. Raises ConfigError."""
     name = name_of(schema, target.table)
     with connection.transaction():
-        columns = ", ".join(f"{identifier(column)} {kind} NOT NULL" for column, kind in _wanted(target, changes))
-        key = ", ".join(map(identifier, changes.key))
         if not check(connection, schema, target, changes):
-            create_beside_others(
-                connection,
-                f"CREATE TABLE {name} ({columns}, PRIMARY KEY ({key})); CREATE INDEX ON {name} ({EXPIRES});"
-                f"COMMENT ON TABLE {name} IS {literal(f'deletions from {target.table.sql}')}",
-            )
+            create_beside_others(connection, "; ".join(_creating(schema, target, changes)))
             check(connection, schema, target, changes)  # somebody else's may be there a moment before
         follow(connection, schema, target)  # whoever altered the target by hand may not know of this table
     return name
+
+
+def making(connection: Connection, schema: str, target: Target, changes: Changes) -> list[str]:
+    """The statements by which `create` makes the table, or gives it the target's types. Raises ConfigError."""
+    if not check(connection, schema, target, changes):
+        return _creating(schema, target, changes)
+    statement = _following(connection, schema, target)
+    return [] if statement is None else [statement]
+
+
+def _creating(schema: str, target: Target, changes: Changes) -> list[str]:
+    name = name_of(schema, target.table)
+    columns = ", ".join(f"{identifier(column)} {kind} NOT NULL" for column, kind in _wanted(target, changes))
+    return [
+        f"CREATE TABLE {name} ({columns}, PRIMARY KEY ({', '.join(map(identifier, changes.key))}))",
+        f"CREATE INDEX ON {name} ({EXPIRES})",
+        f"COMMENT ON TABLE {name} IS {literal(f'deletions from {target.table.sql}')}",
+    ]
 
 
 def check(connection: Connection, schema: str, target: Target, changes: Changes) -> bool:
@@ -71,6 +83,14 @@ def follow(connection: Connection, schema: str, target: Target) -> tuple[str, st
 
     Returns the table and the statement, both in SQL; None if there was nothing to do.
     """
+    statement = _following(connection, schema, target)
+    if statement is None:
+        return None
+    connection.execute(statement.encode())
+    return name_of(schema, target.table), statement
+
+
+def _following(connection: Connection, schema: str, target: Target) -> str | None:
     name = name_of(schema, target.table)
     types = {column.name: column.sql for column in target.columns}
     clauses = [
@@ -78,11 +98,7 @@ def follow(connection: Connection, schema: str, target: Target) -> tuple[str, st
         for column, kind in declared(connection, name)
         if column in types and types[column] != kind
     ]
-    if not clauses:
-        return None
-    statement = f"ALTER TABLE {name} {', '.join(clauses)}"
-    connection.execute(statement.encode())
-    return name, statement
+    return f"ALTER TABLE {name} {', '.join(clauses)}" if clauses else None
 
 
 def take_turns(connection: Connection, tombstones: str) -> None:

@@ -22,7 +22,18 @@ from onefold.sinks.postgres.naming import Table
 from onefold.sinks.postgres.rejects.bisect_rejects import Refused, TooManyRefused
 from onefold.sinks.postgres.schema.target import declared
 
-__all__ = ["DeadLetter", "Origin", "adopt_staged", "check", "create", "insert", "of_batch", "stage", "too_many"]
+__all__ = [
+    "DeadLetter",
+    "Origin",
+    "adopt_staged",
+    "check",
+    "create",
+    "creating",
+    "insert",
+    "of_batch",
+    "stage",
+    "too_many",
+]
 
 _COLUMNS = {
     "pipeline": "text NOT NULL",
@@ -62,12 +73,16 @@ class DeadLetter:
 def create(connection: Connection, table: Table) -> str:
     """The table, made if it is missing; returns its name in SQL. Raises ConfigError for one of another shape."""
     with connection.transaction():
-        columns = ", ".join(f"{identifier(name)} {kind}" for name, kind in _COLUMNS.items())
-        index = f"CREATE INDEX ON {table.sql} (pipeline, sink, epoch)"
         if not check(connection, table):
-            create_beside_others(connection, f"CREATE TABLE {table.sql} ({columns}); {index}")
+            create_beside_others(connection, "; ".join(creating(table)))
             check(connection, table)  # somebody else's may be there a moment before
     return table.sql
+
+
+def creating(table: Table) -> list[str]:
+    """The statements that make the table."""
+    columns = ", ".join(f"{identifier(name)} {kind}" for name, kind in _COLUMNS.items())
+    return [f"CREATE TABLE {table.sql} ({columns})", f"CREATE INDEX ON {table.sql} (pipeline, sink, epoch)"]
 
 
 def check(connection: Connection, table: Table) -> bool:

@@ -24,7 +24,7 @@ from onefold.sinks.postgres.schema.comparison import compare, mismatch
 from onefold.sinks.postgres.schema.target import Target, find
 from onefold.sinks.postgres.schema.widening import Alteration
 
-__all__ = ["alterations", "check", "evolve"]
+__all__ = ["alterations", "altering", "check", "evolve"]
 
 log = logging.getLogger("onefold")
 
@@ -45,7 +45,7 @@ def check(target: Target, schema: pa.Schema) -> tuple[Alteration, ...]:
             "table-not-owned",
             f"table {target.table} must be altered for these rows, and only its owner may. GRANT "
             f"{identifier(target.owner)} to the role of the sink's URL, or run this yourself: "
-            f"{_statement(target, wanted)}",
+            f"{altering(target, wanted)}",
         )
     return wanted
 
@@ -67,7 +67,7 @@ def evolve(
         if wanted:
             _alter(connection, books, now, schema, wanted)
     if wanted:
-        log.info("sink %r has evolved its table: %s", books.sink, _statement(now, wanted))
+        log.info("sink %r has evolved its table: %s", books.sink, altering(now, wanted))
     evolved = find(connection, target.table)
     if evolved is None:
         raise ConfigError(
@@ -76,7 +76,8 @@ def evolve(
     return evolved
 
 
-def _statement(target: Target, wanted: Sequence[Alteration]) -> str:
+def altering(target: Target, wanted: Sequence[Alteration]) -> str:
+    """The ALTER TABLE that makes these alterations."""
     # One statement, so that a table that has to be written anew is written anew once.
     return f"ALTER TABLE {target.table.sql} {', '.join(alteration.clause for alteration in wanted)}"
 
@@ -84,7 +85,7 @@ def _statement(target: Target, wanted: Sequence[Alteration]) -> str:
 def _alter(
     connection: Connection, books: Bookkeeping, target: Target, schema: pa.Schema, wanted: Sequence[Alteration]
 ) -> None:
-    statement = _statement(target, wanted)
+    statement = altering(target, wanted)
     if any(alteration.rewrites for alteration in wanted):
         log.warning("sink %r: Postgres writes all of table %s anew, and locks it meanwhile", books.sink, target.table)
     try:

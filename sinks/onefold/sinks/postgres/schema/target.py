@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
 from onefold.clients.postgres.connection import Connection, ask
 from onefold.clients.postgres.quoting import identifier
+from onefold.core.checks import present
 from onefold.core.errors import ConfigError, SchemaMismatch
 from onefold.core.sql import postgres_trust
 from onefold.sinks.postgres.naming import Table
 from onefold.sinks.postgres.schema.types import PostgresType, default_type
 
-__all__ = ["Target", "TargetColumn", "UniqueIndex", "creating", "declared", "find", "place", "types", "unseen"]
+__all__ = [
+    "Target",
+    "TargetColumn",
+    "UniqueIndex",
+    "created",
+    "creating",
+    "declared",
+    "find",
+    "place",
+    "types",
+    "unseen",
+    "with_types",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +158,11 @@ WHERE c.relkind = 'f' OR c.relpersistence <> 'p' ORDER BY 2 DESC, 1
 """
 
 
+_NAMED_TYPES = """
+SELECT b.typname, m.typmod, e.typname, b.typtype = 'e', format_type(b.oid, m.typmod)
+FROM unnest(%s::oid[], %s::int[]) WITH ORDINALITY AS m (oid, typmod, number) JOIN pg_type b ON b.oid = m.oid
+LEFT JOIN pg_type e ON e.oid = b.typelem AND b.typcategory = 'A' ORDER BY m.number
+"""
 _UNSEEN = """
 SELECT format_type(opcintype, NULL), nspname
 FROM unnest(%s::text[]) type JOIN pg_opclass ON opcintype = to_regtype(type) AND opcdefault
@@ -264,6 +282,27 @@ def creating(connection: Connection, table: Table, schema: pa.Schema, key: Seque
         parts.append(f"PRIMARY KEY ({', '.join(map(identifier, key))})")
     made = Table(place(connection, table), table.name)
     return f"CREATE TABLE IF NOT EXISTS {made.sql} ({', '.join(parts)})"
+
+
+def created(connection: Connection, table: Table, schema: pa.Schema) -> Target:
+    """The table that `creating` makes, as far as what the sink keeps beside it depends on it: its name and columns."""
+    made = Target(Table(place(connection, table), table.name), "r", (), (), (), (), (), "", is_mine=True)
+    return with_types(connection, made, {f.name: default_type(f.type) or "text" for f in schema})
+
+
+def with_types(connection: Connection, target: Target, types: Mapping[str, str]) -> Target:
+    """The table with these columns' types, which are SQL, in the place of its own, and new columns behind them."""
+    if not types:
+        return target
+    found = present(
+        connection.execute(f"SELECT {', '.join(f'NULL::{t}' for t in types.values())}".encode()).pgresult, "rows"
+    )
+    asked = [found.ftype(at) for at in range(found.nfields)], [found.fmod(at) for at in range(found.nfields)]
+    rows = connection.execute(_NAMED_TYPES, asked).fetchall()
+    now = {name: PostgresType(*row) for name, row in zip(types, rows, strict=True)}
+    kept = tuple(replace(c, type=now.pop(c.name, c.type)) for c in target.columns)
+    new = tuple(TargetColumn(name, type, False, False, may_insert=True) for name, type in now.items())
+    return replace(target, columns=(*kept, *new))
 
 
 def place(connection: Connection, table: Table) -> str:

@@ -35,16 +35,21 @@ _SPARK_VARCHAR = "__CHAR_VARCHAR_TYPE_STRING"  # what varchar(n) leaves behind i
 
 @dataclass(frozen=True, slots=True)
 class Alteration:
-    """One clause of an ALTER TABLE. `rewrites` where Postgres writes the whole table anew under its lock."""
+    """One clause of an ALTER TABLE, after which the column `name` has the type `sql`. `rewrites` where Postgres writes
+    the whole table anew under its lock."""
 
     clause: str
+    name: str
+    sql: str
     rewrites: bool = False
 
 
 def addition(field: pa.Field) -> Alteration | None:
     """A new nullable column for `field`. None where no type of Postgres's is meant by the rows' type."""
     declared = None if pa.types.is_null(field.type) else default_type(field.type)
-    return None if declared is None else Alteration(f"ADD COLUMN {identifier(field.name)} {declared}")
+    if declared is None:
+        return None
+    return Alteration(f"ADD COLUMN {identifier(field.name)} {declared}", field.name, declared)
 
 
 def widening(field: pa.Field, there: PostgresType, collation: str | None = None) -> Alteration | None:
@@ -58,7 +63,8 @@ def widening(field: pa.Field, there: PostgresType, collation: str | None = None)
     if target is None:
         return None
     kept = f" COLLATE {collation}" if collation is not None else ""
-    return Alteration(f"ALTER COLUMN {identifier(field.name)} TYPE {target.sql}{kept}", _rewrites(there, target))
+    clause = f"ALTER COLUMN {identifier(field.name)} TYPE {target.sql}{kept}"
+    return Alteration(clause, field.name, target.sql, _rewrites(there, target))
 
 
 def _wider(there: PostgresType, kind: pa.DataType) -> Iterator[PostgresType]:
