@@ -1,13 +1,15 @@
-"""Refuses batches that only a user's change, or a source without ordered offsets, can bring. Not simulated."""
+"""Refuses batches and moves that only a user, or a source without ordered offsets, can bring. Not simulated."""
 
 from __future__ import annotations
 
 from onefold.core.contract import EpochRecord
-from onefold.core.errors import CheckpointMismatch
+from onefold.core.errors import CheckpointMismatch, ConfigError
 from onefold.core.positions import Positions, Relation
 from onefold.core.protocol.effects import EpochRequest, StoreFacts
 
-__all__ = ["by_batch_number", "check_has_order", "check_is_from_this_start"]
+__all__ = ["by_batch_number", "check_has_order", "check_is_from_this_start", "check_movable"]
+
+AFRESH = "To begin elsewhere, start over under a new pipeline name, with an empty table, at other starting_offsets"
 
 
 def check_is_from_this_start(facts: StoreFacts, request: EpochRequest, base: Positions) -> None:
@@ -34,6 +36,32 @@ def check_has_order(request: EpochRequest, base: Positions) -> None:
             " checkpoint is an older copy, or another pipeline's, or a topic was made anew. Nothing was written;"
             " restore the checkpoint, or start over under a new pipeline name, with an empty table",
         )
+
+
+def check_movable(pipeline: str, base: Positions | None, to: Positions) -> Positions:
+    """Where the pipeline stands, which is `base`. Raises ConfigError where it can't be moved from there to `to`."""
+    if base is None:
+        raise ConfigError(
+            "never-started",
+            f"pipeline {pipeline!r} was never started here, so there is no position to move. Give its source the"
+            " starting_offsets at which it is to begin",
+        )
+    if base.of_records() != base:
+        raise ConfigError(
+            "state-not-movable",
+            f"pipeline {pipeline!r} keeps state (its positions have a clock beside them), which was made of the"
+            f" records before: at other positions it would be wrong. {AFRESH}",
+        )
+    by_topic = {f"{topic}/{number}" for topic, numbers in base.topics().items() for number in numbers}
+    if not by_topic or by_topic != {name for name, _ in base.items}:
+        raise ConfigError(
+            "positions-not-movable",
+            f"the positions of pipeline {pipeline!r} are not the offsets of topics, and of others onefold does not know"
+            f" which can be read. {AFRESH}",
+        )
+    if to.relation_to(base) is Relation.SAME:
+        raise ConfigError("move-to-itself", f"pipeline {pipeline!r} stands there already: nothing was moved")
+    return base
 
 
 def by_batch_number(last: EpochRecord | None, query_id: str, batch_id: int, end: Positions) -> Relation | None:

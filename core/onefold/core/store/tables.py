@@ -33,6 +33,10 @@ __all__ = [
 MIGRATIONS = {
     2: ("ALTER TABLE {s}onefold_epochs ADD COLUMN write_through TEXT NOT NULL DEFAULT '[]'",),
     3: (),  # the table of pins has another name: `prepared_store` renames it
+    4: (
+        "ALTER TABLE {s}onefold_pipelines ADD COLUMN origin TEXT",
+        "ALTER TABLE {s}onefold_pipelines ADD COLUMN moved BIGINT NOT NULL DEFAULT 0",
+    ),
 }
 SCHEMA_VERSION = max(MIGRATIONS)
 PINS_BEFORE = "onefold_settled"  # up to version 2
@@ -54,6 +58,8 @@ pipelines = sa.Table(
     sa.Column("generation", sa.BigInteger, nullable=False),
     sa.Column("token", sa.String(32), nullable=False),
     sa.Column("frozen", LongText),  # positions, JSON
+    sa.Column("origin", LongText),  # the same: where a new checkpoint begins, if somebody has moved that
+    sa.Column("moved", sa.BigInteger, nullable=False, server_default="0"),  # the last epoch that moved the positions
     **MARIADB_OPTIONS,
 )
 

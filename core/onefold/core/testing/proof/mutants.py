@@ -49,7 +49,7 @@ def _mutant(name: str, module: str, old: str, new: str, *configurations: str) ->
 
 VERIFY = "        yield Verify(sink, tuple(c for c in manifest if c.sink == sink))\n"
 DECIDES = """            manifest = yield from _prepare(record)
-            decided = yield from _decide(generation, store_id, record, manifest)
+            decided = yield from decide(generation, store_id, record, manifest)
 """
 DOUBT = """        except InDoubt:
             raise  # it may have been decided: no abort, no sweep, no rerun
@@ -96,7 +96,7 @@ _ALL: tuple[Mutant, ...] = (
         PROTOCOL,
         DECIDES,
         """            manifest = yield RunWriters(record)
-            decided = yield from _decide(generation, store_id, record, manifest)
+            decided = yield from decide(generation, store_id, record, manifest)
             for sink in record.sinks:
                 yield from _retry(Verify(sink, tuple(c for c in manifest if c.sink == sink)))
 """,
@@ -111,7 +111,7 @@ _ALL: tuple[Mutant, ...] = (
             import dataclasses
             chosen = dataclasses.replace(record, state=EpochState.DECIDED, manifest=manifest)
             yield from _commit_all(Decided(chosen))
-            decided = yield from _decide(generation, store_id, record, manifest)
+            decided = yield from decide(generation, store_id, record, manifest)
 """,
             ),
         ),
@@ -249,7 +249,7 @@ _ALL: tuple[Mutant, ...] = (
         "the ledger before commit",
         PROTOCOL,
         COMMITS,
-        "    yield from _complete(generation, store_id, decided)\n" + COMMITS,
+        "    yield from complete(generation, store_id, decided)\n" + COMMITS,
     ),
     _mutant(
         "damage in one sink leaves the others uncommitted",
@@ -267,7 +267,7 @@ _ALL: tuple[Mutant, ...] = (
     _mutant(
         "initial positions not frozen",
         PROTOCOL,
-        "    return frozen.with_setting(None), None\n",
+        "    return (facts.origin or frozen).with_setting(None), None\n",
         "    return initial.positions, None\n",
     ),
     _mutant(
