@@ -411,16 +411,16 @@ class Repeats(enum.Enum):
 
     DOUBLED = "doubled"  # they are there twice, or count twice
     ABSORBED = "absorbed"  # nothing, once all of them have come again: each is there once, as its newest version
-    NEW = "new"  # the destination is empty, so that none of them is there: emptied, or never written to
+    NEW = "new"  # the destination is empty, which proves that it was rewound: nothing is there to be doubled
 
 
 @runtime_checkable
 class Repeatable(Sink, Protocol):
-    """A sink that can tell what records make of it that come again. Those of any other sink are doubled."""
+    """A sink whose rows may be such that records which come again change nothing."""
 
-    def repeats(self, pipeline: str) -> Repeats:
-        """As the destination is now: asked when no older driver can write any more. Raises what asking a server
-        raises."""
+    def absorbs_repeats(self) -> bool:
+        """Whether they are, as it is set up: once all records from some position on have come again, in new epochs,
+        the destination is as if they had come once. Of any other sink they are doubled."""
         ...
 
 

@@ -69,9 +69,7 @@ def passed_over(initial: Positions, moves: Iterable[EpochRecord], stands: Positi
 def ranges(spans: Spans, like: Positions) -> tuple[Range, ...]:
     """The same records as ranges, each of every partition, in the topics that `like` says; at least one."""
     most = max((len(found) for found in spans.values()), default=0)
-    padded = {
-        name: [*found, *[(found[-1][1], found[-1][1])] * (most - len(found))] for name, found in spans.items() if found
-    }
+    padded = {name: [*found, *[(found[-1][1],) * 2] * (most - len(found))] for name, found in spans.items() if found}
     if not padded:
         return (Range(like, like),)
     return tuple(

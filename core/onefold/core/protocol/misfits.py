@@ -7,7 +7,14 @@ from onefold.core.errors import CheckpointMismatch, ConfigError
 from onefold.core.positions import Positions, Relation
 from onefold.core.protocol.effects import EpochRequest, StoreFacts
 
-__all__ = ["by_batch_number", "check_has_order", "check_is_from_this_start", "check_movable"]
+__all__ = [
+    "by_batch_number",
+    "check_has_order",
+    "check_is_from_this_start",
+    "check_movable",
+    "check_stateless",
+    "would_double",
+]
 
 AFRESH = "To begin elsewhere, start over under a new pipeline name, with an empty table, at other starting_offsets"
 
@@ -46,12 +53,7 @@ def check_movable(pipeline: str, base: Positions | None, to: Positions) -> Posit
             f"pipeline {pipeline!r} was never started here, so there is no position to move. Give its source the"
             " starting_offsets at which it is to begin",
         )
-    if base.of_records() != base:
-        raise ConfigError(
-            "state-not-movable",
-            f"pipeline {pipeline!r} keeps state (its positions have a clock beside them), which was made of the"
-            f" records before: at other positions it would be wrong. {AFRESH}",
-        )
+    check_stateless(pipeline, base.of_records() != base)
     by_topic = {f"{topic}/{number}" for topic, numbers in base.topics().items() for number in numbers}
     if not by_topic or by_topic != {name for name, _ in base.items}:
         raise ConfigError(
@@ -62,6 +64,26 @@ def check_movable(pipeline: str, base: Positions | None, to: Positions) -> Posit
     if to.relation_to(base) is Relation.SAME:
         raise ConfigError("move-to-itself", f"pipeline {pipeline!r} stands there already: nothing was moved")
     return base
+
+
+def check_stateless(pipeline: str, keeps_state: bool) -> None:
+    """Raise ConfigError for a pipeline that keeps state, which the records before its positions have made."""
+    if keeps_state:
+        raise ConfigError(
+            "state-not-movable",
+            f"pipeline {pipeline!r} keeps state (of an aggregation, a join or a deduplication), which was made of the"
+            f" records before its positions: at others it would be wrong. Nothing was moved. {AFRESH}",
+        )
+
+
+def would_double(pipeline: str, sink: str) -> ConfigError:
+    return ConfigError(
+        "move-would-double",
+        f"sink {sink!r} of pipeline {pipeline!r} has records at and after the new positions already, and would have"
+        " them twice. Nothing was moved. Empty what it writes to, which proves that it was rewound (TRUNCATE, or"
+        " truncate of HBase's shell), then move; a topic cannot prove it: give the pipeline with another topic its own"
+        " name",
+    )
 
 
 def by_batch_number(last: EpochRecord | None, query_id: str, batch_id: int, end: Positions) -> Relation | None:

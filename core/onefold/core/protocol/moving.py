@@ -29,7 +29,7 @@ from onefold.core.protocol.effects import (
     StoreFacts,
 )
 from onefold.core.protocol.epoch import complete, decide
-from onefold.core.protocol.misfits import check_movable
+from onefold.core.protocol.misfits import check_movable, would_double
 
 __all__ = ["move", "standing"]
 
@@ -62,7 +62,7 @@ def move(
         if count(come_again(facts.frozen or base, moves, base, to, sink)):
             repeats: Repeats = yield from _retry(AskRepeats(sink))
             if repeats is Repeats.DOUBLED:
-                raise _would_double(generation.pipeline, sink)
+                raise would_double(generation.pipeline, sink)
             if repeats is Repeats.NEW:
                 new.append(sink)
     after = facts.last.epoch if facts.last is not None else 0
@@ -79,13 +79,3 @@ def move(
     decided: Decided = yield from decide(generation, store_id, record, ())
     yield from complete(generation, store_id, decided)
     return decided.record
-
-
-def _would_double(pipeline: str, sink: str) -> ConfigError:
-    return ConfigError(
-        "move-would-double",
-        f"sink {sink!r} of pipeline {pipeline!r} has records at and after the new positions already, and would have"
-        " them twice. Nothing was moved. Empty what it writes to, which proves that it was rewound (TRUNCATE, or"
-        " truncate of HBase's shell), then move; a topic cannot prove it: give the pipeline with another topic its own"
-        " name",
-    )
