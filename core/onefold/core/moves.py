@@ -55,7 +55,7 @@ def come_again(
     """The records at and after `to` that were processed already, of a pipeline that stands at `stands`."""
     begins, spans = dict(to.items), covered(initial, moves, stands, sink)
     return {
-        name: [(max(a, int(begins.get(name, 0))), b) for a, b in found if b > int(begins.get(name, 0))]
+        name: [(max(a, int(begins.get(name, 0))), b) for a, b in found if b > max(a, int(begins.get(name, 0)))]
         for name, found in spans.items()
     }
 

@@ -13,7 +13,7 @@ from onefold.core.checks import present
 from onefold.core.contract import EpochState, SinkKind
 from onefold.core.errors import BadRecord, CheckpointMismatch, ConfigError, Damaged, DataLoss, Fenced
 from onefold.core.positions import Positions, Relation
-from onefold.core.testing.simulator.faults import RIVALS, TRIALS, Fault
+from onefold.core.testing.simulator.faults import MOVES, RIVALS, TRIALS, Fault
 from onefold.core.testing.simulator.host import Host
 from onefold.core.testing.simulator.models import ModelSink
 from onefold.core.testing.simulator.scene import Scene
@@ -41,6 +41,7 @@ class Operator:
         self.has_dead_letters = self._is_interlude = False
         self.are_letters_astray = False  # some are of a history that is gone: they stay out
         self.home: Host | None = None  # where the pipeline ran before another host began to
+        self.has_woken = False  # something that slept, and may have planned a batch in its successor's checkpoint
         self.move_to: Fault | None = None  # which way the positions are to be moved, by the next life
         self._moves_later: Fault | None = None
         self.input = "first"
@@ -214,7 +215,7 @@ class Operator:
         if isinstance(error, CheckpointMismatch) and self.mishap in RIVALS and self.home is not None:
             self._goes_on(self.home, error)
             return True
-        if self.newer is None:
+        if self.newer is None or (self.mishap in MOVES and not self.has_woken):
             return False
         newer, mishap = self.newer, self.mishap
         if mishap is Fault.STORE_GOES_BACK and not self._has_tried:

@@ -207,6 +207,7 @@ class World(Scene):
     def wake(self, steps_max: int | None = None) -> None:
         """Whatever sleeps goes on to its end; or what has slept longest does, for so many steps."""
         awoken = len(self.asleep) if steps_max is None else 1
+        self.operator.has_woken |= bool(self.asleep)
         sleepers, self.asleep = self.asleep[:awoken], self.asleep[awoken:]
         for sleeper in sleepers:
             try:
