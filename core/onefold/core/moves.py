@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -9,9 +10,17 @@ from dataclasses import dataclass
 from onefold.core.contract import EpochRecord
 from onefold.core.positions import Positions, Range
 
-__all__ = ["MoveNote", "Spans", "come_again", "count", "covered", "passed_over", "ranges"]
+__all__ = ["MoveNote", "Repeats", "Spans", "come_again", "count", "covered", "passed_over", "ranges"]
 
 Spans = dict[str, list[tuple[int, int]]]  # of each partition: from an offset up to, not including, another; ascending
+
+
+class Repeats(enum.Enum):
+    """What records that were written before make of a destination, if they come again."""
+
+    DOUBLED = "doubled"  # they are there twice, or count twice
+    ABSORBED = "absorbed"  # nothing, once all of them have come again: each is there once, as its newest version
+    NEW = "new"  # the destination is empty, which proves that it was rewound: nothing is there to be doubled
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,8 +19,7 @@ from onefold.cli.arguments import Named, Yes
 from onefold.cli.positions.checkpoint import LocalCheckpoint
 from onefold.cli.positions.plan import Plan, planned
 from onefold.core import ConfigError, EpochRecord, Positions
-from onefold.core.contract import Repeats
-from onefold.core.moves import MoveNote
+from onefold.core.moves import MoveNote, Repeats
 from onefold.core.protocol.effects import StoreFacts
 from onefold.core.protocol.misfits import check_movable, check_stateless, would_double
 from onefold.core.protocol.moving import standing

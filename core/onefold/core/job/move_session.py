@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import ClassVar
 
-from onefold.core.contract import EpochRecord, Repeatable, Repeats, Sink
+from onefold.core.contract import EpochRecord, Repeatable, Sink
 from onefold.core.findings import Targeting
 from onefold.core.job.life import Life
 from onefold.core.job.query import QueryLife
 from onefold.core.job.session import Session
-from onefold.core.moves import MoveNote
+from onefold.core.moves import MoveNote, Repeats
 from onefold.core.positions import Positions
 from onefold.core.protocol.effects import StoreFacts
 from onefold.core.protocol.store_protocol import Files

@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from onefold.core.contract import MOVED, Decided, EpochRecord, Generation, Repeats
+from onefold.core.contract import MOVED, Decided, EpochRecord, Generation
 from onefold.core.errors import ConfigError
-from onefold.core.moves import MoveNote, come_again, count
+from onefold.core.moves import MoveNote, Repeats, come_again, count
 from onefold.core.positions import Positions, Range
 from onefold.core.protocol.effect_retry import Protocol
 from onefold.core.protocol.effect_retry import retry as _retry
@@ -36,7 +36,9 @@ __all__ = ["move", "standing"]
 
 def standing(facts: StoreFacts) -> Positions | None:
     """Where the last decided epoch ends, or where the first one begins; None for a pipeline that never started."""
-    return facts.last.range.end if facts.last is not None else facts.frozen
+    if facts.last is not None:
+        return facts.last.range.end
+    return None if facts.frozen is None else facts.frozen.with_setting(None)
 
 
 def move(
