@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from onefold.core import EpochRecord, EpochState, Positions, Range
 from onefold.core.contract import MOVED
-from onefold.core.moves import MoveNote, Spans, come_again, count, covered, passed_over, ranges
+from onefold.core.moves import MoveNote, Spans, begins_by, come_again, count, covered, passed_over, ranges
 
 OFFSETS = st.integers(0, 12)
 
@@ -40,6 +42,16 @@ def test_a_sink_that_was_empty_begins_at_the_new_positions_and_the_others_do_not
     moves = [moved(2, at(p0=10), at(p0=4), "a")]
     assert covered(at(p0=0), moves, at(p0=6), "a") == {"t/0": [(4, 6)]}
     assert covered(at(p0=0), moves, at(p0=6), "b") == covered(at(p0=0), moves, at(p0=6)) == {"t/0": [(0, 10)]}
+
+
+def test_a_sink_is_to_have_what_it_got_under_its_earlier_names() -> None:
+    changed = moved(2, at(p0=10), at(p0=10), "b")
+    note = MoveNote("somebody", renamed=(("c", "b"), ("d", "a")))
+    renamed = replace(moved(3, at(p0=12), at(p0=12)), fingerprint=note.to_text())
+    assert MoveNote.of(renamed) == note
+    for sink, begin in (("c", 10), ("d", 0), ("e", 0)):
+        assert covered(at(p0=0), [changed, renamed], at(p0=15), sink) == {"t/0": [(begin, 15)]}
+    assert (begins_by([changed, renamed], "c"), begins_by([changed, renamed], "d")) == (2, None)
 
 
 def test_a_move_back_into_what_was_passed_over_repeats_nothing() -> None:

@@ -207,3 +207,31 @@ def test_what_cannot_be_moved_is_refused(base: Positions | None, to: Positions, 
 def test_a_pipeline_stands_where_it_begins_until_its_first_epoch() -> None:
     assert standing(FACTS) == at(0)
     assert standing(replace(FACTS, frozen=None)) is None
+
+
+def test_sinks_change_where_the_pipeline_stands_and_what_was_written_before_is_still_known(bench: Bench) -> None:
+    bench.sinks["added"] = MODELS[SinkKind.TWO_PHASE]("added")
+    bench.sinks.pop("write-through")
+    life, driver = bench.life()
+    with pytest.raises(ConfigError, match=r"\[sink-added\]"):
+        driver.run(life.start(Initial(at(0))))
+    life = QueryLife("p", tuple(bench.sinks), ["added"])
+    driver.run(life.before_move(None))
+    record = driver.run(life.change_sinks(NOTE))
+    assert (record.epoch, record.range, MoveNote.of(record).new) == (2, Range(at(5), at(5)), ("added",))
+    assert bench.ledgers() == [(2, at(5))] * 3
+    facts = bench.store.facts("p")
+    assert (facts.moved, facts.origin, bench.begins(), bench.aside) == (0, None, 0, [])
+    asked = EpochRequest(Range(at(0), at(5)), "query", 0, "job", tuple(bench.sinks))
+    found = bench.store.find("p", asked)
+    assert found is not None and place(facts, found, asked) == Replay(found)
+    bench.write(5, 6)
+    assert bench.ledgers() == [(3, at(6))] * 3
+
+
+def test_a_pipeline_without_an_epoch_may_have_any_sinks() -> None:
+    bench = Bench()
+    life, driver = bench.life()
+    driver.run(life.start(Initial(at(0))))
+    with pytest.raises(ConfigError, match=r"may start with any sinks.*\[never-started\]"):
+        driver.run(life.change_sinks(NOTE))

@@ -133,7 +133,8 @@ def check_ledger(facts: StoreFacts, sink: str, ledger: LedgerEntry | None, may_c
         raise ConfigError(
             "sink-added",
             f"sink {sink!r} is new to pipeline {complete.pipeline!r}, which is at epoch {complete.epoch} already: it"
-            " would miss the earlier records. Give the pipeline with the new sink its own name",
+            " would miss the earlier records. Give the pipeline with the new sink its own name; or have the sink begin"
+            " where the pipeline stands, with `onefold sinks --apply`",
         )
     if ledger is not None and is_foreign(ledger, facts.store_id):
         raise of_another_store(sink, ledger, facts.store_id)
