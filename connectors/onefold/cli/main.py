@@ -13,6 +13,8 @@ from rich.console import Console
 from onefold.cli.control.commands import epochs, pause, restart, resume, status, stop
 from onefold.cli.doctor.command import doctor, plan
 from onefold.cli.files import new, schema, validate
+from onefold.cli.positions.command import positions
+from onefold.cli.positions.sinks import sinks
 from onefold.cli.reset.command import reset
 from onefold.cli.run import run
 from onefold.cli.txn.cli import app as txn_app
@@ -28,7 +30,24 @@ app = typer.Typer(
     rich_markup_mode=None,  # tables would cut the names of options at 80 columns
 )
 app.add_typer(txn_app, name="txn")
-for command in (new, schema, validate, doctor, plan, run, status, epochs, pause, resume, stop, restart, verify, reset):
+for command in (
+    new,
+    schema,
+    validate,
+    doctor,
+    plan,
+    run,
+    status,
+    epochs,
+    pause,
+    resume,
+    stop,
+    restart,
+    positions,
+    sinks,
+    verify,
+    reset,
+):
     app.command()(command)
 app.add_typer(local_app, name="local")
 

@@ -12,8 +12,9 @@ from rich.markup import escape
 
 from onefold.cli.arguments import Named, Yes
 from onefold.cli.reset.checkpoint import CheckpointDirectory
+from onefold.cli.reset.idle import refuse_running
 from onefold.cli.reset.place import Place
-from onefold.core import ConfigError, EpochState
+from onefold.core import ConfigError
 from onefold.core.protocol.effects import StoreFacts
 from onefold.core.store.checkpoint_store import CheckpointStore
 
@@ -131,16 +132,4 @@ def _check_idle(pipeline: str, places: Sequence[Place], store: CheckpointStore) 
             " Nothing was removed: correct the definition's store; or, where the store is lost and no driver lives, add"
             " --take-over",
         )
-    unfinished = facts.unfinished if facts is not None else ()
-    working = next((record for record in unfinished if record.state is not EpochState.DAMAGED), None)
-    if sessions := sum(place.sessions() for place in places):
-        because = f"{sessions} sessions of it are connected"
-    elif working is not None:
-        because = f"its epoch {working.epoch} is {working.state.value}, and a driver may be at work at it"
-    else:
-        return
-    raise ConfigError(
-        "pipeline-may-run",
-        f"pipeline {pipeline!r} may be running: {because}. Nothing was removed. Stop it; or, where you know it dead,"
-        " run the command again with --take-over, which fences a driver that lives after all",
-    )
+    refuse_running(pipeline, places, facts, "Nothing was removed")

@@ -31,10 +31,15 @@ __all__ = [
     "runs",
 ]
 
-# Each brings a store from the version before to this one: SQL that SQLite and Postgres both know; `{s}` is the schema.
+# Each brings a store from the version before to this one, in SQL that all databases know; `{s}` is the schema, and
+# `{text}` the type of `LongText`.
 MIGRATIONS = {
     2: ("ALTER TABLE {s}onefold_epochs ADD COLUMN write_through TEXT NOT NULL DEFAULT '[]'",),
     3: (),  # the table of pins has another name: `prepared_store` renames it
+    4: (
+        "ALTER TABLE {s}onefold_pipelines ADD COLUMN origin {text}",
+        "ALTER TABLE {s}onefold_pipelines ADD COLUMN moved BIGINT NOT NULL DEFAULT 0",
+    ),
 }
 SCHEMA_VERSION = max(MIGRATIONS)
 PINS_BEFORE = "onefold_settled"  # up to version 2
@@ -56,6 +61,8 @@ pipelines = sa.Table(
     sa.Column("generation", sa.BigInteger, nullable=False),
     sa.Column("token", sa.String(32), nullable=False),
     sa.Column("frozen", LongText),  # positions, JSON
+    sa.Column("origin", LongText),  # the same: where a new checkpoint begins, if somebody has moved that
+    sa.Column("moved", sa.BigInteger, nullable=False, server_default="0"),  # the last epoch that moved the positions
     **MARIADB_OPTIONS,
 )
 
@@ -155,7 +162,8 @@ def _rename_pins(connection: sa.Connection) -> str:
 def _climbing(connection: sa.Connection, version: int) -> list[str]:
     """The migrations from that version on."""
     steps = [statement for step in range(version + 1, SCHEMA_VERSION + 1) for statement in MIGRATIONS[step]]
-    return [statement.format(s=prefix(connection)) for statement in steps]
+    text = LongText.compile(dialect=connection.dialect)
+    return [statement.format(s=prefix(connection), text=text) for statement in steps]
 
 
 def ready_store(connection: sa.Connection, where: str) -> str | None:

@@ -1,0 +1,98 @@
+"""A pipeline that somebody has stopped to change it."""
+
+from __future__ import annotations
+
+import getpass
+import socket
+import time
+from collections.abc import Collection
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.markup import escape
+
+from onefold.cli.positions.checkpoint import LocalCheckpoint
+from onefold.core import ConfigError
+from onefold.core.protocol.effects import StoreFacts
+from onefold.core.store.checkpoint_store import CheckpointStore
+
+if TYPE_CHECKING:
+    from onefold.core.job.move_session import MoveSession
+    from onefold.definition import Definition
+
+__all__ = ["Stopped", "somebody"]
+
+
+def somebody() -> str:
+    """Who runs this command, and where."""
+    return f"{getpass.getuser()}@{socket.gethostname()}"
+
+
+class Stopped:
+    """What the commands that change a stopped pipeline need of it. `nothing` says, in errors, what was not done."""
+
+    def __init__(self, definition: Definition, store: CheckpointStore, nothing: str) -> None:
+        self.definition = definition
+        self.name = definition.name
+        self.store = store
+        self.nothing = nothing
+        self.checkpoint = LocalCheckpoint(definition.checkpoint)
+        self.console = Console(soft_wrap=True)
+
+    def facts(self) -> StoreFacts:
+        """Raises ConfigError where there is no store, or it does not know the pipeline."""
+        facts = self.store.facts(self.name) if self.store.look() is not None else None
+        if facts is None or not facts.generation:
+            raise ConfigError(
+                "pipeline-unknown",
+                f"the checkpoint store at {self.store.database} does not know pipeline {self.name!r}: it was never"
+                " started with this store, or from another directory. Correct the definition's name or store",
+            )
+        return facts
+
+    def refuse_running(self, facts: StoreFacts) -> None:
+        """Raise ConfigError where it may be running. To be asked before its sinks are: their sessions would count."""
+        from onefold.cli.reset.idle import refuse_running
+        from onefold.cli.reset.places import known_places
+
+        with ExitStack() as stack:
+            places = known_places(self.definition)
+            for place in places:
+                stack.callback(place.close)
+            refuse_running(self.name, places, facts, self.nothing)
+
+    def refuse_changed(self, facts: StoreFacts) -> None:
+        """Raise ConfigError where it went on since these facts were read."""
+        if self.facts() != facts:
+            raise ConfigError(
+                "pipeline-may-run",
+                f"pipeline {self.name!r} went on, or was started, since this plan was made. {self.nothing}. Stop it,"
+                " then run the command again",
+            )
+
+    def session(self, added: Collection[str] = ()) -> MoveSession:
+        """`added` are the sinks that the last epoch did not name."""
+        from onefold.core.job.move_session import MoveSession
+
+        is_readable = not self.checkpoint.is_elsewhere
+        return MoveSession(
+            self.name,
+            self.definition.sinks,
+            self.store,
+            self.definition.patience_s,
+            self.definition.dead_letters,
+            self.checkpoint.set_aside,
+            self.checkpoint if is_readable else None,
+            str(self.checkpoint.path) if is_readable else None,
+            added,
+        )
+
+    def of_last(self, facts: StoreFacts) -> str:
+        if facts.last is None:
+            return "no epoch was written yet"
+        ago_s = max(0, time.time() - facts.last.timestamp_ms / 1000)
+        return f"its last epoch, {facts.last.epoch}, was begun {ago_s:,.0f} s ago"
+
+    def say(self, text: str) -> None:
+        self.console.print(escape(text), highlight=False)
