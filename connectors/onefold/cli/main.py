@@ -14,6 +14,7 @@ from onefold.cli.doctor.command import doctor
 from onefold.cli.files import new, schema, validate
 from onefold.cli.reset.command import reset
 from onefold.cli.run import run
+from onefold.cli.savepoint.command import app as savepoint_app
 from onefold.cli.txn.cli import app as txn_app
 from onefold.cli.verify.command import verify
 from onefold.local.cli import app as local_app
@@ -27,6 +28,7 @@ app = typer.Typer(
     rich_markup_mode=None,  # tables would cut the names of options at 80 columns
 )
 app.add_typer(txn_app, name="txn")
+app.add_typer(savepoint_app, name="savepoint")
 for command in (new, schema, validate, doctor, run, verify, reset):
     app.command()(command)
 app.add_typer(local_app, name="local")

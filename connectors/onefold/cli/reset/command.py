@@ -11,9 +11,10 @@ from rich.console import Console
 from rich.markup import escape
 
 from onefold.cli.arguments import Named, Yes
+from onefold.cli.idle import working
 from onefold.cli.reset.checkpoint import CheckpointDirectory
 from onefold.cli.reset.place import Place
-from onefold.core import ConfigError, EpochState
+from onefold.core import ConfigError
 from onefold.core.protocol.effects import StoreFacts
 from onefold.core.store.checkpoint_store import CheckpointStore
 
@@ -131,13 +132,8 @@ def _check_idle(pipeline: str, places: Sequence[Place], store: CheckpointStore) 
             " Nothing was removed: correct the definition's store; or, where the store is lost and no driver lives, add"
             " --take-over",
         )
-    unfinished = facts.unfinished if facts is not None else ()
-    working = next((record for record in unfinished if record.state is not EpochState.DAMAGED), None)
-    if sessions := sum(place.sessions() for place in places):
-        because = f"{sessions} sessions of it are connected"
-    elif working is not None:
-        because = f"its epoch {working.epoch} is {working.state.value}, and a driver may be at work at it"
-    else:
+    because = working(places, facts)
+    if because is None:
         return
     raise ConfigError(
         "pipeline-may-run",

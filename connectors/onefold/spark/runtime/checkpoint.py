@@ -11,12 +11,22 @@ from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 
 from onefold.core import ConfigError, Positions, Retriable
+from onefold.core.checks import present
 from onefold.core.job.offset_json import parse_offsets
 from onefold.core.job.offset_log import query_id_of
 from onefold.core.job.query import Running, RunningQuery
 from onefold.core.positions import CLOCKS, WATERMARK
 
-__all__ = ["CheckpointFiles", "elsewhere", "is_active", "is_local", "is_wanted", "running_batch", "running_query"]
+__all__ = [
+    "CheckpointFiles",
+    "elsewhere",
+    "is_active",
+    "is_local",
+    "is_wanted",
+    "local_path",
+    "running_batch",
+    "running_query",
+]
 
 
 def running_query(spark: SparkSession, known: RunningQuery | None, root: str | None = None) -> RunningQuery:
@@ -93,27 +103,31 @@ def elsewhere(spark: SparkSession, root: str | None = None) -> str | None:
 
 
 class CheckpointFiles:
-    """Files of a checkpoint: on this machine as they are, elsewhere through Spark, which knows every filesystem."""
+    """Files of a checkpoint: on this machine as they are, elsewhere through Spark, which knows every filesystem.
 
-    def __init__(self, spark: SparkSession) -> None:
+    Without Spark only those of this machine.
+    """
+
+    def __init__(self, spark: SparkSession | None) -> None:
         self._spark = spark
 
     def read(self, path: str) -> str | None:
         if is_local(path):
-            local = _local(path)
+            local = local_path(path)
             return local.read_text() if local.exists() else None
         rows = self._rows(path, F.col("value"))
         return rows[0] if rows else None
 
     def names(self, folder: str) -> list[str]:
         if is_local(folder):
-            local = _local(folder)
+            local = local_path(folder)
             return [path.name for path in local.iterdir()] if local.exists() else []
         return [name.rpartition("/")[2] for name in self._rows(f"{folder}/*", F.input_file_name())]
 
     def _rows(self, path: str, column: Column) -> list[str]:
+        spark = present(self._spark, "files of other machines are read through Spark")
         try:
-            return [str(value) for (value,) in self._spark.read.text(path, wholetext=True).select(column).collect()]
+            return [str(value) for (value,) in spark.read.text(path, wholetext=True).select(column).collect()]
         except Exception as error:
             if "PATH_NOT_FOUND" in str(error):
                 return []
@@ -132,8 +146,8 @@ def _logged_id(files: CheckpointFiles, root: str) -> str:
     return query_id_of(text)
 
 
-def _local(path: str) -> Path:
-    """Hadoop writes a local path as `file:/tmp/x`, with no character escaped."""
+def local_path(path: str) -> Path:
+    """Where that is on this machine. Hadoop writes a local path as `file:/tmp/x`, with no character escaped."""
     bare = path.removeprefix("file:")
     return Path("/" + bare.lstrip("/") if bare.startswith("//") else bare)
 

@@ -1,0 +1,160 @@
+"""Puts a savepoint in the place of a pipeline's checkpoint: of the same pipeline, or of one that begins with it."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+
+from onefold.cli.savepoint.at_rest import opened
+from onefold.cli.savepoint.checkpoint import with_query_id
+from onefold.cli.savepoint.create import Counted
+from onefold.cli.savepoint.files import Anywhere
+from onefold.cli.savepoint.repartition import check_repartition, repartition
+from onefold.cli.savepoint.savepoint import CHECKPOINT, Savepoint
+from onefold.core import CheckpointMismatch, ConfigError, Generation
+from onefold.core.failpoints import failpoint
+from onefold.core.job.restores import Restoring, note_restored, note_restoring, restoring
+from onefold.core.positions import Relation
+from onefold.core.protocol.beginning import Origin, begin_at, take
+from onefold.core.store.pins import pin
+from onefold.definition import Definition
+from onefold.spark.runtime.query import QuerySession
+
+__all__ = ["Restore"]
+
+
+@dataclass(frozen=True, slots=True)
+class Restore:
+    """What is restored: `place` is the savepoint's folder, `partitions` the number that its state is to have."""
+
+    savepoint: Savepoint
+    place: str
+    files: Anywhere
+    partitions: int | None = None
+
+    def check(self) -> None:
+        """Raises ConfigError for what is known to be impossible, before anything is asked or changed."""
+        if self.partitions is not None:
+            check_repartition(self.savepoint, self.partitions)
+
+    def into_same(self, definition: Definition) -> None:
+        """In the place of the pipeline's own checkpoint. Raises CheckpointMismatch unless the pipeline stands exactly
+        where it stood then."""
+        with opened(definition) as session:
+            half = self._half(session)
+            generation = session.drive(session.life.start(None)).generation
+            self._check_stands(session)
+            self._stage(_root(definition))
+            self._note(session, generation, half)
+            self._swap(_root(definition))
+            note_restored(session.store, generation)
+
+    def into_new(self, definition: Definition) -> None:
+        """Into a pipeline that has written nothing: it begins with the savepoint's epoch, positions and state.
+
+        Raises ConfigError where it has written something, or there is a checkpoint in its place.
+        """
+        of = self.savepoint
+        origin = Origin(of.epoch, of.timestamp_ms, of.positions, of.frozen)
+        with opened(definition) as session:
+            half = self._half(session)
+            root = _root(definition)
+            if half is None and self.files.of(root).exists(root):
+                raise ConfigError(
+                    "checkpoint-exists",
+                    f"the checkpoint {root} of pipeline {definition.name!r} is there already, and a savepoint is"
+                    " restored into a pipeline that was never started. Nothing was changed: name another checkpoint, or"
+                    f" remove {root}",
+                )
+            again = half is not None
+            generation, store_id = session.drive(take(origin, session.names, again))
+            self._stage(root, str(uuid.uuid4()))
+            self._note(session, generation, half)
+            self._swap(root)
+            session.drive(begin_at(origin, generation, store_id, session.names))
+            session.accept_targets(generation)
+            for name, value in of.pins.items():
+                pin(session.store, session.name, name, lambda value=value: value)  # type: ignore[misc]
+            failpoint("restore:begun")
+            note_restored(session.store, generation)
+
+    def _half(self, session: QuerySession) -> Restoring | None:
+        """The restore that was cut short before, which must be of this savepoint."""
+        half = restoring(session.store, session.name)
+        if half is not None and half.digest != self.savepoint.digest:
+            raise ConfigError(
+                "restore-unfinished",
+                f"the restore of savepoint {half.name!r} (in {half.place}) into pipeline {session.name!r} was cut"
+                " short: restore that one again, or `onefold reset` the pipeline, before another one",
+            )
+        return half
+
+    def _check_stands(self, session: QuerySession) -> None:
+        facts, of = session.facts(), self.savepoint
+        if facts.begun is not None:
+            raise CheckpointMismatch(
+                "savepoint-not-at-rest",
+                f"epoch {facts.begun.epoch} of pipeline {session.name!r} was begun in a sink that writes through, and"
+                " must run to its end from the checkpoint that it has. Start the pipeline and stop it (SIGTERM) first",
+            )
+        last = facts.last
+        if last is None or last.range.end.relation_to(of.positions) is not Relation.SAME:
+            stands = "has written nothing" if last is None else f"is at epoch {last.epoch}"
+            differs = "" if last is None else f" ({last.range.end.differences(of.positions)})"
+            raise CheckpointMismatch(
+                "savepoint-elsewhere",
+                f"pipeline {session.name!r} {stands}, and savepoint {of.name!r} is of epoch {of.epoch}{differs}: with"
+                " its checkpoint the records between would be written again, or left out. Nothing was changed. Restore"
+                " it into a pipeline of another name (--as), which begins there",
+            )
+
+    def _stage(self, root: str, query_id: str | None = None) -> None:
+        """A whole checkpoint beside the one that it replaces. Raises ConfigError where the savepoint is damaged."""
+        staged = _staged(root)
+        source, target = self.files.of(self.place), self.files.of(root)
+        target.remove(staged)
+        try:
+            for file in self.savepoint.files:
+                count = Counted()
+                content = count.of(source.read(f"{self.place}/{CHECKPOINT}/{file.path}"))
+                target.write(f"{staged}/{file.path}", content)
+                if count.sha256 != file.sha256:
+                    raise ConfigError(
+                        "savepoint-damaged",
+                        f"savepoint {self.savepoint.name!r} is damaged: {file.path} is not what was copied. Nothing was"
+                        " changed: use another one",
+                    )
+            if query_id is not None:
+                text = b"".join(target.read(f"{staged}/metadata")).decode()
+                target.write(f"{staged}/metadata", [with_query_id(text, query_id).encode()])
+            failpoint("restore:staged")
+            if self.partitions is not None:
+                repartition(self.files.spark(), staged, self.savepoint, self.partitions)
+        except BaseException:
+            target.remove(staged)
+            raise
+
+    def _note(self, session: QuerySession, generation: Generation, half: Restoring | None) -> None:
+        note_restoring(
+            session.store, generation, half or Restoring(self.savepoint.name, self.place, self.savepoint.digest)
+        )
+        failpoint("restore:noted")
+
+    def _swap(self, root: str) -> None:
+        """The staged checkpoint in the place of the old one, which goes."""
+        files, replaced = self.files.of(root), f"{root}.replaced"
+        if files.exists(root):
+            files.remove(replaced)
+            files.rename(root, replaced)
+        failpoint("restore:removed")
+        files.rename(_staged(root), root)
+        failpoint("restore:swapped")
+        files.remove(replaced)
+
+
+def _root(definition: Definition) -> str:
+    return definition.checkpoint.rstrip("/")
+
+
+def _staged(root: str) -> str:
+    return f"{root}.restoring"
