@@ -6,7 +6,6 @@ import errno
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -22,7 +21,8 @@ _CHUNK_BYTES = 4 << 20
 
 
 class Files(Protocol):
-    """A filesystem. What `write` and `rename` have done outlives a crash of this machine."""
+    """A filesystem. What `write` and `rename` have done outlives a crash of this machine; what `remove` has done need
+    not."""
 
     def names(self, folder: str) -> Sequence[str]:
         """The names of what is in the folder; none where there is no folder."""
@@ -93,12 +93,13 @@ class LocalFiles:
 
     def remove(self, path: str) -> None:
         at = local_path(path)
-        with suppress(FileNotFoundError):
+        try:
             if at.is_dir() and not at.is_symlink():
                 shutil.rmtree(at)
             else:
-                at.unlink()
-            _sync(at.parent)
+                at.unlink(missing_ok=True)
+        except OSError as error:
+            raise _unwritable(path, error) from error
 
     def exists(self, path: str) -> bool:
         return os.path.lexists(local_path(path))
