@@ -12,6 +12,7 @@ from rich.console import Console
 
 from onefold.cli.doctor.command import doctor
 from onefold.cli.files import new, schema, validate
+from onefold.cli.positions.command import positions
 from onefold.cli.reset.command import reset
 from onefold.cli.run import run
 from onefold.cli.savepoint.command import app as savepoint_app
@@ -29,7 +30,7 @@ app = typer.Typer(
 )
 app.add_typer(txn_app, name="txn")
 app.add_typer(savepoint_app, name="savepoint")
-for command in (new, schema, validate, doctor, run, verify, reset):
+for command in (new, schema, validate, doctor, run, positions, verify, reset):
     app.command()(command)
 app.add_typer(local_app, name="local")
 

@@ -290,6 +290,10 @@ class Pipeline:
         """The newest epochs of this pipeline, oldest first."""
         return self._session().store.history(self.name)
 
+    def moves(self) -> list[EpochRecord]:
+        """Every epoch of this pipeline that moved its positions, oldest first (docs/positions.md)."""
+        return self._session().store.moves(self.name)
+
     def facts(self) -> StoreFacts:
         """What the checkpoint store knows of this pipeline now."""
         return self._session().facts()

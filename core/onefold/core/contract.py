@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import sqlalchemy as sa  # executors import this module, and need no SQL toolkit for it
 
 __all__ = [
+    "MOVED",
     "Announcement",
     "Binding",
     "Committable",
@@ -37,6 +38,8 @@ __all__ = [
     "LedgerEntry",
     "Ordered",
     "Partitioned",
+    "Repeatable",
+    "Repeats",
     "Sink",
     "SinkKind",
     "SinkWriter",
@@ -45,6 +48,9 @@ __all__ = [
     "Upserting",
     "WriteThrough",
 ]
+
+
+MOVED = "moved"  # the query id of an epoch without rows, which an operator moved the positions by
 
 
 class SinkKind(enum.Enum):
@@ -145,6 +151,11 @@ class EpochRecord:
     @property
     def rows(self) -> int:
         return sum(committable.rows for committable in self.manifest)
+
+    @property
+    def is_move(self) -> bool:
+        """Whether it has no rows, and only moved the positions: maybe backwards."""
+        return self.query_id == MOVED
 
 
 @dataclass(frozen=True, slots=True)
@@ -392,6 +403,24 @@ class Upserting(Sink, Protocol):
 
     def upsert(self) -> Upsert | None:
         """None where every row stays."""
+        ...
+
+
+class Repeats(enum.Enum):
+    """What records that were written before make of a destination, if they come again."""
+
+    DOUBLED = "doubled"  # they are there twice, or count twice
+    ABSORBED = "absorbed"  # nothing, once all of them have come again: each is there once, as its newest version
+    NEW = "new"  # the destination is empty, which proves that it was rewound: nothing is there to be doubled
+
+
+@runtime_checkable
+class Repeatable(Sink, Protocol):
+    """A sink whose rows may be such that records which come again change nothing."""
+
+    def absorbs_repeats(self) -> bool:
+        """Whether they are, as it is set up: once all records from some position on have come again, in new epochs,
+        the destination is as if they had come once. Of any other sink they are doubled."""
         ...
 
 

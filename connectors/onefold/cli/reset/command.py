@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.markup import escape
 
 from onefold.cli.arguments import Named, Yes
-from onefold.cli.idle import working
 from onefold.cli.reset.checkpoint import CheckpointDirectory
+from onefold.cli.reset.idle import refuse_running
 from onefold.cli.reset.place import Place
 from onefold.core import ConfigError
 from onefold.core.protocol.effects import StoreFacts
@@ -132,11 +132,4 @@ def _check_idle(pipeline: str, places: Sequence[Place], store: CheckpointStore) 
             " Nothing was removed: correct the definition's store; or, where the store is lost and no driver lives, add"
             " --take-over",
         )
-    because = working(places, facts)
-    if because is None:
-        return
-    raise ConfigError(
-        "pipeline-may-run",
-        f"pipeline {pipeline!r} may be running: {because}. Nothing was removed. Stop it; or, where you know it dead,"
-        " run the command again with --take-over, which fences a driver that lives after all",
-    )
+    refuse_running(pipeline, places, facts, "Nothing was removed")

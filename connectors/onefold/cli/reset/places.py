@@ -29,7 +29,7 @@ def places_of(definition: Definition, with_rows: bool) -> list[Place]:
 
 
 def known_places(definition: Definition, with_rows: bool = False) -> list[Place]:
-    """The same without sinks whose bookkeeping nobody knows how to remove."""
+    """The same, without those of sinks whose bookkeeping is not known."""
     shared: dict[Any, tuple[Make, list[Any], list[str]]] = {}
     for sink in definition.everyone:
         of = _PLACES.get(type(sink).__module__)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 
-from onefold.cli.idle import working
+from onefold.cli.reset.idle import refuse_running
 from onefold.cli.reset.places import known_places
-from onefold.core import ConfigError
 from onefold.core.store.checkpoint_store import CheckpointStore
 from onefold.definition import Definition
 from onefold.spark.runtime.query import QuerySession
@@ -37,9 +36,4 @@ def check_idle(definition: Definition, take_over: bool) -> None:
         for place in places:
             stack.callback(place.close)
         facts = store.facts(definition.name) if store.look() is not None else None
-        if (because := working(places, facts)) is not None:
-            raise ConfigError(
-                "pipeline-may-run",
-                f"pipeline {definition.name!r} may be running: {because}. Nothing was changed. Stop it; or, where you"
-                " know it dead, run the command again with --take-over, which fences a driver that lives after all",
-            )
+        refuse_running(definition.name, places, facts, "Nothing was changed")

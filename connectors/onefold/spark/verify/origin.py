@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.types import LongType
 
-from onefold.core import EpochRecord, EpochState, Positions
+from onefold.core import EpochRecord, EpochState, Positions, Range
 from onefold.core.invariants import ADOPTED
 from onefold.core.job.offset_json import format_offsets
 from onefold.sources.kafka import KafkaSource
@@ -33,27 +33,29 @@ _RAW_POSITION = ("topic", "partition", "offset")
 
 @dataclass(frozen=True)
 class Lineage:
-    """Which epoch a record of the source was in: for each partition, where epochs end in it, ascending. Pickles."""
+    """Which epoch a record of the source was in, the last one where it came again: for each partition the starts,
+    ends and numbers of epochs, ascending, without overlap. Pickles."""
 
-    ends: Mapping[str, tuple[list[int], list[int]]]
-    starts: Mapping[str, int]
+    spans: Mapping[str, tuple[list[int], list[int], list[int]]]
 
     @classmethod
     def of(cls, history: Sequence[EpochRecord]) -> Lineage:
         """Of what the store remembers; where it adopted a destination's ledger, of what came since."""
         written = [record for record in history if record.state in _WRITTEN]
         adopted = max((record.epoch for record in written if record.query_id == ADOPTED), default=0)
-        ends: dict[str, tuple[list[int], list[int]]] = {}
-        starts: dict[str, int] = {}
-        for record in (record for record in written if record.epoch > adopted):
+        found: dict[str, list[tuple[int, int, int]]] = {}
+        for record in (record for record in written if record.epoch > adopted and not record.is_move):
             begin = dict(record.range.start.items)
             for name, end in record.range.end.items:
                 if isinstance(end, int):
-                    starts.setdefault(name, int(begin.get(name, 0)))
-                    offsets, epochs = ends.setdefault(name, ([], []))
-                    offsets.append(end)
-                    epochs.append(record.epoch)
-        return cls(ends, starts)
+                    spans = found.setdefault(name, [])
+                    _cover(spans, int(begin.get(name, 0)), end, record.epoch)
+        return cls(
+            {
+                name: ([a for a, _, _ in each], [b for _, b, _ in each], [n for _, _, n in each])
+                for name, each in found.items()
+            }
+        )
 
     def epochs(self, topics: pa.Array, partitions: pa.Array, offsets: pa.Array) -> pa.Array:
         """For each record's position, its epoch, or FORGOTTEN."""
@@ -62,28 +64,37 @@ class Lineage:
         places = pa.table([topics, partitions], names=["topic", "partition"])
         for place in places.group_by(["topic", "partition"]).aggregate([]).to_pylist():
             name = f"{place['topic']}/{place['partition']}"
-            if name not in self.ends:
+            if not self.spans.get(name, ([], [], []))[0]:
                 continue
             is_here = pc.and_(pc.equal(topics, place["topic"]), pc.equal(partitions, place["partition"]))
             here = np.flatnonzero(is_here.to_numpy(zero_copy_only=False))
-            ends, epochs = (np.array(numbers, np.int64) for numbers in self.ends[name])
+            starts, ends, epochs = (np.array(numbers, np.int64) for numbers in self.spans[name])
             number = np.searchsorted(ends, at[here], side="right")
-            is_known = (number < len(ends)) & (at[here] >= self.starts[name])
+            is_known = (number < len(ends)) & (at[here] >= starts[np.minimum(number, len(ends) - 1)])
             found[here[is_known]] = epochs[number[is_known]]
         return pa.array(found)
 
 
+def _cover(spans: list[tuple[int, int, int]], start: int, end: int, epoch: int) -> None:
+    """Put an epoch's records, from `start` up to `end`, over those of earlier ones."""
+    if start < end and (not spans or spans[-1][1] <= start):
+        spans.append((start, end, epoch))
+    elif start < end:
+        below = [(a, min(b, start), number) for a, b, number in spans if a < start]
+        above = [(max(a, end), b, number) for a, b, number in spans if b > end]
+        spans[:] = [*below, (start, end, epoch), *above]
+
+
 @dataclass(frozen=True)
 class Origin:
-    """The records of a source between two positions, and what the pipeline makes of them: `transform`.
+    """The records of a source in some ranges, and what the pipeline makes of them: `transform`.
 
     What is read of them again and again is kept, in memory or on disk, until `release`.
     """
 
     spark: SparkSession
     source: KafkaSource
-    begin: Positions
-    end: Positions
+    ranges: Sequence[Range]
     history: Sequence[EpochRecord]
     transform: Callable[[DataFrame], DataFrame]
     _kept: list[DataFrame] = field(default_factory=list)
@@ -97,7 +108,7 @@ class Origin:
             self._kept.pop().unpersist()
 
     def rows(self) -> DataFrame:
-        return self.transform(read_source(self.spark, self.source, self.begin, self.end))
+        return self.transform(self._records(self.source))
 
     def rows_by_epoch(self) -> DataFrame:
         """The same with their epochs in the column EPOCH: `transform` is called for each epoch's records, as the
@@ -112,11 +123,14 @@ class Origin:
         ]
         return _united(parts)
 
+    def _records(self, source: KafkaSource) -> DataFrame:
+        return _united([read_source(self.spark, source, each.start, each.end) for each in self.ranges])
+
     def _records_by_epoch(self) -> DataFrame:
         source, added = self.source, list[str]()
         if source.format != "raw" and "position" not in source.columns:
             source, added = source.with_columns("position"), POSITION_COLUMNS.names
-        records = read_source(self.spark, source, self.begin, self.end)
+        records = self._records(source)
         position = _RAW_POSITION if source.format == "raw" else tuple(POSITION_COLUMNS.names)
         if not {*position} <= {*records.columns}:  # a raw schema without them
             return records.withColumn(EPOCH, F.lit(FORGOTTEN).cast("long"))

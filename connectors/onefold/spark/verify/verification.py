@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial, reduce
+from itertools import pairwise
 from typing import TYPE_CHECKING, TypeAlias, cast
 
 from py4j.protocol import Py4JJavaError
@@ -19,6 +21,8 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from onefold.core import Committable, ConfigError, EpochRecord, EpochState, LedgerEntry, Positions, Sink
 from onefold.core.invariants import ADOPTED, INVARIANTS, AtomicEpoch, Comparison, Evidence, verdicts
+from onefold.core.moves import MoveNote, covered, ranges
+from onefold.core.positions import TOPIC_ID, Range
 from onefold.core.protocol.effects import StoreFacts
 from onefold.sinks.kafka import KafkaSink
 from onefold.sinks.postgres import PostgresSink
@@ -139,8 +143,9 @@ def _verify(
     ledger, leftovers = _of_destination(sink, pipeline.name)
     facts = pipeline.facts()
     history = pipeline.history()
-    begin = _begin(facts, history, source)
-    origin = Origin(spark, source, begin, ledger.positions, history, transform)
+    begin, moves = _begin(facts, history, source), pipeline.moves()
+    due = partial(_due, begin, moves)
+    origin = Origin(spark, source, due(ledger.positions, sink.name), history, transform)
     try:
         if isinstance(sink, PostgresSink):
             letters = read_dead_letters(spark, pipeline.name, sink)
@@ -151,14 +156,16 @@ def _verify(
             comparison = compare_with_topic(origin, sink, key, leftovers)
         else:
             comparison = _compare_with_hbase(origin, sink)
+        comparison = replace(
+            comparison, notes=(*comparison.notes, *_of_moves(begin, moves, ledger.positions, sink.name))
+        )
         compared, ledgers = {sink.name: comparison}, {sink.name: ledger}
         dead = pipeline.dead_letters
         if isinstance(dead, PostgresSink):
             ledgers[dead.name], more = _of_destination(dead, pipeline.name)
             leftovers += more
-            compared[dead.name] = _compare_letters(
-                spark, pipeline.name, source, dead, begin, ledgers[dead.name].positions
-            )
+            bad = due(ledgers[dead.name].positions, dead.name)
+            compared[dead.name] = _compare_letters(spark, pipeline.name, source, dead, bad)
     except (PySparkException, Py4JJavaError) as error:
         raise from_spark(error) from error
     finally:
@@ -199,10 +206,11 @@ def _of_destination(sink: Sink, pipeline: str) -> tuple[LedgerEntry, tuple[Commi
 
 
 def _compare_letters(
-    spark: SparkSession, pipeline: str, source: KafkaSource, dead: PostgresSink, begin: Positions, end: Positions
+    spark: SparkSession, pipeline: str, source: KafkaSource, dead: PostgresSink, due: Sequence[Range]
 ) -> Comparison:
     """The records of the source that cannot be read, and the table of those that could not be."""
-    expected = read_bad_records(spark, source, begin, end).select(columns(LETTER_CONTENT))
+    bad = [read_bad_records(spark, source, each.start, each.end) for each in due]
+    expected = reduce(DataFrame.unionAll, bad).select(columns(LETTER_CONTENT))
     names = (*LETTER_CONTENT, "pipeline")
     table = PostgresSource(dead.url, dead.table, columns=names, narrowing="check", snapshot="each")
     schema = StructType([*expected.schema.fields, StructField("pipeline", StringType())])
@@ -217,6 +225,28 @@ def _begin(facts: StoreFacts, history: Sequence[EpochRecord], source: KafkaSourc
     if _is_whole(history):
         return history[0].range.start
     return source.initial_positions()
+
+
+def _due(begin: Positions, moves: Sequence[EpochRecord], end: Positions, sink: str) -> tuple[Range, ...]:
+    """The records that a sink is to have, where somebody has moved the positions."""
+    if not moves:
+        return (Range(begin, end),)
+    ids = {f"{topic}/{TOPIC_ID}": name for topic, name in end.topic_ids().items()}
+    return ranges(covered(begin, moves, end, sink), Positions.of(end.items, ids))
+
+
+def _of_moves(begin: Positions, moves: Sequence[EpochRecord], end: Positions, sink: str) -> Iterator[str]:
+    """What is not expected of a sink, because somebody has moved the positions."""
+    named = ", ".join(f"epoch {record.epoch}" for record in moves)
+    spans = covered(begin, moves, end, sink)
+    if passed := sum(after[0] - before[1] for found in spans.values() for before, after in pairwise(found)):
+        says = "records were passed over on purpose, by a move of the positions, and are not expected"
+        yield f"{passed:,} {says} ({named})"
+    if began := [record.epoch for record in moves if sink in MoveNote.of(record).new]:
+        yield (
+            f"the sink was empty when the positions were moved by epoch {began[-1]}: what earlier epochs wrote is not"
+            " expected"
+        )
 
 
 def _is_whole(history: Sequence[EpochRecord]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from onefold.core.checks import present
@@ -11,10 +12,12 @@ from onefold.core.job import offset_log
 from onefold.core.job.life import Life
 from onefold.core.job.other_sources import files_of, others_start, within
 from onefold.core.job.state_check import check_state
+from onefold.core.moves import MoveNote
 from onefold.core.positions import Positions, Range
 from onefold.core.protocol.effect_retry import Protocol, retry
-from onefold.core.protocol.effects import EpochRequest, MarkDamaged, ReadStore, StoreFacts
+from onefold.core.protocol.effects import EpochRequest, MarkDamaged, ReadMoves, ReadStore, StoreFacts
 from onefold.core.protocol.epoch import Initial, Outcome, Started
+from onefold.core.protocol.moving import move
 from onefold.core.protocol.recovery import Committed, check_committed
 from onefold.core.protocol.runs import refuse_query
 
@@ -72,6 +75,21 @@ class QueryLife(Life):
         yield from offset_log.check_planned(root, facts.begun.range.end if facts.begun and not plans_ends else None)
         if self.started is not None:
             yield from self.sweep()
+
+    def before_move(self, root: str | None) -> Protocol[tuple[StoreFacts, Sequence[EpochRecord]]]:
+        """Take over the pipeline, so that every other driver is fenced, and look where it stands and how it was moved
+        before. `root` is its checkpoint, where that can be read."""
+        yield from self.start(None)
+        if root is not None:
+            yield from self.check_checkpoint(root)
+        facts: StoreFacts = yield from retry(ReadStore())
+        moves: Sequence[EpochRecord] = yield from retry(ReadMoves())
+        return facts, moves
+
+    def move(self, to: Positions, note: MoveNote) -> Protocol[EpochRecord]:
+        """Move the positions, under the generation of the last start."""
+        started = present(self.started, "no move without a start")
+        return (yield from move(started.generation, started.store_id, self.sinks, to, note))
 
     def bind(self, query: RunningQuery) -> Protocol[bool]:
         """The run that the next batch belongs to: True if it is new. A new run, of this query or another, starts the

@@ -143,14 +143,15 @@ class Session:
         since the last start here, also by the later starts that a query's epochs need.
         """
         with self.lock:
-            self._check_restored()
+            self.check_restored()
             self._driver.goes_on = goes_on
             started = self.drive(self.life.start(initial, adopt_ledger, accept_damage))
-            self._check_restored()  # one that began meanwhile is fenced by now, or is noted
+            self.check_restored()  # one that began meanwhile is fenced by now, or is noted
         note(generation=started.generation.number)
         return started
 
-    def _check_restored(self) -> None:
+    def check_restored(self) -> None:
+        """Raises CheckpointMismatch while a savepoint's restore is not done."""
         self.patience.retry(lambda: check_restored(self.store, self.name), "reading the store")
 
     def run_epoch(

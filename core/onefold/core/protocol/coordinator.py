@@ -13,6 +13,7 @@ from onefold.core.contract import (
     EpochRecord,
     Generation,
     LedgerEntry,
+    Repeats,
     WriteThrough,
 )
 from onefold.core.errors import OnefoldError
@@ -24,7 +25,9 @@ from onefold.core.protocol.effects import (
     AcceptDamage,
     AcquireGeneration,
     Adopt,
+    Anchor,
     Announce,
+    AskRepeats,
     Bind,
     Commit,
     Complete,
@@ -40,8 +43,10 @@ from onefold.core.protocol.effects import (
     Pause,
     ReadFile,
     ReadLedger,
+    ReadMoves,
     ReadStore,
     RunWriters,
+    SetAside,
     Verify,
     WriteLedger,
 )
@@ -59,7 +64,8 @@ class Coordinator:
     `pause` waits before the protocol asks again, and raises the error it is given when it is out of patience. It is
     also told when the last effect was begun, on the monotonic clock.
     `last_resource` names the one sink whose merge is part of the decision, if there is one. `files` is where the
-    query's checkpoint is, of a pipeline that has one. With `goes_on` a start is refused as Fenced where another process
+    query's checkpoint is, of a pipeline that has one. `repeats` and `set_aside` answer AskRepeats and SetAside, of a
+    driver that moves the positions. With `goes_on` a start is refused as Fenced where another process
     took over since the last one here.
     """
 
@@ -71,6 +77,8 @@ class Coordinator:
         pause: Callable[[Pause, float], None],
         last_resource: str | None = None,
         files: Files | None = None,
+        repeats: Callable[[str], Repeats] | None = None,
+        set_aside: Callable[[int], None] | None = None,
     ) -> None:
         self.pipeline = pipeline
         self.store = store
@@ -78,6 +86,8 @@ class Coordinator:
         self.pause = pause
         self.last_resource = last_resource
         self.files = files
+        self.repeats = repeats
+        self.set_aside = set_aside
         self.goes_on = False
         self._acquired: Generation | None = None
         self._asked_s = time.monotonic()
@@ -119,6 +129,14 @@ class Coordinator:
                 return present(self.files, "only a query has a checkpoint").read(path)
             case ListFolder(path):
                 return present(self.files, "only a query has a checkpoint").names(path)
+            case ReadMoves():
+                return store.moves(self.pipeline)
+            case AskRepeats(sink):
+                return present(self.repeats, "a move asks what repeats make of a sink")(sink)
+            case Anchor(generation, origin):
+                return store.anchor(generation, origin)
+            case SetAside(after):
+                return present(self.set_aside, "a move sets the checkpoint aside")(after)
             case Adopt(generation, entry, sinks):
                 return store.adopt(generation, entry, sinks, now_ms)
             case Freeze(generation, initial):

@@ -18,7 +18,9 @@ __all__ = [
     "AcceptDamage",
     "AcquireGeneration",
     "Adopt",
+    "Anchor",
     "Announce",
+    "AskRepeats",
     "Bind",
     "Commit",
     "Complete",
@@ -35,8 +37,10 @@ __all__ = [
     "Pause",
     "ReadFile",
     "ReadLedger",
+    "ReadMoves",
     "ReadStore",
     "RunWriters",
+    "SetAside",
     "StoreFacts",
     "Verify",
     "WriteLedger",
@@ -89,6 +93,8 @@ class StoreFacts:
     complete: EpochRecord | None = None  # the last epoch that is complete in every sink
     unfinished: tuple[EpochRecord, ...] = field(default=())  # open, decided or damaged
     frozen: Positions | None = None  # the source's initial positions
+    origin: Positions | None = None  # where a new checkpoint's first batch begins, if an operator has moved that
+    moved: int = 0  # the last decided epoch that moved the positions; 0 where none did
 
     @property
     def begun(self) -> EpochRecord | None:
@@ -143,6 +149,33 @@ class Freeze:
 
     generation: Generation
     initial: Positions
+
+
+@dataclass(frozen=True, slots=True)
+class ReadMoves:
+    """-> Sequence[EpochRecord]: every decided epoch that moved the positions, the oldest first."""
+
+
+@dataclass(frozen=True, slots=True)
+class AskRepeats:
+    """-> Repeats: what records that come again make of the sink's destination, as it is now."""
+
+    sink: str
+
+
+@dataclass(frozen=True, slots=True)
+class Anchor:
+    """-> None: a new checkpoint's first batch begins here from now on. Compare-and-set on the generation."""
+
+    generation: Generation
+    origin: Positions
+
+
+@dataclass(frozen=True, slots=True)
+class SetAside:
+    """-> None: the query's checkpoint is not there any more, under its own name. `epoch` is the last decided one."""
+
+    epoch: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,7 +317,11 @@ Effect = (
     AcceptDamage
     | AcquireGeneration
     | ReadLedger
+    | ReadMoves
     | ReadStore
+    | AskRepeats
+    | Anchor
+    | SetAside
     | ReadFile
     | ListFolder
     | Adopt

@@ -67,7 +67,7 @@ from onefold.core.protocol.recovery import (
     resolve,
 )
 
-__all__ = ["Initial", "Outcome", "Protocol", "Started", "epoch", "start", "sweep"]
+__all__ = ["Initial", "Outcome", "Protocol", "Started", "complete", "decide", "epoch", "start", "sweep"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +126,7 @@ def start(
     yield from _bind(Binding(facts.store_id, generation.number), sinks)
     for record in resolution.accepted:
         decided = yield from _retry(AcceptDamage(generation, record))
-        yield from _complete(generation, facts.store_id, decided)
+        yield from complete(generation, facts.store_id, decided)
     for decided in resolution.finish:
         yield from _finish(generation, facts.store_id, decided)
     for record in resolution.give_up:
@@ -159,7 +159,7 @@ def epoch(generation: Generation, store_id: str, request: EpochRequest, runs_max
             yield from _retry(Announce(sink, record))
         try:
             manifest = yield from _prepare(record)
-            decided = yield from _decide(generation, store_id, record, manifest)
+            decided = yield from decide(generation, store_id, record, manifest)
             break
         except InDoubt:
             raise  # it may have been decided: no abort, no sweep, no rerun
@@ -213,7 +213,7 @@ def _first_batch(
         return ledger_end(facts, generation.pipeline), None
     frozen: Positions = yield from _retry(Freeze(generation, initial.positions.with_setting(initial.setting)))
     check_setting(facts, frozen, initial.setting)
-    return frozen.with_setting(None), None
+    return (facts.origin or frozen).with_setting(None), None
 
 
 def _resolve(
@@ -245,7 +245,7 @@ def _verify(record: EpochRecord, manifest: tuple[Committable, ...]) -> Protocol[
         yield Verify(sink, tuple(c for c in manifest if c.sink == sink))
 
 
-def _decide(
+def decide(
     generation: Generation, store_id: str, record: EpochRecord, manifest: tuple[Committable, ...]
 ) -> Protocol[Decided]:
     """Send the same Decide until it is answered. After one that went unanswered, only success or Fenced is an answer,
@@ -298,15 +298,19 @@ def _undecided(record: EpochRecord, error: OnefoldError) -> InDoubt:
 
 
 def _finish(generation: Generation, store_id: str, decided: Decided) -> Protocol[None]:
-    """After the commit point: commit in every sink, write the ledgers, complete."""
+    """After the commit point: commit in every sink, write the ledgers, complete. A move has nothing to commit, and no
+    sink was told of it before its ledger row."""
+    if decided.record.is_move:
+        yield from complete(generation, store_id, decided)
+        return
     damage = yield from _commit_all(decided)
     if damage is not None:
         yield from _retry(MarkDamaged(generation, decided, str(damage)))
         raise damage
-    yield from _complete(generation, store_id, decided)
+    yield from complete(generation, store_id, decided)
 
 
-def _complete(generation: Generation, store_id: str, decided: Decided) -> Protocol[None]:
+def complete(generation: Generation, store_id: str, decided: Decided) -> Protocol[None]:
     record = decided.record
     entry = LedgerEntry(
         epoch=record.epoch,

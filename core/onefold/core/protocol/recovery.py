@@ -277,7 +277,10 @@ NextOrReplay = Next | Replay
 
 
 def place(facts: StoreFacts, found: EpochRecord | None, request: EpochRequest) -> NextOrReplay:
-    """Where a range belongs in the chain of epochs. Ranges are matched by position, never by the runtime's batch id."""
+    """Where a range belongs in the chain of epochs. Ranges are matched by position, never by the runtime's batch id.
+
+    An epoch from before the positions were last moved is no replay: the operator wants its records again.
+    """
     asked, base = request.range, facts.last.range.end if facts.last else facts.frozen
     if asked.end.relation_to(asked.start) is Relation.BEHIND:
         raise DataLoss(
@@ -285,7 +288,7 @@ def place(facts: StoreFacts, found: EpochRecord | None, request: EpochRequest) -
             f"batch {request.batch_id} ends before it starts ({asked.end.differences(asked.start)}): the topic was"
             " truncated or made anew. To go on with the new topic, use a new pipeline name",
         )
-    if found is not None:
+    if found is not None and found.epoch > facts.moved:
         return Replay(found)
     begun = facts.begun
     if begun is not None and not request.is_into_sinks_of(begun):

@@ -32,6 +32,7 @@ from onefold.core.sql.database import OWN_FOLDER, Database
 from onefold.core.store.run_names import adopt_name, claim_name, decided_run
 from onefold.core.store.store_rows import (
     DECIDED_STATES,
+    decided_moves,
     epochs_before,
     last_epoch,
     of_pipeline,
@@ -162,6 +163,8 @@ class CheckpointStore:
                 complete=last_epoch(connection, pipeline, (EpochState.COMPLETE.value,)),
                 unfinished=unfinished_epochs(connection, pipeline),
                 frozen=Positions.from_json(row.frozen) if row and row.frozen else None,
+                origin=Positions.from_json(row.origin) if row and row.origin else None,
+                moved=row.moved if row else 0,
             )
 
     def freeze(self, generation: Generation, initial: Positions) -> Positions:
@@ -273,6 +276,8 @@ class CheckpointStore:
             if merge is not None:
                 merge(connection)
             connection.execute(this_epoch(decided).values(**values_of(decided), decided_at_ms=now_ms))
+            if decided.is_move:
+                _begins_at(connection, decided.pipeline, decided.range.end, decided.epoch)
             return Decided(decided)
 
     def complete(self, generation: Generation, decided: Decided, now_ms: int) -> None:
@@ -336,6 +341,19 @@ class CheckpointStore:
                 epochs.insert().values(**values_of(adopted), opened_at_ms=now_ms, completed_at_ms=now_ms)
             )
             adopt_name(connection, adopted, now_ms)
+            left = decided_moves(connection, pipeline)
+            _begins_at(connection, pipeline, left[-1].range.end if left else None, left[-1].epoch if left else 0)
+
+    def moves(self, pipeline: str) -> list[EpochRecord]:
+        """Every decided epoch that moved the positions, the oldest first: they are never pruned."""
+        self.id()
+        with self.database.transaction() as connection:
+            return decided_moves(connection, pipeline)
+
+    def anchor(self, generation: Generation, origin: Positions) -> None:
+        """From now on a new checkpoint's first batch begins at `origin`, where the last decided epoch ends."""
+        with self._mine(generation) as (connection, row):
+            _begins_at(connection, generation.pipeline, origin, row.moved)
 
     def note(self, generation: Generation, name: str, value: str) -> None:
         """Pin the value under that name, also in the place of another."""
@@ -373,14 +391,17 @@ class CheckpointStore:
         with self._mine(generation) as (connection, _):
             for table in (epochs, runs, pins):
                 connection.execute(table.delete().where(table.c.pipeline == generation.pipeline))
-            connection.execute(of_pipeline(pipelines, generation.pipeline).values(frozen=None))
+            connection.execute(of_pipeline(pipelines, generation.pipeline).values(frozen=None, origin=None, moved=0))
 
     def history(self, pipeline: str, limit: int = KEEP_EPOCHS) -> list[EpochRecord]:
-        """The newest epochs, oldest first, given-up ones included."""
+        """The newest epochs, oldest first, given-up ones included; of moves, too, only those that others of their age
+        would be kept of."""
         self.id()
         query = sa.select(epochs).where(epochs.c.pipeline == pipeline).order_by(epochs.c.epoch.desc()).limit(limit)
         with self.database.transaction() as connection:
-            return [record_of(row) for row in connection.execute(query)][::-1]
+            found = [record_of(row) for row in connection.execute(query)][::-1]
+        oldest = found[-1].epoch - KEEP_EPOCHS if found else 0
+        return [record for record in found if not record.is_move or record.epoch >= oldest]
 
     @contextmanager
     def _mine(self, generation: Generation) -> Iterator[tuple[sa.Connection, Any]]:
@@ -399,6 +420,12 @@ def _stored_as(connection: sa.Connection, record: EpochRecord, *states: EpochSta
     if stored is None or stored.state not in states:
         raise went_back(record, stored)
     return stored
+
+
+def _begins_at(connection: sa.Connection, pipeline: str, origin: Positions | None, moved: int) -> None:
+    """Note where a new checkpoint begins, and which epoch moved the positions last."""
+    text = None if origin is None else origin.to_json()
+    connection.execute(of_pipeline(pipelines, pipeline).values(origin=text, moved=moved))
 
 
 def _begins_with(column: sa.Column[str], positions: Positions) -> sa.ColumnElement[bool]:

@@ -8,12 +8,13 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from onefold.core.contract import Committable, EpochRecord, EpochState, SinkKind
+from onefold.core.contract import MOVED, Committable, EpochRecord, EpochState, SinkKind
 from onefold.core.positions import Positions, Range
 from onefold.core.store.tables import epochs, pipelines
 
 __all__ = [
     "DECIDED_STATES",
+    "decided_moves",
     "epochs_before",
     "last_epoch",
     "of_pipeline",
@@ -59,10 +60,22 @@ def unfinished_epochs(connection: sa.Connection, pipeline: str) -> tuple[EpochRe
 
 
 def epochs_before(record: EpochRecord, kept: int, states: tuple[str, ...]) -> sa.Delete:
-    """What is pruned: those in `states`, more than `kept` numbers below the record's."""
+    """What is pruned: those in `states`, more than `kept` numbers below the record's. Moves stay: without them nobody
+    knows which records the pipeline was to write."""
     return epochs.delete().where(
-        epochs.c.pipeline == record.pipeline, epochs.c.epoch < record.epoch - kept, epochs.c.state.in_(states)
+        epochs.c.pipeline == record.pipeline,
+        epochs.c.epoch < record.epoch - kept,
+        epochs.c.state.in_(states),
+        (epochs.c.query_id != MOVED) | (epochs.c.state == EpochState.GIVEN_UP.value),
     )
+
+
+def decided_moves(connection: sa.Connection, pipeline: str) -> list[EpochRecord]:
+    """The epochs that moved the positions, the oldest first."""
+    query = sa.select(epochs).where(
+        epochs.c.pipeline == pipeline, epochs.c.query_id == MOVED, epochs.c.state.in_(DECIDED_STATES)
+    )
+    return [record_of(row) for row in connection.execute(query.order_by(epochs.c.epoch))]
 
 
 def values_of(record: EpochRecord) -> dict[str, Any]:

@@ -29,10 +29,15 @@ __all__ = [
     "runs",
 ]
 
-# Each brings a store from the version before to this one: SQL that SQLite and Postgres both know; `{s}` is the schema.
+# Each brings a store from the version before to this one, in SQL that all databases know; `{s}` is the schema, and
+# `{text}` the type of `LongText`.
 MIGRATIONS = {
     2: ("ALTER TABLE {s}onefold_epochs ADD COLUMN write_through TEXT NOT NULL DEFAULT '[]'",),
     3: (),  # the table of pins has another name: `prepared_store` renames it
+    4: (
+        "ALTER TABLE {s}onefold_pipelines ADD COLUMN origin {text}",
+        "ALTER TABLE {s}onefold_pipelines ADD COLUMN moved BIGINT NOT NULL DEFAULT 0",
+    ),
 }
 SCHEMA_VERSION = max(MIGRATIONS)
 PINS_BEFORE = "onefold_settled"  # up to version 2
@@ -54,6 +59,8 @@ pipelines = sa.Table(
     sa.Column("generation", sa.BigInteger, nullable=False),
     sa.Column("token", sa.String(32), nullable=False),
     sa.Column("frozen", LongText),  # positions, JSON
+    sa.Column("origin", LongText),  # the same: where a new checkpoint begins, if somebody has moved that
+    sa.Column("moved", sa.BigInteger, nullable=False, server_default="0"),  # the last epoch that moved the positions
     **MARIADB_OPTIONS,
 )
 
@@ -126,7 +133,8 @@ def prepared_store(connection: sa.Connection, where: str) -> str:
     if row.version < SCHEMA_VERSION:
         for version in range(row.version + 1, SCHEMA_VERSION + 1):
             for statement in MIGRATIONS[version]:
-                connection.exec_driver_sql(statement.format(s=prefix(connection)))
+                text = "LONGTEXT" if connection.dialect.name in ("mysql", "mariadb") else "TEXT"
+                connection.exec_driver_sql(statement.format(s=prefix(connection), text=text))
         connection.execute(store_info.update().values(version=SCHEMA_VERSION))
     return str(row.store_id)
 

@@ -184,6 +184,11 @@ class HBaseSink:
         settings = self._settings
         return Upsert(settings.declared.row_key.names) if settings.mode.replaces else None
 
+    def absorbs_repeats(self) -> bool:
+        """A row that comes again covers itself, under a newer timestamp. Those of other modes are built on what is
+        there."""
+        return self._settings.mode.name == "row_key"
+
     def writer(self, task: TaskId) -> SinkWriter:
         if self._plan is None:
             raise ConfigError(

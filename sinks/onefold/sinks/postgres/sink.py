@@ -182,6 +182,10 @@ class PostgresSink:
         changes = self._settings.changes
         return None if changes is None else Upsert(changes.key, changes.order)
 
+    def absorbs_repeats(self) -> bool:
+        """A version that comes again is not newer than itself."""
+        return self._settings.changes is not None and bool(self._settings.changes.order)
+
     def writer(self, task: TaskId) -> SinkWriter:
         if self._plan is None:
             raise ConfigError(

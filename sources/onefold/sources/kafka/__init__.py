@@ -13,6 +13,7 @@ from onefold.sources.kafka.formats.inferring import find_schema
 from onefold.sources.kafka.formats.raw import RAW_COLUMNS
 from onefold.sources.kafka.planning.broker import Broker
 from onefold.sources.kafka.planning.lag import LagFigures, LagMeter, PartitionLag, lag
+from onefold.sources.kafka.planning.moving import wanted_positions
 from onefold.sources.kafka.planning.offset_range import OffsetRange
 from onefold.sources.kafka.planning.planner import Planner, limit, ranges
 from onefold.sources.kafka.reading import Part, read, read_parts
@@ -43,4 +44,5 @@ __all__ = [
     "read",
     "read_parts",
     "record_ddl",
+    "wanted_positions",
 ]

@@ -18,7 +18,16 @@ from functools import partial
 
 import sqlalchemy as sa
 
-from onefold.core.contract import Committable, Decided, EpochRecord, EpochState, Generation, LedgerEntry, SinkKind
+from onefold.core.contract import (
+    MOVED,
+    Committable,
+    Decided,
+    EpochRecord,
+    EpochState,
+    Generation,
+    LedgerEntry,
+    SinkKind,
+)
 from onefold.core.errors import CheckpointMismatch, Fenced, InternalError, OnefoldError, Retriable, WorkLost
 from onefold.core.positions import Positions, Range
 from onefold.core.protocol.effects import EpochRequest
@@ -150,6 +159,7 @@ class StoreSuite:
             lambda: store.give_up(old, record),
             lambda: store.damage(old, decided, "gone"),
             lambda: store.adopt(old, entry, ("sink",), NOW_MS),
+            lambda: store.anchor(old, positions(5)),
         ):
             with raises(Fenced):
                 call()
@@ -165,6 +175,40 @@ class StoreSuite:
         expect(store.freeze(store.acquire(PIPELINE, 0), positions(4)) == positions(4))
         expect(connect().freeze(store.acquire(PIPELINE, 0), positions(9)) == positions(4))
         expect(store.facts(PIPELINE).frozen == positions(4))
+
+    def test_a_new_checkpoint_begins_where_the_positions_were_anchored_and_then_where_they_were_moved_to(
+        self, connect: Connect
+    ) -> None:
+        store = connect()
+        generation = store.acquire(PIPELINE, 0)
+        store.freeze(generation, positions(0))
+        completed(store, generation, 0, 5)
+        expect((store.facts(PIPELINE).origin, store.facts(PIPELINE).moved) == (None, 0))
+        store.anchor(generation, positions(5))
+        expect((store.facts(PIPELINE).origin, store.facts(PIPELINE).moved) == (positions(5), 0))
+        moving = store.open_epoch(generation, replace(request(5, 2), query_id=MOVED), last_of(store), NOW_MS)
+        expect(
+            (store.facts(PIPELINE).origin, store.facts(PIPELINE).moved, [*store.moves(PIPELINE)])
+            == (positions(5), 0, [])
+        )
+        moved = store.decide(generation, moving, [], NOW_MS)
+        facts = connect().facts(PIPELINE)
+        expect((facts.origin, facts.moved, facts.frozen) == (positions(2), 2, positions(0)))
+        store.complete(generation, moved, NOW_MS)
+        expect([record.range for record in connect().moves(PIPELINE)] == [moving.range])
+        expect(store.open_epoch(generation, request(2, 5), last_of(store), NOW_MS).epoch == 3)
+
+    def test_a_move_that_an_adoption_undoes_is_undone(self, connect: Connect) -> None:
+        store = connect()
+        generation = store.acquire(PIPELINE, 0)
+        store.freeze(generation, positions(0))
+        completed(store, generation, 0, 5)
+        for start, end in ((5, 8), (8, 1)):
+            moving = store.open_epoch(generation, replace(request(start, end), query_id=MOVED), last_of(store), NOW_MS)
+            store.complete(generation, store.decide(generation, moving, [], NOW_MS), NOW_MS)
+        for epoch, origin, moved in ((3, positions(8), 2), (1, None, 0)):
+            store.adopt(generation, LedgerEntry(epoch, 1, NOW_MS + epoch, positions(5), store.id()), ("sink",), NOW_MS)
+            expect((store.facts(PIPELINE).origin, store.facts(PIPELINE).moved) == (origin, moved))
 
     def test_an_epoch_opens_once_and_answers_with_the_stored_time(self, connect: Connect) -> None:
         store = connect()

@@ -6,7 +6,7 @@ import enum
 from dataclasses import dataclass
 from typing import Any
 
-from onefold.core.testing.simulator.faults import BACKUPS, RIVALS, Fault
+from onefold.core.testing.simulator.faults import BACKUPS, MOVES, RIVALS, Fault
 
 __all__ = ["BOUNDS", "DEEP", "DEFAULT", "ONE_FAULT", "SHORT", "Bound", "Rule", "Window"]
 
@@ -104,6 +104,16 @@ GOES_BACK = Rule(
     (COPIES,), (Fault.STORE_GOES_BACK,), Window.REST, first_at=STARTS | OPENS, at=COMPLETES, size_max=2, batches_max=1
 )
 
+# An operator moves the positions of a pipeline that lives, as nobody should: the move is struck at every step, and its
+# zombie wakes at every later one.
+MOVED = (
+    Rule((MOVES,), (Fault.CRASH, Fault.RETRIABLE, Fault.IN_DOUBT), Window.RECOVERY, first_at=STATES, size_max=1),
+    Rule((MOVES,), (Fault.SLEEP, Fault.LATE), Window.RECOVERY, first_at=MOMENTS, size_max=1, batches_max=1),
+    Rule((MOVES,), (Fault.WAKE,), Window.REST, first_at=STATES, size_max=1),
+    Rule((MOVES,), (Fault.CRASH,), Window.RECOVERY, first_at=MOMENTS, size_max=2, batches_max=1, sparse=True),
+    Rule((MOVES, DIES), (Fault.CRASH,), Window.RECOVERY, first_at=COMPLETES, size_max=1, batches_max=1, sparse=True),
+)
+
 ONE_FAULT = Bound("one fault", ())
 DEFAULT = Bound(
     "default",
@@ -193,6 +203,7 @@ DEFAULT = Bound(
         _late((LETTERS,), (*NEW_STORES, Fault.NEW_CHECKPOINT), Window.REST, first_at=COMPLETES, at=MOMENTS),
         _late((LETTERS, ADOPTS), (Fault.CRASH,), Window.RECOVERY, at=ADOPTION),
         *LEFT_OUT[2:],
+        *MOVED,
     ),
 )
 # As little as reaches every crash point and branch: so that a change cannot leave one unreached without a word.
@@ -228,6 +239,7 @@ SHORT = Bound(
         _late((LETTERS, LETTERS), (Fault.DEAD_LETTERS,), Window.REST, first_at=MOMENTS, at=COMMITS),
         _late((LETTERS,), NEW_STORES, Window.REST, first_at=COMPLETES, at=COMMITS),
         *LEFT_OUT,
+        Rule((MOVES,), (Fault.CRASH,), Window.RECOVERY, first_at=COMPLETES, size_max=1, batches_max=1),
     ),
 )
 DEEP = Bound(

@@ -20,6 +20,7 @@ PROTOCOL, RECOVERY, BINDING = (
     "onefold.core.protocol.recovery",
     "onefold.core.protocol.binding",
 )
+MOVING = "onefold.core.protocol.moving"
 QUERY, LIFE, OFFSETS = "onefold.core.job.query", "onefold.core.job.life", "onefold.core.job.offset_log"
 MODELS, STORE = "onefold.core.testing.simulator.models", "onefold.core.testing.simulator.model_store"
 TP, LR, WT, TT, AS = "two-phase", "last-resource", "write-through", "two-phase + two-phase", "two-phase, another source"
@@ -49,10 +50,20 @@ def _mutant(name: str, module: str, old: str, new: str, *configurations: str) ->
 
 VERIFY = "        yield Verify(sink, tuple(c for c in manifest if c.sink == sink))\n"
 DECIDES = """            manifest = yield from _prepare(record)
-            decided = yield from _decide(generation, store_id, record, manifest)
+            decided = yield from decide(generation, store_id, record, manifest)
 """
 DOUBT = """        except InDoubt:
             raise  # it may have been decided: no abort, no sweep, no rerun
+"""
+TAKES_OVER = """        yield from self.start(None)
+        if root is not None:
+"""
+BORROWS = """        from onefold.core.contract import Generation
+
+        now: StoreFacts = yield from retry(ReadStore())
+        running = Generation(self.pipeline, now.generation, f"token-{now.generation}")
+        self.started = Started(running, now.store_id, None, 0, 0)
+        if root is not None:
 """
 COMMITS = "    damage = yield from _commit_all(decided)\n"
 LISTS = """        listed: tuple[Committable, ...] = tuple((yield from _retry(ListLeftovers(sink, generation.number))))
@@ -66,6 +77,13 @@ SWEEPS_FROM = """    for sink in sinks:
 """
 
 FIRST = {
+    "a move without the fence": Fault.MOVED_AHEAD,
+    "a move leaves the checkpoint where it is": Fault.MOVED_AHEAD,
+    "a move back doubles records": Fault.MOVED_BACK,
+    "what was written before a move back is taken for a replay": Fault.MOVED_BACK,
+    "a new checkpoint begins where the pipeline did before it was moved": Fault.MOVED_AHEAD,
+    "recovery looks for the rows of a move": Fault.MOVED_AHEAD,
+    "a move passes an epoch over that must run again": Fault.MOVED_AHEAD,
     "doubt forgotten when a later try is merely refused": Fault.LATE,
     "a sweep takes what was decided": Fault.CRASH,
     "a fenced process sweeps its successor's work": Fault.SLEEP,
@@ -96,7 +114,7 @@ _ALL: tuple[Mutant, ...] = (
         PROTOCOL,
         DECIDES,
         """            manifest = yield RunWriters(record)
-            decided = yield from _decide(generation, store_id, record, manifest)
+            decided = yield from decide(generation, store_id, record, manifest)
             for sink in record.sinks:
                 yield from _retry(Verify(sink, tuple(c for c in manifest if c.sink == sink)))
 """,
@@ -111,7 +129,7 @@ _ALL: tuple[Mutant, ...] = (
             import dataclasses
             chosen = dataclasses.replace(record, state=EpochState.DECIDED, manifest=manifest)
             yield from _commit_all(Decided(chosen))
-            decided = yield from _decide(generation, store_id, record, manifest)
+            decided = yield from decide(generation, store_id, record, manifest)
 """,
             ),
         ),
@@ -249,7 +267,7 @@ _ALL: tuple[Mutant, ...] = (
         "the ledger before commit",
         PROTOCOL,
         COMMITS,
-        "    yield from _complete(generation, store_id, decided)\n" + COMMITS,
+        "    yield from complete(generation, store_id, decided)\n" + COMMITS,
     ),
     _mutant(
         "damage in one sink leaves the others uncommitted",
@@ -267,7 +285,7 @@ _ALL: tuple[Mutant, ...] = (
     _mutant(
         "initial positions not frozen",
         PROTOCOL,
-        "    return frozen.with_setting(None), None\n",
+        "    return (facts.origin or frozen).with_setting(None), None\n",
         "    return initial.positions, None\n",
     ),
     _mutant(
@@ -511,6 +529,40 @@ _ALL: tuple[Mutant, ...] = (
         "len(accounts) != 1 or len(entries) != len(ledgers)",
         "len(accounts) != 1",
         LATE,
+    ),
+    _mutant("a move without the fence", QUERY, TAKES_OVER, BORROWS),
+    _mutant("a move leaves the checkpoint where it is", MOVING, "    yield from _retry(SetAside(after))\n", ""),
+    _mutant(
+        "a move back doubles records",
+        MOVING,
+        "            if repeats is Repeats.DOUBLED:\n",
+        "            if repeats is None:\n",
+    ),
+    _mutant(
+        "what was written before a move back is taken for a replay",
+        RECOVERY,
+        "    if found is not None and found.epoch > facts.moved:\n",
+        "    if found is not None:\n",
+    ),
+    _mutant(
+        "a new checkpoint begins where the pipeline did before it was moved",
+        PROTOCOL,
+        "    return (facts.origin or frozen).with_setting(None), None\n",
+        "    return frozen.with_setting(None), None\n",
+    ),
+    _mutant(
+        "recovery looks for the rows of a move",
+        PROTOCOL,
+        "    if decided.record.is_move:\n",
+        "    if decided is None:\n",
+        WT,
+    ),
+    _mutant(
+        "a move passes an epoch over that must run again",
+        MOVING,
+        "    if facts.begun is not None:\n",
+        "    if facts.begun is facts:\n",
+        WT,
     ),
 )
 

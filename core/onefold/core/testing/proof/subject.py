@@ -25,6 +25,7 @@ MODULES = (
     "onefold.core.protocol.binding",
     "onefold.core.protocol.recovery",
     "onefold.core.protocol.epoch",
+    "onefold.core.protocol.moving",
     "onefold.core.job.offset_log",
     "onefold.core.job.life",
     "onefold.core.job.query",
@@ -32,7 +33,7 @@ MODULES = (
     "onefold.core.testing.simulator.model_store",
 )
 # What reads the checkpoint is simulated too; its refusals of files that nobody writes are unit-tested.
-COUNTED = frozenset(MODULES[:6]) - {"onefold.core.job.offset_log"}
+COUNTED = frozenset(MODULES[:7]) - {"onefold.core.job.offset_log"}
 COUNTER = "__reached__"
 
 
@@ -89,7 +90,7 @@ def load(*patches: Patch, counted: bool = False) -> Subject:
                 sys.modules.pop(name, None)
             else:
                 sys.modules[name] = module
-    protocol, query, models, model_store = (loaded[name] for name in (MODULES[2], *MODULES[5:]))
+    protocol, query, models, model_store = (loaded[name] for name in (MODULES[2], *MODULES[6:]))
     return Subject(protocol, query, models.MODELS, model_store.ModelStore, loaded, tuple(branches), counts)
 
 

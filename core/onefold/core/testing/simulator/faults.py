@@ -10,6 +10,7 @@ __all__ = [
     "AT_ONCE",
     "BACKUPS",
     "MISHAPS",
+    "MOVES",
     "RIVALS",
     "TRIALS",
     "Crash",
@@ -78,6 +79,9 @@ class Fault(enum.Enum):
     RIVAL_ADOPTED = "rival, adopted"  # and where it is refused, its operator has it adopt the destination
     SINK_REMOVED = "sink removed"  # the process dies, and starts without its last sink
     SINK_ADDED = "sink added"  # the process dies, and starts with one sink more
+    # The process is paused, and an operator moves the positions: skips a record, or empties the sinks and goes back.
+    MOVED_AHEAD = "moved ahead"
+    MOVED_BACK = "moved back"
     DEAD_LETTERS = "dead letters on or off"  # the process dies, and starts with its sink for dead letters, or without
 
     @property
@@ -116,6 +120,7 @@ AT_ONCE = frozenset(
     }
 )
 RIVALS = frozenset({Fault.RIVAL, Fault.RIVAL_ADOPTED})
+MOVES = frozenset({Fault.MOVED_AHEAD, Fault.MOVED_BACK})
 TRIALS = frozenset({Fault.SINK_REMOVED, Fault.SINK_ADDED})
 SPARK = frozenset({"PlanBatch", "CommitBatch"})
 READS = frozenset({"ReadStore", "ReadLedger", "ReadFile", "ListFolder", "FindEpoch", "ListLeftovers", "Verify"})
@@ -168,7 +173,7 @@ def applies(fault: Fault, point: str, sinks: tuple[SinkKind, ...]) -> bool:
             return when == "before" and SinkKind.LAST_RESOURCE in sinks
         case Fault.SINK_REMOVED:
             return when == "before" and len(sinks) > 1
-        case Fault.RIVAL | Fault.RIVAL_ADOPTED:
+        case Fault.RIVAL | Fault.RIVAL_ADOPTED | Fault.MOVED_AHEAD | Fault.MOVED_BACK:
             return when == "before"
         case Fault.SLEEP | Fault.SINK_DOWN | Fault.STORE_DOWN | Fault.SWEEP | Fault.SWEEP_HALTS:
             return when == "before"

@@ -33,6 +33,8 @@ class ModelStore:
         self.store_id = store_id
         self.newest: Generation | None = None
         self.frozen: Positions | None = None
+        self.origin: Positions | None = None
+        self.moved = 0
         self.epochs: dict[int, EpochRecord] = {}
         self.transitions: list[Transition] = []
         self.decisions: list[Decision] = []
@@ -58,6 +60,8 @@ class ModelStore:
             complete=self._last((EpochState.COMPLETE,)),
             unfinished=self._unfinished(),
             frozen=self.frozen,
+            origin=self.origin,
+            moved=self.moved,
         )
 
     def freeze(self, generation: Generation, initial: Positions) -> Positions:
@@ -142,6 +146,8 @@ class ModelStore:
                 raise
         newest = present(self.newest, "a decision without a generation")
         self.decisions.append(Decision(record.epoch, generation.number, newest.number))
+        if record.is_move:
+            self.origin, self.moved = record.range.end, record.epoch
         return Decided(self._put(replace(stored, state=EpochState.DECIDED, manifest=tuple(manifest))))
 
     def complete(self, generation: Generation, decided: Decided, now_ms: int) -> None:
@@ -183,10 +189,20 @@ class ModelStore:
                 sinks=sinks,
             )
         )
+        left = self.moves(generation.pipeline)
+        self.origin, self.moved = (left[-1].range.end, left[-1].epoch) if left else (None, 0)
+
+    def moves(self, pipeline: str) -> tuple[EpochRecord, ...]:
+        require(self.newest is None or self.newest.pipeline == pipeline, "a model store has one pipeline")
+        return tuple(record for record in self.history() if record.is_move and record.state in DECIDED_STATES)
+
+    def anchor(self, generation: Generation, origin: Positions) -> None:
+        self._mine(generation)
+        self.origin = origin
 
     def backup(self) -> dict[str, Any]:
         """All that a copy of the store's database holds."""
-        kept = ("store_id", "newest", "frozen", "epochs", "transitions", "decisions")
+        kept = ("store_id", "newest", "frozen", "origin", "moved", "epochs", "transitions", "decisions")
         return {name: copy(getattr(self, name)) for name in kept}
 
     def restore(self, backup: dict[str, Any]) -> None:

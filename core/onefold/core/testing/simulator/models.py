@@ -27,6 +27,7 @@ from onefold.core.contract import (
     EpochState,
     Guarantee,
     LedgerEntry,
+    Repeats,
     SinkKind,
     TaskId,
 )
@@ -144,6 +145,14 @@ class ModelSink(ABC):
     def open(self, pipeline: str, schema: pa.Schema) -> ModelSink:
         require(pipeline and len(schema) == 1, "a model sink has one column")
         return self
+
+    def repeats(self, pipeline: str) -> Repeats:
+        require(pipeline, "a sink without its pipeline")
+        return Repeats.DOUBLED if self.shown() else Repeats.NEW
+
+    def empty(self) -> None:
+        """As TRUNCATE does: the rows go; the bookkeeping and what is prepared stay."""
+        self.committed = {handle: replace(work, rows=()) for handle, work in self.committed.items()}
 
     def writers_max(self) -> int | None:
         return None
@@ -325,6 +334,9 @@ class ModelWriteThroughSink(ModelSink):
         if self.entry is None and self.announced is None:
             return None
         return replace(self.entry or UNBOUND, announced=self.announced)
+
+    def empty(self) -> None:
+        self.cells = {}
 
     def shown(self) -> Counter[Hashable]:
         """How many times each row was written by another epoch's account."""

@@ -6,12 +6,14 @@ does what it says, once, and then everything must come right.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
+from onefold.core.checks import present
 from onefold.core.contract import EpochState, SinkKind
 from onefold.core.errors import BadRecord, CheckpointMismatch, ConfigError, Damaged, DataLoss, Fenced
 from onefold.core.positions import Positions, Relation
-from onefold.core.testing.simulator.faults import RIVALS, TRIALS, Fault
+from onefold.core.testing.simulator.faults import MOVES, RIVALS, TRIALS, Fault
 from onefold.core.testing.simulator.host import Host
 from onefold.core.testing.simulator.models import ModelSink
 from onefold.core.testing.simulator.scene import Scene
@@ -39,6 +41,9 @@ class Operator:
         self.has_dead_letters = self._is_interlude = False
         self.are_letters_astray = False  # some are of a history that is gone: they stay out
         self.home: Host | None = None  # where the pipeline ran before another host began to
+        self.has_woken = False  # something that slept, and may have planned a batch in its successor's checkpoint
+        self.move_to: Fault | None = None  # which way the positions are to be moved, by the next life
+        self._moves_later: Fault | None = None
         self.input = "first"
         self._batch_step = 1
         self._has_tried = False
@@ -49,7 +54,13 @@ class Operator:
         return self.mishap in TRIALS
 
     def ends_trial(self) -> bool:
-        """The settings that were tried missed nothing yet: put them back. False if there was no trial."""
+        """The settings that were tried missed nothing yet: put them back. False if there was no trial, and nothing that
+        was waiting for the pipeline to stop."""
+        if self.move_to is not None or self._moves_later is not None:
+            self.move_to, self._moves_later = self._moves_later, None
+            if self.move_to is Fault.MOVED_BACK:
+                self._empty()
+            return True
         missed = [r.epoch for r in self.world.store.history() if r.state is EpochState.COMPLETE]
         if self.mishap is Fault.SINK_ADDED and missed:
             self.world.complaints.append(f"a sink was let in that missed epochs {missed}")
@@ -129,6 +140,26 @@ class Operator:
             case Fault.SECOND_CALL:
                 self.calls_twice = True
 
+    def stop_to_move(self, fault: Fault) -> None:
+        """Somebody believes that the pipeline stands, and moves its positions."""
+        self.mishap, self.move_to, self.newer = fault, fault, self._copy()
+        if fault is Fault.MOVED_BACK:
+            self._empty()
+
+    def moves_from(self, stands: Positions, end: Positions) -> Positions | None:
+        """Where the positions are to go: one record is passed over, or all are read again but the first. None where
+        there is nothing to pass over, or to go back for. The topics end at `end`."""
+        begin = Counter({name: int(at) for name, at in present(self.world.first_start, "it froze them").items})
+        if self.move_to is Fault.MOVED_BACK:
+            back = Positions.of(begin + Counter({"t/0": 1}))
+            return back if back.relation_to(stands) is Relation.BEHIND else None
+        ahead = Positions.of(Counter({name: int(at) for name, at in stands.items}) + Counter({"t/1": 1}))
+        return ahead if end.relation_to(ahead) in (Relation.AHEAD, Relation.SAME) else None
+
+    def _empty(self) -> None:
+        for sink in self.world.sinks.values():
+            sink.empty()
+
     def replaces_plan(self) -> None:
         """The newest batch is planned to end elsewhere: as a zombie of the query saw it, before its successor did."""
         checkpoint = self.world.checkpoint
@@ -155,6 +186,14 @@ class Operator:
             self._restore(self.newer_store, "checkpoint", "store", *self.world.sinks)
             self.mishap = self.newer = None
             return True
+        if self.move_to is not None and isinstance(error, ConfigError):
+            if "must run again" in str(error):  # the pipeline finishes it first
+                self.move_to, self._moves_later = None, self.move_to
+            elif "has records at and after" in str(error):
+                self._empty()
+            else:
+                return False
+            return True
         if isinstance(error, Damaged) and (self.expects_damage or self.mishap is Fault.OLD_SINK):
             return self._makes_good()
         if self.calls_twice and isinstance(error, ConfigError):
@@ -176,7 +215,7 @@ class Operator:
         if isinstance(error, CheckpointMismatch) and self.mishap in RIVALS and self.home is not None:
             self._goes_on(self.home, error)
             return True
-        if self.newer is None:
+        if self.newer is None or (self.mishap in MOVES and not self.has_woken):
             return False
         newer, mishap = self.newer, self.mishap
         if mishap is Fault.STORE_GOES_BACK and not self._has_tried:

@@ -15,7 +15,7 @@ from onefold.core.contract import EpochState, SinkKind
 from onefold.core.invariants import violations
 from onefold.core.testing.proof.bounds import Bound, Window
 from onefold.core.testing.proof.subject import Subject
-from onefold.core.testing.simulator.faults import AT_ONCE, Fault, applies, can_follow
+from onefold.core.testing.simulator.faults import AT_ONCE, MOVES, Fault, applies, can_follow
 from onefold.core.testing.simulator.world import World
 
 __all__ = ["CONFIGURATIONS", "Failure", "Plan", "Report", "Run", "explore", "simulate"]
@@ -195,6 +195,8 @@ def _first_faults(start: Plan, undisturbed: Run) -> Iterator[Plan]:
         for fault in Fault:
             if (start.late and fault not in BEFORE_LETTERS) or (fault is Fault.DEAD_LETTERS and not start.late):
                 continue
+            if fault in MOVES and (not start.freezes or "after:Freeze" not in passed):
+                continue  # it was never started, or begins where its user says each time
             if fault is Fault.BACKUP and start.freezes and "after:Freeze" not in passed:
                 continue  # a store from before the first start is a new store
             if fault in (Fault.NEW_STORE, Fault.NEW_STORE_ADOPTED) and "after:Complete" not in passed:

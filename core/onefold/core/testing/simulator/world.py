@@ -30,6 +30,7 @@ from onefold.core.errors import (
     Retriable,
 )
 from onefold.core.invariants import ADOPTED, Evidence, Glimpse
+from onefold.core.moves import MoveNote, covered, ranges
 from onefold.core.positions import Positions, Range, Relation
 from onefold.core.protocol.coordinator import Coordinator
 from onefold.core.protocol.effects import (
@@ -46,9 +47,10 @@ from onefold.core.protocol.effects import (
     StoreFacts,
     Verify,
 )
+from onefold.core.protocol.moving import standing
 from onefold.core.testing.proof.subject import Subject
 from onefold.core.testing.simulator.checkpoint import ROOT
-from onefold.core.testing.simulator.faults import AT_ONCE, MISHAPS, RIVALS, Crash, Fault, Slept, can_follow
+from onefold.core.testing.simulator.faults import AT_ONCE, MISHAPS, MOVES, RIVALS, Crash, Fault, Slept, can_follow
 from onefold.core.testing.simulator.models import Work
 from onefold.core.testing.simulator.operator import Operator
 from onefold.core.testing.simulator.process import (
@@ -168,6 +170,7 @@ class World(Scene):
         sinks = self.operator.configured_sinks()
         last_resource = next((n for n, s in sinks.items() if s.kind is SinkKind.LAST_RESOURCE), None)
         driver = Coordinator(PIPELINE, self.store, sinks, self._pause, last_resource, self.checkpoint)
+        driver.repeats, driver.set_aside = (lambda name: sinks[name].repeats(PIPELINE)), self.checkpoint.set_aside
         return Process(self._life(tuple(sinks)), driver, self.host)
 
     def step(self, process: Process) -> bool:
@@ -204,6 +207,7 @@ class World(Scene):
     def wake(self, steps_max: int | None = None) -> None:
         """Whatever sleeps goes on to its end; or what has slept longest does, for so many steps."""
         awoken = len(self.asleep) if steps_max is None else 1
+        self.operator.has_woken |= bool(self.asleep)
         sleepers, self.asleep = self.asleep[:awoken], self.asleep[awoken:]
         for sleeper in sleepers:
             try:
@@ -230,6 +234,9 @@ class World(Scene):
         """One process: recover, then run batches as Spark does, the last planned one again if it isn't committed."""
         operator, production = self.operator, self.subject.query
         life = production.QueryLife(PIPELINE, names, self.late)
+        if operator.move_to is not None:
+            yield from self._move(life)
+            return
         if operator.adopts or operator.accepts_damage is not None:  # pipeline.recover(...), then the query as usual
             yield from life.start(None, operator.adopts, operator.accepts_damage)
         if self.freezes or operator.on_trial:
@@ -266,6 +273,18 @@ class World(Scene):
             if operator.calls_twice:
                 yield from self._batch(life, run, batch, job, running)
             yield CommitBatch(batch)
+
+    def _move(self, life: Any) -> Life:
+        """`onefold positions --set`: a process of its own."""
+        facts, _ = yield from life.before_move(ROOT)
+        stands = standing(facts)
+        if stands is None:
+            return
+        if self.first_start is None:
+            self.host.first_start = stands.with_setting(None)
+        to = self.operator.moves_from(stands, present(self.source_end, "it has begun"))
+        if to is not None:
+            yield from life.move(to, MoveNote("operator"))
 
     def _start(self, life: Any) -> Generator[Step, Any, Positions]:
         """Where the source's first batch starts."""
@@ -352,6 +371,9 @@ class World(Scene):
             self.complaints.append(f"epoch {answer.epoch} of another input is taken for what was asked for")
         if isinstance(step, Adopt) and self.operator.home is not None:
             process.host.first_start = self.operator.home.first_start
+        if isinstance(step, Decide) and step.record.is_move:
+            living = [p for p in self.asleep if isinstance(p, Process) and p.generation == step.generation]
+            self.complaints += [f"epoch {step.record.epoch} moved the positions beside {p}, unfenced" for p in living]
         if isinstance(step, Verify):
             self._verified |= {c.handle for c in step.committables}
         return answer
@@ -398,6 +420,11 @@ class World(Scene):
         if fault in RIVALS:
             self.operator.move(fault)
             raise Slept(point)
+        if fault in MOVES:
+            self.operator.stop_to_move(fault)
+            # Rows that are written through after the sinks were emptied can be neither fenced nor seen: stop it first.
+            writes_through = SinkKind.WRITE_THROUGH in self.kinds and fault is Fault.MOVED_BACK
+            raise Crash(point) if writes_through else Slept(point)
         if fault in MISHAPS:
             self.operator.suffer(fault)
             if fault is Fault.STORE_GOES_BACK:
@@ -518,9 +545,12 @@ class World(Scene):
     def evidence(self) -> Evidence:
         facts, begin = self.store.facts(PIPELINE), present(self.first_start, "evidence of a run that never began")
 
+        moves = self.store.moves(PIPELINE)
+
         def records(last: EpochRecord | None) -> frozenset[Hashable]:
-            up_to = Range(begin, last.range.end) if last else Range(begin, begin)
-            return frozenset(r for rows in records_of(up_to).values() for r in rows)
+            end, known = (last.range.end, [r for r in moves if r.epoch <= last.epoch]) if last else (begin, [])
+            spans = covered(begin, known, end, "sink-0")
+            return frozenset(r for span in ranges(spans, end) for rows in records_of(span).values() for r in rows)
 
         operator = self.operator
         astray = self.late if operator.are_letters_astray and not operator.has_dead_letters else ()

@@ -24,6 +24,7 @@ __all__ = [
     "check_ids",
     "initial",
     "of_options",
+    "offsets_at",
     "parse",
     "resolve",
     "text_of",
@@ -156,12 +157,22 @@ def resolve(broker: Broker, topics: Mapping[str, Topic], start: Start) -> Offset
     given: Offsets = {partition: place for partition, place in places.items() if isinstance(place, int)}
     if explicit := {partition: offset for partition, offset in given.items() if offset >= 0}:
         _check_within(explicit, broker.earliest(explicit), broker.log_end(explicit))
-    found = given | _at_times(broker, places)
-    if early := [partition for partition, offset in found.items() if offset == EARLIEST]:
-        found |= broker.earliest(early)
-    found |= {partition: ends.offsets[partition] for partition, offset in found.items() if offset == LATEST}
+    early = [partition for partition, place in places.items() if place == EARLIEST]
+    found = offsets_at(broker, places, broker.earliest(early) if early else {}, ends.offsets)
     ids = {topic: described.id for topic, described in topics.items() if described.id is not None}
     return OffsetSnapshot(found, ids, ends.epochs)
+
+
+def offsets_at(
+    broker: Broker,
+    places: Mapping[Partition, Place | None],
+    first: Mapping[Partition, int],
+    end: Mapping[Partition, int],
+) -> Offsets:
+    """The offset of each place; of these, EARLIEST is `first`, and LATEST is `end`, as is a time after all records."""
+    found = {p: place for p, place in places.items() if isinstance(place, int)} | _at_times(broker, places)
+    found |= {partition: first[partition] for partition, offset in found.items() if offset == EARLIEST}
+    return found | {partition: end[partition] for partition, offset in found.items() if offset == LATEST}
 
 
 def resolve_end(broker: Broker, latest: OffsetSnapshot, end: Start) -> Offsets:

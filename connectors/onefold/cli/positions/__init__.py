@@ -1,0 +1,1 @@
+"""`onefold positions`: where a pipeline stands, and moving it elsewhere."""

@@ -1,0 +1,213 @@
+"""`onefold positions`."""
+
+from __future__ import annotations
+
+import getpass
+import socket
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, closing
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from onefold.cli.arguments import Named, Yes
+from onefold.cli.positions.checkpoint import LocalCheckpoint
+from onefold.cli.positions.plan import Plan, planned
+from onefold.core import ConfigError, EpochRecord, Positions
+from onefold.core.contract import Repeats
+from onefold.core.moves import MoveNote
+from onefold.core.protocol.effects import StoreFacts
+from onefold.core.protocol.misfits import check_movable, check_stateless, would_double
+from onefold.core.protocol.moving import standing
+from onefold.core.store.checkpoint_store import CheckpointStore
+
+if TYPE_CHECKING:
+    from onefold.core.job.move_session import MoveSession
+    from onefold.definition import Definition
+
+__all__ = ["positions"]
+
+MOVES_SHOWN = 5
+
+
+def positions(
+    pipeline: Named,
+    to: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="orders:0=17 (repeat it), or earliest, latest, at=2026-11-20T00:00:00Z for all."),
+    ] = None,
+    reset: Annotated[bool, typer.Option("--reset", help="To the first records that are left: --set earliest.")] = False,
+    why: Annotated[str, typer.Option(help="The reason, which is kept with the move.")] = "",
+    take_over: Annotated[
+        bool, typer.Option("--take-over", help="Also where it may be running: FENCES its driver if it is alive.")
+    ] = False,
+    yes: Yes = False,
+) -> None:
+    """Show where a pipeline stands; or move its positions, while it is stopped: shows what would happen, and asks."""
+    from onefold.definition import read
+
+    if to and reset:
+        raise ConfigError("options-conflict", "give --set or --reset, not both: --reset is --set earliest")
+    definition, wanted = read(pipeline), ["earliest"] if reset else to
+    with ExitStack() as stack:
+        store = stack.enter_context(closing(CheckpointStore(definition.store_url, lock_timeout_s=10)))
+        command = _Command(definition, store)
+        if wanted:
+            command.move(wanted, why, take_over, yes)
+        else:
+            command.show()
+
+
+class _Command:
+    """One call of the command, on one pipeline."""
+
+    def __init__(self, definition: Definition, store: CheckpointStore) -> None:
+        self.definition = definition
+        self.store = store
+        self.checkpoint = LocalCheckpoint(definition.checkpoint)
+        self.console = Console(soft_wrap=True)
+
+    def show(self) -> None:
+        """For each partition the recorded end, what Kafka has, and where the next start begins."""
+        from onefold.sources.kafka import lag
+
+        facts = self._facts()
+        stands = standing(facts)
+        if stands is None:
+            self._say(f"pipeline {self.definition.name} was never started: its source's starting_offsets say where")
+            return
+        begins = stands if self.checkpoint.is_there or self.checkpoint.is_elsewhere else facts.origin or facts.frozen
+        next_start = dict((begins or stands).items)
+        table = Table("partition", "written up to", "Kafka has", "behind", "next start", box=None)
+        for each in lag(self.definition.source, stands):
+            name = f"{each.topic}/{each.partition}"
+            has = f"{each.first:,} to {each.log_end:,}"
+            table.add_row(name, f"{each.position:,}", has, f"{each.behind:,}", f"{int(next_start.get(name, 0)):,}")
+        self.console.print(table)
+        self._say(self._of_last(facts))
+        if begins != stands:
+            self._say(
+                f"there is no checkpoint at {self.checkpoint.path}: the next start begins as shown, and passes over"
+                ' what was written only if it cuts batches as before. starting_offsets = "ledger" begins where it was'
+                " written up to"
+            )
+        for record in facts.unfinished:
+            self._say(f"epoch {record.epoch} is {record.state.value}: a driver works at it, or the next start does")
+        for record in self.store.moves(self.definition.name)[-MOVES_SHOWN:]:
+            note, at = MoveNote.of(record), datetime.fromtimestamp(record.timestamp_ms / 1000, UTC)
+            because = f": {note.why}" if note.why else ""
+            self._say(f"moved by epoch {record.epoch}, {at:%Y-%m-%d %H:%M:%S} UTC, by {note.by}{because}")
+
+    def move(self, wanted: Sequence[str], why: str, take_over: bool, yes: bool) -> None:
+        """Plan, ask, fence, look again, move."""
+        from onefold.core.job.move_session import MoveSession
+
+        facts, moves = self._facts(), self.store.moves(self.definition.name)
+        plan = self._planned(facts, moves, wanted)
+        if not take_over:
+            self._refuse_running(facts)
+        self._show(plan, facts)
+        if not yes:
+            typer.confirm("Move the positions?", abort=True)
+        if not take_over:
+            self._refuse_running(self._facts())  # it may have been started meanwhile
+        is_readable = not self.checkpoint.is_elsewhere
+        session = MoveSession(
+            self.definition.name,
+            self.definition.sinks,
+            self.store,
+            self.definition.patience_s,
+            self.definition.dead_letters,
+            self.checkpoint.set_aside,
+            self.checkpoint if is_readable else None,
+            str(self.checkpoint.path) if is_readable else None,
+        )
+        with closing(session):
+            record = self._move(
+                session, plan, wanted, MoveNote(f"{getpass.getuser()}@{socket.gethostname()}", why), yes
+            )
+        self._say(f"moved, by epoch {record.epoch}: the next start of pipeline {self.definition.name} begins there")
+        if self.checkpoint.went_to is not None:
+            self._say(f"the checkpoint is {self.checkpoint.went_to} now; nobody needs it any more")
+
+    def _move(self, session: MoveSession, plan: Plan, wanted: Sequence[str], note: MoveNote, yes: bool) -> EpochRecord:
+        """Under the fence. Where a start finished an epoch that nobody had finished, the plan is another one."""
+        session.check_targets()
+        facts, moves = session.take_over()
+        if standing(facts) != plan.stands:
+            plan = self._planned(facts, moves, wanted)
+            self._say("an epoch that was decided is finished now, so the plan is another one:")
+            self._show(plan, facts)
+            if not yes:
+                typer.confirm("Move the positions?", abort=True)
+        return session.move(plan.to, note)
+
+    def _planned(self, facts: StoreFacts, moves: Sequence[EpochRecord], wanted: Sequence[str]) -> Plan:
+        """Raises ConfigError where the positions cannot go there."""
+        from onefold.sources.kafka import wanted_positions
+
+        name, stands = self.definition.name, standing(facts)
+        keeps_state = self.definition.output_mode == "update" or self.checkpoint.keeps_state
+        check_stateless(name, keeps_state or self.definition.source.deduplicate is not None)
+        to = wanted_positions(self.definition.source, stands or Positions(), wanted).positions
+        check_movable(name, stands, to)
+        plan = planned(facts, moves, to, self._repeats())
+        if doubled := plan.doubled():
+            raise would_double(name, doubled[0])
+        return plan
+
+    def _repeats(self) -> Mapping[str, Repeats]:
+        from onefold.core.job.move_session import repeats_in
+
+        return {sink.name: repeats_in(sink, self.definition.name) for sink in self.definition.everyone}
+
+    def _show(self, plan: Plan, facts: StoreFacts) -> None:
+        self._say(f"pipeline {self.definition.name} is moved, as epoch {(facts.last.epoch if facts.last else 0) + 1}")
+        table = Table("partition", "from", "to", "records passed over", "records again", box=None)
+        for each in plan.partitions:
+            table.add_row(each.name, f"{each.now:,}", f"{each.then:,}", f"{each.passed_over:,}", f"{each.again:,}")
+        self.console.print(table)
+        for line in plan.of_sinks([sink.name for sink in self.definition.everyone]):
+            self._say(f"  {line}")
+        if self.checkpoint.is_elsewhere:
+            self._say(
+                f"the checkpoint {self.checkpoint.text} is not on this machine: move it away before the next start"
+            )
+        elif self.checkpoint.is_there:
+            self._say(f"the checkpoint {self.checkpoint.path} is set aside, under another name")
+        self._say(f"{self._of_last(facts)}; a driver that lives after all is fenced, and ends with exit code 73")
+
+    def _facts(self) -> StoreFacts:
+        """Raises ConfigError where there is no store, or it does not know the pipeline."""
+        facts = self.store.facts(self.definition.name) if self.store.look() is not None else None
+        if facts is None or not facts.generation:
+            raise ConfigError(
+                "pipeline-unknown",
+                f"the checkpoint store at {self.store.database} does not know pipeline {self.definition.name!r}: it was"
+                " never started with this store, or from another directory. Correct the definition's name or store",
+            )
+        return facts
+
+    def _refuse_running(self, facts: StoreFacts) -> None:
+        from onefold.cli.reset.idle import refuse_running
+        from onefold.cli.reset.places import known_places
+
+        with ExitStack() as stack:
+            places = known_places(self.definition)
+            for place in places:
+                stack.callback(place.close)
+            refuse_running(self.definition.name, places, facts, "Nothing was moved")
+
+    def _of_last(self, facts: StoreFacts) -> str:
+        if facts.last is None:
+            return "no epoch was written yet"
+        ago_s = max(0, time.time() - facts.last.timestamp_ms / 1000)
+        return f"its last epoch, {facts.last.epoch}, was begun {ago_s:,.0f} s ago"
+
+    def _say(self, text: str) -> None:
+        self.console.print(escape(text), highlight=False)

@@ -1,0 +1,63 @@
+"""A session that moves a pipeline's positions, and runs no query."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import ClassVar
+
+from onefold.core.contract import EpochRecord, Repeatable, Repeats, Sink
+from onefold.core.findings import Targeting
+from onefold.core.job.life import Life
+from onefold.core.job.query import QueryLife
+from onefold.core.job.session import Session
+from onefold.core.moves import MoveNote
+from onefold.core.positions import Positions
+from onefold.core.protocol.effects import StoreFacts
+from onefold.core.protocol.store_protocol import Files
+from onefold.core.store.checkpoint_store import CheckpointStore
+
+__all__ = ["MoveSession", "repeats_in"]
+
+
+def repeats_in(sink: Sink, pipeline: str) -> Repeats:
+    """What records that come again make of the sink's destination, as it is now. Asks its server."""
+    if isinstance(sink, Targeting) and sink.target_now(pipeline).is_there and sink.is_empty(pipeline):
+        return Repeats.NEW
+    absorbs = isinstance(sink, Repeatable) and sink.absorbs_repeats()
+    return Repeats.ABSORBED if absorbs else Repeats.DOUBLED
+
+
+class MoveSession(Session):
+    """`files` is the query's checkpoint, at `root`, where it can be read from here; `set_aside` gives it another name,
+    which says the epoch that it is told."""
+
+    LIFE: ClassVar[type[Life]] = QueryLife
+    life: QueryLife
+
+    def __init__(
+        self,
+        name: str,
+        sinks: Sequence[Sink],
+        store: CheckpointStore,
+        patience_s: float,
+        dead_letters: Sink | None,
+        set_aside: Callable[[int], None],
+        files: Files | None = None,
+        root: str | None = None,
+    ) -> None:
+        super().__init__(name, sinks, store, patience_s, dead_letters)
+        everyone = {sink.name: sink for sink in self._everyone}
+        self._root = root
+        self._driver.files = files
+        self._driver.set_aside = set_aside
+        self._driver.repeats = lambda sink: repeats_in(everyone[sink], name)
+
+    def take_over(self) -> tuple[StoreFacts, Sequence[EpochRecord]]:
+        """Fence every other driver, finish what was decided, and look where the pipeline stands. Raises what a start
+        raises."""
+        self.check_restored()
+        return self.drive(self.life.before_move(self._root))
+
+    def move(self, to: Positions, note: MoveNote) -> EpochRecord:
+        """Move the positions, after `take_over`. Raises ConfigError where they can't be moved: then nothing was."""
+        return self.drive(self.life.move(to, note))

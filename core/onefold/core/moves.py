@@ -1,0 +1,106 @@
+"""Moves of a pipeline's positions: which records were processed, are passed over, or come again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from onefold.core.contract import EpochRecord
+from onefold.core.positions import Positions, Range
+
+__all__ = ["MoveNote", "Spans", "come_again", "count", "covered", "passed_over", "ranges"]
+
+Spans = dict[str, list[tuple[int, int]]]  # of each partition: from an offset up to, not including, another; ascending
+
+
+@dataclass(frozen=True, slots=True)
+class MoveNote:
+    """Who moved the positions, and why; and which sinks were empty then, and begin there. It stands in the epoch's
+    fingerprint."""
+
+    by: str
+    why: str = ""
+    new: tuple[str, ...] = ()
+
+    def to_text(self) -> str:
+        return json.dumps({"by": self.by, "why": self.why, "new": self.new})
+
+    @classmethod
+    def of(cls, record: EpochRecord) -> MoveNote:
+        value = json.loads(record.fingerprint)
+        return cls(value["by"], value["why"], tuple(value["new"]))
+
+
+def covered(initial: Positions, moves: Iterable[EpochRecord], end: Positions, sink: str | None = None) -> Spans:
+    """The records that were processed between `initial` and `end`, each once. With `sink`, only those that it is to
+    have: where it was empty when the positions were moved, it began there."""
+    segments, begin = list[tuple[Positions, Positions]](), initial
+    for each in moves:
+        segments.append((begin, each.range.start))
+        begin = each.range.end
+        if sink in MoveNote.of(each).new:
+            segments.clear()
+    spans: Spans = {}
+    for first, last in [*segments, (begin, end)]:
+        started = dict(first.items)
+        for name, offset in last.of_records().items:
+            spans.setdefault(name, []).append((int(started.get(name, 0)), int(offset)))
+    return {name: _merged(found) for name, found in spans.items()}
+
+
+def come_again(
+    initial: Positions, moves: Iterable[EpochRecord], stands: Positions, to: Positions, sink: str | None = None
+) -> Spans:
+    """The records at and after `to` that were processed already, of a pipeline that stands at `stands`."""
+    begins, spans = dict(to.items), covered(initial, moves, stands, sink)
+    return {
+        name: [(max(a, int(begins.get(name, 0))), b) for a, b in found if b > max(a, int(begins.get(name, 0)))]
+        for name, found in spans.items()
+    }
+
+
+def passed_over(initial: Positions, moves: Iterable[EpochRecord], stands: Positions, to: Positions) -> Spans:
+    """The records between `stands` and `to` that were not processed, and are not to come any more."""
+    known, begins = covered(initial, moves, stands), dict(stands.items)
+    return {name: _without((int(begins.get(name, 0)), int(at)), known.get(name, [])) for name, at in to.items}
+
+
+def ranges(spans: Spans, like: Positions) -> tuple[Range, ...]:
+    """The same records as ranges, each of every partition, in the topics that `like` says; at least one."""
+    most = max((len(found) for found in spans.values()), default=0)
+    padded = {name: [*found, *[(found[-1][1],) * 2] * (most - len(found))] for name, found in spans.items() if found}
+    if not padded:
+        return (Range(like, like),)
+    return tuple(
+        Range(
+            Positions.of({name: found[at][0] for name, found in padded.items()}, like.marks),
+            Positions.of({name: found[at][1] for name, found in padded.items()}, like.marks),
+        )
+        for at in range(most)
+    )
+
+
+def count(spans: Spans) -> int:
+    return sum(b - a for found in spans.values() for a, b in found)
+
+
+def _merged(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    merged: list[tuple[int, int]] = []
+    for begin, end in sorted(spans):
+        if merged and begin <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
+        else:
+            merged.append((begin, end))
+    return merged
+
+
+def _without(span: tuple[int, int], known: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    left, at = list[tuple[int, int]](), span[0]
+    for begin, end in known:
+        if begin >= span[1]:
+            break
+        if begin > at:
+            left.append((at, begin))
+        at = max(at, end)
+    return [*left, (at, span[1])] if at < span[1] else left

@@ -1,0 +1,81 @@
+"""Where an operator wants a pipeline's positions: what is asked for is parsed, and resolved by what the broker says."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from onefold.core.errors import ConfigError
+from onefold.core.positions import Positions
+from onefold.sources.kafka.config.model import KafkaSourceConfig
+from onefold.sources.kafka.planning import starting
+from onefold.sources.kafka.planning.offset_snapshot import OffsetSnapshot, Partition
+from onefold.sources.kafka.planning.starting import Start
+from onefold.sources.kafka.planning.subscription import Subscription
+
+__all__ = ["Wanted", "wanted_positions"]
+
+_OPTION = "--set"
+_FORM = (
+    f"{_OPTION} takes earliest, latest, at=2026-11-20T00:00:00Z (the first record from then on), or"
+    " TOPIC:PARTITION=OFFSET, such as orders:0=17, where the offset may be earliest or latest, too"
+)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """The positions, with their topics' ids, and what Kafka has of each partition: its first offset, and its end."""
+
+    positions: Positions
+    first: dict[Partition, int]
+    end: dict[Partition, int]
+
+
+def wanted_positions(source: KafkaSourceConfig, stands: Positions, texts: Sequence[str]) -> Wanted:
+    """What `texts` ask for; partitions that they don't name stay where they stand.
+
+    Raises ConfigError for a text that says nothing, and for an offset outside its partition; DataLoss where a topic of
+    these positions is gone, or was made anew.
+    """
+    start = _parse(texts, source.subscription)
+    broker = source.broker()
+    topics = source.subscription.find(broker, stands.topics().keys())
+    starting.check_ids(stands.topic_ids(), topics)
+    there = [(topic, number) for topic, found in sorted(topics.items()) for number in found.partitions]
+    if unknown := sorted(start.partitions.keys() - set(there)):
+        topic, number = unknown[0]
+        raise ConfigError("partition-unknown", f"{_OPTION} names {topic}:{number}, which Kafka does not have")
+    first, end, log_end = broker.earliest(there), broker.latest(there), broker.log_end(there)
+    places = {partition: place for partition in there if (place := start.place(partition)) is not None}
+    found = starting.offsets_at(broker, places, first, end)
+    for (topic, number), offset in found.items():
+        at = topic, number
+        if not first[at] <= offset <= log_end[at]:
+            raise ConfigError(
+                "position-outside-partition",
+                f"{_OPTION} {topic}:{number}={offset}: Kafka has the offsets from {first[at]} to {log_end[at]} of that"
+                " partition. Name one of these (the last is the end, before the next record)",
+            )
+    ids = {name: topic.id for name, topic in topics.items() if topic.id is not None}
+    kept = OffsetSnapshot.of(stands).offsets
+    return Wanted(OffsetSnapshot({**kept, **found}, ids).positions(), first, end)
+
+
+def _parse(texts: Sequence[str], subscription: Subscription) -> Start:
+    every, partitions = None, dict[str, dict[str, int | str]]()
+    for text in texts:
+        name, _, value = text.partition("=")
+        topic, _, number = name.rpartition(":")
+        if text in ("earliest", "latest") or name == "at":
+            try:
+                every = starting.parse(_OPTION, value or text, subscription).every
+            except ConfigError as error:
+                raise ConfigError("option-value", f"{_FORM}, not {text!r}") from error
+        elif topic and number.isdigit() and value:
+            partitions.setdefault(topic, {})[number] = int(value) if value.isdigit() else value
+        else:
+            raise ConfigError("option-value", f"{_FORM}, not {text!r}")
+    if not partitions:
+        return Start(every)
+    return replace(starting.parse(_OPTION, json.dumps(partitions), subscription), every=every)
