@@ -5,9 +5,11 @@ from __future__ import annotations
 import errno
 import json
 import os
+import sqlite3
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
@@ -24,17 +26,18 @@ from onefold.cli.savepoint.savepoint import CopiedFile, Savepoint, SinkState
 from onefold.core import CheckpointMismatch, Committable, ConfigError, EpochRecord, OutOfResources, Positions, Range
 from onefold.core.job.query import Job, RunningQuery
 from onefold.core.job.session import task_of
+from onefold.core.protocol import coordinator
 from onefold.core.protocol.effects import EpochRequest
 from onefold.core.protocol.epoch import Initial
 from onefold.core.store.checkpoint_store import CheckpointStore
 from onefold.definition import Definition
 from onefold.sinks import SqlSink
 from onefold.sources import KafkaSource
-from onefold.spark.runtime.checkpoint import CheckpointFiles
 from onefold.spark.runtime.query import QuerySession
 
-ROWS = pa.record_batch({"id": pa.array([1], pa.int64())})
+ROWS = pa.record_batch({"id": pa.array([1], pa.int64()), "n": pa.array([1], pa.int64())})
 AT = [Positions.of({"t/0": 10 * n}, {"t/id": "topic-1"}) for n in range(9)]
+NO_SPARK = cast(Any, None)
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
 
@@ -43,7 +46,7 @@ class Died(BaseException):
 
 
 def definition(directory: Path, name: str = "p", table: str = "rows") -> Definition:
-    source = KafkaSource("t", bootstrap_servers="nowhere:9092", format="json", schema="id long")
+    source = KafkaSource("t", bootstrap_servers="nowhere:9092", format="json", schema="id long, n long")
     sink = SqlSink(f"sqlite:///{directory}/rows.db", table=table)
     return Definition(name, source=source, sinks=[sink], directory=str(directory), patience_s=0.1)
 
@@ -82,9 +85,8 @@ def write(session: QuerySession, request: EpochRequest) -> EpochRecord:
 def run(of: Definition, *batches: int) -> None:
     """The pipeline in a process of its own, which ends after these batches."""
     with closing(opened(of)) as session:
-        session.read_checkpoint(CheckpointFiles(None))
         session.start(Initial(AT[0], setting="earliest"))
-        session.drive(session.life.check_checkpoint(of.checkpoint))
+        session.check_checkpoint(NO_SPARK, of.checkpoint, plans_ends=True)
         list(session.check_targets())
         fingerprint = session.open_sinks(ROWS.schema)
         query = RunningQuery("query-1", "run-1", of.checkpoint, True)
@@ -212,14 +214,73 @@ def test_a_savepoint_goes_back_to_its_place_where_nothing_was_written_since(pipe
     assert left == ["p.checkpoint", "savepoints"]
 
 
-def test_after_another_epoch_it_is_refused_with_nothing_changed(pipeline: Definition) -> None:
+def test_no_pipeline_goes_back_where_rows_would_be_there_twice(pipeline: Definition) -> None:
     create(pipeline)
     run(pipeline, 3)
-    refused = r"at epoch 4, and savepoint 's' is of epoch 3 \(t/0: 40, not 30\).*--as.*\[savepoint-elsewhere\]"
-    with pytest.raises(CheckpointMismatch, match=refused):
+    with pytest.raises(ConfigError, match=r"sink 'rows' of pipeline 'p' has records at.*\[move-would-double\]"):
         restore(pipeline)
     run(pipeline, 4)
     assert rows(pipeline) == 5
+
+
+def upserting(directory: Path) -> Definition:
+    sink = SqlSink(f"sqlite:///{directory}/rows.db", table="rows", mode="upsert", key="id", order="n")
+    return replace(definition(directory), sinks=[sink])
+
+
+@pytest.mark.parametrize(
+    "place", ["", "restore:noted", "restore:removed", "restore:swapped", "after:OpenEpoch", "after:Decide"]
+)
+def test_a_pipeline_whose_rows_replace_each_other_goes_back_to_it_and_its_records_come_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    made = upserting(tmp_path)
+    run(made, 0, 1)
+    create(made)
+    run(made, 2, 3)
+    if place:
+        dying(monkeypatch, place)
+        with pytest.raises(Died):
+            restore(made)
+        monkeypatch.undo()
+        with pytest.raises(CheckpointMismatch, match=r"\[restore-unfinished\]"):
+            run(made, 2)
+    elif not place:
+        said = savepoint("restore", named(made), "s", answer="n\n").output
+        assert "the pipeline goes back from epoch 4: 20 records come again" in said
+    restore(made)
+    with closing(CheckpointStore(made.store_url)) as store:
+        moved = store.moves("p")[-1]
+        assert (moved.range, moved.rows) == (Range(AT[4], AT[2]), 0) and "savepoint s" in moved.fingerprint
+    run(made, 2, 3, 4)
+    assert rows(made) == 7
+    assert [path.name for path in Path(made.checkpoint).parent.iterdir() if "checkpoint" in path.name] == [
+        "p.checkpoint"
+    ]
+
+
+def test_no_state_goes_back_over_an_empty_table(tmp_path: Path) -> None:
+    made = upserting(tmp_path)
+    run(made, 0, 1)
+    create(made)
+    run(made, 2)
+    with closing(sqlite3.connect(tmp_path / "rows.db")) as connection:
+        connection.execute("DELETE FROM rows")
+        connection.commit()
+    with pytest.raises(ConfigError, match=r"sink 'rows' .* is empty.*\[savepoint-sink-empty\]"):
+        restore(made)
+
+
+def test_a_savepoint_of_another_life_of_the_pipeline_is_refused(pipeline: Definition, tmp_path: Path) -> None:
+    create(pipeline)
+    elsewhere = SqlSink(f"sqlite:///{tmp_path}/again.db", table="rows")
+    again = replace(pipeline, sinks=[elsewhere], checkpoint=str(tmp_path / "again"))
+    place = str(saved(pipeline).parent)
+    with pytest.raises(CheckpointMismatch, match=r"has written nothing, and savepoint 's', of epoch 3.*elsewhere"):
+        restore(again, "--in", place)
+    run(again, 0, 1)
+    with pytest.raises(CheckpointMismatch, match=r"is at epoch 2, and .* before \(t/0: 20, not 30\).*elsewhere"):
+        restore(again, "--in", place)
 
 
 def test_another_pipeline_begins_with_it_and_the_first_one_goes_on(pipeline: Definition, tmp_path: Path) -> None:
@@ -298,6 +359,7 @@ def dying(monkeypatch: pytest.MonkeyPatch, place: str) -> None:
             raise Died
 
     monkeypatch.setattr(restoring, "failpoint", failpoint)
+    monkeypatch.setattr(coordinator, "failpoint", failpoint)
     monkeypatch.setattr(creating, "failpoint", failpoint)
     # A process that dies tidies nothing up.
     monkeypatch.setattr(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from onefold.cli.savepoint.files import Anywhere
+    from onefold.cli.savepoint.restore import Restore
     from onefold.definition import Definition
 
 __all__ = ["app"]
@@ -105,7 +106,7 @@ def restore(
     take_over: TakeOver = False,
     yes: Yes = False,
 ) -> None:
-    """Put a savepoint in the place of the pipeline's checkpoint, where nothing was written since; or begin another
+    """Put a savepoint in the place of the pipeline's checkpoint, and its positions back to it; or begin another
     pipeline with it. Shows what it would do, and asks."""
     from onefold.cli.savepoint.at_rest import check_idle
     from onefold.cli.savepoint.listing import find
@@ -133,7 +134,7 @@ def restore(
         check_idle(target, take_over)
         state = "" if shuffle_partitions is None else f", its state in {shuffle_partitions} partitions"
         if other is None:
-            plan = f"takes the place of the checkpoint {target.checkpoint}{state}"
+            plan = f"takes the place of the checkpoint {target.checkpoint}{state}{_going_back(work, target)}"
         else:
             plan = f"becomes the begin of pipeline {target.name}, with the checkpoint {target.checkpoint}{state}"
         console.print(escape(f"savepoint {name} (epoch {savepoint.epoch}) {plan}"), highlight=False)
@@ -145,6 +146,18 @@ def restore(
         else:
             work.into_new(target)
     console.print(f"restored: start pipeline {escape(target.name)} with `onefold run`", highlight=False)
+
+
+def _going_back(work: Restore, definition: Definition) -> str:
+    """What the plan says of the records since, as far as the store knows now."""
+    from onefold.core.store.checkpoint_store import CheckpointStore
+
+    with closing(CheckpointStore(definition.store_url, lock_timeout_s=10)) as store:
+        facts = store.facts(definition.name) if store.look() is not None else None
+        if facts is None or not work.goes_back(definition.name, facts) or facts.last is None:
+            return ""
+        again = work.again(facts, store.moves(definition.name))
+    return f", and the pipeline goes back from epoch {facts.last.epoch}: {again:,} records come again"
 
 
 def _folder(definition: Definition) -> str:

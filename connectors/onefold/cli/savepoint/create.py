@@ -14,13 +14,13 @@ from onefold.cli.savepoint.files import Anywhere, Files
 from onefold.cli.savepoint.savepoint import CHECKPOINT, DESCRIPTION, CopiedFile, Savepoint, SinkState
 from onefold.core import CheckpointMismatch, ConfigError, EpochRecord
 from onefold.core.failpoints import failpoint
+from onefold.core.job.move_session import MoveSession
 from onefold.core.positions import CLOCKS, Relation
 from onefold.core.protocol.effects import StoreFacts
 from onefold.core.protocol.runs import refuse_query
 from onefold.core.store.pins import all_pins
 from onefold.definition import Definition
 from onefold.spark.runtime.checkpoint import CheckpointFiles, is_local
-from onefold.spark.runtime.query import QuerySession
 
 __all__ = ["PARTIAL", "create"]
 
@@ -35,11 +35,8 @@ def create(definition: Definition, name: str | None, folder: str, files: Anywher
     at the end of its last epoch.
     """
     root, there = definition.checkpoint, files.of(folder)
-    with opened(definition) as session:
-        session.read_checkpoint(_files_of(root, files))
-        started = session.start(None)
-        session.drive(session.life.check_checkpoint(root))
-        facts = session.facts()
+    with opened(definition, CheckpointFiles(None if is_local(root) else files.spark())) as session:
+        facts, _ = session.take_over()
         refuse_query(facts, definition.name)
         last = _last(definition.name, facts)
         clocks = tuple(name for name, _ in last.range.end.items if name in CLOCKS)
@@ -63,7 +60,7 @@ def create(definition: Definition, name: str | None, folder: str, files: Anywher
                 onefold=version("onefold"),
                 spark=version("pyspark"),
                 store_id=facts.store_id,
-                generation=started.generation.number,
+                generation=facts.generation,
                 epoch=last.epoch,
                 timestamp_ms=last.timestamp_ms,
                 query_id=stands.query_id,
@@ -78,7 +75,7 @@ def create(definition: Definition, name: str | None, folder: str, files: Anywher
                 files=tuple(copied),
             )
             there.write(f"{partial}/{DESCRIPTION}", [savepoint.to_json().encode()])
-            if session.facts().generation != started.generation.number:
+            if session.facts().generation != facts.generation:
                 raise ConfigError(
                     "pipeline-may-run", f"pipeline {definition.name!r} was started meanwhile: stop it, then try again"
                 )
@@ -88,10 +85,6 @@ def create(definition: Definition, name: str | None, folder: str, files: Anywher
             there.remove(partial)
             raise
         return savepoint
-
-
-def _files_of(root: str, files: Anywhere) -> CheckpointFiles:
-    return CheckpointFiles(None if is_local(root) else files.spark())
 
 
 def _last(pipeline: str, facts: StoreFacts) -> EpochRecord:
@@ -119,7 +112,7 @@ def _not_at_end(pipeline: str, root: str, last: EpochRecord, stands: Standing | 
     )
 
 
-def _sinks(definition: Definition, session: QuerySession) -> tuple[SinkState, ...]:
+def _sinks(definition: Definition, session: MoveSession) -> tuple[SinkState, ...]:
     ledgers, found = session.ledgers(), []
     for sink in definition.everyone:
         promise, entry = sink.guarantee(), ledgers[sink.name]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import getpass
+import socket
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from onefold.cli.savepoint.at_rest import opened
@@ -11,14 +14,20 @@ from onefold.cli.savepoint.create import Counted
 from onefold.cli.savepoint.files import Anywhere
 from onefold.cli.savepoint.repartition import check_repartition, repartition
 from onefold.cli.savepoint.savepoint import CHECKPOINT, Savepoint
-from onefold.core import CheckpointMismatch, ConfigError, Generation
+from onefold.core import CheckpointMismatch, ConfigError, EpochRecord, Generation
+from onefold.core.checks import present
+from onefold.core.contract import Repeats
 from onefold.core.failpoints import failpoint
+from onefold.core.job.move_session import MoveSession, repeats_in
 from onefold.core.job.restores import Restoring, note_restored, note_restoring, restoring
+from onefold.core.moves import MoveNote, come_again, count
 from onefold.core.positions import Relation
 from onefold.core.protocol.beginning import Origin, begin_at, take
+from onefold.core.protocol.effects import StoreFacts
+from onefold.core.protocol.misfits import check_movable, would_double
+from onefold.core.protocol.moving import standing
 from onefold.core.store.pins import pin
 from onefold.definition import Definition
-from onefold.spark.runtime.query import QuerySession
 
 __all__ = ["Restore"]
 
@@ -38,15 +47,26 @@ class Restore:
             check_repartition(self.savepoint, self.partitions)
 
     def into_same(self, definition: Definition) -> None:
-        """In the place of the pipeline's own checkpoint. Raises CheckpointMismatch unless the pipeline stands exactly
-        where it stood then."""
-        with opened(definition) as session:
+        """In the place of the pipeline's own checkpoint. Where it has written more since, its positions go back, and
+        the records since come again.
+
+        Raises ConfigError where a sink would have them twice, CheckpointMismatch for a savepoint of another history.
+        """
+        root = _root(definition)
+        with opened(definition, set_aside=lambda _: self._swap(root)) as session:
             half = self._half(session)
             generation = session.drive(session.life.start(None)).generation
-            self._check_stands(session)
-            self._stage(_root(definition))
+            facts = session.facts()
+            goes_back = self.goes_back(definition.name, facts)
+            if goes_back:
+                self._check_back(definition, facts, session.store.moves(definition.name))
+            self._stage(root)
             self._note(session, generation, half)
-            self._swap(_root(definition))
+            if goes_back:
+                who = f"{getpass.getuser()}@{socket.gethostname()}"
+                session.move(self.savepoint.positions, MoveNote(who, f"savepoint {self.savepoint.name}"))
+            else:
+                self._swap(root)
             note_restored(session.store, generation)
 
     def into_new(self, definition: Definition) -> None:
@@ -78,7 +98,7 @@ class Restore:
             failpoint("restore:begun")
             note_restored(session.store, generation)
 
-    def _half(self, session: QuerySession) -> Restoring | None:
+    def _half(self, session: MoveSession) -> Restoring | None:
         """The restore that was cut short before, which must be of this savepoint."""
         half = restoring(session.store, session.name)
         if half is not None and half.digest != self.savepoint.digest:
@@ -89,24 +109,53 @@ class Restore:
             )
         return half
 
-    def _check_stands(self, session: QuerySession) -> None:
-        facts, of = session.facts(), self.savepoint
+    def goes_back(self, pipeline: str, facts: StoreFacts) -> bool:
+        """Whether the pipeline has written more since. Raises CheckpointMismatch where the savepoint is not of what it
+        has written before."""
+        last, of = facts.last, self.savepoint
         if facts.begun is not None:
             raise CheckpointMismatch(
                 "savepoint-not-at-rest",
-                f"epoch {facts.begun.epoch} of pipeline {session.name!r} was begun in a sink that writes through, and"
-                " must run to its end from the checkpoint that it has. Start the pipeline and stop it (SIGTERM) first",
+                f"epoch {facts.begun.epoch} of pipeline {pipeline!r} was begun in a sink that writes through, and must"
+                " run to its end from the checkpoint that it has. Start the pipeline and stop it (SIGTERM) first",
             )
-        last = facts.last
-        if last is None or last.range.end.relation_to(of.positions) is not Relation.SAME:
+        relation = None if last is None else of.positions.relation_to(last.range.end)
+        is_of_it = facts.frozen is None or of.frozen is None or facts.frozen.relation_to(of.frozen) is Relation.SAME
+        if relation is Relation.SAME and is_of_it:
+            return False
+        if relation is not Relation.BEHIND or not is_of_it:
             stands = "has written nothing" if last is None else f"is at epoch {last.epoch}"
             differs = "" if last is None else f" ({last.range.end.differences(of.positions)})"
             raise CheckpointMismatch(
                 "savepoint-elsewhere",
-                f"pipeline {session.name!r} {stands}, and savepoint {of.name!r} is of epoch {of.epoch}{differs}: with"
-                " its checkpoint the records between would be written again, or left out. Nothing was changed. Restore"
-                " it into a pipeline of another name (--as), which begins there",
+                f"pipeline {pipeline!r} {stands}, and savepoint {of.name!r}, of epoch {of.epoch}, is not of what it has"
+                f" written before{differs}. Nothing was changed. Restore it into a pipeline of another name (--as),"
+                " which begins there",
             )
+        return True
+
+    def again(self, facts: StoreFacts, moves: Sequence[EpochRecord], sink: str | None = None) -> int:
+        """How many records come again, to that sink."""
+        stands = present(facts.last, "it has written more since").range.end
+        return count(come_again(facts.frozen or stands, moves, stands, self.savepoint.positions, sink))
+
+    def _check_back(self, definition: Definition, facts: StoreFacts, moves: Sequence[EpochRecord]) -> None:
+        """Raise ConfigError where records that come again would be in a sink twice, or would not make it whole."""
+        name, of = definition.name, self.savepoint
+        check_movable(name, standing(facts), of.positions)
+        for sink in definition.everyone:
+            repeats = repeats_in(sink, name)
+            if repeats is Repeats.ABSORBED or not self.again(facts, moves, sink.name):
+                continue
+            if repeats is Repeats.DOUBLED:
+                raise would_double(name, sink.name)
+            if of.provider is not None:
+                raise ConfigError(
+                    "savepoint-sink-empty",
+                    f"what sink {sink.name!r} of pipeline {name!r} writes to is empty, and a query with state writes"
+                    " what changes: what the savepoint's records have made would be missing there. Nothing was changed."
+                    " Put back the rows that it had, or start over under a new pipeline name",
+                )
 
     def _stage(self, root: str, query_id: str | None = None) -> None:
         """A whole checkpoint beside the one that it replaces. Raises ConfigError where the savepoint is damaged."""
@@ -134,7 +183,7 @@ class Restore:
             target.remove(staged)
             raise
 
-    def _note(self, session: QuerySession, generation: Generation, half: Restoring | None) -> None:
+    def _note(self, session: MoveSession, generation: Generation, half: Restoring | None) -> None:
         note_restoring(
             session.store, generation, half or Restoring(self.savepoint.name, self.place, self.savepoint.digest)
         )

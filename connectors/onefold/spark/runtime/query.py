@@ -17,7 +17,6 @@ from onefold.core.job.log_fields import logged_as, note
 from onefold.core.job.query import Job, QueryLife, RunningQuery, must_drain
 from onefold.core.job.session import Session
 from onefold.core.protocol.epoch import Outcome
-from onefold.core.protocol.store_protocol import Files
 from onefold.core.store.checkpoint_store import CheckpointStore
 from onefold.spark.runtime import checkpoint
 from onefold.spark.runtime.bad_records import Tally
@@ -130,12 +129,8 @@ class QuerySession(Session):
     def check_checkpoint(self, spark: SparkSession, root: str, plans_ends: bool) -> None:
         """Check before a query starts that the store knows all batches that its checkpoint has as done."""
         with self.lock:
-            self.read_checkpoint(CheckpointFiles(spark))
+            self._driver.files = CheckpointFiles(spark)
             self.drive(self.life.check_checkpoint(root, plans_ends))
-
-    def read_checkpoint(self, files: Files) -> None:
-        """Read the query's checkpoint there, from now on."""
-        self._driver.files = files
 
     def close(self) -> None:
         with self.lock:
