@@ -26,6 +26,7 @@ from onefold.cli.savepoint.savepoint import CopiedFile, Savepoint, SinkState
 from onefold.core import CheckpointMismatch, Committable, ConfigError, EpochRecord, OutOfResources, Positions, Range
 from onefold.core.job.query import Job, RunningQuery
 from onefold.core.job.session import task_of
+from onefold.core.positions import WATERMARK
 from onefold.core.protocol import coordinator
 from onefold.core.protocol.effects import EpochRequest
 from onefold.core.protocol.epoch import Initial
@@ -59,7 +60,7 @@ def logged(of: Definition, batch: int, *, is_done: bool = True, provider: str = 
     (root / "metadata").write_text('{"id":"query-1"}')
     settings = {"spark.sql.shuffle.partitions": "4", "spark.sql.streaming.stateStore.providerClass": provider}
     offsets = json.dumps({"t": {"0": 10 * (batch + 1), "id": "topic-1", "from": "0:0"}})
-    times = json.dumps({"batchWatermarkMs": 0, "conf": settings})
+    times = json.dumps({"batchWatermarkMs": 1000 * (batch + 1), "conf": settings})
     (root / f"offsets/{batch}").write_text(f"v1\n{times}\n{offsets}")
     (root / f"state/0/0/{batch + 1}.zip").write_text(f"state {batch}")
     (root / f"state/0/0/.{batch + 1}.zip.crc").write_text("")
@@ -82,19 +83,19 @@ def write(session: QuerySession, request: EpochRequest) -> EpochRecord:
     return session.run_epoch(request, writers).record
 
 
-def run(of: Definition, *batches: int) -> None:
-    """The pipeline in a process of its own, which ends after these batches."""
+def run(of: Definition, *batches: int, clocks: tuple[str, ...] = ()) -> None:
+    """The pipeline in a process of its own, which ends after these batches. By `clocks` its query makes rows."""
     with closing(opened(of)) as session:
         session.start(Initial(AT[0], setting="earliest"))
         session.check_checkpoint(NO_SPARK, of.checkpoint, plans_ends=True)
         list(session.check_targets())
         fingerprint = session.open_sinks(ROWS.schema)
-        query = RunningQuery("query-1", "run-1", of.checkpoint, True)
+        query = RunningQuery("query-1", "run-1", of.checkpoint, True, clocks)
         session.drive(session.life.bind(query))
         for batch in batches:
             logged(of, batch, is_done=False)
             request = session.drive(session.life.request(batch, Job(fingerprint, session.names)))
-            assert request.range == Range(AT[batch], AT[batch + 1])
+            assert request.range.end.of_records() == AT[batch + 1]
             write(session, request)
             logged(of, batch)
 
@@ -257,6 +258,19 @@ def test_a_pipeline_whose_rows_replace_each_other_goes_back_to_it_and_its_record
     assert [path.name for path in Path(made.checkpoint).parent.iterdir() if "checkpoint" in path.name] == [
         "p.checkpoint"
     ]
+
+
+def test_a_query_with_a_watermark_goes_on_from_a_savepoint_in_its_place_and_under_another_name(tmp_path: Path) -> None:
+    made, other = upserting(tmp_path), replace(upserting(tmp_path), name="green", checkpoint="")
+    run(made, 0, 1, clocks=(WATERMARK,))
+    create(made)
+    restore(made)
+    restore(made, "--as", named(other))
+    run(other, 2, clocks=(WATERMARK,))
+    run(made, 2, clocks=(WATERMARK,))
+    with pytest.raises(ConfigError, match=r"\[state-not-movable\]"):
+        restore(made)
+    assert (rows(made), rows(other)) == (3, 1)
 
 
 def test_no_state_goes_back_over_an_empty_table(tmp_path: Path) -> None:
