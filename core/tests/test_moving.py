@@ -17,9 +17,8 @@ from onefold.core import (
     Range,
     SinkKind,
 )
-from onefold.core.contract import Repeats
 from onefold.core.job.query import QueryLife
-from onefold.core.moves import MoveNote
+from onefold.core.moves import MoveNote, Repeats
 from onefold.core.protocol.coordinator import Coordinator
 from onefold.core.protocol.effects import Effect, EpochRequest, Pause, StoreFacts
 from onefold.core.protocol.epoch import Initial, epoch

@@ -33,8 +33,9 @@ def positions(*arguments: str, answer: str | None = None) -> Result:
 
 
 def moved(rig: Rig, *arguments: str, sink: PostgresSink | None = None) -> str:
-    """The output of a move that nobody is asked about."""
-    result = positions(defined(rig, sink or rig.sink()), *arguments, "--yes")
+    """The output of a move that nobody is asked about. Spark's workers of this process keep their sessions, so that the
+    pipeline seems to run."""
+    result = positions(defined(rig, sink or rig.sink()), *arguments, "--yes", "--take-over")
     assert result.exit_code == 0, result.output
     return result.output
 
@@ -89,7 +90,7 @@ def test_an_append_is_not_moved_back_until_its_table_is_empty_and_then_begins_th
     rig.put(40)
     rig.run(rig.pipeline())
     with pytest.raises(ConfigError, match=r"would have them twice\. Nothing was moved.*\[move-would-double\]"):
-        positions(defined(rig), "--reset", "--yes")
+        positions(defined(rig), "--reset", "--yes", "--take-over")
     assert Path(rig.checkpoint()).is_dir()
     rig.sql("TRUNCATE rows")
     assert "what it writes to is empty" in moved(rig, "--set", f"{rig.topic}:2=4", "--set", f"{rig.topic}:3=0")
@@ -124,7 +125,7 @@ def test_a_move_that_dies_leaves_a_pipeline_that_starts_by_itself(
     with monkeypatch.context() as patched:
         failing_at(patched, point, crash)
         with pytest.raises(CrashError):
-            positions(defined(rig), "--set", "latest", "--yes")
+            positions(defined(rig), "--set", "latest", "--yes", "--take-over")
     rig.run(rig.pipeline())
     is_moved = point == "after:Decide"
     assert ids(rig) == list(range(40 if is_moved else 60))
@@ -142,7 +143,7 @@ def test_a_driver_that_lives_is_refused_and_with_take_over_fenced(rig: Rig) -> N
     rig.put(40)
     with pytest.raises(ConfigError, match=r"sessions of it are connected\. Nothing was moved.*\[pipeline-may-run\]"):
         positions(defined(rig), "--set", "latest", "--yes")
-    assert "moved, by epoch 2" in moved(rig, "--set", "latest", "--take-over")
+    assert "moved, by epoch 2" in moved(rig, "--set", "latest")
     with pytest.raises(Fenced):
         _write(rig, living, df)
     living.close()
@@ -159,17 +160,17 @@ def test_nothing_is_moved_before_the_answer_nor_out_of_the_topic_nor_under_state
     rig.put(40)
     rig.run(rig.pipeline())
     with pytest.raises(ConfigError, match=r"Kafka has the offsets from 0 to 10.*\[position-outside-partition\]"):
-        positions(defined(rig), "--set", f"{rig.topic}:0=11", "--yes")
+        positions(defined(rig), "--set", f"{rig.topic}:0=11", "--yes", "--take-over")
     with pytest.raises(ConfigError, match=r"\[partition-unknown\]"):
-        positions(defined(rig), "--set", f"{rig.topic}:9=1", "--yes")
+        positions(defined(rig), "--set", f"{rig.topic}:9=1", "--yes", "--take-over")
     with pytest.raises(ConfigError, match=r"\[move-to-itself\]"):
-        positions(defined(rig), "--set", "latest", "--yes")
+        positions(defined(rig), "--set", "latest", "--yes", "--take-over")
     rig.put(4)
-    asked = positions(defined(rig), "--set", "latest", answer="n\n")
+    asked = positions(defined(rig), "--set", "latest", "--take-over", answer="n\n")
     assert asked.exit_code == 1 and "records passed over" in asked.output
     (Path(rig.checkpoint()) / "state" / "0").mkdir(parents=True)
     with pytest.raises(ConfigError, match=r"keeps state.*\[state-not-movable\]"):
-        positions(defined(rig), "--set", "latest", "--yes")
+        positions(defined(rig), "--set", "latest", "--yes", "--take-over")
     store = store_of(rig)
     try:
         assert [record.state for record in store.history("test")] == [EpochState.COMPLETE]
@@ -193,4 +194,4 @@ def test_a_table_that_was_dropped_is_no_proof_that_it_was_rewound(rig: Rig) -> N
     rig.run(rig.pipeline())
     rig.sql("DROP TABLE rows")
     with pytest.raises((ConfigError, DataLoss), match=r"Nothing was"):
-        positions(defined(rig), "--reset", "--yes")
+        positions(defined(rig), "--reset", "--yes", "--take-over")

@@ -12,7 +12,7 @@ import pytest
 from onefold.core.errors import ConfigError
 from onefold.core.positions import Positions
 from onefold.sources import KafkaSource
-from onefold.sources.kafka import Planner
+from onefold.sources.kafka import Planner, wanted_positions
 from onefold.sources.kafka.config.java import java_settings
 from onefold.sources.kafka.planning.offset_snapshot import OffsetSnapshot
 from onefold.sources.kafka.planning.starting import parse
@@ -149,3 +149,14 @@ def test_librdkafkas_settings_become_the_java_clients(tmp_path: Any) -> None:
         java_settings({"queued.min.messages": "1"})
     with pytest.raises(ConfigError, match="OAUTHBEARER"):
         java_settings({"sasl.mechanism": "OAUTHBEARER"})
+
+
+@pytest.mark.parametrize("text", ["17", "a:0", "a:x=1", "a=5", "at=soon", "at=2026-11-20T00:00:00", "ledger", ":0=1"])
+def test_positions_that_say_nothing_are_refused_before_any_broker_is_asked(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"--set takes .* or TOPIC:PARTITION=OFFSET"):
+        wanted_positions(source("a"), Positions.of({"a/0": 1}), ["earliest", text])
+
+
+def test_positions_of_a_topic_that_is_not_read_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"names the topic 'b'.*\[topic-not-subscribed\]"):
+        wanted_positions(source("a"), Positions.of({"a/0": 1}), ["b:0=1"])

@@ -7,6 +7,7 @@ import pickle
 import pyarrow as pa
 
 from onefold.core import EpochRecord, EpochState, Positions, Range
+from onefold.core.contract import MOVED
 from onefold.core.invariants import ADOPTED
 from onefold.spark.verify.origin import Lineage
 
@@ -54,3 +55,16 @@ def test_what_another_store_wrote_before_its_ledger_was_adopted_is_forgotten() -
         epoch(10, {"a/0": 20}, {"a/0": 25}),
     ]
     assert epochs(history, ("a", 0, 3), ("a", 0, 15), ("a", 0, 20), ("a", 0, 24)) == [0, 0, 10, 10]
+
+
+def test_a_record_that_came_again_is_of_its_last_epoch_and_one_that_was_passed_over_of_none() -> None:
+    history = [
+        epoch(1, {"a/0": 0}, {"a/0": 10}),
+        epoch(2, {"a/0": 10}, {"a/0": 15}, of=MOVED),
+        epoch(3, {"a/0": 15}, {"a/0": 20}),
+        epoch(4, {"a/0": 20}, {"a/0": 3}, of=MOVED),
+        epoch(5, {"a/0": 3}, {"a/0": 5}),
+        epoch(6, {"a/0": 5}, {"a/0": 7}),
+    ]
+    places = [("a", 0, offset) for offset in (2, 3, 4, 5, 6, 7, 9, 10, 14, 15, 19, 20)]
+    assert epochs(history, *places) == [1, 5, 5, 6, 6, 1, 1, 0, 0, 3, 3, 0]

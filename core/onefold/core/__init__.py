@@ -1,6 +1,7 @@
 """The contract of sources, sinks and coordinator, and the epoch protocol: no Kafka, Spark, Postgres or HBase here."""
 
 from onefold.core.contract import (
+    MOVED,
     Announcement,
     Binding,
     Committable,
@@ -18,6 +19,7 @@ from onefold.core.contract import (
     LedgerEntry,
     Ordered,
     Partitioned,
+    Repeatable,
     Sink,
     SinkKind,
     SinkWriter,
@@ -45,6 +47,7 @@ from onefold.core.errors import (
 from onefold.core.positions import Positions, Range, Relation
 
 __all__ = [
+    "MOVED",
     "Announcement",
     "BadRecord",
     "Binding",
@@ -75,6 +78,7 @@ __all__ = [
     "Positions",
     "Range",
     "Relation",
+    "Repeatable",
     "Retriable",
     "SchemaMismatch",
     "Sink",

@@ -39,7 +39,6 @@ __all__ = [
     "Ordered",
     "Partitioned",
     "Repeatable",
-    "Repeats",
     "Sink",
     "SinkKind",
     "SinkWriter",
@@ -404,14 +403,6 @@ class Upserting(Sink, Protocol):
     def upsert(self) -> Upsert | None:
         """None where every row stays."""
         ...
-
-
-class Repeats(enum.Enum):
-    """What records that were written before make of a destination, if they come again."""
-
-    DOUBLED = "doubled"  # they are there twice, or count twice
-    ABSORBED = "absorbed"  # nothing, once all of them have come again: each is there once, as its newest version
-    NEW = "new"  # the destination is empty, which proves that it was rewound: nothing is there to be doubled
 
 
 @runtime_checkable

@@ -2,51 +2,71 @@
 
 from __future__ import annotations
 
+import enum
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from onefold.core.contract import EpochRecord
 from onefold.core.positions import Positions, Range
 
-__all__ = ["MoveNote", "Spans", "come_again", "count", "covered", "passed_over", "ranges"]
+__all__ = ["MoveNote", "Repeats", "Spans", "begins_by", "come_again", "count", "covered", "passed_over", "ranges"]
 
 Spans = dict[str, list[tuple[int, int]]]  # of each partition: from an offset up to, not including, another; ascending
 
 
+class Repeats(enum.Enum):
+    """What records that were written before make of a destination, if they come again."""
+
+    DOUBLED = "doubled"  # they are there twice, or count twice
+    ABSORBED = "absorbed"  # nothing, once all of them have come again: each is there once, as its newest version
+    NEW = "new"  # the destination is empty, which proves that it was rewound: nothing is there to be doubled
+
+
 @dataclass(frozen=True, slots=True)
 class MoveNote:
-    """Who moved the positions, and why; and which sinks were empty then, and begin there. It stands in the epoch's
-    fingerprint."""
+    """Who moved the positions, and why; which sinks begin there, since they were empty or are new; and which had
+    another name before: `(new name, old name)`. It stands in the epoch's fingerprint."""
 
     by: str
     why: str = ""
     new: tuple[str, ...] = ()
+    renamed: tuple[tuple[str, str], ...] = ()
 
     def to_text(self) -> str:
-        return json.dumps({"by": self.by, "why": self.why, "new": self.new})
+        return json.dumps({"by": self.by, "why": self.why, "new": self.new, "renamed": self.renamed})
 
     @classmethod
     def of(cls, record: EpochRecord) -> MoveNote:
         value = json.loads(record.fingerprint)
-        return cls(value["by"], value["why"], tuple(value["new"]))
+        return cls(value["by"], value["why"], tuple(value["new"]), tuple((a, b) for a, b in value["renamed"]))
 
 
 def covered(initial: Positions, moves: Iterable[EpochRecord], end: Positions, sink: str | None = None) -> Spans:
     """The records that were processed between `initial` and `end`, each once. With `sink`, only those that it is to
-    have: where it was empty when the positions were moved, it began there."""
+    have: it may have begun at a move."""
+    moves = [*moves]
+    since = begins_by(moves, sink) or 0
     segments, begin = list[tuple[Positions, Positions]](), initial
     for each in moves:
-        segments.append((begin, each.range.start))
+        segments = [*segments, (begin, each.range.start)] if each.epoch > since else []
         begin = each.range.end
-        if sink in MoveNote.of(each).new:
-            segments.clear()
     spans: Spans = {}
     for first, last in [*segments, (begin, end)]:
         started = dict(first.items)
         for name, offset in last.of_records().items:
             spans.setdefault(name, []).append((int(started.get(name, 0)), int(offset)))
     return {name: _merged(found) for name, found in spans.items()}
+
+
+def begins_by(moves: Sequence[EpochRecord], sink: str | None) -> int | None:
+    """The move by which a sink began, under that name or an earlier one; None for one that was there from the start."""
+    for each in reversed(moves):
+        note = MoveNote.of(each)
+        if sink in note.new:
+            return each.epoch
+        sink = dict(note.renamed).get(sink or "", sink)
+    return None
 
 
 def come_again(

@@ -19,8 +19,7 @@ from onefold.cli.arguments import Named, Yes
 from onefold.cli.positions.checkpoint import LocalCheckpoint
 from onefold.cli.positions.plan import Plan, planned
 from onefold.core import ConfigError, EpochRecord, Positions
-from onefold.core.contract import Repeats
-from onefold.core.moves import MoveNote
+from onefold.core.moves import MoveNote, Repeats
 from onefold.core.protocol.effects import StoreFacts
 from onefold.core.protocol.misfits import check_movable, check_stateless, would_double
 from onefold.core.protocol.moving import standing
@@ -108,14 +107,18 @@ class _Command:
         from onefold.core.job.move_session import MoveSession
 
         facts, moves = self._facts(), self.store.moves(self.definition.name)
-        plan = self._planned(facts, moves, wanted)
         if not take_over:
-            self._refuse_running(facts)
+            self._refuse_running(facts)  # before the sinks are asked, by sessions that would count
+        plan = self._planned(facts, moves, wanted)
         self._show(plan, facts)
         if not yes:
             typer.confirm("Move the positions?", abort=True)
-        if not take_over:
-            self._refuse_running(self._facts())  # it may have been started meanwhile
+        if self._facts() != facts:
+            raise ConfigError(
+                "pipeline-may-run",
+                f"pipeline {self.definition.name!r} went on, or was started, since this plan was made. Nothing was"
+                " moved. Stop it, then run the command again",
+            )
         is_readable = not self.checkpoint.is_elsewhere
         session = MoveSession(
             self.definition.name,

@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from onefold.core import EpochRecord, Positions
-from onefold.core.contract import Repeats
-from onefold.core.moves import come_again, count, passed_over
+from onefold.core.moves import Repeats, come_again, count, passed_over
 from onefold.core.protocol.effects import StoreFacts
 from onefold.core.protocol.moving import standing
 

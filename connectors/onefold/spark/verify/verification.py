@@ -21,7 +21,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from onefold.core import Committable, ConfigError, EpochRecord, EpochState, LedgerEntry, Positions, Sink
 from onefold.core.invariants import ADOPTED, INVARIANTS, AtomicEpoch, Comparison, Evidence, verdicts
-from onefold.core.moves import MoveNote, covered, ranges
+from onefold.core.moves import begins_by, covered, ranges
 from onefold.core.positions import TOPIC_ID, Range
 from onefold.core.protocol.effects import StoreFacts
 from onefold.sinks.kafka import KafkaSink
@@ -237,15 +237,15 @@ def _due(begin: Positions, moves: Sequence[EpochRecord], end: Positions, sink: s
 
 def _of_moves(begin: Positions, moves: Sequence[EpochRecord], end: Positions, sink: str) -> Iterator[str]:
     """What is not expected of a sink, because somebody has moved the positions."""
-    named = ", ".join(f"epoch {record.epoch}" for record in moves)
+    named = ", ".join(f"epoch {record.epoch}" for record in moves if not record.range.is_empty)
     spans = covered(begin, moves, end, sink)
     if passed := sum(after[0] - before[1] for found in spans.values() for before, after in pairwise(found)):
         says = "records were passed over on purpose, by a move of the positions, and are not expected"
         yield f"{passed:,} {says} ({named})"
-    if began := [record.epoch for record in moves if sink in MoveNote.of(record).new]:
+    if (began := begins_by(moves, sink)) is not None:
         yield (
-            f"the sink was empty when the positions were moved by epoch {began[-1]}: what earlier epochs wrote is not"
-            " expected"
+            f"the sink begins after epoch {began}, when it was empty, or added to the pipeline: what earlier epochs"
+            " wrote is not expected"
         )
 
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import ClassVar
 
-from onefold.core.contract import EpochRecord, Repeatable, Repeats, Sink
+from onefold.core.contract import EpochRecord, Repeatable, Sink
 from onefold.core.findings import Targeting
 from onefold.core.job.life import Life
 from onefold.core.job.query import QueryLife
 from onefold.core.job.session import Session
-from onefold.core.moves import MoveNote
+from onefold.core.moves import MoveNote, Repeats
 from onefold.core.positions import Positions
 from onefold.core.protocol.effects import StoreFacts
 from onefold.core.protocol.store_protocol import Files
@@ -29,7 +29,7 @@ def repeats_in(sink: Sink, pipeline: str) -> Repeats:
 
 class MoveSession(Session):
     """`files` is the query's checkpoint, at `root`, where it can be read from here; `set_aside` gives it another name,
-    which says the epoch that it is told."""
+    which says the epoch that it is told. `added` are sinks that the last epoch did not name."""
 
     LIFE: ClassVar[type[Life]] = QueryLife
     life: QueryLife
@@ -44,13 +44,19 @@ class MoveSession(Session):
         set_aside: Callable[[int], None],
         files: Files | None = None,
         root: str | None = None,
+        added: Collection[str] = (),
     ) -> None:
+        self._added = tuple(added)
         super().__init__(name, sinks, store, patience_s, dead_letters)
         everyone = {sink.name: sink for sink in self._everyone}
         self._root = root
         self._driver.files = files
         self._driver.set_aside = set_aside
         self._driver.repeats = lambda sink: repeats_in(everyone[sink], name)
+
+    @property
+    def _may_come_late(self) -> tuple[str, ...]:
+        return (*super()._may_come_late, *self._added)
 
     def take_over(self) -> tuple[StoreFacts, Sequence[EpochRecord]]:
         """Fence every other driver, finish what was decided, and look where the pipeline stands. Raises what a start
@@ -61,3 +67,7 @@ class MoveSession(Session):
     def move(self, to: Positions, note: MoveNote) -> EpochRecord:
         """Move the positions, after `take_over`. Raises ConfigError where they can't be moved: then nothing was."""
         return self.drive(self.life.move(to, note))
+
+    def change_sinks(self, note: MoveNote) -> EpochRecord:
+        """Have the chain go on with the sinks of today, after `take_over`. Raises ConfigError where it can't yet."""
+        return self.drive(self.life.change_sinks(note))

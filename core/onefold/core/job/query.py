@@ -17,7 +17,7 @@ from onefold.core.positions import Positions, Range
 from onefold.core.protocol.effect_retry import Protocol, retry
 from onefold.core.protocol.effects import EpochRequest, MarkDamaged, ReadMoves, ReadStore, StoreFacts
 from onefold.core.protocol.epoch import Initial, Outcome, Started
-from onefold.core.protocol.moving import move
+from onefold.core.protocol.moving import change_sinks, move
 from onefold.core.protocol.recovery import Committed, check_committed
 from onefold.core.protocol.runs import refuse_query
 
@@ -90,6 +90,11 @@ class QueryLife(Life):
         """Move the positions, under the generation of the last start."""
         started = present(self.started, "no move without a start")
         return (yield from move(started.generation, started.store_id, self.sinks, to, note))
+
+    def change_sinks(self, note: MoveNote) -> Protocol[EpochRecord]:
+        """Have the chain go on with the sinks of today, under the generation of the last start."""
+        started = present(self.started, "no change without a start")
+        return (yield from change_sinks(started.generation, started.store_id, self.sinks, note))
 
     def bind(self, query: RunningQuery) -> Protocol[bool]:
         """The run that the next batch belongs to: True if it is new. A new run, of this query or another, starts the

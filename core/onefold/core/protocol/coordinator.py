@@ -13,11 +13,11 @@ from onefold.core.contract import (
     EpochRecord,
     Generation,
     LedgerEntry,
-    Repeats,
     WriteThrough,
 )
 from onefold.core.errors import OnefoldError
 from onefold.core.failpoints import failpoint
+from onefold.core.moves import Repeats
 from onefold.core.protocol.committer_kinds import last_resource, write_through
 from onefold.core.protocol.effect_retry import Protocol
 from onefold.core.protocol.effects import (

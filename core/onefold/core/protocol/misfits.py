@@ -12,7 +12,9 @@ __all__ = [
     "check_has_order",
     "check_is_from_this_start",
     "check_movable",
+    "check_resolved",
     "check_stateless",
+    "must_run_again",
     "would_double",
 ]
 
@@ -74,6 +76,28 @@ def check_stateless(pipeline: str, keeps_state: bool) -> None:
             f"pipeline {pipeline!r} keeps state (of an aggregation, a join or a deduplication), which was made of the"
             f" records before its positions: at others it would be wrong. Nothing was moved. {AFRESH}",
         )
+
+
+def must_run_again(begun: EpochRecord) -> ConfigError:
+    return ConfigError(
+        "move-beside-epoch",
+        f"epoch {begun.epoch} of pipeline {begun.pipeline!r} was begun, and parts of it may show in"
+        f" {', '.join(begun.write_through)}: it must run again as it was. Nothing was moved. Start the pipeline once,"
+        " with the sinks that it had, let it finish that epoch, and stop it; then run the command again",
+    )
+
+
+def check_resolved(pipeline: str, facts: StoreFacts) -> EpochRecord:
+    """The last epoch, with which the sinks may change. Raises ConfigError where there is none yet, or one must run
+    again."""
+    if facts.begun is not None:
+        raise must_run_again(facts.begun)
+    if facts.last is None:
+        raise ConfigError(
+            "never-started",
+            f"pipeline {pipeline!r} has written no epoch yet: it may start with any sinks, and nothing was changed",
+        )
+    return facts.last
 
 
 def would_double(pipeline: str, sink: str) -> ConfigError:

@@ -12,9 +12,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from onefold.core.contract import MOVED, Decided, EpochRecord, Generation, Repeats
-from onefold.core.errors import ConfigError
-from onefold.core.moves import MoveNote, come_again, count
+from onefold.core.contract import MOVED, Decided, EpochRecord, Generation
+from onefold.core.moves import MoveNote, Repeats, come_again, count
 from onefold.core.positions import Positions, Range
 from onefold.core.protocol.effect_retry import Protocol
 from onefold.core.protocol.effect_retry import retry as _retry
@@ -29,14 +28,16 @@ from onefold.core.protocol.effects import (
     StoreFacts,
 )
 from onefold.core.protocol.epoch import complete, decide
-from onefold.core.protocol.misfits import check_movable, would_double
+from onefold.core.protocol.misfits import check_movable, check_resolved, must_run_again, would_double
 
-__all__ = ["move", "standing"]
+__all__ = ["change_sinks", "move", "standing"]
 
 
 def standing(facts: StoreFacts) -> Positions | None:
     """Where the last decided epoch ends, or where the first one begins; None for a pipeline that never started."""
-    return facts.last.range.end if facts.last is not None else facts.frozen
+    if facts.last is not None:
+        return facts.last.range.end
+    return None if facts.frozen is None else facts.frozen.with_setting(None)
 
 
 def move(
@@ -50,12 +51,7 @@ def move(
     facts: StoreFacts = yield from _retry(ReadStore())
     base = check_movable(generation.pipeline, standing(facts), to)
     if facts.begun is not None:
-        raise ConfigError(
-            "move-beside-epoch",
-            f"epoch {facts.begun.epoch} of pipeline {generation.pipeline!r} was begun, and parts of it may show in"
-            f" {', '.join(facts.begun.write_through)}: it must run again as it was. Nothing was moved. Start the"
-            " pipeline once, let it finish that epoch, and stop it; then move",
-        )
+        raise must_run_again(facts.begun)
     moves: Sequence[EpochRecord] = yield from _retry(ReadMoves())
     new = []
     for sink in sinks:
@@ -68,13 +64,29 @@ def move(
     after = facts.last.epoch if facts.last is not None else 0
     yield from _retry(Anchor(generation, base))
     yield from _retry(SetAside(after))
-    request = EpochRequest(
-        range=Range(base, to),
-        query_id=MOVED,
-        batch_id=-1,
-        fingerprint=replace(note, new=tuple(new)).to_text(),
-        sinks=sinks,
-    )
+    return (yield from _write(generation, store_id, sinks, Range(base, to), replace(note, new=tuple(new)), after))
+
+
+def change_sinks(
+    generation: Generation, store_id: str, sinks: tuple[str, ...], note: MoveNote
+) -> Protocol[EpochRecord]:
+    """Have the chain go on with these sinks, from where it stands: a move to the same place. Those that the last epoch
+    did not name begin there, or go on under another name, as the note says. The checkpoint stays.
+
+    Raises ConfigError where an epoch must run again first: then nothing was changed.
+    """
+    facts: StoreFacts = yield from _retry(ReadStore())
+    last = check_resolved(generation.pipeline, facts)
+    begin = tuple(sink for sink in sinks if sink not in last.sinks and sink not in dict(note.renamed))
+    span = Range(last.range.end, last.range.end)
+    return (yield from _write(generation, store_id, sinks, span, replace(note, new=begin), last.epoch))
+
+
+def _write(
+    generation: Generation, store_id: str, sinks: tuple[str, ...], span: Range, note: MoveNote, after: int
+) -> Protocol[EpochRecord]:
+    """The epoch itself, after the last decided one."""
+    request = EpochRequest(range=span, query_id=MOVED, batch_id=-1, fingerprint=note.to_text(), sinks=sinks)
     record: EpochRecord = yield from _retry(OpenEpoch(generation, request, after))
     decided: Decided = yield from decide(generation, store_id, record, ())
     yield from complete(generation, store_id, decided)

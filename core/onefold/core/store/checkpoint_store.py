@@ -276,7 +276,7 @@ class CheckpointStore:
             if merge is not None:
                 merge(connection)
             connection.execute(this_epoch(decided).values(**values_of(decided), decided_at_ms=now_ms))
-            if decided.is_move:
+            if decided.is_move and not decided.range.is_empty:
                 _begins_at(connection, decided.pipeline, decided.range.end, decided.epoch)
             return Decided(decided)
 
@@ -341,7 +341,7 @@ class CheckpointStore:
                 epochs.insert().values(**values_of(adopted), opened_at_ms=now_ms, completed_at_ms=now_ms)
             )
             adopt_name(connection, adopted, now_ms)
-            left = decided_moves(connection, pipeline)
+            left = [record for record in decided_moves(connection, pipeline) if not record.range.is_empty]
             _begins_at(connection, pipeline, left[-1].range.end if left else None, left[-1].epoch if left else 0)
 
     def moves(self, pipeline: str) -> list[EpochRecord]:

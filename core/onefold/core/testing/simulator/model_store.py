@@ -146,7 +146,7 @@ class ModelStore:
                 raise
         newest = present(self.newest, "a decision without a generation")
         self.decisions.append(Decision(record.epoch, generation.number, newest.number))
-        if record.is_move:
+        if record.is_move and not record.range.is_empty:
             self.origin, self.moved = record.range.end, record.epoch
         return Decided(self._put(replace(stored, state=EpochState.DECIDED, manifest=tuple(manifest))))
 
@@ -189,7 +189,7 @@ class ModelStore:
                 sinks=sinks,
             )
         )
-        left = self.moves(generation.pipeline)
+        left = [record for record in self.moves(generation.pipeline) if not record.range.is_empty]
         self.origin, self.moved = (left[-1].range.end, left[-1].epoch) if left else (None, 0)
 
     def moves(self, pipeline: str) -> tuple[EpochRecord, ...]:

@@ -27,11 +27,11 @@ from onefold.core.contract import (
     EpochState,
     Guarantee,
     LedgerEntry,
-    Repeats,
     SinkKind,
     TaskId,
 )
 from onefold.core.errors import CheckpointMismatch, Damaged, WorkLost
+from onefold.core.moves import Repeats
 from onefold.core.protocol.binding import UNBOUND, bound, check_forward
 
 __all__ = [

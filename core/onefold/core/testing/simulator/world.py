@@ -281,7 +281,7 @@ class World(Scene):
         if stands is None:
             return
         if self.first_start is None:
-            self.host.first_start = stands.with_setting(None)
+            self.host.first_start = stands
         to = self.operator.moves_from(stands, present(self.source_end, "it has begun"))
         if to is not None:
             yield from life.move(to, MoveNote("operator"))
@@ -373,7 +373,9 @@ class World(Scene):
             process.host.first_start = self.operator.home.first_start
         if isinstance(step, Decide) and step.record.is_move:
             living = [p for p in self.asleep if isinstance(p, Process) and p.generation == step.generation]
-            self.complaints += [f"epoch {step.record.epoch} moved the positions beside {p}, unfenced" for p in living]
+            self.complaints += [
+                f"epoch {step.record.epoch} moves positions under the generation of a driver that lives" for _ in living
+            ]
         if isinstance(step, Verify):
             self._verified |= {c.handle for c in step.committables}
         return answer
