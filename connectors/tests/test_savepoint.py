@@ -363,7 +363,7 @@ def test_a_restore_that_died_is_not_finished_with_another_savepoint(
     with pytest.raises(Died):
         restore(pipeline)
     monkeypatch.undo()
-    with pytest.raises(ConfigError, match=r"restore of savepoint 's' .*\[restore-unfinished\]"):
+    with pytest.raises(CheckpointMismatch, match=r"restore of savepoint 's' .*\[restore-unfinished\]"):
         restore(pipeline, name="other")
 
 
@@ -429,7 +429,9 @@ def test_a_disk_that_is_full_is_said_and_nothing_is_left(pipeline: Definition, m
 
     with monkeypatch.context() as patch:
         patch.setattr(savepoint_files.os, "fsync", fsync)
-        with pytest.raises(OutOfResources, match=r"cannot be written: No space left on device.*\[disk-full\]"):
+        with pytest.raises(
+            OutOfResources, match=r"cannot be written: No space left on device.*\[savepoint-disk-full\]"
+        ):
             create(pipeline)
         written.clear()
     assert list(saved(pipeline).parent.iterdir()) == []

@@ -66,7 +66,7 @@ class LocalFiles:
                 while chunk := file.read(_CHUNK_BYTES):
                     yield chunk
         except OSError as error:
-            raise Retriable("file-unreadable", f"{path} cannot be read: {error.strerror}") from error
+            raise Retriable("savepoint-unreadable", f"{path} cannot be read: {error.strerror}") from error
 
     def write(self, path: str, content: Iterable[bytes]) -> None:
         at = local_path(path)
@@ -122,7 +122,9 @@ def _sync(folder: Path) -> None:
 
 def _unwritable(path: str, error: OSError) -> ConfigError | OutOfResources:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return OutOfResources("disk-full", f"{path} cannot be written: {error.strerror}. Make room, then try again")
+        return OutOfResources(
+            "savepoint-disk-full", f"{path} cannot be written: {error.strerror}. Make room, then try again"
+        )
     return ConfigError("file-unwritable", f"{path} cannot be written: {error.strerror}")
 
 
@@ -179,7 +181,7 @@ class HadoopFiles:
         with _Answering(path):
             system.mkdirs(target.getParent())
             if not system.rename(at, target):
-                raise Retriable("file-unreadable", f"{path} was not renamed to {to}: run the same command again")
+                raise Retriable("savepoint-unreadable", f"{path} was not renamed to {to}: run the same command again")
 
     def remove(self, path: str) -> None:
         system, at = self._at(path)
@@ -211,7 +213,7 @@ class _Answering:
         if isinstance(error, Py4JError):
             said = str(error.java_exception) if isinstance(error, Py4JJavaError) else str(error)
             raise Retriable(
-                "file-unreadable", f"{self._path} cannot be read or written: {said.splitlines()[0]}"
+                "savepoint-unreadable", f"{self._path} cannot be read or written: {said.splitlines()[0]}"
             ) from error
 
 

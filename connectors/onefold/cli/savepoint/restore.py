@@ -16,11 +16,10 @@ from onefold.cli.savepoint.repartition import check_repartition, repartition
 from onefold.cli.savepoint.savepoint import CHECKPOINT, Savepoint
 from onefold.core import CheckpointMismatch, ConfigError, EpochRecord, Generation
 from onefold.core.checks import present
-from onefold.core.contract import Repeats
 from onefold.core.failpoints import failpoint
 from onefold.core.job.move_session import MoveSession, repeats_in
 from onefold.core.job.restores import Restoring, note_restored, note_restoring, restoring
-from onefold.core.moves import MoveNote, come_again, count
+from onefold.core.moves import MoveNote, Repeats, come_again, count
 from onefold.core.positions import Relation
 from onefold.core.protocol.beginning import Origin, begin_at, take
 from onefold.core.protocol.effects import StoreFacts
@@ -102,7 +101,7 @@ class Restore:
         """The restore that was cut short before, which must be of this savepoint."""
         half = restoring(session.store, session.name)
         if half is not None and half.digest != self.savepoint.digest:
-            raise ConfigError(
+            raise CheckpointMismatch(
                 "restore-unfinished",
                 f"the restore of savepoint {half.name!r} (in {half.place}) into pipeline {session.name!r} was cut"
                 " short: restore that one again, or `onefold reset` the pipeline, before another one",
