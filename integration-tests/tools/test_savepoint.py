@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,8 +20,9 @@ from harness.support import Rig, wait_until
 from typer.testing import CliRunner
 
 from onefold.cli.main import app
+from onefold.cli.savepoint import files
 from onefold.cli.verify.command import run_verification
-from onefold.core import CheckpointMismatch, ConfigError
+from onefold.core import CheckpointMismatch, ConfigError, Retriable
 from onefold.definition import Definition, Transform, Trigger
 from onefold.sinks import PostgresSink
 
@@ -32,22 +34,19 @@ PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 SQL = "SELECT id % 7 AS account, count(*) AS orders, sum(n) AS total FROM source GROUP BY 1"
 FILE = """\
 name = "{name}"
-output_mode = "update"
+{top}
 [source]
 kind = "kafka"
 topics = "{topic}"
 bootstrap_servers = "{servers}"
 format = "json"
 schema = "id long, n long"
-[transform]
-sql = "{sql}"
+{transform}
 [[sinks]]
 kind = "postgres"
 url = "{url}"
-table = "totals"
-mode = "upsert"
-key = "account"
-order = "onefold_epoch"
+table = "{name}"
+{sink}
 [trigger]
 available_now = true
 [spark]
@@ -62,9 +61,10 @@ def rocksdb(rig: Rig) -> Iterator[None]:
     rig.spark.conf.unset(PROVIDER)
 
 
-def savepoint(*arguments: str) -> str:
+def savepoint(*arguments: str, take_over: bool = True) -> str:
     """What the command says. Raises what it raises. The workers of this process's Spark stay connected."""
-    result = CliRunner().invoke(app, ["savepoint", *arguments, "--take-over"], catch_exceptions=False)
+    more = ["--take-over"] if take_over else []
+    result = CliRunner().invoke(app, ["savepoint", *arguments, *more], catch_exceptions=False)
     assert result.exit_code == 0, result.output
     return result.output
 
@@ -176,6 +176,26 @@ def test_a_pipeline_of_rows_goes_on_under_another_name_exactly(rig: Rig) -> None
     rig.assert_exact()
 
 
+def test_a_checkpoint_elsewhere_is_copied_and_restored_through_spark(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hadoop's own files of this machine stand for those of another."""
+    definition = replace(rows(rig), checkpoint=f"file:{rig.directory}/elsewhere/rows")
+    monkeypatch.setattr(files, "is_local", lambda _: False)
+    rig.put(100)
+    definition.run(rig.spark)
+    savepoint("create", named(definition), "--name", "s")
+    assert "whole" in savepoint("list", named(definition), take_over=False)
+    shutil.rmtree(rig.directory / "elsewhere/rows")
+    savepoint("restore", named(definition), "s", "--yes")
+    rig.put(50)
+    definition.run(rig.spark)
+    rig.assert_exact()
+    assert sorted(path.name for path in (rig.directory / "elsewhere").iterdir()) == ["rows", "savepoints"]
+    copied = rig.directory / "elsewhere/savepoints/rows/s/checkpoint/metadata"
+    copied.write_text(copied.read_text() + " ")
+    with pytest.raises((ConfigError, Retriable), match=r"\[savepoint-(damaged|unreadable)\]"):
+        savepoint("restore", named(definition), "s", "--yes")
+
+
 def test_a_batch_that_is_planned_and_not_done_is_left_out(rig: Rig) -> None:
     """As a pipeline leaves it that is stopped while records come in."""
     definition = totals(rig)
@@ -192,13 +212,15 @@ def test_a_batch_that_is_planned_and_not_done_is_left_out(rig: Rig) -> None:
     assert_exact(rig, definition)
 
 
-def written(rig: Rig, name: str, table: str) -> Path:
+def written(rig: Rig, name: str, *, has_state: bool) -> Path:
+    """The definition of that name as a file; its table has the same name."""
     path = rig.directory / f"{name}.toml"
-    path.write_text(
-        FILE.format(name=name, topic=rig.topic, servers=rig.servers, sql=SQL, url=rig.url).replace(
-            'table = "totals"', f'table = "{table}"'
-        )
-    )
+    parts = {
+        "top": 'output_mode = "update"' if has_state else "",
+        "transform": f'[transform]\nsql = "{SQL}"' if has_state else "",
+        "sink": 'mode = "upsert"\nkey = "account"\norder = "onefold_epoch"' if has_state else 'delivery = "two_phase"',
+    }
+    path.write_text(FILE.format(name=name, topic=rig.topic, servers=rig.servers, url=rig.url, **parts))
     return path
 
 
@@ -223,7 +245,7 @@ def test_a_restore_that_is_killed_is_finished_by_the_next_one_and_no_start_goes_
     definition = totals(rig)
     rig.put(60)
     definition.run(rig.spark)
-    here, file = named(definition), written(rig, "totals", "totals")
+    here, file = named(definition), written(rig, "totals", has_state=True)
     savepoint("create", here, "--name", "s")
     with pytest.raises(ConfigError, match=r"kept by HDFSBackedStateStoreProvider.*\[state-not-repartitioned\]"):
         savepoint("restore", here, "s", "--shuffle-partitions", "7", "--yes")
@@ -240,15 +262,16 @@ def test_a_restore_that_is_killed_is_finished_by_the_next_one_and_no_start_goes_
 
 @pytest.mark.parametrize("place", ["before:Bind", "after:WriteLedger", "after:Adopt"])
 def test_a_restore_as_another_pipeline_that_is_killed_is_finished_by_the_next_one(rig: Rig, place: str) -> None:
-    old, new = rows(rig), replace(rows(rig), name="new", checkpoint="")
+    old, new = rows(rig), replace(rows(rig), name="new", checkpoint="", sinks=[rig.sink(table="new")])
     rig.put(100)
     old.run(rig.spark)
     savepoint("create", named(old), "--name", "s")
-    files = written(rig, "rows", "rows"), written(rig, "new", "rows")
-    killed_at(rig, place, "restore", files[0], "s", "--as", files[1], "--yes")
+    rig.sql("CREATE TABLE new AS TABLE rows")
+    first, second = written(rig, "rows", has_state=False), written(rig, "new", has_state=False)
+    killed_at(rig, place, "restore", first, "s", "--as", second, "--yes")
     rig.put(50)
     with pytest.raises(CheckpointMismatch, match=r"\[restore-unfinished\]"):
         new.run(rig.spark)
     savepoint("restore", named(old), "s", "--as", named(new), "--yes")
     new.run(rig.spark)
-    rig.assert_exact()
+    rig.assert_exact("new")
