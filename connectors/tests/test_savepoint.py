@@ -200,6 +200,24 @@ def test_another_query_id_changes_nothing_else_of_the_metadata() -> None:
     assert with_query_id('{"id":"a","more":1}', "b") == '{"id":"b","more":1}'
 
 
+def test_an_operators_metadata_names_the_schemas_of_the_checkpoint_that_it_is_in(
+    pipeline: Definition, tmp_path: Path
+) -> None:
+    """Spark has them by their whole paths, for transformWithState."""
+    folder = Path(pipeline.checkpoint) / "state/0/_metadata/v2"
+    folder.mkdir(parents=True)
+    text = 'v2\n{"operatorId":0,"stateSchemaFilePaths":["file:/old/state/9/p/state/0/_stateSchema/default/0_ab"]}'
+    (folder / "1").write_text(text)
+    create(pipeline)
+    other = definition(tmp_path, "green", "green")
+    restore(pipeline, "--as", named(other))
+    restore(pipeline)
+    for each in (pipeline, other):
+        found = (Path(each.checkpoint) / "state/0/_metadata/v2/1").read_text()
+        assert f'"stateSchemaFilePaths":["file:{each.checkpoint}/state/0/_stateSchema/default/0_ab"]' in found
+        assert found.startswith('v2\n{"operatorId":0,')
+
+
 def test_a_savepoint_goes_back_to_its_place_where_nothing_was_written_since(pipeline: Definition) -> None:
     place = create(pipeline)
     copied = {str(path.relative_to(place)) for path in place.rglob("*") if path.is_file()}
@@ -213,6 +231,17 @@ def test_a_savepoint_goes_back_to_its_place_where_nothing_was_written_since(pipe
     assert rows(pipeline) == 5
     left = sorted(path.name for path in Path(pipeline.checkpoint).parent.iterdir())
     assert left == ["p.checkpoint", "savepoints"]
+
+
+def test_a_checkpoint_that_is_a_link_stays_one(pipeline: Definition, tmp_path: Path) -> None:
+    volume = tmp_path / "volume"
+    Path(pipeline.checkpoint).rename(volume)
+    Path(pipeline.checkpoint).symlink_to(volume)
+    create(pipeline)
+    restore(pipeline)
+    assert Path(pipeline.checkpoint).is_symlink() and not volume.is_symlink()
+    run(pipeline, 3)
+    assert rows(pipeline) == 4 and (volume / "commits/3").exists()
 
 
 def test_no_pipeline_goes_back_where_rows_would_be_there_twice(pipeline: Definition) -> None:

@@ -12,7 +12,15 @@ from onefold.core.job import offset_log
 from onefold.core.protocol.effect_retry import Protocol, retry
 from onefold.core.protocol.effects import ReadFile
 
-__all__ = ["Standing", "belonging", "has_state", "standing", "with_query_id"]
+__all__ = [
+    "Standing",
+    "belonging",
+    "has_state",
+    "names_schemas",
+    "standing",
+    "with_query_id",
+    "with_schemas_below",
+]
 
 _PARTITIONS = "spark.sql.shuffle.partitions"
 _PROVIDER = "spark.sql.streaming.stateStore.providerClass"
@@ -65,6 +73,16 @@ def has_state(paths: Iterable[str]) -> bool:
 def with_query_id(metadata: str, query_id: str) -> str:
     """The checkpoint's file `metadata` for another query: Spark stops a query when one of the same id starts."""
     return json.dumps(json.loads(metadata) | {"id": query_id}, separators=(",", ":"))
+
+
+def names_schemas(path: str) -> bool:
+    """Whether that file of a checkpoint names others of it by their whole paths."""
+    return re.fullmatch(r"state/\d+/_metadata/v2/\d+", path) is not None
+
+
+def with_schemas_below(metadata: str, root: str) -> str:
+    """An operator's metadata for a checkpoint at `root`: the schemas of its state (of transformWithState) are there."""
+    return re.sub(r'"[^"]*(/state/\d+/_stateSchema/[^"]*)"', lambda found: json.dumps(root + found[1]), metadata)
 
 
 def _last_batch(path: str) -> int:

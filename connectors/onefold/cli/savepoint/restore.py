@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from onefold.cli.savepoint.at_rest import opened
-from onefold.cli.savepoint.checkpoint import with_query_id
+from onefold.cli.savepoint.checkpoint import names_schemas, with_query_id, with_schemas_below
 from onefold.cli.savepoint.create import Counted
-from onefold.cli.savepoint.files import Anywhere
+from onefold.cli.savepoint.files import Anywhere, Files
 from onefold.cli.savepoint.repartition import check_repartition, repartition
 from onefold.cli.savepoint.savepoint import CHECKPOINT, Savepoint
 from onefold.core import CheckpointMismatch, ConfigError, EpochRecord, Generation
@@ -27,6 +27,7 @@ from onefold.core.protocol.misfits import check_movable, would_double
 from onefold.core.protocol.moving import standing
 from onefold.core.store.pins import pin
 from onefold.definition import Definition
+from onefold.spark.runtime.checkpoint import is_local, local_path
 
 __all__ = ["Restore"]
 
@@ -177,7 +178,9 @@ class Restore:
                 target.write(f"{staged}/metadata", [with_query_id(text, query_id).encode()])
             failpoint("restore:staged")
             if self.partitions is not None:
+                _name_schemas(target, staged, staged)
                 repartition(self.files.spark(), staged, self.savepoint, self.partitions)
+            _name_schemas(target, staged, root)
         except BaseException:
             target.remove(staged)
             raise
@@ -200,8 +203,21 @@ class Restore:
         files.remove(replaced)
 
 
+def _name_schemas(files: Files, staged: str, root: str) -> None:
+    """What names other files of the checkpoint by their whole paths names those below `root`."""
+    url = f"file:{local_path(root)}" if is_local(root) else root
+    for path in files.below(staged):
+        if names_schemas(path):
+            text = b"".join(files.read(f"{staged}/{path}")).decode()
+            folder, _, name = f"{staged}/{path}".rpartition("/")
+            files.remove(f"{folder}/.{name}.crc")  # Hadoop's checksum of what it was, if Spark has written it
+            files.write(f"{folder}/{name}", [with_schemas_below(text, url).encode()])
+
+
 def _root(definition: Definition) -> str:
-    return definition.checkpoint.rstrip("/")
+    """The checkpoint's own folder, where the definition names a link to it."""
+    root = definition.checkpoint.rstrip("/")
+    return str(local_path(root).resolve()) if is_local(root) else root
 
 
 def _staged(root: str) -> str:
