@@ -17,6 +17,7 @@ from onefold.cli.positions.command import positions
 from onefold.cli.positions.sinks import sinks
 from onefold.cli.reset.command import reset
 from onefold.cli.run import run
+from onefold.cli.savepoint.command import app as savepoint_app
 from onefold.cli.txn.cli import app as txn_app
 from onefold.cli.verify.command import verify
 from onefold.local.cli import app as local_app
@@ -30,25 +31,15 @@ app = typer.Typer(
     rich_markup_mode=None,  # tables would cut the names of options at 80 columns
 )
 app.add_typer(txn_app, name="txn")
-for command in (
-    new,
-    schema,
-    validate,
-    doctor,
-    plan,
-    run,
-    status,
-    epochs,
-    pause,
-    resume,
-    stop,
-    restart,
-    positions,
-    sinks,
-    verify,
-    reset,
+app.add_typer(savepoint_app, name="savepoint")
+for commands in (
+    (new, schema, validate),
+    (doctor, plan),
+    (run, status, epochs, pause, resume, stop, restart),
+    (positions, sinks, verify, reset),
 ):
-    app.command()(command)
+    for command in commands:
+        app.command()(command)
 app.add_typer(local_app, name="local")
 
 

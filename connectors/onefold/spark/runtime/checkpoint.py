@@ -12,6 +12,7 @@ from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 
 from onefold.core import ConfigError, Positions, Retriable
+from onefold.core.checks import present
 from onefold.core.job.offset_json import parse_offsets
 from onefold.core.job.offset_log import query_id_of
 from onefold.core.job.query import Running, RunningQuery
@@ -25,6 +26,7 @@ __all__ = [
     "is_local",
     "is_there",
     "is_wanted",
+    "local_path",
     "running_batch",
     "running_query",
 ]
@@ -98,16 +100,16 @@ def is_local(root: str) -> bool:
 def elsewhere(spark: SparkSession, root: str | None = None) -> str | None:
     """Which part of this job is on other machines: the master, or the checkpoint at `root`. None if no part is."""
     master = str(spark.conf.get("spark.master", ""))
-    if master.startswith("local") and (root is None or is_local(root)):
+    if master.startswith("local") and (root is None or islocal_path(root)):
         return None
     return f"the master is {master!r}" + ("" if root is None else f" and the checkpoint {root!r}")
 
 
 def check_writable(root: str) -> None:
     """Raise ConfigError where the checkpoint is on this machine, and this user cannot write to it, or make it."""
-    if not is_local(root):
+    if not islocal_path(root):
         return
-    place = path = _local(root).absolute()
+    place = path = local_path(root).absolute()
     while not place.exists() and place != place.parent:
         place = place.parent
     if place.is_dir() and os.access(place, os.W_OK | os.X_OK):
@@ -122,8 +124,8 @@ def check_writable(root: str) -> None:
 
 def is_there(spark: SparkSession, root: str) -> bool:
     """Whether the checkpoint is there, on whichever filesystem. Not for Spark Connect."""
-    if is_local(root):
-        return _local(root).exists()
+    if islocal_path(root):
+        return local_path(root).exists()
     jvm, context = spark._jvm, spark.sparkContext._jsc
     path = jvm.org.apache.hadoop.fs.Path(root)  # type: ignore[union-attr]  # PySpark: "JVMView | None"
     try:
@@ -134,27 +136,31 @@ def is_there(spark: SparkSession, root: str) -> bool:
 
 
 class CheckpointFiles:
-    """Files of a checkpoint: on this machine as they are, elsewhere through Spark, which knows every filesystem."""
+    """Files of a checkpoint: on this machine as they are, elsewhere through Spark, which knows every filesystem.
 
-    def __init__(self, spark: SparkSession) -> None:
+    Without Spark only those of this machine.
+    """
+
+    def __init__(self, spark: SparkSession | None) -> None:
         self._spark = spark
 
     def read(self, path: str) -> str | None:
         if is_local(path):
-            local = _local(path)
+            local = local_path(path)
             return local.read_text() if local.exists() else None
         rows = self._rows(path, F.col("value"))
         return rows[0] if rows else None
 
     def names(self, folder: str) -> list[str]:
         if is_local(folder):
-            local = _local(folder)
+            local = local_path(folder)
             return [path.name for path in local.iterdir()] if local.exists() else []
         return [name.rpartition("/")[2] for name in self._rows(f"{folder}/*", F.input_file_name())]
 
     def _rows(self, path: str, column: Column) -> list[str]:
+        spark = present(self._spark, "files of other machines are read through Spark")
         try:
-            return [str(value) for (value,) in self._spark.read.text(path, wholetext=True).select(column).collect()]
+            return [str(value) for (value,) in spark.read.text(path, wholetext=True).select(column).collect()]
         except Exception as error:
             if "PATH_NOT_FOUND" in str(error):
                 return []
@@ -173,8 +179,8 @@ def _logged_id(files: CheckpointFiles, root: str) -> str:
     return query_id_of(text)
 
 
-def _local(path: str) -> Path:
-    """Hadoop writes a local path as `file:/tmp/x`, with no character escaped."""
+def local_path(path: str) -> Path:
+    """Where that is on this machine. Hadoop writes a local path as `file:/tmp/x`, with no character escaped."""
     bare = path.removeprefix("file:")
     return Path("/" + bare.lstrip("/") if bare.startswith("//") else bare)
 

@@ -61,6 +61,7 @@ class MoveSession(Session):
     def take_over(self) -> tuple[StoreFacts, Sequence[EpochRecord]]:
         """Fence every other driver, finish what was decided, and look where the pipeline stands. Raises what a start
         raises."""
+        self.check_restored()
         return self.drive(self.life.before_move(self._root))
 
     def move(self, to: Positions, note: MoveNote) -> EpochRecord:

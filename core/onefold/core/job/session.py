@@ -21,6 +21,7 @@ from onefold.core.contract import (
     Committer,
     Counting,
     EpochRecord,
+    Generation,
     Guarantee,
     Identifying,
     LastResource,
@@ -34,6 +35,7 @@ from onefold.core.errors import ConfigError, Fenced, InternalError, OnefoldError
 from onefold.core.findings import Finding
 from onefold.core.job.life import Life, taken_over
 from onefold.core.job.log_fields import logged_as, note
+from onefold.core.job.restores import check_restored
 from onefold.core.job.targets import accept_targets, check_targets, note_targets
 from onefold.core.positions import Range
 from onefold.core.protocol.committer_kinds import check_shared, last_resource, sole_last_resource
@@ -141,10 +143,16 @@ class Session:
         since the last start here, also by the later starts that a query's epochs need.
         """
         with self.lock:
+            self.check_restored()
             self._driver.goes_on = goes_on
             started = self.drive(self.life.start(initial, adopt_ledger, accept_damage))
+            self.check_restored()  # one that began meanwhile is fenced by now, or is noted
         note(generation=started.generation.number)
         return started
+
+    def check_restored(self) -> None:
+        """Raises CheckpointMismatch while a savepoint's restore is not done."""
+        self.patience.retry(lambda: check_restored(self.store, self.name), "reading the store")
 
     def run_epoch(
         self,
@@ -267,9 +275,10 @@ class Session:
             lambda: [*check_targets(self.store, self.name, self._everyone)], "looking at what the sinks write to"
         )
 
-    def accept_targets(self) -> None:
-        """On the user's word, what the sinks write to at the next start, whatever that is."""
-        generation = present(self.started, "targets are accepted after a start").generation
+    def accept_targets(self, by: Generation | None = None) -> None:
+        """On the user's word, what the sinks write to at the next start, whatever that is. `by` is the generation that
+        has the pipeline where nothing was started here."""
+        generation = by or present(self.started, "targets are accepted after a start").generation
         self.patience.retry(lambda: accept_targets(self.store, generation), "noting what the sinks write to")
 
     def check_counted(self, span: Range) -> None:

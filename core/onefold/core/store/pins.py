@@ -11,7 +11,7 @@ from onefold.core.errors import Retriable
 from onefold.core.store.checkpoint_store import CheckpointStore
 from onefold.core.store.tables import pins
 
-__all__ = ["pin", "pinned"]
+__all__ = ["all_pins", "pin", "pinned"]
 
 
 def pinned(store: CheckpointStore, pipeline: str, name: str) -> str | None:
@@ -21,6 +21,14 @@ def pinned(store: CheckpointStore, pipeline: str, name: str) -> str | None:
     with store.database.transaction() as connection:
         row = connection.execute(known).one_or_none()
     return None if row is None else str(row.value)
+
+
+def all_pins(store: CheckpointStore, pipeline: str) -> dict[str, str]:
+    """All of a pipeline's, by their names."""
+    store.id()
+    with store.database.transaction() as connection:
+        rows = connection.execute(sa.select(pins.c.name, pins.c.value).where(pins.c.pipeline == pipeline)).all()
+    return {str(row.name): str(row.value) for row in rows}
 
 
 def pin(store: CheckpointStore, pipeline: str, name: str, find: Callable[[], str]) -> str:

@@ -1,0 +1,57 @@
+"""A pipeline whose driver does not run, opened for a command that copies or replaces what belongs to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import replace
+
+from onefold.cli.reset.idle import refuse_running
+from onefold.cli.reset.places import known_places
+from onefold.core.job.move_session import MoveSession
+from onefold.core.job.restores import restoring
+from onefold.core.protocol.store_protocol import Files
+from onefold.core.store.checkpoint_store import CheckpointStore
+from onefold.definition import Definition
+
+__all__ = ["check_idle", "opened"]
+
+
+@contextmanager
+def opened(
+    definition: Definition, files: Files | None = None, set_aside: Callable[[int], None] = lambda _: None
+) -> Iterator[MoveSession]:
+    """A session of the pipeline, which has taken nothing over yet. `files` reads its checkpoint, where that is to be
+    compared with the store; `set_aside` is what a move of its positions does with the checkpoint."""
+    root = None if files is None else definition.checkpoint
+    with ExitStack() as stack:
+        store = CheckpointStore(definition.store_url)
+        stack.callback(store.close)
+        session = MoveSession(
+            definition.name,
+            definition.sinks,
+            store,
+            definition.patience_s,
+            definition.dead_letters,
+            set_aside,
+            files,
+            root,
+        )
+        stack.pop_all()
+    with closing(session):
+        yield session
+
+
+def check_idle(definition: Definition, take_over: bool) -> None:
+    """Raises ConfigError where a driver of the pipeline may be running. `take_over` is the user's word that none is."""
+    if take_over:
+        return
+    with ExitStack() as stack:
+        store = stack.enter_context(closing(CheckpointStore(definition.store_url, lock_timeout_s=10)))
+        places = known_places(definition)
+        for place in places:
+            stack.callback(place.close)
+        facts = store.facts(definition.name) if store.look() is not None else None
+        if facts is not None and restoring(store, definition.name) is not None:
+            facts = replace(facts, unfinished=())  # what is unfinished then is that restore's
+        refuse_running(definition.name, places, facts, "Nothing was changed")

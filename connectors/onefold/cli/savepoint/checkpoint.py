@@ -1,0 +1,93 @@
+"""A query's checkpoint as it is copied: where it stands, and which of its files belong to that."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+from onefold.core import Positions
+from onefold.core.job import offset_log
+from onefold.core.protocol.effect_retry import Protocol, retry
+from onefold.core.protocol.effects import ReadFile
+
+__all__ = [
+    "Standing",
+    "belonging",
+    "has_state",
+    "names_schemas",
+    "standing",
+    "with_query_id",
+    "with_schemas_below",
+]
+
+_PARTITIONS = "spark.sql.shuffle.partitions"
+_PROVIDER = "spark.sql.streaming.stateStore.providerClass"
+_LOGGED = re.compile(r"(?:offsets|commits|state/.*/_metadata/v2)/(\d+)")
+_VERSION = re.compile(r"state/(?:.*/)?(\d+)(?:_[^./]+)?\.(?:delta|snapshot|zip|changelog)")
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """The last batch that the checkpoint has as done, where it ends, and what its state is kept by."""
+
+    query_id: str
+    batch_id: int
+    end: Positions
+    partitions: int | None
+    provider: str | None
+
+
+def standing(root: str, clocks: Collection[str]) -> Protocol[Standing | None]:
+    """None for a checkpoint without a batch that is done. `clocks` are those of the pipeline's positions."""
+    done = yield from offset_log.last_committed(root)
+    if done is None:
+        return None
+    end = yield from offset_log.end_of(root, done.batch_id, clocks)
+    text: str | None = yield from retry(ReadFile(f"{root}/offsets/{done.batch_id}"))
+    settings = json.loads((text or "\n{}").split("\n")[1]).get("conf", {})
+    partitions = settings.get(_PARTITIONS)
+    return Standing(
+        done.query_id,
+        done.batch_id,
+        done.end if end is None else end,
+        None if partitions is None else int(partitions),
+        settings.get(_PROVIDER),
+    )
+
+
+def belonging(paths: Iterable[str], batch_id: int) -> list[str]:
+    """Those of a checkpoint's files that are of that batch or an earlier one.
+
+    A later batch may be planned, and its tasks may have left state of it: nothing of it is decided, and another batch
+    is planned in its place. What it left must not be taken for that one's.
+    """
+    return [path for path in paths if _last_batch(path) <= batch_id]
+
+
+def has_state(paths: Iterable[str]) -> bool:
+    return any(path.startswith("state/") for path in paths)
+
+
+def with_query_id(metadata: str, query_id: str) -> str:
+    """The checkpoint's file `metadata` for another query: Spark stops a query when one of the same id starts."""
+    return json.dumps(json.loads(metadata) | {"id": query_id}, separators=(",", ":"))
+
+
+def names_schemas(path: str) -> bool:
+    """Whether that file of a checkpoint names others of it by their whole paths."""
+    return re.fullmatch(r"state/\d+/_metadata/v2/\d+", path) is not None
+
+
+def with_schemas_below(metadata: str, root: str) -> str:
+    """An operator's metadata for a checkpoint at `root`: the schemas of its state (of transformWithState) are there."""
+    return re.sub(r'"[^"]*(/state/\d+/_stateSchema/[^"]*)"', lambda found: json.dumps(root + found[1]), metadata)
+
+
+def _last_batch(path: str) -> int:
+    if found := _LOGGED.fullmatch(path):
+        return int(found[1])
+    if found := _VERSION.fullmatch(path):
+        return int(found[1]) - 1  # batch N leaves version N + 1
+    return -1

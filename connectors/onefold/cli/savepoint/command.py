@@ -1,0 +1,185 @@
+"""`onefold savepoint create | list | restore`."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from onefold.cli.arguments import AsJson, Named, Yes
+from onefold.core import ConfigError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from onefold.cli.savepoint.files import Anywhere
+    from onefold.cli.savepoint.restore import Restore
+    from onefold.definition import Definition
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    help="Copies of a pipeline's checkpoint, with its ledger and positions: made, listed, restored.",
+    no_args_is_help=True,
+)
+Folder = Annotated[
+    str | None,
+    typer.Option(
+        "--in",
+        help="Where the savepoints are: a folder, or a URL that Spark reaches. By default savepoints/"
+        "PIPELINE beside the checkpoint.",
+    ),
+]
+TakeOver = Annotated[
+    bool, typer.Option("--take-over", help="Also where it may be running: FENCES its driver if it is alive.")
+]
+
+
+@app.command()
+def create(
+    pipeline: Named,
+    name: Annotated[str | None, typer.Option(help="By default its epoch and the time.")] = None,
+    folder: Folder = None,
+    take_over: TakeOver = False,
+) -> None:
+    """Copy the checkpoint of a stopped pipeline, with all that is needed to restore it. What it had begun is finished
+    before."""
+    from onefold.cli.savepoint.at_rest import check_idle
+    from onefold.cli.savepoint.create import PARTIAL, create
+    from onefold.definition import read
+
+    if name is not None and (not name or "/" in name or name.startswith(".") or name.endswith(PARTIAL)):
+        raise ConfigError("option-value", f"--name {name!r} cannot be a folder's name, or is hidden there")
+    definition = read(pipeline)
+    with _files(definition) as files:
+        check_idle(definition, take_over)
+        into = folder or _folder(definition)
+        made = create(definition, name, into, files)
+    console = Console(soft_wrap=True)
+    size = f"{len(made.files)} files, {made.bytes:,} bytes"
+    console.print(
+        f"savepoint {escape(made.name)} of pipeline {escape(made.pipeline)}: epoch {made.epoch}, {size}, in"
+        f" {escape(into)}/{escape(made.name)}",
+        highlight=False,
+    )
+
+
+@app.command(name="list")
+def list_(pipeline: Named, folder: Folder = None, as_json: AsJson = False) -> None:
+    """Show a pipeline's savepoints, each read to its end and compared with its checksums. Exit code 1 where one is
+    damaged."""
+    from onefold.cli.savepoint import listing
+    from onefold.definition import read
+
+    definition = read(pipeline)
+    into = folder or _folder(definition)
+    with _files(definition) as files:
+        found = listing.listed(files.of(into), into)
+    if as_json:
+        typer.echo(listing.as_json(found))
+    elif found:
+        listing.print_savepoints(Console(), found)
+    else:
+        typer.echo(f"no savepoint in {into}")
+    if any(each.damage is not None for each in found):
+        raise typer.Exit(1)
+
+
+@app.command()
+def restore(
+    pipeline: Named,
+    name: Annotated[str, typer.Argument(metavar="SAVEPOINT", help="Its name, as `onefold savepoint list` shows it.")],
+    other: Annotated[
+        str | None,
+        typer.Option("--as", metavar="PIPELINE", help="Another pipeline, never started: it begins with the savepoint."),
+    ] = None,
+    shuffle_partitions: Annotated[
+        int | None, typer.Option(min=1, help="Share the state out among so many partitions (RocksDB).")
+    ] = None,
+    folder: Folder = None,
+    take_over: TakeOver = False,
+    yes: Yes = False,
+) -> None:
+    """Put a savepoint in the place of the pipeline's checkpoint, and its positions back to it; or begin another
+    pipeline with it. Shows what it would do, and asks."""
+    from onefold.cli.savepoint.at_rest import check_idle
+    from onefold.cli.savepoint.listing import find
+    from onefold.cli.savepoint.restore import Restore
+    from onefold.definition import read
+
+    definition = read(pipeline)
+    target = definition if other is None else read(other)
+    console = Console(soft_wrap=True)
+    with _files(target) as files:
+        place = folder or _folder(definition)
+        savepoint = find(files.of(place), place, name)
+        if savepoint.pipeline != definition.name:
+            raise ConfigError(
+                "savepoint-of-another",
+                f"savepoint {name!r} is of pipeline {savepoint.pipeline!r}, not of {definition.name!r}: name that one's"
+                " definition",
+            )
+        if other is not None and target.name == definition.name:
+            raise ConfigError(
+                "option-value", f"--as {other} is pipeline {target.name!r} itself: leave --as out, or give it a name"
+            )
+        work = Restore(savepoint, f"{place}/{name}", files, shuffle_partitions)
+        work.check()
+        check_idle(target, take_over)
+        state = "" if shuffle_partitions is None else f", its state in {shuffle_partitions} partitions"
+        if other is None:
+            plan = f"takes the place of the checkpoint {target.checkpoint}{state}{_going_back(work, target)}"
+        else:
+            plan = f"becomes the begin of pipeline {target.name}, with the checkpoint {target.checkpoint}{state}"
+        console.print(escape(f"savepoint {name} (epoch {savepoint.epoch}) {plan}"), highlight=False)
+        if not yes:
+            typer.confirm("Do it?", abort=True)
+            check_idle(target, take_over)  # it may have been started meanwhile
+        if other is None:
+            work.into_same(target)
+        else:
+            work.into_new(target)
+    console.print(f"restored: start pipeline {escape(target.name)} with `onefold run`", highlight=False)
+
+
+def _going_back(work: Restore, definition: Definition) -> str:
+    """What the plan says of the records since, as far as the store knows now."""
+    from onefold.core.store.checkpoint_store import CheckpointStore
+
+    with closing(CheckpointStore(definition.store_url, lock_timeout_s=10)) as store:
+        facts = store.facts(definition.name) if store.look() is not None else None
+        if facts is None or not work.goes_back(definition.name, facts) or facts.last is None:
+            return ""
+        again = work.again(facts, store.moves(definition.name))
+    return f", and the pipeline goes back from epoch {facts.last.epoch}: {again:,} records come again"
+
+
+def _folder(definition: Definition) -> str:
+    return f"{definition.checkpoint.rstrip('/').rpartition('/')[0]}/savepoints/{definition.name}"
+
+
+@contextmanager
+def _files(definition: Definition) -> Iterator[Anywhere]:
+    """Files, and a Spark session once one is needed."""
+    from onefold.cli.savepoint.files import Anywhere
+    from onefold.cli.spark_session import session_of_ones_own
+
+    with ExitStack() as stack:
+        sessions: list[SparkSession] = []
+
+        def spark() -> SparkSession:
+            if not sessions:
+                scratch = stack.enter_context(
+                    tempfile.TemporaryDirectory(prefix="onefold-savepoint-", ignore_cleanup_errors=True)
+                )
+                own = session_of_ones_own(f"onefold savepoint {definition.name}", Path(scratch), definition.spark)
+                sessions.append(stack.enter_context(own))
+            return sessions[0]
+
+        yield Anywhere(spark)

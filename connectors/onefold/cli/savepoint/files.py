@@ -1,0 +1,233 @@
+"""Files and folders that are copied, on this machine or wherever Spark reaches. A path is text; `/` separates."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from onefold.core import ConfigError, OutOfResources, Retriable
+from onefold.spark.runtime.checkpoint import is_local, local_path
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["Anywhere", "Files", "LocalFiles"]
+
+_CHUNK_BYTES = 4 << 20
+
+
+class Files(Protocol):
+    """A filesystem. What `write` and `rename` have done outlives a crash of this machine; what `remove` has done need
+    not."""
+
+    def names(self, folder: str) -> Sequence[str]:
+        """The names of what is in the folder; none where there is no folder."""
+        ...
+
+    def below(self, folder: str) -> Sequence[str]:
+        """The paths, from the folder on, of all files below it, sorted. Hidden ones are left out: they are checksums
+        and half-written files of Hadoop's."""
+        ...
+
+    def read(self, path: str) -> Iterator[bytes]:
+        """The file's content. Raises Retriable where it cannot be read, as where it is not there."""
+        ...
+
+    def write(self, path: str, content: Iterable[bytes]) -> None: ...
+
+    def rename(self, path: str, to: str) -> None: ...
+
+    def remove(self, path: str) -> None:
+        """A file, or a folder with all that is in it. What is gone already is fine."""
+        ...
+
+    def exists(self, path: str) -> bool: ...
+
+
+class LocalFiles:
+    """Files of this machine, by path or `file:` URL. Raises OutOfResources where the disk is full."""
+
+    def names(self, folder: str) -> Sequence[str]:
+        at = local_path(folder)
+        return sorted(path.name for path in at.iterdir()) if at.is_dir() else []
+
+    def below(self, folder: str) -> Sequence[str]:
+        at = local_path(folder)
+        paths = (path for path in at.rglob("*") if path.is_file() and not path.name.startswith("."))
+        return sorted(str(path.relative_to(at)) for path in paths)
+
+    def read(self, path: str) -> Iterator[bytes]:
+        try:
+            with local_path(path).open("rb") as file:
+                while chunk := file.read(_CHUNK_BYTES):
+                    yield chunk
+        except OSError as error:
+            raise Retriable("savepoint-unreadable", f"{path} cannot be read: {error.strerror}") from error
+
+    def write(self, path: str, content: Iterable[bytes]) -> None:
+        at = local_path(path)
+        try:
+            _make_folder(at.parent)
+            with at.open("wb") as file:
+                for chunk in content:
+                    file.write(chunk)
+                file.flush()
+                os.fsync(file.fileno())
+            _sync(at.parent)
+        except OSError as error:
+            raise _unwritable(path, error) from error
+
+    def rename(self, path: str, to: str) -> None:
+        source, target = local_path(path), local_path(to)
+        try:
+            _make_folder(target.parent)
+            source.rename(target)
+            for folder in {source.parent, target.parent}:
+                _sync(folder)
+        except OSError as error:
+            raise _unwritable(to, error) from error
+
+    def remove(self, path: str) -> None:
+        at = local_path(path)
+        try:
+            if at.is_dir() and not at.is_symlink():
+                shutil.rmtree(at)
+            else:
+                at.unlink(missing_ok=True)
+        except OSError as error:
+            raise _unwritable(path, error) from error
+
+    def exists(self, path: str) -> bool:
+        return os.path.lexists(local_path(path))
+
+
+def _make_folder(at: Path) -> None:
+    if not at.is_dir():
+        _make_folder(at.parent)
+        at.mkdir(exist_ok=True)
+        _sync(at.parent)
+
+
+def _sync(folder: Path) -> None:
+    number = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)
+
+
+def _unwritable(path: str, error: OSError) -> ConfigError | OutOfResources:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return OutOfResources(
+            "savepoint-disk-full", f"{path} cannot be written: {error.strerror}. Make room, then try again"
+        )
+    return ConfigError("file-unwritable", f"{path} cannot be written: {error.strerror}")
+
+
+class HadoopFiles:
+    """Files of every filesystem that Spark knows, with its settings and credentials."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._jvm: Any = spark._jvm
+        self._settings = spark._jsparkSession.sessionState().newHadoopConf()
+
+    def names(self, folder: str) -> Sequence[str]:
+        system, at = self._at(folder)
+        with _Answering(folder):
+            if not system.exists(at):
+                return []
+            return sorted(status.getPath().getName() for status in system.listStatus(at))
+
+    def below(self, folder: str) -> Sequence[str]:
+        system, at = self._at(folder)
+        with _Answering(folder):
+            if not system.exists(at):
+                return []
+            root = system.makeQualified(at).toUri().getPath().rstrip("/") + "/"
+            found, paths = system.listFiles(at, True), []
+            while found.hasNext():
+                path = found.next().getPath()
+                if not path.getName().startswith("."):
+                    paths.append(path.toUri().getPath().removeprefix(root))
+        return sorted(paths)
+
+    def read(self, path: str) -> Iterator[bytes]:
+        system, at = self._at(path)
+        with _Answering(path):
+            stream = system.open(at)
+            try:
+                while chunk := bytes(stream.readNBytes(_CHUNK_BYTES)):
+                    yield chunk
+            finally:
+                stream.close()
+
+    def write(self, path: str, content: Iterable[bytes]) -> None:
+        system, at = self._at(path)
+        with _Answering(path):
+            stream = system.create(at, True)
+            try:
+                for chunk in content:
+                    stream.write(bytearray(chunk))
+            finally:
+                stream.close()
+
+    def rename(self, path: str, to: str) -> None:
+        system, at = self._at(path)
+        _, target = self._at(to)
+        with _Answering(path):
+            system.mkdirs(target.getParent())
+            if not system.rename(at, target):
+                raise Retriable("savepoint-unreadable", f"{path} was not renamed to {to}: run the same command again")
+
+    def remove(self, path: str) -> None:
+        system, at = self._at(path)
+        with _Answering(path):
+            system.delete(at, True)
+
+    def exists(self, path: str) -> bool:
+        system, at = self._at(path)
+        with _Answering(path):
+            return bool(system.exists(at))
+
+    def _at(self, path: str) -> tuple[Any, Any]:
+        at = self._jvm.org.apache.hadoop.fs.Path(path)
+        with _Answering(path):
+            return at.getFileSystem(self._settings), at
+
+
+class _Answering:
+    """Raises what Java says of the path as Retriable."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        from py4j.protocol import Py4JError, Py4JJavaError
+
+        if isinstance(error, Py4JError):
+            said = str(error.java_exception) if isinstance(error, Py4JJavaError) else str(error)
+            raise Retriable(
+                "savepoint-unreadable", f"{self._path} cannot be read or written: {said.splitlines()[0]}"
+            ) from error
+
+
+class Anywhere:
+    """The files of this machine, and through a Spark session, which is only asked for then, those elsewhere."""
+
+    def __init__(self, spark: Callable[[], SparkSession]) -> None:
+        self.spark = spark
+        self._local = LocalFiles()
+        self._hadoop: HadoopFiles | None = None
+
+    def of(self, path: str) -> Files:
+        if is_local(path):
+            return self._local
+        if self._hadoop is None:
+            self._hadoop = HadoopFiles(self.spark())
+        return self._hadoop

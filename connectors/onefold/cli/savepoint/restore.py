@@ -1,0 +1,224 @@
+"""Puts a savepoint in the place of a pipeline's checkpoint: of the same pipeline, or of one that begins with it."""
+
+from __future__ import annotations
+
+import getpass
+import socket
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from onefold.cli.savepoint.at_rest import opened
+from onefold.cli.savepoint.checkpoint import names_schemas, with_query_id, with_schemas_below
+from onefold.cli.savepoint.create import Counted
+from onefold.cli.savepoint.files import Anywhere, Files
+from onefold.cli.savepoint.repartition import check_repartition, repartition
+from onefold.cli.savepoint.savepoint import CHECKPOINT, Savepoint
+from onefold.core import CheckpointMismatch, ConfigError, EpochRecord, Generation
+from onefold.core.checks import present
+from onefold.core.failpoints import failpoint
+from onefold.core.job.move_session import MoveSession, repeats_in
+from onefold.core.job.restores import Restoring, note_restored, note_restoring, restoring
+from onefold.core.moves import MoveNote, Repeats, come_again, count
+from onefold.core.positions import Relation
+from onefold.core.protocol.beginning import Origin, begin_at, take
+from onefold.core.protocol.effects import StoreFacts
+from onefold.core.protocol.misfits import check_movable, would_double
+from onefold.core.protocol.moving import standing
+from onefold.core.store.pins import pin
+from onefold.definition import Definition
+from onefold.spark.runtime.checkpoint import is_local, local_path
+
+__all__ = ["Restore"]
+
+
+@dataclass(frozen=True, slots=True)
+class Restore:
+    """What is restored: `place` is the savepoint's folder, `partitions` the number that its state is to have."""
+
+    savepoint: Savepoint
+    place: str
+    files: Anywhere
+    partitions: int | None = None
+
+    def check(self) -> None:
+        """Raises ConfigError for what is known to be impossible, before anything is asked or changed."""
+        if self.partitions is not None:
+            check_repartition(self.savepoint, self.partitions)
+
+    def into_same(self, definition: Definition) -> None:
+        """In the place of the pipeline's own checkpoint. Where it has written more since, its positions go back, and
+        the records since come again.
+
+        Raises ConfigError where a sink would have them twice, CheckpointMismatch for a savepoint of another history.
+        """
+        root = _root(definition)
+        with opened(definition, set_aside=lambda _: self._swap(root)) as session:
+            half = self._half(session)
+            generation = session.drive(session.life.start(None)).generation
+            facts = session.facts()
+            goes_back = self.goes_back(definition.name, facts)
+            if goes_back:
+                self._check_back(definition, facts, session.store.moves(definition.name))
+            self._stage(root)
+            self._note(session, generation, half)
+            if goes_back:
+                who = f"{getpass.getuser()}@{socket.gethostname()}"
+                session.move(self.savepoint.positions, MoveNote(who, f"savepoint {self.savepoint.name}"))
+            else:
+                self._swap(root)
+            note_restored(session.store, generation)
+
+    def into_new(self, definition: Definition) -> None:
+        """Into a pipeline that has written nothing: it begins with the savepoint's epoch, positions and state.
+
+        Raises ConfigError where it has written something, or there is a checkpoint in its place.
+        """
+        of = self.savepoint
+        origin = Origin(of.epoch, of.timestamp_ms, of.positions, of.frozen)
+        with opened(definition) as session:
+            half = self._half(session)
+            root = _root(definition)
+            if half is None and self.files.of(root).exists(root):
+                raise ConfigError(
+                    "checkpoint-exists",
+                    f"the checkpoint {root} of pipeline {definition.name!r} is there already, and a savepoint is"
+                    " restored into a pipeline that was never started. Nothing was changed: name another checkpoint, or"
+                    f" remove {root}",
+                )
+            again = half is not None
+            generation, store_id = session.drive(take(origin, session.names, again))
+            self._stage(root, str(uuid.uuid4()))
+            self._note(session, generation, half)
+            self._swap(root)
+            session.drive(begin_at(origin, generation, store_id, session.names))
+            session.accept_targets(generation)
+            for name, value in of.pins.items():
+                pin(session.store, session.name, name, lambda value=value: value)  # type: ignore[misc]
+            failpoint("restore:begun")
+            note_restored(session.store, generation)
+
+    def _half(self, session: MoveSession) -> Restoring | None:
+        """The restore that was cut short before, which must be of this savepoint."""
+        half = restoring(session.store, session.name)
+        if half is not None and half.digest != self.savepoint.digest:
+            raise CheckpointMismatch(
+                "restore-unfinished",
+                f"the restore of savepoint {half.name!r} (in {half.place}) into pipeline {session.name!r} was cut"
+                " short: restore that one again, or `onefold reset` the pipeline, before another one",
+            )
+        return half
+
+    def goes_back(self, pipeline: str, facts: StoreFacts) -> bool:
+        """Whether the pipeline has written more since. Raises CheckpointMismatch where the savepoint is not of what it
+        has written before."""
+        last, of = facts.last, self.savepoint
+        if facts.begun is not None:
+            raise CheckpointMismatch(
+                "savepoint-not-at-rest",
+                f"epoch {facts.begun.epoch} of pipeline {pipeline!r} was begun in a sink that writes through, and must"
+                " run to its end from the checkpoint that it has. Start the pipeline and stop it (SIGTERM) first",
+            )
+        relation = None if last is None else of.positions.relation_to(last.range.end)
+        is_of_it = facts.frozen is None or of.frozen is None or facts.frozen.relation_to(of.frozen) is Relation.SAME
+        if relation is Relation.SAME and is_of_it:
+            return False
+        if relation is not Relation.BEHIND or not is_of_it:
+            stands = "has written nothing" if last is None else f"is at epoch {last.epoch}"
+            differs = "" if last is None else f" ({last.range.end.differences(of.positions)})"
+            raise CheckpointMismatch(
+                "savepoint-elsewhere",
+                f"pipeline {pipeline!r} {stands}, and savepoint {of.name!r}, of epoch {of.epoch}, is not of what it has"
+                f" written before{differs}. Nothing was changed. Restore it into a pipeline of another name (--as),"
+                " which begins there",
+            )
+        return True
+
+    def again(self, facts: StoreFacts, moves: Sequence[EpochRecord], sink: str | None = None) -> int:
+        """How many records come again, to that sink."""
+        stands = present(facts.last, "it has written more since").range.end
+        return count(come_again(facts.frozen or stands, moves, stands, self.savepoint.positions, sink))
+
+    def _check_back(self, definition: Definition, facts: StoreFacts, moves: Sequence[EpochRecord]) -> None:
+        """Raise ConfigError where records that come again would be in a sink twice, or would not make it whole."""
+        name, of = definition.name, self.savepoint
+        check_movable(name, standing(facts), of.positions)
+        for sink in definition.everyone:
+            repeats = repeats_in(sink, name)
+            if repeats is Repeats.ABSORBED or not self.again(facts, moves, sink.name):
+                continue
+            if repeats is Repeats.DOUBLED:
+                raise would_double(name, sink.name)
+            if of.provider is not None:
+                raise ConfigError(
+                    "savepoint-sink-empty",
+                    f"what sink {sink.name!r} of pipeline {name!r} writes to is empty, and a query with state writes"
+                    " what changes: what the savepoint's records have made would be missing there. Nothing was changed."
+                    " Put back the rows that it had, or start over under a new pipeline name",
+                )
+
+    def _stage(self, root: str, query_id: str | None = None) -> None:
+        """A whole checkpoint beside the one that it replaces. Raises ConfigError where the savepoint is damaged."""
+        staged = _staged(root)
+        source, target = self.files.of(self.place), self.files.of(root)
+        target.remove(staged)
+        try:
+            for file in self.savepoint.files:
+                count = Counted()
+                content = count.of(source.read(f"{self.place}/{CHECKPOINT}/{file.path}"))
+                target.write(f"{staged}/{file.path}", content)
+                if count.sha256 != file.sha256:
+                    raise ConfigError(
+                        "savepoint-damaged",
+                        f"savepoint {self.savepoint.name!r} is damaged: {file.path} is not what was copied. Nothing was"
+                        " changed: use another one",
+                    )
+            if query_id is not None:
+                text = b"".join(target.read(f"{staged}/metadata")).decode()
+                target.write(f"{staged}/metadata", [with_query_id(text, query_id).encode()])
+            failpoint("restore:staged")
+            if self.partitions is not None:
+                _name_schemas(target, staged, staged)
+                repartition(self.files.spark(), staged, self.savepoint, self.partitions)
+            _name_schemas(target, staged, root)
+        except BaseException:
+            target.remove(staged)
+            raise
+
+    def _note(self, session: MoveSession, generation: Generation, half: Restoring | None) -> None:
+        note_restoring(
+            session.store, generation, half or Restoring(self.savepoint.name, self.place, self.savepoint.digest)
+        )
+        failpoint("restore:noted")
+
+    def _swap(self, root: str) -> None:
+        """The staged checkpoint in the place of the old one, which goes."""
+        files, replaced = self.files.of(root), f"{root}.replaced"
+        if files.exists(root):
+            files.remove(replaced)
+            files.rename(root, replaced)
+        failpoint("restore:removed")
+        files.rename(_staged(root), root)
+        failpoint("restore:swapped")
+        files.remove(replaced)
+
+
+def _name_schemas(files: Files, staged: str, root: str) -> None:
+    """What names other files of the checkpoint by their whole paths names those below `root`."""
+    url = f"file:{local_path(root)}" if is_local(root) else root
+    for path in files.below(staged):
+        if names_schemas(path):
+            text = b"".join(files.read(f"{staged}/{path}")).decode()
+            folder, _, name = f"{staged}/{path}".rpartition("/")
+            files.remove(f"{folder}/.{name}.crc")  # Hadoop's checksum of what it was, if Spark has written it
+            files.write(f"{folder}/{name}", [with_schemas_below(text, url).encode()])
+
+
+def _root(definition: Definition) -> str:
+    """The checkpoint's own folder, where the definition names a link to it."""
+    root = definition.checkpoint.rstrip("/")
+    return str(local_path(root).resolve()) if is_local(root) else root
+
+
+def _staged(root: str) -> str:
+    return f"{root}.restoring"

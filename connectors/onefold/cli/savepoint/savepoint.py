@@ -1,0 +1,113 @@
+"""What a savepoint says of itself: `savepoint.json`, beside the copy of the query's checkpoint."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from onefold.core import ConfigError, Positions
+
+__all__ = ["CHECKPOINT", "DESCRIPTION", "CopiedFile", "Savepoint", "SinkState"]
+
+FORMAT = 1
+DESCRIPTION = "savepoint.json"
+CHECKPOINT = "checkpoint"  # the folder with the copy
+
+
+@dataclass(frozen=True, slots=True)
+class CopiedFile:
+    """A file of the copy: its path there, its size, and the SHA-256 of its content."""
+
+    path: str
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class SinkState:
+    """A sink at that epoch: what it promised, and what its ledger said."""
+
+    name: str
+    mode: str
+    kind: str
+    ledger_epoch: int
+    ledger_positions: Mapping[str, int | str]
+
+
+@dataclass(frozen=True, slots=True)
+class Savepoint:
+    """A pipeline at rest after `epoch`: all that Spark, the ledger and the store knew of it."""
+
+    name: str
+    made_at: str  # ISO 8601, UTC
+    pipeline: str
+    onefold: str
+    spark: str
+    store_id: str
+    generation: int
+    epoch: int
+    timestamp_ms: int
+    query_id: str
+    batch_id: int
+    fingerprint: str
+    positions: Positions
+    frozen: Positions | None  # the pipeline's initial positions
+    sinks: tuple[SinkState, ...]
+    pins: Mapping[str, str]  # what the pipeline's first start found for good, such as a schema
+    partitions: int | None  # spark.sql.shuffle.partitions of the query
+    provider: str | None  # the class of its state stores; None for a query without state
+    files: tuple[CopiedFile, ...] = field(repr=False)
+
+    @property
+    def bytes(self) -> int:
+        return sum(file.bytes for file in self.files)
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of all of it, the files' own included."""
+        return _digest(self._body())
+
+    def to_json(self) -> str:
+        body = self._body()
+        return json.dumps(body | {"digest": _digest(body)}, indent=1)
+
+    @classmethod
+    def from_json(cls, text: str) -> Savepoint:
+        """Raises ValueError for a text that is no savepoint's or was changed, ConfigError for a newer format."""
+        try:
+            values: dict[str, Any] = dict(json.loads(text))
+            version = int(values["format"])
+        except (ValueError, TypeError, KeyError) as error:
+            raise ValueError("it is no savepoint's") from error
+        if version > FORMAT:
+            raise ConfigError(
+                "savepoint-too-new",
+                f"the savepoint {values.get('name')!r} has format {version}, and this onefold knows"
+                f" {FORMAT}: use the onefold that made it ({values.get('onefold')}), or a newer one",
+            )
+        digest = values.pop("digest", None)
+        if digest != _digest(values):
+            raise ValueError("its content is not what was written")
+        del values["format"]
+        frozen = values["frozen"]
+        return cls(
+            **values
+            | {
+                "positions": Positions.from_flat(values["positions"]),
+                "frozen": None if frozen is None else Positions.from_flat(frozen),
+                "sinks": tuple(SinkState(**sink) for sink in values["sinks"]),
+                "files": tuple(CopiedFile(**file) for file in values["files"]),
+            }
+        )
+
+    def _body(self) -> dict[str, Any]:
+        frozen = None if self.frozen is None else json.loads(self.frozen.to_json())
+        values = asdict(self) | {"positions": json.loads(self.positions.to_json()), "frozen": frozen}
+        return {"format": FORMAT, **values}
+
+
+def _digest(body: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(body, sort_keys=True, separators=(",", ":")).encode()).hexdigest()

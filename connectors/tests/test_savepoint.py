@@ -1,0 +1,553 @@
+"""`onefold savepoint` without servers and without Spark: into SQLite, over checkpoints that the test writes."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import sqlite3
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import pyarrow as pa
+import pytest
+from harness.definitions import named
+from typer.testing import CliRunner, Result
+
+from onefold.cli.main import app
+from onefold.cli.savepoint import create as creating
+from onefold.cli.savepoint import files as savepoint_files
+from onefold.cli.savepoint import restore as restoring
+from onefold.cli.savepoint.checkpoint import belonging, with_query_id
+from onefold.cli.savepoint.files import LocalFiles
+from onefold.cli.savepoint.savepoint import CopiedFile, Savepoint, SinkState
+from onefold.core import CheckpointMismatch, Committable, ConfigError, EpochRecord, OutOfResources, Positions, Range
+from onefold.core.job.query import Job, RunningQuery
+from onefold.core.job.session import task_of
+from onefold.core.positions import WATERMARK
+from onefold.core.protocol import coordinator
+from onefold.core.protocol.effects import EpochRequest
+from onefold.core.protocol.epoch import Initial
+from onefold.core.store.checkpoint_store import CheckpointStore
+from onefold.definition import Definition
+from onefold.sinks import SqlSink
+from onefold.sources import KafkaSource
+from onefold.spark.runtime.query import QuerySession
+
+ROWS = pa.record_batch({"id": pa.array([1], pa.int64()), "n": pa.array([1], pa.int64())})
+AT = [Positions.of({"t/0": 10 * n}, {"t/id": "topic-1"}) for n in range(9)]
+NO_SPARK = cast(Any, None)
+ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+
+
+class Died(BaseException):
+    """Ends a process: nothing of onefold's catches it."""
+
+
+def definition(directory: Path, name: str = "p", table: str = "rows") -> Definition:
+    source = KafkaSource("t", bootstrap_servers="nowhere:9092", format="json", schema="id long, n long")
+    sink = SqlSink(f"sqlite:///{directory}/rows.db", table=table)
+    return Definition(name, source=source, sinks=[sink], directory=str(directory), patience_s=0.1)
+
+
+def logged(of: Definition, batch: int, *, is_done: bool = True, provider: str = ROCKSDB) -> None:
+    """That batch in the checkpoint: it ends at AT[batch + 1]."""
+    root = Path(of.checkpoint)
+    for folder in ("offsets", "commits", "state/0/0"):
+        (root / folder).mkdir(parents=True, exist_ok=True)
+    (root / "metadata").write_text('{"id":"query-1"}')
+    settings = {"spark.sql.shuffle.partitions": "4", "spark.sql.streaming.stateStore.providerClass": provider}
+    offsets = json.dumps({"t": {"0": 10 * (batch + 1), "id": "topic-1", "from": "0:0"}})
+    times = json.dumps({"batchWatermarkMs": 1000 * (batch + 1), "conf": settings})
+    (root / f"offsets/{batch}").write_text(f"v1\n{times}\n{offsets}")
+    (root / f"state/0/0/{batch + 1}.zip").write_text(f"state {batch}")
+    (root / f"state/0/0/.{batch + 1}.zip.crc").write_text("")
+    if is_done:
+        (root / f"commits/{batch}").write_text("v1\n{}")
+
+
+def opened(of: Definition) -> QuerySession:
+    return QuerySession(of.name, of.sinks, CheckpointStore(of.store_url), 0)
+
+
+def write(session: QuerySession, request: EpochRequest) -> EpochRecord:
+    def writers(record: EpochRecord) -> tuple[Committable, ...]:
+        writer = session.sinks[0].writer(task_of(record))
+        writer.write(ROWS)
+        prepared = writer.prepare()
+        assert prepared is not None
+        return (prepared,)
+
+    return session.run_epoch(request, writers).record
+
+
+def run(of: Definition, *batches: int, clocks: tuple[str, ...] = ()) -> None:
+    """The pipeline in a process of its own, which ends after these batches. By `clocks` its query makes rows."""
+    with closing(opened(of)) as session:
+        session.start(Initial(AT[0], setting="earliest"))
+        session.check_checkpoint(NO_SPARK, of.checkpoint, plans_ends=True)
+        list(session.check_targets())
+        fingerprint = session.open_sinks(ROWS.schema)
+        query = RunningQuery("query-1", "run-1", of.checkpoint, True, clocks)
+        session.drive(session.life.bind(query))
+        for batch in batches:
+            logged(of, batch, is_done=False)
+            request = session.drive(session.life.request(batch, Job(fingerprint, session.names)))
+            assert request.range.end.of_records() == AT[batch + 1]
+            write(session, request)
+            logged(of, batch)
+
+
+def rows(of: Definition) -> int:
+    with closing(CheckpointStore(of.store_url)) as store:
+        return sum(record.rows for record in store.history(of.name))
+
+
+def savepoint(*arguments: str, answer: str | None = None) -> Result:
+    return CliRunner().invoke(app, ["savepoint", *arguments], input=answer, catch_exceptions=False)
+
+
+def saved(of: Definition, name: str = "s") -> Path:
+    return Path(of.directory) / ".onefold/savepoints" / of.name / name
+
+
+def create(of: Definition, name: str = "s") -> Path:
+    result = savepoint("create", named(of), "--name", name)
+    assert result.exit_code == 0, result.output
+    return saved(of, name)
+
+
+def restore(of: Definition, *arguments: str, name: str = "s") -> str:
+    result = savepoint("restore", named(of), name, "--yes", *arguments)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+@pytest.fixture
+def pipeline(tmp_path: Path) -> Definition:
+    """Three epochs were written, and it is stopped."""
+    made = definition(tmp_path)
+    run(made, 0, 1, 2)
+    return made
+
+
+def test_a_savepoint_says_what_it_is_of_and_is_the_same_when_it_is_read_again() -> None:
+    made = Savepoint(
+        name="s",
+        made_at="2026-11-23T18:00:00+00:00",
+        pipeline="p",
+        onefold="0.1.0",
+        spark="4.2.0",
+        store_id="store",
+        generation=3,
+        epoch=7,
+        timestamp_ms=1,
+        query_id="q",
+        batch_id=6,
+        fingerprint="f",
+        positions=AT[2],
+        frozen=AT[0].with_setting("earliest"),
+        sinks=(SinkState("rows", "staged", "last-resource", 7, {"t/0": 20}),),
+        pins={"schema": "id long"},
+        partitions=4,
+        provider=None,
+        files=(CopiedFile("metadata", 16, "00"), CopiedFile("commits/6", 5, "11")),
+    )
+    again = Savepoint.from_json(made.to_json())
+    assert again == made and again.digest == made.digest and again.bytes == 21
+    assert again.positions.marks == AT[2].marks and again.frozen is not None and again.frozen.setting == "earliest"
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"format":"x"}', '{"format":1}'])
+def test_a_text_that_is_no_savepoints_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"it is no savepoint's|its content is not what was written"):
+        Savepoint.from_json(text)
+
+
+def test_a_savepoint_of_a_later_format_is_left_to_a_later_onefold() -> None:
+    with pytest.raises(ConfigError, match=r"has format 9, and this onefold knows 1: .*made it \(3\.0\).*too-new"):
+        Savepoint.from_json('{"format":9,"name":"s","onefold":"3.0"}')
+
+
+def test_what_later_batches_have_left_does_not_belong_to_a_batch() -> None:
+    of_batch_4 = [
+        "metadata",
+        "offsets/4",
+        "commits/4",
+        "sources/0/0",
+        "state/0/1/5.delta",
+        "state/0/1/5.snapshot",
+        "state/0/1/left-keyToNumValues/5.zip",
+        "state/0/1/5_2f6a.changelog",
+        "state/0/1/SSTs/000008-1f.sst",
+        "state/0/_metadata/metadata",
+        "state/0/_metadata/v2/4",
+    ]
+    of_batch_5 = [
+        "offsets/5",
+        "commits/5",
+        "state/0/1/6.delta",
+        "state/0/1/left-keyToNumValues/6.zip",
+        "state/0/1/6_2f6a.changelog",
+        "state/0/_metadata/v2/5",
+    ]
+    assert belonging([*of_batch_4, *of_batch_5], 4) == of_batch_4
+
+
+def test_another_query_id_changes_nothing_else_of_the_metadata() -> None:
+    assert with_query_id('{"id":"a","more":1}', "b") == '{"id":"b","more":1}'
+
+
+def test_an_operators_metadata_names_the_schemas_of_the_checkpoint_that_it_is_in(
+    pipeline: Definition, tmp_path: Path
+) -> None:
+    """Spark has them by their whole paths, for transformWithState."""
+    folder = Path(pipeline.checkpoint) / "state/0/_metadata/v2"
+    folder.mkdir(parents=True)
+    text = 'v2\n{"operatorId":0,"stateSchemaFilePaths":["file:/old/state/9/p/state/0/_stateSchema/default/0_ab"]}'
+    (folder / "1").write_text(text)
+    create(pipeline)
+    other = definition(tmp_path, "green", "green")
+    restore(pipeline, "--as", named(other))
+    restore(pipeline)
+    for each in (pipeline, other):
+        found = (Path(each.checkpoint) / "state/0/_metadata/v2/1").read_text()
+        assert f'"stateSchemaFilePaths":["file:{each.checkpoint}/state/0/_stateSchema/default/0_ab"]' in found
+        assert found.startswith('v2\n{"operatorId":0,')
+
+
+def test_a_savepoint_goes_back_to_its_place_where_nothing_was_written_since(pipeline: Definition) -> None:
+    place = create(pipeline)
+    copied = {str(path.relative_to(place)) for path in place.rglob("*") if path.is_file()}
+    assert "savepoint.json" in copied and "checkpoint/state/0/0/3.zip" in copied
+    assert not any(".crc" in path for path in copied)
+    for path in Path(pipeline.checkpoint).rglob("*"):
+        if path.is_file():
+            path.write_text("ruined")
+    assert "takes the place of the checkpoint" in restore(pipeline)
+    run(pipeline, 3, 4)
+    assert rows(pipeline) == 5
+    left = sorted(path.name for path in Path(pipeline.checkpoint).parent.iterdir())
+    assert left == ["p.checkpoint", "savepoints"]
+
+
+def test_a_checkpoint_that_is_a_link_stays_one(pipeline: Definition, tmp_path: Path) -> None:
+    volume = tmp_path / "volume"
+    Path(pipeline.checkpoint).rename(volume)
+    Path(pipeline.checkpoint).symlink_to(volume)
+    create(pipeline)
+    restore(pipeline)
+    assert Path(pipeline.checkpoint).is_symlink() and not volume.is_symlink()
+    run(pipeline, 3)
+    assert rows(pipeline) == 4 and (volume / "commits/3").exists()
+
+
+def test_no_pipeline_goes_back_where_rows_would_be_there_twice(pipeline: Definition) -> None:
+    create(pipeline)
+    run(pipeline, 3)
+    with pytest.raises(ConfigError, match=r"sink 'rows' of pipeline 'p' has records at.*\[move-would-double\]"):
+        restore(pipeline)
+    run(pipeline, 4)
+    assert rows(pipeline) == 5
+
+
+def upserting(directory: Path) -> Definition:
+    sink = SqlSink(f"sqlite:///{directory}/rows.db", table="rows", mode="upsert", key="id", order="n")
+    return replace(definition(directory), sinks=[sink])
+
+
+@pytest.mark.parametrize(
+    "place", ["", "restore:noted", "restore:removed", "restore:swapped", "after:OpenEpoch", "after:Decide"]
+)
+def test_a_pipeline_whose_rows_replace_each_other_goes_back_to_it_and_its_records_come_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    made = upserting(tmp_path)
+    run(made, 0, 1)
+    create(made)
+    run(made, 2, 3)
+    if place:
+        dying(monkeypatch, place)
+        with pytest.raises(Died):
+            restore(made)
+        monkeypatch.undo()
+        with pytest.raises(CheckpointMismatch, match=r"\[restore-unfinished\]"):
+            run(made, 2)
+    elif not place:
+        said = savepoint("restore", named(made), "s", answer="n\n").output
+        assert "the pipeline goes back from epoch 4: 20 records come again" in said
+    restore(made)
+    with closing(CheckpointStore(made.store_url)) as store:
+        moved = store.moves("p")[-1]
+        assert (moved.range, moved.rows) == (Range(AT[4], AT[2]), 0) and "savepoint s" in moved.fingerprint
+    run(made, 2, 3, 4)
+    assert rows(made) == 7
+    assert [path.name for path in Path(made.checkpoint).parent.iterdir() if "checkpoint" in path.name] == [
+        "p.checkpoint"
+    ]
+
+
+def test_a_query_with_a_watermark_goes_on_from_a_savepoint_in_its_place_and_under_another_name(tmp_path: Path) -> None:
+    made, other = upserting(tmp_path), replace(upserting(tmp_path), name="green", checkpoint="")
+    run(made, 0, 1, clocks=(WATERMARK,))
+    create(made)
+    restore(made)
+    restore(made, "--as", named(other))
+    run(other, 2, clocks=(WATERMARK,))
+    run(made, 2, clocks=(WATERMARK,))
+    with pytest.raises(ConfigError, match=r"\[state-not-movable\]"):
+        restore(made)
+    assert (rows(made), rows(other)) == (3, 1)
+
+
+def test_no_state_goes_back_over_an_empty_table(tmp_path: Path) -> None:
+    made = upserting(tmp_path)
+    run(made, 0, 1)
+    create(made)
+    run(made, 2)
+    with closing(sqlite3.connect(tmp_path / "rows.db")) as connection:
+        connection.execute("DELETE FROM rows")
+        connection.commit()
+    with pytest.raises(ConfigError, match=r"sink 'rows' .* is empty.*\[savepoint-sink-empty\]"):
+        restore(made)
+
+
+def test_a_savepoint_of_another_life_of_the_pipeline_is_refused(pipeline: Definition, tmp_path: Path) -> None:
+    create(pipeline)
+    elsewhere = SqlSink(f"sqlite:///{tmp_path}/again.db", table="rows")
+    again = replace(pipeline, sinks=[elsewhere], checkpoint=str(tmp_path / "again"))
+    place = str(saved(pipeline).parent)
+    with pytest.raises(CheckpointMismatch, match=r"has written nothing, and savepoint 's', of epoch 3.*elsewhere"):
+        restore(again, "--in", place)
+    run(again, 0, 1)
+    with pytest.raises(CheckpointMismatch, match=r"is at epoch 2, and .* before \(t/0: 20, not 30\).*elsewhere"):
+        restore(again, "--in", place)
+
+
+def test_another_pipeline_begins_with_it_and_the_first_one_goes_on(pipeline: Definition, tmp_path: Path) -> None:
+    other = definition(tmp_path, "green", "green")
+    create(pipeline)
+    run(pipeline, 3)
+    restore(pipeline, "--as", named(other))
+    with closing(CheckpointStore(other.store_url)) as store:
+        facts = store.facts("green")
+        assert facts.last is not None and facts.last.epoch == 3 and facts.frozen == AT[0]
+    assert json.loads((Path(other.checkpoint) / "metadata").read_text())["id"] != "query-1"
+    run(other, 3, 4)
+    run(pipeline, 4)
+    assert (rows(other), rows(pipeline)) == (2, 5)
+    with pytest.raises(ConfigError, match=r"\[checkpoint-exists\]"):
+        restore(pipeline, "--as", named(other))
+    with pytest.raises(ConfigError, match=r"\[pipeline-not-new\]"):
+        restore(pipeline, "--as", named(replace(other, checkpoint=str(tmp_path / "elsewhere"))))
+
+
+@pytest.mark.parametrize("place", ["restore:staged", "restore:noted", "restore:removed", "restore:swapped"])
+def test_a_restore_that_dies_is_finished_by_the_same_command_and_no_start_goes_on_before(
+    pipeline: Definition, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    create(pipeline)
+    dying(monkeypatch, place)
+    with pytest.raises(Died):
+        restore(pipeline)
+    monkeypatch.undo()
+    if place != "restore:staged":
+        with pytest.raises(CheckpointMismatch, match=r"\[restore-unfinished\]"):
+            run(pipeline, 3)
+    restore(pipeline)
+    run(pipeline, 3)
+    assert rows(pipeline) == 4
+    left = sorted(path.name for path in Path(pipeline.checkpoint).parent.iterdir())
+    assert left == ["p.checkpoint", "savepoints"]
+
+
+PLACES = ["restore:noted", "restore:removed", "restore:swapped", "restore:begun"]
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_another_pipelines_restore_that_dies_is_finished_by_the_same_command(
+    pipeline: Definition, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    other = definition(tmp_path, "green", "green")
+    create(pipeline)
+    dying(monkeypatch, place)
+    with pytest.raises(Died):
+        restore(pipeline, "--as", named(other))
+    monkeypatch.undo()
+    with pytest.raises(CheckpointMismatch, match=r"\[restore-unfinished\]"):
+        run(other, 3)
+    restore(pipeline, "--as", named(other))
+    run(other, 3)
+    assert rows(other) == 1
+
+
+def test_a_restore_that_died_is_not_finished_with_another_savepoint(
+    pipeline: Definition, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create(pipeline)
+    create(pipeline, "other")
+    dying(monkeypatch, "restore:removed")
+    with pytest.raises(Died):
+        restore(pipeline)
+    monkeypatch.undo()
+    with pytest.raises(CheckpointMismatch, match=r"restore of savepoint 's' .*\[restore-unfinished\]"):
+        restore(pipeline, name="other")
+
+
+def dying(monkeypatch: pytest.MonkeyPatch, place: str) -> None:
+    def failpoint(name: str) -> None:
+        if name == place:
+            raise Died
+
+    monkeypatch.setattr(restoring, "failpoint", failpoint)
+    monkeypatch.setattr(coordinator, "failpoint", failpoint)
+    monkeypatch.setattr(creating, "failpoint", failpoint)
+    # A process that dies tidies nothing up.
+    monkeypatch.setattr(
+        LocalFiles, "remove", lambda self, path: None if place == "restore:staged" else LOCAL(self, path)
+    )
+
+
+LOCAL = LocalFiles.remove
+
+
+def test_the_list_names_what_is_whole_and_what_is_damaged(pipeline: Definition) -> None:
+    assert savepoint("list", named(pipeline)).output.startswith("no savepoint in ")
+    for name in ("whole", "state", "gone", "positions", "text"):
+        create(pipeline, name)
+    (saved(pipeline, "state") / "checkpoint/state/0/0/3.zip").write_text("state X")
+    (saved(pipeline, "gone") / "checkpoint/commits/2").unlink()
+    described = saved(pipeline, "positions") / "savepoint.json"
+    described.write_text(described.read_text().replace('"t/0": 30', '"t/0": 31'))
+    (saved(pipeline, "text") / "savepoint.json").write_text("{")
+    (saved(pipeline, "half") / "checkpoint").mkdir(parents=True)
+    saved(pipeline, "half").rename(saved(pipeline, "half.partial"))
+    result = savepoint("list", named(pipeline), "--json")
+    found = {each["name"]: each for each in json.loads(result.output)}
+    assert result.exit_code == 1
+    damaged = {name: each["damage"] for name, each in found.items()}
+    assert damaged.pop("whole") is None
+    assert "state/0/0/3.zip is not what was copied" in damaged["state"]
+    assert "commits/2 cannot be read: No such file or directory" in damaged["gone"]
+    assert "its content is not what was written" in damaged["positions"]
+    assert "it is no savepoint's" in damaged["text"] and len(damaged) == 4
+    assert (found["whole"]["epoch"], found["whole"]["positions"]["t/0"]) == (3, 30)
+    shown = savepoint("list", named(pipeline)).output
+    assert "DAMAGED" in shown and "half" not in shown
+
+
+@pytest.mark.parametrize("broken", ["checkpoint/state/0/0/3.zip", "savepoint.json"])
+def test_a_damaged_savepoint_is_not_restored_and_nothing_is_changed(pipeline: Definition, broken: str) -> None:
+    place = create(pipeline)
+    (place / broken).write_text("broken")
+    with pytest.raises(ConfigError, match=r"savepoint 's'.* is damaged.*\[savepoint-damaged\]"):
+        restore(pipeline)
+    run(pipeline, 3)
+    assert rows(pipeline) == 4
+
+
+def test_a_disk_that_is_full_is_said_and_nothing_is_left(pipeline: Definition, monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[int] = []
+
+    def fsync(number: int) -> None:
+        written.append(number)
+        if len(written) > 20:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(savepoint_files.os, "fsync", fsync)
+        with pytest.raises(
+            OutOfResources, match=r"cannot be written: No space left on device.*\[savepoint-disk-full\]"
+        ):
+            create(pipeline)
+        written.clear()
+    assert list(saved(pipeline).parent.iterdir()) == []
+    create(pipeline)
+
+
+def test_a_name_is_taken_once_and_is_a_folders_name(pipeline: Definition) -> None:
+    create(pipeline)
+    with pytest.raises(ConfigError, match=r"\[savepoint-exists\]"):
+        create(pipeline)
+    for name in ("", "a/b", ".a", "a.partial"):
+        with pytest.raises(ConfigError, match=r"\[option-value\]"):
+            create(pipeline, name)
+    with pytest.raises(ConfigError, match=r"no savepoint 'x' in .*; there are s \[savepoint-missing\]"):
+        restore(pipeline, name="x")
+
+
+def test_what_a_driver_has_open_is_left_to_it_unless_nobody_lives(pipeline: Definition) -> None:
+    with closing(opened(pipeline)) as session:
+        generation = session.start(None).generation
+        request = EpochRequest(Range(AT[3], AT[4]), "query-1", 3, "job", session.names, (), True)
+        session.store.open_epoch(generation, request, 3, 1)
+        for command in ("create", "restore"):
+            arguments = [named(pipeline), *(["s"] if command == "restore" else [])]
+            if command == "restore":
+                assert savepoint("create", named(pipeline), "--name", "s", "--take-over").exit_code == 0
+                session.store.open_epoch(session.start(None).generation, request, 3, 1)
+            with pytest.raises(ConfigError, match=r"its epoch \d is open.*Nothing was changed.*\[pipeline-may-run\]"):
+                savepoint(command, *arguments)
+
+
+def test_the_last_epoch_must_be_where_the_checkpoint_is(pipeline: Definition, tmp_path: Path) -> None:
+    (Path(pipeline.checkpoint) / "commits/2").unlink()
+    with pytest.raises(CheckpointMismatch, match=r"is at batch 1, .*last epoch, 3 \(t/0: 20, not 30\).*not-at-rest"):
+        create(pipeline)
+    with pytest.raises(ConfigError, match=r"\[savepoint-empty\]"):
+        create(definition(tmp_path, "new"))
+    logged(pipeline, 2)
+    logged(pipeline, 3, is_done=False)
+    place = create(pipeline)
+    assert not (place / "checkpoint/offsets/3").exists() and (place / "checkpoint/offsets/2").exists()
+
+
+def test_what_it_is_of_and_what_it_becomes_must_go_together(pipeline: Definition, tmp_path: Path) -> None:
+    create(pipeline)
+    other = definition(tmp_path, "green", "green")
+    with pytest.raises(ConfigError, match=r"is of pipeline 'p', not of 'green'.*\[savepoint-of-another\]"):
+        restore(other, "--in", str(saved(pipeline).parent))
+    with pytest.raises(ConfigError, match=r"is pipeline 'p' itself.*\[option-value\]"):
+        restore(pipeline, "--as", named(pipeline))
+    assert savepoint("restore", named(pipeline), "s", answer="n\n").exit_code == 1
+
+
+@pytest.mark.parametrize(("has_state", "code"), [(True, "state-not-repartitioned"), (False, "savepoint-stateless")])
+def test_only_the_state_of_rocksdb_is_shared_out_anew(tmp_path: Path, has_state: bool, code: str) -> None:
+    made = definition(tmp_path)
+    run(made, 0)
+    logged(made, 0, provider="org.apache.spark.HDFSBackedStateStoreProvider")
+    if not has_state:
+        for path in (Path(made.checkpoint) / "state/0/0").iterdir():
+            path.unlink()
+    create(made)
+    with pytest.raises(ConfigError, match=rf"\[{code}\]"):
+        restore(made, "--shuffle-partitions", "7")
+    if has_state:
+        restore(made, "--shuffle-partitions", "4")
+
+
+def test_a_batch_pipeline_has_no_savepoints(tmp_path: Path) -> None:
+    made = definition(tmp_path)
+    with closing(opened(made)) as session:
+        from onefold.core.protocol.runs import NO_RUN, next_range
+
+        session.start(Initial(NO_RUN))
+        session.open_sinks(ROWS.schema)
+        write(session, EpochRequest(next_range(session.facts(), "r"), "", 0, "job", session.names))
+    with pytest.raises(ConfigError, match="batch"):
+        create(made)
+
+
+def test_hidden_files_and_folders_are_left_out(tmp_path: Path) -> None:
+    files = LocalFiles()
+    for path in ("b/2", "a/1", "a/.1.crc"):
+        files.write(f"file:{tmp_path}/{path}", [b"x", b"y"])
+    assert files.below(str(tmp_path)) == ["a/1", "b/2"] and files.names(str(tmp_path)) == ["a", "b"]
+    assert files.below(f"{tmp_path}/c") == [] and files.names(f"{tmp_path}/c") == []
+    assert b"".join(files.read(f"{tmp_path}/a/1")) == b"xy"
+    files.remove(f"{tmp_path}/a")
+    files.remove(f"{tmp_path}/a")
+    assert not files.exists(f"{tmp_path}/a")

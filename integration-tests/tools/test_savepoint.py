@@ -1,0 +1,277 @@
+"""`onefold savepoint`: a real aggregation, saved, and restored in its own place, in another number of parts, and as
+another pipeline; and what a death in the middle leaves."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness.definitions import named
+from harness.support import Rig, wait_until
+from typer.testing import CliRunner
+
+from onefold.cli.main import app
+from onefold.cli.savepoint import files
+from onefold.cli.verify.command import run_verification
+from onefold.core import CheckpointMismatch, ConfigError, Retriable
+from onefold.definition import Definition, Transform, Trigger
+from onefold.sinks import PostgresSink
+
+pytestmark = [pytest.mark.servers, pytest.mark.slow]
+
+ONEFOLD = Path(sys.executable).with_name("onefold")
+ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+PROVIDER = "spark.sql.streaming.stateStore.providerClass"
+SQL = "SELECT id % 7 AS account, count(*) AS orders, sum(n) AS total FROM source GROUP BY 1"
+FILE = """\
+name = "{name}"
+{top}
+[source]
+kind = "kafka"
+topics = "{topic}"
+bootstrap_servers = "{servers}"
+format = "json"
+schema = "id long, n long"
+{transform}
+[[sinks]]
+kind = "postgres"
+url = "{url}"
+table = "{name}"
+{sink}
+[trigger]
+available_now = true
+[spark]
+master = "local[2]"
+"""
+
+
+@pytest.fixture
+def rocksdb(rig: Rig) -> Iterator[None]:
+    rig.spark.conf.set(PROVIDER, ROCKSDB)
+    yield
+    rig.spark.conf.unset(PROVIDER)
+
+
+def savepoint(*arguments: str, take_over: bool = True) -> str:
+    """What the command says. Raises what it raises. The workers of this process's Spark stay connected."""
+    more = ["--take-over"] if take_over else []
+    result = CliRunner().invoke(app, ["savepoint", *arguments, *more], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def totals(rig: Rig, name: str = "totals", table: str = "totals") -> Definition:
+    return Definition(
+        name,
+        source=rig.source(at_most=40),
+        sinks=[PostgresSink(rig.url, table, mode="upsert", key="account", order="onefold_epoch")],
+        transform=Transform(sql=SQL),
+        output_mode="update",
+        trigger=Trigger(available_now=True),
+        directory=str(rig.directory),
+    )
+
+
+def rows(rig: Rig) -> Definition:
+    return replace(totals(rig, "rows"), sinks=[rig.sink()], transform=None, output_mode="append")
+
+
+def assert_exact(rig: Rig, definition: Definition, table: str = "totals") -> None:
+    wanted: dict[int, tuple[int, int]] = {}
+    for number, value in rig.sent:
+        orders, total = wanted.get(number % 7, (0, 0))
+        wanted[number % 7] = (orders + 1, total + value)
+    found = rig.sql(f"SELECT account, orders, total FROM {table} ORDER BY 1")
+    assert found == [(account, *wanted[account]) for account in sorted(wanted)]
+    results = run_verification(definition, (), ())
+    assert all(result.is_exact for result in results.values()), results
+
+
+def made(rig: Rig, definition: Definition, name: str = "s") -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(
+        (rig.directory / f".onefold/savepoints/{definition.name}/{name}/savepoint.json").read_text()
+    )
+    return found
+
+
+def partitions(definition: Definition) -> str:
+    """As the last batch of the checkpoint has it."""
+    offsets = Path(definition.checkpoint) / "offsets"
+    last = max((path for path in offsets.iterdir() if path.name.isdigit()), key=lambda path: int(path.name))
+    return str(json.loads(last.read_text().splitlines()[1])["conf"]["spark.sql.shuffle.partitions"])
+
+
+@pytest.mark.usefixtures("rocksdb")
+def test_a_savepoint_that_is_restored_in_more_and_in_fewer_parts_goes_on_exactly(rig: Rig) -> None:
+    definition = totals(rig)
+    here = named(definition)
+    rig.put(100)
+    definition.run(rig.spark)
+    said = savepoint("create", here, "--name", "s")
+    assert said.startswith("savepoint s of pipeline totals: epoch 3, ")
+    of = made(rig, definition)
+    assert (of["epoch"], of["partitions"], of["provider"]) == (3, 4, ROCKSDB)
+    assert [(sink["name"], sink["ledger_epoch"]) for sink in of["sinks"]] == [("totals", 3)]
+    rig.put(60)
+    for number in ("7", "2"):
+        savepoint("restore", here, "s", "--shuffle-partitions", number, "--yes")
+        assert partitions(definition) == number
+    definition.run(rig.spark)
+    assert partitions(definition) == "2"
+    assert_exact(rig, definition)
+    savepoint("create", here, "--name", "later")
+    rig.put(30)
+    definition.run(rig.spark)
+    said = savepoint("restore", here, "later", "--shuffle-partitions", "5", "--yes")
+    assert "goes back from epoch 6: 30 records come again" in said
+    rig.put(10)
+    definition.run(rig.spark)
+    assert partitions(definition) == "5"
+    assert_exact(rig, definition)
+
+
+@pytest.mark.usefixtures("rocksdb")
+def test_another_pipeline_begins_with_the_savepoint_and_a_copy_of_the_table_and_both_go_on_exactly(rig: Rig) -> None:
+    blue, green = totals(rig), totals(rig, "green", "green")
+    rig.put(100)
+    blue.run(rig.spark)
+    savepoint("create", named(blue), "--name", "s")
+    rig.sql("CREATE TABLE green AS TABLE totals")
+    rig.sql("ALTER TABLE green ADD PRIMARY KEY (account)")
+    rig.put(60)
+    blue.run(rig.spark)
+    savepoint("restore", named(blue), "s", "--as", named(green), "--shuffle-partitions", "3", "--yes")
+    with pytest.raises(
+        ConfigError, match=r"the checkpoint store has it at epoch 3.*\[pipeline-not-new\]|\[checkpoint-exists\]"
+    ):
+        savepoint("restore", named(blue), "s", "--as", named(green), "--yes")
+    rig.put(60)
+    green.run(rig.spark)
+    assert partitions(green) == "3"
+    assert_exact(rig, green, "green")
+    blue.run(rig.spark)
+    assert_exact(rig, blue)
+    ids = {(Path(each.checkpoint) / "metadata").read_text() for each in (blue, green)}
+    assert len(ids) == 2, "Spark would stop one query where the other starts"
+
+
+def test_a_pipeline_of_rows_goes_on_under_another_name_exactly(rig: Rig) -> None:
+    """Its table, too, goes on: the first name never runs again."""
+    old, new = rows(rig), replace(rows(rig), name="new", checkpoint="")
+    rig.put(100)
+    old.run(rig.spark)
+    savepoint("create", named(old), "--name", "s")
+    savepoint("restore", named(old), "s", "--as", named(new), "--yes")
+    rig.put(50)
+    new.run(rig.spark)
+    rig.assert_exact()
+
+
+def test_a_checkpoint_elsewhere_is_copied_and_restored_through_spark(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hadoop's own files of this machine stand for those of another."""
+    definition = replace(rows(rig), checkpoint=f"file:{rig.directory}/elsewhere/rows")
+    monkeypatch.setattr(files, "is_local", lambda _: False)
+    rig.put(100)
+    definition.run(rig.spark)
+    savepoint("create", named(definition), "--name", "s")
+    assert "whole" in savepoint("list", named(definition), take_over=False)
+    shutil.rmtree(rig.directory / "elsewhere/rows")
+    savepoint("restore", named(definition), "s", "--yes")
+    rig.put(50)
+    definition.run(rig.spark)
+    rig.assert_exact()
+    assert sorted(path.name for path in (rig.directory / "elsewhere").iterdir()) == ["rows", "savepoints"]
+    copied = rig.directory / "elsewhere/savepoints/rows/s/checkpoint/metadata"
+    copied.write_text(copied.read_text() + " ")
+    with pytest.raises((ConfigError, Retriable), match=r"\[savepoint-(damaged|unreadable)\]"):
+        savepoint("restore", named(definition), "s", "--yes")
+
+
+def test_a_batch_that_is_planned_and_not_done_is_left_out(rig: Rig) -> None:
+    """As a pipeline leaves it that is stopped while records come in."""
+    definition = totals(rig)
+    rig.put(100)
+    definition.run(rig.spark)
+    root = Path(definition.checkpoint)
+    (root / "offsets/3").write_text((root / "offsets/2").read_text().replace('"0":', '"0":9'))
+    (root / "state/0/0/4.snapshot").write_text("what a task of that batch has left")
+    savepoint("create", named(definition), "--name", "s")
+    assert not {"offsets/3", "state/0/0/4.snapshot"} & {file["path"] for file in made(rig, definition)["files"]}
+    savepoint("restore", named(definition), "s", "--yes")
+    rig.put(30)
+    definition.run(rig.spark)
+    assert_exact(rig, definition)
+
+
+def written(rig: Rig, name: str, *, has_state: bool) -> Path:
+    """The definition of that name as a file; its table has the same name."""
+    path = rig.directory / f"{name}.toml"
+    parts = {
+        "top": 'output_mode = "update"' if has_state else "",
+        "transform": f'[transform]\nsql = "{SQL}"' if has_state else "",
+        "sink": 'mode = "upsert"\nkey = "account"\norder = "onefold_epoch"' if has_state else 'delivery = "two_phase"',
+    }
+    path.write_text(FILE.format(name=name, topic=rig.topic, servers=rig.servers, url=rig.url, **parts))
+    return path
+
+
+def killed_at(rig: Rig, place: str, *arguments: str | Path) -> None:
+    """Run the command, and kill -9 it when it comes there."""
+    held = rig.directory / "held"
+    held.mkdir(exist_ok=True)
+    environment = os.environ | {"ONEFOLD_FAILPOINT": place, "ONEFOLD_FAILPOINT_DIR": str(held)}
+    command = [ONEFOLD, "savepoint", *arguments]
+    with subprocess.Popen(command, env=environment, start_new_session=True, stdout=subprocess.DEVNULL) as process:
+        try:
+            wait_until(lambda: any(held.iterdir()) or process.poll() is not None, 120, f"coming to {place}")
+            assert process.poll() is None, f"it has ended without coming to {place}"
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+    for marker in held.iterdir():
+        marker.unlink()
+
+
+def test_a_restore_that_is_killed_is_finished_by_the_next_one_and_no_start_goes_on_before(rig: Rig) -> None:
+    definition = totals(rig)
+    rig.put(60)
+    definition.run(rig.spark)
+    here, file = named(definition), written(rig, "totals", has_state=True)
+    savepoint("create", here, "--name", "s")
+    with pytest.raises(ConfigError, match=r"kept by HDFSBackedStateStoreProvider.*\[state-not-repartitioned\]"):
+        savepoint("restore", here, "s", "--shuffle-partitions", "7", "--yes")
+    rig.put(60)
+    killed_at(rig, "restore:removed", "restore", file, "s", "--yes", "--take-over")
+    with pytest.raises(CheckpointMismatch, match=r"\[restore-unfinished\]"):
+        definition.run(rig.spark)
+    savepoint("restore", here, "s", "--yes")
+    definition.run(rig.spark)
+    assert_exact(rig, definition)
+    left = sorted(path.name for path in (rig.directory / ".onefold").iterdir())
+    assert left == ["savepoints", "totals.checkpoint"]
+
+
+@pytest.mark.parametrize("place", ["before:Bind", "after:WriteLedger", "after:Adopt"])
+def test_a_restore_as_another_pipeline_that_is_killed_is_finished_by_the_next_one(rig: Rig, place: str) -> None:
+    old, new = rows(rig), replace(rows(rig), name="new", checkpoint="", sinks=[rig.sink(table="new")])
+    rig.put(100)
+    old.run(rig.spark)
+    savepoint("create", named(old), "--name", "s")
+    rig.sql("CREATE TABLE new AS TABLE rows")
+    first, second = written(rig, "rows", has_state=False), written(rig, "new", has_state=False)
+    killed_at(rig, place, "restore", first, "s", "--as", second, "--yes")
+    rig.put(50)
+    with pytest.raises(CheckpointMismatch, match=r"\[restore-unfinished\]"):
+        new.run(rig.spark)
+    savepoint("restore", named(old), "s", "--as", named(new), "--yes")
+    new.run(rig.spark)
+    rig.assert_exact("new")
