@@ -44,12 +44,13 @@ SQL = '[transform]\nsql = "SELECT id, n FROM source"\n'
 class Daemon:
     """`onefold run` in a process of its own, with all that it logs."""
 
-    def __init__(self, files: Sequence[Path], *options: str) -> None:
+    def __init__(self, files: Sequence[Path], *options: str, **environment: str) -> None:
         self.process = subprocess.Popen(
             [ONEFOLD, "run", *options, *files],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             start_new_session=True,
+            env={**os.environ, **environment},
         )
         self.lines: list[bytes] = []
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -72,6 +73,15 @@ class Daemon:
     def text(self) -> str:
         return b"".join(self.lines).decode()
 
+    def stop(self) -> None:
+        """SIGTERM, and an end with 0."""
+        self.process.send_signal(signal.SIGTERM)
+        assert self.wait() == 0, self.text()
+
+    def says(self, code: str) -> bool:
+        """Whether it has logged the error of that code."""
+        return f"[{code}]" in self.text()
+
     def kill(self) -> None:
         if self.process.poll() is None:
             os.killpg(self.process.pid, signal.SIGKILL)
@@ -84,11 +94,11 @@ Start = Callable[..., Daemon]
 
 @contextmanager
 def daemons() -> Iterator[Start]:
-    """Starts daemons: `start(file, ..., options=["--text-logs"])`. Kills those that still run at the end."""
+    """Starts daemons: `start(file, ..., options=["--text-logs"], TMPDIR="/var/tmp")`. They are killed at the end."""
     made: list[Daemon] = []
 
-    def started(*files: Path, options: Sequence[str] = ()) -> Daemon:
-        made.append(Daemon(files, *options))
+    def started(*files: Path, options: Sequence[str] = (), **environment: str) -> Daemon:
+        made.append(Daemon(files, *options, **environment))
         return made[-1]
 
     try:
@@ -145,6 +155,13 @@ def is_whole(rig: Rig, name: str = "orders") -> bool:
         store.close()
     prepared = rig.sql("SELECT count(*) FROM pg_prepared_xacts")[0][0]
     return not facts.unfinished and facts.complete is not None and prepared == 0
+
+
+def verify(file: Path) -> None:
+    """`onefold verify`, which must find everything exact."""
+    command = [ONEFOLD, "verify", file, "--key", "id"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def jvm_of(daemon: Daemon) -> int | None:

@@ -65,6 +65,8 @@ def spark_session(
         # A JVM that is killed leaves its temporary files: here, not in /tmp.
         "spark.driver.extraJavaOptions": (
             f"-Dlog4j2.configurationFile=file:{log_settings} -Djava.io.tmpdir={scratch} -XX:-UsePerfData"
+            # One that goes on without memory is in no clear state: it may hang, or have lost a thread.
+            " -XX:+ExitOnOutOfMemoryError"
         ),
         "spark.sql.shuffle.partitions": "4",
         "spark.sql.session.timeZone": "UTC",
