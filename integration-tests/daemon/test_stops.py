@@ -9,8 +9,8 @@ import statistics
 import time
 
 import pytest
-from harness.daemons import SQL, Daemon, Start, is_whole, jvm_of, producing, verify, write
-from harness.support import Rig, wait_until
+from harness.daemons import SQL, Start, is_whole, jvm_of, producing, verify, write
+from harness.support import Rig
 
 from onefold.core.store.checkpoint_store import CheckpointStore
 from onefold.sinks import PostgresSink
@@ -40,17 +40,6 @@ def assert_as_far_as_it_came(rig: Rig, table: str) -> int:
     return sum(positions.values())
 
 
-def epochs_of(daemon: Daemon) -> int:
-    return sum(event["logger"] == "onefold.epochs" for event in daemon.events())
-
-
-def wait_for_epochs(daemon: Daemon, count: int) -> None:
-    deadline_s = time.monotonic() + 120
-    while epochs_of(daemon) < count and daemon.process.poll() is None and time.monotonic() < deadline_s:
-        time.sleep(0.05)
-    assert epochs_of(daemon) >= count, daemon.text()
-
-
 def test_each_of_fifty_stops_under_load_ends_with_0_and_exactly(rig: Rig, start: Start) -> None:
     files = [
         write(rig, tables, name=name, table=name, at_most=5000) for name, tables in zip(TABLES, ("", SQL), strict=True)
@@ -62,10 +51,10 @@ def test_each_of_fifty_stops_under_load_ends_with_0_and_exactly(rig: Rig, start:
         for cycle in range(CYCLES):
             daemon = start(*files)
             if cycle % 5 == 4:  # somewhere in its start
-                wait_until(lambda it=daemon: jvm_of(it) is not None, 60, "a JVM")
+                daemon.until(lambda it=daemon: jvm_of(it) is not None, "a JVM")
                 time.sleep(chance.uniform(0, 10))
             else:
-                wait_for_epochs(daemon, 2)
+                daemon.until(lambda it=daemon: it.epochs() >= 2, "two epochs")
                 time.sleep(chance.uniform(0, 3))
             began_s = time.monotonic()
             daemon.process.send_signal(signal.SIGTERM)
@@ -77,7 +66,7 @@ def test_each_of_fifty_stops_under_load_ends_with_0_and_exactly(rig: Rig, start:
             print(f"cycle {cycle}: exit {codes[-1]} after {took_s[-1]:.2f} s, rows {written}", flush=True)
     last = start(*files)
     sent = len(rig.sent)
-    wait_until(lambda: min(sum(completed(rig, table).values()) for table in TABLES) >= sent, 400, f"{sent} rows")
+    last.until(lambda: min(sum(completed(rig, table).values()) for table in TABLES) >= sent, f"{sent} rows", 400)
     last.process.send_signal(signal.SIGTERM)
     assert last.wait() == 0, last.text()
     assert [assert_as_far_as_it_came(rig, table) for table in TABLES] == [sent, sent]

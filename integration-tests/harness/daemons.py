@@ -8,11 +8,12 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from harness.support import Rig, wait_until
+from harness.support import Rig
 
 from onefold.core.store.checkpoint_store import CheckpointStore
 from onefold.sinks import PostgresSink
@@ -78,6 +79,18 @@ class Daemon:
         self.process.send_signal(signal.SIGTERM)
         assert self.wait() == 0, self.text()
 
+    def until(self, condition: Callable[[], bool], doing: str, within_s: float = 120) -> None:
+        """Wait while it runs; what it has logged is the failure's text."""
+        deadline_s = time.monotonic() + within_s
+        while not condition():
+            assert self.process.poll() is None, self.text()
+            assert time.monotonic() < deadline_s, f"{doing} took more than {within_s:.0f} s:\n{self.text()}"
+            time.sleep(0.05)
+
+    def epochs(self) -> int:
+        """How many it has completed."""
+        return sum(event["logger"] == "onefold.epochs" for event in self.events())
+
     def says(self, code: str) -> bool:
         """Whether it has logged the error of that code."""
         return f"[{code}]" in self.text()
@@ -142,8 +155,7 @@ def rows(rig: Rig) -> list[tuple[int, int]]:
 
 
 def wait_for_rows(rig: Rig, daemon: Daemon, count: int) -> None:
-    wait_until(lambda: len(rows(rig)) >= count or daemon.process.poll() is not None, 120, f"{count} rows")
-    assert daemon.process.poll() is None, daemon.text()
+    daemon.until(lambda: len(rows(rig)) >= count, f"{count} rows")
 
 
 def is_whole(rig: Rig, name: str = "orders") -> bool:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import sys
-import tempfile
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -24,7 +22,7 @@ def run(
 ) -> None:
     """Run pipelines until they are stopped, and start them again where they fail for a reason that may pass. SIGTERM
     and Ctrl-C end them with their epochs complete: exit code 0."""
-    from onefold.cli.spark_session import session_of_ones_own
+    from onefold.cli.spark_session import session_of_ones_own, temporary_folder
     from onefold.daemon.logs import log_as_json
     from onefold.daemon.run import Run
     from onefold.daemon.service import serve, stop_signals
@@ -49,8 +47,8 @@ def run(
         show_progress()
     with (
         stop_signals() as asked,
-        tempfile.TemporaryDirectory(prefix="onefold-run-", ignore_cleanup_errors=True) as scratch,
-        session_of_ones_own(f"onefold {' '.join(names)}", Path(scratch), definitions[0].spark) as spark,
+        temporary_folder("onefold-run-") as scratch,
+        session_of_ones_own(f"onefold {' '.join(names)}", scratch, definitions[0].spark) as spark,
     ):
         code = serve([Run(definition, spark) for definition in definitions], asked)
     if code == Fenced.exit_code:

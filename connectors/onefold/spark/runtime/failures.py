@@ -23,7 +23,16 @@ from onefold.core.values.plain import plain
 from onefold.core.waiting import Wait
 from onefold.spark.runtime.sealing import opened
 
-__all__ = ["WorkerDied", "check_start", "disk_full", "from_spark", "is_jvm_gone", "is_of_spark", "is_stopped"]
+__all__ = [
+    "WorkerDied",
+    "check_start",
+    "disk_full",
+    "from_spark",
+    "is_disk_full",
+    "is_jvm_gone",
+    "is_of_spark",
+    "is_stopped",
+]
 
 _RAISED = re.compile(r"^\s*((?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception)\b.*|onefold(?:\.\w+)+: .*)$", re.MULTILINE)
 
@@ -32,7 +41,7 @@ _OTHER_PYTHON = ("[PYTHON_VERSION_MISMATCH]", "[PACKAGE_NOT_INSTALLED]")
 _OURS = ("onefold", "pyarrow", "sqlalchemy")  # what every worker needs
 
 _NO_SPACE = r"(?:No space left on device|Disk quota exceeded|File too large)"
-_DISK_FULL_OF_JAVA = re.compile(rf"(?:Exception|FSError)\b[^\n]*{_NO_SPACE}")
+_DISK_FULL = re.compile(rf"(?:Exception|FSError|Errno)\b[^\n]*{_NO_SPACE}")
 _DISK_FULL_OF_PYTHON = re.compile(rf"OSError: \[Errno \d+\] {_NO_SPACE}")
 _MEMORY_FULL_OF_PYTHON = re.compile(r"(?:numpy\.\S*\.|pyarrow\.lib\.)?_?(?:Arrow)?(?:Array)?MemoryError\b")
 _JVM_OUT_OF_MEMORY = 3  # how -XX:+ExitOnOutOfMemoryError ends it
@@ -70,7 +79,7 @@ def from_spark(error: Exception) -> OnefoldError:
             f"a Python worker that Spark started did not connect back in time: {plain(_first_line(text))}. The machine"
             " is overloaded: give it less to do at once, or Spark fewer cores (local[2])",
         )
-    if _DISK_FULL_OF_PYTHON.match(raised[-1]) if is_python else _DISK_FULL_OF_JAVA.search(text):
+    if _DISK_FULL_OF_PYTHON.match(raised[-1]) if is_python else is_disk_full(text):
         return disk_full(plain(raised[-1] if is_python else _first_line(text)))
     if is_python and _MEMORY_FULL_OF_PYTHON.match(raised[-1]):
         return WorkerDied(
@@ -88,6 +97,11 @@ def from_spark(error: Exception) -> OnefoldError:
         )
     failed = f"the Spark job failed: {plain(_first_line(text))}"
     return WorkerDied("worker-died", failed) if _DIED in text else Retriable("spark-job-failed", failed)
+
+
+def is_disk_full(text: str) -> bool:
+    """Whether this text of an error of Java's, or of an OSError, says so."""
+    return _DISK_FULL.search(text) is not None
 
 
 def disk_full(said: str) -> OutOfResources:
