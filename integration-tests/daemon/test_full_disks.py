@@ -25,10 +25,10 @@ def disk() -> Iterator[SmallDisk]:
         yield disk
 
 
-def goes_on(rig: Rig, daemon: Daemon, disk: SmallDisk, code: str, done: Callable[[], bool]) -> None:
+def goes_on(rig: Rig, daemon: Daemon, disk: SmallDisk, code: str, done: Callable[[], bool], count: int = 2000) -> None:
     """The disk fills up under the pipeline, which says so; then there is room."""
     disk.fill()
-    rig.put(2000)
+    rig.put(count)
     daemon.until(lambda: daemon.says(code), f"an error {code}")
     assert "Traceback" not in daemon.text()
     assert not done()
@@ -53,12 +53,12 @@ def test_a_full_disk_of_sparks_own_files_is_named_and_the_pipeline_goes_on_when_
     rig: Rig, start: Start, disk: SmallDisk
 ) -> None:
     rig.put(100)
-    path = write(rig, SQL, top=IMPATIENT)
+    path = write(rig, SQL, top=IMPATIENT, at_most=50_000)
     text = path.read_text().replace('table = "rows"', 'table = "rows"\nmode = "upsert"\nkey = "id"\norder = "n"')
     path.write_text(f'{text}settings = {{ "spark.local.dir" = "{disk.folder}" }}\n')
     daemon = start(path)
     wait_for_rows(rig, daemon, 100)
-    goes_on(rig, daemon, disk, "spark-disk-full", lambda: len(rows(rig)) == len(rig.sent))
+    goes_on(rig, daemon, disk, "spark-disk-full", lambda: len(rows(rig)) == len(rig.sent), 50_000)
     assert str(disk.folder) in daemon.text()
     assert rows(rig) == sorted(rig.sent) and is_whole(rig)
 

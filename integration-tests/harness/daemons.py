@@ -66,7 +66,7 @@ class Daemon:
         """What it logged as JSON."""
         return [json.loads(line) for line in list(self.lines) if line.startswith(b"{")]
 
-    def wait(self, within_s: float = 90) -> int:
+    def wait(self, within_s: float = 120) -> int:
         code = self.process.wait(within_s)
         self._reader.join(10)
         return code
@@ -79,7 +79,7 @@ class Daemon:
         self.process.send_signal(signal.SIGTERM)
         assert self.wait() == 0, self.text()
 
-    def until(self, condition: Callable[[], bool], doing: str, within_s: float = 120) -> None:
+    def until(self, condition: Callable[[], bool], doing: str, within_s: float = 240) -> None:
         """Wait while it runs; what it has logged is the failure's text."""
         deadline_s = time.monotonic() + within_s
         while not condition():
