@@ -22,7 +22,7 @@ class Clock:
 def plan(rate: Rate, clock: Clock, lag: int, least: int = 0) -> int:
     """Wait as long as the rate says, and take a batch; `least` is what it has at least, as the planner's may."""
     clock.now_s += rate.wait_s(lag)
-    planned = min(lag, max(least, rate.offsets_max))
+    planned = min(lag, max(least, rate.offsets_max()))
     rate.take(planned, lag - planned)
     return planned
 
@@ -56,7 +56,7 @@ def test_a_batch_that_had_to_be_larger_is_waited_for() -> None:
 
 
 def test_it_travels_with_the_planner() -> None:
-    assert pickle.loads(pickle.dumps(Rate(7))).offsets_max == 7
+    assert pickle.loads(pickle.dumps(Rate(7))).offsets_max() == 7
 
 
 @given(st.integers(1, 10_000), st.lists(st.tuples(st.floats(0, 120), st.integers(0, 10**6)), min_size=1, max_size=40))

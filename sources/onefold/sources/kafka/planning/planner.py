@@ -85,7 +85,8 @@ class Planner:
             by_bytes = self._sizes.records_in(bytes_max, start.offsets, goal)
             records_max = by_bytes if records_max is None else min(records_max, by_bytes)
         if self._rate is not None:
-            records_max = min(self._rate.offsets_max, records_max or self._rate.offsets_max)
+            by_rate = self._rate.offsets_max()
+            records_max = by_rate if records_max is None else min(records_max, by_rate)
         ends = limit(start.offsets, goal, records_max)
         if self._rate is not None:
             lag, left = _lag(start.offsets, goal), _lag(ends, goal)

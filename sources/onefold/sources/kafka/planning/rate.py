@@ -29,7 +29,6 @@ class Rate:
         self._fill()
         return max(0.0, (min(lag, _WHOLE_S * self._per_s) - self._tokens) / self._per_s)
 
-    @property
     def offsets_max(self) -> int:
         """How many may be planned now."""
         self._fill()
