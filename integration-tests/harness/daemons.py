@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -75,13 +76,34 @@ class Daemon:
         assert found is not None, self.text()
         return found[1]
 
-    def wait(self, within_s: float = 90) -> int:
+    def wait(self, within_s: float = 120) -> int:
         code = self.process.wait(within_s)
         self._reader.join(10)
         return code
 
     def text(self) -> str:
         return b"".join(self.lines).decode()
+
+    def stop(self) -> None:
+        """SIGTERM, and an end with 0."""
+        self.process.send_signal(signal.SIGTERM)
+        assert self.wait() == 0, self.text()
+
+    def until(self, condition: Callable[[], bool], doing: str, within_s: float = 240) -> None:
+        """Wait while it runs; what it has logged is the failure's text."""
+        deadline_s = time.monotonic() + within_s
+        while not condition():
+            assert self.process.poll() is None, self.text()
+            assert time.monotonic() < deadline_s, f"{doing} took more than {within_s:.0f} s:\n{self.text()}"
+            time.sleep(0.05)
+
+    def epochs(self) -> int:
+        """How many it has completed."""
+        return sum(event["logger"] == "onefold.epochs" for event in self.events())
+
+    def says(self, code: str) -> bool:
+        """Whether it has logged the error of that code."""
+        return f"[{code}]" in self.text()
 
     def kill(self) -> None:
         if self.process.poll() is None:
@@ -95,11 +117,11 @@ Start = Callable[..., Daemon]
 
 @contextmanager
 def daemons() -> Iterator[Start]:
-    """Starts daemons: `start(file, ..., options=["--text-logs"])`. Kills those that still run at the end."""
+    """Starts daemons: `start(file, ..., options=["--text-logs"], TMPDIR="/var/tmp")`. They are killed at the end."""
     made: list[Daemon] = []
 
-    def started(*files: Path, options: Sequence[str] = ()) -> Daemon:
-        made.append(Daemon(files, *options))
+    def started(*files: Path, options: Sequence[str] = (), **environment: str) -> Daemon:
+        made.append(Daemon(files, *options, **environment))
         return made[-1]
 
     try:
@@ -143,8 +165,7 @@ def rows(rig: Rig) -> list[tuple[int, int]]:
 
 
 def wait_for_rows(rig: Rig, daemon: Daemon, count: int) -> None:
-    wait_until(lambda: len(rows(rig)) >= count or daemon.process.poll() is not None, 120, f"{count} rows")
-    assert daemon.process.poll() is None, daemon.text()
+    daemon.until(lambda: len(rows(rig)) >= count, f"{count} rows")
 
 
 def is_whole(rig: Rig, name: str = "orders") -> bool:
@@ -156,6 +177,13 @@ def is_whole(rig: Rig, name: str = "orders") -> bool:
         store.close()
     prepared = rig.sql("SELECT count(*) FROM pg_prepared_xacts")[0][0]
     return not facts.unfinished and facts.complete is not None and prepared == 0
+
+
+def verify(file: Path) -> None:
+    """`onefold verify`, which must find everything exact."""
+    command = [ONEFOLD, "verify", file, "--key", "id"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def jvm_of(daemon: Daemon) -> int | None:

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import signal
-import subprocess
-import tempfile
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -15,6 +11,7 @@ from pathlib import Path
 import psycopg
 import pytest
 import sqlalchemy as sa
+from harness.disks import SmallDisk, small_disk
 from harness.field import QUICK, standby, with_parameters
 from harness.lives import Line, assert_exact, at_failpoint, later
 from harness.passwords import let_roles_in, plain_url
@@ -274,39 +271,26 @@ def test_a_server_without_a_free_connection_is_waited_for(url: str, monkeypatch:
 
 
 @pytest.fixture
-def small_disk(server: PostgresServer, url: str) -> Iterator[Callable[[], None]]:
-    """A tablespace of 8 MB for the database's tables; calling it makes room."""
-    if os.geteuid() != 0 or shutil.which("mount") is None:
-        pytest.skip("a full disk takes a file system of its own, and mounting one needs root")
-    folder = Path(tempfile.mkdtemp(prefix="onefold-"))
-    owner = (server.home / "data").stat().st_uid
-    options = f"size=8m,mode=700,uid={owner}"
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", options, "onefold", folder], capture_output=True, check=False
-    )
-    try:
-        if mounted.returncode != 0:
-            pytest.skip(f"a full disk takes a file system of its own: {mounted.stderr!r}")
-        sql(server.url, f"CREATE TABLESPACE small LOCATION '{folder}'")
+def tables_disk(server: PostgresServer, url: str) -> Iterator[SmallDisk]:
+    """A tablespace of 8 MB for the database's tables."""
+    with small_disk(8, (server.home / "data").stat().st_uid) as disk:
+        sql(server.url, f"CREATE TABLESPACE small LOCATION '{disk.folder}'")
         sql(server.url, f"ALTER DATABASE {url.rpartition('/')[2]} SET default_tablespace = small")
-        yield lambda: subprocess.run(["mount", "-o", "remount,size=64m", folder], check=True)  # type: ignore[func-returns-value]
+        yield disk
         sql(server.url, f"ALTER DATABASE {url.rpartition('/')[2]} RESET default_tablespace")
         sql(url, "DROP SCHEMA public, onefold_sinks CASCADE")
         sql(server.url, "DROP TABLESPACE small")
-    finally:
-        subprocess.run(["umount", folder], capture_output=True, check=False)
-        folder.rmdir()
 
 
 @pytest.mark.parametrize("delivery", DELIVERIES)
 def test_a_full_disk_loses_nothing_and_the_pipeline_goes_on_when_there_is_room(
-    url: str, small_disk: Callable[[], None], delivery: str
+    url: str, tables_disk: SmallDisk, delivery: str
 ) -> None:
     line = Line(url, delivery=delivery, patience_s=0).start()
     line.to(1000)
     with pytest.raises(OutOfResources, match=r"No space left on device.* The server's disk is full"):
         line.to(300_000)
-    small_disk()
+    tables_disk.make_room()
     line.to(300_000)
     line.close()
     assert_exact(url, 300_000)

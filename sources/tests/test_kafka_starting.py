@@ -73,6 +73,8 @@ def test_times_come_as_datetimes_texts_and_milliseconds() -> None:
         (("a",), {"starting_offsets": {"a": {"0": "soonest"}}}, "not 'soonest'"),
         (("a",), {"max_bytes_per_trigger": 0}, "max_bytes_per_trigger is a whole number"),
         (("a",), {"max_bytes_per_trigger": 1, "reader": "spark"}, "use max_offsets_per_trigger"),
+        (("a",), {"max_offsets_per_second": 0.5}, "max_offsets_per_second is a whole number"),
+        (("a",), {"max_offsets_per_second": 1, "reader": "spark"}, "use max_offsets_per_trigger"),
         (("a",), {"commit_to_group": " "}, "consumer group"),
         (("a",), {"forget_topics": ["a"]}, "take it out of one"),
         (("a",), {"reader": "flink"}, "'onefold' or 'spark'"),

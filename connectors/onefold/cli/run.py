@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import tempfile
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated
@@ -37,7 +36,7 @@ def run(
 ) -> None:
     """Run pipelines until they are stopped, and start them again where they fail for a reason that may pass. SIGTERM
     and Ctrl-C end them with their epochs complete: exit code 0. Their state, and what to do with them, is on HTTP."""
-    from onefold.cli.spark_session import session_of_ones_own
+    from onefold.cli.spark_session import session_of_ones_own, temporary_folder
     from onefold.daemon.api.listening import Listening
     from onefold.daemon.api.serving import answering
     from onefold.daemon.control import Controls
@@ -67,8 +66,8 @@ def run(
     with (
         stop_signals() as asked,
         answering(controls, listening) if listening is not None else nullcontext(),
-        tempfile.TemporaryDirectory(prefix="onefold-run-", ignore_cleanup_errors=True) as scratch,
-        session_of_ones_own(f"onefold {' '.join(names)}", Path(scratch), definitions[0].spark) as spark,
+        temporary_folder("onefold-run-") as scratch,
+        session_of_ones_own(f"onefold {' '.join(names)}", scratch, definitions[0].spark) as spark,
     ):
         code = serve(controls, spark, asked)
     if code == Fenced.exit_code:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -20,8 +21,9 @@ from onefold.core import ConfigError
 from onefold.definition import SparkSettings
 from onefold.local import spark_environment
 from onefold.local.secrets import write_secret
+from onefold.spark.runtime.failures import disk_full, is_disk_full
 
-__all__ = ["session_of_ones_own", "spark_session"]
+__all__ = ["session_of_ones_own", "spark_session", "temporary_folder"]
 
 _QUIET = """\
 rootLogger.level = error
@@ -45,14 +47,13 @@ def spark_session(
 ) -> SparkSession:
     """A session that finds a Java, or brings one. Its scratch files and log settings go into `directory`.
 
-    `show_retries` logs lost tasks, stages and executors too. Raises ConfigError where Spark does not start.
+    `show_retries` logs lost tasks, stages and executors too. Raises ConfigError where Spark does not start, and
+    OutOfResources where there is no room for its files.
     """
     is_local = master.startswith("local")
     os.environ.update(_environment(is_local, settings))
     scratch = directory / "scratch"
-    scratch.mkdir(parents=True, exist_ok=True)
     log_settings = directory / "log4j2.properties"
-    log_settings.write_text(_QUIET + (_RETRIES if show_retries else ""))
     wanted = {
         "spark.app.name": name,
         "spark.master": master,
@@ -65,6 +66,8 @@ def spark_session(
         # A JVM that is killed leaves its temporary files: here, not in /tmp.
         "spark.driver.extraJavaOptions": (
             f"-Dlog4j2.configurationFile=file:{log_settings} -Djava.io.tmpdir={scratch} -XX:-UsePerfData"
+            # One that goes on without memory is in no clear state: it may hang, or have lost a thread.
+            " -XX:+ExitOnOutOfMemoryError"
         ),
         "spark.sql.shuffle.partitions": "4",
         "spark.sql.session.timeZone": "UTC",
@@ -72,12 +75,16 @@ def spark_session(
         **settings,
     }
     try:
+        scratch.mkdir(parents=True, exist_ok=True)
+        log_settings.write_text(_QUIET + (_RETRIES if show_retries else ""))
         if SparkContext._gateway is None:
             conf = SparkConf().setAll(list(wanted.items()))
             SparkContext(conf=conf, gateway=_jvm(wanted, directory / "spark.properties"))
         return SparkSession.builder.config(map=dict(wanted)).getOrCreate()
     except (PySparkException, Py4JError, OSError) as error:
         said = str(error.java_exception) if isinstance(error, Py4JJavaError) else str(error)
+        if is_disk_full(said):
+            raise disk_full(said.strip().partition("\n")[0]) from error
         raise ConfigError(
             "spark-not-started",
             f"Spark does not start with master {master!r}: {said.strip().partition(chr(10))[0]}. Correct `master`, the"
@@ -115,6 +122,17 @@ def _escaped(text: str) -> str:
     """A text as java.util.Properties reads it."""
     units = text.encode("utf-16-be").hex()
     return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
+
+
+@contextmanager
+def temporary_folder(prefix: str) -> Iterator[Path]:
+    """A folder that is removed at the end. Raises OutOfResources where there is no room for one."""
+    try:
+        folder = tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True)
+    except OSError as error:  # that no folder is usable is a FileNotFoundError
+        raise disk_full(str(error)) from error
+    with folder as name:
+        yield Path(name)
 
 
 @contextmanager

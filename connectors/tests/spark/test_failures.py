@@ -13,7 +13,7 @@ from pyspark.errors import StreamingQueryException
 from onefold.core import BadRecord, DataLoss, OnefoldError, OutOfResources, Retriable, SchemaMismatch, Terminal
 from onefold.core.protocol.patience import Patience
 from onefold.spark.runtime import sealing
-from onefold.spark.runtime.failures import check_start, from_spark
+from onefold.spark.runtime.failures import WorkerDied, check_start, from_spark
 from onefold.spark.runtime.sealing import marks
 
 WORKER = """[STREAM_FAILED] Query [id = 1] terminated with exception: Job aborted due to stage failure: Task 0 failed
@@ -117,6 +117,37 @@ def test_workers_with_another_python_say_how_to_give_them_the_right_one(raised: 
     error = crossed(raised)
     assert (type(error), error.code) == (Terminal, "module-not-importable")
     assert reason in error.message and "set PYSPARK_PYTHON" in error.message
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[STREAM_FAILED] Query [id = 1] terminated with exception: java.io.IOException: No space left on device",
+        "Job aborted due to stage failure: Task 0 failed: java.io.IOException: Disk quota exceeded",
+        "org.apache.hadoop.fs.FSError: java.io.IOException: No space left on device",
+        WORKER.replace("{raised}", "OSError: [Errno 28] No space left on device: '/tmp/x'"),
+        WORKER.replace("{raised}", "OSError: [Errno 27] File too large"),
+    ],
+)
+def test_a_full_disk_is_told_as_such_and_may_pass(text: str) -> None:
+    error = from_spark(RuntimeError(text))
+    assert (type(error), error.code) == (OutOfResources, "spark-disk-full")
+    assert len(str(error).splitlines()) == 1
+
+
+@pytest.mark.parametrize("raised", ["MemoryError", "pyarrow.lib.ArrowMemoryError: malloc of size 64 failed"])
+def test_a_worker_without_memory_is_told_as_such_and_may_be_tried_again(raised: str) -> None:
+    error = crossed(raised)
+    assert isinstance(error, WorkerDied) and error.code == "worker-out-of-memory"
+
+
+def test_what_a_record_says_of_disks_and_memory_is_no_lack_of_them() -> None:
+    for raised in (
+        "ValueError: No space left on device",
+        "KeyError: 'MemoryError'",
+        "my.OwnError: OSError: [Errno 28] No space left on device",
+    ):
+        assert type(crossed(raised)) is Terminal
 
 
 LATE = (  # as Spark says it

@@ -21,7 +21,9 @@ def source(**more: Any) -> KafkaSource:
     return KafkaSource("orders", bootstrap_servers="localhost:9092", format="json", schema="id long", **more)
 
 
-@pytest.mark.parametrize("limit", [{"max_bytes_per_trigger": 1 << 20}, {"max_offsets_per_trigger": 1000}])
+@pytest.mark.parametrize(
+    "limit", [{"max_bytes_per_trigger": 1 << 20}, {"max_offsets_per_trigger": 1000}, {"max_offsets_per_second": 1000}]
+)
 def test_a_source_with_a_streams_limits_can_be_verified(limit: dict[str, int]) -> None:
     reader = OnefoldKafkaDataSource(_bounded(source(**limit), START, END))
     assert reader.reader(_as_spark(pa.schema({"id": pa.int64()}))) is not None

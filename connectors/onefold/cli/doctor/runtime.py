@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import platform
 import shlex
-import tempfile
 from collections.abc import Iterator
 from importlib.metadata import version
-from pathlib import Path
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from onefold.cli.spark_session import session_of_ones_own
+from onefold.cli.spark_session import session_of_ones_own, temporary_folder
 from onefold.core import OnefoldError
 from onefold.core.findings import THIS_MACHINE, Finding, Level
 from onefold.definition import Definition
@@ -27,8 +25,8 @@ def examine_runtime(definition: Definition) -> tuple[list[Finding], pa.Schema | 
     found: list[Finding] = []
     try:
         with (
-            tempfile.TemporaryDirectory(prefix="onefold-doctor-") as scratch,
-            session_of_ones_own("onefold doctor", Path(scratch), definition.spark) as spark,
+            temporary_folder("onefold-doctor-") as scratch,
+            session_of_ones_own("onefold doctor", scratch, definition.spark) as spark,
         ):
             java = spark.sparkContext._jvm.System.getProperty("java.version")  # type: ignore[union-attr]
             runs = f"Spark {spark.version} on {definition.spark.master}, Java {java}"

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
-import tempfile
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -55,7 +53,7 @@ def verify(
 
 def run_verification(definition: Definition, only: Sequence[str], key: Sequence[str]) -> dict[str, Verification]:
     """Run the verifier in a Spark session of its own: the result of each sink, or of these, by its name."""
-    from onefold.cli.spark_session import session_of_ones_own
+    from onefold.cli.spark_session import session_of_ones_own, temporary_folder
     from onefold.spark.verify import verification
 
     sinks = [verification.verifiable(sink, key) for sink in definition.only(only)]
@@ -68,8 +66,8 @@ def run_verification(definition: Definition, only: Sequence[str], key: Sequence[
             )
     results = {}
     with (
-        tempfile.TemporaryDirectory(prefix="onefold-verify-") as scratch,
-        session_of_ones_own("onefold verify", Path(scratch), definition.spark) as spark,
+        temporary_folder("onefold-verify-") as scratch,
+        session_of_ones_own("onefold verify", scratch, definition.spark) as spark,
         closing(definition.pipeline()) as pipeline,
     ):
         pinned = replace(definition, source=pipeline.pinned(definition.source))

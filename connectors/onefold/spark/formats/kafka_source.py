@@ -8,6 +8,7 @@ topics' ids and leader epochs beside the partitions, and where the stream began,
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 from functools import wraps
@@ -31,6 +32,7 @@ from onefold.spark.runtime.workers import freeze_imports, is_guarded
 __all__ = ["OnefoldKafkaDataSource"]
 
 T = TypeVar("T")
+_HOLD_S = 1.0  # a query that is stopped waits as long
 
 
 def _is_frozen(options: Mapping[str, str]) -> bool:
@@ -192,9 +194,19 @@ class _StreamReader(_Planned, DataSourceStreamReader, SupportsTriggerAvailableNo
             # Partitions that came after the target are left to the next run.
             target = self._target.offsets
             goal = {p: max(at.offsets.get(p, 0), min(end, seen.offsets[p])) for p, end in target.items() if p in goal}
-        end = self.planner.next(at, seen, goal, limit.max_rows if isinstance(limit, ReadMaxRows) else None)
+        if self._may_go_on(at, goal):
+            end = self.planner.next(at, seen, goal, limit.max_rows if isinstance(limit, ReadMaxRows) else None)
+        else:
+            end = at.moved_to(at.offsets, seen)
         start_of_stream = began(start)
         return of_stream(end.nested(), at.offsets if start_of_stream is None else start_of_stream)
+
+    def _may_go_on(self, at: OffsetSnapshot, goal: Mapping[Partition, int]) -> bool:
+        """Wait while the source's rate holds the next batch back. False if that takes longer than Spark should wait;
+        with AvailableNow no new offsets would be the end."""
+        wait_s = self.planner.wait_s(at, goal)
+        time.sleep(wait_s if self._is_available_now else min(wait_s, _HOLD_S))
+        return self._is_available_now or wait_s <= _HOLD_S
 
     def reportLatestOffset(self) -> Nested | None:
         return None if self._seen is None else self._seen.nested()
@@ -238,9 +250,11 @@ class _BatchReader(_Planned, DataSourceReader):
             raise ConfigError(
                 "options-conflict", "startingOffsets=latest is for streams: a batch from there on would be empty"
             )
-        if source.max_offsets_per_trigger is not None or source.max_bytes_per_trigger is not None:
+        limits = (source.max_offsets_per_trigger, source.max_bytes_per_trigger, source.max_offsets_per_second)
+        if any(given is not None for given in limits):
             raise ConfigError(
-                "options-conflict", "maxOffsetsPerTrigger and maxBytesPerTrigger are for streams: give endingOffsets"
+                "options-conflict",
+                "maxOffsetsPerTrigger, maxBytesPerTrigger and maxOffsetsPerSecond are for streams: give endingOffsets",
             )
 
     @_spoken

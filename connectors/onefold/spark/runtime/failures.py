@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import re
+import signal
+import subprocess
 import sys
+import tempfile
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
 
 from py4j.protocol import Py4JError, Py4JNetworkError
+from pyspark import SparkContext
 from pyspark.errors import AnalysisException, PySparkException, StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -19,13 +23,29 @@ from onefold.core.values.plain import plain
 from onefold.core.waiting import Wait
 from onefold.spark.runtime.sealing import opened
 
-__all__ = ["WorkerDied", "check_start", "from_spark", "is_jvm_gone", "is_of_spark", "is_stopped"]
+__all__ = [
+    "WorkerDied",
+    "check_start",
+    "disk_full",
+    "from_spark",
+    "is_disk_full",
+    "is_jvm_gone",
+    "is_of_spark",
+    "is_stopped",
+]
 
 _RAISED = re.compile(r"^\s*((?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception)\b.*|onefold(?:\.\w+)+: .*)$", re.MULTILINE)
 
 _NOT_THERE = re.compile(r"ModuleNotFoundError: No module named '([^']+)'")
 _OTHER_PYTHON = ("[PYTHON_VERSION_MISMATCH]", "[PACKAGE_NOT_INSTALLED]")
 _OURS = ("onefold", "pyarrow", "sqlalchemy")  # what every worker needs
+
+_NO_SPACE = r"(?:No space left on device|Disk quota exceeded|File too large)"
+_DISK_FULL = re.compile(rf"(?:Exception|FSError|Errno)\b[^\n]*{_NO_SPACE}")
+_DISK_FULL_OF_PYTHON = re.compile(rf"OSError: \[Errno \d+\] {_NO_SPACE}")
+_MEMORY_FULL_OF_PYTHON = re.compile(r"(?:numpy\.\S*\.|pyarrow\.lib\.)?_?(?:Arrow)?(?:Array)?MemoryError\b")
+_JVM_OUT_OF_MEMORY = 3  # how -XX:+ExitOnOutOfMemoryError ends it
+_ENDED_WITHIN_S = 5.0
 
 _DIED = "Python worker exited unexpectedly"
 # Of PythonWorkerFactory, which waits for ten seconds, of the runners of streaming state, and of SocketAuthServer.
@@ -47,9 +67,7 @@ def from_spark(error: Exception) -> OnefoldError:
     up in time is `OutOfResources`: it was waited for, and may be again.
     """
     if is_jvm_gone(error):
-        return Retriable(
-            "jvm-gone", "Spark's JVM does not answer any more: it ended or was killed. Start the job again"
-        )
+        return Retriable("jvm-gone", f"Spark's JVM does not answer any more: {_how_it_ended()}. Start the job again")
     text = str(error)
     if (sealed := opened(text)) is not None:
         return sealed
@@ -61,6 +79,14 @@ def from_spark(error: Exception) -> OnefoldError:
             f"a Python worker that Spark started did not connect back in time: {plain(_first_line(text))}. The machine"
             " is overloaded: give it less to do at once, or Spark fewer cores (local[2])",
         )
+    if _DISK_FULL_OF_PYTHON.match(raised[-1]) if is_python else is_disk_full(text):
+        return disk_full(plain(raised[-1] if is_python else _first_line(text)))
+    if is_python and _MEMORY_FULL_OF_PYTHON.match(raised[-1]):
+        return WorkerDied(
+            "worker-out-of-memory",
+            f"a Python worker of Spark found no memory: {plain(raised[-1])}. Nothing of this batch is decided: give the"
+            " workers more, or less to do at once (fewer cores, smaller batches: max_offsets_per_trigger)",
+        )
     if is_python or isinstance(error, AnalysisException) or _is_of_data(error):
         reason = plain(raised[-1] if raised else _first_line(text))
         if lacks := _lacking(reason):
@@ -71,6 +97,49 @@ def from_spark(error: Exception) -> OnefoldError:
         )
     failed = f"the Spark job failed: {plain(_first_line(text))}"
     return WorkerDied("worker-died", failed) if _DIED in text else Retriable("spark-job-failed", failed)
+
+
+def is_disk_full(text: str) -> bool:
+    """Whether this text of an error of Java's, or of an OSError, says so."""
+    return _DISK_FULL.search(text) is not None
+
+
+def disk_full(said: str) -> OutOfResources:
+    """A disk that Spark's driver or workers write to has no room."""
+    return OutOfResources(
+        "spark-disk-full",
+        f"a disk that Spark writes to is full: {said}. {_where_it_writes()}. Nothing is lost, and it goes on once there"
+        " is room",
+    )
+
+
+def _where_it_writes() -> str:
+    """The folders that Spark fills, as far as this process knows them."""
+    context = SparkContext._active_spark_context
+    folders = []
+    with suppress(Py4JError, OSError):
+        folders = [] if context is None else context.getConf().get("spark.local.dir", "").split(",")
+    named = ", ".join(filter(None, folders)) or tempfile.gettempdir()
+    return f"It writes to its checkpoint, and to spark.local.dir ({named})"
+
+
+def _how_it_ended() -> str:
+    """What the process that this one has started as its JVM says with its exit code."""
+    process = getattr(SparkContext._gateway, "proc", None)
+    if process is None:
+        return "it ended or was killed"
+    try:
+        code = process.wait(_ENDED_WITHIN_S)
+    except subprocess.TimeoutExpired:
+        return "the connection to it broke"
+    if code == _JVM_OUT_OF_MEMORY:
+        return (
+            "it ended because its heap was full (java.lang.OutOfMemoryError). Raise spark.driver.memory, or make"
+            " batches smaller (max_offsets_per_trigger)"
+        )
+    if code == -signal.SIGKILL:
+        return "it was killed by signal 9, as a system does that has no memory left"
+    return f"it ended with exit code {code}"
 
 
 def check_start(query: StreamingQuery, has_batch: Callable[[], bool], within_s: float) -> None:

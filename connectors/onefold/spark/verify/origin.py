@@ -28,6 +28,7 @@ EPOCH = "__onefold_epoch"
 FORGOTTEN = 0  # stands for all epochs before the first one on record
 
 _WRITTEN = (EpochState.DECIDED, EpochState.COMPLETE, EpochState.DAMAGED)
+_LIMITS = ("maxOffsetsPerTrigger", "maxBytesPerTrigger", "maxOffsetsPerSecond")
 _RAW_POSITION = ("topic", "partition", "offset")
 
 
@@ -160,9 +161,7 @@ def _bounded(source: KafkaSource, start: Positions, end: Positions) -> dict[str,
     options = {**source.options(start), "endingOffsets": format_offsets(end)}
     if source.on_error != "fail":
         options |= {"onError": "skip", "badRecordsMax": str(2**62)}  # of all epochs together
-    return {
-        name: value for name, value in options.items() if name not in ("maxOffsetsPerTrigger", "maxBytesPerTrigger")
-    }
+    return {name: value for name, value in options.items() if name not in _LIMITS}
 
 
 def _united(parts: Sequence[DataFrame]) -> DataFrame:

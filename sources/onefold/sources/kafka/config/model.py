@@ -60,6 +60,7 @@ class KafkaSourceConfig:
     compiled_fetch: CompiledFetch = "auto"
     topics_pattern: str | None = field(default=None, metadata={"option": "subscribePattern"})
     max_bytes_per_trigger: int | None = None
+    max_offsets_per_second: int | None = None
     commit_to_group: str | None = None
     reader: Reader = field(default="onefold", metadata={"option": None})
     forget_topics: str | Sequence[str] = ()
@@ -85,7 +86,7 @@ class KafkaSourceConfig:
             raise ConfigError("option-missing", "bootstrap_servers is missing: 'localhost:9092'")
         if not self.timeout_s > 0:
             raise ConfigError("option-value", f"timeout_s is a time above 0, not {self.timeout_s!r}")
-        for name in ("max_offsets_per_trigger", "max_bytes_per_trigger"):
+        for name in ("max_offsets_per_trigger", "max_bytes_per_trigger", "max_offsets_per_second"):
             if (value := getattr(self, name)) is not None and not _is_whole(value, 1):
                 raise ConfigError("option-value", f"{name} is a whole number from 1, not {value!r}")
         if self.on_error not in get_args(OnError):
@@ -126,11 +127,12 @@ class KafkaSourceConfig:
                 "options-conflict",
                 "reader='spark' doesn't tell topics apart that had one name: leave out 'topic_id', or reader=",
             )
-        if self.max_bytes_per_trigger is not None:
-            raise ConfigError(
-                "options-conflict",
-                "max_bytes_per_trigger: Spark's own connector has no such limit; use max_offsets_per_trigger",
-            )
+        for name in ("max_bytes_per_trigger", "max_offsets_per_second"):
+            if getattr(self, name) is not None:
+                raise ConfigError(
+                    "options-conflict",
+                    f"{name}: Spark's own connector has no such limit; use max_offsets_per_trigger",
+                )
         if self.format == "raw" and self.on_error != "fail":
             raise ConfigError(
                 "options-conflict",

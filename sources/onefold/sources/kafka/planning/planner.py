@@ -12,6 +12,7 @@ from onefold.sources.kafka.planning import starting
 from onefold.sources.kafka.planning.broker import Broker, Topic
 from onefold.sources.kafka.planning.offset_range import OffsetRange
 from onefold.sources.kafka.planning.offset_snapshot import Offsets, OffsetSnapshot, Partition, names_of
+from onefold.sources.kafka.planning.rate import Rate
 from onefold.sources.kafka.planning.size_estimate import SizeEstimate
 from onefold.sources.kafka.planning.subscription import PROPAGATION_S
 from onefold.sources.kafka.planning.truncation import check_not_truncated, deleted
@@ -33,6 +34,7 @@ class Planner:
         self._is_kept = False
         self._broker: Broker | None = None
         self._sizes = SizeEstimate(source)
+        self._rate = None if source.max_offsets_per_second is None else Rate(source.max_offsets_per_second)
         self._whole: dict[Partition, tuple[int, int | None]] = {}  # not cut below that offset, by that epoch's leader
 
     @property
@@ -69,6 +71,11 @@ class Planner:
         ids = {topic: found.id for topic, found in topics.items() if found.id is not None}
         return OffsetSnapshot(ends, ids, seen.epochs)
 
+    def wait_s(self, start: OffsetSnapshot, goal: Mapping[Partition, int]) -> float:
+        """How long `max_offsets_per_second` holds the next batch back, which is on the way from `start` to `goal`."""
+        lag = _lag(start.offsets, goal)
+        return 0.0 if self._rate is None or not lag else self._rate.wait_s(lag)
+
     def next(
         self, start: OffsetSnapshot, seen: OffsetSnapshot, goal: Mapping[Partition, int], records_max: int | None
     ) -> OffsetSnapshot:
@@ -77,7 +84,14 @@ class Planner:
         if bytes_max is not None:
             by_bytes = self._sizes.records_in(bytes_max, start.offsets, goal)
             records_max = by_bytes if records_max is None else min(records_max, by_bytes)
-        end = start.moved_to(limit(start.offsets, goal, records_max), seen)
+        if self._rate is not None:
+            by_rate = self._rate.offsets_max()
+            records_max = by_rate if records_max is None else min(records_max, by_rate)
+        ends = limit(start.offsets, goal, records_max)
+        if self._rate is not None:
+            lag, left = _lag(start.offsets, goal), _lag(ends, goal)
+            self._rate.take(lag - left, left)
+        end = start.moved_to(ends, seen)
         self._checked = end
         return end
 
@@ -138,6 +152,10 @@ def limit(start: Mapping[Partition, int], latest: Mapping[Partition, int], recor
         share[p] += more
         rest -= more
     return {p: start.get(p, 0) + share[p] for p in latest}
+
+
+def _lag(start: Mapping[Partition, int], goal: Mapping[Partition, int]) -> int:
+    return sum(max(0, end - start.get(partition, 0)) for partition, end in goal.items())
 
 
 def ranges(

@@ -1,0 +1,250 @@
+"""`python -m bench.soak`: one daemon at full speed for half an hour, its memory measured each minute.
+
+Two pipelines of one process read one topic that always has a backlog: one on the direct path, one through Spark's rows.
+What is written is counted and cleared as it goes (number and sum of the ids), so that neither Kafka nor Postgres fills
+the disk. Exit code 1: a row was lost or doubled, the daemon did not end with 0, or memory grew. See docs/tuning.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import psutil
+import psycopg
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic, TopicPartition
+
+from onefold.core import OnefoldError
+from onefold.core.store.checkpoint_store import CheckpointStore
+from onefold.local import KafkaServer, PostgresServer
+from onefold.sinks import PostgresSink
+
+__all__ = ["Memory", "growth_mb_per_h", "memory_of"]
+
+PARTITIONS = 4
+_MB = 1 << 20
+_AHEAD_MAX = 3_000_000  # records that no pipeline has read yet
+_SLICE = 20_000
+_GROWTH_MB_MAX = 30.0  # in the time after the warm-up
+_STOP_S = 120
+
+_FILE = """\
+name = "{name}"
+[source]
+kind = "kafka"
+topics = "soak"
+bootstrap_servers = "{servers}"
+format = "json"
+schema = "id long, n long"
+max_offsets_per_trigger = 200000
+{transform}
+[[sinks]]
+kind = "postgres"
+url = "{url}"
+table = "{name}"
+[spark]
+master = "local[2]"
+settings = {{ "spark.driver.memory" = "1g" }}
+"""
+_SQL = '[transform]\nsql = "SELECT id, n FROM source"'
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Resident memory of a daemon's processes, in MB. A page that several share counts in parts (PSS)."""
+
+    second: float
+    driver_mb: float
+    jvm_mb: float
+    workers_mb: float
+    workers: int
+    rows: int = 0
+
+
+def memory_of(pid: int, second: float, rows: int = 0) -> Memory:
+    """Of the process `pid` with Spark's driver in it, the JVM below it, and the Python workers below that."""
+    found = {"driver": 0.0, "jvm": 0.0, "workers": 0.0}
+    workers = 0
+    driver = psutil.Process(pid)
+    for process in [driver, *driver.children(recursive=True)]:
+        with suppress(psutil.NoSuchProcess):
+            kind = "driver" if process == driver else "jvm" if process.name() == "java" else "workers"
+            found[kind] += process.memory_full_info().pss / _MB
+            workers += kind == "workers"
+    return Memory(second, *(round(found[kind], 1) for kind in found), workers=workers, rows=rows)
+
+
+def growth_mb_per_h(samples: Sequence[Memory], kind: str) -> float:
+    """The slope of the line that fits `kind` ("driver_mb", "jvm_mb", "workers_mb") best."""
+    line = statistics.linear_regression([one.second for one in samples], [getattr(one, kind) for one in samples])
+    return line.slope * 3600
+
+
+@dataclass
+class _Table:
+    """The rows of one pipeline: counted, and cleared."""
+
+    url: str
+    name: str
+    rows: int = 0
+    total: int = 0
+
+    def clear(self) -> None:
+        """Between two epochs: nobody waits for the lock, which a prepared transaction would hold back for ever."""
+        while True:
+            with suppress(psycopg.errors.LockNotAvailable), psycopg.connect(self.url) as connection:
+                connection.execute(f"LOCK TABLE {self.name} IN ACCESS EXCLUSIVE MODE NOWAIT".encode())
+                found = connection.execute(
+                    f"SELECT count(*), coalesce(sum(id), 0) FROM {self.name}".encode()
+                ).fetchone()
+                assert found is not None
+                connection.execute(f"TRUNCATE {self.name}".encode())
+                connection.commit()
+                self.rows, self.total = self.rows + found[0], self.total + int(found[1])
+                return
+            time.sleep(0.005)
+
+
+@dataclass
+class _Filling:
+    """Writes records with the ids 0, 1, 2, ... and stays `_AHEAD_MAX` ahead of the slower pipeline."""
+
+    servers: str
+    read: int = 0
+    sent: int = 0
+    over: threading.Event = field(default_factory=threading.Event)
+
+    def run(self) -> None:
+        settings = {"bootstrap.servers": self.servers, "enable.idempotence": True, "compression.type": "lz4"}
+        producer = Producer({**settings, "linger.ms": 50, "batch.size": 1_000_000, "log_level": 0})
+        while not self.over.is_set():
+            if self.sent - self.read > _AHEAD_MAX:
+                self.over.wait(0.05)
+                continue
+            partition = self.sent // _SLICE % PARTITIONS
+            for number in range(self.sent, self.sent + _SLICE):
+                producer.produce("soak", b'{"id":%d,"n":%d}' % (number, number % 1009), partition=partition)
+            if producer.flush(60):
+                raise RuntimeError("the broker did not acknowledge the records within 60 s")
+            self.sent += _SLICE
+
+
+def _positions(store: CheckpointStore, name: str) -> dict[int, int]:
+    """How far a pipeline is complete, by partition."""
+    complete = store.facts(name).complete
+    return {} if complete is None else complete.range.end.topics().get("soak", {})
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench.soak", description=__doc__)
+    parser.add_argument("--minutes", type=float, default=30.0)
+    parser.add_argument("--warm-up", type=float, default=8.0, help="minutes that do not count (default: %(default)s)")
+    parser.add_argument("--directory", type=Path, default=Path(".onefold/soak"))
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write every sample there")
+    arguments = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(130))
+    arguments.directory.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as ending:
+        return _soak(arguments, ending)
+
+
+def _soak(arguments: argparse.Namespace, ending: ExitStack) -> int:
+    folder = arguments.directory.absolute()
+    kafka, postgres = KafkaServer(folder), PostgresServer(folder)
+    for server in (kafka, postgres):
+        ending.callback(server.stop)
+        server.start()
+    servers, url = kafka.bootstrap_servers, postgres.url
+    admin = AdminClient({"bootstrap.servers": servers})
+    topic = NewTopic("soak", PARTITIONS, 1, config={"segment.bytes": str(64 * _MB), "file.delete.delay.ms": "1000"})
+    admin.create_topics([topic])["soak"].result(30)
+    tables = [_Table(url, name) for name in ("direct", "spark")]
+    files = []
+    for table, transform in zip(tables, ("", _SQL), strict=True):
+        files.append(folder / f"{table.name}.toml")
+        files[-1].write_text(_FILE.format(name=table.name, servers=servers, url=url, transform=transform))
+    filling = _Filling(servers)
+    thread = threading.Thread(target=filling.run, daemon=True)
+    ending.callback(filling.over.set)
+    thread.start()
+    log = ending.enter_context((folder / "daemon.log").open("wb"))
+    command = [Path(sys.executable).with_name("onefold"), "run", *files]
+    daemon = subprocess.Popen(command, stderr=log, start_new_session=True)
+    ending.callback(_kill, daemon)
+    store = CheckpointStore(PostgresSink(url, "direct").store_url() or "")
+    samples: list[Memory] = []
+    began_s = time.monotonic()
+    while (now_s := time.monotonic() - began_s) < arguments.minutes * 60 and daemon.poll() is None:
+        time.sleep(0.5)
+        with suppress(OnefoldError):  # before the first start the store has no tables
+            ends = [_positions(store, table.name) for table in tables]
+            least = {number: min(end.get(number, 0) for end in ends) for number in range(PARTITIONS)}
+            filling.read = sum(least.values())
+            admin.delete_records([TopicPartition("soak", number, end) for number, end in least.items()])
+        if now_s >= 60 * (len(samples) + 1):
+            for table in tables:
+                table.clear()
+            samples.append(memory_of(daemon.pid, now_s, sum(table.rows for table in tables)))
+            print(json.dumps(asdict(samples[-1])), flush=True)
+    filling.over.set()
+    thread.join(60)
+    # All that was sent is to be written before the daemon is stopped.
+    deadline_s = time.monotonic() + 300
+    while daemon.poll() is None and time.monotonic() < deadline_s:
+        if all(sum(_positions(store, table.name).values()) >= filling.sent for table in tables):
+            break
+        time.sleep(1)
+    stop_s = time.monotonic()
+    daemon.send_signal(signal.SIGTERM)
+    code = daemon.wait(_STOP_S)
+    stop_s = time.monotonic() - stop_s
+    for table in tables:
+        table.clear()
+    store.close()
+    return _report(arguments, samples, tables, filling.sent, code, stop_s)
+
+
+def _report(
+    arguments: argparse.Namespace, samples: list[Memory], tables: list[_Table], sent: int, code: int, stop_s: float
+) -> int:
+    wrong = [] if code == 0 else [f"the daemon ended with {code}"]
+    for table in tables:
+        if (table.rows, table.total) != (sent, sent * (sent - 1) // 2):
+            wrong.append(f"{table.name}: {table.rows:,} rows, {sent:,} were sent")
+    warm = [one for one in samples if one.second >= arguments.warm_up * 60]
+    growth = {}
+    if len(warm) < 2:
+        wrong.append("too short to tell whether memory grows")
+        warm = []
+    for kind in ("driver_mb", "jvm_mb", "workers_mb") if warm else ():
+        growth[kind] = round(growth_mb_per_h(warm, kind), 1)
+        if growth[kind] * (warm[-1].second - warm[0].second) / 3600 > _GROWTH_MB_MAX:
+            wrong.append(f"{kind} grew by {growth[kind]} MB an hour")
+    found = {"rows": sum(table.rows for table in tables), "exit_code": code, "stop_s": round(stop_s, 1)}
+    print(json.dumps({**found, "growth_mb_per_h": growth, "wrong": wrong}), flush=True)
+    if arguments.json is not None:
+        arguments.json.write_text(json.dumps({**found, "growth": growth, "samples": [asdict(one) for one in samples]}))
+    return bool(wrong)
+
+
+def _kill(daemon: subprocess.Popen[bytes]) -> None:
+    if daemon.poll() is None:
+        os.killpg(daemon.pid, signal.SIGKILL)
+        daemon.wait(30)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
