@@ -100,14 +100,14 @@ def is_local(root: str) -> bool:
 def elsewhere(spark: SparkSession, root: str | None = None) -> str | None:
     """Which part of this job is on other machines: the master, or the checkpoint at `root`. None if no part is."""
     master = str(spark.conf.get("spark.master", ""))
-    if master.startswith("local") and (root is None or islocal_path(root)):
+    if master.startswith("local") and (root is None or is_local(root)):
         return None
     return f"the master is {master!r}" + ("" if root is None else f" and the checkpoint {root!r}")
 
 
 def check_writable(root: str) -> None:
     """Raise ConfigError where the checkpoint is on this machine, and this user cannot write to it, or make it."""
-    if not islocal_path(root):
+    if not is_local(root):
         return
     place = path = local_path(root).absolute()
     while not place.exists() and place != place.parent:
@@ -124,7 +124,7 @@ def check_writable(root: str) -> None:
 
 def is_there(spark: SparkSession, root: str) -> bool:
     """Whether the checkpoint is there, on whichever filesystem. Not for Spark Connect."""
-    if islocal_path(root):
+    if is_local(root):
         return local_path(root).exists()
     jvm, context = spark._jvm, spark.sparkContext._jsc
     path = jvm.org.apache.hadoop.fs.Path(root)  # type: ignore[union-attr]  # PySpark: "JVMView | None"
