@@ -28,7 +28,7 @@ class Client:
         except ValueError:
             self._host, self._port = "", None
         if parts.scheme not in ("http", "https") or not self._host or parts.username is not None:
-            raise ConfigError("option-value", f"--url {url!r}: http://HOST:PORT or https://HOST:PORT is wanted")
+            raise ConfigError("option-value", "--url: http://HOST:PORT or https://HOST:PORT is wanted, without a user")
         self._url, self._base = url, parts.path.rstrip("/")
         self._tls = _context(ca) if parts.scheme == "https" else None
         token = None if token_file is None else read_token(token_file)
