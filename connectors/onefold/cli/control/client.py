@@ -10,8 +10,7 @@ from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
 from onefold.core import ConfigError, OnefoldError, Retriable
-from onefold.daemon.api.guard import HEADER
-from onefold.daemon.api.listening import read_token
+from onefold.daemon.api.access import HEADER, read_token
 
 __all__ = ["Client"]
 

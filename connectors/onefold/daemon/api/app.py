@@ -16,8 +16,9 @@ from prometheus_client import CollectorRegistry, generate_latest
 from starlette.exceptions import HTTPException
 
 from onefold.core import ConfigError, OnefoldError
+from onefold.daemon.api.access import HEADER
 from onefold.daemon.api.aside import Aside
-from onefold.daemon.api.guard import HEADER, Guard
+from onefold.daemon.api.guard import Guard
 from onefold.daemon.api.models import EpochDetail, EpochPage, Health, PipelineModel, Problem, Ready
 from onefold.daemon.api.views import epoch_detail, epoch_view, pipeline_view
 from onefold.daemon.control import Action, NotNow
