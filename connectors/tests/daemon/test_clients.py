@@ -10,6 +10,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
+from harness.certificates import self_signed
 from harness.daemon_stubs import Asking, Query, daemon_of, whole
 from harness.stored_epochs import with_epochs
 from typer.testing import CliRunner
@@ -17,6 +18,7 @@ from typer.testing import CliRunner
 from onefold.cli.main import app
 from onefold.core import ConfigError, OnefoldError, Retriable
 from onefold.core.waiting import Wait
+from onefold.daemon.api.listening import Listening
 
 TOKEN = "0123456789abcdef-secret"
 
@@ -110,6 +112,20 @@ def test_the_token_of_a_file_is_sent_and_a_wrong_one_is_an_error(tmp_path: Path)
         assert "orders" in said("status", "--url", ask.url, "--token-file", str(tmp_path / "right"))
         assert refused("status", "--url", ask.url, "--token-file", str(tmp_path / "wrong")).code == "token-wrong"
         assert refused("status", "--url", ask.url).code == "token-missing"
+
+
+def test_over_tls_the_daemons_certificate_has_to_be_one_that_is_trusted(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text(f"{TOKEN}\n")
+    certificate = self_signed(tmp_path, "api", "orders")
+    listening = Listening.of("127.0.0.1:0", tmp_path / "token", certificate, certificate.with_suffix(".key"))
+    with daemon_of(whole(tmp_path), listening=listening) as ask:
+        assert ask.url.startswith("https://")
+        at = ("--url", ask.url, "--token-file", str(tmp_path / "token"))
+        assert "orders" in said("status", "--ca", str(certificate), *at)
+        error = refused("status", *at)
+        assert (type(error), error.code) == (ConfigError, "daemon-not-trusted")
+        assert refused("status", "--ca", str(tmp_path / "token"), *at).code == "file-unreadable"
+        assert refused("status", "--url", ask.url.replace("https", "http")).code == "daemon-unreachable"
 
 
 @contextmanager
