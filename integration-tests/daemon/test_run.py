@@ -2,151 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import signal
-import subprocess
-import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from harness.daemons import SQL, Start, is_whole, jvm_of, producing, rows, wait_for_rows, write
 from harness.support import Rig, failing_at, wait_until
 
 from onefold.core import Fenced, Retriable
-from onefold.core.store.checkpoint_store import CheckpointStore
 from onefold.daemon.run import Run, State
 from onefold.definition import Definition, Restart, Transform, Trigger
-from onefold.sinks import PostgresSink
 
 pytestmark = [pytest.mark.servers, pytest.mark.slow]
-ONEFOLD = Path(sys.executable).with_name("onefold")
-FILE = """\
-name = "{name}"
-stop_within_s = 60
-{top}
-[source]
-kind = "kafka"
-topics = "{topic}"
-bootstrap_servers = "{servers}"
-format = "json"
-schema = "id long, n long"
-max_offsets_per_trigger = 500
-{tables}
-[[sinks]]
-kind = "postgres"
-url = "{url}"
-table = "rows"
-
-[spark]
-master = "local[2]"
-"""
-SQL = '[transform]\nsql = "SELECT id, n FROM source"\n'
-
-
-class Daemon:
-    """`onefold run` in a process of its own, with all that it logs."""
-
-    def __init__(self, files: Sequence[Path], *options: str) -> None:
-        self.process = subprocess.Popen(
-            [ONEFOLD, "run", *options, *files],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-        )
-        self.lines: list[bytes] = []
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
-
-    def _read(self) -> None:
-        assert self.process.stderr is not None
-        with self.process.stderr as lines:
-            self.lines.extend(lines)
-
-    def events(self) -> list[dict[str, object]]:
-        """What it logged as JSON."""
-        return [json.loads(line) for line in list(self.lines) if line.startswith(b"{")]
-
-    def wait(self, within_s: float = 90) -> int:
-        code = self.process.wait(within_s)
-        self._reader.join(10)
-        return code
-
-    def text(self) -> str:
-        return b"".join(self.lines).decode()
-
-    def kill(self) -> None:
-        if self.process.poll() is None:
-            os.killpg(self.process.pid, signal.SIGKILL)
-            self.process.wait(30)
-        self._reader.join(10)
-
-
-Start = Callable[..., Daemon]
-
-
-@pytest.fixture
-def start() -> Iterator[Start]:
-    daemons: list[Daemon] = []
-
-    def started(*files: Path, options: Sequence[str] = ()) -> Daemon:
-        daemons.append(Daemon(files, *options))
-        return daemons[-1]
-
-    yield started
-    for daemon in daemons:
-        daemon.kill()
-
-
-def write(rig: Rig, tables: str = "", top: str = "", name: str = "orders", topic: str = "") -> Path:
-    path = rig.directory / f"{name}.toml"
-    text = FILE.format(name=name, servers=rig.servers, topic=topic or rig.topic, url=rig.url, tables=tables, top=top)
-    path.write_text(text)
-    return path
-
-
-@contextmanager
-def producing(rig: Rig) -> Iterator[None]:
-    """Twenty more records every 0.1 s."""
-    over = threading.Event()
-
-    def produce() -> None:
-        while not over.wait(0.1):
-            rig.put(20)
-
-    thread = threading.Thread(target=produce, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join(30)
-
-
-def rows(rig: Rig) -> list[tuple[int, int]]:
-    if not rig.sql("SELECT to_regclass('rows') IS NOT NULL AND true")[0][0]:
-        return []
-    return sorted((int(a), int(b)) for a, b in rig.sql("SELECT id, n FROM rows"))
-
-
-def wait_for_rows(rig: Rig, daemon: Daemon, count: int) -> None:
-    wait_until(lambda: len(rows(rig)) >= count or daemon.process.poll() is not None, 120, f"{count} rows")
-    assert daemon.process.poll() is None, daemon.text()
-
-
-def is_whole(rig: Rig, name: str = "orders") -> bool:
-    """Whether the pipeline's last epoch is complete, and nothing is prepared or staged any more."""
-    store = CheckpointStore(PostgresSink(rig.url, "rows").store_url() or "")
-    try:
-        facts = store.facts(name)
-    finally:
-        store.close()
-    prepared = rig.sql("SELECT count(*) FROM pg_prepared_xacts")[0][0]
-    return not facts.unfinished and facts.complete is not None and prepared == 0
 
 
 @pytest.mark.parametrize("tables", ["", SQL], ids=["direct", "sql"])
@@ -190,15 +63,6 @@ def test_of_two_at_once_one_wins_and_the_other_is_fenced_for_good(rig: Rig, star
     winner.process.send_signal(signal.SIGTERM)
     assert winner.wait() == 0, winner.text()
     assert rows(rig) == sorted(rig.sent)
-
-
-def jvm_of(daemon: Daemon) -> int | None:
-    """The process of its Spark, once that is there."""
-    for task in Path(f"/proc/{daemon.process.pid}/task").iterdir():
-        for child in map(int, (task / "children").read_text().split()):
-            if b"java" in Path(f"/proc/{child}/cmdline").read_bytes():
-                return child
-    return None
 
 
 def test_a_process_whose_jvm_was_killed_ends_and_is_to_be_started_again(rig: Rig, start: Start) -> None:

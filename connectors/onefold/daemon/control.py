@@ -1,7 +1,7 @@
 """What an operator does with the pipelines of this process: pause, resume, stop, restart.
 
 A pipeline is run by one `Run` after the other. The process ends when all are over, unless one was stopped by its
-operator, who may look at it and start it again; what is asked for after that moment is refused.
+operator, who may look at it and start it again in the Spark that is up. What is asked for once it ends is refused.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from onefold.core.waiting import Wait
 from onefold.daemon.run import Run, State, Totals
 from onefold.definition import Definition
 
-__all__ = ["Action", "Control", "Controls", "NotNow"]
+__all__ = ["ALLOWED", "Action", "Control", "Controls", "NotNow"]
 
 log = logging.getLogger("onefold")
 
@@ -32,7 +32,7 @@ class Action(enum.Enum):
     RESTART = "restart"
 
 
-_ALLOWED = {
+ALLOWED = {
     State.STARTING: {Action.STOP},
     State.RUNNING: {Action.PAUSE, Action.STOP, Action.RESTART},
     State.PAUSED: {Action.RESUME, Action.STOP, Action.RESTART},
@@ -72,7 +72,7 @@ class Control:
         with self.lock:
             if self.run is None:
                 return State.STOPPED if self._is_held else State.STARTING
-            if self.run.state.is_over and self._starts_again:
+            if self._starts_again and self.run.state.is_over and self.run.state is not State.FENCED:
                 return State.STARTING
             return self.run.state
 
@@ -86,7 +86,7 @@ class Control:
         """What is allowed now."""
         if self._is_ending:
             return []
-        return sorted(_ALLOWED[self.state], key=lambda action: action.value)
+        return sorted(ALLOWED[self.state], key=lambda action: action.value)
 
     def begin(self, spark: SparkSession) -> None:
         """Start it, unless it was stopped before there was a Spark."""
@@ -120,7 +120,8 @@ class Control:
         with self.lock:
             if self._starts_again and self._spark is not None and (self.run is None or self.run.join(0)):
                 self._starts_again = False
-                if not self._is_ending:
+                is_fenced = self.run is not None and self.run.state is State.FENCED  # for good, whoever asks
+                if not self._is_ending and not is_fenced:
                     self._start(self._spark)
 
     def close(self) -> None:
@@ -187,10 +188,14 @@ class Controls:
         return iter(self._all.values())
 
     def end_if_over(self) -> bool:
-        """Whether all are over, and none was stopped by its operator. Then nothing is started any more."""
+        """Whether all are over, and none could be started again, where its operator has stopped it. Then nothing is
+        started any more."""
         with self._locked():
             states = [control.state for control in self]
-            if State.STOPPED in states or not all(state.is_over for state in states):
+            if not all(state.is_over for state in states):
+                return False
+            has_lost_spark = any(control.run is not None and control.run.has_lost_spark for control in self)
+            if State.STOPPED in states and not has_lost_spark:
                 return False
             self.close()
             return True

@@ -66,6 +66,7 @@ class Run:
         self.definition = definition
         self.state = State.STARTING
         self.error: OnefoldError | None = None
+        self.has_lost_spark = False  # no query can start in this process any more
         self.error_at_s: float | None = None  # this and the next ones: seconds since 1970
         self.started_at_s: float | None = None  # its query of now, or its last one
         self.progress_at_s: float | None = None
@@ -169,8 +170,9 @@ class Run:
             if error is None:
                 return State.STOPPED if self._is_stopping.is_set() else State.FINISHED
             failed_s = time.monotonic()
-            may_pass = isinstance(error, Retriable | InDoubt) and error.code != "jvm-gone"
-            if not may_pass or self._is_stopping.is_set() or is_stopped(self._spark):
+            self.has_lost_spark = error.code == "jvm-gone" or is_stopped(self._spark)
+            may_pass = isinstance(error, Retriable | InDoubt) and not self.has_lost_spark
+            if not may_pass or self._is_stopping.is_set():
                 raise error
             delay_s = restarts.delay_s(self._ran_from_s or failed_s, failed_s)
             if delay_s is None:

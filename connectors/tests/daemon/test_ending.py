@@ -6,11 +6,11 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
+from harness.daemon_stubs import DOWN, NEVER, Query, run_of
 from py4j.protocol import Py4JNetworkError
 
 from onefold.core import Fenced, InDoubt, OnefoldError, Retriable, Terminal
@@ -19,69 +19,7 @@ from onefold.daemon import service
 from onefold.daemon.control import Controls
 from onefold.daemon.run import Run, State
 from onefold.daemon.service import Asked, serve, stop_signals
-from onefold.definition import Restart, Trigger
-from onefold.spark.runtime.bad_records import Tally
-
-DOWN = Retriable("test", "the server is down")
-AT_ONCE = Restart(strategy="fixed_delay", delay_s=0.01)
-NEVER = Restart(strategy="none")
-
-
-class Query:
-    """A query and its pipeline. It runs until it is drained, or `over` is set; `raises` are what its runs end with."""
-
-    is_paused = False
-    started = None
-    bad_records = Tally()
-
-    def __init__(self, *raises: Exception, closing: Exception | None = None) -> None:
-        self.raises, self.closing = list(raises), closing
-        self.starts = 0
-        self.over = threading.Event()
-
-    def await_termination(self, _query: object) -> None:
-        if self.raises:
-            raise self.raises.pop(0)
-        assert self.over.wait(10)
-
-    def drain(self, _query: object, _within_s: float) -> bool:
-        self.over.set()
-        return True
-
-    def pause(self) -> None:
-        self.is_paused = True
-
-    def resume(self) -> None:
-        self.is_paused = False
-
-    def close(self) -> None:
-        if self.closing is not None:
-            raise self.closing
-
-
-def run_of(
-    query: Query,
-    restart: Restart = AT_ONCE,
-    start: Callable[[], None] = lambda: None,
-    now: bool = False,
-    name: str = "orders",
-    stop_within_s: float = 5.0,
-    spark: object = None,
-) -> Run:
-    def started(*_: object) -> object:
-        query.starts += 1
-        start()
-        return object()
-
-    definition: Any = SimpleNamespace(
-        name=name,
-        restart=restart,
-        trigger=Trigger(available_now=now),
-        stop_within_s=stop_within_s,
-        pipeline=lambda **_: query,
-        start=started,
-    )
-    return Run(definition, spark)  # type: ignore[arg-type]
+from onefold.definition import Restart
 
 
 def ended(run: Run) -> Run:

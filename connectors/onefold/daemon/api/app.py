@@ -27,7 +27,6 @@ from onefold.daemon.watch.watch import Watch
 
 __all__ = ["NotThere", "make_app"]
 
-_ANSWERS_WITHIN_S = 10.0
 _CALLS_MAX = 2  # to one store at once: each has a connection of its own
 _BIGGEST = 2**63 - 1
 _READY = (State.RUNNING, State.PAUSED, State.FINISHED)
@@ -51,6 +50,7 @@ def make_app(watches: Collection[Watch], registry: CollectorRegistry, token: str
         description="The pipelines of one `onefold run`: their state, their epochs, and what an operator may do.",
         docs_url=None,
         redoc_url=None,
+        redirect_slashes=False,
         dependencies=[
             Depends(HTTPBearer(auto_error=False, description="the daemon's token, where it has one")),
             Depends(HTTPBasic(auto_error=False, description="the token as password, for browsers")),
@@ -90,9 +90,9 @@ def _add_health(app: FastAPI, by_name: Mapping[str, Watch], registry: CollectorR
 
 
 def _add_pipelines(app: FastAPI, by_name: Mapping[str, Watch]) -> None:
-    missing: dict[int | str, dict[str, Any]] = {404: {"model": Problem}}
-    of_store: dict[int | str, dict[str, Any]] = {**missing, 422: {"model": Problem}, 503: {"model": Problem}}
-    asides = {name: Aside("the checkpoint store", _CALLS_MAX, _ANSWERS_WITHIN_S) for name in by_name}
+    named_wrong: dict[int | str, dict[str, Any]] = {404: {"model": Problem}, 422: {"model": Problem}}
+    of_store: dict[int | str, dict[str, Any]] = {**named_wrong, 503: {"model": Problem}}
+    asides = {name: Aside("the checkpoint store", _CALLS_MAX) for name in by_name}
 
     def named(name: str) -> Watch:
         if (found := by_name.get(name)) is None:
@@ -106,7 +106,7 @@ def _add_pipelines(app: FastAPI, by_name: Mapping[str, Watch]) -> None:
         """All pipelines of this process."""
         return [pipeline_view(watch) for watch in by_name.values()]
 
-    @app.get("/pipelines/{name}", tags=["pipelines"], responses=missing)
+    @app.get("/pipelines/{name}", tags=["pipelines"], responses=named_wrong)
     async def pipeline(name: Name) -> PipelineModel:
         """One pipeline. What comes from servers was asked at most some seconds ago."""
         return pipeline_view(named(name))
@@ -142,7 +142,7 @@ def _add_pipelines(app: FastAPI, by_name: Mapping[str, Watch]) -> None:
             status_code=202,
             name=action.value,
             description=says,
-            responses={**missing, 409: {"model": Problem, "description": "its state does not allow it"}},
+            responses={**named_wrong, 409: {"model": Problem, "description": "its state does not allow it"}},
         )
         async def act(name: Name, x_onefold: Change = "") -> PipelineModel:
             del x_onefold  # Guard has seen it

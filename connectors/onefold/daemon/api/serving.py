@@ -17,8 +17,8 @@ __all__ = ["answering"]
 
 
 @contextmanager
-def answering(controls: Controls, listening: Listening) -> Iterator[None]:
-    """Raises ConfigError where its port is not free."""
+def answering(controls: Controls, listening: Listening) -> Iterator[str]:
+    """Its URL. Raises ConfigError where its port is not free."""
     listener = listening.bind()
     with listener.socket:
         registry = CollectorRegistry()
@@ -30,7 +30,7 @@ def answering(controls: Controls, listening: Listening) -> Iterator[None]:
             watch.start()
         server.start()
         try:
-            yield
+            yield listener.url
         finally:
             server.stop()
             for watch in watches:

@@ -15,6 +15,7 @@ __all__ = ["Look"]
 log = logging.getLogger("onefold.daemon")
 T = TypeVar("T")
 _STALE_LOOKS = 4
+_FRESH_S = 30.0
 
 
 class Look(Generic[T]):
@@ -36,11 +37,18 @@ class Look(Generic[T]):
 
     @property
     def value(self) -> T | None:
-        """The last answer; None where there is none that is fresh."""
+        """The last answer, while it is fresh; else None."""
         answer = self._answer
-        if answer is None or time.monotonic() - answer[1] > max(30.0, _STALE_LOOKS * self._every_s):
-            return None
-        return answer[0]
+        return answer[0] if answer is not None and self._is_fresh(answer[1]) else None
+
+    @property
+    def has_answer(self) -> bool:
+        """Whether there is an answer, and a fresh one. It may be None."""
+        answer = self._answer
+        return answer is not None and self._is_fresh(answer[1])
+
+    def _is_fresh(self, at_s: float) -> bool:
+        return time.monotonic() - at_s <= max(_FRESH_S, _STALE_LOOKS * self._every_s)
 
     def look(self) -> None:
         """Ask now, in this thread."""

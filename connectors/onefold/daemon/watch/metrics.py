@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 
-from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
@@ -55,6 +55,7 @@ class Epochs:
 
 def registry_of(watches: Sequence[Watch], registry: CollectorRegistry) -> CollectorRegistry:
     """Adds what is true of the watched pipelines, and of this process, at the moment of each scrape."""
+    disable_created_metrics()  # type: ignore[no-untyped-call] # a series more for each counter
     ProcessCollector(registry=registry)
     registry.register(_Now(watches))
     return registry
@@ -105,7 +106,7 @@ class _Now(Collector):
         running = self._gauge("onefold_epoch_running_seconds", "Since the unfinished epoch was opened; 0 without one.")
         for watch in self._watches:
             name, standing, now_s = watch.control.name, watch.standing.value, time.time()
-            up.add_metric([name], watch.standing.error is None)
+            up.add_metric([name], watch.standing.has_answer)
             if standing is None:
                 continue
             complete = standing.complete

@@ -1,0 +1,303 @@
+"""The API over HTTP: what it tells, whom it answers, what it refuses. Spark is a stub; the store is a real one."""
+
+from __future__ import annotations
+
+import threading
+import time
+from base64 import b64encode
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from harness.daemon_stubs import Asking, daemon_of, whole
+from harness.stored_epochs import with_epochs
+
+from onefold.core import ConfigError, Fenced
+from onefold.core.waiting import Wait
+from onefold.daemon.api.aside import Aside
+from onefold.daemon.api.listening import Listening
+from onefold.daemon.watch.look import Look
+
+TOKEN = "0123456789abcdef-secret"
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[Asking]:
+    with_epochs(f"sqlite:///{tmp_path / 'store.db'}", 3).close()
+    with daemon_of(whole(tmp_path)) as ask:
+        until(ask, "state", "running")
+        yield ask
+
+
+def until(ask: Asking, name: str, value: object) -> None:
+    wait = Wait(20)
+    while ask.get("/pipelines/orders")[name] != value:
+        assert wait.again(), ask.get("/pipelines/orders")
+
+
+def test_a_pipeline_is_told_with_its_state_its_positions_and_what_is_allowed(daemon: Asking) -> None:
+    until(daemon, "in_doubt", 1)
+    until(daemon, "epoch", 3)
+    (found,) = daemon.get("/pipelines")
+    assert (found["name"], found["actions"]) == ("orders", ["pause", "restart", "stop"])
+    assert found["positions"] == {"orders/0": 30}
+    assert found["counts"] == {"triggered": 4, "in_progress": 1, "completed": 3, "failed": 0, "restored": 0}
+    assert found["oldest_prepared_s"] == 12.0
+    assert found["lag"] is None, "the broker is down"
+    (sink,) = found["sinks"]
+    assert (sink["kind"], sink["promise"], sink["atomic"], sink["reason"]) == (
+        "holding",
+        "exactly-once",
+        False,
+        "it rains",
+    )
+    assert found["latest"]["completed"]["rows"] == 10
+    assert found["started_at"].endswith("Z")
+
+
+def test_epochs_are_told_the_newest_first_page_by_page_and_one_with_its_manifest(daemon: Asking) -> None:
+    first = daemon.get("/pipelines/orders/epochs?limit=2")["epochs"]
+    assert [(epoch["epoch"], epoch["state"]) for epoch in first] == [(4, "open"), (3, "complete")]
+    rest = daemon.get("/pipelines/orders/epochs?before=3")["epochs"]
+    assert [epoch["epoch"] for epoch in rest] == [2, 1]
+    one = daemon.get("/pipelines/orders/epochs/2")
+    assert one["range"] == {"start": {"orders/0": 10}, "end": {"orders/0": 20}}
+    assert [(part["handle"], part["rows"]) for part in one["manifest"]] == [("gid-1", 10)]
+    assert one["duration_s"] >= 3.0 and 1.0 <= one["commit_s"] <= 2.0
+    (sink,) = one["sinks"]
+    assert (sink["name"], sink["state"], sink["acknowledged_at"]) == ("rows", "acknowledged", one["completed_at"])
+    (pending,) = first[0]["sinks"]
+    assert (pending["state"], pending["acknowledged_at"]) == ("pending", None)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "code"),
+    [
+        ("GET", "/nothing", 404, "path-unknown"),
+        ("GET", "/pipelines/none", 404, "pipeline-unknown"),
+        ("GET", "/pipelines/orders/epochs/99", 404, "epoch-unknown"),
+        ("GET", "/pipelines/orders/epochs/0", 422, "request-invalid"),
+        ("GET", "/pipelines/orders/epochs?limit=100000", 422, "request-invalid"),
+        ("GET", f"/pipelines/orders/epochs?before={2**70}", 422, "request-invalid"),
+        ("POST", "/pipelines/none/stop", 404, "pipeline-unknown"),
+        ("POST", "/pipelines/orders/resume", 409, "action-not-allowed"),
+        ("DELETE", "/pipelines/orders", 405, "method-not-allowed"),
+    ],
+)
+def test_what_is_asked_wrongly_is_answered_with_a_code(
+    daemon: Asking, method: str, path: str, status: int, code: str
+) -> None:
+    answer = daemon(method, path, X_Onefold="1")
+    assert (answer.status, answer.json()["code"]) == (status, code)
+
+
+def test_health_is_that_it_answers_and_ready_that_its_pipelines_run(tmp_path: Path) -> None:
+    with daemon_of(whole(tmp_path), begins=False) as ask:
+        assert ask("GET", "/health").json() == {"status": "ok"}
+        answer = ask("GET", "/ready")
+        assert (answer.status, answer.json()) == (503, {"is_ready": False, "pipelines": {"orders": "starting"}})
+        assert ask.get("/pipelines/orders")["actions"] == ["stop"], "before Spark is up"
+    with daemon_of(whole(tmp_path)) as ask:
+        until(ask, "state", "running")
+        assert ask("GET", "/ready").status == 200
+        assert ask.post("/pipelines/orders/pause").json()["state"] == "paused"
+        assert ask("GET", "/ready").status == 200
+        assert ask.post("/pipelines/orders/stop").status == 202
+        until(ask, "state", "stopped")
+        assert ask("GET", "/ready").status == 503
+
+
+def test_a_store_that_hangs_is_a_503_and_nothing_else_waits_for_it(
+    daemon: Asking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    over = threading.Event()
+    monkeypatch.setattr("onefold.core.store.history.History.epochs", lambda *_: over.wait(30))
+    monkeypatch.setattr(Aside, "WITHIN_S", 0.5)
+    answers: list[int] = []
+    threads = [
+        threading.Thread(target=lambda: answers.append(daemon("GET", "/pipelines/orders/epochs").status))
+        for _ in range(6)
+    ]
+    for thread in threads:
+        thread.start()
+    began_s = time.monotonic()
+    assert daemon("GET", "/health").status == 200
+    assert daemon.get("/pipelines/orders")["state"] == "running"
+    assert time.monotonic() - began_s < 0.5
+    for thread in threads:
+        thread.join(10)
+    over.set()
+    assert answers == [503] * 6
+
+
+def test_a_store_that_is_down_is_a_503_and_the_pipelines_figures_say_why(tmp_path: Path) -> None:
+    (tmp_path / "store.db").write_bytes(b"no database" * 1000)
+    with daemon_of(whole(tmp_path)) as ask:
+        until(ask, "state", "running")
+        answer = ask("GET", "/pipelines/orders/epochs")
+        assert (answer.status, answer.json()["code"]) == (503, "database-access-denied")
+        found = ask.get("/pipelines/orders")
+        assert (found["counts"], found["epoch"], found["store_error"]["code"]) == (None, None, "database-access-denied")
+        assert 'onefold_store_up{pipeline="orders"} 0.0' in ask("GET", "/metrics").body.decode()
+
+
+def test_a_fenced_pipeline_says_so_and_takes_nothing(tmp_path: Path) -> None:
+    definition = whole(tmp_path)
+    definition.start = lambda *_: (_ for _ in ()).throw(Fenced("taken-over", "another process runs it"))
+    with daemon_of(definition) as ask:
+        until(ask, "state", "fenced")
+        found = ask.get("/pipelines/orders")
+        assert (found["actions"], found["error"]["code"]) == ([], "taken-over")
+        answer = ask.post("/pipelines/orders/restart")
+        assert (answer.status, answer.json()["code"]) == (409, "pipeline-fenced")
+        assert 'onefold_fenced{pipeline="orders"} 1.0' in ask("GET", "/metrics").body.decode()
+
+
+@pytest.mark.parametrize(
+    ("headers", "code"),
+    [
+        ({}, "header-missing"),
+        ({"X_Onefold": "1", "Origin": "http://evil.example"}, "origin-foreign"),
+        ({"X_Onefold": "1", "Origin": "null"}, "origin-foreign"),
+        ({"X_Onefold": "1", "Host": "evil.example"}, "host-foreign"),
+        ({"X_Onefold": "1", "Host": "evil.example:80", "Origin": "http://evil.example:80"}, "host-foreign"),
+        ({"X_Onefold": "1", "Host": "127.0.0.1.evil.example"}, "host-foreign"),
+        ({"X_Onefold": "1", "Host": "["}, "host-foreign"),
+        ({"Content_Type": "application/x-www-form-urlencoded"}, "header-missing"),
+    ],
+)
+def test_a_request_of_another_sites_page_changes_nothing(daemon: Asking, headers: dict[str, str], code: str) -> None:
+    answer = daemon("POST", "/pipelines/orders/stop", **headers)
+    assert (answer.status, answer.json()["code"]) == (403, code)
+    assert daemon.get("/pipelines/orders")["state"] == "running"
+
+
+def test_the_daemons_own_page_may_ask_by_each_name_of_this_machine(daemon: Asking) -> None:
+    port = daemon.url.rpartition(":")[2]
+    for host in (f"127.0.0.1:{port}", f"localhost:{port}", f"[::1]:{port}"):
+        answer = daemon("POST", "/pipelines/orders/resume", X_Onefold="1", Host=host, Origin=f"http://{host}")
+        assert answer.json()["code"] == "action-not-allowed", "it came through"
+
+
+@pytest.mark.parametrize("given", ["", "Bearer", f"Bearer {TOKEN}x", "Basic !!", f"Basic {TOKEN}", "Bearer \xe9"])
+def test_with_a_token_nothing_but_health_answers_without_it(tmp_path: Path, given: str) -> None:
+    with daemon_of(whole(tmp_path), token=TOKEN) as ask:
+        headers = {"Authorization": given} if given else {}
+        for method, path in (
+            *(("GET", path) for path in ("/", "/ready", "/metrics", "/openapi.json", "/docs", "/pipelines")),
+            ("GET", "/static/index.html"),
+            ("GET", "/health/"),
+            ("POST", "/health"),
+            ("POST", "/pipelines/orders/stop"),
+            ("OPTIONS", "/pipelines"),
+        ):
+            answer = ask(method, path, X_Onefold="1", **headers)
+            assert answer.status == 401, path
+            assert answer.headers["WWW-Authenticate"]
+        assert ask("GET", "/health").status == 200
+
+
+def test_the_token_is_taken_as_bearer_and_as_a_browsers_password(tmp_path: Path) -> None:
+    bearer = f"Bearer {TOKEN}"
+    basic = f"Basic {b64encode(f'operator:{TOKEN}'.encode()).decode()}"
+    with daemon_of(whole(tmp_path), token=TOKEN) as ask:
+        for given in (bearer, basic):
+            assert ask("GET", "/openapi.json", Authorization=given, Host="orders.example").status == 200
+        wanted = [
+            ask("POST", "/pipelines/none/stop", Authorization=given, **more).status
+            for given, more in (
+                (bearer, {}),
+                (basic, {}),  # a browser sends it along, whoever asks
+                (basic, {"X_Onefold": "1"}),
+                (bearer, {"Origin": "http://evil.example"}),
+            )
+        ]
+        assert wanted == [404, 403, 404, 403]
+
+
+def test_what_a_browser_shows_cannot_be_framed_and_loads_nothing_from_elsewhere(daemon: Asking) -> None:
+    for path in ("/health", "/nothing", "/pipelines"):
+        said = daemon("GET", path).headers
+        assert said["X-Frame-Options"] == "DENY" and "default-src 'self'" in said["Content-Security-Policy"]
+        assert said["X-Content-Type-Options"] == "nosniff" and "Access-Control-Allow-Origin" not in said
+
+
+def test_the_description_has_every_answer_and_the_token(daemon: Asking) -> None:
+    found = daemon.get("/openapi.json")
+    assert {scheme["scheme"] for scheme in found["components"]["securitySchemes"].values()} == {"bearer", "basic"}
+    for path, methods in found["paths"].items():
+        for method, said in methods.items():
+            assert {"401", "403"} <= {*said["responses"]}, (path, method)
+            for status, response in said["responses"].items():
+                assert response["content"], (path, method, status)
+            wants_header = {parameter["name"] for parameter in said.get("parameters", [])} >= {"X-Onefold"}
+            assert wants_header is (method == "post")
+
+
+@pytest.mark.parametrize(
+    ("address", "more", "code"),
+    [
+        ("8417", {}, "option-value"),
+        ("127.0.0.1:99999", {}, "option-value"),
+        ("0.0.0.0:8417", {}, "api-open"),
+        ("0.0.0.0:8417", {"insecure": True}, "api-open"),
+        ("0.0.0.0:8417", {"token": TOKEN}, "api-open"),
+        ("127.0.0.1:8417", {"token": "short"}, "token-unusable"),
+        ("127.0.0.1:8417", {"token": "with a space in its middle"}, "token-unusable"),
+        ("127.0.0.1:8417", {"token": None}, "file-unreadable"),
+        ("127.0.0.1:8417", {"tls_cert": Path("a.pem")}, "options-conflict"),
+        ("127.0.0.1:8417", {"tls_cert": Path("a.pem"), "tls_key": Path("b.pem")}, "tls-files-unusable"),
+    ],
+)
+def test_an_address_that_is_open_or_cannot_be_is_refused(
+    tmp_path: Path, address: str, more: dict[str, object], code: str
+) -> None:
+    file = tmp_path / "token"
+    if "token" in more:
+        token = more.pop("token")
+        if token is not None:
+            file.write_text(f"{token}\n")
+        more["token_file"] = file
+    with pytest.raises(ConfigError) as raised:
+        Listening.of(address, **more)  # type: ignore[arg-type]
+    assert raised.value.code == code
+    assert TOKEN not in str(raised.value)
+
+
+def test_an_address_for_others_is_taken_with_a_token_and_where_something_else_encrypts(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text(f"{TOKEN}\n")
+    found = Listening.of("0.0.0.0:0", tmp_path / "token", insecure=True)
+    assert (found.host, found.token) == ("0.0.0.0", TOKEN)
+    for address in ("localhost:0", "[::1]:8417", "127.0.0.5:0"):
+        assert Listening.of(address).token is None
+
+
+def test_a_port_that_is_taken_is_one_clear_error(tmp_path: Path) -> None:
+    with daemon_of(whole(tmp_path)) as ask:
+        port = int(ask.url.rpartition(":")[2])
+        with pytest.raises(ConfigError, match="name another port") as raised:
+            Listening("127.0.0.1", port).bind()
+        assert raised.value.code == "address-not-free"
+
+
+def test_a_look_that_fails_in_any_way_ends_nothing_and_an_old_answer_is_none(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    answers: list[object] = [1, ZeroDivisionError("a defect"), ConfigError("test", "no"), 2]
+
+    def ask() -> object:
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    look = Look("it", ask, 60)
+    seen = []
+    for _ in range(4):
+        look.look()
+        seen.append((look.value, look.error and look.error.code))
+    assert seen == [(1, None), (None, None), (None, "test"), (2, None)]
+    assert "ZeroDivisionError" in caplog.text
+    monkeypatch.setattr("onefold.daemon.watch.look._FRESH_S", -1.0)
+    monkeypatch.setattr("onefold.daemon.watch.look._STALE_LOOKS", -1.0)
+    assert (look.value, look.has_answer) == (None, False)

@@ -1,0 +1,285 @@
+"""What an operator may do with a pipeline, and when. The queries are stubs."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from harness.daemon_stubs import DOWN, NEVER, SPARK, Query, definition_of
+
+from onefold.core import Fenced, Retriable, Terminal
+from onefold.daemon.control import Action, Control, Controls, NotNow
+from onefold.daemon.run import State
+from onefold.daemon.service import serve, stop_signals
+from onefold.definition import Restart
+
+
+def until(is_so: Callable[[], bool], control: Control | None = None) -> None:
+    for _ in range(1000):
+        if control is not None:
+            control.look()
+        if is_so():
+            return
+        time.sleep(0.01)
+    raise AssertionError("it never came to that")
+
+
+def begun(definition: Any) -> Control:
+    control = Control(definition)
+    control.begin(SPARK)
+    until(lambda: control.state is not State.STARTING)
+    return control
+
+
+class Served:
+    """`serve` in this thread, and what happens meanwhile in another."""
+
+    def __init__(self, *definitions: Any) -> None:
+        self.controls = Controls(definitions)
+        self.failed: BaseException | None = None
+
+    def __call__(self, meanwhile: Callable[[dict[str, Control]], None], ends: bool = True) -> int:
+        """The exit code. With `ends` SIGTERM comes after `meanwhile`."""
+
+        def do() -> None:
+            try:
+                meanwhile({control.name: control for control in self.controls})
+            except BaseException as error:
+                self.failed = error
+            if ends or self.failed is not None:
+                os.kill(os.getpid(), signal.SIGTERM)
+
+        with stop_signals() as asked:
+            thread = threading.Thread(target=do)
+            thread.start()
+            code = serve(self.controls, SPARK, asked)
+            thread.join(30)
+        if self.failed is not None:
+            raise self.failed
+        return code
+
+
+def test_one_that_runs_is_paused_resumed_stopped_and_started_again() -> None:
+    control = begun(definition_of(Query))
+    for action, state in (
+        (Action.PAUSE, State.PAUSED),
+        (Action.RESUME, State.RUNNING),
+        (Action.STOP, State.STOPPED),
+        (Action.RESTART, State.RUNNING),
+        (Action.RESTART, State.RUNNING),
+        (Action.STOP, State.STOPPED),
+    ):
+        control.act(action)
+        until(lambda state=state: control.state is state, control)  # type: ignore[misc]
+    assert len(control.definition.queries) == 3  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("error", "state", "refused", "code"),
+    [
+        (None, State.RUNNING, Action.RESUME, "action-not-allowed"),
+        (Terminal("test", "wrong"), State.FAILED, Action.STOP, "action-not-allowed"),
+        (Fenced("test", "taken over"), State.FENCED, Action.RESTART, "pipeline-fenced"),
+    ],
+)
+def test_what_its_state_does_not_allow_is_refused_and_changes_nothing(
+    error: Exception | None, state: State, refused: Action, code: str
+) -> None:
+    control = begun(definition_of(lambda: Query(*([error] if error else [])), NEVER))
+    until(lambda: control.state is state)
+    assert refused not in control.actions
+    with pytest.raises(NotNow) as raised:
+        control.act(refused)
+    assert raised.value.code == code
+    assert control.state is state
+
+
+def test_a_stop_before_spark_is_up_is_obeyed_and_a_restart_takes_it_back() -> None:
+    control = Control(definition_of(Query))
+    assert (control.state, control.actions) == (State.STARTING, [Action.STOP])
+    control.act(Action.STOP)
+    assert control.state is State.STOPPED
+    control.begin(SPARK)
+    assert (control.state, control.run) == (State.STOPPED, None)
+    control.act(Action.RESTART)
+    until(lambda: control.state is State.RUNNING, control)
+    early = Control(definition_of(Query))
+    early.act(Action.STOP)
+    early.act(Action.RESTART)
+    assert early.state is State.STARTING
+    early.begin(SPARK)
+    until(lambda: early.state is State.RUNNING, early)
+    early.act(Action.STOP)
+    until(lambda: early.state is State.STOPPED, early)
+
+
+def test_a_stop_takes_back_a_restart_that_waits_for_the_epoch() -> None:
+    go = threading.Event()
+
+    class Busy(Query):
+        def drain(self, query: object, within_s: float) -> bool:
+            return go.wait(within_s) and super().drain(query, within_s)
+
+    control = begun(definition_of(Busy))
+    control.act(Action.RESTART)
+    assert control.state is State.STOPPING
+    control.act(Action.STOP)
+    go.set()
+    until(lambda: control.state is State.STOPPED, control)
+    assert len(control.definition.queries) == 1  # type: ignore[attr-defined]
+
+
+def test_a_stop_that_fails_or_takes_long_is_tried_on_until_the_pipeline_is_at_rest(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Stubborn(Query):
+        drains = 0
+
+        def drain(self, query: object, within_s: float) -> bool:
+            self.drains += 1
+            if self.drains == 1:
+                raise ConnectionResetError("Spark did not answer")
+            return self.drains > 2 and super().drain(query, within_s)
+
+    control = begun(definition_of(Stubborn))
+    control.act(Action.STOP)
+    until(lambda: control.state is State.STOPPED, control)
+    assert "could not be stopped yet" in caplog.text and "is not at rest" in caplog.text
+
+
+def test_one_that_is_fenced_while_a_restart_waits_stays_fenced() -> None:
+    class Overtaken(Query):
+        def await_termination(self, _query: object) -> None:
+            assert self.over.wait(10)
+            raise Fenced("test", "taken over")
+
+    control = begun(definition_of(Overtaken))
+    control.act(Action.RESTART)
+    until(lambda: control.state is State.FENCED, control)
+    control.look()
+    assert len(control.definition.queries) == 1 and control.actions == []  # type: ignore[attr-defined]
+
+
+def test_one_that_waits_to_be_started_again_is_started_at_once() -> None:
+    tries: list[int] = []
+
+    def query() -> Query:
+        tries.append(1)
+        return Query(*([DOWN] if len(tries) == 1 else []))
+
+    control = begun(definition_of(query, Restart(delay_s=60)))
+    until(lambda: control.state is State.WAITING)
+    control.act(Action.RESTART)
+    until(lambda: control.state is State.RUNNING, control)
+    assert control.run is not None and control.run.error is None
+
+
+def test_counts_go_on_over_a_restart() -> None:
+    tries: list[int] = []
+
+    def query() -> Query:
+        tries.append(1)
+        made = Query(*([DOWN] if len(tries) == 1 else []))
+        made.bad_records.dead_letters = 3
+        return made
+
+    control = begun(definition_of(query))
+    until(lambda: control.state is State.RUNNING and control.totals.restarts == 1)
+    control.act(Action.RESTART)
+    until(lambda: len(tries) == 2 and control.state is State.RUNNING, control)
+    assert (control.totals.restarts, control.totals.dead_letters) == (1, 6)
+
+
+def test_the_process_stays_with_a_pipeline_that_its_operator_stopped_until_a_signal_comes() -> None:
+    def meanwhile(controls: dict[str, Control]) -> None:
+        control = controls["orders"]
+        until(lambda: control.state is State.RUNNING)
+        control.act(Action.STOP)
+        until(lambda: control.state is State.STOPPED)
+        time.sleep(0.5)
+        assert control.actions == [Action.RESTART], "the process is still there"
+        control.act(Action.RESTART)
+        until(lambda: control.state is State.RUNNING)
+
+    assert Served(definition_of(Query))(meanwhile) == 0
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [(Fenced("test", "taken over"), 73), (Terminal("test", "wrong"), 70), (Retriable("jvm-gone", "gone"), 75)],
+)
+def test_a_failure_ends_the_process_with_its_code_as_without_an_api(error: Exception, code: int) -> None:
+    served = Served(definition_of(lambda: Query(error), NEVER))
+    assert served(lambda _: None, ends=False) == code
+    (control,) = served.controls
+    with pytest.raises(NotNow, match="the process ends"):
+        control.act(Action.RESTART)
+
+
+def test_one_that_was_stopped_keeps_the_process_when_another_fails_but_not_when_spark_is_gone() -> None:
+    failing = threading.Event()
+
+    class Later(Query):
+        def await_termination(self, _query: object) -> None:
+            assert failing.wait(10)
+            raise Terminal("test", "wrong")
+
+    def meanwhile(controls: dict[str, Control]) -> None:
+        until(lambda: all(control.state is State.RUNNING for control in controls.values()))
+        controls["a"].act(Action.STOP)
+        until(lambda: controls["a"].state is State.STOPPED)
+        failing.set()
+        until(lambda: controls["b"].state is State.FAILED)
+        time.sleep(0.5)
+        assert controls["b"].actions == [Action.RESTART]
+
+    assert Served(definition_of(Query, name="a"), definition_of(Later, NEVER, name="b"))(meanwhile) == 70
+
+    class Gone(Query):
+        def await_termination(self, _query: object) -> None:
+            assert failing.wait(10)
+            raise Retriable("jvm-gone", "it was killed")
+
+    failing.clear()
+
+    def then(controls: dict[str, Control]) -> None:
+        until(lambda: all(control.state is State.RUNNING for control in controls.values()))
+        controls["a"].act(Action.STOP)
+        until(lambda: controls["a"].state is State.STOPPED)
+        failing.set()
+
+    assert Served(definition_of(Query, name="a"), definition_of(Gone, name="b"))(then, ends=False) == 75
+
+
+def test_a_restart_when_all_are_over_keeps_the_process_or_is_refused_and_nothing_waits_for_it() -> None:
+    def done() -> Query:
+        query = Query()
+        query.over.set()
+        return query
+
+    controls = Controls([definition_of(done, now=True)])
+    (control,) = controls
+    control.begin(SPARK)
+    until(lambda: control.state is State.FINISHED)
+    control.act(Action.RESTART)
+    until(lambda: len(control.definition.queries) == 2 and control.state is State.FINISHED, control)  # type: ignore[attr-defined]
+    assert controls.end_if_over()
+    with pytest.raises(NotNow) as raised:
+        control.act(Action.RESTART)
+    assert raised.value.code == "daemon-ending"
+    control.look()
+    assert all(run.join(10) for run in controls.close())
+
+
+def test_a_restart_that_is_asked_for_keeps_the_process() -> None:
+    control = begun(definition_of(lambda: Query(Terminal("test", "wrong")), NEVER))
+    until(lambda: control.state is State.FAILED)
+    controls = Controls([])
+    controls._all = {"orders": control}
+    control._starts_again = True  # as between the request and the look that starts it
+    assert control.state is State.STARTING and not controls.end_if_over()

@@ -1,0 +1,84 @@
+"""The store's epochs, read beside the driver that writes them."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+from harness.stored_epochs import at, with_epochs
+
+from onefold.core import ConfigError, EpochState, OnefoldError
+from onefold.core.store.history import History
+from onefold.core.store.tables import epochs
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path / 'store.db'}"
+
+
+def test_where_a_pipeline_stands_is_told_and_what_nobody_started_is_not_there(url: str, tmp_path: Path) -> None:
+    history = History(url, 1)
+    assert (history.standing("orders"), history.epochs("orders", 5), history.epoch("orders", 1)) == (None, [], None)
+    assert not (tmp_path / "store.db").exists(), "a look makes nothing"
+    with_epochs(url, 2).close()
+    standing = history.standing("orders")
+    assert standing is not None and standing.complete is not None
+    assert (standing.generation, standing.complete.record.epoch, standing.positions) == (1, 2, at(20))
+    assert standing.counts == {EpochState.COMPLETE: 2, EpochState.OPEN: 1}
+    assert [epoch.record.epoch for epoch in standing.unfinished] == [3]
+    assert history.standing("other") is None
+    history.close()
+
+
+def test_before_its_first_epoch_a_pipeline_stands_at_its_frozen_positions(url: str) -> None:
+    with_epochs(url, 0).close()
+    standing = History(url, 1).standing("orders")
+    assert standing is not None
+    assert (standing.complete, standing.positions) == (None, at(0))
+
+
+def test_epochs_come_in_pages_and_complete_ones_from_a_generation_on(url: str) -> None:
+    with_epochs(url, 5).close()
+    history = History(url, 1)
+    assert [epoch.record.epoch for epoch in history.epochs("orders", 2)] == [6, 5]
+    assert [epoch.record.epoch for epoch in history.epochs("orders", 9, before=5)] == [4, 3, 2, 1]
+    assert [epoch.record.epoch for epoch in history.completed("orders", 3, 1, 9)] == [4, 5]
+    assert history.completed("orders", 0, 2, 9) == []
+    one = history.epoch("orders", 1)
+    assert one is not None and one.bytes == 80
+    assert one.duration_s is not None and one.commit_s is not None and one.duration_s > one.commit_s >= 1.0
+    history.close()
+
+
+def test_reader_and_driver_do_not_wait_for_each_other(url: str) -> None:
+    store = with_epochs(url, 1)
+    history = History(url, 5)
+    began_s = time.monotonic()
+    with store.database.transaction() as writing:
+        writing.execute(sa.update(epochs).values(rows=11))
+        assert len(history.epochs("orders", 9)) == 2
+    with history._store.database.transaction() as reading:
+        reading.execute(sa.select(epochs)).all()
+        with store.database.transaction() as writing:
+            writing.execute(sa.update(epochs).values(rows=12))
+    assert time.monotonic() - began_s < 2
+    store.close()
+    history.close()
+
+
+def test_a_reader_changes_nothing(url: str) -> None:
+    with_epochs(url, 1).close()
+    history = History(url, 1)
+    with pytest.raises(OnefoldError, match="readonly"), history._store.database.transaction() as connection:
+        connection.execute(sa.delete(epochs))
+    assert len(history.epochs("orders", 9)) == 2
+    history.close()
+
+
+def test_a_store_that_is_none_is_a_clear_error(tmp_path: Path) -> None:
+    (tmp_path / "store.db").write_bytes(b"no database" * 1000)
+    with pytest.raises(ConfigError, match="not a database"):
+        History(f"sqlite:///{tmp_path / 'store.db'}", 1).standing("orders")

@@ -1,0 +1,150 @@
+"""What can be done to the daemon over its API: without its token, from pages of other sites, and with odd requests."""
+
+from __future__ import annotations
+
+import string
+from base64 import b64encode
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+import schemathesis
+from harness.daemon_stubs import Asking, daemon_of, whole
+from harness.stored_epochs import with_epochs
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from schemathesis import Case, GenerationMode
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+from onefold.core.waiting import Wait
+
+TOKEN = "only-for-the-tests-of-this-page"
+DESCRIBED = [status_code_conformance, content_type_conformance, response_schema_conformance]
+METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE")
+SITES = ("http://evil.example", "https://127.0.0.1", "null", "http://127.0.0.1.evil.example", "file://", "")
+HOSTS = ("evil.example", "127.0.0.1.evil.example", "localhost.evil.example:8417", "[::2]", "0.0.0.0", "127.1", "")
+TEXT = st.text(string.ascii_letters + string.digits + "-._~:/?#[]@!$&'()*+,;=%", max_size=30)
+SHORT = settings(max_examples=40, suppress_health_check=list(HealthCheck))
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asking]:
+    folder = tmp_path_factory.mktemp("daemon")
+    with_epochs(f"sqlite:///{folder / 'store.db'}", 5).close()
+    with daemon_of(whole(folder)) as ask:
+        runs(ask)
+        yield ask
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asking]:
+    with daemon_of(whole(tmp_path_factory.mktemp("guarded")), token=TOKEN) as ask:
+        yield ask
+
+
+def runs(ask: Asking, **headers: str) -> None:
+    """Wait until its pipeline runs, and start it if it does not."""
+    wait = Wait(20)
+    while (state := ask("GET", "/pipelines/orders", **headers).json()["state"]) != "running":
+        assert wait.again(), state
+        if state in ("stopped", "paused"):
+            ask.post(f"/pipelines/orders/{'restart' if state == 'stopped' else 'resume'}")
+
+
+@pytest.mark.attack(
+    who="who may ask the daemon",
+    does="sends whatever its description allows, and what it does not, to all of its paths",
+    gets="answers that are as described, and no error of the daemon's own",
+)
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", [GenerationMode.POSITIVE, GenerationMode.NEGATIVE])
+def test_no_request_is_answered_with_a_defect(daemon: Asking, mode: GenerationMode) -> None:
+    described = schemathesis.openapi.from_dict(daemon.get("/openapi.json"))
+    tried = set[str]()
+    for found in described.get_all_operations():
+        operation = found.ok()
+
+        @SHORT
+        @given(case=operation.as_strategy(generation_mode=mode), is_known=st.booleans())
+        def ask(case: Case, is_known: bool) -> None:
+            if is_known and "name" in case.path_parameters:
+                case.path_parameters["name"] = "orders"
+            answer = case.call(base_url=daemon.url)
+            assert answer.status_code < 500 or case.path == "/ready", answer.content
+            case.validate_response(answer, checks=DESCRIBED)
+            tried.add(case.path)
+
+        ask()
+    assert len(tried) >= (11 if mode is GenerationMode.POSITIVE else 6), tried
+    runs(daemon)
+
+
+@pytest.mark.attack(
+    who="a page of another site, in an operator's browser",
+    does="sends requests that would change something, also under a name that it has resolve to 127.0.0.1",
+    gets="403, and nothing is changed",
+)
+@SHORT
+@given(
+    action=st.sampled_from(["pause", "resume", "stop", "restart"]),
+    header=st.one_of(
+        st.fixed_dictionaries({}, optional={"Content_Type": st.sampled_from(["text/plain", "application/json"])}),
+        st.builds(lambda site: {"X_Onefold": "1", "Origin": site}, st.sampled_from(SITES) | TEXT),
+        st.builds(lambda host: {"X_Onefold": "1", "Host": host}, st.sampled_from(HOSTS) | TEXT),
+    ),
+)
+def test_no_request_of_another_site_changes_anything(daemon: Asking, action: str, header: dict[str, str]) -> None:
+    answer = daemon("POST", f"/pipelines/orders/{action}", **header)
+    assert answer.status in (400, 403), "400: no HTTP at all"
+    assert daemon.get("/pipelines/orders")["state"] == "running"
+    assert not any(name.lower().startswith("access-control-") for name in answer.headers)
+
+
+@pytest.mark.attack(
+    who="a page of another site",
+    does="has a browser send the token that it keeps for the daemon (basic authentication) with a change",
+    gets="403",
+)
+def test_a_browsers_own_login_is_not_enough_for_a_change(guarded: Asking) -> None:
+    login = f"Basic {b64encode(f'me:{TOKEN}'.encode()).decode()}"
+    assert guarded("POST", "/pipelines/orders/stop", Authorization=login).status == 403
+    theirs = {"Authorization": login, "X_Onefold": "1", "Origin": "http://evil.example"}
+    assert guarded("POST", "/pipelines/orders/stop", **theirs).status == 403
+
+
+@pytest.mark.attack(
+    who="who reaches the daemon and has not its token",
+    does="asks for every path, by every method, with other tokens",
+    gets="401, except from /health, which says only that the process answers",
+)
+@SHORT
+@given(
+    method=st.sampled_from(METHODS),
+    path=st.sampled_from(["/", "/ready", "/metrics", "/openapi.json", "/docs", "/static/index.html", "/pipelines"])
+    | st.sampled_from(["//health", "/health/", "/health/../metrics", "/health%2f..%2fmetrics", "/HEALTH", "/health;x"])
+    | st.builds(lambda text: f"/{quote(text, safe='/%')}", TEXT),
+    given_token=st.none()
+    | st.builds(lambda kind, text: f"{kind} {text}", st.sampled_from(["Bearer", "Basic", "Token", ""]), TEXT),
+)
+def test_without_the_token_nothing_but_health_answers(
+    guarded: Asking, method: str, path: str, given_token: str | None
+) -> None:
+    headers = {"X_Onefold": "1"} | ({} if given_token is None else {"Authorization": given_token})
+    answer = guarded(method, path, **headers)
+    if path.partition("?")[0] == "/health" and method in ("GET", "HEAD"):
+        assert answer.body in (b'{"status":"ok"}', b"")
+    else:
+        assert answer.status in (400, 401)
+        assert b"orders" not in answer.body
+
+
+def test_with_the_token_all_of_it_answers(guarded: Asking) -> None:
+    told: Any = guarded("GET", "/openapi.json", Authorization=f"Bearer {TOKEN}").json()
+    for path in ("/health", "/ready", "/metrics", "/pipelines"):
+        assert path in told["paths"]
+        assert guarded("GET", path, Authorization=f"Bearer {TOKEN}").status in (200, 503)

@@ -1,0 +1,167 @@
+"""`onefold run` in a process of its own, on a definition of the test's topic and table."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from harness.support import Rig, wait_until
+
+from onefold.core.store.checkpoint_store import CheckpointStore
+from onefold.sinks import PostgresSink
+
+ONEFOLD = Path(sys.executable).with_name("onefold")
+FILE = """\
+name = "{name}"
+stop_within_s = 60
+{top}
+[source]
+kind = "kafka"
+topics = "{topic}"
+bootstrap_servers = "{servers}"
+format = "json"
+schema = "id long, n long"
+max_offsets_per_trigger = {at_most}
+{tables}
+[[sinks]]
+kind = "postgres"
+url = "{url}"
+table = "{table}"
+
+[spark]
+master = "local[2]"
+"""
+_ANSWERS = re.compile(r"the API answers at (https?://[\w.:\[\]]+)")
+SQL = '[transform]\nsql = "SELECT id, n FROM source"\n'
+
+
+class Daemon:
+    """`onefold run` in a process of its own, with all that it logs. Its API answers at `url`, a port of its own."""
+
+    def __init__(self, files: Sequence[Path], *options: str, **environment: str) -> None:
+        self.process = subprocess.Popen(
+            [ONEFOLD, "run", *options, *files],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+            env={"ONEFOLD_LISTEN": "127.0.0.1:0", **os.environ, **environment},
+        )
+        self.lines: list[bytes] = []
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stderr is not None
+        with self.process.stderr as lines:
+            self.lines.extend(lines)
+
+    def events(self) -> list[dict[str, object]]:
+        """What it logged as JSON."""
+        return [json.loads(line) for line in list(self.lines) if line.startswith(b"{")]
+
+    @property
+    def url(self) -> str:
+        """Where its API answers, once it does."""
+        wait_until(lambda: _ANSWERS.search(self.text()) is not None or self.process.poll() is not None, 60, "an API")
+        found = _ANSWERS.search(self.text())
+        assert found is not None, self.text()
+        return found[1]
+
+    def wait(self, within_s: float = 90) -> int:
+        code = self.process.wait(within_s)
+        self._reader.join(10)
+        return code
+
+    def text(self) -> str:
+        return b"".join(self.lines).decode()
+
+    def kill(self) -> None:
+        if self.process.poll() is None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait(30)
+        self._reader.join(10)
+
+
+Start = Callable[..., Daemon]
+
+
+@contextmanager
+def daemons() -> Iterator[Start]:
+    """Starts daemons: `start(file, ..., options=["--text-logs"])`. Kills those that still run at the end."""
+    made: list[Daemon] = []
+
+    def started(*files: Path, options: Sequence[str] = ()) -> Daemon:
+        made.append(Daemon(files, *options))
+        return made[-1]
+
+    try:
+        yield started
+    finally:
+        for daemon in made:
+            daemon.kill()
+
+
+def write(rig: Rig, tables: str = "", top: str = "", name: str = "orders", topic: str = "", **more: str | int) -> Path:
+    """A definition, as a file. `more`: table, and at_most, the records of an epoch."""
+    told = {"table": "rows", "at_most": 500, **more}
+    told |= {"name": name, "servers": rig.servers, "topic": topic or rig.topic, "url": rig.url}
+    path = rig.directory / f"{name}.toml"
+    path.write_text(FILE.format(**told, tables=tables, top=top))
+    return path
+
+
+@contextmanager
+def producing(rig: Rig, count: int = 20) -> Iterator[None]:
+    """`count` more records every 0.1 s."""
+    over = threading.Event()
+
+    def produce() -> None:
+        while not over.wait(0.1):
+            rig.put(count)
+
+    thread = threading.Thread(target=produce, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join(30)
+
+
+def rows(rig: Rig) -> list[tuple[int, int]]:
+    if not rig.sql("SELECT to_regclass('rows') IS NOT NULL AND true")[0][0]:
+        return []
+    return sorted((int(a), int(b)) for a, b in rig.sql("SELECT id, n FROM rows"))
+
+
+def wait_for_rows(rig: Rig, daemon: Daemon, count: int) -> None:
+    wait_until(lambda: len(rows(rig)) >= count or daemon.process.poll() is not None, 120, f"{count} rows")
+    assert daemon.process.poll() is None, daemon.text()
+
+
+def is_whole(rig: Rig, name: str = "orders") -> bool:
+    """Whether the pipeline's last epoch is complete, and nothing is prepared or staged any more."""
+    store = CheckpointStore(PostgresSink(rig.url, "rows").store_url() or "")
+    try:
+        facts = store.facts(name)
+    finally:
+        store.close()
+    prepared = rig.sql("SELECT count(*) FROM pg_prepared_xacts")[0][0]
+    return not facts.unfinished and facts.complete is not None and prepared == 0
+
+
+def jvm_of(daemon: Daemon) -> int | None:
+    """The process of its Spark, once that is there."""
+    for task in Path(f"/proc/{daemon.process.pid}/task").iterdir():
+        for child in map(int, (task / "children").read_text().split()):
+            if b"java" in Path(f"/proc/{child}/cmdline").read_bytes():
+                return child
+    return None

@@ -1,0 +1,50 @@
+"""Reading the epochs of a store on a real server, beside a driver that writes them."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+import sqlalchemy as sa
+from harness.stored_epochs import with_epochs
+
+from onefold.core import OnefoldError, Retriable
+from onefold.core.store.history import History
+from onefold.core.store.tables import epochs
+
+pytestmark = pytest.mark.servers
+
+
+@pytest.fixture(params=["postgres_url", "mariadb_url"])
+def url(request: pytest.FixtureRequest) -> str:
+    found: str = request.getfixturevalue(request.param)
+    return found
+
+
+def test_a_reader_sees_the_epochs_and_changes_nothing(url: str) -> None:
+    history = History(url, 2)
+    assert history.standing("orders") is None
+    with_epochs(url, 3).close()
+    standing = history.standing("orders")
+    assert standing is not None and standing.complete is not None and standing.complete.record.epoch == 3
+    with pytest.raises(OnefoldError, match=r"(?i)read.only"), history._store.database.transaction() as connection:
+        connection.execute(sa.delete(epochs))
+    assert [epoch.record.epoch for epoch in history.epochs("orders", 2)] == [4, 3]
+    history.close()
+
+
+def test_a_reader_does_not_wait_for_a_driver_that_holds_its_row_nor_longer_than_it_may_for_anything(url: str) -> None:
+    store, history = with_epochs(url, 1), History(url, 1)
+    assert len(history.epochs("orders", 9)) == 2
+    with store.database.transaction() as driver:
+        driver.execute(sa.update(epochs).values(rows=7))
+        began_s = time.monotonic()
+        assert len(history.epochs("orders", 9)) == 2
+        assert time.monotonic() - began_s < 1
+    slow = {"postgresql": "SELECT pg_sleep(20)", "mysql": "SELECT sleep(20)", "mariadb": "SELECT sleep(20)"}
+    began_s = time.monotonic()
+    with pytest.raises(Retriable), history._store.database.transaction() as connection:
+        connection.exec_driver_sql(slow[connection.dialect.name])
+    assert time.monotonic() - began_s < 5
+    history.close()
+    store.close()
