@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from harness.recorded_daemon import RecordedDaemon, at, epoch, letter, pipeline
-from playwright.sync_api import expect
+from playwright.sync_api import Error, expect
 from status_page.conftest import Open
 
 LOOK_MS = 2_100
@@ -126,3 +126,16 @@ def test_a_dead_letters_content_is_never_html(daemon: RecordedDaemon, opened: Op
     page.wait_for_load_state("networkidle")
     assert page.evaluate("window.struck") is None
     assert page.locator("main img, main script").count() == 0
+
+
+def test_a_daemons_token_is_the_password_that_the_browser_asks_for(opened: Open, daemon: RecordedDaemon) -> None:
+    daemon.stop()
+    daemon.token = "a token of this test"
+    daemon.start_again()
+    with pytest.raises(Error, match="ERR_INVALID_AUTH_CREDENTIALS"):  # nobody is there who could be asked
+        opened("#/pipelines/orders")
+    page = opened("#/pipelines/orders", http_credentials={"username": "any", "password": daemon.token})
+    page.get_by_role("button", name="Pause").click()
+    expect(page.get_by_role("button", name="Pause")).to_be_enabled()
+    expect(page.get_by_role("alert")).to_have_count(0)
+    assert [path for path, _, _ in daemon.posts] == ["/pipelines/orders/pause"]
