@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -46,6 +47,9 @@ def checkout(tmp_path: Path) -> Iterator[Path]:
 def walk(page: Path, checkout: Path, look: Callable[[], None]) -> None:
     """`look` compares before the last command, which stops the servers."""
     environment = {name: value for name, value in os.environ.items() if name not in ("KAFKA", "POSTGRES", "HBASE")}
+    with socket.create_server(("127.0.0.1", 0)) as free:  # other daemons may run on this machine
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    environment |= {"ONEFOLD_LISTEN": address, "ONEFOLD_URL": f"http://{address}"}
     with closing(Shell(checkout, environment)) as shell:
         *first, last = steps((ROOT / page).read_text())
         for step in first:

@@ -146,10 +146,11 @@ class Asking:
 
 
 @contextmanager
-def daemon_of(*definitions: Any, token: str | None = None, begins: bool = True) -> Iterator[Asking]:
+def daemon_of(
+    *definitions: Any, token: str | None = None, begins: bool = True, listening: Listening | None = None
+) -> Iterator[Asking]:
     """A daemon of these, which answers at a port of its own; without `begins` its Spark is never up."""
     controls = Controls(definitions)
-    listening = Listening("127.0.0.1", 0, token)
     over = threading.Event()
 
     def look() -> None:
@@ -158,7 +159,7 @@ def daemon_of(*definitions: Any, token: str | None = None, begins: bool = True) 
                 control.look()
 
     looking = threading.Thread(target=look, daemon=True)
-    with answering(controls, listening) as url:
+    with answering(controls, listening or Listening("127.0.0.1", 0, token)) as url:
         if begins:
             for control in controls:
                 control.begin(SPARK)

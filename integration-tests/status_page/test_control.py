@@ -103,9 +103,9 @@ def test_a_dead_letter_is_browsed_and_sent_again_once_it_is_confirmed(daemon: Re
     expect(cards.nth(2)).to_contain_text("A row for orders")
     expect(page.get_by_role("button", name="Send again")).to_have_count(1)
     cards.nth(0).get_by_text("Content").click()
-    expect(cards.nth(0).get_by_role("region", name="Value")).to_have_text('{"id": 4711, "account": 17}')
+    expect(cards.nth(0).get_by_role("group", name="Value")).to_have_text('{"id": 4711, "account": 17}')
     page.clock.run_for(LOOK_MS)
-    expect(cards.nth(0).get_by_role("region", name="Value")).to_be_visible()
+    expect(cards.nth(0).get_by_role("group", name="Value")).to_be_visible()
     page.get_by_role("button", name="Send again orders/2 offset 150040").click()
     expect(page.get_by_role("dialog")).to_contain_text("Every reader of topic orders gets it once more")
     assert daemon.posts == []
@@ -122,7 +122,7 @@ def test_a_dead_letters_content_is_never_html(daemon: RecordedDaemon, opened: Op
     daemon.letters = {"letters": [letter(1, place=place, **told)], "elsewhere": [HOSTILE]}
     page = opened("#/pipelines/orders/dead-letters")
     page.get_by_text("Content", exact=True).click()
-    expect(page.get_by_role("region", name="Value")).to_have_text(HOSTILE)
+    expect(page.get_by_role("group", name="Value")).to_have_text(HOSTILE)
     page.wait_for_load_state("networkidle")
     assert page.evaluate("window.struck") is None
     assert page.locator("main img, main script").count() == 0

@@ -10,8 +10,7 @@ from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
 from onefold.core import ConfigError, OnefoldError, Retriable
-from onefold.daemon.api.guard import HEADER
-from onefold.daemon.api.listening import read_token
+from onefold.daemon.api.access import HEADER, read_token
 
 __all__ = ["Client"]
 
@@ -28,7 +27,7 @@ class Client:
         except ValueError:
             self._host, self._port = "", None
         if parts.scheme not in ("http", "https") or not self._host or parts.username is not None:
-            raise ConfigError("option-value", f"--url {url!r}: http://HOST:PORT or https://HOST:PORT is wanted")
+            raise ConfigError("option-value", "--url: http://HOST:PORT or https://HOST:PORT is wanted, without a user")
         self._url, self._base = url, parts.path.rstrip("/")
         self._tls = _context(ca) if parts.scheme == "https" else None
         token = None if token_file is None else read_token(token_file)

@@ -14,8 +14,9 @@ from prometheus_client import CollectorRegistry, generate_latest
 from starlette.exceptions import HTTPException
 
 from onefold.core import ConfigError, OnefoldError
+from onefold.daemon.api.access import HEADER
 from onefold.daemon.api.aside import Aside
-from onefold.daemon.api.guard import HEADER, Guard
+from onefold.daemon.api.guard import Guard
 from onefold.daemon.api.letters import add_letters
 from onefold.daemon.api.models import EpochDetail, EpochPage, Health, PipelineModel, Problem, Ready
 from onefold.daemon.api.page import page_routes

@@ -20,9 +20,10 @@ from urllib.parse import urlsplit
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-__all__ = ["HEADER", "Guard"]
+from onefold.daemon.api.access import HEADER
 
-HEADER = "X-Onefold"
+__all__ = ["Guard"]
+
 _OPEN = "/health"
 _SAFE = ("GET", "HEAD")
 _SAID = {

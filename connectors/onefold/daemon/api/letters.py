@@ -9,8 +9,8 @@ from typing import Annotated, Any, Literal
 from fastapi import FastAPI, Header, Path, Query
 from pydantic import BaseModel, ConfigDict, Field
 
+from onefold.daemon.api.access import HEADER
 from onefold.daemon.api.aside import Aside
-from onefold.daemon.api.guard import HEADER
 from onefold.daemon.api.models import Problem
 from onefold.daemon.letters.again import send_again
 from onefold.daemon.letters.browse import Letter, Place, newest

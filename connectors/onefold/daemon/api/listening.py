@@ -14,12 +14,12 @@ from typing import Any
 import uvicorn
 
 from onefold.core import ConfigError
+from onefold.daemon.api.access import read_token
 
 __all__ = ["DEFAULT", "LOOPBACK", "Listener", "Listening", "Server"]
 
 DEFAULT = "127.0.0.1:8417"
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
-_TOKEN_CHARACTERS_MIN = 16
 _REQUESTS_MAX = 200  # at once
 _GRACE_S = 3
 
@@ -148,21 +148,6 @@ class Server:
             self._server.run(sockets=[self._listener.socket])
         except Exception:
             log.exception("the API has ended, and the pipelines go on without it")
-
-
-def read_token(file: Path) -> str:
-    """The token in a file. Raises ConfigError where there is none that could be one."""
-    try:
-        token = file.read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError("file-unreadable", f"the token's file {file} cannot be read: {error}") from error
-    if len(token) < _TOKEN_CHARACTERS_MIN or not (token.isascii() and token.isprintable()) or " " in token:
-        raise ConfigError(
-            "token-unusable",
-            f"the file {file} has no token that can be used: {_TOKEN_CHARACTERS_MIN} visible ASCII characters or more,"
-            " as `openssl rand -hex 32` prints them",
-        )
-    return token
 
 
 def _parsed(address: str) -> tuple[str, int]:

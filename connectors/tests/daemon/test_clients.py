@@ -1,0 +1,166 @@
+"""The commands that operate a daemon: what they print, ask and end with. Spark is a stub."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import pytest
+from harness.certificates import self_signed
+from harness.daemon_stubs import Asking, Query, daemon_of, whole
+from harness.stored_epochs import with_epochs
+from typer.testing import CliRunner
+
+from onefold.cli.main import app
+from onefold.core import ConfigError, OnefoldError, Retriable
+from onefold.core.waiting import Wait
+from onefold.daemon.api.listening import Listening
+
+TOKEN = "0123456789abcdef-secret"
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[Asking]:
+    with_epochs(f"sqlite:///{tmp_path / 'store.db'}", 3).close()
+    with daemon_of(whole(tmp_path), whole(tmp_path, "returns")) as ask:
+        wait = Wait(20)
+        while any(one["state"] != "running" or one["in_doubt"] is None for one in ask.get("/pipelines")):
+            assert wait.again()
+        yield ask
+
+
+def said(*words: str) -> str:
+    """What a command prints. Raises what it ends with."""
+    ended = CliRunner().invoke(app, words, catch_exceptions=False)
+    assert ended.exit_code == 0, ended.output
+    return ended.stdout
+
+
+def refused(*words: str) -> OnefoldError:
+    with pytest.raises(OnefoldError) as raised:
+        said(*words)
+    return raised.value
+
+
+def test_status_shows_all_and_epochs_those_of_one(daemon: Asking) -> None:
+    at = ("--url", daemon.url)
+    header, orders, returns = said("status", *at).splitlines()
+    assert header.split()[:4] == ["pipeline", "state", "generation", "epoch"]
+    assert orders.split()[:2] == ["orders", "running"] and returns.split()[:2] == ["returns", "running"]
+    assert [one["name"] for one in json.loads(said("status", "returns", "--json", *at))] == ["returns"]
+    _, *lines = said("epochs", "orders", "--limit", "2", *at).splitlines()
+    assert [line.split()[:2] for line in lines] == [["4", "open"], ["3", "complete"]]
+    assert said("epochs", "returns", *at) == "no epochs yet\n"
+
+
+def test_a_file_or_an_object_names_its_pipeline(
+    daemon: Asking, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ONEFOLD_URL", daemon.url)
+    file = tmp_path / "returns.toml"
+    file.write_text(
+        'name = "returns"\n[source]\nkind = "kafka"\ntopics = "t"\nbootstrap_servers = "h:1"\nformat = "raw"\n'
+        '[[sinks]]\nkind = "sql"\nurl = "sqlite:////tmp/never-made.db"\ntable = "t"\n'
+    )
+    assert said("pause", str(file)) == "returns: paused\n"
+    assert [one["state"] for one in daemon.get("/pipelines")] == ["running", "paused"]
+
+
+def test_what_changes_something_wants_names_where_there_are_several(daemon: Asking) -> None:
+    at = ("--url", daemon.url)
+    for action in ("pause", "resume", "stop", "restart", "epochs"):
+        error = refused(action, *at)
+        assert (error.code, "orders, returns" in error.message) == ("option-missing", True)
+    assert said("stop", "orders", "returns", *at).endswith("orders: stopped\nreturns: stopped\n")
+    assert said("restart", "orders", *at).endswith("orders: running\n")
+    error = refused("restart", "nothing", *at)
+    assert (type(error), error.code) == (ConfigError, "pipeline-unknown")
+    error = refused("pause", "returns", *at)
+    assert (type(error), error.code) == (ConfigError, "action-not-allowed")
+
+
+def test_a_stop_that_takes_longer_than_somebody_waits_says_so_and_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go = threading.Event()
+
+    def drain(query: Query, _query: object, within_s: float) -> bool:
+        if go.wait(within_s):
+            query.over.set()
+        return go.is_set()
+
+    monkeypatch.setattr(Query, "drain", drain)
+    with daemon_of(whole(tmp_path)) as ask:
+        wait = Wait(20)
+        while ask.get("/pipelines/orders")["state"] != "running":
+            assert wait.again()
+        error = refused("stop", "--within", "0.2", "--url", ask.url)
+        assert (type(error), error.code) == (Retriable, "pipeline-not-there-yet")
+        go.set()
+        while ask.get("/pipelines/orders")["state"] != "stopped":
+            assert wait.again()
+
+
+def test_the_token_of_a_file_is_sent_and_a_wrong_one_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "right").write_text(f"{TOKEN}\n")
+    (tmp_path / "wrong").write_text("another-token-that-is-long\n")
+    with daemon_of(whole(tmp_path), token=TOKEN) as ask:
+        assert "orders" in said("status", "--url", ask.url, "--token-file", str(tmp_path / "right"))
+        assert refused("status", "--url", ask.url, "--token-file", str(tmp_path / "wrong")).code == "token-wrong"
+        assert refused("status", "--url", ask.url).code == "token-missing"
+
+
+def test_over_tls_the_daemons_certificate_has_to_be_one_that_is_trusted(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text(f"{TOKEN}\n")
+    certificate = self_signed(tmp_path, "api", "orders")
+    listening = Listening.of("127.0.0.1:0", tmp_path / "token", certificate, certificate.with_suffix(".key"))
+    with daemon_of(whole(tmp_path), listening=listening) as ask:
+        assert ask.url.startswith("https://")
+        at = ("--url", ask.url, "--token-file", str(tmp_path / "token"))
+        assert "orders" in said("status", "--ca", str(certificate), *at)
+        error = refused("status", *at)
+        assert (type(error), error.code) == (ConfigError, "daemon-not-trusted")
+        assert refused("status", "--ca", str(tmp_path / "token"), *at).code == "file-unreadable"
+        assert refused("status", "--url", ask.url.replace("https", "http")).code == "daemon-unreachable"
+
+
+@contextmanager
+def answering(answer: Callable[[BaseHTTPRequestHandler], None]) -> Iterator[str]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            answer(self)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join(10)
+
+
+def test_what_is_no_daemon_is_told_apart_from_none() -> None:
+    def something_else(handler: BaseHTTPRequestHandler) -> None:
+        handler.send_response(200)
+        handler.end_headers()
+        handler.wfile.write(b"<html>welcome</html>")
+
+    def nothing(handler: BaseHTTPRequestHandler) -> None:
+        handler.connection.close()
+
+    with answering(something_else) as url:
+        assert refused("status", "--url", url).code == "daemon-answer-unreadable"
+    with answering(nothing) as url:
+        assert refused("status", "--url", url).code == "daemon-unreachable"
+    assert refused("status", "--url", url).code == "daemon-unreachable"
+    for url in ("8417", "ftp://h", "http://me:secret@h", "http://h:x", "http://"):
+        error = refused("status", "--url", url)
+        assert (error.code, "secret" in error.message) == ("option-value", False)
