@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from harness.recorded_daemon import RecordedDaemon, at, epoch, letter, pipeline
-from playwright.sync_api import expect
+from playwright.sync_api import Error, expect
 from status_page.conftest import Open
 
 LOOK_MS = 2_100
@@ -103,9 +103,9 @@ def test_a_dead_letter_is_browsed_and_sent_again_once_it_is_confirmed(daemon: Re
     expect(cards.nth(2)).to_contain_text("A row for orders")
     expect(page.get_by_role("button", name="Send again")).to_have_count(1)
     cards.nth(0).get_by_text("Content").click()
-    expect(cards.nth(0).get_by_role("region", name="Value")).to_have_text('{"id": 4711, "account": 17}')
+    expect(cards.nth(0).get_by_role("group", name="Value")).to_have_text('{"id": 4711, "account": 17}')
     page.clock.run_for(LOOK_MS)
-    expect(cards.nth(0).get_by_role("region", name="Value")).to_be_visible()
+    expect(cards.nth(0).get_by_role("group", name="Value")).to_be_visible()
     page.get_by_role("button", name="Send again orders/2 offset 150040").click()
     expect(page.get_by_role("dialog")).to_contain_text("Every reader of topic orders gets it once more")
     assert daemon.posts == []
@@ -122,7 +122,20 @@ def test_a_dead_letters_content_is_never_html(daemon: RecordedDaemon, opened: Op
     daemon.letters = {"letters": [letter(1, place=place, **told)], "elsewhere": [HOSTILE]}
     page = opened("#/pipelines/orders/dead-letters")
     page.get_by_text("Content", exact=True).click()
-    expect(page.get_by_role("region", name="Value")).to_have_text(HOSTILE)
+    expect(page.get_by_role("group", name="Value")).to_have_text(HOSTILE)
     page.wait_for_load_state("networkidle")
     assert page.evaluate("window.struck") is None
     assert page.locator("main img, main script").count() == 0
+
+
+def test_a_daemons_token_is_the_password_that_the_browser_asks_for(opened: Open, daemon: RecordedDaemon) -> None:
+    daemon.stop()
+    daemon.token = "a token of this test"
+    daemon.start_again()
+    with pytest.raises(Error, match="ERR_INVALID_AUTH_CREDENTIALS"):  # nobody is there who could be asked
+        opened("#/pipelines/orders")
+    page = opened("#/pipelines/orders", http_credentials={"username": "any", "password": daemon.token})
+    page.get_by_role("button", name="Pause").click()
+    expect(page.get_by_role("button", name="Pause")).to_be_enabled()
+    expect(page.get_by_role("alert")).to_have_count(0)
+    assert [path for path, _, _ in daemon.posts] == ["/pipelines/orders/pause"]

@@ -46,7 +46,7 @@ PICTURES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "in-doubt": (ROUTE, {"in_doubt": 4, "oldest_prepared_s": 95.0, "progress_at": at(95)}, {}),
     "not-reachable": (ROUTE, {}, {}),
     "epoch": (f"{ROUTE}/epochs/60", {}, {"viewport": {"height": 1080}}),
-    "dead-letters": (f"{ROUTE}/dead-letters", {}, {}),
+    "dead-letters": (f"{ROUTE}/dead-letters", {}, {"viewport": {"height": 1080}}),
     "dark": (ROUTE, {}, {"color_scheme": "dark", "viewport": {"height": 1000}}),
     "phone": (ROUTE, {}, {"viewport": PHONE, "has_touch": True}),
     "phone-dark": ("", {}, {"viewport": PHONE, "color_scheme": "dark", "has_touch": True}),
@@ -73,6 +73,8 @@ def test_each_state_has_its_picture_in_the_docs(daemon: RecordedDaemon, opened: 
         page.clock.run_for(2_000)
         page.clock.run_for(40_000)
         expect(page.get_by_text("not reachable")).to_be_visible()
+    if name == "dead-letters":
+        page.get_by_text("Content", exact=True).first.click()
     state = changes.get("state")
     if state:
         expect(page.locator("h1 + .badge")).to_have_text(state)

@@ -93,7 +93,8 @@ def test_it_is_sent_once_however_often_it_is_asked_for(definition: Definition) -
 def test_a_crash_after_it_was_sent_is_found_out_by_the_next_call(definition: Definition) -> None:
     send_again(definition, place_of(definition))
     forget(definition)
-    assert newest(definition, 50).letters[0].mark is not None
+    (mark,) = (one.mark for one in newest(definition, 50).letters if one.place == place_of(definition))
+    assert mark is not None and mark.state is MarkState.SENDING
     assert send_again(definition, place_of(definition)).sent_offset == 0
     assert len(sent(definition)) == 1
 

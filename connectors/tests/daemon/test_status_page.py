@@ -15,8 +15,12 @@ from onefold.daemon.api.page import FOLDER
 
 def get(path: str) -> tuple[int, dict[str, str], bytes]:
     sent: list[Any] = []
+    asked: list[bool] = []
 
     async def receive() -> dict[str, Any]:
+        if asked:
+            await asyncio.Event().wait()  # the client stays
+        asked.append(True)
         return {"type": "http.request", "body": b"", "more_body": False}
 
     async def send(message: Any) -> None:

@@ -9,8 +9,8 @@ from typing import Annotated, Any, Literal
 from fastapi import FastAPI, Header, Path, Query
 from pydantic import BaseModel, ConfigDict, Field
 
+from onefold.daemon.api.access import HEADER
 from onefold.daemon.api.aside import Aside
-from onefold.daemon.api.guard import HEADER
 from onefold.daemon.api.models import Problem
 from onefold.daemon.letters.again import send_again
 from onefold.daemon.letters.browse import Letter, Place, newest
@@ -19,7 +19,9 @@ from onefold.daemon.watch.watch import Watch
 
 __all__ = ["add_letters"]
 
-_WITHIN_S = 60.0
+
+class _Letters(Aside):
+    WITHIN_S = 65.0  # to settle what an earlier attempt left, to look for it, to send
 
 
 class _Model(BaseModel):
@@ -71,7 +73,7 @@ class LettersModel(_Model):
 
 def add_letters(app: FastAPI, named: Callable[[str], Watch], names: Collection[str]) -> None:
     """The routes, for these pipelines. `named` raises where it does not know one."""
-    asides = {name: Aside("the table of dead letters", 1, _WITHIN_S) for name in names}
+    asides = {name: _Letters("what has the dead letters", 1) for name in names}
     problems: dict[int | str, dict[str, Any]] = {code: {"model": Problem} for code in (404, 422, 503)}
     name_of = Annotated[str, Path(description="the pipeline's name")]
 

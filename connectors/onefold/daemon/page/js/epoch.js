@@ -48,10 +48,10 @@ function manifest({ manifest: tasks, state }) {
     return h("p", { class: "quiet" }, says);
   }
   return [
-    h("p", { class: "quiet" }, `${plural(tasks.length, "task")} prepared what the decision names.`),
-    table("Each task's acknowledgement", [["Sink"], ["Prepared work"], ["State"], ["Rows", true], ["Bytes", true]], tasks.map((task) => ({
+    h("p", { class: "quiet" }, `${plural(tasks.length, "task")} acknowledged: the decision names what each has prepared.`),
+    table("Each task's acknowledgement", [["Sink"], ["Prepared work"], ["Kind"], ["Rows", true], ["Bytes", true]], tasks.map((task) => ({
       key: `${task.sink} ${task.handle}`,
-      cells: [h("span", { class: "name" }, task.sink), h("code", null, task.handle), badge(task.state ?? "acknowledged"), count(task.rows), bytes(task.bytes)],
+      cells: [h("span", { class: "name" }, task.sink), h("code", null, task.handle), task.kind, count(task.rows), bytes(task.bytes)],
     }))),
   ];
 }

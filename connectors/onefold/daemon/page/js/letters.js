@@ -49,4 +49,4 @@ function card(letter, send, sending, isReachable) {
   ];
 }
 
-const part = (name, text) => [h("p", { class: "quiet" }, name), isKnown(text) ? h("pre", { tabindex: "0", role: "region", "aria-label": name }, text) : h("p", null, "none")];
+const part = (name, text) => [h("p", { class: "quiet" }, name), isKnown(text) ? h("pre", { tabindex: "0", role: "group", "aria-label": name }, text) : h("p", null, "none")];

@@ -57,7 +57,7 @@ const now = (pipeline) => facts([
 ].filter(Boolean), "facts tiles");
 
 function inDoubt({ in_doubt, oldest_prepared_s }) {
-  return isKnown(oldest_prepared_s) ? `${count(in_doubt)}, the oldest for ${duration(oldest_prepared_s)}` : count(in_doubt);
+  return isKnown(oldest_prepared_s) ? `${count(in_doubt)}, for ${duration(oldest_prepared_s)}` : count(in_doubt);
 }
 
 function checkpoints({ name, counts, latest: { completed, failed, savepoint, restore } }) {

@@ -9,7 +9,7 @@ const HEIGHT = 120;
 /** `points` are [milliseconds, value], oldest first; with `steps` a value holds since the point before, so the first
  *  point is only a time. */
 export function plot({ title, unit, points, steps = false, empty }) {
-  const now = points.at(-1)?.[1];
+  const now = points.length > (steps ? 1 : 0) ? points.at(-1)[1] : undefined;
   const caption = h("figcaption", null, h("span", null, title), h("b", null, now === undefined ? UNKNOWN : `${rough(now)} ${unit}`));
   if (points.length < 2) return h("figure", { class: "plot" }, caption, h("p", { class: "quiet" }, empty));
   const values = (steps ? points.slice(1) : points).map(([, value]) => value);
