@@ -180,7 +180,8 @@ def test_run_says_why_it_does_not_start_or_ends(commands: Commands, values: dict
         assert ended.returncode == 2 and line.endswith(f"[{wrong.code}]"), ended.stderr
         said.append(Said(wrong, ended.returncode, line, {str(commands.folder): "/srv/onefold"}))
     commands.write(ORDERS, values)
-    with subprocess.Popen([ONEFOLD, "run", "orders.toml"], stderr=subprocess.PIPE) as first:
+    log = commands.folder / "run.log"
+    with log.open("wb") as stderr, subprocess.Popen([ONEFOLD, "run", "orders.toml"], stderr=stderr) as first:
         try:
             with closing(read("orders.toml").pipeline()) as second:
                 wait_until(lambda: second.facts().generation == 1, 120, "the first daemon")
@@ -188,11 +189,10 @@ def test_run_says_why_it_does_not_start_or_ends(commands: Commands, values: dict
             producer = in_order(values["kafka"])
             producer.produce(values["topic"], b'{"id": 1, "amount": 2}')
             assert producer.flush(30) == 0
-            assert first.stderr is not None
-            text = first.stderr.read()
-            first.wait(60)
+            wait_until(lambda: first.poll() is not None, 60, "the end of the daemon that was taken over")
         finally:
             first.kill()
+    text = log.read_bytes()
     assert b"Traceback" not in text
     (line,) = lines_of(text)
     two = Wrong("two daemons on one pipeline: to the earlier one", "", "")
