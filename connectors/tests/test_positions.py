@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,9 +10,14 @@ import pytest
 
 from onefold.cli.positions.checkpoint import LocalCheckpoint
 from onefold.cli.positions.plan import PartitionMove, planned
+from onefold.cli.positions.stopped import Stopped
 from onefold.core import ConfigError, EpochRecord, EpochState, Positions, Range
 from onefold.core.moves import Repeats
 from onefold.core.protocol.effects import StoreFacts
+from onefold.core.store.checkpoint_store import CheckpointStore
+from onefold.definition import Definition
+from onefold.sinks import SqlSink
+from onefold.sources import KafkaSource
 
 FACTS = StoreFacts("store", 1, frozen=Positions.of({"t/0": 10, "t/1": 0}))
 
@@ -74,3 +80,20 @@ def test_a_link_in_the_place_of_a_checkpoint_is_refused(tmp_path: Path) -> None:
     (tmp_path / "orders").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(ConfigError, match=r"is a link.*Nothing was moved.*\[checkpoint-not-set-aside\]"):
         LocalCheckpoint(str(tmp_path / "orders")).set_aside(1)
+
+
+def test_a_pipeline_that_its_store_does_not_know_or_that_went_on_meanwhile_is_not_changed(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'rows.db'}"
+    definition = Definition(
+        "p", source=KafkaSource("t", bootstrap_servers="127.0.0.1:1"), sinks=[SqlSink(url, "rows")], store=url
+    )
+    with closing(CheckpointStore(url)) as store:
+        stopped = Stopped(definition, store, "Nothing was moved")
+        with pytest.raises(ConfigError, match=r"does not know pipeline 'p'.*\[pipeline-unknown\]"):
+            stopped.facts()
+        store.acquire("p", 0)
+        facts = stopped.facts()
+        stopped.refuse_changed(facts)
+        store.acquire("p", 0)
+        with pytest.raises(ConfigError, match=r"since this plan was made\. Nothing was moved.*\[pipeline-may-run\]"):
+            stopped.refuse_changed(facts)

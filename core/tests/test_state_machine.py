@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from onefold.core import SinkKind
 from onefold.core.testing import CONFIGURATIONS, Fault, Plan, Subject, load
-from onefold.core.testing.simulator.faults import MISHAPS, RIVALS, applies
+from onefold.core.testing.simulator.faults import MISHAPS, MOVES, RIVALS, applies
 from onefold.core.testing.simulator.simulator import judge
 from onefold.core.testing.simulator.world import World
 
@@ -21,7 +21,7 @@ EXAMPLES = int(os.environ.get("ONEFOLD_STATE_MACHINE_EXAMPLES", "400"))
 STARTS = sorted({plan.sinks for plan in CONFIGURATIONS.values()}, key=str)
 WAKES = (Fault.WAKE, Fault.WAKE_ONE_STEP)
 STRUCK: Counter[tuple[Fault, str]] = Counter()
-STRIKES = tuple(fault for fault in Fault if fault not in {*MISHAPS, *RIVALS, *WAKES, Fault.BACKUP, Fault.GROW})
+STRIKES = tuple(fault for fault in Fault if fault not in {*MISHAPS, *MOVES, *RIVALS, *WAKES, Fault.BACKUP, Fault.GROW})
 
 
 class LongSchedules(RuleBasedStateMachine):

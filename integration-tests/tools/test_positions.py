@@ -18,7 +18,7 @@ from onefold.definition import Definition
 from onefold.sinks import PostgresSink
 from onefold.spark import Pipeline
 
-pytestmark = pytest.mark.servers
+pytestmark = [pytest.mark.servers, pytest.mark.slow]
 
 
 def defined(rig: Rig, *sinks: PostgresSink, **more: Any) -> str:

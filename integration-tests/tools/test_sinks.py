@@ -15,7 +15,7 @@ from onefold.core import ConfigError
 from onefold.definition import Definition
 from onefold.sinks import PostgresSink
 
-pytestmark = pytest.mark.servers
+pytestmark = [pytest.mark.servers, pytest.mark.slow]
 
 
 def defined(rig: Rig, *sinks: PostgresSink) -> str:
@@ -38,7 +38,6 @@ def verified(rig: Rig, *sinks: PostgresSink) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.slow
 def test_a_sink_that_is_added_begins_where_the_pipeline_stands_and_a_renamed_one_goes_on_with_its_rows(
     rig: Rig,
 ) -> None:
@@ -66,7 +65,6 @@ def test_a_sink_that_is_added_begins_where_the_pipeline_stands_and_a_renamed_one
     assert verified(rig, again)["exact"]
 
 
-@pytest.mark.slow
 def test_a_batch_that_spark_has_not_committed_is_no_other_batch_after_a_change_of_sinks(rig: Rig) -> None:
     first, second = rig.sink("staged"), rig.sink("two_phase", "others")
     rig.put(20)

@@ -107,11 +107,11 @@ GOES_BACK = Rule(
 # An operator moves the positions of a pipeline that lives, as nobody should: the move is struck at every step, and its
 # zombie wakes at every later one.
 MOVED = (
-    Rule((MOVES,), (Fault.CRASH, Fault.RETRIABLE, Fault.IN_DOUBT), Window.RECOVERY, first_at=STATES, size_max=1),
-    Rule((MOVES,), (Fault.SLEEP, Fault.LATE), Window.RECOVERY, first_at=MOMENTS, size_max=1, batches_max=1),
-    Rule((MOVES,), (Fault.WAKE,), Window.REST, first_at=STATES, size_max=1),
+    Rule((MOVES,), (Fault.CRASH,), Window.RECOVERY, first_at=STATES, size_max=1, batches_max=1),
+    Rule((MOVES,), (Fault.RETRIABLE, Fault.IN_DOUBT), Window.RECOVERY, first_at=COMPLETES, size_max=1, batches_max=1),
+    Rule((MOVES,), (Fault.SLEEP, Fault.LATE), Window.RECOVERY, first_at=COMPLETES, size_max=1, batches_max=1),
+    Rule((MOVES,), (Fault.WAKE,), Window.REST, first_at=MOMENTS, size_max=1, batches_max=1),
     Rule((MOVES,), (Fault.CRASH,), Window.RECOVERY, first_at=MOMENTS, size_max=2, batches_max=1, sparse=True),
-    Rule((MOVES, DIES), (Fault.CRASH,), Window.RECOVERY, first_at=COMPLETES, size_max=1, batches_max=1, sparse=True),
 )
 
 ONE_FAULT = Bound("one fault", ())

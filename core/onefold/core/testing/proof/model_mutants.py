@@ -20,6 +20,7 @@ def _mutant(name: str, module: str, old: str, new: str, *configurations: str) ->
 
 
 FIRST = {
+    "a change of sinks forgets what was written before it": Fault.SINKS_WRITTEN,
     "a task rolls another attempt back": Fault.STRAGGLE,
     "an epoch is opened on its range alone": Fault.LATE,
     "a fenced process decides": Fault.SLEEP,
@@ -119,6 +120,12 @@ _ALL: tuple[Mutant, ...] = (
         STORE,
         "record.range == request.range and request.has_input_of(record):",
         "record.range == request.range:",
+    ),
+    _mutant(
+        "a change of sinks forgets what was written before it",
+        STORE,
+        "        if record.is_move and not record.range.is_empty:\n",
+        "        if record.is_move:\n",
     ),
 )
 

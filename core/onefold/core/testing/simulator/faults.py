@@ -82,6 +82,7 @@ class Fault(enum.Enum):
     # The process is paused, and an operator moves the positions: skips a record, or empties the sinks and goes back.
     MOVED_AHEAD = "moved ahead"
     MOVED_BACK = "moved back"
+    SINKS_WRITTEN = "sinks written anew"  # or writes the sinks into the record, as where they changed
     DEAD_LETTERS = "dead letters on or off"  # the process dies, and starts with its sink for dead letters, or without
 
     @property
@@ -120,7 +121,7 @@ AT_ONCE = frozenset(
     }
 )
 RIVALS = frozenset({Fault.RIVAL, Fault.RIVAL_ADOPTED})
-MOVES = frozenset({Fault.MOVED_AHEAD, Fault.MOVED_BACK})
+MOVES = frozenset({Fault.MOVED_AHEAD, Fault.MOVED_BACK, Fault.SINKS_WRITTEN})
 TRIALS = frozenset({Fault.SINK_REMOVED, Fault.SINK_ADDED})
 SPARK = frozenset({"PlanBatch", "CommitBatch"})
 READS = frozenset({"ReadStore", "ReadLedger", "ReadFile", "ListFolder", "FindEpoch", "ListLeftovers", "Verify"})
@@ -173,7 +174,7 @@ def applies(fault: Fault, point: str, sinks: tuple[SinkKind, ...]) -> bool:
             return when == "before" and SinkKind.LAST_RESOURCE in sinks
         case Fault.SINK_REMOVED:
             return when == "before" and len(sinks) > 1
-        case Fault.RIVAL | Fault.RIVAL_ADOPTED | Fault.MOVED_AHEAD | Fault.MOVED_BACK:
+        case Fault.RIVAL | Fault.RIVAL_ADOPTED | Fault.MOVED_AHEAD | Fault.MOVED_BACK | Fault.SINKS_WRITTEN:
             return when == "before"
         case Fault.SLEEP | Fault.SINK_DOWN | Fault.STORE_DOWN | Fault.SWEEP | Fault.SWEEP_HALTS:
             return when == "before"

@@ -278,7 +278,9 @@ class World(Scene):
         """`onefold positions --set`: a process of its own."""
         facts, _ = yield from life.before_move(ROOT)
         stands = standing(facts)
-        if stands is None:
+        if self.operator.move_to is Fault.SINKS_WRITTEN and facts.last is not None:
+            yield from life.change_sinks(MoveNote("operator"))
+        if stands is None or self.operator.move_to is Fault.SINKS_WRITTEN:
             return
         if self.first_start is None:
             self.host.first_start = stands
