@@ -241,6 +241,24 @@ def killed_at(rig: Rig, place: str, *arguments: str | Path) -> None:
         marker.unlink()
 
 
+def test_a_pipeline_that_has_ended_is_saved_and_restored_by_commands_alone(rig: Rig) -> None:
+    file = written(rig, "rows", has_state=False)
+
+    def onefold(*arguments: str | Path) -> str:
+        done = subprocess.run([ONEFOLD, *arguments], capture_output=True, text=True, timeout=120, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    rig.put(100)
+    onefold("run", file)
+    assert "savepoint s of pipeline rows: epoch" in onefold("savepoint", "create", file, "--name", "s")
+    assert "whole" in onefold("savepoint", "list", file)
+    assert "restored: start pipeline rows" in onefold("savepoint", "restore", file, "s", "--yes")
+    rig.put(50)
+    onefold("run", file)
+    rig.assert_exact()
+
+
 def test_a_restore_that_is_killed_is_finished_by_the_next_one_and_no_start_goes_on_before(rig: Rig) -> None:
     definition = totals(rig)
     rig.put(60)
