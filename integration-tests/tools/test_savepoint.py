@@ -186,14 +186,14 @@ def test_a_checkpoint_elsewhere_is_copied_and_restored_through_spark(rig: Rig, m
     assert "whole" in savepoint("list", named(definition), take_over=False)
     shutil.rmtree(rig.directory / "elsewhere/rows")
     savepoint("restore", named(definition), "s", "--yes")
-    rig.put(50)
-    definition.run(rig.spark)
-    rig.assert_exact()
-    assert sorted(path.name for path in (rig.directory / "elsewhere").iterdir()) == ["rows", "savepoints"]
     copied = rig.directory / "elsewhere/savepoints/rows/s/checkpoint/metadata"
     copied.write_text(copied.read_text() + " ")
     with pytest.raises((ConfigError, Retriable), match=r"\[savepoint-(damaged|unreadable)\]"):
         savepoint("restore", named(definition), "s", "--yes")
+    rig.put(50)
+    definition.run(rig.spark)
+    rig.assert_exact()
+    assert sorted(path.name for path in (rig.directory / "elsewhere").iterdir()) == ["rows", "savepoints"]
 
 
 def test_a_batch_that_is_planned_and_not_done_is_left_out(rig: Rig) -> None:
@@ -245,7 +245,7 @@ def test_a_pipeline_that_has_ended_is_saved_and_restored_by_commands_alone(rig: 
     file = written(rig, "rows", has_state=False)
 
     def onefold(*arguments: str | Path) -> str:
-        done = subprocess.run([ONEFOLD, *arguments], capture_output=True, text=True, timeout=120, check=False)
+        done = subprocess.run([ONEFOLD, *arguments], capture_output=True, text=True, timeout=200, check=False)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
