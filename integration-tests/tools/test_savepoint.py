@@ -186,14 +186,14 @@ def test_a_checkpoint_elsewhere_is_copied_and_restored_through_spark(rig: Rig, m
     assert "whole" in savepoint("list", named(definition), take_over=False)
     shutil.rmtree(rig.directory / "elsewhere/rows")
     savepoint("restore", named(definition), "s", "--yes")
-    rig.put(50)
-    definition.run(rig.spark)
-    rig.assert_exact()
-    assert sorted(path.name for path in (rig.directory / "elsewhere").iterdir()) == ["rows", "savepoints"]
     copied = rig.directory / "elsewhere/savepoints/rows/s/checkpoint/metadata"
     copied.write_text(copied.read_text() + " ")
     with pytest.raises((ConfigError, Retriable), match=r"\[savepoint-(damaged|unreadable)\]"):
         savepoint("restore", named(definition), "s", "--yes")
+    rig.put(50)
+    definition.run(rig.spark)
+    rig.assert_exact()
+    assert sorted(path.name for path in (rig.directory / "elsewhere").iterdir()) == ["rows", "savepoints"]
 
 
 def test_a_batch_that_is_planned_and_not_done_is_left_out(rig: Rig) -> None:
@@ -239,6 +239,24 @@ def killed_at(rig: Rig, place: str, *arguments: str | Path) -> None:
                 os.killpg(process.pid, signal.SIGKILL)
     for marker in held.iterdir():
         marker.unlink()
+
+
+def test_a_pipeline_that_has_ended_is_saved_and_restored_by_commands_alone(rig: Rig) -> None:
+    file = written(rig, "rows", has_state=False)
+
+    def onefold(*arguments: str | Path) -> str:
+        done = subprocess.run([ONEFOLD, *arguments], capture_output=True, text=True, timeout=200, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    rig.put(100)
+    onefold("run", file)
+    assert "savepoint s of pipeline rows: epoch" in onefold("savepoint", "create", file, "--name", "s")
+    assert "whole" in onefold("savepoint", "list", file)
+    assert "restored: start pipeline rows" in onefold("savepoint", "restore", file, "s", "--yes")
+    rig.put(50)
+    onefold("run", file)
+    rig.assert_exact()
 
 
 def test_a_restore_that_is_killed_is_finished_by_the_next_one_and_no_start_goes_on_before(rig: Rig) -> None:

@@ -37,8 +37,6 @@ def repartition(spark: SparkSession, root: str, savepoint: Savepoint, partitions
 
     Raises ConfigError with Spark's reason.
     """
-    if savepoint.partitions == partitions:
-        return
     try:
         spark._streamingCheckpointManager.repartition(root, partitions)
     except Py4JJavaError as error:

@@ -177,9 +177,10 @@ class Restore:
                 text = b"".join(target.read(f"{staged}/metadata")).decode()
                 target.write(f"{staged}/metadata", [with_query_id(text, query_id).encode()])
             failpoint("restore:staged")
-            if self.partitions is not None:
+            wanted = self.partitions
+            if wanted is not None and wanted != self.savepoint.partitions:
                 _name_schemas(target, staged, staged)
-                repartition(self.files.spark(), staged, self.savepoint, self.partitions)
+                repartition(self.files.spark(), staged, self.savepoint, wanted)
             _name_schemas(target, staged, root)
         except BaseException:
             target.remove(staged)
