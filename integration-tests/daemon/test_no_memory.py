@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import signal
+import time
+
+import psutil
 import pytest
-from harness.daemons import SQL, Start, is_whole, rows, wait_for_rows, write
+from harness.daemons import SQL, Daemon, Start, is_whole, jvm_of, producing, rows, wait_for_rows, write
 from harness.support import Rig
 
 from onefold.core import Retriable
@@ -26,4 +30,44 @@ def test_a_jvm_without_memory_ends_the_process_as_what_may_pass_and_the_next_sta
     again = start(path)
     wait_for_rows(rig, again, 1000)
     again.stop()
+    assert rows(rig) == sorted(rig.sent) and is_whole(rig)
+
+
+def test_a_worker_without_memory_is_told_as_such_and_its_batch_runs_again(rig: Rig, start: Start) -> None:
+    rig.put(1000)
+    marker = rig.directory / "had-none"
+    (rig.directory / "functions.py").write_text(
+        "from pathlib import Path\n\n\n"
+        "def eats(batch):\n"
+        f"    marker = Path({str(marker)!r})\n"
+        "    if batch.num_rows and not marker.exists():\n"
+        "        marker.touch()\n"
+        "        bytearray(1 << 60)\n"
+        "    yield batch\n"
+    )
+    daemon = start(write(rig, '[transform]\narrow = "functions.py:eats"\n'))
+    wait_for_rows(rig, daemon, 1000)
+    assert marker.exists() and daemon.says("worker-out-of-memory")
+    daemon.stop()
+    assert rows(rig) == sorted(rig.sent) and is_whole(rig)
+
+
+def workers_of(daemon: Daemon) -> list[psutil.Process]:
+    """The Python processes below its JVM."""
+    jvm = jvm_of(daemon)
+    assert jvm is not None
+    return psutil.Process(jvm).children(recursive=True)
+
+
+@pytest.mark.parametrize("tables", ["", SQL], ids=["direct", "sql"])
+def test_workers_that_the_system_kills_again_and_again_lose_nothing(rig: Rig, start: Start, tables: str) -> None:
+    daemon = start(write(rig, tables))
+    with producing(rig):
+        for _ in range(4):
+            wait_for_rows(rig, daemon, len(rows(rig)) + 1)
+            for worker in workers_of(daemon):
+                worker.send_signal(signal.SIGKILL)
+            time.sleep(1)
+    wait_for_rows(rig, daemon, len(rig.sent))
+    daemon.stop()
     assert rows(rig) == sorted(rig.sent) and is_whole(rig)
