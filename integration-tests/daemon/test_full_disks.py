@@ -16,6 +16,7 @@ from onefold.core import OutOfResources
 
 pytestmark = [pytest.mark.servers, pytest.mark.slow]
 IMPATIENT = "patience_s = 2\n"
+SHUFFLES = '[transform]\nsql = "SELECT id, n FROM source DISTRIBUTE BY id"\n'
 NO_RESTART = '[restart]\nstrategy = "none"\n'
 
 
@@ -53,9 +54,8 @@ def test_a_full_disk_of_sparks_own_files_is_named_and_the_pipeline_goes_on_when_
     rig: Rig, start: Start, disk: SmallDisk
 ) -> None:
     rig.put(100)
-    path = write(rig, SQL, top=IMPATIENT, at_most=50_000)
-    text = path.read_text().replace('table = "rows"', 'table = "rows"\nmode = "upsert"\nkey = "id"\norder = "n"')
-    path.write_text(f'{text}settings = {{ "spark.local.dir" = "{disk.folder}" }}\n')
+    path = write(rig, SHUFFLES, top=IMPATIENT, at_most=50_000)
+    path.write_text(f'{path.read_text()}settings = {{ "spark.local.dir" = "{disk.folder}" }}\n')
     daemon = start(path)
     wait_for_rows(rig, daemon, 100)
     goes_on(rig, daemon, disk, "spark-disk-full", lambda: len(rows(rig)) == len(rig.sent), 50_000)

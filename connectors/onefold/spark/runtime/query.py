@@ -169,6 +169,8 @@ class QuerySession(Session):
                 ) from error
             failed = from_spark(error)
             self._has_worker_died |= isinstance(failed, WorkerDied)
+            if isinstance(failed, WorkerDied):  # it runs again, and else nobody would hear of it
+                log.warning("epoch %d: a task has failed: %s", record.epoch, failed)
             raise failed from error
 
     def sweep_after_run(self) -> None:
