@@ -14,6 +14,7 @@ import pytest
 import sqlalchemy as sa
 
 from onefold.core import (
+    MOVED,
     CheckpointMismatch,
     ConfigError,
     Decided,
@@ -337,6 +338,23 @@ def test_history_is_oldest_first_and_complete_epochs_are_pruned(
     history = store.history("p", limit=100)
     assert [r.epoch for r in history] == [5, 6, 7, 8]
     assert {r.state for r in history} == {EpochState.COMPLETE}
+
+
+def test_a_move_is_never_pruned_and_history_has_no_gap(
+    tmp_path: Path, opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("onefold.core.store.checkpoint_store.KEEP_EPOCHS", 3)
+    store = opened(f"sqlite:///{tmp_path / 'store.db'}")
+    generation = store.acquire("p", 0)
+    for number in range(8):
+        asked = request(number, number + 1)
+        record = store.open_epoch(
+            generation, replace(asked, query_id=MOVED) if number == 1 else asked, last_of(store), NOW_MS
+        )
+        store.complete(generation, store.decide(generation, record, [], NOW_MS), NOW_MS)
+    assert [r.epoch for r in store.history("p", limit=100)] == [5, 6, 7, 8]
+    assert [(r.epoch, r.is_move) for r in store.moves("p")] == [(2, True)]
+    assert store.facts("p").moved == 2
 
 
 def test_a_pipeline_that_dies_in_every_start_does_not_grow_either(
