@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from onefold.core.errors import OnefoldError, Retriable
 
-__all__ = ["Wait", "retry"]
+__all__ = ["Wait", "hold", "retry"]
 
 T = TypeVar("T")
 
@@ -45,6 +45,11 @@ class Wait:
             return False
         self.pause()
         return True
+
+
+def hold(for_s: float) -> None:
+    """Wait for so long: what comes next would be too early."""
+    time.sleep(for_s)
 
 
 def retry(

@@ -21,19 +21,19 @@ class Aside:
 
     WITHIN_S = 10.0
 
-    def __init__(self, what: str, calls_max: int, within_s: float | None = None) -> None:
-        self._what, self._within_s = what, within_s or self.WITHIN_S
+    def __init__(self, what: str, calls_max: int) -> None:
+        self._what = what
         self._free = asyncio.Semaphore(calls_max)
 
     async def ask(self, call: Callable[[], T]) -> T:
-        """What the call returns or raises. Raises Retriable where that takes longer than `within_s`."""
+        """What the call returns or raises. Raises Retriable where that takes longer than WITHIN_S."""
         try:
-            async with asyncio.timeout(self._within_s):
+            async with asyncio.timeout(self.WITHIN_S):
                 await self._free.acquire()
                 return await self._begun(call)
         except TimeoutError:
             raise Retriable(
-                "store-unanswered", f"{self._what} has not answered within {self._within_s:g} s: ask again later"
+                "store-unanswered", f"{self._what} has not answered within {self.WITHIN_S:g} s: ask again later"
             ) from None
 
     def _begun(self, call: Callable[[], T]) -> asyncio.Future[T]:

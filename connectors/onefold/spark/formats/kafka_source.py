@@ -8,7 +8,6 @@ topics' ids and leader epochs beside the partitions, and where the stream began,
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 from functools import wraps
@@ -21,6 +20,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyspark.sql.types import StructType
 
 from onefold.core.errors import ConfigError
+from onefold.core.waiting import hold
 from onefold.sources.kafka import KafkaSource, OffsetRange, Planner, check_schema, find_schema, ranges, read, record_ddl
 from onefold.sources.kafka.planning import starting
 from onefold.sources.kafka.planning.group_positions import GroupPositions
@@ -205,7 +205,7 @@ class _StreamReader(_Planned, DataSourceStreamReader, SupportsTriggerAvailableNo
         """Wait while the source's rate holds the next batch back. False if that takes longer than Spark should wait;
         with AvailableNow no new offsets would be the end."""
         wait_s = self.planner.wait_s(at, goal)
-        time.sleep(wait_s if self._is_available_now else min(wait_s, _HOLD_S))
+        hold(wait_s if self._is_available_now else min(wait_s, _HOLD_S))
         return self._is_available_now or wait_s <= _HOLD_S
 
     def reportLatestOffset(self) -> Nested | None:

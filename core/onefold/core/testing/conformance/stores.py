@@ -93,6 +93,9 @@ class _Apart:
     def find(self, pipeline: str, request: EpochRequest) -> EpochRecord | None:
         return self._store.find(self._prefix + pipeline, request)
 
+    def moves(self, pipeline: str) -> Sequence[EpochRecord]:
+        return self._store.moves(self._prefix + pipeline)
+
 
 def _hold_the_rules(book: Book, connect: Callable[[], Store]) -> None:
     for name in sorted(vars(StoreSuite)):
