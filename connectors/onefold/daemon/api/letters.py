@@ -19,6 +19,8 @@ from onefold.daemon.watch.watch import Watch
 
 __all__ = ["add_letters"]
 
+Name = Annotated[str, Path(description="the pipeline's name")]
+
 
 class _Letters(Aside):
     WITHIN_S = 65.0  # to settle what an earlier attempt left, to look for it, to send
@@ -75,10 +77,9 @@ def add_letters(app: FastAPI, named: Callable[[str], Watch], names: Collection[s
     """The routes, for these pipelines. `named` raises where it does not know one."""
     asides = {name: _Letters("what has the dead letters", 1) for name in names}
     problems: dict[int | str, dict[str, Any]] = {code: {"model": Problem} for code in (404, 422, 503)}
-    name_of = Annotated[str, Path(description="the pipeline's name")]
 
     @app.get("/pipelines/{name}/dead-letters", tags=["dead letters"], responses=problems)
-    async def letters(name: name_of, limit: Annotated[int, Query(ge=1, le=500)] = 50) -> LettersModel:
+    async def letters(name: Name, limit: Annotated[int, Query(ge=1, le=500)] = 50) -> LettersModel:
         """The newest dead letters of each of its sinks that puts them into a Postgres table."""
         definition = named(name).control.definition
         found = await asides[name].ask(lambda: newest(definition, limit))
@@ -89,7 +90,7 @@ def add_letters(app: FastAPI, named: Callable[[str], Watch], names: Collection[s
         tags=["dead letters"],
         responses={**problems, 409: {"model": Problem, "description": "it can't be sent, or was sent already"}},
     )
-    async def send(name: name_of, place: PlaceModel, x_onefold: Annotated[str, Header(alias=HEADER)] = "") -> SentModel:
+    async def send(name: Name, place: PlaceModel, x_onefold: Annotated[str, Header(alias=HEADER)] = "") -> SentModel:
         """Send the record of a dead letter to its own topic again, once."""
         del x_onefold  # Guard has seen it
         definition, at = named(name).control.definition, Place(place.topic, place.partition, place.offset)
