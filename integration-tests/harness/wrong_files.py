@@ -188,12 +188,12 @@ DOCTOR = (
     Wrong("a schema that Spark does not read", ("id long", "id lnog"), "option-value"),
     Wrong(
         "a wrong password for Kafka (SASL)",
-        ("timeout_s = 3", "timeout_s = 3\nclient_config = {{ {login_wrong} }}"),
+        ('"{kafka}"', '"{kafka_tls}"\nclient_config = {{ {login_wrong} }}'),
         "kafka-access-denied",
     ),
     Wrong(
         "a principal that may not read the topic",
-        ("timeout_s = 3", "timeout_s = 3\nclient_config = {{ {login} }}"),
+        ('"{kafka}"', '"{kafka_tls}"\nclient_config = {{ {login} }}'),
         "kafka-access-denied",
     ),
     Wrong(
@@ -204,7 +204,7 @@ DOCTOR = (
     Wrong(
         "a setting that librdkafka does not know",
         ("timeout_s = 3", 'timeout_s = 3\nclient_config = {{ "fetch.min.byts" = 1 }}'),
-        "option-value",
+        "kafka-setting-refused",
     ),
     Wrong(
         "no Postgres at the address",
